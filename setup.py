@@ -1,0 +1,69 @@
+"""The one thing `pyproject.toml` cannot say: which modules mypyc compiles, and when.
+
+HEADGATE_COMPILE=auto (the default) compiles when a C compiler and mypyc are there, and installs
+plain Python with one line saying so when they are not; 1 insists, 0 never compiles. The sources are
+the same either way.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.extension import Extension
+
+SRC = Path("src")
+# Whole layers that are compiled, then single hot files of the layers that are not.
+LAYERS = ("kernels", "contracts")
+HOT_FILES: tuple[str, ...] = ()
+
+
+def compiled_sources() -> list[str]:
+    """Every module that mypyc compiles, in a fixed order; packages' own files stay Python."""
+    found = [
+        path
+        for layer in LAYERS
+        for path in sorted((SRC / "headgate" / layer).glob("*.py"))
+        if path.name != "__init__.py"
+    ]
+    found += [SRC / "headgate" / name for name in HOT_FILES]
+    return [path.as_posix() for path in found]
+
+
+def c_compiler() -> str | None:
+    """The compiler that setuptools would call, if it is on this machine."""
+    command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return shutil.which(command.split()[0])
+
+
+def extensions() -> list[Extension]:
+    """The extension modules to build: all of them, or none and a line that says why."""
+    wish = os.environ.get("HEADGATE_COMPILE", "auto")
+    if wish not in {"0", "1", "auto"}:
+        sys.exit(f"HEADGATE_COMPILE must be 0, 1 or auto, not {wish!r}")
+    if wish == "0":
+        return []
+    missing = None
+    if c_compiler() is None:
+        missing = "no C compiler (Debian: apt-get install gcc python3-dev)"
+    else:
+        try:
+            from mypyc.build import mypycify
+        except ImportError:
+            missing = "no mypyc (pip install 'mypy[mypyc]')"
+    if missing is not None:
+        if wish == "1":
+            sys.exit(f"HEADGATE_COMPILE=1, but there is {missing}")
+        print(f"headgate: {missing}; installing interpreted, slower and otherwise the same")
+        return []
+    # MYPYPATH-free and strict, as `make check` runs it; -O2 is where mypyc stops gaining.
+    built: list[Extension] = mypycify(["--strict", *compiled_sources()], opt_level="2")
+    return built
+
+
+if __name__ == "__main__":
+    setup(ext_modules=extensions())

@@ -1,0 +1,1 @@
+"""Headgate stands where work enters a service and decides, for every unit, whether it may enter."""
