@@ -62,10 +62,10 @@ class Gcra:
     __slots__ = ("_pace", "_tat", "_tolerance")
 
     def __init__(self, count: int, period_us: int, burst: int | None = None) -> None:
+        self._pace = Pace(count, period_us)
         burst = count if burst is None else burst
         if not 1 <= burst <= COUNT_MAX:
             raise ValueError(f"burst must be from 1 to 2^53, not {burst}")
-        self._pace = Pace(count, period_us)
         self._tolerance = burst * self._pace.interval
         self._tat = 0
 

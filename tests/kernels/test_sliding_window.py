@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.kernels.sliding_window import SlidingCells, SlidingLog, SlidingWindow
+from headgate.kernels.verdict import NEVER
+
+SECOND = 1_000_000
+
+Window = SlidingWindow | SlidingCells | SlidingLog
+steps = st.lists(st.tuples(st.integers(0, SECOND), st.integers(0, 12)), max_size=50)
+limits = st.integers(1, 30)
+windows_us = st.sampled_from([12, 1_200, 600_000, 1_200_000])
+
+
+class SlowCells:
+    """The oracle: every admitted unit by its cell, the estimate as an exact fraction."""
+
+    def __init__(self, limit: int, window_us: int, cells: int) -> None:
+        self.limit = limit
+        self.cells = cells
+        self.cell_us = window_us // cells
+        self.admitted = Counter[int]()
+
+    def estimate(self, now_us: int) -> Fraction:
+        cell, elapsed = divmod(now_us, self.cell_us)
+        whole = sum(self.admitted[cell - back] for back in range(self.cells))
+        left = Fraction(self.cell_us - elapsed, self.cell_us)
+        return whole + self.admitted[cell - self.cells] * left
+
+    def take(self, cost: int, now_us: int) -> bool:
+        if self.estimate(now_us) + cost > self.limit:
+            return False
+        self.admitted[now_us // self.cell_us] += cost
+        return True
+
+
+def check_retry(make: Callable[[], Window], cost: int, limit: int, now_us: int) -> None:
+    verdict = make().take(cost, now_us)
+    assert (verdict.retry_after_us == NEVER) == (cost > limit)
+    if verdict.retry_after_us > 0:
+        assert not make().take(cost, now_us + verdict.retry_after_us - 1)
+        assert make().take(cost, now_us + verdict.retry_after_us)
+
+
+def after(window: Window, arrivals: list[tuple[int, int]]) -> Window:
+    now_us = 0
+    for gap_us, cost in arrivals:
+        now_us += gap_us
+        window.take(cost, now_us)
+    return window
+
+
+# The two counters.
+
+
+def test_the_previous_window_counts_by_what_is_left_of_it() -> None:
+    window = SlidingWindow(50, 60 * SECOND)
+    window.take(42, 0)
+    window.take(18, 75 * SECOND)
+    # 42 * 45/60 + 18 = 49.5: half a unit of room, so one more must wait.
+    assert window.take(1, 75 * SECOND).retry_after_us > 0
+    assert window.take(0, 75 * SECOND).remaining == 0
+
+
+def test_no_burst_of_twice_the_limit_passes_an_edge() -> None:
+    window = SlidingWindow(10, SECOND)
+    assert window.take(10, SECOND - 1)
+    assert not window.take(1, SECOND)
+    assert window.take(1, SECOND + 100_000)
+
+
+def test_a_full_window_waits_past_its_edge_when_the_current_count_stands_in_the_way() -> None:
+    window = SlidingWindow(10, SECOND)
+    window.take(10, 500_000)
+    assert window.take(5, 500_000).retry_after_us == SECOND
+
+
+def test_what_is_two_windows_old_is_forgotten() -> None:
+    window = SlidingWindow(10, SECOND)
+    assert window.take(10, 0).reset_after_us == 2 * SECOND
+    assert window.take(0, SECOND).reset_after_us == SECOND
+    assert window.take(10, 2 * SECOND)
+
+
+def test_a_clock_that_goes_back_brings_nothing_back() -> None:
+    window = SlidingWindow(10, SECOND)
+    window.take(10, 5 * SECOND)
+    assert not window.take(1, 3 * SECOND)
+    assert window.take(1, 5 * SECOND).retry_after_us == SECOND + 100_000
+
+
+def test_counts_near_two_to_the_53_stay_exact() -> None:
+    limit = 1 << 53
+    window = SlidingWindow(limit, 86_400 * SECOND)
+    assert window.take(limit - 1, 0).remaining == 1
+    assert window.take(1, 0).remaining == 0
+    assert not window.take(1, 86_400 * SECOND)
+
+
+@given(limits, windows_us, steps)
+def test_two_counters_agree_with_the_estimate_in_fractions(
+    limit: int, window_us: int, arrivals: list[tuple[int, int]]
+) -> None:
+    window, oracle = SlidingWindow(limit, window_us), SlowCells(limit, window_us, 1)
+    now_us = 0
+    for gap_us, cost in arrivals:
+        now_us += gap_us
+        verdict = window.take(cost, now_us)
+        assert verdict.allowed == oracle.take(cost, now_us)
+        assert verdict.remaining == max((limit - oracle.estimate(now_us)) // 1, 0)
+
+
+@given(limits, windows_us, steps, st.integers(1, 35))
+def test_two_counters_know_their_retry_to_the_microsecond(
+    limit: int, window_us: int, arrivals: list[tuple[int, int]], cost: int
+) -> None:
+    end_us = sum(gap_us for gap_us, _ in arrivals)
+    check_retry(lambda: after(SlidingWindow(limit, window_us), arrivals), cost, limit, end_us)
+
+
+# Cells.
+
+
+@given(limits, windows_us, steps, st.sampled_from([1, 2, 3, 6, 12]))
+def test_cells_agree_with_the_estimate_in_fractions(
+    limit: int, window_us: int, arrivals: list[tuple[int, int]], cells: int
+) -> None:
+    window, oracle = SlidingCells(limit, window_us, cells), SlowCells(limit, window_us, cells)
+    now_us = 0
+    for gap_us, cost in arrivals:
+        now_us += gap_us
+        verdict = window.take(cost, now_us)
+        assert verdict.allowed == oracle.take(cost, now_us)
+        assert verdict.remaining == max((limit - oracle.estimate(now_us)) // 1, 0)
+        reset_us = now_us + verdict.reset_after_us
+        assert oracle.estimate(reset_us) == 0
+        if verdict.reset_after_us:
+            assert oracle.estimate(reset_us - 1) > 0
+
+
+@given(limits, windows_us, steps, st.integers(1, 35), st.sampled_from([1, 2, 3, 6, 12]))
+def test_cells_know_their_retry_to_the_microsecond(
+    limit: int, window_us: int, arrivals: list[tuple[int, int]], cost: int, cells: int
+) -> None:
+    end_us = sum(gap_us for gap_us, _ in arrivals)
+    check_retry(lambda: after(SlidingCells(limit, window_us, cells), arrivals), cost, limit, end_us)
+
+
+def test_more_cells_come_closer_to_the_log() -> None:
+    draw = random.Random(7)
+    log = SlidingLog(100, SECOND)
+    rows = {cells: SlidingCells(100, SECOND, cells) for cells in (1, 4, 20)}
+    wrong = dict.fromkeys(rows, 0)
+    now_us = 0
+    for _ in range(20_000):
+        # Bursts and pauses, so that units are far from even within a window.
+        now_us += 50 if draw.random() < 0.95 else draw.randrange(400_000)
+        exact = log.take(1, now_us).allowed
+        for cells, row in rows.items():
+            wrong[cells] += row.take(1, now_us).allowed != exact
+    assert wrong[1] > wrong[4] > wrong[20]
+
+
+def test_cells_stand_still_when_the_clock_goes_back() -> None:
+    window = SlidingCells(10, SECOND, 10)
+    window.take(10, 5 * SECOND)
+    refused = window.take(1, 3 * SECOND)
+    assert not refused
+    assert window.take(1, 3 * SECOND + refused.retry_after_us)
+
+
+# The log.
+
+
+def test_the_log_admits_the_limit_in_any_window_whatever() -> None:
+    log = SlidingLog(3, SECOND)
+    for at_us in (0, 400_000, 800_000):
+        assert log.take(1, at_us)
+    assert log.take(1, 900_000).retry_after_us == 100_000
+    assert log.take(1, SECOND)
+    assert not log.take(1, 1_399_999)
+    assert log.take(1, 1_400_000)
+
+
+@given(limits, st.sampled_from([1, 1_000, SECOND]), steps)
+def test_the_log_agrees_with_counting_every_admitted_unit_anew(
+    limit: int, window_us: int, arrivals: list[tuple[int, int]]
+) -> None:
+    log, admitted = SlidingLog(limit, window_us), list[tuple[int, int]]()
+    now_us = 0
+    for gap_us, cost in arrivals:
+        now_us += gap_us
+        used = sum(spent for at_us, spent in admitted if at_us > now_us - window_us)
+        allowed = used + cost <= limit
+        if allowed:
+            admitted.append((now_us, cost))
+            used += cost
+        verdict = log.take(cost, now_us)
+        assert (verdict.allowed, verdict.remaining) == (allowed, limit - used)
+
+
+@given(limits, st.sampled_from([1, 1_000, SECOND]), steps, st.integers(1, 35))
+def test_the_log_knows_its_retry_to_the_microsecond(
+    limit: int, window_us: int, arrivals: list[tuple[int, int]], cost: int
+) -> None:
+    end_us = sum(gap_us for gap_us, _ in arrivals)
+    check_retry(lambda: after(SlidingLog(limit, window_us), arrivals), cost, limit, end_us)
+
+
+def test_the_log_of_a_thousand_windows_stays_as_small_as_its_limit() -> None:
+    log = SlidingLog(5, SECOND)
+    for at_us in range(0, 1_000 * SECOND, 100_000):
+        log.take(1, at_us)
+    assert len(log._at_us) <= 5
+
+
+def test_units_of_one_instant_share_an_entry() -> None:
+    log = SlidingLog(1_000, SECOND)
+    for _ in range(1_000):
+        log.take(1, 7)
+    assert len(log._at_us) == 1
+
+
+def test_the_log_stands_still_when_the_clock_goes_back() -> None:
+    log = SlidingLog(1, SECOND)
+    log.take(1, 5 * SECOND)
+    assert log.take(1, 2 * SECOND).retry_after_us == 4 * SECOND
+    assert log.take(1, 6 * SECOND)
+
+
+def test_a_log_that_would_grow_too_large_says_what_to_use_instead() -> None:
+    with pytest.raises(ValueError, match=r"at most entries_max \(10000\).*use the counter"):
+        SlidingLog(10_001, SECOND)
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("make", [SlidingWindow, SlidingLog, lambda n, w: SlidingCells(n, w, 1)])
+def test_a_zero_in_a_limit_is_named(make: Callable[[int, int], Window]) -> None:
+    with pytest.raises(ValueError, match="limit"):
+        make(0, SECOND)
+    with pytest.raises(ValueError, match="window_us"):
+        make(1, 0)
+    with pytest.raises(ValueError, match="cost must not be negative"):
+        make(1, SECOND).take(-1, 0)
+    assert make(5, SECOND).take(6, 0).retry_after_us == NEVER
+
+
+@pytest.mark.parametrize(("window_us", "cells"), [(10, 3), (10, 0), (10, 1_001)])
+def test_cells_must_divide_the_window(window_us: int, cells: int) -> None:
+    with pytest.raises(ValueError, match="cells must"):
+        SlidingCells(1, window_us, cells)
