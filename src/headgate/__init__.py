@@ -1,1 +1,29 @@
-"""Headgate stands where work enters a service and decides, for every unit, whether it may enter."""
+"""Headgate stands where work enters a service and decides, for every unit, whether it may enter.
+
+    from headgate import Limiter
+
+    limiter = Limiter("100/minute")
+    decision = limiter.take("user:42")
+
+The names below are the light ones; everything else is imported from the module that owns it.
+"""
+
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue, HeadgateError, Refused, Unavailable
+from headgate.contracts.rule import Algorithm, Limit
+from headgate.limits.limiter import Limiter
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Algorithm",
+    "BadValue",
+    "Criticality",
+    "Decision",
+    "HeadgateError",
+    "Limit",
+    "Limiter",
+    "Refused",
+    "Unavailable",
+]

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from headgate.kernels.pace import COUNT_MAX, Pace
+from headgate.kernels.pace import COUNT_MAX, Pace, in_us
 from headgate.kernels.verdict import NEVER, Verdict
 
 _SECOND_NS: Final = 1_000_000_000
@@ -76,12 +76,9 @@ class Gcra:
         pace = self._pace
         per_us = pace.ticks_per_us
         self._tat, allowed, remaining, retry, reset = step(
-            self._tat, now_us * per_us, cost, pace.interval, self._tolerance
+            self._tat, self._pace.ticks(now_us), cost, pace.interval, self._tolerance
         )
-        # Ticks round up to microseconds: one microsecond earlier would be too early.
-        if retry != NEVER:
-            retry = -(-retry // per_us)
-        return Verdict(allowed, remaining, retry, -(-reset // per_us))
+        return Verdict(allowed, remaining, in_us(retry, per_us), in_us(reset, per_us))
 
 
 def cl_throttle(

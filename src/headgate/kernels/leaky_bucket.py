@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import final
 
-from headgate.kernels.pace import COUNT_MAX, Pace
+from headgate.kernels.pace import COUNT_MAX, Pace, in_us
 from headgate.kernels.verdict import NEVER, Verdict
 
 
@@ -66,9 +66,7 @@ class LeakyBucket:
             raise ValueError(f"cost must not be negative, not {cost}")
         per_us = self._pace.ticks_per_us
         self._drained_at, allowed, delay, remaining, retry, reset = step(
-            self._drained_at, now_us * per_us, cost, self._pace.interval, self._depth
+            self._drained_at, self._pace.ticks(now_us), cost, self._pace.interval, self._depth
         )
         self.delay_us = -(-delay // per_us)
-        if retry != NEVER:
-            retry = -(-retry // per_us)
-        return Verdict(allowed, remaining, retry, -(-reset // per_us))
+        return Verdict(allowed, remaining, in_us(retry, per_us), in_us(reset, per_us))

@@ -24,8 +24,27 @@ from __future__ import annotations
 from math import gcd
 from typing import Final, final
 
+from headgate.kernels.native import i64
+
 COUNT_MAX: Final = 1 << 53
 PERIOD_US_MAX: Final = 1 << 53
+
+_HALF: Final = 1 << 31
+_INSTANT: Final = 1 << 52  # microseconds since the epoch stay below this until the year 2112
+_FACTOR: Final = 1 << 10
+
+
+def product(left: int, right: int) -> int:
+    """`left * right`, exact at any size, and quick where it is sure to fit a machine integer.
+
+    mypyc takes the long way as soon as one factor reaches 2^30, which every instant does.
+    """
+    if left >= 0 and right >= 0:
+        if right < _FACTOR and left < _INSTANT:
+            return int(i64(left) * i64(right))
+        if left < _HALF and right < _HALF:
+            return int(i64(left) * i64(right))
+    return left * right
 
 
 @final
@@ -45,5 +64,14 @@ class Pace:
         self.ticks_per_us = count // shared
         self.interval = period_us // shared
 
+    def ticks(self, now_us: int) -> int:
+        """An instant, or a span, in ticks."""
+        return product(now_us, self.ticks_per_us)
+
     def __repr__(self) -> str:
         return f"Pace(count={self.count}, period_us={self.period_us})"
+
+
+def in_us(ticks: int, ticks_per_us: int) -> int:
+    """A wait in microseconds, rounded up (a microsecond earlier is too early); `NEVER` stays."""
+    return ticks if ticks <= 0 else -(-ticks // ticks_per_us)

@@ -13,8 +13,10 @@ and of the one before, and supposes that the earlier one's units came evenly:
 be even, so the error shrinks about as 1/k while the state grows to k + 2 integers. The counter is
 the case k = 1.
 
-*The log* (`SlidingLog`) keeps every admitted instant: no estimate, no error, and memory that grows
-with the limit. It is meant for small limits and refuses to be made above `entries_max`.
+*The log* (`log_step`, `SlidingLog`) keeps every admitted instant: no estimate, no error, and memory
+and time that grow with the limit. It is meant for small limits and refuses to be made above
+`entries_max`. It is one flat tuple, which the garbage collector stops tracking; a million logs kept
+as lists would be walked by every full collection.
 
 What was changed: the comparison is made in whole numbers (`previous * (window - elapsed)` against
 `(limit - c - current) * window`), so no estimate is ever rounded and Python and a store that counts
@@ -38,7 +40,7 @@ from headgate.kernels.pace import COUNT_MAX, PERIOD_US_MAX
 from headgate.kernels.verdict import NEVER, Verdict
 
 CELLS_MAX: Final = 1_000
-LOG_ENTRIES_MAX: Final = 10_000
+LOG_ENTRIES_MAX: Final = 1_000
 
 
 def roll(window: int, current: int, previous: int, now: int) -> tuple[int, int, int]:
@@ -74,6 +76,15 @@ def step(
     return window, current, previous, False, remaining, window * window_us + at - now_us
 
 
+def reset_us(window: int, current: int, previous: int, now_us: int, window_us: int) -> int:
+    """The time until neither counter says anything any more."""
+    if current:
+        return (window + 2) * window_us - now_us
+    if previous:
+        return (window + 1) * window_us - now_us
+    return 0
+
+
 def _check(limit: int, window_us: int) -> None:
     if not 1 <= limit <= COUNT_MAX:
         raise ValueError(f"limit must be from 1 to 2^53, not {limit}")
@@ -102,12 +113,8 @@ class SlidingWindow:
         self._window, self._current, self._previous, allowed, remaining, retry_us = step(
             self._window, self._current, self._previous, now_us, cost, self.window_us, self.limit
         )
-        reset_us = 0
-        if self._current:
-            reset_us = (self._window + 2) * self.window_us - now_us
-        elif self._previous:
-            reset_us = (self._window + 1) * self.window_us - now_us
-        return Verdict(allowed, remaining, retry_us, reset_us)
+        reset = reset_us(self._window, self._current, self._previous, now_us, self.window_us)
+        return Verdict(allowed, remaining, retry_us, reset)
 
 
 @final
@@ -176,66 +183,67 @@ class SlidingCells:
         return 0
 
 
+def log_step(
+    log: tuple[int, ...], now_us: int, cost: int, window_us: int, limit: int
+) -> tuple[tuple[int, ...], bool, int, int, int]:
+    """Decide one unit of work by the log `(used, instant, cost, instant, cost, ...)`, oldest first.
+
+    Returns the new log, whether the unit is admitted, what remains, and the microseconds until a
+    retry succeeds (0, or `NEVER`) and until the log is empty. A refusal returns the same log.
+    """
+    asked_us = now_us
+    used, oldest = (log[0], 1) if log else (0, 1)
+    if log and log[-2] > now_us:
+        now_us = log[-2]
+    # A unit admitted at t counts in [t, t + window): at its far edge it is gone.
+    while oldest < len(log) and log[oldest] <= now_us - window_us:
+        used -= log[oldest + 1]
+        oldest += 2
+    if used + cost <= limit:
+        used += cost
+        if cost and log and log[-2] == now_us:
+            log = (used, *log[oldest:-1], log[-1] + cost)
+        elif cost:
+            log = (used, *log[oldest:], now_us, cost)
+        reset_us = log[-2] + window_us - asked_us if used else 0
+        return log, True, limit - used, 0, reset_us
+    reset_us = log[-2] + window_us - asked_us if used else 0
+    if cost > limit:
+        return log, False, limit - used, NEVER, reset_us
+    remaining = limit - used
+    while used + cost > limit:
+        used -= log[oldest + 1]
+        oldest += 2
+    return log, False, remaining, log[oldest - 2] + window_us - asked_us, reset_us
+
+
 @final
 class SlidingLog:
     """Every admitted instant of the last `window_us`: exact, for small limits."""
 
-    __slots__ = ("_at_us", "_costs", "_latest_us", "_used", "limit", "window_us")
+    __slots__ = ("_log", "limit", "window_us")
 
     def __init__(self, limit: int, window_us: int, *, entries_max: int = LOG_ENTRIES_MAX) -> None:
         _check(limit, window_us)
-        if limit > entries_max:
-            raise ValueError(
-                f"limit must be at most entries_max ({entries_max}) for an exact log, not {limit}: "
-                "use the counter or cells, whose memory does not grow with the limit"
-            )
+        check_log(limit, entries_max)
         self.limit = limit
         self.window_us = window_us
-        self._at_us: list[int] = []
-        self._costs: list[int] = []
-        self._used = 0
-        self._latest_us = 0
+        self._log: tuple[int, ...] = ()
 
     def take(self, cost: int, now_us: int) -> Verdict:
         """Log `cost` if what the window holds leaves room for it, or say when it will."""
         if cost < 0:
             raise ValueError(f"cost must not be negative, not {cost}")
-        asked_us = now_us
-        if now_us < self._latest_us:
-            now_us = self._latest_us
-        self._latest_us = now_us
-        self._expire(now_us - self.window_us)
-        allowed = self._used + cost <= self.limit
-        if allowed and cost:
-            self._used += cost
-            self._append(cost, now_us)
-        retry_us = 0
-        if not allowed:
-            retry_us = NEVER if cost > self.limit else self._fits_at_us(cost) - asked_us
-        reset_us = self._at_us[-1] + self.window_us - asked_us if self._at_us else 0
-        return Verdict(allowed, self.limit - self._used, retry_us, reset_us)
+        self._log, allowed, remaining, retry_us, reset_us = log_step(
+            self._log, now_us, cost, self.window_us, self.limit
+        )
+        return Verdict(allowed, remaining, retry_us, reset_us)
 
-    def _expire(self, until_us: int) -> None:
-        # A unit admitted at t counts in [t, t + window): at its far edge it is gone.
-        gone = 0
-        while gone < len(self._at_us) and self._at_us[gone] <= until_us:
-            self._used -= self._costs[gone]
-            gone += 1
-        if gone:
-            del self._at_us[:gone]
-            del self._costs[:gone]
 
-    def _append(self, cost: int, now_us: int) -> None:
-        if self._at_us and self._at_us[-1] == now_us:
-            self._costs[-1] += cost
-        else:
-            self._at_us.append(now_us)
-            self._costs.append(cost)
-
-    def _fits_at_us(self, cost: int) -> int:
-        excess = self._used + cost - self.limit
-        entry = 0
-        while excess > 0:
-            excess -= self._costs[entry]
-            entry += 1
-        return self._at_us[entry - 1] + self.window_us
+def check_log(limit: int, entries_max: int = LOG_ENTRIES_MAX) -> None:
+    """Refuse an exact log whose memory would grow past `entries_max` entries a key."""
+    if limit > entries_max:
+        raise ValueError(
+            f"limit must be at most entries_max ({entries_max}) for an exact log, not {limit}: "
+            "use the counter or cells, whose memory does not grow with the limit"
+        )

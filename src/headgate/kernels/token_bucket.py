@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from headgate.kernels.pace import COUNT_MAX, Pace
+from headgate.kernels.pace import COUNT_MAX, Pace, in_us
 from headgate.kernels.verdict import NEVER, Verdict
 
 PRICE_ONE_MILLI: Final = 1_000
@@ -107,19 +107,17 @@ class TokenBucket:
         per_us = self._pace.ticks_per_us
         charge = charge_ticks(cost, interval, price_milli)
         self._full_at, allowed, level, retry, reset = step(
-            self._full_at, now_us * per_us, charge, self._capacity, self._debt
+            self._full_at, self._pace.ticks(now_us), charge, self._capacity, self._debt
         )
         remaining = level // interval if level > 0 else 0
-        if retry != NEVER:
-            retry = -(-retry // per_us)
-        return Verdict(allowed, remaining, retry, -(-reset // per_us))
+        return Verdict(allowed, remaining, in_us(retry, per_us), in_us(reset, per_us))
 
     def settle(self, correction: int, now_us: int) -> None:
         """Charge `correction` tokens more, or refund them if negative."""
         pace = self._pace
         self._full_at = settle(
             self._full_at,
-            now_us * pace.ticks_per_us,
+            pace.ticks(now_us),
             correction * pace.interval,
             self._capacity,
             self._debt,

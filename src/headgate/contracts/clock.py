@@ -1,0 +1,17 @@
+"""Clock: where `now_us` comes from, for the few that must ask.
+
+Kernels and policies are told the instant. Faces and apps hold a clock: the real one is in
+`headgate.system`, one moved by hand in `headgate.testing`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Microseconds since the epoch; it never goes back within a process."""
+
+    def now_us(self) -> int:
+        """The instant."""
+        ...

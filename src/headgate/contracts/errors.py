@@ -1,0 +1,58 @@
+"""Errors: whose fault it is, and what to do next.
+
+`BadValue` is the asker's fault, `Unavailable` that of something we lean on, `Refused` is nobody's:
+it carries a decision. What a caller may act on is one of these; anything else is our own bug.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.contracts.decision import Decision
+
+_SHOWN_CHARS_MAX: Final = 80
+
+
+class HeadgateError(Exception):
+    """Whatever Headgate raises on purpose."""
+
+
+class BadValue(HeadgateError, ValueError):  # noqa: N818 - it names the thing, not the class
+    """A value that cannot be used: the field, the value, and what would be right."""
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        shown = repr(value)
+        if len(shown) > _SHOWN_CHARS_MAX:
+            # A key of ten megabytes must not become a message of ten megabytes.
+            shown = f"{shown[:_SHOWN_CHARS_MAX]}... ({len(shown):,} characters)"
+        super().__init__(f"{field}: {shown} cannot be used; {remedy}")
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[BadValue], tuple[str, object, str]]:
+        return BadValue, (self.field, self.value, self.remedy)
+
+
+class Unavailable(HeadgateError):  # noqa: N818 - likewise
+    """Something we lean on does not answer: what it is, and what was seen."""
+
+    def __init__(self, what: str, seen: str) -> None:
+        super().__init__(f"{what} is unavailable: {seen}")
+        self.what = what
+        self.seen = seen
+
+    def __reduce__(self) -> tuple[type[Unavailable], tuple[str, str]]:
+        return Unavailable, (self.what, self.seen)
+
+
+class Refused(HeadgateError):  # noqa: N818 - likewise
+    """A unit of work that may not enter; `decision` says why and when to come back."""
+
+    def __init__(self, decision: Decision) -> None:
+        reason = decision.reason
+        super().__init__("refused" if reason is None else reason.sentence)
+        self.decision = decision
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[Decision]]:
+        return Refused, (self.decision,)

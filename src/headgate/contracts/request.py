@@ -1,0 +1,46 @@
+"""Request: one unit of work as the policies see it, whatever door it came through.
+
+A plain value. The doors fill it from their protocol; what is not known has a default that claims
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+from headgate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+
+NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
+
+
+@final
+class Request:
+    """Who asks, for what, how much it costs, how much it matters, and until when it is of use."""
+
+    __slots__ = ("arrived_us", "attributes", "caller", "cost", "criticality", "deadline_us", "key")
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        caller: str = "",
+        cost: int = 1,
+        criticality: Criticality = DEFAULT_CRITICALITY,
+        arrived_us: int = 0,
+        deadline_us: int | None = None,
+        attributes: Mapping[str, str] = NO_ATTRIBUTES,
+    ) -> None:
+        self.key = key
+        self.caller = caller
+        self.cost = cost
+        self.criticality = criticality
+        self.arrived_us = arrived_us
+        self.deadline_us = deadline_us
+        self.attributes = attributes
+
+    def remaining_us(self, now_us: int) -> int | None:
+        """The time left before the deadline, never below zero; None if there is no deadline."""
+        if self.deadline_us is None:
+            return None
+        return max(self.deadline_us - now_us, 0)

@@ -1,0 +1,51 @@
+"""The fakes that Headgate's own tests use, for its users' tests too.
+
+A clock moved by hand and chance from a seed. Nothing here reads the real clock or the operating
+system, so a test that uses them gives the same result everywhere, every time.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import final
+
+from headgate.contracts.errors import BadValue
+
+# A readable instant to start from: 2001-09-09 01:46:40 UTC.
+START_US = 1_000_000_000_000_000
+
+
+@final
+class HandClock:
+    """A clock that stands still until it is moved."""
+
+    __slots__ = ("_now_us",)
+
+    def __init__(self, now_us: int = START_US) -> None:
+        self._now_us = now_us
+
+    def now_us(self) -> int:
+        """The instant."""
+        return self._now_us
+
+    def advance(self, *, s: float = 0, ms: float = 0, us: int = 0) -> None:
+        """Move forward; fractions of a microsecond are rounded."""
+        step_us = round(s * 1_000_000) + round(ms * 1_000) + us
+        if step_us < 0:
+            raise BadValue("advance", step_us, "use go_back() to move a clock backwards on purpose")
+        self._now_us += step_us
+
+    def go_back(self, *, s: float = 0, us: int = 0) -> None:
+        """Move backwards, as a broken clock would: for tests of what happens then."""
+        self._now_us -= round(s * 1_000_000) + us
+
+
+@final
+class SeededChance:
+    """Draws that are the same for the same seed."""
+
+    __slots__ = ("draw", "seed")
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self.draw = random.Random(seed).random
