@@ -1,7 +1,8 @@
 """One decision in this process: `Limiter.take` beside every other Python limiter we know of.
 
 One warm key, then 100,000 keys at random, then one bucket object alone. All take the path that
-admits. Ours has its lock, its eviction and its expiry switched on, as always. A last part walks from nothing to 1,000,000 keys and shows the dearest single call.
+admits. Ours has its lock, its eviction and its expiry switched on, as always. A last part walks to
+1,000,000 keys and shows the dearest single call.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ _UNITS: Final[tuple[tuple[int, str, tuple[str, ...]], ...]] = (
 _US_BY_WORD: Final = {word: unit_us for unit_us, _, words in _UNITS for word in words}
 
 _RATE: Final = re.compile(
-    r"""\s* (?P<count>\d[\d_]*) \s* (?:/|\bper\b) \s*
+    r"""\s* (?P<count>\d[\d_]*) \s* (?:/|per) \s*
         (?:(?P<n>\d[\d_]*)\s*)? (?P<unit>[a-z]+) \s*
-        (?:\bburst\b \s* (?P<burst>\d[\d_]*) \s*)?""",
+        (?:burst \s* (?P<burst>\d[\d_]*) \s*)?""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 _REMEDY: Final = 'write it as "100/minute", "10/s burst 20", "100/5m" or "10 per 2 hours"'

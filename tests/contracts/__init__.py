@@ -1,0 +1,1 @@
+"""The contracts: the tables are whole, the values compare, travel and explain themselves."""

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from headgate import BadValue, Criticality, Decision, Limit, Refused, Unavailable
+from headgate.contracts.criticality import DEFAULT_CRITICALITY, parse_criticality
+from headgate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, Retry, reason_named
+from headgate.contracts.request import Request
+from headgate.contracts.rule import Algorithm
+
+REFUSAL = Decision(False, 0, 1_500_000, 60_000_000, RATE_LIMITED, "10/minute")
+
+
+# Reasons.
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_every_reason_has_words_and_codes_for_every_door(name: str) -> None:
+    reason = REASONS[name]
+    assert reason.name == name == name.lower()
+    assert reason.sentence.endswith(".")
+    assert reason.http_status in {429, 503, 504}
+    assert reason.resp_error.isupper()
+    assert reason.retryable == (reason.retry is not Retry.NEVER)
+    assert reason_named(name) is reason
+
+
+def test_too_much_from_the_caller_and_too_little_from_us_have_different_codes() -> None:
+    codes = {reason.http_status: reason.grpc_code.name for reason in REASONS.values()}
+    assert codes == {429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
+
+
+def test_a_reason_is_the_same_row_after_a_journey() -> None:
+    assert pickle.loads(pickle.dumps(DEADLINE)) is DEADLINE
+    assert copy.deepcopy(DEADLINE) is DEADLINE
+
+
+# Decisions.
+
+
+def test_a_decision_is_true_when_it_allows() -> None:
+    assert Decision(True, 9, 0, 6_000_000, None, "10/minute")
+    assert not REFUSAL
+
+
+def test_a_decision_tells_its_times_in_seconds_too() -> None:
+    assert (REFUSAL.retry_after_s, REFUSAL.reset_after_s) == (1.5, 60.0)
+
+
+def test_decisions_compare_by_value_and_travel() -> None:
+    twin = pickle.loads(pickle.dumps(REFUSAL))
+    assert twin == REFUSAL
+    assert hash(twin) == hash(REFUSAL)
+    assert twin != Decision(True, 0, 0, 0, None, "10/minute")
+    assert REFUSAL != "refused"
+
+
+def test_a_decision_shows_what_was_decided() -> None:
+    assert repr(REFUSAL) == "<Decision rate_limited by '10/minute', retry after 1500000 us>"
+    allowed = Decision(True, 9, 0, 6_000_000, None, "10/minute")
+    assert repr(allowed) == "<Decision allowed by '10/minute', 9 remaining>"
+
+
+# Errors.
+
+
+def test_a_bad_value_names_the_field_the_value_and_the_remedy() -> None:
+    error = BadValue("limits[2].rate", "x", "write it as 1/s")
+    assert str(error) == "limits[2].rate: 'x' cannot be used; write it as 1/s"
+    assert isinstance(error, ValueError)
+
+
+def test_errors_travel() -> None:
+    for error in (BadValue("a", 1, "b"), Unavailable("redis", "timed out"), Refused(REFUSAL)):
+        twin = pickle.loads(pickle.dumps(error))
+        assert (type(twin), str(twin)) == (type(error), str(error))
+
+
+def test_a_refusal_as_an_error_carries_its_decision() -> None:
+    assert Refused(REFUSAL).decision is REFUSAL
+    assert str(Refused(REFUSAL)) == RATE_LIMITED.sentence
+
+
+# Criticality, limits and requests.
+
+
+@pytest.mark.parametrize("text", ["BEST_EFFORT", "best-effort", " Best_Effort "])
+def test_a_criticality_is_read_in_any_spelling(text: str) -> None:
+    assert parse_criticality(text) is Criticality.BEST_EFFORT
+
+
+def test_an_unknown_criticality_lists_the_known() -> None:
+    with pytest.raises(BadValue, match="CRITICAL, DEGRADED, BEST_EFFORT, BULK"):
+        parse_criticality("urgent")
+
+
+def test_silence_never_claims_to_be_critical() -> None:
+    assert DEFAULT_CRITICALITY is not Criticality.CRITICAL
+    assert sorted(Criticality) == list(Criticality)
+
+
+def test_limits_compare_by_value() -> None:
+    assert Limit(1, 1) == Limit(1, 1, burst=1)
+    assert hash(Limit(1, 1)) == hash(Limit(1, 1, burst=1))
+    assert Limit(1, 1) != Limit(1, 1, algorithm=Algorithm.FIXED_WINDOW)
+    assert "burst=7" in repr(Limit(1, 1, burst=7))
+
+
+@pytest.mark.parametrize(
+    ("count", "period_us", "burst", "field"),
+    [(0, 1, 1, "count"), (1, 0, 1, "period_us"), (1, 1, 0, "burst"), (1 << 54, 1, 1, "count")],
+)
+def test_a_limit_with_a_zero_is_refused_by_name(
+    count: int, period_us: int, burst: int, field: str
+) -> None:
+    with pytest.raises(BadValue, match=rf"limit\.{field}"):
+        Limit(count, period_us, burst=burst)
+
+
+def test_a_request_knows_how_much_time_it_has_left() -> None:
+    assert Request("k").remaining_us(5) is None
+    assert Request("k", deadline_us=10).remaining_us(4) == 6
+    assert Request("k", deadline_us=10).remaining_us(40) == 0

@@ -1,0 +1,1 @@
+"""The limiter as its users call it."""

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.errors import BadValue
+from headgate.contracts.rule import Algorithm, Limit
+from headgate.limits.rates import format_rate, parse_rate
+
+SECOND = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "period_us", "burst"),
+    [
+        ("100/minute", 100, 60 * SECOND, 100),
+        ("100/m", 100, 60 * SECOND, 100),
+        ("10/s burst 20", 10, SECOND, 20),
+        ("100/5m", 100, 300 * SECOND, 100),
+        ("100/5 minutes", 100, 300 * SECOND, 100),
+        ("10 per 2 hours", 10, 7_200 * SECOND, 10),
+        ("  10PER2Hours  ", 10, 7_200 * SECOND, 10),
+        ("10/500ms", 10, 500_000, 10),
+        ("5/week", 5, 604_800 * SECOND, 5),
+        ("1_000_000/day", 1_000_000, 86_400 * SECOND, 1_000_000),
+        ("1/us", 1, 1, 1),
+        ("3/mo", 3, 30 * 86_400 * SECOND, 3),
+        ("3/year", 3, 365 * 86_400 * SECOND, 3),
+    ],
+)
+def test_the_spellings_people_know_are_understood(
+    text: str, count: int, period_us: int, burst: int
+) -> None:
+    limit = parse_rate(text)
+    assert (limit.count, limit.period_us, limit.burst) == (count, period_us, burst)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("", "write it as"),
+        ("fast", "write it as"),
+        ("10", "write it as"),
+        ("10/", "write it as"),
+        ("/s", "write it as"),
+        ("10/s burst", "write it as"),
+        ("10/s20", "write it as"),
+        ("10/minute;100/hour", "write it as"),
+        ("10/fortnight", "'fortnight' is no unit; use us, ms, s, m, h, d, w"),
+        ("0/s", "a rate has no zeros"),
+        ("1/0s", "a rate has no zeros"),
+        ("1/s burst 0", "a rate has no zeros"),
+        ("0.5/s", "numbers are whole; for half a unit a second say 1/2s"),
+        ("-5/s", "a rate cannot be negative"),
+        ("1/s" + " " * 300, "longer than 200 characters"),
+        ("٣/s", "write it as"),
+    ],
+)
+def test_a_string_that_is_no_rate_says_what_would_be(text: str, remedy: str) -> None:
+    with pytest.raises(BadValue) as error:
+        parse_rate(text, field="rules[3].rate")
+    assert str(error.value).startswith("rules[3].rate: ")
+    assert remedy in str(error.value)
+
+
+def test_numbers_past_two_to_the_53_are_refused_by_name() -> None:
+    with pytest.raises(BadValue, match=r"limit\.count"):
+        parse_rate(f"{(1 << 53) + 1}/s")
+    with pytest.raises(BadValue, match=r"limit\.period_us"):
+        parse_rate(f"1/{1 << 53}s")
+
+
+def test_a_window_takes_no_burst() -> None:
+    with pytest.raises(BadValue, match="fixed_window has no burst"):
+        parse_rate("10/s burst 20", algorithm=Algorithm.FIXED_WINDOW)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_rate_or_a_bad_value(text: str) -> None:
+    try:
+        limit = parse_rate(text)
+    except BadValue:
+        return
+    assert limit.count >= 1
+
+
+@given(
+    st.integers(1, 1 << 53),
+    st.integers(1, 1 << 53),
+    st.one_of(st.none(), st.integers(1, 1 << 53)),
+)
+def test_what_is_written_is_read_back(count: int, period_us: int, burst: int | None) -> None:
+    limit = Limit(count, period_us, burst=burst)
+    assert parse_rate(format_rate(limit)) == limit

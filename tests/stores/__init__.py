@@ -1,0 +1,1 @@
+"""Each store against the kernels, and against what only a store can get wrong."""
