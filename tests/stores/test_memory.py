@@ -112,15 +112,16 @@ def test_a_full_table_forgets_keys_at_rest_before_any_other(algorithm: Algorithm
 
 
 def test_a_key_at_rest_in_another_shard_goes_before_a_key_in_use_in_this_one() -> None:
-    keys = table(5, MINUTE, keys_max=8_192)
-    for n in range(3_000):
-        keys.take(f"old:{n}", 1, 0)
-    used = [f"used:{n}" for n in range(5_192)]
-    for key in used:
+    keys = table(5, MINUTE, keys_max=8_192)  # two shards, told apart by the hash's last bit
+    in_first = [f"used:{n}" for n in range(20_000) if hash(f"used:{n}") & 1 == 0][:5_192]
+    in_second = [f"old:{n}" for n in range(20_000) if hash(f"old:{n}") & 1][:3_000]
+    for key in in_second:
+        keys.take(key, 1, 0)
+    for key in in_first:
         keys.take(key, 3, 2 * MINUTE)
     for n in range(300):
         keys.take(f"new:{n}", 1, 2 * MINUTE)
-    assert all(keys.take(key, 0, 2 * MINUTE).remaining == 2 for key in used)
+    assert all(keys.take(key, 0, 2 * MINUTE).remaining == 2 for key in in_first)
 
 
 @every_algorithm
