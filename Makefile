@@ -1,0 +1,120 @@
+# Headgate: every command a developer needs. `make` lists them.
+#
+# Each target makes or reuses what it needs: .venv (editable, interpreted, so that an edit takes effect
+# at once) and .venv-compiled (the same sources through mypyc). Both are installed anew only when
+# pyproject.toml, constraints.txt or setup.py changed; the compiled one when any source did.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The newest interpreter that will do, unless PYTHON says which.
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,$(shell command -v $(name))))
+VENV := .venv
+COMPILED := .venv-compiled
+PIP := -m pip --disable-pip-version-check --quiet
+MANIFEST := pyproject.toml constraints.txt setup.py
+SOURCES := $(shell find src -name '*.py')
+TESTS ?= tests
+PYTEST_ARGS ?=
+
+.PHONY: help
+help: ## this list
+	@echo "make TARGET, one of:"
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
+
+.PHONY: run
+run: $(VENV)/.installed ## start Headgate on its defaults with a small demo load; Ctrl-C ends it
+	@exec $(VENV)/bin/headgate up $(ARGS)
+
+.PHONY: test
+test: $(VENV)/.installed ## every test that needs no engine of its own
+	$(VENV)/bin/pytest -m "not engine and not prove" $(PYTEST_ARGS) $(TESTS)
+
+.PHONY: test-compiled
+test-compiled: $(COMPILED)/.installed ## the same tests on the compiled build
+	@# Isolated from src/ by the working folder, so that what is tested is what was built.
+	@rm -rf build/compiled && mkdir -p build/compiled
+	@cp -r tests benchmarks docs *.md pyproject.toml setup.py build/compiled/
+	@ln -s "$(CURDIR)/src" build/compiled/src
+	cd build/compiled && HEADGATE_EXPECT_COMPILED=$${HEADGATE_EXPECT_COMPILED-1} \
+		$(CURDIR)/$(COMPILED)/bin/pytest -m "not engine and not prove" $(PYTEST_ARGS) $(TESTS)
+
+.PHONY: check
+check: $(VENV)/.checks ## lint, format, types, layers
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
+
+.PHONY: fix
+fix: $(VENV)/.installed ## let ruff mend and format what it can
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+.PHONY: bench
+bench: $(COMPILED)/.bench ## every claim of the README, measured against its peer
+	@failed=""; cd benchmarks && for file in *.py; do \
+		name=$${file%.py}; case $$name in __init__|rounds|peers) continue;; esac; \
+		echo; echo "== benchmarks/$$file"; \
+		(cd .. && $(COMPILED)/bin/python -P -m benchmarks.$$name) || failed="$$failed $$name"; \
+	done; if [ -n "$$failed" ]; then echo; echo "bars missed in:$$failed"; exit 1; fi
+
+.PHONY: engines
+engines: $(VENV)/.engines ## tests on real Kafka and Cassandra, which it fetches by itself
+	$(VENV)/bin/python -m tests.engines fetch
+	$(VENV)/bin/pytest -m engine $(PYTEST_ARGS) $(TESTS)
+
+.PHONY: prove
+prove: $(VENV)/.installed ## the long proofs: HEADGATE_PROVE_SEED picks the slice that CI runs
+	HEADGATE_PROVE=$${HEADGATE_PROVE-full} $(VENV)/bin/pytest -m prove $(PYTEST_ARGS) $(TESTS)
+
+.PHONY: wheel
+wheel: $(VENV)/.installed ## a compiled wheel and a pure source archive, in dist/
+	rm -rf dist build/lib* build/bdist* src/*.egg-info
+	HEADGATE_COMPILE=1 $(VENV)/bin/python -m build --outdir dist .
+	@ls -l dist
+
+.PHONY: clean
+clean: ## remove what the targets above made
+	rm -rf $(VENV) $(COMPILED) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache src/*.egg-info
+
+$(VENV)/bin/python $(COMPILED)/bin/python:
+	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+		echo "headgate: needs Python 3.11 or newer; install it, or say make PYTHON=/path/to/python3.11"; exit 1; fi
+	@"$(PYTHON)" -m venv $(@D)/.. || { echo "headgate: no venv (Debian: apt-get install python3-venv)"; exit 1; }
+	@$@ $(PIP) install --upgrade "pip>=25.1" "setuptools>=77"
+
+$(VENV)/.installed: $(VENV)/bin/python $(MANIFEST)
+	@echo "headgate: installing into $(VENV)"
+	@$(VENV)/bin/python $(PIP) install --constraint constraints.txt --group dev
+	@HEADGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --constraint constraints.txt \
+		--no-build-isolation --editable '.[all]'
+	@touch $@
+
+# Types are checked against the real peers and drivers, so these must be there.
+$(VENV)/.checks: $(VENV)/.engines
+	@$(VENV)/bin/python $(PIP) install --constraint constraints.txt --group bench
+	@touch $@
+
+$(VENV)/.engines: $(VENV)/.installed
+	@$(VENV)/bin/python $(PIP) install --constraint constraints.txt --group engines
+	@touch $@
+
+$(COMPILED)/.installed: $(COMPILED)/bin/python $(MANIFEST) $(SOURCES)
+	@echo "headgate: compiling into $(COMPILED)"
+	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --group dev
+	@# setuptools' own folder would keep modules that are gone.
+	@rm -rf build/lib* build/temp* build/__native*
+	@$(COMPILED)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+		--no-build-isolation --force-reinstall --no-deps .
+	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --no-build-isolation '.[all]' 
+	@cd / && $(CURDIR)/$(COMPILED)/bin/python -P -c "import headgate.kernels.gcra as k; \
+		print('headgate: built', 'interpreted: there is no C compiler (Debian: apt-get install gcc)' if k.__file__.endswith('.py') else 'compiled')"
+	@touch $@
+
+$(COMPILED)/.bench: $(COMPILED)/.installed
+	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --group bench
+	@touch $@

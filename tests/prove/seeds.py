@@ -1,0 +1,14 @@
+"""Seeds: which ones a proof walks through in this run. Nothing here is a test."""
+
+from __future__ import annotations
+
+import os
+
+
+def seeds(full: int, part: int) -> range:
+    """All `full` seeds, or `part` of them from HEADGATE_PROVE_SEED on; none if not asked."""
+    wish = os.environ.get("HEADGATE_PROVE", "")
+    start = int(os.environ.get("HEADGATE_PROVE_SEED", "0"))
+    if wish == "full":
+        return range(start, start + full)
+    return range(start, start + part) if wish == "slice" else range(0)

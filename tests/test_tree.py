@@ -1,0 +1,111 @@
+"""The tree keeps what ARCHITECTURE.md and STYLE promise: guess a path and it is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import headgate
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src" / "headgate"
+LAYERS = {
+    "apps",
+    "client",
+    "cluster",
+    "contracts",
+    "doors",
+    "kernels",
+    "lab",
+    "limits",
+    "policies",
+    "resilience",
+    "rules",
+    "shadow",
+    "stores",
+    "telemetry",
+    "wire",
+}
+# Parts of kernels rather than kernels: no essay on an algorithm, no page, no test of their own.
+KERNEL_PARTS = {"native", "pace", "verdict"}
+KERNELS = sorted(
+    path.stem
+    for path in (SRC / "kernels").glob("*.py")
+    if path.stem not in KERNEL_PARTS | {"__init__"}
+)
+MODULES = sorted(SRC.rglob("*.py"))
+TOO_VAGUE = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base"}
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def test_the_layers_are_those_of_the_design_and_no_others() -> None:
+    folders = {path.name for path in SRC.iterdir() if path.is_dir() and path.name[0] != "_"}
+    assert folders == LAYERS
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
+def test_every_module_opens_with_its_law_and_has_a_telling_name(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert docstring, f"{path} says nothing about itself"
+    assert path.stem not in TOO_VAGUE
+    if path.name == "__init__.py" and path.parent != SRC:
+        assert len(docstring.split()) >= 15, "a package states what may live in it"
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_has_an_essay_a_test_file_and_a_page_that_ends_with_its_file(
+    name: str,
+) -> None:
+    essay = ast.get_docstring(ast.parse((SRC / "kernels" / f"{name}.py").read_text("utf-8")))
+    assert essay is not None
+    assert len(essay.split()) >= 100, "an algorithm's file opens with an essay"
+    assert "Cost" in essay
+    assert "Bounds" in essay or "bound" in essay
+    assert (ROOT / "tests" / "kernels" / f"test_{name}.py").is_file()
+    page = (ROOT / "docs" / "concepts" / f"{name}.md").read_text(encoding="utf-8")
+    last = page.rstrip().splitlines()[-1]
+    assert last == f"File: [`kernels/{name}.py`](../../src/headgate/kernels/{name}.py)"
+
+
+def test_no_page_and_no_kernel_test_has_lost_its_kernel() -> None:
+    pages = {path.stem for path in (ROOT / "docs" / "concepts").glob("*.md")}
+    tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests/kernels").glob("test_*.py")}
+    assert pages - set(KERNELS) == set()
+    assert tests - set(KERNELS) == set()
+
+
+def test_the_index_of_concepts_names_every_kernel_and_only_files_that_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    index = text[text.index("## Index") :]
+    rows = [line for line in index.splitlines() if line.startswith("| ")][2:]
+    assert rows == sorted(rows, key=str.casefold)
+    for name in KERNELS:
+        assert f"src/headgate/kernels/{name}.py" in index, f"{name} is not in the index"
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]),
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_every_link_in_a_page_leads_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_public_names_are_sorted_and_there() -> None:
+    assert headgate.__all__ == sorted(headgate.__all__)
+    for name in headgate.__all__:
+        assert hasattr(headgate, name)
+
+
+def test_every_decision_page_is_numbered_and_says_why() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [int(page.name[:4]) for page in pages]
+    assert numbers == list(range(1, len(pages) + 1))
+    for page in pages:
+        assert "## Why" in page.read_text(encoding="utf-8"), page.name
