@@ -12,6 +12,7 @@ import shutil
 import sys
 import sysconfig
 from pathlib import Path
+from typing import cast
 
 from setuptools import setup
 from setuptools.extension import Extension
@@ -63,8 +64,7 @@ def extensions() -> list[Extension]:
         print(f"headgate: {missing}; installing interpreted, slower and otherwise the same")
         return []
     # MYPYPATH-free and strict, as `make check` runs it; -O2 is where mypyc stops gaining.
-    built: list[Extension] = mypycify(["--strict", *compiled_sources()], opt_level="2")
-    return built
+    return cast("list[Extension]", mypycify(["--strict", *compiled_sources()], opt_level="2"))
 
 
 if __name__ == "__main__":
