@@ -29,7 +29,11 @@ by up to the whole burst for up to a window; Cloudflare measured a mean error of
 requests.
 
 A clock that goes backwards stays at the start of the latest cell it has seen, so nothing expires
-twice and nothing comes back. Bounds: limit from 1 to 2^53; k from 1 to 1,000.
+twice and nothing comes back.
+
+Cost: three integers a key for the counter, k + 2 for cells, two for each admitted instant of a log;
+a step is a few multiplications, and for a log a copy of what it holds.
+Bounds: limit from 1 to 2^53; k from 1 to 1,000; a log of at most `entries_max` units.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""The table of engines: which version is brought, and what each needs of the machine.
+
+A new engine gets its row here and a starter file of its own. No row may name where its jars or
+packages come from, only what they are called there.
+"""
+
+from __future__ import annotations
+
+from tests.engines.maven import Jars
+from tests.engines.need import Java, Loopback, Module, Need
+
+PIP = "pip install --group engines"
+KAFKA_VERSION = "4.3.1"
+CASSANDRA_VERSION = "5.0.9"
+CASSANDRA_HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+KAFKA_JARS = Jars(
+    "kafka",
+    KAFKA_VERSION,
+    (
+        f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+        # The server's jars speak slf4j 1.7 and bring log4j 2.25.4, but not what joins the two.
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
+    ),
+)
+CASSANDRA_JARS = Jars(
+    "cassandra",
+    CASSANDRA_VERSION,
+    (f"org.apache.cassandra:cassandra-all:{CASSANDRA_VERSION}",),
+)
+
+ENGINES: dict[str, tuple[Need, ...]] = {
+    "kafka": (Module("confluent_kafka", PIP), Java(17), KAFKA_JARS),
+    # 5.0 is made for Java 11 and 17; it installs a security manager, which later Javas refuse.
+    "cassandra": (
+        Module("cassandra", PIP),
+        Loopback(CASSANDRA_HOSTS),
+        Java(17, 17),
+        CASSANDRA_JARS,
+    ),
+    # Not a server: the asyncio driver, for the tests that compare the two drivers.
+    "acsylla": (Module("acsylla", PIP),),
+}
+JARS = (KAFKA_JARS, CASSANDRA_JARS)

@@ -1,0 +1,147 @@
+"""One child process with its log, and the one place where anything here waits.
+
+A `Child` is known by its own process id and ended by it alone, never by name or by group. What the
+process is and what it means to be ready is not known here: see `kafka.py` and `cassandra.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+POLL_GAP_S = 0.05
+STOP_S_MAX = 20.0
+TAIL_LINES = 15
+TAIL_COLUMNS = 200
+TAIL_BYTES_MAX = 64 * 1024  # of a log's end that is read to find those lines
+PORTS = range(15_000, 32_000)  # below the kernel's own pick, so no client is given one of ours
+PORT_TRIES_MAX = 200
+
+LEASH = Path(__file__).with_name("leash.py")
+
+T = TypeVar("T")
+
+# The kernel's parent-death signal follows the *thread* that started the child. Tests restart
+# servers from short-lived threads too, so one thread that lives as long as the process starts all.
+_launcher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine-launcher")
+
+
+class EngineFailedError(RuntimeError):
+    """A server did not start, did not answer in time or ended by itself; holds its log's tail."""
+
+
+class Child:
+    """A process that ends with us at the latest, and whose output is in one file."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._popen = _launcher.submit(self._start, command).result()
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        leashed = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *command]
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                leashed,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C in the terminal then reaches only pytest, which ends us in order.
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id, the same before and after the leash becomes the command."""
+        return self._popen.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._popen.poll()
+
+    def wait(self, within_s: float) -> int | None:
+        """Its exit code, or None when it still runs after that time."""
+        try:
+            return self._popen.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """kill -9: no goodbye to peers, no flush. Returns when the process is gone."""
+        if self.exit_code is None:
+            self._popen.kill()
+        self._popen.wait()
+
+    def stop(self, within_s: float = STOP_S_MAX) -> None:
+        """SIGTERM and the time to obey it, then kill -9."""
+        if self.exit_code is None:
+            self._popen.send_signal(signal.SIGTERM)
+            if self.wait(within_s) is None:
+                self.kill()
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """The end of its log under a title that tells how the process stands."""
+        code = self.exit_code
+        state = f"runs as {self.pid}" if code is None else f"ended with code {code}"
+        with self.log.open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - TAIL_BYTES_MAX))
+            end = log.read().decode(errors="replace").splitlines()[-lines:]
+        return "\n".join(
+            [
+                f"--- {self.name} {state}, {self.log} ends so:",
+                *(line[:TAIL_COLUMNS] for line in end),
+            ]
+        )
+
+
+def until(
+    ready: Callable[[], T | None], what: str, within_s: float, children: Iterable[Child] = ()
+) -> T:
+    """Poll `ready` until it gives something true, and return that.
+
+    Fails with the children's logs when the time is over, and at once when a child is dead. An
+    exception from `ready` counts as "not yet", and the last one is told in the failure.
+    """
+    children = tuple(children)
+    deadline = time.monotonic() + within_s
+    last: Exception | None = None
+    while True:
+        try:
+            if found := ready():
+                return found
+        except Exception as error:  # a server that is coming up fails in every way
+            last = error
+        dead = [child for child in children if child.exit_code is not None]
+        if dead or time.monotonic() >= deadline:
+            why = f"{dead[0].name} ended" if dead else f"not within {within_s:g} s"
+            told = f"\nlast answer: {type(last).__name__}: {last}" if last else ""
+            tails = [child.tail() for child in dead or children]
+            raise EngineFailedError("\n".join([f"{what}: {why}{told}", *tails]))
+        time.sleep(POLL_GAP_S)
+
+
+def free_port(*hosts: str) -> int:
+    """A port that is free on all the hosts right now."""
+    for port in random.sample(PORTS, PORT_TRIES_MAX):
+        if all(_can_bind(host, port) for host in hosts):
+            return port
+    raise EngineFailedError(f"no free port on {', '.join(hosts)} in {PORT_TRIES_MAX} tries")
+
+
+def _can_bind(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,98 @@
+"""A child never outlives its starter, and what went wrong with it is told.
+
+Tests of the leash itself, with commands that every machine has; servers belong to other files.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.engines.child import Child, EngineFailedError, free_port, until
+
+SLEEP = ["sleep", "600"]
+STARTER = """
+import sys
+from pathlib import Path
+from tests.engines.child import Child
+print(Child("sleeper", ["sleep", "600"], Path(sys.argv[1])).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Child]:
+    child = Child("sleeper", SLEEP, tmp_path / "sleeper.log")
+    yield child
+    child.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_child_ends_when_its_starter_is_killed(tmp_path: Path, how: signal.Signals) -> None:
+    command = [sys.executable, "-c", STARTER, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        until(lambda: "sleep" in command_of(pid), "waiting for the leash to become sleep", 10)
+        starter.send_signal(how)
+        starter.wait()
+    until(lambda: command_of(pid) == "", "waiting for the sleeper to end", 10)
+
+
+def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    started: list[Child] = []
+    thread = Thread(target=lambda: started.append(Child("c", SLEEP, tmp_path / "log")))
+    thread.start()
+    thread.join()
+    child = started[0]
+    try:
+        # Were it tied to the thread, the kernel would have sent the signal by now.
+        assert child.wait(0.5) is None
+    finally:
+        child.kill()
+
+
+def test_a_child_asked_to_stop_ends_by_the_signal(sleeper: Child) -> None:
+    sleeper.stop()
+    assert sleeper.exit_code == -signal.SIGTERM
+
+
+def test_a_child_that_will_not_stop_is_killed(tmp_path: Path) -> None:
+    stubborn = Child("stubborn", ["sh", "-c", "trap '' TERM; echo up; sleep 600"], tmp_path / "log")
+    until(lambda: "up" in stubborn.tail(), "waiting for the shell", 10, [stubborn])
+    stubborn.stop(within_s=0.1)
+    assert stubborn.exit_code == -signal.SIGKILL
+
+
+def test_waiting_for_a_dead_child_fails_at_once_with_its_last_words(tmp_path: Path) -> None:
+    child = Child("server", ["sh", "-c", "echo no disk; exit 3"], tmp_path / "server.log")
+    with pytest.raises(EngineFailedError) as failure:
+        until(lambda: None, "waiting for the server", 60, [child])
+    assert "waiting for the server: server ended" in str(failure.value)
+    assert "ended with code 3" in str(failure.value)
+    assert "no disk" in str(failure.value)
+
+
+def test_waiting_too_long_tells_the_last_refusal(sleeper: Child) -> None:
+    port = free_port("127.0.0.1")
+
+    def refused() -> None:
+        raise ConnectionRefusedError(port)
+
+    with pytest.raises(EngineFailedError, match=f"0.2 s\nlast answer: .*{port}"):
+        until(refused, "waiting for an answer", 0.2, [sleeper])
+
+
+def command_of(pid: int) -> str:
+    """What the process runs; nothing for one that is gone or only waits to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
