@@ -1,0 +1,155 @@
+"""Client throttle: a caller that is being refused stops asking, in proportion.
+
+Source: Beyer et al., "Site Reliability Engineering" (2016), chapter 21. Refusing costs the refuser
+too, so a service far above its capacity can spend all of it on refusals. Each caller keeps, over a
+sliding window, how often it asked and how often it was accepted, and refuses its own calls with
+
+    p = max(0, (requests - K * accepts) / (requests + 1))
+
+Calls refused here count as requests, so the longer the service refuses, the fewer get through:
+about K times what it accepts. With K = 2 it sees at most one refusal for each acceptance; a smaller
+K spares it more and learns more slowly that it has recovered.
+
+What was changed. The window is a ring of buckets, so memory is fixed and a call costs the same
+however many came before. With fewer than `requests_min` requests in it, there is nothing to go by
+and p is 0. And one call every `probe_us` passes whatever the draw: when nothing at all is accepted
+p comes so close to 1 that a quiet caller would wait for minutes to notice a recovery.
+
+The history decides how soon it reacts and how soon it recovers. A caller of 100/s, K = 2, a service
+that accepts nothing for 60 s and then everything: how many of 6,000 calls are sent in vain, and how
+long until 90% of the calls of a second pass again (tests/kernels/test_client_throttle.py):
+
+    history     sent in vain     recovery, a probe every second     without probes
+      5 s             427              15 s                              28 s
+     10 s             783              34 s                              45 s
+     30 s           2,241              82 s                             130 s
+
+A clock that goes back moves nothing: time stands still for that step and goes on from there.
+
+Not good at: refusals that are not overload (a quota's 429 will not get better by asking less; do
+not count it as a request at all); several classes or services behind one throttle, where the
+refusals of one silence the others. Keep one for each pair.
+
+Cost: O(1), and O(buckets) once after a silence. Bounds: `buckets` from 2 to `BUCKETS_MAX`, two
+integers each.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+BUCKETS_MAX: Final = 1_000
+SPAN_US_MAX: Final = 86_400_000_000
+
+_NEVER: Final = -SPAN_US_MAX
+
+
+def refuse_probability(requests: int, accepts: int, multiplier: float) -> float:
+    """The share of calls to refuse after `requests` of which `accepts` were accepted."""
+    excess = requests - multiplier * accepts
+    return excess / (requests + 1) if excess > 0.0 else 0.0
+
+
+@final
+class ClientThrottle:
+    """What one caller keeps about one service (and one class of calls to it)."""
+
+    __slots__ = (
+        "_accepts",
+        "_accepts_sum",
+        "_buckets",
+        "_history_us",
+        "_index",
+        "_multiplier",
+        "_passed_us",
+        "_probe_us",
+        "_requests",
+        "_requests_min",
+        "_requests_sum",
+        "_seen_us",
+        "_taken_back_us",
+    )
+
+    def __init__(
+        self,
+        *,
+        history_us: int = 10_000_000,
+        buckets: int = 40,
+        multiplier: float = 2.0,
+        requests_min: int = 10,
+        probe_us: int = 1_000_000,
+    ) -> None:
+        if not 2 <= buckets <= BUCKETS_MAX:
+            raise ValueError(f"buckets must be from 2 to {BUCKETS_MAX}, not {buckets}")
+        if not buckets <= history_us <= SPAN_US_MAX:
+            raise ValueError(
+                f"history_us must be from buckets ({buckets}) to {SPAN_US_MAX}, not {history_us}"
+            )
+        if not 1.0 <= multiplier <= 1_000.0:
+            raise ValueError(f"multiplier must be from 1 to 1000, not {multiplier}")
+        if requests_min < 1:
+            raise ValueError(f"requests_min must be from 1, not {requests_min}")
+        if not 1 <= probe_us <= SPAN_US_MAX:
+            raise ValueError(f"probe_us must be from 1 to {SPAN_US_MAX}, not {probe_us}")
+        self._history_us = history_us
+        self._buckets = buckets
+        self._multiplier = multiplier
+        self._requests_min = requests_min
+        self._probe_us = probe_us
+        self._requests = [0] * buckets
+        self._accepts = [0] * buckets
+        self._requests_sum = 0
+        self._accepts_sum = 0
+        self._index = 0
+        self._passed_us = _NEVER
+        self._seen_us = 0
+        self._taken_back_us = 0
+
+    def admit(self, draw: float, now_us: int) -> bool:
+        """Whether to send this call, or to refuse it here. It counts as a request either way."""
+        if not 0.0 <= draw < 1.0:
+            raise ValueError(f"draw must be from 0 to below 1, not {draw}")
+        at_us = self._turn(now_us)
+        probability = 0.0
+        if self._requests_sum >= self._requests_min:
+            probability = refuse_probability(
+                self._requests_sum, self._accepts_sum, self._multiplier
+            )
+        self._requests[self._index % self._buckets] += 1
+        self._requests_sum += 1
+        if draw < probability and at_us - self._passed_us < self._probe_us:
+            return False
+        self._passed_us = at_us
+        return True
+
+    def accepted(self, now_us: int) -> None:
+        """The service accepted a call: it answered, were it with an error of its own."""
+        self._turn(now_us)
+        self._accepts[self._index % self._buckets] += 1
+        self._accepts_sum += 1
+
+    def counts(self, now_us: int) -> tuple[int, int]:
+        """Requests and acceptances in the window."""
+        self._turn(now_us)
+        return self._requests_sum, self._accepts_sum
+
+    def _turn(self, now_us: int) -> int:
+        if now_us < self._seen_us:
+            self._taken_back_us += self._seen_us - now_us
+        self._seen_us = now_us
+        at_us = now_us + self._taken_back_us
+        index = at_us * self._buckets // self._history_us
+        if index > self._index:
+            self._forget(index)
+        return at_us
+
+    def _forget(self, index: int) -> None:
+        """Empty the buckets between the last one used and this one, at most all of them."""
+        buckets = self._buckets
+        for bucket in range(max(self._index, index - buckets) + 1, index + 1):
+            slot = bucket % buckets
+            self._requests_sum -= self._requests[slot]
+            self._accepts_sum -= self._accepts[slot]
+            self._requests[slot] = 0
+            self._accepts[slot] = 0
+        self._index = index

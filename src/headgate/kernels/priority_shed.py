@@ -1,0 +1,177 @@
+"""Priority shed: admit by level, and move the level along the histogram of what comes.
+
+Source: Zhou et al., "Overload Control for Scaling WeChat Microservices" (2018), which calls it
+DAGOR. Every unit has a *level*: its class (criticality) times `cohorts`, plus the cohort of its
+user; a smaller level is more important. One threshold separates what is admitted from what is not,
+so classes go one after the other, and inside the class that is being shed one cohort of users after
+the other. At the end of each window the threshold moves, so that next time there would be admitted
+
+    overloaded:        (1 - cut) * what the threshold admits now            cut   = 5%
+    not overloaded:    what the threshold admits now + raise * all          raise = 1%
+
+Whether it was overloaded is told (`tick`); the paper takes a mean queueing time above 20 ms in a
+window of 1 s or 2,000 units.
+
+What was changed. The paper counts each window anew; here the counts decay (`keep_permille` of each
+is kept), so that a short or quiet window does not throw the threshold about; 0 is the paper's form.
+It counts units; here each counts its `cost`. All that comes is counted, admitted or not, in a
+histogram with a place for every level: a sample of the last thousand units, which others use, holds
+ten of a class that is one in a hundred of what comes. `levels_kept` are never shed, so a wrong
+signal cannot shut the door. While nothing comes, the threshold opens by its raise of all levels.
+
+`floor` lets that share of what is above the threshold pass, outside hard overload, so that no level
+starves unseen. It is the same for all levels, with the draw of each unit; so a more important unit
+is never refused where a less important one with the same draw is admitted.
+
+The cohort of a user comes from a hash that changes with the hour (`cohort`): all services agree on
+it without talking, and nobody is unlucky for long.
+
+A clock is not needed here. How fast it moves is the length of the caller's window: at tenfold
+overload, evenly spread, it takes 42 overloaded windows to come down to a tenth and 77 others to
+open again.
+
+Not good at: a level that holds much of the traffic (it is admitted or refused whole: spread it over
+cohorts); a storm that pauses (when nothing comes above the threshold, one quiet window opens it
+wholly); callers that declare their own class (clamp it before); an overload whose cause is not the
+number of units.
+
+Cost: O(1) a unit; O(levels) a window. Bounds: 1 to `CLASSES_MAX` classes, 1 to `COHORTS_MAX`
+cohorts, one integer a level.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final, final
+
+CLASSES_MAX: Final = 64
+COHORTS_MAX: Final = 1_024
+PERMILLE: Final = 1_000
+
+# A unit of cost counts this much, so that decay keeps a fraction of it.
+_UNIT: Final = 1_024
+
+
+def cohort(user: str, hour: int, cohorts: int = 128) -> int:
+    """The cohort of a user in this hour: the same in every process, another one the next hour."""
+    if not 1 <= cohorts <= COHORTS_MAX:
+        raise ValueError(f"cohorts must be from 1 to {COHORTS_MAX}, not {cohorts}")
+    digest = blake2b(f"{hour}:{user}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % cohorts
+
+
+def level_of(criticality: int, cohort: int, cohorts: int = 128) -> int:
+    """The level of a unit; criticality 0 is the most important class."""
+    return criticality * cohorts + cohort
+
+
+def moved(
+    counts: list[int], threshold: int, overloaded: bool, cut_permille: int, raise_permille: int
+) -> int:
+    """The new threshold over `counts` by level; levels below a threshold are admitted."""
+    levels = len(counts)
+    admitted = 0
+    for level in range(threshold):
+        admitted += counts[level]
+    if overloaded:
+        wanted = admitted * (PERMILLE - cut_permille)
+        while threshold > 0 and admitted * PERMILLE > wanted:
+            threshold -= 1
+            admitted -= counts[threshold]
+        return threshold
+    total = admitted
+    for level in range(threshold, levels):
+        total += counts[level]
+    if total == 0:
+        return min(levels, threshold + max(1, levels * raise_permille // PERMILLE))
+    wanted = admitted * PERMILLE + total * raise_permille
+    while threshold < levels and admitted * PERMILLE < wanted:
+        admitted += counts[threshold]
+        threshold += 1
+    return threshold
+
+
+@final
+class PriorityShed:
+    """One threshold over all levels, and the histogram by which it moves."""
+
+    __slots__ = (
+        "_counts",
+        "_cut_permille",
+        "_floor",
+        "_hard",
+        "_keep_permille",
+        "_levels_kept",
+        "_raise_permille",
+        "threshold",
+    )
+
+    def __init__(
+        self,
+        *,
+        classes: int = 4,
+        cohorts: int = 128,
+        cut_permille: int = 50,
+        raise_permille: int = 10,
+        keep_permille: int = 500,
+        levels_kept: int = 1,
+        floor: float = 0.0,
+    ) -> None:
+        if not 1 <= classes <= CLASSES_MAX:
+            raise ValueError(f"classes must be from 1 to {CLASSES_MAX}, not {classes}")
+        if not 1 <= cohorts <= COHORTS_MAX:
+            raise ValueError(f"cohorts must be from 1 to {COHORTS_MAX}, not {cohorts}")
+        if not 1 <= cut_permille <= PERMILLE:
+            raise ValueError(f"cut_permille must be from 1 to {PERMILLE}, not {cut_permille}")
+        if not 1 <= raise_permille <= PERMILLE:
+            raise ValueError(f"raise_permille must be from 1 to {PERMILLE}, not {raise_permille}")
+        if not 0 <= keep_permille < PERMILLE:
+            raise ValueError(f"keep_permille must be from 0 to {PERMILLE - 1}, not {keep_permille}")
+        if not 0 <= levels_kept <= classes * cohorts:
+            raise ValueError(
+                f"levels_kept must be from 0 to all {classes * cohorts}, not {levels_kept}"
+            )
+        if not 0.0 <= floor < 1.0:
+            raise ValueError(f"floor must be from 0 to below 1, not {floor}")
+        self._counts = [0] * (classes * cohorts)
+        self._cut_permille = cut_permille
+        self._raise_permille = raise_permille
+        self._keep_permille = keep_permille
+        self._levels_kept = levels_kept
+        self._floor = floor
+        self._hard = False
+        self.threshold = classes * cohorts
+
+    def admits(self, level: int) -> bool:
+        """Whether the threshold admits this level."""
+        return level < self.threshold
+
+    def admit(self, level: int, draw: float, cost: int = 1) -> bool:
+        """Count a unit of this level, and say whether it is admitted.
+
+        The draw is for the floor, and only looked at when the threshold refuses.
+        """
+        if not 0 <= level < len(self._counts):
+            raise ValueError(f"level must be from 0 to {len(self._counts) - 1}, not {level}")
+        if cost < 0:
+            raise ValueError(f"cost must not be negative, not {cost}")
+        self._counts[level] += cost * _UNIT
+        if level < self.threshold:
+            return True
+        if not 0.0 <= draw < 1.0:
+            raise ValueError(f"draw must be from 0 to below 1, not {draw}")
+        return not self._hard and draw < self._floor
+
+    def tick(self, overloaded: bool, hard: bool = False) -> int:
+        """End a window: move the threshold, and let the counts decay. The new threshold."""
+        counts = self._counts
+        threshold = moved(
+            counts, self.threshold, overloaded, self._cut_permille, self._raise_permille
+        )
+        self.threshold = max(threshold, self._levels_kept)
+        self._hard = hard
+        keep_permille = self._keep_permille
+        for level, count in enumerate(counts):
+            if count > 0:
+                counts[level] = count * keep_permille // PERMILLE
+        return self.threshold

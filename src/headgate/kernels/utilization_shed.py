@@ -1,0 +1,140 @@
+"""Utilization shed: as the machine fills up, the less important classes are refused, one by one.
+
+Source: Netflix, "Enhancing Netflix Reliability with Service-Level Prioritized Load Shedding"
+(2024): above 60% of the CPU what is not critical is shed, in rising proportion; critical work only
+above 80%. Each class has a *ramp*, from the utilization at which the first of it is refused to that
+at which all of it is:
+
+    refused share of a class = (utilization - begin) / (full - begin), between 0 and 1
+
+    default        BULK 0.60 to 0.70     BEST_EFFORT 0.70 to 0.80     DEGRADED 0.80 to 0.95
+                   CRITICAL never; a setting may give it a ramp, from 0.80 at the earliest
+
+The ramps may touch and not overlap: one class is refused wholly before the first of the next is. So
+no unit is refused while a less important one is admitted, whatever the draws.
+
+What was changed. Utilization is noisy, and refusing brings it down, so the shedder would flap. Its
+*effective* utilization rises at once and falls only by as much as the measured one is more than
+`hysteresis` below it (a backlash, as in a worn gear). And `floor` lets that share of every class
+pass while utilization is below `hard_from`, so that no class starves unseen; there, and with the
+same draw, still no unit is refused where a less important one is admitted.
+
+It is a second idea beside `priority_shed`, which follows a signal of overload to any depth. This
+one needs no feedback and no traffic to learn from, acts on the first reading, and is as good as
+what it is told: a service that waits for others is overloaded long before its CPU is.
+
+Cost: a comparison a unit, a few operations a class for each reading. Bounds: 1 to `CLASSES_MAX`
+classes; ramps within 0 to 1. A reading above 1 counts as 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Final, NamedTuple, final
+
+CLASSES_MAX: Final = 64
+CRITICAL_BEGIN_MIN: Final = 0.8
+
+
+class Ramp(NamedTuple):
+    """The utilization at which a class begins to be refused, and at which all of it is."""
+
+    begin: float
+    full: float
+
+
+DEFAULT_RAMPS: Final[tuple[Ramp | None, ...]] = (
+    None,  # CRITICAL
+    Ramp(0.80, 0.95),  # DEGRADED
+    Ramp(0.70, 0.80),  # BEST_EFFORT
+    Ramp(0.60, 0.70),  # BULK
+)
+
+
+def followed(effective: float, utilization: float, hysteresis: float) -> float:
+    """The effective utilization after a reading: up at once, down by what passes the backlash."""
+    if utilization > effective:
+        return utilization
+    highest = utilization + hysteresis
+    return highest if effective > highest else effective
+
+
+def refused_share(ramp: Ramp | None, utilization: float) -> float:
+    """The share of a class with this ramp that is refused at this utilization."""
+    if ramp is None or utilization <= ramp.begin:
+        return 0.0
+    if utilization >= ramp.full:
+        return 1.0
+    return (utilization - ramp.begin) / (ramp.full - ramp.begin)
+
+
+@final
+class UtilizationShed:
+    """Ramps by criticality, the most important first, and the share of each that is refused now."""
+
+    __slots__ = ("_floor", "_hard_from", "_hysteresis", "_ramps", "_refused", "effective")
+
+    def __init__(
+        self,
+        ramps: Sequence[Ramp | None] = DEFAULT_RAMPS,
+        *,
+        hysteresis: float = 0.05,
+        floor: float = 0.0,
+        hard_from: float = 0.9,
+    ) -> None:
+        _check_ramps(ramps)
+        if not 0.0 <= hysteresis <= 0.5:
+            raise ValueError(f"hysteresis must be from 0 to 0.5, not {hysteresis}")
+        if not 0.0 <= floor < 1.0:
+            raise ValueError(f"floor must be from 0 to below 1, not {floor}")
+        if not 0.0 <= hard_from <= 1.0:
+            raise ValueError(f"hard_from must be from 0 to 1, not {hard_from}")
+        self._ramps = list(ramps)
+        self._hysteresis = hysteresis
+        self._floor = floor
+        self._hard_from = hard_from
+        self._refused = [0.0] * len(self._ramps)
+        self.effective = 0.0
+
+    def observe(self, utilization: float) -> None:
+        """Take in a reading of the utilization, 0 idle and 1 full."""
+        if not (isfinite(utilization) and utilization >= 0.0):
+            raise ValueError(f"utilization must be finite and not negative, not {utilization}")
+        effective = followed(self.effective, min(1.0, utilization), self._hysteresis)
+        most = 1.0 if effective >= self._hard_from else 1.0 - self._floor
+        for criticality, ramp in enumerate(self._ramps):
+            self._refused[criticality] = min(most, refused_share(ramp, effective))
+        self.effective = effective
+
+    def refused(self, criticality: int) -> float:
+        """The share of this class that is refused now."""
+        return self._refused[criticality]
+
+    def admits(self, criticality: int, draw: float) -> bool:
+        """Whether a unit of this class is admitted."""
+        if not 0.0 <= draw < 1.0:
+            raise ValueError(f"draw must be from 0 to below 1, not {draw}")
+        return draw >= self._refused[criticality]
+
+
+def _check_ramps(ramps: Sequence[Ramp | None]) -> None:
+    if not 1 <= len(ramps) <= CLASSES_MAX:
+        raise ValueError(f"ramps must be from 1 to {CLASSES_MAX} of them, not {len(ramps)}")
+    ceiling = 1.0  # Where the next more important class begins to be refused.
+    for criticality, ramp in enumerate(ramps):
+        if ramp is None:
+            if criticality > 0 and ramps[criticality - 1] is not None:
+                raise ValueError(
+                    f"ramps[{criticality}] must be given: a more important class has one"
+                )
+            continue
+        begin, full = ramp
+        if criticality == 0 and not begin >= CRITICAL_BEGIN_MIN:
+            raise ValueError(f"ramps[0] must begin at {CRITICAL_BEGIN_MIN} or later, not {begin}")
+        if not 0.0 <= begin <= full <= ceiling:
+            raise ValueError(
+                f"ramps[{criticality}] must rise within 0 to {ceiling}, where the next more "
+                f"important class begins, not from {begin} to {full}"
+            )
+        ceiling = begin

@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.kernels.priority_shed import PriorityShed, cohort, level_of, moved
+
+ALMOST_ONE = 1 - 2**-53
+
+
+def offered(shed: PriorityShed, counts: list[int]) -> None:
+    for level, count in enumerate(counts):
+        if count:
+            shed.admit(level, ALMOST_ONE, count)
+
+
+# How the threshold moves.
+
+
+def test_at_first_every_level_is_admitted() -> None:
+    shed = PriorityShed(classes=4, cohorts=128)
+    assert shed.threshold == 512
+    assert all(shed.admit(level, ALMOST_ONE) for level in range(512))
+
+
+def test_overloaded_it_comes_down_until_a_twentieth_less_would_be_admitted() -> None:
+    assert moved([10] * 10, 10, True, 50, 10) == 9
+    assert moved([1] * 100, 100, True, 50, 10) == 95
+    assert moved([1] * 100, 40, True, 50, 10) == 38
+    assert moved([1] * 100, 1, True, 50, 10) == 0
+    assert moved([1] * 100, 0, True, 50, 10) == 0
+
+
+def test_not_overloaded_it_opens_until_a_hundredth_of_all_that_comes_is_added() -> None:
+    assert moved([1] * 100, 50, False, 50, 10) == 51
+    assert moved([1] * 100, 50, False, 50, 11) == 52
+    assert moved([1] * 100, 99, False, 50, 50) == 100
+    assert moved([1] * 100, 100, False, 50, 10) == 100
+
+
+def test_levels_that_nobody_asks_for_are_passed_over() -> None:
+    assert moved([5, 0, 0, 0, 5], 5, True, 50, 10) == 4
+    assert moved([5, 0, 0, 0, 5], 4, True, 50, 10) == 0
+    assert moved([5, 0, 0, 0, 5], 1, False, 50, 10) == 5
+
+
+def test_overloaded_with_nothing_counted_it_stays() -> None:
+    assert moved([0] * 10, 7, True, 50, 10) == 7
+
+
+def test_with_nothing_counted_it_opens_by_its_raise_of_all_levels() -> None:
+    assert moved([0] * 512, 100, False, 50, 10) == 105
+    assert moved([0] * 10, 3, False, 50, 10) == 4
+    assert moved([0] * 10, 10, False, 50, 10) == 10
+
+
+def test_what_is_refused_is_counted_too_or_it_could_never_open() -> None:
+    shed = PriorityShed(classes=1, cohorts=10, keep_permille=0)
+    offered(shed, [10] * 10)
+    assert shed.tick(True) == 9
+    offered(shed, [10] * 10)
+    assert shed.tick(True) == 8
+    offered(shed, [10] * 10)
+    assert shed.tick(False) == 9
+
+
+def test_a_tick_forgets_all_but_what_is_kept() -> None:
+    shed = PriorityShed(classes=1, cohorts=100, keep_permille=0)
+    offered(shed, [1] * 100)
+    assert shed.tick(True) == 95
+    assert shed.tick(True) == 95  # nothing came
+    shed = PriorityShed(classes=1, cohorts=100, keep_permille=500)
+    offered(shed, [1] * 100)
+    assert shed.tick(True) == 95
+    assert shed.tick(True) == 90  # half of it still counts
+    shed = PriorityShed(classes=1, cohorts=4, keep_permille=500)
+    offered(shed, [4, 4, 4, 0])
+    shed.tick(False)
+    offered(shed, [0, 0, 0, 100])
+    assert shed.tick(True) == 3  # 2, 2, 2 and 100: the last level alone is more than a twentieth
+
+
+def test_decay_ends_at_nothing() -> None:
+    shed = PriorityShed(classes=1, cohorts=10, keep_permille=999)
+    offered(shed, [1])
+    for _ in range(10_000):
+        shed.tick(True)
+    assert shed.threshold == 1
+    assert shed.tick(False) == 2  # one level of ten, as with nothing counted
+
+
+def test_levels_kept_are_never_shed() -> None:
+    shed = PriorityShed(classes=2, cohorts=2, levels_kept=3)
+    for _ in range(5):
+        offered(shed, [9] * 4)
+        shed.tick(True)
+    assert [shed.admits(level) for level in range(4)] == [True, True, True, False]
+
+
+def test_cost_counts_and_not_units() -> None:
+    shed = PriorityShed(classes=1, cohorts=3, cut_permille=500, levels_kept=0)
+    for _ in range(50):
+        shed.admit(2, 0.5, 1)
+    shed.admit(1, 0.5, 30)
+    shed.admit(0, 0.5, 20)
+    assert shed.tick(True) == 2
+    shed = PriorityShed(classes=1, cohorts=3, cut_permille=500, levels_kept=0)
+    for _ in range(49):
+        shed.admit(2, 0.5, 1)
+    shed.admit(1, 0.5, 31)
+    shed.admit(0, 0.5, 20)
+    assert shed.tick(True) == 1
+
+
+def test_a_cost_of_zero_asks_without_counting() -> None:
+    shed = PriorityShed(classes=1, cohorts=2)
+    assert shed.admit(1, 0.5, 0)
+    assert shed.tick(True) == 2
+
+
+# The floor.
+
+
+def test_a_floor_lets_a_share_of_every_refused_level_pass() -> None:
+    shed = PriorityShed(classes=1, cohorts=2, floor=0.02)
+    offered(shed, [1, 1])
+    shed.tick(True)
+    assert shed.admit(1, 0.019)
+    assert not shed.admit(1, 0.02)
+
+
+def test_in_hard_overload_there_is_no_floor() -> None:
+    shed = PriorityShed(classes=1, cohorts=2, floor=0.02)
+    offered(shed, [1, 1])
+    shed.tick(True, hard=True)
+    assert not shed.admit(1, 0.0)
+    offered(shed, [1, 1])
+    shed.tick(True)
+    assert shed.admit(1, 0.0)
+
+
+def test_without_a_floor_a_draw_of_nothing_does_not_pass() -> None:
+    shed = PriorityShed(classes=1, cohorts=2)
+    offered(shed, [1, 1])
+    shed.tick(True)
+    assert not shed.admit(1, 0.0)
+
+
+# Properties and the oracle.
+
+histories = st.lists(
+    st.tuples(st.lists(st.integers(0, 20), min_size=12, max_size=12), st.booleans(), st.booleans()),
+    max_size=20,
+)
+
+
+@given(histories, st.floats(0, 0.5), st.floats(0, 1, exclude_max=True))
+def test_no_level_is_refused_while_a_less_important_one_is_admitted(
+    windows: list[tuple[list[int], bool, bool]], floor: float, draw: float
+) -> None:
+    shed = PriorityShed(classes=3, cohorts=4, floor=floor)
+    for counts, overloaded, hard in windows:
+        offered(shed, counts)
+        shed.tick(overloaded, hard)
+        admitted = [shed.admit(level, draw, 0) for level in range(12)]
+        assert admitted == sorted(admitted, reverse=True)
+        plain = [shed.admits(level) for level in range(12)]
+        assert plain == sorted(plain, reverse=True)
+
+
+class SlowShed:
+    """The oracle: the windows themselves, weighed by age, and a threshold tried level by level."""
+
+    def __init__(self, keep_permille: int, cut_permille: int, raise_permille: int) -> None:
+        self.keep = keep_permille
+        self.cut = cut_permille
+        self.raised = raise_permille
+        self.counts = [0] * 12
+        self.threshold = 12
+
+    def tick(self, came: list[int], overloaded: bool) -> int:
+        self.counts = [held + new * 1_024 for held, new in zip(self.counts, came, strict=True)]
+        sums = [Fraction(sum(self.counts[:threshold])) for threshold in range(13)]
+        here = self.threshold
+        if overloaded:
+            wanted = sums[here] * Fraction(1_000 - self.cut, 1_000)
+            here = max(at for at in range(here + 1) if sums[at] <= wanted or at == 0)
+            if sums[self.threshold] == 0:
+                here = self.threshold
+        elif sums[12] == 0:
+            here = min(12, here + max(1, 12 * self.raised // 1_000))
+        else:
+            wanted = sums[here] + sums[12] * Fraction(self.raised, 1_000)
+            here = min(at for at in range(here, 13) if sums[at] >= wanted or at == 12)
+        self.threshold = max(1, here)
+        self.counts = [int(Fraction(held * self.keep, 1_000)) for held in self.counts]
+        return self.threshold
+
+
+@given(
+    st.sampled_from([0, 500, 900]),
+    st.sampled_from([1, 50, 300, 1_000]),
+    st.sampled_from([1, 10, 200, 1_000]),
+    histories,
+)
+def test_it_moves_as_the_slow_one_moves(
+    keep_permille: int,
+    cut_permille: int,
+    raise_permille: int,
+    windows: list[tuple[list[int], bool, bool]],
+) -> None:
+    shed = PriorityShed(
+        classes=3,
+        cohorts=4,
+        keep_permille=keep_permille,
+        cut_permille=cut_permille,
+        raise_permille=raise_permille,
+    )
+    oracle = SlowShed(keep_permille, cut_permille, raise_permille)
+    for counts, overloaded, _ in windows:
+        offered(shed, counts)
+        assert shed.tick(overloaded) == oracle.tick(counts, overloaded)
+
+
+@pytest.mark.parametrize("load", [2, 5, 10])
+def test_under_any_load_it_sheds_the_lowest_class_and_keeps_the_service_full(load: int) -> None:
+    """Classes of 10%, 20% and 30% of capacity, and the lowest for the rest of the load."""
+    capacity = 128_000
+    demand = [capacity // 10, capacity * 2 // 10, capacity * 3 // 10]
+    demand.append(capacity * load - sum(demand))
+    counts = [demand[level // 128] // 128 for level in range(512)]
+    shed = PriorityShed()
+    admitted: list[int] = []
+    for window in range(200):
+        offered(shed, counts)
+        admitted.append(sum(counts[: shed.threshold]))
+        shed.tick(overloaded=admitted[-1] > capacity)
+        if window > 60:
+            assert shed.admits(level_of(2, 127))
+    settled = admitted[100:]
+    assert 0.95 < sum(settled) / len(settled) / capacity < 1.08
+    assert max(settled) < 1.12 * capacity
+
+
+def test_it_comes_down_from_tenfold_overload_in_42_windows_and_opens_again_in_77() -> None:
+    counts = [100] * 512
+    shed = PriorityShed()
+    down = 0
+    while sum(counts[: shed.threshold]) > sum(counts) / 10:
+        offered(shed, counts)
+        shed.tick(overloaded=True)
+        down += 1
+    opened = 0
+    while shed.threshold < 512:
+        offered(shed, counts)
+        shed.tick(overloaded=False)
+        opened += 1
+    assert (down, opened) == (42, 77)
+
+
+# Cohorts.
+
+
+def test_a_cohort_is_the_same_in_every_process() -> None:
+    assert [cohort("user:1", 0), cohort("user:1", 1), cohort("", 0), cohort("ü\udcff", 0)] == [
+        62,
+        59,
+        119,
+        43,
+    ]
+
+
+def test_cohorts_are_of_even_size() -> None:
+    sizes = Counter(cohort(f"user:{number}", 7) for number in range(12_800))
+    assert len(sizes) == 128
+    assert min(sizes.values()) > 60
+    assert max(sizes.values()) < 140
+
+
+def test_there_are_as_many_cohorts_as_said() -> None:
+    assert {cohort(f"user:{number}", 7, 3) for number in range(100)} == {0, 1, 2}
+    assert cohort("user:1", 7, 1) == 0
+
+
+def test_users_who_share_a_cohort_in_one_hour_part_in_the_next() -> None:
+    together = [user for user in map(str, range(20_000)) if cohort(user, 1) == 5]
+    again = Counter(cohort(user, 2) for user in together)
+    assert max(again.values()) < len(together) / 10
+
+
+def test_a_level_is_a_class_and_a_cohort() -> None:
+    assert level_of(0, 0) == 0
+    assert level_of(3, 127) == 511
+    assert level_of(2, 5, cohorts=10) == 25
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"classes": 0}, "classes"),
+        ({"classes": 65}, "classes"),
+        ({"cohorts": 0}, "cohorts"),
+        ({"cohorts": 1_025}, "cohorts"),
+        ({"cut_permille": 0}, "cut_permille"),
+        ({"cut_permille": 1_001}, "cut_permille"),
+        ({"raise_permille": 0}, "raise_permille"),
+        ({"raise_permille": 1_001}, "raise_permille"),
+        ({"keep_permille": -1}, "keep_permille"),
+        ({"keep_permille": 1_000}, "keep_permille"),
+        ({"levels_kept": -1}, "levels_kept"),
+        ({"levels_kept": 513}, "levels_kept"),
+        ({"floor": -0.1}, "floor"),
+        ({"floor": 1.0}, "floor"),
+        ({"floor": float("nan")}, "floor"),
+    ],
+)
+def test_settings_outside_their_range_are_refused(settings: dict[str, float], field: str) -> None:
+    with pytest.raises(ValueError, match=f"{field} must be from"):
+        PriorityShed(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("level", [-1, 512])
+def test_a_level_that_is_none_is_refused(level: int) -> None:
+    with pytest.raises(ValueError, match=f"level must be from 0 to 511, not {level}"):
+        PriorityShed().admit(level, 0.5)
+
+
+def test_a_negative_cost_is_refused() -> None:
+    with pytest.raises(ValueError, match="cost must not be negative, not -1"):
+        PriorityShed().admit(0, 0.5, -1)
+
+
+@pytest.mark.parametrize("draw", [-0.1, 1.0, float("nan"), float("inf")])
+def test_a_draw_that_is_none_does_not_pass_the_floor(draw: float) -> None:
+    shed = PriorityShed(classes=1, cohorts=2, floor=0.5)
+    offered(shed, [1, 1])
+    shed.tick(True)
+    with pytest.raises(ValueError, match="draw must be from 0 to below 1"):
+        shed.admit(1, draw)
+
+
+@pytest.mark.parametrize("cohorts", [0, 1_025])
+def test_a_number_of_cohorts_outside_its_range_is_refused(cohorts: int) -> None:
+    with pytest.raises(ValueError, match="cohorts must be from 1 to 1024"):
+        cohort("user", 0, cohorts)
