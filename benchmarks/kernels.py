@@ -151,8 +151,8 @@ def prefer_sources() -> None:
 
 def child_round(build: str) -> dict[str, float]:
     """One round in a process of its own."""
-    command = [sys.executable, "-P", "-m", "benchmarks.kernels", "--round", build]
-    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    command = [sys.executable, "-m", "benchmarks.kernels", "--round", build]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

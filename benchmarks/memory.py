@@ -88,7 +88,7 @@ async def measure(name: str) -> float:
 def measured_apart(name: str) -> float:
     """The same in a process of its own, the median of some rounds."""
     command = [sys.executable, "-m", "benchmarks.memory", "--measure", name]
-    runs = [subprocess.run(command, capture_output=True, check=True) for _ in range(ROUNDS)]
+    runs = [subprocess.run(command, stdout=subprocess.PIPE, check=True) for _ in range(ROUNDS)]
     return statistics.median(float(run.stdout) for run in runs)
 
 

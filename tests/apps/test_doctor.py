@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import io
+import json
+import stat
+from argparse import ArgumentParser
+from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+from headgate.apps import doctor
+from headgate.apps.doctor import Finding, Section
+
+
+def run(*flags: str) -> int:
+    parser = ArgumentParser()
+    doctor.add_arguments(parser)
+    return doctor.run(parser.parse_args(flags))
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Makes programs that are found before, and instead of, the machine's own."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def make(name: str, script: str) -> None:
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    return make
+
+
+def section(title: str) -> Section:
+    return dict(doctor.SECTIONS)[title](title)
+
+
+def findings(title: str) -> dict[str, Finding]:
+    return {finding.name: finding for finding in section(title).findings}
+
+
+def test_it_lists_the_modules_that_a_build_compiles() -> None:
+    root = Path(__file__).parents[2]
+    spec = importlib.util.spec_from_file_location("headgate_setup", root / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    setup = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(setup)
+    built = {
+        path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+        for path in setup.compiled_sources()
+    }
+    assert set(doctor.compiled_modules()) == built
+
+
+def test_a_build_is_told_in_one_line_and_its_exceptions_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def names(compiled: int) -> None:
+        for i in range(4):
+            suffix = EXTENSION_SUFFIXES[0] if i < compiled else ".py"
+            (tmp_path / f"hg_part_{compiled}_{i}{suffix}").touch()
+        monkeypatch.setattr(
+            doctor, "compiled_modules", lambda: [f"hg_part_{compiled}_{i}" for i in range(4)]
+        )
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names(0)
+    assert section("build").summary == "interpreted: none of 4 modules is compiled"
+    assert [finding.name for finding in section("build").findings] == ["all modules"]
+    assert "HEADGATE_COMPILE=1" in section("build").findings[0].get
+    names(4)
+    assert section("build").summary == "4 of 4 modules are compiled"
+    assert [finding.present for finding in section("build").findings] == [True]
+    names(3)
+    assert section("build").summary == "3 of 4 modules are compiled"
+    assert [(f.name, f.present) for f in section("build").findings] == [("hg_part_3_3", False)]
+
+
+def test_a_program_that_is_there_tells_its_version(program: Callable[[str, str], None]) -> None:
+    program("redis-server", "echo 'Redis server v=7.2.4'")
+    program("java", "echo 'Picked up JAVA_TOOL_OPTIONS: -X1.5' >&2; echo 'openjdk 17.0.1' >&2")
+    found = findings("engines")
+    assert found["redis"].present
+    assert found["redis"].words.startswith("Redis server v=7.2.4 (")
+    assert found["java"].words.startswith("openjdk 17.0.1 (")
+
+
+def test_a_program_that_is_missing_has_the_command_that_gets_it(
+    program: Callable[[str, str], None],
+) -> None:
+    found = findings("engines")
+    assert not any(finding.present for finding in found.values())
+    assert found["redis"].get == "apt-get install redis-server"
+    assert all(finding.get for finding in found.values())
+
+
+def test_odd_programs_are_findings_and_not_crashes(
+    program: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    program("java", "exit 3")
+    program("mvn", r"printf '\033[31mred \377\007 1.2\n'")
+    program("envoy", "printf '%0500d1.2' 0")
+    broken = tmp_path / "chromium"
+    broken.write_bytes(b"\x7fELF nonsense")
+    broken.chmod(0o755)
+    found = findings("engines")
+    assert found["java"].words.startswith("tells no version")
+    assert found["maven"].words.isprintable()
+    assert "1.2" in found["maven"].words
+    assert len(found["envoy"].words) < 300
+    assert "cannot be started" in found["chromium"].words
+
+
+def test_a_program_that_does_not_answer_is_not_waited_for(
+    program: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "ASK_S_MAX", 0.2)
+    program("redis-server", "while :; do :; done")
+    assert "did not tell its version in 0.2 s" in findings("engines")["redis"].words
+
+
+def test_extras_are_those_of_the_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        importlib.metadata,
+        "requires",
+        lambda _: [
+            'pytest>=9,<10; extra == "server"',
+            "hg_no_such_package (>=1) ; extra == 'kv'",
+            'hg_no_such_package; python_version > "3" and extra == "all"',
+            'headgate[server]; extra == "all"',
+            "always-needed",
+        ],
+    )
+    found = findings("extras")
+    assert set(found) == {"pytest", "hg_no_such_package"}
+    assert found["pytest"].present
+    assert found["hg_no_such_package"].words == "not installed, for kv and all"
+    assert found["hg_no_such_package"].get == "pip install 'headgate[kv]'"
+
+    def unknown(_: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError("headgate")
+
+    monkeypatch.setattr(importlib.metadata, "requires", unknown)
+    assert not findings("extras")["headgate"].present
+
+
+def test_a_section_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> Section:
+        raise OSError("odd machine")
+
+    monkeypatch.setattr(doctor, "SECTIONS", (("one", fail), *doctor.SECTIONS[:1]))
+    one, other = doctor.examine()
+    assert one.findings[0].words == "could not look: OSError: odd machine"
+    assert other.findings[0].name == "headgate"
+
+
+def test_a_machine_without_pressure_files_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "read_pressure", lambda: None)
+    load = section("load")
+    assert "not told by this kernel" in load.findings[0].words
+    assert doctor.missing([load]) == []
+
+
+def test_text_and_json_say_the_same(
+    program: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run() == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert run("--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert f"{told['missing']} things are missing." in text
+    for section in told["sections"].values():
+        for finding in section["findings"]:
+            assert finding["name"] in text
+            if not finding["present"]:
+                assert finding["get"] in text
+
+
+def test_strict_is_for_those_who_want_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sections = [Section("tools", (Finding("spade", False, "none", "dig"),))]
+    monkeypatch.setattr(doctor, "examine", lambda: sections)
+    assert (run(), run("--strict")) == (0, 1)
+    assert "1 thing is missing." in capsys.readouterr().out
+    sections[:] = [Section("tools", (Finding("spade", True, "here", "dig"),))]
+    assert run("--strict") == 0
+    assert "Nothing is missing." in capsys.readouterr().out
+
+
+def test_colour_is_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sections = [Section("tools", (Finding("spade", True, "here"), Finding("rake", False, "none")))]
+    assert "\x1b[32mok" in doctor.as_text(sections, colour=True)
+    assert "\x1b" not in doctor.as_text(sections)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert doctor._wants_colour(Terminal())
+    assert not doctor._wants_colour(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not doctor._wants_colour(Terminal())

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from headgate.apps.up.app import BODY_BYTES_MAX, App, decision_reply
+from headgate.apps.up.gate import Gate
+from headgate.apps.up.settings import parse_rules
+from headgate.contracts.decision import Decision
+from headgate.contracts.reasons import DEADLINE, RATE_LIMITED, SHED
+from headgate.kernels.verdict import NEVER
+from headgate.testing import HandClock
+
+URL = "http://127.0.0.1:7000"
+HOST = (b"host", b"127.0.0.1:7000")
+JSON = (b"content-type", b"application/json")
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Asked:
+    """The application with a client that needs no socket."""
+
+    def __init__(self, *rules: str, hosts: frozenset[str] | None = None) -> None:
+        self.clock = HandClock()
+        self.gate = Gate(parse_rules(rules or ("api = 2/min", "batch = 10/min")), self.clock)
+        self.app = App(self.gate, URL, hosts or frozenset({"127.0.0.1:7000"}))
+
+    def __call__(
+        self,
+        path: str,
+        query: bytes = b"",
+        *headers: tuple[bytes, bytes],
+        method: str = "GET",
+        body: tuple[bytes, ...] = (),
+    ) -> Answer:
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": query,
+            "headers": [HOST, *headers],
+        }
+        parts = list(body or (b"",))
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            if not parts:
+                return {"type": "http.disconnect"}
+            part = parts.pop(0)
+            return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        asyncio.run(self.app(scope, receive, send))
+        if not sent:
+            return Answer(0, {}, b"")
+        start, end = sent
+        return Answer(start["status"], dict(start["headers"]), end["body"])
+
+    def post(self, *body: bytes) -> Answer:
+        return self("/v1/check", b"", JSON, method="POST", body=body)
+
+
+def test_an_admitted_check_is_the_decision_as_json() -> None:
+    answer = Asked()("/v1/check", b"key=ann&rule=api")
+    assert answer.status == 200
+    assert answer.json == {
+        "allowed": True,
+        "remaining": 1,
+        "retry_after_us": 0,
+        "reset_after_us": 30_000_000,
+        "reason": None,
+        "sentence": None,
+        "rule_id": "api",
+    }
+    assert b"retry-after" not in answer.headers
+    assert answer.headers[b"cache-control"] == b"no-store"
+
+
+def test_a_refusal_has_the_words_and_codes_of_the_reasons_table() -> None:
+    ask = Asked()
+    for _ in range(2):
+        ask("/v1/check", b"key=ann&rule=api")
+    ask.clock.advance(ms=500)
+    answer = ask("/v1/check", b"key=ann&rule=api")
+    assert answer.status == RATE_LIMITED.http_status
+    assert answer.json["reason"] == RATE_LIMITED.name
+    assert answer.json["sentence"] == RATE_LIMITED.sentence
+    assert answer.json["retry_after_us"] == 29_500_000
+    assert answer.headers[b"retry-after"] == b"30"
+
+
+@pytest.mark.parametrize(
+    ("retry_us", "header"),
+    [(1, b"1"), (1_000_000, b"1"), (1_000_001, b"2"), (0, b"0"), (NEVER, None)],
+)
+def test_retry_after_is_rounded_up_and_absent_where_no_wait_helps(
+    retry_us: int, header: bytes | None
+) -> None:
+    reply = decision_reply(Decision(False, 0, retry_us, 0, SHED, "api"))
+    assert dict(reply.headers).get(b"retry-after") == header
+    assert (json.loads(reply.body)["retry_after_us"] is None) == (header is None)
+
+
+def test_the_status_is_that_of_the_reason() -> None:
+    assert decision_reply(Decision(False, 0, NEVER, 0, DEADLINE, "api")).status == 504
+    assert decision_reply(Decision(False, 0, 1, 0, SHED, "api")).status == 503
+
+
+def test_a_check_may_be_posted_whole_or_in_pieces() -> None:
+    ask = Asked()
+    assert ask.post(b'{"key": "ann", "rule": "batch", "cost": 4}').json["remaining"] == 6
+    assert ask.post(b'{"key": "ann", "ru', b'le": "batch"}').json["remaining"] == 5
+    assert ask.post(b'{"key": "ann", "rule": "batch", "cost": 0}').json["remaining"] == 5
+
+
+def test_where_there_is_one_rule_it_need_not_be_named() -> None:
+    assert Asked("only = 5/s")("/v1/check", b"key=ann").json["rule_id"] == "only"
+
+
+def test_a_key_may_be_in_any_script() -> None:
+    answer = Asked()("/v1/check", b"rule=api&key=%E6%B0%B4%E9%96%80")
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        (b"", "rule"),
+        (b"key=a", "rule"),
+        (b"key=a&rule=none", "rule"),
+        (b"key=a&rule=10/s", "rule"),
+        (b"rule=api", "key"),
+        (b"rule=api&key=", "key"),
+        (b"rule=api&key=" + b"x" * 513, "key"),
+        (b"rule=api&key=a&key=b", "key"),
+        (b"rule=api&key=a&cost=-1", "cost"),
+        (b"rule=api&key=a&cost=1.5", "cost"),
+        (b"rule=api&key=a&cost=nan", "cost"),
+        (b"rule=api&key=a&cost=", "cost"),
+        (b"rule=api&key=a&cost=9007199254740993", "cost"),
+        (b"rule=api&key=a&cost=" + b"9" * 10_000, "cost"),
+        (b"rule=api&key=a&price=1", "field"),
+        (b"rule=api&key=%ff", "query"),
+        (b"rule=api&key=\xff", "query"),
+        (b"&".join(b"x=1" for _ in range(100)), "query"),
+    ],
+)
+def test_a_query_that_cannot_be_used_names_field_value_and_remedy(query: bytes, field: str) -> None:
+    ask = Asked()
+    answer = ask("/v1/check", query)
+    assert answer.status == 400
+    assert answer.headers[b"content-type"] == b"application/problem+json"
+    assert answer.json["field"] == field
+    assert answer.json["remedy"]
+    assert len(answer.body) < 1_000
+    seen = ask.gate.snapshot()
+    assert (seen.bad_requests, seen.admitted + seen.refused, seen.faults) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"", "body"),
+        (b"{", "body"),
+        (b"[]", "body"),
+        (b"[" * 60_000, "body"),
+        (b"\xff\xfe", "body"),
+        (b'{"key": 5, "rule": "api"}', "key"),
+        (b'{"key": "\\ud800", "rule": "api"}', "key"),
+        (b'{"key": {"a": 1}, "rule": "api"}', "key"),
+        (b'{"key": "a", "rule": ["api"]}', "rule"),
+        (b'{"key": "a", "rule": null}', "rule"),
+        (b'{"key": "a", "rule": "api", "cost": true}', "cost"),
+        (b'{"key": "a", "rule": "api", "cost": "1"}', "cost"),
+        (b'{"key": "a", "rule": "api", "cost": 1.0}', "cost"),
+        (b'{"key": "a", "rule": "api", "cost": NaN}', "cost"),
+        (b'{"key": "a", "rule": "api", "cost": 1e999}', "cost"),
+        (b'{"key": "a", "key": "b", "rule": "api"}', "key"),
+        (b'{"key": "a", "rule": "api", "\\u0000": 1}', "field"),
+        (b'{"key": "a", "rule": "api", "cost": ' + b"9" * 5_000 + b"}", "body"),
+    ],
+)
+def test_a_body_that_cannot_be_used_names_its_field(body: bytes, field: str) -> None:
+    answer = Asked().post(body)
+    assert (answer.status, answer.json["field"]) == (400, field)
+    assert len(answer.body) < 1_000
+
+
+def test_a_body_has_a_bound_whether_its_length_is_told_or_not() -> None:
+    ask = Asked()
+    for length in (b"%d" % (BODY_BYTES_MAX + 1), b"9" * 5_000, b"-1"):
+        told = ask("/v1/check", b"", JSON, (b"content-length", length), method="POST", body=(b"{",))
+        assert told.status == 413
+    assert ask.post(*[b" " * 10_000 for _ in range(7)]).status == 413
+    padding = b" " * (BODY_BYTES_MAX - 40)
+    assert ask.post(padding + b'{"key": "ann", "rule": "api"}').status == 200
+
+
+def test_a_post_is_json_so_that_a_form_of_another_site_is_none() -> None:
+    form = (b"content-type", b"application/x-www-form-urlencoded")
+    answer = Asked()("/v1/check", b"", form, method="POST", body=(b"key=a&rule=api",))
+    assert answer.status == 415
+
+
+def test_a_client_that_leaves_is_not_answered() -> None:
+    ask = Asked()
+    scope_ends_early = ask("/v1/check", b"", JSON, method="POST", body=(b"{", b"", b""))
+    assert scope_ends_early.status == 400
+    sent: list[Any] = []
+
+    async def leave() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/check", "headers": [HOST, JSON]}
+    asyncio.run(ask.app(scope, leave, send))
+    assert sent == []
+    assert ask.gate.tally.faults == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([(b"host", b"evil.example:7000")], 421),
+        ([(b"host", b"127.0.0.1:7001")], 421),
+        ([(b"host", b"")], 421),
+        ([(b"origin", b"http://evil.example")], 403),
+        ([(b"origin", b"null")], 403),
+        ([(b"origin", b"https://127.0.0.1:7000")], 403),
+        ([(b"sec-fetch-site", b"cross-site")], 403),
+        ([(b"sec-fetch-site", b"same-site")], 403),
+        ([(b"origin", b"http://127.0.0.1:7000")], 200),
+        ([(b"sec-fetch-site", b"same-origin")], 200),
+        ([(b"sec-fetch-site", b"none")], 200),
+        ([(b"host", b"127.0.0.1:7000")], 200),
+    ],
+)
+def test_only_who_names_us_and_comes_from_us_is_served(
+    headers: list[tuple[bytes, bytes]], status: int
+) -> None:
+    assert Asked()("/v1/check", b"rule=api&key=a", *headers).status == status
+
+
+def test_addresses_and_methods_that_are_not_there_say_which_are() -> None:
+    ask = Asked()
+    missing = ask("/v1/chekc")
+    assert missing.status == 404
+    assert "/v1/check" in missing.json["detail"]
+    wrong = ask("/v1/check", method="DELETE")
+    assert (wrong.status, wrong.headers[b"allow"]) == (405, b"GET, POST")
+
+
+def test_the_front_page_tells_a_person_what_to_ask() -> None:
+    text = Asked()("/").body.decode()
+    assert f"curl -i '{URL}/v1/check?rule=api&key=you'" in text
+    assert "10/min" in text
+    assert Asked()("/healthz").status == 204
+
+
+def test_the_state_is_what_the_view_shows() -> None:
+    ask = Asked()
+    for _ in range(3):
+        ask("/v1/check", b"rule=api&key=ann")
+    ask.clock.advance(s=1)
+    state = ask("/v1/state").json
+    assert (state["admitted"], state["refused"], state["keys"]) == (2, 1, 1)
+    assert state["rules"]["api"]["last_minute"]["admitted"][-1] == 2
+    assert state["refused_most"] == [{"rule": "api", "key": "ann", "share": 1.0}]
+    assert state["decision_us"]["p50"] == 0
+
+
+def test_a_bug_of_ours_is_an_answer_and_is_counted() -> None:
+    ask = Asked()
+    ask.gate._tables.clear()
+    answer = ask("/v1/check", b"rule=api&key=ann")
+    assert answer.status == 500
+    assert "KeyError" not in answer.body.decode()
+    assert ask.gate.tally.faults == 1
