@@ -57,6 +57,31 @@ def test_two_spellings_of_one_limit_share_its_state() -> None:
     assert not limiter.take("a", rule=Limit(1, 60 * SECOND))
 
 
+def test_named_rules_have_keys_of_their_own_even_at_one_rate() -> None:
+    limiter = Limiter(rules={"read": "1/minute", "write": "1/minute"}, clock=HandClock())
+    assert limiter.take("a", rule="read").rule_id == "read"
+    assert not limiter.take("a", rule="read")
+    assert limiter.take("a", rule="write")
+    assert limiter.take("a", rule="1/minute")
+    assert (limiter.keys_tracked("read"), limiter.keys_tracked("1/minute")) == (1, 1)
+
+
+def test_a_bad_named_rule_is_named() -> None:
+    with pytest.raises(BadValue, match=r"^rules\.login: 'often' cannot be used"):
+        Limiter(rules={"login": "often"})
+    with pytest.raises(BadValue, match=r"^rules: '1/s' .* without a slash"):
+        Limiter(rules={"1/s": "1/s"})
+
+
+def test_a_limiter_tells_how_many_keys_it_tracks() -> None:
+    limiter = Limiter("1/minute", clock=HandClock())
+    for key in "abc":
+        limiter.take(key)
+    assert limiter.keys_tracked() == 3
+    with pytest.raises(BadValue, match="rule: None"):
+        Limiter().keys_tracked()
+
+
 @pytest.mark.parametrize("algorithm", [member.value for member in Algorithm])
 def test_every_algorithm_goes_by_its_name(algorithm: str) -> None:
     limiter = Limiter("5/minute", algorithm=algorithm, clock=HandClock())

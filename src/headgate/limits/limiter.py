@@ -10,6 +10,7 @@ share between threads, and never waits for anything but their turn.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, SupportsIndex, final
 
 from headgate.contracts.clock import Clock
@@ -22,13 +23,15 @@ from headgate.system import now_us as system_now_us
 
 KEY_CHARS_MAX: Final = 4_096
 COST_MAX: Final = 1 << 53
+_NO_RULES: Final[Mapping[str, str | Limit]] = {}
 
 
 @final
 class Limiter:
     """Limits by key, kept in this process.
 
-    `rule` is a rate string or a `Limit`, used by every `take` that names no rule of its own;
+    `rule` is a rate string or a `Limit`, used by every `take` that names no rule of its own.
+    `rules` gives names to more of them: `take(key, rule="login")`. Each name has keys of its own.
     `algorithm` says how rate strings are counted. `keys_max` bounds the keys tracked for each rule
     and `rules_max` the rules.
     """
@@ -39,6 +42,7 @@ class Limiter:
         self,
         rule: str | Limit | None = None,
         *,
+        rules: Mapping[str, str | Limit] = _NO_RULES,
         algorithm: str | Algorithm = Algorithm.GCRA,
         keys_max: int = KEYS_MAX_DEFAULT,
         rules_max: int = RULES_MAX_DEFAULT,
@@ -56,6 +60,11 @@ class Limiter:
             rules_max=rules_max,
         )
         self._tables: dict[str | Limit, Keys] = {}
+        for name, named in rules.items():
+            if not name or "/" in name:
+                raise BadValue("rules", name, "give a name without a slash, so it is not a rate")
+            limit = self._limit_of(named, f"rules.{name}")
+            self._tables[name] = self._store.table(name, limit)
         self._table: Keys | None = None if rule is None else self._table_of(rule)
 
     def take(self, key: str, cost: SupportsIndex = 1, rule: str | Limit | None = None) -> Decision:
@@ -70,6 +79,17 @@ class Limiter:
             table = self._table_of(rule)
         clock = self._clock
         return table.take(key, units, system_now_us() if clock is None else clock.now_us())
+
+    def keys_tracked(self, rule: str | Limit | None = None) -> int:
+        """How many keys of a rule are tracked now; some may be at rest and not swept yet."""
+        if rule is None and self._table is not None:
+            return len(self._table)
+        return len(self._table_of(rule))
+
+    def _limit_of(self, rule: str | Limit, field: str) -> Limit:
+        if isinstance(rule, Limit):
+            return rule
+        return parse_rate(rule, algorithm=self.algorithm, field=field)
 
     def _table_of(self, rule: str | Limit | None) -> Keys:
         if rule is None:

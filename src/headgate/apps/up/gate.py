@@ -1,8 +1,4 @@
-"""Gate: the named rules, each with its table; it asks the table and has the tally count the answer.
-
-The tables are the ones that `Limiter` asks. A `Limiter` calls a rule by its rate, so two rules of
-one rate share their keys; here a rule has a name, and keys of its own.
-"""
+"""Gate: the limiter with its named rules; it has the tally count every answer."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from headgate.apps.up.settings import KEYS_MAX, Rule
 from headgate.apps.up.tally import Snapshot, Tally
 from headgate.contracts.clock import Clock
 from headgate.contracts.decision import Decision
-from headgate.stores import memory
-from headgate.stores.memory import table_for
+from headgate.limits import limiter
+from headgate.limits.limiter import Limiter
 
 
 @final
@@ -26,12 +22,14 @@ class Gate:
         self.rules = {rule.name: rule for rule in rules}
         self.clock = clock
         self.tally = Tally(self.rules, clock.now_us())
-        self._tables = {rule.name: table_for(rule.name, rule.limit, keys_max) for rule in rules}
+        self._limiter = Limiter(
+            rules={rule.name: rule.limit for rule in rules}, keys_max=keys_max, clock=clock
+        )
 
     def check(self, rule: str, key: str, cost: int) -> Decision:
         """Decide whether `key` may spend `cost` of `rule`; the rule must be one of ours."""
         asked_us = self.clock.now_us()
-        decision = self._tables[rule].take(key, cost, asked_us)
+        decision = self._limiter.take(key, cost, rule)
         now_us = self.clock.now_us()
         self.tally.decided(rule, key, decision, now_us - asked_us, now_us)
         return decision
@@ -42,9 +40,9 @@ class Gate:
 
     def keys(self) -> dict[str, int]:
         """How many keys each rule tracks."""
-        return {name: len(table) for name, table in self._tables.items()}
+        return {name: self._limiter.keys_tracked(name) for name in self.rules}
 
 
 def compiled() -> bool:
     """Whether the decisions run as machine code, or interpreted from the same source."""
-    return Path(memory.__file__).suffix != ".py"
+    return Path(limiter.__file__).suffix != ".py"
