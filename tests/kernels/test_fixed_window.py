@@ -94,6 +94,29 @@ def test_retry_after_is_exact_to_the_microsecond(
     assert (verdict.retry_after_us == NEVER) == (cost > limit)
 
 
+def test_what_is_given_back_can_be_taken_again_and_no_more() -> None:
+    window = FixedWindow(10, SECOND)
+    window.take(8, 0)
+    window.settle(-3, 0)
+    assert window.take(0, 0).remaining == 5
+    window.settle(-100, 0)
+    assert window.take(0, 0).remaining == 10
+
+
+def test_a_charge_after_the_fact_fills_the_window_and_goes_no_further() -> None:
+    window = FixedWindow(10, SECOND)
+    window.settle(100, 0)
+    assert window.take(1, 0).retry_after_us == SECOND
+    assert window.take(10, SECOND)
+
+
+def test_what_was_taken_in_a_window_that_has_passed_cannot_be_given_back() -> None:
+    window = FixedWindow(10, SECOND)
+    window.take(10, 0)
+    window.settle(-10, SECOND)
+    assert window.take(0, SECOND).remaining == 10
+
+
 @pytest.mark.parametrize(("limit", "period_us", "field"), [(0, 1, "limit"), (1, 0, "period_us")])
 def test_a_bad_setting_is_named(limit: int, period_us: int, field: str) -> None:
     with pytest.raises(ValueError, match=field):

@@ -126,6 +126,59 @@ def test_two_counters_know_their_retry_to_the_microsecond(
     check_retry(lambda: after(SlidingWindow(limit, window_us), arrivals), cost, limit, end_us)
 
 
+@pytest.mark.parametrize("make", [SlidingWindow, SlidingLog])
+def test_what_is_given_back_can_be_taken_again_and_no_more(
+    make: Callable[[int, int], SlidingWindow | SlidingLog],
+) -> None:
+    window = make(10, SECOND)
+    window.take(3, 0)
+    window.take(5, 500_000)
+    window.settle(-6, 500_000)
+    assert window.take(0, 500_000).remaining == 8
+    window.settle(-100, 500_000)
+    assert window.take(0, 500_000).remaining == 10
+
+
+@pytest.mark.parametrize("make", [SlidingWindow, SlidingLog])
+def test_a_charge_after_the_fact_fills_the_window_and_goes_no_further(
+    make: Callable[[int, int], SlidingWindow | SlidingLog],
+) -> None:
+    window = make(10, SECOND)
+    window.take(4, 0)
+    window.settle(100, 0)
+    assert window.take(0, 0).remaining == 0
+    assert window.take(10, 2 * SECOND)
+
+
+@pytest.mark.parametrize("make", [SlidingWindow, SlidingLog])
+@given(limit=limits, arrivals=steps, cost=st.integers(0, 30))
+def test_giving_back_at_once_is_as_if_nothing_had_been_taken(
+    make: Callable[[int, int], SlidingWindow | SlidingLog],
+    limit: int,
+    arrivals: list[tuple[int, int]],
+    cost: int,
+) -> None:
+    end_us = sum(gap_us for gap_us, _ in arrivals)
+    untouched, settled = make(limit, SECOND), make(limit, SECOND)
+    after(untouched, arrivals)
+    after(settled, arrivals)
+    if settled.take(cost, end_us):
+        settled.settle(-cost, end_us)
+    for ahead_us in (0, 1, 300_000, SECOND, 2 * SECOND):
+        assert repr(settled.take(0, end_us + ahead_us)) == repr(
+            untouched.take(0, end_us + ahead_us)
+        )
+
+
+def test_what_is_given_back_beyond_the_current_window_comes_from_the_one_before() -> None:
+    window = SlidingWindow(10, SECOND)
+    window.take(8, 0)
+    window.take(1, SECOND)
+    window.settle(-5, SECOND)
+    # 8 - 4 of the previous window are left, all of which still count at its edge.
+    assert window.take(0, SECOND).remaining == 6
+
+
 # Cells.
 
 

@@ -43,6 +43,22 @@ def step(
     return window, used, False, (window + 1) * period_us - now_us
 
 
+def settle(
+    window: int, used: int, now_us: int, correction: int, period_us: int, limit: int
+) -> tuple[int, int]:
+    """Count `correction` more (or less, if negative) after the fact; a window holds 0 to `limit`.
+
+    What was taken in a window that has passed cannot be given back: it no longer counts.
+    """
+    current = now_us // period_us
+    if current > window:
+        window, used = current, 0
+    used += correction
+    if used < 0:
+        used = 0
+    return window, used if used < limit else limit
+
+
 @final
 class FixedWindow:
     """One counter: at most `limit` in every window of `period_us`, aligned to the epoch."""
@@ -68,3 +84,9 @@ class FixedWindow:
         )
         reset_us = (self._window + 1) * self.period_us - now_us if self._used else 0
         return Verdict(allowed, self.limit - self._used, retry_us, reset_us)
+
+    def settle(self, correction: int, now_us: int) -> None:
+        """Count `correction` more, or less if negative."""
+        self._window, self._used = settle(
+            self._window, self._used, now_us, correction, self.period_us, self.limit
+        )

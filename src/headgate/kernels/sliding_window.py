@@ -89,6 +89,29 @@ def reset_us(window: int, current: int, previous: int, now_us: int, window_us: i
     return 0
 
 
+def settle(
+    window: int,
+    current: int,
+    previous: int,
+    now_us: int,
+    correction: int,
+    window_us: int,
+    limit: int,
+) -> tuple[int, int, int]:
+    """Count `correction` more (or less, if negative) after the fact; a window holds 0 to `limit`.
+
+    What is given back comes from the current window first, then from the one before.
+    """
+    window, current, previous = roll(window, current, previous, now_us // window_us)
+    current += correction
+    if current < 0:
+        previous += current
+        current = 0
+    if previous < 0:
+        previous = 0
+    return window, current if current < limit else limit, previous
+
+
 def _check(limit: int, window_us: int) -> None:
     if not 1 <= limit <= COUNT_MAX:
         raise ValueError(f"limit must be from 1 to 2^53, not {limit}")
@@ -119,6 +142,18 @@ class SlidingWindow:
         )
         reset = reset_us(self._window, self._current, self._previous, now_us, self.window_us)
         return Verdict(allowed, remaining, retry_us, reset)
+
+    def settle(self, correction: int, now_us: int) -> None:
+        """Count `correction` more, or less if negative."""
+        self._window, self._current, self._previous = settle(
+            self._window,
+            self._current,
+            self._previous,
+            now_us,
+            correction,
+            self.window_us,
+            self.limit,
+        )
 
 
 @final
@@ -221,6 +256,27 @@ def log_step(
     return log, False, remaining, log[oldest - 2] + window_us - asked_us, reset_us
 
 
+def log_settle(
+    log: tuple[int, ...], now_us: int, correction: int, window_us: int, limit: int
+) -> tuple[int, ...]:
+    """Log `correction` more (or less, if negative) after the fact; a log holds 0 to `limit`.
+
+    What is given back comes from the newest entries first.
+    """
+    if correction > 0:
+        room = log_step(log, now_us, 0, window_us, limit)[2]
+        return log_step(log, now_us, min(correction, room), window_us, limit)[0]
+    entries = list(log)
+    while correction < 0 and len(entries) > 1:
+        back = min(entries[-1], -correction)
+        entries[-1] -= back
+        entries[0] -= back
+        correction += back
+        if entries[-1] == 0:
+            del entries[-2:]
+    return tuple(entries) if len(entries) > 1 else ()
+
+
 @final
 class SlidingLog:
     """Every admitted instant of the last `window_us`: exact, for small limits."""
@@ -242,6 +298,10 @@ class SlidingLog:
             self._log, now_us, cost, self.window_us, self.limit
         )
         return Verdict(allowed, remaining, retry_us, reset_us)
+
+    def settle(self, correction: int, now_us: int) -> None:
+        """Log `correction` more, or less if negative."""
+        self._log = log_settle(self._log, now_us, correction, self.window_us, self.limit)
 
 
 def check_log(limit: int, entries_max: int = LOG_ENTRIES_MAX) -> None:
