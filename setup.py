@@ -18,19 +18,19 @@ from setuptools import setup
 from setuptools.extension import Extension
 
 SRC = Path("src")
-# Whole layers that are compiled, then single hot files of the layers that are not.
-LAYERS = ("kernels", "contracts")
+# Whole folders that are compiled, then single hot files of those that are not.
+FOLDERS = ("kernels", "contracts", "stores/memory")
 # What mypyc reads about but must not compile.
 NOT_COMPILED = ("__init__.py", "native.py")
-HOT_FILES = ("stores/memory.py", "limits/limiter.py", "system.py")
+HOT_FILES = ("limits/limiter.py", "system.py")
 
 
 def compiled_sources() -> list[str]:
     """Every module that mypyc compiles, in a fixed order."""
     found = [
         path
-        for layer in LAYERS
-        for path in sorted((SRC / "headgate" / layer).glob("*.py"))
+        for folder in FOLDERS
+        for path in sorted((SRC / "headgate" / folder).glob("*.py"))
         if path.name not in NOT_COMPILED
     ]
     found += [SRC / "headgate" / name for name in HOT_FILES]

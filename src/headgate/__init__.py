@@ -12,18 +12,20 @@ from headgate.contracts.criticality import Criticality
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, HeadgateError, Refused, Unavailable
 from headgate.contracts.rule import Algorithm, Limit
-from headgate.limits.limiter import Limiter
+from headgate.limits.limiter import Claim, Limiter, Reservation
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Algorithm",
     "BadValue",
+    "Claim",
     "Criticality",
     "Decision",
     "HeadgateError",
     "Limit",
     "Limiter",
     "Refused",
+    "Reservation",
     "Unavailable",
 ]

@@ -6,11 +6,13 @@ import threading
 
 import pytest
 
-from headgate import Algorithm, BadValue, Limit, Limiter
+from headgate import Algorithm, BadValue, Claim, Limit, Limiter
 from headgate.kernels.verdict import NEVER
 from headgate.testing import HandClock
 
 SECOND = 1_000_000
+
+every_algorithm = pytest.mark.parametrize("algorithm", [member.value for member in Algorithm])
 
 
 def test_a_key_is_admitted_up_to_its_limit_and_told_when_to_return() -> None:
@@ -82,7 +84,7 @@ def test_a_limiter_tells_how_many_keys_it_tracks() -> None:
         Limiter().keys_tracked()
 
 
-@pytest.mark.parametrize("algorithm", [member.value for member in Algorithm])
+@every_algorithm
 def test_every_algorithm_goes_by_its_name(algorithm: str) -> None:
     limiter = Limiter("5/minute", algorithm=algorithm, clock=HandClock())
     assert sum(bool(limiter.take("a")) for _ in range(9)) == 5
@@ -100,6 +102,189 @@ def test_the_real_clock_is_the_default() -> None:
     limiter = Limiter("1/hour")
     assert limiter.take("a")
     assert 0 < limiter.take("a").retry_after_us <= 3_600 * SECOND
+
+
+# Looking, giving back, charging, forgetting.
+
+
+@every_algorithm
+def test_a_peek_tells_what_a_take_would_and_takes_nothing(algorithm: str) -> None:
+    limiter = Limiter("5/minute", algorithm=algorithm, clock=HandClock())
+    assert limiter.peek("a").remaining == 4
+    assert limiter.peek("a", 6).retry_after_us == NEVER
+    limiter.take("a", 4)
+    assert limiter.peek("a", 2) == limiter.peek("a", 2)
+    assert limiter.peek("a", 2).retry_after_us == limiter.take("a", 2).retry_after_us
+    assert limiter.take("a", 1)
+
+
+@every_algorithm
+def test_what_is_refunded_can_be_taken_again_and_no_more(algorithm: str) -> None:
+    limiter = Limiter("5/minute", algorithm=algorithm, clock=HandClock())
+    limiter.take("a", 5)
+    limiter.refund("a", 2)
+    assert limiter.take("a", 2)
+    assert not limiter.take("a")
+    limiter.refund("a", 1_000)
+    assert limiter.peek("a", 0).remaining == 5
+    limiter.refund("never seen")
+    assert limiter.keys_tracked() == 1
+
+
+@every_algorithm
+def test_work_that_is_done_is_charged_whether_it_fits_or_not(algorithm: str) -> None:
+    clock = HandClock()
+    limiter = Limiter("5/minute", algorithm=algorithm, clock=clock)
+    limiter.charge("a", 3)
+    assert limiter.peek("a", 0).remaining == 2
+    limiter.charge("a", 1_000_000)
+    assert not limiter.take("a")
+    clock.advance(s=180)  # a debt is one burst at most, so this is enough for every algorithm
+    assert limiter.take("a", 5)
+
+
+@every_algorithm
+def test_a_reset_forgets_one_key_and_no_other(algorithm: str) -> None:
+    limiter = Limiter("1/minute", algorithm=algorithm, clock=HandClock())
+    limiter.take("a")
+    limiter.take("b")
+    limiter.reset("a")
+    limiter.reset("never seen")
+    assert limiter.keys_tracked() == 1
+    assert limiter.take("a")
+    assert not limiter.take("b")
+
+
+# Reserve and settle.
+
+
+def test_an_estimate_is_settled_with_the_true_cost_once() -> None:
+    limiter = Limiter("1000/minute", clock=HandClock())
+    reservation = limiter.reserve("a", 400)
+    assert reservation
+    assert reservation.settle(150)
+    assert limiter.peek("a", 0).remaining == 850
+    assert not reservation.settle(0)
+    assert not reservation.cancel()
+    assert limiter.peek("a", 0).remaining == 850
+
+
+def test_a_true_cost_above_the_estimate_is_charged_too() -> None:
+    limiter = Limiter("1000/minute", clock=HandClock())
+    assert limiter.reserve("a", 400).settle(900)
+    assert limiter.peek("a", 0).remaining == 100
+
+
+def test_a_block_that_fails_gives_its_estimate_back() -> None:
+    limiter = Limiter("1000/minute", clock=HandClock())
+    with pytest.raises(RuntimeError, match="no luck"), limiter.reserve("a", 400):
+        raise RuntimeError("no luck")
+    assert limiter.peek("a", 0).remaining == 1000
+    with limiter.reserve("a", 400):
+        pass
+    assert limiter.peek("a", 0).remaining == 600
+
+
+def test_a_refused_reservation_has_nothing_to_settle() -> None:
+    limiter = Limiter("10/minute", clock=HandClock())
+    reservation = limiter.reserve("a", 11)
+    assert not reservation
+    assert not reservation.settle(3)
+    assert limiter.peek("a", 0).remaining == 10
+
+
+# Several limits at once.
+
+
+def test_a_refused_request_takes_nothing_from_any_limit() -> None:
+    clock = HandClock()
+    limiter = Limiter("1/minute; 10/hour", clock=clock)
+    assert sum(limiter.take("a").allowed for _ in range(5)) == 1
+    clock.advance(s=60)
+    # Four refusals did not eat the hour: it has given one, and by now regained a sixth of one.
+    assert limiter.peek("a").rule_id == "1/minute; 10/hour: 1/minute"
+    admitted = 0
+    for _ in range(9):
+        admitted += limiter.take("a").allowed
+        clock.advance(s=60)
+    assert admitted == 9
+
+
+def test_the_binding_limit_speaks_for_all() -> None:
+    limiter = Limiter("5/s; 3/hour", clock=HandClock())
+    allowed = limiter.take("a")
+    assert (allowed.remaining, allowed.rule_id) == (2, "5/second; 3/hour: 3/hour")
+    limiter.take("a", 2)
+    refused = limiter.take("a")
+    assert refused.retry_after_us == 1_200 * SECOND
+    assert limiter.take("a", 4).retry_after_us == NEVER
+
+
+def test_claims_on_different_keys_are_taken_all_or_none() -> None:
+    limiter = Limiter(rules={"user": "2/minute", "address": "3/minute"}, clock=HandClock())
+
+    def ask(user: str) -> bool:
+        return limiter.take_all(Claim(user, "user"), Claim("10.0.0.1", "address")).allowed
+
+    assert [ask("ann"), ask("ann"), ask("ann")] == [True, True, False]
+    assert [ask("bob"), ask("bob")] == [True, False]
+    # Refused by the address: bob's own limit still has what that refusal did not take.
+    assert limiter.peek("bob", 0, "user").remaining == 1
+
+
+def test_requests_and_tokens_are_claimed_together() -> None:
+    limiter = Limiter(clock=HandClock())
+    decision = limiter.take_all(Claim("ann", "60/minute"), Claim("ann", "10000/minute", cost=4_000))
+    assert decision
+    refused = limiter.take_all(Claim("ann", "60/minute"), Claim("ann", "10000/minute", cost=7_000))
+    assert refused.rule_id == "10000/minute"
+    assert limiter.peek("ann", 0, "60/minute").remaining == 59
+
+
+def test_two_claims_on_one_key_are_one_claim_of_both() -> None:
+    limiter = Limiter(rules={"r": "3/minute"}, clock=HandClock())
+    assert not limiter.take_all(Claim("a", "r", 2), Claim("a", "r", 2))
+    assert limiter.take_all(Claim("a", "r", 2), Claim("a", "r", 1))
+    assert limiter.peek("a", 0, "r").remaining == 0
+
+
+def test_a_claim_that_finds_no_room_in_a_full_table_gives_the_others_back() -> None:
+    limiter = Limiter(rules={"wide": "9/minute", "full": "1/minute"}, keys_max=1, clock=HandClock())
+    limiter.take("first", rule="full")
+    assert limiter.take_all(Claim("a", "wide"), Claim("b", "full"))  # from the overflow
+    refused = limiter.take_all(Claim("a", "wide"), Claim("c", "full"))
+    assert refused.reason is not None
+    assert refused.reason.name == "keys_exhausted"
+    assert limiter.peek("a", 0, "wide").remaining == 8
+
+
+def test_the_number_of_claims_is_bounded() -> None:
+    limiter = Limiter("1/s")
+    with pytest.raises(BadValue, match="claims: 0"):
+        limiter.take_all()
+    with pytest.raises(BadValue, match="claims: 65"):
+        limiter.take_all(*[Claim("a")] * 65)
+
+
+def test_threads_that_claim_in_opposite_orders_do_not_wait_for_each_other() -> None:
+    limiter = Limiter(rules={"x": "1000/hour", "y": "1000/hour"}, clock=HandClock())
+    admitted = [0, 0]
+
+    def claim(thread: int, *names: str) -> None:
+        for _ in range(2_000):
+            admitted[thread] += limiter.take_all(*(Claim("k", name) for name in names)).allowed
+
+    threads = [
+        threading.Thread(target=claim, args=(0, "x", "y"), daemon=True),
+        threading.Thread(target=claim, args=(1, "y", "x"), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert sum(admitted) == 1_000
+    assert limiter.peek("k", 0, "x").remaining == limiter.peek("k", 0, "y").remaining == 0
 
 
 # Bad input.

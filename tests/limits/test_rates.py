@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headgate.contracts.errors import BadValue
 from headgate.contracts.rule import Algorithm, Limit
-from headgate.limits.rates import format_rate, parse_rate
+from headgate.limits.rates import format_rate, parse_rate, parse_rates
 
 SECOND = 1_000_000
 
@@ -93,3 +93,15 @@ def test_any_text_is_a_rate_or_a_bad_value(text: str) -> None:
 def test_what_is_written_is_read_back(count: int, period_us: int, burst: int | None) -> None:
     limit = Limit(count, period_us, burst=burst)
     assert parse_rate(format_rate(limit)) == limit
+
+
+@pytest.mark.parametrize("text", ["10/s; 1000/hour", "10/s,1000/h", " 10/s ;1000 per hour "])
+def test_several_rates_stand_in_one_string(text: str) -> None:
+    assert parse_rates(text) == [Limit(10, SECOND), Limit(1_000, 3_600 * SECOND)]
+
+
+def test_a_bad_rate_among_several_is_the_one_that_is_named() -> None:
+    with pytest.raises(BadValue, match="rule: ' often' cannot be used"):
+        parse_rates("10/s; often", field="rule")
+    with pytest.raises(BadValue, match="at most 16"):
+        parse_rates(";".join(["1/s"] * 17))

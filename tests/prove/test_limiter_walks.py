@@ -6,7 +6,7 @@ import pytest
 
 from headgate import Algorithm, Limit
 from headgate.kernels.sliding_window import LOG_ENTRIES_MAX
-from headgate.stores.memory import table_for
+from headgate.stores.memory.counting import table_for
 from tests.prove.seeds import seeds
 from tests.stores.test_memory import KERNELS
 

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import random
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,9 @@ from headgate.kernels.leaky_bucket import LeakyBucket
 from headgate.kernels.sliding_window import SlidingLog, SlidingWindow
 from headgate.kernels.token_bucket import TokenBucket
 from headgate.kernels.verdict import NEVER, Verdict
-from headgate.stores.memory import Keys, MemoryStore, table_for
+from headgate.stores.memory.counting import table_for
+from headgate.stores.memory.store import MemoryStore
+from headgate.stores.memory.table import Table
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -48,7 +50,7 @@ def table(
     algorithm: Algorithm = Algorithm.GCRA,
     keys_max: int = 1_000,
     burst: int | None = None,
-) -> Keys:
+) -> Table[Any]:
     return table_for("r", Limit(count, period_us, burst=burst, algorithm=algorithm), keys_max)
 
 

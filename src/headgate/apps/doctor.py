@@ -39,10 +39,10 @@ examples:
 ASK_S_MAX: Final = 5.0
 WORDS_MAX: Final = 100  # characters shown of what a program says of itself
 
-# What setup.py compiles: whole layers but for these files, and single hot files.
-COMPILED_LAYERS: Final = ("kernels", "contracts")
+# What setup.py compiles: whole packages but for these files, and single hot files.
+COMPILED_PACKAGES: Final = ("kernels", "contracts", "stores.memory")
 NEVER_COMPILED: Final = ("native",)
-COMPILED_FILES: Final = ("limits.limiter", "stores.memory", "system")
+COMPILED_FILES: Final = ("limits.limiter", "system")
 
 
 class Finding(NamedTuple):
@@ -169,9 +169,9 @@ def compiled_modules() -> list[str]:
     """The names of the modules that a build with a C compiler compiles."""
     root = Path(headgate.__file__).parent
     found = [
-        f"headgate.{layer}.{module.name}"
-        for layer in COMPILED_LAYERS
-        for module in pkgutil.iter_modules([str(root / layer)])
+        f"headgate.{package}.{module.name}"
+        for package in COMPILED_PACKAGES
+        for module in pkgutil.iter_modules([str(root.joinpath(*package.split(".")))])
         if module.name not in NEVER_COMPILED
     ]
     return [*found, *(f"headgate.{name}" for name in COMPILED_FILES)]

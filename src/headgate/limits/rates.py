@@ -1,6 +1,6 @@
 """Rate strings: `"100/minute"`, `"10/s burst 20"`, `"100/5m"`, `"10 per 2 hours"`.
 
-One grammar that takes in the spellings people know from other libraries:
+`"10/s; 1000/hour"` says two. One grammar takes in the spellings people know from other libraries:
 
     COUNT ("/" | "per") [N] UNIT ["burst" BURST]
 
@@ -19,6 +19,7 @@ from headgate.contracts.errors import BadValue
 from headgate.contracts.rule import BURSTING, Algorithm, Limit
 
 RATE_CHARS_MAX: Final = 200
+RATES_MAX: Final = 16
 
 _SECOND_US: Final = 1_000_000
 _UNITS: Final[tuple[tuple[int, str, tuple[str, ...]], ...]] = (
@@ -58,6 +59,16 @@ def parse_rate(text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str =
     if count == 0 or periods == 0 or burst == 0:
         raise BadValue(field, text, "a rate has no zeros; to admit nothing, close the door instead")
     return Limit(count, periods * unit_us, burst=burst, algorithm=algorithm)
+
+
+def parse_rates(
+    text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str = "rate"
+) -> list[Limit]:
+    """The limits of a rate string that may say several: `"10/s; 1000/hour"`, `;` or `,` between."""
+    parts = re.split("[;,]", text)
+    if len(parts) > RATES_MAX:
+        raise BadValue(field, text, f"it says {len(parts)} rates; at most {RATES_MAX}")
+    return [parse_rate(part, algorithm=algorithm, field=field) for part in parts]
 
 
 def format_rate(limit: Limit) -> str:
