@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar, final
 
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue
@@ -38,14 +38,6 @@ _SWEEP_MIN: Final = 64  # a shard smaller than this is not worth sweeping
 _SHARDS_LOOKED_AT: Final = 4  # how many shards one new key may search for room
 _SEARCH_EVERY_US: Final = 10_000  # how long a search that found nothing is believed
 _EVICTED_SHARE: Final = 8  # one in so many of a shard's keys goes when none is at rest
-
-
-class Ask(NamedTuple):
-    """One of several limits: the table, the key in it, and what it is to be charged."""
-
-    table: Table[Any]
-    key: str
-    cost: int
 
 
 class Keys(ABC):
@@ -267,3 +259,15 @@ class Table(Keys, Generic[State]):
         self._keys -= len(self._shards[index]) - len(kept)
         self._shards[index] = kept
         self._sweep_at[index] = max(_SWEEP_MIN, 2 * len(kept))
+
+
+@final
+class Ask:
+    """One of several limits: the table, the key in it, and what it is to be charged."""
+
+    __slots__ = ("cost", "key", "table")
+
+    def __init__(self, table: Table[Any], key: str, cost: int) -> None:
+        self.table = table
+        self.key = key
+        self.cost = cost
