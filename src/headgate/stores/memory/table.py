@@ -1,6 +1,6 @@
 """Table: the keys of one rule, whatever their states are.
 
-A row of dicts (shards) from key to state, under one lock. Several dicts instead of one, because a
+A row of dicts (shards) from key to state, under one turn. Several dicts instead of one, because a
 dict that grows copies itself, and a large one stalls its caller for tens of milliseconds.
 
 Growth and forgetting are amortised: each shard is swept of keys at rest when it has doubled since
@@ -18,8 +18,6 @@ Nothing here decides: a subclass in `counting.py` packs, unpacks, and calls its 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar, final
 
 from headgate.contracts.decision import Decision
@@ -28,6 +26,7 @@ from headgate.contracts.reasons import COST_ABOVE_LIMIT, KEYS_EXHAUSTED, RATE_LI
 from headgate.contracts.rule import Limit
 from headgate.kernels.native import i64
 from headgate.kernels.verdict import NEVER
+from headgate.stores.memory.turn import Turn
 
 State = TypeVar("State")
 
@@ -84,9 +83,8 @@ class Table(Keys, Generic[State]):
         "_sweep_at",
         "keys_max",
         "limit",
-        "lock",
         "rule_id",
-        "unlock",
+        "turn",
     )
 
     def __init__(self, rule_id: str, limit: Limit, keys_max: int) -> None:
@@ -95,10 +93,6 @@ class Table(Keys, Generic[State]):
         shards = 1
         while shards * _SHARD_KEYS < keys_max and shards < _SHARDS_MAX:
             shards *= 2
-        turn: SimpleQueue[None] = SimpleQueue()
-        turn.put(None)
-        self.lock: Callable[[bool, None], None] = turn.get
-        self.unlock: Callable[[None], None] = turn.put
         self._shards: list[dict[str, State]] = [{} for _ in range(shards)]
         self._sweep_at = [_SWEEP_MIN] * shards
         self._mask: i64 = i64(shards - 1)
@@ -110,39 +104,40 @@ class Table(Keys, Generic[State]):
         self.keys_max = keys_max
         self.limit = limit
         self.rule_id = rule_id
+        self.turn = Turn()
 
     def take(self, key: str, cost: int, now_us: int) -> Decision:
         """Take `cost` for `key` if the limit has it. A clock that goes back stands still here."""
-        self.lock(True, None)
+        self.turn.take()
         try:
             return self.decide(key, cost, now_us, True)
         finally:
-            self.unlock(None)
+            self.turn.give()
 
     def peek(self, key: str, cost: int, now_us: int) -> Decision:
         """What `take` would answer; nothing is taken."""
-        self.lock(True, None)
+        self.turn.take()
         try:
             return self.decide(key, cost, now_us, False)
         finally:
-            self.unlock(None)
+            self.turn.give()
 
     def settle(self, key: str, correction: int, now_us: int) -> None:
         """Charge `correction` more after the fact, or give back if negative."""
-        self.lock(True, None)
+        self.turn.take()
         try:
             self.settle_locked(key, correction, now_us)
         finally:
-            self.unlock(None)
+            self.turn.give()
 
     def reset(self, key: str) -> None:
         """Forget what `key` has taken."""
-        self.lock(True, None)
+        self.turn.take()
         try:
             if self._shards[self._index(key)].pop(key, None) is not None:
                 self._keys -= 1
         finally:
-            self.unlock(None)
+            self.turn.give()
 
     def asks(self, key: str, cost: int) -> list[Ask]:
         """This key in this table."""

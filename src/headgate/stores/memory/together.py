@@ -25,7 +25,7 @@ def take_all(asks: Sequence[Ask], now_us: int, *, keep: bool = True) -> list[Dec
     held: list[Table[Any]] = []
     try:
         for table in tables:
-            table.lock(True, None)
+            table.turn.take()
             held.append(table)
         decided = {place: _decide(place, cost, now_us, False) for place, cost in costs.items()}
         if keep and all(decision.allowed for decision in decided.values()):
@@ -38,7 +38,7 @@ def take_all(asks: Sequence[Ask], now_us: int, *, keep: bool = True) -> list[Dec
         return [decided[ask.table, ask.key] for ask in asks]
     finally:
         for table in held:
-            table.unlock(None)
+            table.turn.give()
 
 
 def _decide(place: tuple[Table[Any], str], cost: int, now_us: int, keep: bool) -> Decision:
