@@ -73,7 +73,9 @@ prove: $(VENV)/.installed ## the long proofs: HEADGATE_PROVE_SEED picks the slic
 .PHONY: wheel
 wheel: $(VENV)/.installed ## a compiled wheel and a pure source archive, in dist/
 	rm -rf dist build/lib* build/bdist* src/*.egg-info
-	HEADGATE_COMPILE=1 $(VENV)/bin/python -m build --outdir dist .
+	@# Apart, because generated C would be packed into a source archive made beside it.
+	HEADGATE_COMPILE=0 $(VENV)/bin/python -m build --sdist --outdir dist .
+	HEADGATE_COMPILE=1 $(VENV)/bin/python -m build --wheel --outdir dist .
 	@ls -l dist
 
 .PHONY: clean

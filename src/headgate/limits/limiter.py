@@ -11,12 +11,14 @@ instant. It is safe to share between threads, and never waits for anything but t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, NamedTuple, SupportsIndex, TypeAlias, final
 
 from headgate.contracts.clock import Clock
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue
 from headgate.contracts.rule import Algorithm, Limit
+from headgate.limits.limited import Cost, Key, Limited
 from headgate.limits.rates import format_rate, parse_rates
 from headgate.stores.memory.store import KEYS_MAX_DEFAULT, RULES_MAX_DEFAULT, MemoryStore
 from headgate.stores.memory.table import Ask, Keys
@@ -109,6 +111,11 @@ class Limiter:
         for claim in claims:
             asks += self._asked(claim.rule).asks(_checked(claim.key), _units(claim.cost))
         return binding(take_all(asks, self._now_us()))
+
+    def limit(self, rule: Rule | None = None, *, key: Key, cost: Cost = 1) -> Limited:
+        """Put a limit around a function or a block; what is refused raises `Refused`."""
+        self._asked(rule)  # a bad rule is told here, not at the first call
+        return Limited(partial(self.take, rule=rule), key, cost)
 
     def reserve(self, key: str, cost: SupportsIndex = 1, rule: Rule | None = None) -> Reservation:
         """Take an estimate now, to be settled when the true cost is known."""
