@@ -46,6 +46,13 @@ def test_the_layers_are_those_of_the_design_and_no_others() -> None:
     assert folders == LAYERS
 
 
+def test_no_folder_stands_at_the_root_that_the_walk_does_not_know() -> None:
+    # What the commands make is not part of the tree.
+    made = {"build", "dist", "__pycache__"}
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."}
+    assert folders - made == {"benchmarks", "deploy", "docs", "src", "tests"}
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
 def test_every_module_opens_with_its_law_and_has_a_telling_name(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
