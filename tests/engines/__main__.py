@@ -1,4 +1,4 @@
-"""`python -m tests.engines fetch | doctor | measure`: the engines without pytest.
+"""`python -m tests.engines fetch | doctor | measure [NAME]`: the engines without pytest.
 
 It may only word what the other files do and know: to fetch is `maven.py`, to look is `need.py`, to
 start is each engine's own file.
@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.engines.catalogue import ENGINES, JARS
@@ -17,6 +18,7 @@ from tests.engines.child import EngineFailedError
 from tests.engines.cluster import Cluster
 from tests.engines.maven import FetchError
 from tests.engines.need import Missing
+from tests.redis.builds import BUILDS
 
 
 def say(line: str) -> None:
@@ -47,17 +49,9 @@ def doctor() -> int:
     return 1 if missing else 0
 
 
-def measure() -> int:
+def measure(only: str = "") -> int:
     """Start each cluster once from empty, and say how long it took and what it holds."""
-    from tests.engines.cassandra import CassandraCluster
-    from tests.engines.kafka import KafkaCluster
-
-    clusters: dict[str, Callable[[], Cluster]] = {
-        "kafka, 1 broker": lambda: KafkaCluster(brokers=1),
-        "kafka, 3 brokers": lambda: KafkaCluster(brokers=3),
-        "cassandra, 3 nodes": CassandraCluster,
-    }
-    for name, start in clusters.items():
+    for name, start in starters(only).items():
         began = time.monotonic()
         with start() as cluster:
             ready_s = time.monotonic() - began
@@ -74,6 +68,29 @@ def measure() -> int:
     return 0
 
 
+def starters(only: str) -> dict[str, Callable[[], Cluster]]:
+    """The clusters whose names begin so; only the drivers of these must be there."""
+    found: dict[str, Callable[[], Cluster]] = {}
+    if "kafka".startswith(only):
+        from tests.engines.kafka import KafkaCluster
+
+        found["kafka, 1 broker"] = lambda: KafkaCluster(brokers=1)
+        found["kafka, 3 brokers"] = lambda: KafkaCluster(brokers=3)
+    if "cassandra".startswith(only):
+        from tests.engines.cassandra import CassandraCluster
+
+        found["cassandra, 3 nodes"] = CassandraCluster
+    for build in BUILDS:
+        if build.name.startswith(only) and build.path:
+            from tests.engines.redis import RedisCluster, RedisSentinel, RedisServer
+
+            found[f"{build.name}, 1 server"] = partial(RedisServer, build)
+            found[f"{build.name}, 3 masters"] = partial(RedisCluster, 0, build)
+            found[f"{build.name}, 3 masters, 3 replicas"] = partial(RedisCluster, 1, build)
+            found[f"{build.name}, 2 and 3 sentinels"] = partial(RedisSentinel, build)
+    return found
+
+
 def resident_mb(pid: int) -> int:
     """VmRSS as Linux tells it."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -85,8 +102,10 @@ def main() -> int:
     commands = {"fetch": fetch, "doctor": doctor, "measure": measure}
     parser = argparse.ArgumentParser(prog="python -m tests.engines", description=__doc__)
     parser.add_argument("command", choices=commands)
+    parser.add_argument("name", nargs="?", default="", help="measure only these, such as redis")
+    told = parser.parse_args()
     try:
-        return commands[parser.parse_args().command]()
+        return measure(told.name) if told.command == "measure" else commands[told.command]()
     except EngineFailedError as error:
         say(str(error))
         return 1

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from tests.engines.maven import Jars
 from tests.engines.need import Java, Loopback, Module, Need
+from tests.redis.builds import BUILDS, PIP_TEST, REDIS_7
+from tests.redis.certificates import OPENSSL
 
 PIP = "pip install --group engines"
 KAFKA_VERSION = "4.3.1"
@@ -28,6 +30,7 @@ CASSANDRA_JARS = Jars(
     CASSANDRA_VERSION,
     (f"org.apache.cassandra:cassandra-all:{CASSANDRA_VERSION}",),
 )
+REDIS_PY = Module("redis", PIP_TEST)
 
 ENGINES: dict[str, tuple[Need, ...]] = {
     "kafka": (Module("confluent_kafka", PIP), Java(17), KAFKA_JARS),
@@ -40,5 +43,9 @@ ENGINES: dict[str, tuple[Need, ...]] = {
     ),
     # Not a server: the asyncio driver, for the tests that compare the two drivers.
     "acsylla": (Module("acsylla", PIP),),
+    # Redis 6.2, Redis 7 and Valkey: not jars but a program each.
+    **{build.name: (REDIS_PY, build) for build in BUILDS},
+    # The programs in the wheels are built without TLS.
+    "redis-tls": (REDIS_PY, OPENSSL, REDIS_7),
 }
 JARS = (KAFKA_JARS, CASSANDRA_JARS)

@@ -15,12 +15,19 @@ from tests.engines.catalogue import ENGINES
 from tests.engines.child import EngineFailedError
 from tests.engines.cluster import Cluster
 from tests.engines.need import engine
+from tests.redis.builds import BUILDS, REDIS_6, REDIS_7, Build, first_present
 
 if TYPE_CHECKING:  # at run time only behind `engine`, which tells when the driver is missing
     from tests.engines.cassandra import CassandraCluster
     from tests.engines.kafka import KafkaCluster
+    from tests.engines.redis import RedisCluster, RedisSentinel, RedisServer
 
-CLUSTERS = frozenset({"kafka", "kafka_trio", "cassandra"})
+# Not those of Redis that pip brings: they belong to `make test`.
+CLUSTERS = frozenset({"kafka", "kafka_trio", "cassandra", "redis_tls"})
+EACH_REDIS = [
+    pytest.param(build, id=build.name, marks=[] if build is REDIS_6 else [pytest.mark.engine])
+    for build in BUILDS
+]
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +58,71 @@ def cassandra() -> Iterator[CassandraCluster]:
 
     with CassandraCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One server, the one that pip brings; each test finds it empty and as it started."""
+    build = first_present()
+    engine(build.name, ENGINES[build.name])
+    from tests.engines.redis import RedisServer
+
+    with RedisServer(build) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=EACH_REDIS)
+def redis_any(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    """One server of each kind in turn: Redis 6.2, Redis 7 or newer, Valkey."""
+    build: Build = request.param
+    engine(build.name, ENGINES[build.name])
+    from tests.engines.redis import RedisServer
+
+    with RedisServer(build) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_tls() -> Iterator[RedisServer]:
+    """One server that speaks TLS only, with a certificate of an authority of its own."""
+    engine("redis-tls", ENGINES["redis-tls"])
+    from tests.engines.redis import RedisServer
+
+    with RedisServer(REDIS_7, tls=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisCluster]:
+    """Three masters without replicas, by what pip brings."""
+    build = first_present()
+    engine(build.name, ENGINES[build.name])
+    from tests.engines.redis import RedisCluster
+
+    with RedisCluster(build=build) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session", params=EACH_REDIS)
+def redis_cluster_any(request: pytest.FixtureRequest) -> Iterator[RedisCluster]:
+    """Three masters without replicas, of each kind in turn."""
+    build: Build = request.param
+    engine(build.name, ENGINES[build.name])
+    from tests.engines.redis import RedisCluster
+
+    with RedisCluster(build=build) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def redis_sentinel() -> Iterator[RedisSentinel]:
+    """A master, its replica and three sentinels, by what pip brings."""
+    build = first_present()
+    engine(build.name, ENGINES[build.name])
+    from tests.engines.redis import RedisSentinel
+
+    with RedisSentinel(build) as group:
+        yield group
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
