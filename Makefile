@@ -110,9 +110,7 @@ $(COMPILED)/.installed: $(COMPILED)/bin/python $(MANIFEST) $(SOURCES)
 	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --group dev
 	@# setuptools' own folder would keep modules that are gone.
 	@rm -rf build/lib* build/temp* build/__native*
-	@$(COMPILED)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
-		--no-build-isolation --force-reinstall --no-deps .
-	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --no-build-isolation '.[all]' 
+	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --no-build-isolation '.[all]'
 	@cd / && $(CURDIR)/$(COMPILED)/bin/python -P -c "import headgate.kernels.gcra as k; \
 		print('headgate: built', 'interpreted: there is no C compiler (Debian: apt-get install gcc)' if k.__file__.endswith('.py') else 'compiled')"
 	@touch $@
