@@ -36,7 +36,7 @@ test: $(VENV)/.installed ## every test that needs no engine of its own
 test-compiled: $(COMPILED)/.installed ## the same tests on the compiled build
 	@# Isolated from src/ by the working folder, so that what is tested is what was built.
 	@rm -rf build/compiled && mkdir -p build/compiled
-	@cp -r tests benchmarks deploy docs *.md pyproject.toml setup.py build/compiled/
+	@cp -r tests benchmarks deploy docs *.md LICENSE pyproject.toml setup.py build/compiled/
 	@ln -s "$(CURDIR)/src" build/compiled/src
 	cd build/compiled && HEADGATE_EXPECT_COMPILED=$${HEADGATE_EXPECT_COMPILED-1} \
 		$(CURDIR)/$(COMPILED)/bin/pytest -m "not engine and not prove" $(PYTEST_ARGS) $(TESTS)
