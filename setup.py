@@ -22,7 +22,7 @@ SRC = Path("src")
 FOLDERS = ("kernels", "contracts", "stores/memory")
 # What mypyc reads about but must not compile.
 NOT_COMPILED = ("__init__.py", "native.py")
-HOT_FILES = ("limits/limiter.py", "system.py")
+HOT_FILES = ("limits/limiter.py", "system.py", "wire/resp.py")
 
 
 def compiled_sources() -> list[str]:

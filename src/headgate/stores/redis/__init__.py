@@ -1,0 +1,7 @@
+"""Redis and Valkey for the decision path: one multiplexed connection a node, scripts, no pools.
+
+`url`, `script` and `slots` are values; `connection` knows bytes and order, `node` one server's
+health, `lookout` the pace of asking, `cluster` and `sentinel` which node has a key; `topology`
+opens one of them by its URL. Each may know those before it in that row, `wire/resp` and `hiredis`;
+none knows what a limit is. redis-py is for administration and for tests, never for a decision.
+"""

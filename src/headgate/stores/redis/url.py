@@ -1,0 +1,286 @@
+"""Where the servers are and how to speak to them: a URL read into frozen settings.
+
+Nothing is opened here. The schemes are those of Redis and Valkey clients and of the `limits`
+library; a query may name any row of the table below. The password is in `password` alone: never in
+a repr, and never in an error, whatever is wrong with the URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from headgate.contracts.errors import BadValue
+
+SINGLE: Final = "single"
+CLUSTER: Final = "cluster"
+SENTINEL: Final = "sentinel"
+
+HOSTS_MAX: Final = 64
+PORT_DEFAULT: Final = 6379
+SENTINEL_PORT_DEFAULT: Final = 26379
+
+# Scheme: topology, TLS, Unix socket.
+_SCHEMES: Final[dict[str, tuple[str, bool, bool]]] = {
+    "redis": (SINGLE, False, False),
+    "rediss": (SINGLE, True, False),
+    "unix": (SINGLE, False, True),
+    "redis+unix": (SINGLE, False, True),
+    "redis+cluster": (CLUSTER, False, False),
+    "rediss+cluster": (CLUSTER, True, False),
+    "redis+sentinel": (SENTINEL, False, False),
+    "rediss+sentinel": (SENTINEL, True, False),
+}
+
+
+class Endpoint(NamedTuple):
+    """One server: a host and a port, or the path of a Unix socket."""
+
+    host: str
+    port: int
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return self.path
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisSettings:
+    """Everything a client is told; checked when made."""
+
+    endpoints: tuple[Endpoint, ...] = (Endpoint("127.0.0.1", PORT_DEFAULT),)
+    topology: str = SINGLE
+    service: str = ""  # the master's name, for sentinels
+    user: str = ""
+    password: str = field(default="", repr=False)
+    sentinel_user: str | None = None  # None: as `user` and `password`
+    sentinel_password: str | None = field(default=None, repr=False)
+    db: int = 0
+    client_name: str = "headgate"
+    tls: bool = False
+    tls_ca: str = ""  # a file of certificates to trust instead of the machine's own
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_verify: bool = True
+    tls_check_host: bool = True
+    # From the write of a call to its reply. The price of a dead server until its breaker opens.
+    timeout_us: int = 10_000
+    # Connecting, TLS, HELLO and a first answer, all together.
+    connect_timeout_us: int = 1_000_000
+    # A server that has let calls time out and says nothing for so long has its connection closed.
+    silence_us_max: int = 1_000_000
+    inflight_max: int = 16_384  # calls without an answer, a node
+    unsent_bytes_max: int = 8 << 20  # waiting for the socket, a node
+    reply_bytes_max: int = 16 << 20  # of one reply that has not come whole
+    backoff_us: int = 20_000  # between attempts to reach a server again: the first wait
+    backoff_us_max: int = 500_000
+    # Cluster and sentinels: who serves what is asked again so often, and no oftener than that.
+    refresh_us: int = 30_000_000
+    refresh_us_min: int = 100_000
+    resends_max: int = 5  # times that one call may be sent again: MOVED, ASK, NOSCRIPT
+    nodes_max: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise BadValue(f"redis.{name}", value, f"give a number from {least} to {most}")
+        if not 1 <= len(self.endpoints) <= HOSTS_MAX:
+            raise BadValue(
+                "redis.endpoints", len(self.endpoints), f"name from 1 to {HOSTS_MAX} servers"
+            )
+        if self.topology not in (SINGLE, CLUSTER, SENTINEL):
+            raise BadValue("redis.topology", self.topology, "give single, cluster or sentinel")
+        if self.topology == SINGLE and len(self.endpoints) > 1:
+            raise BadValue(
+                "redis.endpoints",
+                len(self.endpoints),
+                "name one server, or say redis+cluster:// or redis+sentinel://",
+            )
+        if self.topology == CLUSTER and self.db:
+            raise BadValue("redis.db", self.db, "leave it out: a cluster has only database 0")
+        if self.topology == SENTINEL and not self.service:
+            raise BadValue("redis.service", "", "end the URL with the master's name: .../mymaster")
+        if self.user and not self.password:
+            raise BadValue("redis.user", self.user, "give the password too: redis://user:password@")
+        if self.backoff_us_max < self.backoff_us:
+            raise BadValue("redis.backoff_us_max", self.backoff_us_max, "give at least backoff_us")
+
+
+_BOUNDS: Final[dict[str, tuple[int, int]]] = {
+    "db": (0, 1 << 20),
+    "timeout_us": (100, 3_600_000_000),
+    "connect_timeout_us": (1_000, 3_600_000_000),
+    "silence_us_max": (1_000, 3_600_000_000),
+    "inflight_max": (1, 1 << 24),
+    "unsent_bytes_max": (1_024, 1 << 30),
+    "reply_bytes_max": (1_024, 1 << 30),
+    "backoff_us": (1_000, 3_600_000_000),
+    "backoff_us_max": (1_000, 3_600_000_000),
+    "refresh_us": (1_000, 86_400_000_000),
+    "refresh_us_min": (1_000, 3_600_000_000),
+    "resends_max": (1, 100),
+    "nodes_max": (1, 10_000),
+}
+
+
+def _whole(text: str) -> int:
+    return int(text)
+
+
+def _ms(text: str) -> int:
+    return round(float(text) * 1_000)
+
+
+def _seconds(text: str) -> int:
+    return round(float(text) * 1_000_000)
+
+
+def _truth(text: str) -> bool:
+    return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
+        text.lower()
+    ]
+
+
+def _required(text: str) -> bool:
+    return {"required": True, "none": False}[text.lower()]
+
+
+def _text(text: str) -> str:
+    return text
+
+
+# A query's name: the setting, and how its text is read. The second half is other clients' names.
+_QUERY: Final[dict[str, tuple[str, Callable[[str], object], str]]] = {
+    "db": ("db", _whole, "a whole number"),
+    "client_name": ("client_name", _text, "a name without spaces"),
+    "timeout_ms": ("timeout_us", _ms, "milliseconds"),
+    "connect_timeout_ms": ("connect_timeout_us", _ms, "milliseconds"),
+    "silence_ms_max": ("silence_us_max", _ms, "milliseconds"),
+    "backoff_ms": ("backoff_us", _ms, "milliseconds"),
+    "backoff_ms_max": ("backoff_us_max", _ms, "milliseconds"),
+    "refresh_ms": ("refresh_us", _ms, "milliseconds"),
+    "refresh_ms_min": ("refresh_us_min", _ms, "milliseconds"),
+    "inflight_max": ("inflight_max", _whole, "a whole number"),
+    "unsent_bytes_max": ("unsent_bytes_max", _whole, "a whole number"),
+    "reply_bytes_max": ("reply_bytes_max", _whole, "a whole number"),
+    "resends_max": ("resends_max", _whole, "a whole number"),
+    "nodes_max": ("nodes_max", _whole, "a whole number"),
+    "service": ("service", _text, "the master's name"),
+    "user": ("user", _text, "a name"),
+    "password": ("password", _text, "a password"),
+    "sentinel_user": ("sentinel_user", _text, "a name"),
+    "sentinel_password": ("sentinel_password", _text, "a password"),
+    "tls_ca": ("tls_ca", _text, "a file"),
+    "tls_cert": ("tls_cert", _text, "a file"),
+    "tls_key": ("tls_key", _text, "a file"),
+    "tls_verify": ("tls_verify", _truth, "true or false"),
+    "tls_check_host": ("tls_check_host", _truth, "true or false"),
+    "username": ("user", _text, "a name"),
+    "service_name": ("service", _text, "the master's name"),
+    "socket_timeout": ("timeout_us", _seconds, "seconds"),
+    "socket_connect_timeout": ("connect_timeout_us", _seconds, "seconds"),
+    "ssl_ca_certs": ("tls_ca", _text, "a file"),
+    "ssl_certfile": ("tls_cert", _text, "a file"),
+    "ssl_keyfile": ("tls_key", _text, "a file"),
+    "ssl_cert_reqs": ("tls_verify", _required, "required or none"),
+    "ssl_check_hostname": ("tls_check_host", _truth, "true or false"),
+}
+
+
+def parse_url(url: str) -> RedisSettings:
+    """The settings that a URL says; what it does not say has its default."""
+    shown = redacted(url)
+    scheme, colon, _ = url.partition("://")
+    plain = scheme.lower().removeprefix("async+").replace("valkeys", "rediss")
+    row = _SCHEMES.get(plain.replace("valkey", "redis"))
+    if not colon or row is None:
+        raise BadValue("redis.url", shown, f"begin it with one of {'://, '.join(_SCHEMES)}://")
+    topology, tls, unix = row
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise BadValue("redis.url", shown, "write scheme://user:password@host:port/db") from None
+    if "@" in parts.path + parts.query + parts.fragment or parts.fragment:
+        raise BadValue(
+            "redis.url", shown, "write /, ?, # and @ in names and passwords as %2F, %3F, %23, %40"
+        )
+    said: dict[str, object] = {"topology": topology, "tls": tls}
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = credentials.partition(":")
+    if user:
+        said["user"] = unquote(user)
+    if password:
+        said["password"] = unquote(password)
+    if unix:
+        said["endpoints"] = (_socket(parts, hosts, shown),)
+    else:
+        said["endpoints"] = _hosts(hosts, topology, shown)
+        said.update(_path(parts.path, topology, shown))
+    said.update(_query(pairs))
+    return RedisSettings(**said)  # type: ignore[arg-type]
+
+
+def _socket(parts: SplitResult, hosts: str, shown: str) -> Endpoint:
+    path = unquote(hosts + parts.path)
+    if not path:
+        raise BadValue("redis.url", shown, "give the socket's path: redis+unix:///run/redis.sock")
+    return Endpoint("", 0, path)
+
+
+def _hosts(hosts: str, topology: str, shown: str) -> tuple[Endpoint, ...]:
+    port_default = SENTINEL_PORT_DEFAULT if topology == SENTINEL else PORT_DEFAULT
+    found: list[Endpoint] = []
+    for text in hosts.split(",") if hosts else ["127.0.0.1"]:
+        host, port = text, str(port_default)
+        if text.startswith("["):
+            host, _, after = text[1:].partition("]")
+            port = after.removeprefix(":") or port
+        elif ":" in text:
+            host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
+            raise BadValue("redis.url", shown, "give each server as host:port, split by commas")
+        found.append(Endpoint(unquote(host), int(port)))
+    return tuple(found)
+
+
+def _path(path: str, topology: str, shown: str) -> dict[str, object]:
+    name = unquote(path.strip("/"))
+    if not name:
+        return {}
+    if topology == SENTINEL:
+        service, _, db = name.partition("/")
+        return {"service": service, **(_path(f"/{db}", SINGLE, shown) if db else {})}
+    if not name.isdecimal():
+        raise BadValue("redis.url", shown, "end it with the database's number, or nothing")
+    return {"db": int(name)}
+
+
+def _query(pairs: list[tuple[str, str]]) -> dict[str, object]:
+    said: dict[str, object] = {}
+    for name, text in pairs:
+        row = _QUERY.get(name)
+        if row is None:
+            raise BadValue("redis.url", name, f"ask for one of {', '.join(_QUERY)}")
+        setting, read, wanted = row
+        try:
+            said[setting] = read(text)
+        except (ValueError, KeyError, OverflowError):
+            raise BadValue(f"redis.url?{name}", text, f"give {wanted}") from None
+    return said
+
+
+def redacted(url: str) -> str:
+    """The URL as it may be shown: without what stands before the last @, or in a query."""
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        return "..."
+    if "@" in rest:
+        rest = "***@" + rest.rpartition("@")[2]
+    rest, mark, _ = rest.partition("?")
+    return f"{scheme}://{rest}{'?***' if mark else ''}"

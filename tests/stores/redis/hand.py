@@ -1,0 +1,148 @@
+"""A loop and a transport that are moved by hand: no socket, no waiting, no real time.
+
+Only what a connection uses is here. Futures need a real loop to belong to; that loop never runs,
+and a test looks at them directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from headgate.stores.redis.connection import Call, Connection, Reply
+from headgate.stores.redis.url import Endpoint, RedisSettings
+from headgate.wire.resp import ErrorReply, command
+
+
+class HandTimer:
+    """What `call_at` gives."""
+
+    def __init__(self, at: float, then: Callable[[], None]) -> None:
+        self.at = at
+        self.then = then
+        self.cancelled = False
+
+    def when(self) -> float:
+        return self.at
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class HandLoop:
+    """Time stands still until `advance`; what is to run soon runs at `turn`."""
+
+    def __init__(self) -> None:
+        self.real = asyncio.new_event_loop()
+        self.now = 1_000.0
+        self.soon: list[Callable[[], None]] = []
+        self.timers: list[HandTimer] = []
+        self.timers_made = 0
+
+    def time(self) -> float:
+        return self.now
+
+    def create_future(self) -> asyncio.Future[Reply]:
+        return self.real.create_future()
+
+    def call_soon(self, then: Callable[[], None]) -> None:
+        self.soon.append(then)
+
+    def call_at(self, at: float, then: Callable[[], None]) -> HandTimer:
+        timer = HandTimer(at, then)
+        self.timers.append(timer)
+        self.timers_made += 1
+        return timer
+
+    def turn(self) -> None:
+        """Run what is to run soon, and then the timers that are due."""
+        soon, self.soon = self.soon, []
+        for then in soon:
+            then()
+        self.timers = [timer for timer in self.timers if not timer.cancelled]
+        for timer in [timer for timer in self.timers if timer.at <= self.now]:
+            self.timers.remove(timer)
+            if not timer.cancelled:
+                timer.then()
+
+    def advance(self, ms: float, steps: int = 10) -> None:
+        """Let time pass, in steps, each with a turn of the loop."""
+        for _ in range(steps):
+            self.now += ms / 1e3 / steps
+            self.turn()
+
+    def close(self) -> None:
+        self.real.close()
+
+
+class HandTransport:
+    """Keeps what is written."""
+
+    def __init__(self, protocol: Connection) -> None:
+        self.protocol = protocol
+        self.writes: list[bytes] = []
+        self.ended = False
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def abort(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self.protocol.connection_lost(None)
+
+    close = abort
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+
+class HandListener:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def heard(self) -> None:
+        self.told.append("heard")
+
+    def missed(self, seen: str) -> None:
+        self.told.append(f"missed: {seen}")
+
+    def refused(self, call: Call, error: ErrorReply) -> None:
+        self.told.append(f"refused: {error.code}")
+        call.fail(error)
+
+    def lost(self, seen: str) -> None:
+        self.told.append(f"lost: {seen}")
+
+
+class Wire:
+    """A connection between such a loop and such a transport."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.loop = HandLoop()
+        told = RedisSettings(**settings)
+        loop = cast("asyncio.AbstractEventLoop", self.loop)
+        self.connection = Connection(Endpoint("redis.test", 6379), told, loop)
+        self.transport = HandTransport(self.connection)
+        self.connection.connection_made(cast("asyncio.Transport", self.transport))
+        self.listener = HandListener()
+        self.connection.serve(self.listener, told.timeout_us)
+
+    def ask(self, *parts: bytes | str | int) -> asyncio.Future[Reply]:
+        """Send a command; it leaves with the next turn."""
+        future = self.loop.create_future()
+        self.connection.send(Call(future, command(*parts)))
+        return future
+
+    def answer(self, data: bytes) -> None:
+        self.connection.data_received(data)
+
+    def close(self) -> None:
+        self.connection.end("the test is over")
+        self.loop.close()
