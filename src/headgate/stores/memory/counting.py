@@ -8,6 +8,7 @@ Every decision here is the kernel's; nothing else may live in this file than the
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Final, final
 
@@ -19,7 +20,7 @@ from headgate.stores.memory.table import Table
 
 
 class _PacedTable(Table[int]):
-    """What the kernels that keep one instant in ticks have in common: how it ages."""
+    """What the kernels that keep one instant in ticks have in common: their time and their rest."""
 
     __slots__ = ("_interval", "_per_us", "_tolerance")
 
@@ -29,6 +30,19 @@ class _PacedTable(Table[int]):
         self._per_us = pace.ticks_per_us
         self._interval = pace.interval
         self._tolerance = limit.burst * pace.interval
+
+    @abstractmethod
+    def _decide(self, state: int, now: int, cost: int) -> tuple[int, bool, int, int, int]:
+        """The kernel's step; instants and waits are in ticks."""
+
+    def _step(self, state: int | None, now_us: int, cost: int) -> tuple[int, bool, int, int, int]:
+        per_us = self._per_us
+        if per_us == 1:
+            return self._decide(0 if state is None else state, now_us, cost)
+        stepped, allowed, remaining, retry, reset = self._decide(
+            0 if state is None else state, product(now_us, per_us), cost
+        )
+        return stepped, allowed, remaining, in_us(retry, per_us), in_us(reset, per_us)
 
     def _at_rest(self, state: int, now_us: int) -> bool:
         return state <= product(now_us, self._per_us)
@@ -50,18 +64,8 @@ class GcraTable(_PacedTable):
 
     __slots__ = ()
 
-    def _step(self, state: int | None, now_us: int, cost: int) -> tuple[int, bool, int, int, int]:
-        per_us = self._per_us
-        tat, allowed, remaining, retry, reset = gcra.step(
-            0 if state is None else state,
-            now_us if per_us == 1 else product(now_us, per_us),
-            cost,
-            self._interval,
-            self._tolerance,
-        )
-        if per_us != 1:
-            retry, reset = in_us(retry, per_us), in_us(reset, per_us)
-        return tat, allowed, remaining, retry, reset
+    def _decide(self, state: int, now: int, cost: int) -> tuple[int, bool, int, int, int]:
+        return gcra.step(state, now, cost, self._interval, self._tolerance)
 
 
 @final
@@ -70,19 +74,11 @@ class TokenBucketTable(_PacedTable):
 
     __slots__ = ()
 
-    def _step(self, state: int | None, now_us: int, cost: int) -> tuple[int, bool, int, int, int]:
-        per_us = self._per_us
+    def _decide(self, state: int, now: int, cost: int) -> tuple[int, bool, int, int, int]:
         full_at, allowed, level, retry, reset = token_bucket.step(
-            0 if state is None else state,
-            now_us if per_us == 1 else product(now_us, per_us),
-            cost * self._interval,
-            self._tolerance,
-            0,
+            state, now, cost * self._interval, self._tolerance, 0
         )
-        remaining = level // self._interval if level > 0 else 0
-        if per_us != 1:
-            retry, reset = in_us(retry, per_us), in_us(reset, per_us)
-        return full_at, allowed, remaining, retry, reset
+        return full_at, allowed, level // self._interval if level > 0 else 0, retry, reset
 
 
 @final
@@ -91,17 +87,10 @@ class LeakyBucketTable(_PacedTable):
 
     __slots__ = ()
 
-    def _step(self, state: int | None, now_us: int, cost: int) -> tuple[int, bool, int, int, int]:
-        per_us = self._per_us
+    def _decide(self, state: int, now: int, cost: int) -> tuple[int, bool, int, int, int]:
         drained_at, allowed, _, remaining, retry, reset = leaky_bucket.step(
-            0 if state is None else state,
-            now_us if per_us == 1 else product(now_us, per_us),
-            cost,
-            self._interval,
-            self._tolerance,
+            state, now, cost, self._interval, self._tolerance
         )
-        if per_us != 1:
-            retry, reset = in_us(retry, per_us), in_us(reset, per_us)
         return drained_at, allowed, remaining, retry, reset
 
 
