@@ -417,7 +417,10 @@ def test_the_defaults_are_what_the_page_says() -> None:
 
 
 def test_the_smallest_settings_are_allowed() -> None:
-    BreakerSettings(slow_us=0, buckets=1, window_us=1, open_us=1, open_us_max=1, probe_us_max=1)
+    smallest = BreakerSettings(
+        slow_us=0, buckets=1, window_us=1, open_us=1, open_us_max=1, probe_us_max=1
+    )
+    assert (smallest.bucket_us, smallest.open_us) == (1, 1)
 
 
 @pytest.mark.parametrize(

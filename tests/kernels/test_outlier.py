@@ -349,9 +349,12 @@ def test_the_defaults_are_what_the_page_says() -> None:
 
 
 def test_settings_at_the_ends_of_their_ranges_are_allowed() -> None:
-    OutlierSettings(deviations=1e6, latency_ratio=1e6, hosts_min=2, requests_min=1, calm_us=1)
-    OutlierSettings(latency_ratio=1.0, base_us=1, ejected_us_max=1, jitter_us=0)
-    OutlierSettings(healthy_percent=0, latency_us_min=0, panic_percent=0)
+    highest = OutlierSettings(deviations=1e6, latency_ratio=1e6, hosts_min=2, calm_us=1)
+    lowest = OutlierSettings(latency_ratio=1.0, base_us=1, ejected_us_max=1, jitter_us=0)
+    off = OutlierSettings(healthy_percent=0, latency_us_min=0, panic_percent=0, requests_min=1)
+    assert (highest.deviations, highest.latency_ratio, highest.hosts_min) == (1e6, 1e6, 2)
+    assert (lowest.latency_ratio, lowest.base_us, lowest.ejected_us_max) == (1.0, 1, 1)
+    assert (off.healthy_percent, off.latency_us_min, off.requests_min) == (0, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -232,8 +232,10 @@ def test_out_of_the_box_a_new_host_counts_as_30_ms_and_forgets_half_in_five_seco
 
 
 def test_settings_at_the_ends_of_their_ranges_are_allowed() -> None:
-    LoadSettings(latency_us_start=1 << 52, penalty_us=1 << 52, penalty_us_max=1 << 52)
-    LoadSettings(half_life_us=1, latency_us_start=1, penalty_us=0, penalty_us_max=0)
+    highest = LoadSettings(latency_us_start=1 << 52, penalty_us=1 << 52, penalty_us_max=1 << 52)
+    lowest = LoadSettings(half_life_us=1, latency_us_start=1, penalty_us=0, penalty_us_max=0)
+    assert (highest.latency_us_start, highest.penalty_us) == (1 << 52, 1 << 52)
+    assert (lowest.latency_us_start, lowest.penalty_us, lowest.penalty_us_max) == (1, 0, 0)
 
 
 class SlowHost:

@@ -1,8 +1,8 @@
 """Store: where the state of limits lives, behind operations that are values.
 
 An operation says what is to be done to one key and is the same whether it runs on a dict under a
-lock or as a script in a server. `Take` is the one that decides; the conformance suite in
-`headgate.testing` says what every store owes.
+lock or as a script in a server. `Take` is the one that decides. What a store answers is what the
+kernel of the limit's algorithm answers; every store's tests hold it against that.
 
 The methods are coroutines because a server answers later; a store in this process never suspends,
 so synchronous code may step such a coroutine to its end. A store that cannot answer raises

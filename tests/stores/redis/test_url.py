@@ -152,9 +152,10 @@ def test_nothing_before_the_last_at_is_shown(secret: str, host: str) -> None:
 @given(st.text(alphabet="redis:/+@?#[]%,=&0 ", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        parse_url("redis://" + text)
+        settings = parse_url("redis://" + text)
     except BadValue:
         return
+    assert settings.endpoints
 
 
 def test_settings_made_by_hand_are_checked_too() -> None:
