@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.contracts.reasons import COST_ABOVE_LIMIT, KEYS_EXHAUSTED, RATE_LIMITED
 from headgate.contracts.rule import Algorithm, Limit
-from headgate.contracts.store import Take
+from headgate.contracts.store import Charge
 from headgate.kernels.fixed_window import FixedWindow
 from headgate.kernels.gcra import Gcra
 from headgate.kernels.leaky_bucket import LeakyBucket
@@ -226,12 +226,12 @@ def test_the_store_keeps_one_table_a_rule_and_a_bound_on_rules() -> None:
 def test_the_store_decides_takes_in_their_order_and_refuses_once_closed() -> None:
     clock = random.Random(3)
     store = MemoryStore(lambda: clock.randrange(10))
-    take = Take("r", Limit(2, MINUTE), "a")
+    charge = Charge("r", Limit(2, MINUTE), "a")
 
     async def story() -> list[bool]:
-        decisions = await store.take([take, take, take])
+        allowed = [(await store.take([charge])).allowed for _ in range(3)]
         await store.close()
-        return [decision.allowed for decision in decisions]
+        return allowed
 
     assert asyncio.run(story()) == [True, True, False]
     with pytest.raises(Unavailable, match="it is closed"):

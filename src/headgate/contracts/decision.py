@@ -3,10 +3,15 @@
 It is a plain value: what was decided, what is left, when to come back, and by which rule. Distances
 in time are whole microseconds; the `_s` forms are for people and headers. A refusal that no waiting
 will turn has the `retry_after_us` of `kernels.verdict.NEVER`.
+
+Two marks say that it did not come about as usual. `degraded`: the limit's store could not be asked,
+and the rule's failure policy decided. `shadow`: the rule is only tried out; `reason` says what it
+would have refused, and yet `allowed` is true.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 from headgate.contracts.reasons import Reason
@@ -19,7 +24,16 @@ from headgate.kernels.native import mypyc_attr
 class Decision:
     """Allowed or refused; a refusal always has a reason. True in a condition if allowed."""
 
-    __slots__ = ("allowed", "reason", "remaining", "reset_after_us", "retry_after_us", "rule_id")
+    __slots__ = (
+        "allowed",
+        "degraded",
+        "reason",
+        "remaining",
+        "reset_after_us",
+        "retry_after_us",
+        "rule_id",
+        "shadow",
+    )
 
     def __init__(
         self,
@@ -36,6 +50,33 @@ class Decision:
         self.reset_after_us = reset_after_us
         self.reason = reason
         self.rule_id = rule_id
+        self.degraded = False
+        self.shadow = False
+
+    def marked(self, *, degraded: bool = False, shadow: bool = False) -> Decision:
+        """This decision, with these marks added; whoever makes a decision marks it, nobody else."""
+        self.degraded = self.degraded or degraded
+        self.shadow = self.shadow or shadow
+        return self
+
+    def explain(self) -> str:
+        """Why, in a sentence or two."""
+        rule = f"rule {self.rule_id!r}"
+        if self.allowed:
+            said = f"Allowed by {rule}, {self.remaining:,} remaining."
+            if self.shadow and self.reason is not None:
+                said = f"Allowed, because {rule} is only tried out; else: {self.reason.sentence}"
+        else:
+            said = f"Refused by {rule}."
+            if self.reason is not None:
+                said += f" {self.reason.sentence}"
+            if self.retry_after_us < 0:
+                said += " Asking again will not help."
+            elif self.retry_after_us > 0:
+                said += f" Ask again in {self.retry_after_s:,.6g} s."
+        if self.degraded:
+            said += " The limit's store could not be asked; the rule's failure policy decided."
+        return said
 
     @property
     def retry_after_s(self) -> float:
@@ -62,7 +103,7 @@ class Decision:
         name = "refused" if self.reason is None else self.reason.name
         return f"<Decision {name} by {self.rule_id!r}, retry after {self.retry_after_us} us>"
 
-    def _fields(self) -> tuple[bool, int, int, int, str, str]:
+    def _fields(self) -> tuple[bool, int, int, int, str, str, bool, bool]:
         reason = "" if self.reason is None else self.reason.name
         return (
             self.allowed,
@@ -71,14 +112,32 @@ class Decision:
             self.reset_after_us,
             reason,
             self.rule_id,
+            self.degraded,
+            self.shadow,
         )
 
-    def __reduce__(self) -> tuple[type[Decision], tuple[bool, int, int, int, Reason | None, str]]:
-        return Decision, (
+    def __reduce__(self) -> tuple[Callable[..., Decision], tuple[object, ...]]:
+        return _remade, (
             self.allowed,
             self.remaining,
             self.retry_after_us,
             self.reset_after_us,
             self.reason,
             self.rule_id,
+            self.degraded,
+            self.shadow,
         )
+
+
+def _remade(
+    allowed: bool,
+    remaining: int,
+    retry_after_us: int,
+    reset_after_us: int,
+    reason: Reason | None,
+    rule_id: str,
+    degraded: bool,
+    shadow: bool,
+) -> Decision:
+    decision = Decision(allowed, remaining, retry_after_us, reset_after_us, reason, rule_id)
+    return decision.marked(degraded=degraded, shadow=shadow)

@@ -1,12 +1,12 @@
 """Store: where the state of limits lives, behind operations that are values.
 
-An operation says what is to be done to one key and is the same whether it runs on a dict under a
-lock or as a script in a server. `Take` is the one that decides. What a store answers is what the
-kernel of the limit's algorithm answers; every store's tests hold it against that.
+A charge says what is to be taken from one limit for one key, and is the same whether it runs on a
+dict under a lock or as a script in a server. What a store answers is what the kernel of the limit's
+algorithm answers; every store's tests hold it against that.
 
 The methods are coroutines because a server answers later; a store in this process never suspends,
 so synchronous code may step such a coroutine to its end. A store that cannot answer raises
-`Unavailable`; it never guesses.
+`Unavailable`; it never guesses. Instants are the store's own: no caller's clock is ever asked.
 """
 
 from __future__ import annotations
@@ -18,20 +18,62 @@ from headgate.contracts.decision import Decision
 from headgate.contracts.rule import Limit
 
 
-class Take(NamedTuple):
-    """Take `cost` from the limit of `rule_id` for `key`, if it is there to be taken."""
+class Charge(NamedTuple):
+    """`cost` units of the limit that is known as `limit_id`, for `key`."""
 
-    rule_id: str
+    limit_id: str
     limit: Limit
     key: str
     cost: int = 1
 
 
-class Store(Protocol):
-    """Durable or not, near or far: takes in order, and decisions in the same order."""
+class Ruling(NamedTuple):
+    """What a store says: when, by its own clock, and one decision for each charge."""
 
-    async def take(self, takes: Sequence[Take]) -> Sequence[Decision]:
-        """Decide each take on its own, in the order given, by the store's own clock."""
+    at_us: int
+    decisions: Sequence[Decision]
+
+    @property
+    def allowed(self) -> bool:
+        """Whether every charge is admitted; if not, none was taken."""
+        return all(decision.allowed for decision in self.decisions)
+
+
+class Grant(NamedTuple):
+    """What `take_some` has taken: so many units, and what was decided of them."""
+
+    at_us: int
+    units: int
+    decision: Decision
+
+
+class Store(Protocol):
+    """Durable or not, near or far."""
+
+    async def take(
+        self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
+    ) -> Ruling:
+        """Take every charge or none; without `keep`, only say what would be decided.
+
+        A limit named twice for one key is one charge of both. With `count_refused`, what is
+        refused is charged all the same, in every limit, as far as each can hold it.
+        """
+        ...
+
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+        """Take the first of `ladder` (costs, falling) that fits; 0 units if none does.
+
+        The decision is that of what was taken, or of the last rung. The charge's own cost says
+        nothing here.
+        """
+        ...
+
+    async def settle(self, charges: Sequence[Charge], taken_us: int) -> None:
+        """Correct what was taken at `taken_us` by each cost: more, or back if it is negative."""
+        ...
+
+    async def reset(self, charges: Sequence[Charge]) -> None:
+        """Forget what each charge's key has taken of its limit."""
         ...
 
     async def close(self) -> None:

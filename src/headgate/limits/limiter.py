@@ -119,20 +119,22 @@ class Limiter:
 
     def reserve(self, key: str, cost: SupportsIndex = 1, rule: Rule | None = None) -> Reservation:
         """Take an estimate now, to be settled when the true cost is known."""
-        table, units = self._asked(rule), _units(cost)
-        decision = table.take(_checked(key), units, self._now_us())
-        return Reservation(self, table, key, units, decision)
+        table, units, now_us = self._asked(rule), _units(cost), self._now_us()
+        decision = table.take(_checked(key), units, now_us)
+        return Reservation(self, table, key, units, decision, now_us)
 
     def refund(self, key: str, cost: SupportsIndex = 1, rule: Rule | None = None) -> None:
         """Give back what was taken and not used; a limit is never fuller than full."""
-        self._asked(rule).settle(_checked(key), -_units(cost), self._now_us())
+        now_us = self._now_us()
+        self._asked(rule).settle(_checked(key), -_units(cost), now_us, now_us)
 
     def charge(self, key: str, cost: SupportsIndex = 1, rule: Rule | None = None) -> None:
         """Take `cost` whether it is there or not: for work that is done already.
 
         A window fills up to its limit; the others go into debt by one burst at most.
         """
-        self._asked(rule).settle(_checked(key), _units(cost), self._now_us())
+        now_us = self._now_us()
+        self._asked(rule).settle(_checked(key), _units(cost), now_us, now_us)
 
     def reset(self, key: str, rule: Rule | None = None) -> None:
         """Forget what `key` has taken under this rule."""
@@ -181,16 +183,23 @@ class Reservation:
     Used in a `with`, it gives everything back if the block fails before it was settled.
     """
 
-    __slots__ = ("_key", "_limiter", "_open", "_reserved", "_table", "decision")
+    __slots__ = ("_key", "_limiter", "_open", "_reserved", "_table", "_taken_us", "decision")
 
     def __init__(
-        self, limiter: Limiter, table: Keys, key: str, reserved: int, decision: Decision
+        self,
+        limiter: Limiter,
+        table: Keys,
+        key: str,
+        reserved: int,
+        decision: Decision,
+        taken_us: int,
     ) -> None:
         self._limiter = limiter
         self._table = table
         self._key = key
         self._reserved = reserved
         self._open = decision.allowed
+        self._taken_us = taken_us
         self.decision = decision
 
     def settle(self, cost: SupportsIndex) -> bool:
@@ -200,7 +209,8 @@ class Reservation:
             return False
         self._open = False
         if units != self._reserved:
-            self._table.settle(self._key, units - self._reserved, self._limiter._now_us())
+            correction, now_us = units - self._reserved, self._limiter._now_us()
+            self._table.settle(self._key, correction, now_us, self._taken_us)
         return True
 
     def cancel(self) -> bool:

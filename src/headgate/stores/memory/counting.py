@@ -47,7 +47,7 @@ class _PacedTable(Table[int]):
     def _at_rest(self, state: int, now_us: int) -> bool:
         return state <= product(now_us, self._per_us)
 
-    def _settle(self, state: int | None, now_us: int, correction: int) -> int:
+    def _settle(self, state: int | None, now_us: int, correction: int, taken_us: int) -> int:
         # All three are a bucket that is full at the instant they keep; a debt of one burst at most.
         return token_bucket.settle(
             0 if state is None else state,
@@ -106,7 +106,7 @@ class FixedWindowTable(Table[int]):
         window = state // (self.limit.count + 1)
         return window, state - product(window, self.limit.count + 1)
 
-    def _settle(self, state: int | None, now_us: int, correction: int) -> int:
+    def _settle(self, state: int | None, now_us: int, correction: int, taken_us: int) -> int:
         limit, period_us = self.limit.count, self.limit.period_us
         window, used = self._unpack(state)
         window, used = fixed_window.settle(window, used, now_us, correction, period_us, limit)
@@ -140,7 +140,7 @@ class SlidingWindowTable(Table[int]):
         base = self.limit.count + 1
         return product(product(window, base) + current, base) + previous
 
-    def _settle(self, state: int | None, now_us: int, correction: int) -> int:
+    def _settle(self, state: int | None, now_us: int, correction: int, taken_us: int) -> int:
         limit, window_us = self.limit.count, self.limit.period_us
         window, current, previous = self._unpack(state)
         window, current, previous = sliding_window.settle(
@@ -183,7 +183,7 @@ class SlidingLogTable(Table[tuple[int, ...]]):
         )
 
     def _settle(
-        self, state: tuple[int, ...] | None, now_us: int, correction: int
+        self, state: tuple[int, ...] | None, now_us: int, correction: int, taken_us: int
     ) -> tuple[int, ...]:
         return sliding_window.log_settle(
             () if state is None else state,

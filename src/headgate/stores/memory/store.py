@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Final, final
 
-from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.contracts.rule import Limit
-from headgate.contracts.store import Take
+from headgate.contracts.store import Charge, Grant, Ruling
 from headgate.stores.memory.counting import table_for
-from headgate.stores.memory.table import Table
+from headgate.stores.memory.table import Ask, Table
+from headgate.stores.memory.together import charge_all, take_all
 
 KEYS_MAX_DEFAULT: Final = 1_000_000
 RULES_MAX_DEFAULT: Final = 10_000
@@ -58,16 +58,48 @@ class MemoryStore:
                     table = self._tables[rule_id] = table_for(rule_id, limit, self.keys_max)
         return table
 
-    async def take(self, takes: Sequence[Take]) -> Sequence[Decision]:
-        """Decide each take on its own, in the order given, at one instant."""
-        if self._closed:
-            raise Unavailable("the memory store", "it is closed")
-        now_us = self._clock()
-        return [
-            self.table(take.rule_id, take.limit).take(take.key, take.cost, now_us) for take in takes
-        ]
+    async def take(
+        self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
+    ) -> Ruling:
+        """Take every charge or none."""
+        asks, now_us = self._asks(charges), self._now_us()
+        decisions = take_all(asks, now_us, keep=keep)
+        ruling = Ruling(now_us, decisions)
+        if keep and count_refused and not ruling.allowed:
+            charge_all(asks, now_us)
+        return ruling
+
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+        """Take the first cost of `ladder` that fits."""
+        table, now_us = self.table(charge.limit_id, charge.limit), self._now_us()
+        for units in ladder:
+            decision = table.take(charge.key, units, now_us)
+            if decision.allowed:
+                return Grant(now_us, units, decision)
+        return Grant(now_us, 0, decision)
+
+    async def settle(self, charges: Sequence[Charge], taken_us: int) -> None:
+        """Correct what was taken at `taken_us`."""
+        now_us = self._now_us()
+        for ask in self._asks(charges):
+            ask.table.settle(ask.key, ask.cost, now_us, taken_us)
+
+    async def reset(self, charges: Sequence[Charge]) -> None:
+        """Forget what was taken."""
+        for ask in self._asks(charges):
+            ask.table.reset(ask.key)
 
     async def close(self) -> None:
         """Forget everything."""
         self._closed = True
         self._tables = {}
+
+    def _now_us(self) -> int:
+        if self._closed:
+            raise Unavailable("the memory store", "it is closed")
+        return self._clock()
+
+    def _asks(self, charges: Sequence[Charge]) -> list[Ask]:
+        return [
+            Ask(self.table(limit_id, limit), key, cost) for limit_id, limit, key, cost in charges
+        ]

@@ -53,8 +53,8 @@ class Keys(ABC):
         """What `take` would answer; nothing is taken."""
 
     @abstractmethod
-    def settle(self, key: str, correction: int, now_us: int) -> None:
-        """Charge `correction` more after the fact, or give back if negative."""
+    def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
+        """Charge `correction` more than was taken at `taken_us`, or give back if negative."""
 
     @abstractmethod
     def reset(self, key: str) -> None:
@@ -122,11 +122,11 @@ class Table(Keys, Generic[State]):
         finally:
             self.turn.give()
 
-    def settle(self, key: str, correction: int, now_us: int) -> None:
-        """Charge `correction` more after the fact, or give back if negative."""
+    def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
+        """Charge `correction` more than was taken at `taken_us`, or give back if negative."""
         self.turn.take()
         try:
-            self.settle_locked(key, correction, now_us)
+            self.settle_locked(key, correction, now_us, taken_us)
         finally:
             self.turn.give()
 
@@ -182,8 +182,8 @@ class Table(Keys, Generic[State]):
         """Decide: the new state, allowed, remaining, and retry and reset in microseconds."""
 
     @abstractmethod
-    def _settle(self, state: State | None, now_us: int, correction: int) -> State:
-        """The state after charging `correction` more, or giving it back if negative."""
+    def _settle(self, state: State | None, now_us: int, correction: int, taken_us: int) -> State:
+        """The state after `correction` more than was taken at `taken_us`, or less if negative."""
 
     def _at_rest(self, state: State, now_us: int) -> bool:
         """Whether this state says no more than no state would."""
@@ -200,7 +200,7 @@ class Table(Keys, Generic[State]):
             self._keys += 1
         self._shards[index][key] = state
 
-    def settle_locked(self, key: str, correction: int, now_us: int) -> None:
+    def settle_locked(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
         """Settle under the lock that the caller holds."""
         if now_us < self._latest_us:
             now_us = self._latest_us
@@ -210,7 +210,8 @@ class Table(Keys, Generic[State]):
             # At rest, or forgotten: there is nothing to give back to.
             return
         tracked = state is not None or self._make_room(index, now_us)
-        settled = self._settle(state if tracked else self._overflow, now_us, correction)
+        kept = state if tracked else self._overflow
+        settled = self._settle(kept, now_us, correction, taken_us)
         self._keep(index, key, settled, state is None, tracked)
 
     def _make_room(self, index: int, now_us: int) -> bool:

@@ -34,11 +34,17 @@ def take_all(asks: Sequence[Ask], now_us: int, *, keep: bool = True) -> list[Dec
                 # A table had no room for one more key: the others get back what they gave.
                 for (table, key), decision in decided.items():
                     if decision.allowed:
-                        table.settle_locked(key, -costs[table, key], now_us)
+                        table.settle_locked(key, -costs[table, key], now_us, now_us)
         return [decided[ask.table, ask.key] for ask in asks]
     finally:
         for table in held:
             table.turn.give()
+
+
+def charge_all(asks: Sequence[Ask], now_us: int) -> None:
+    """Charge every one of them, as far as it can hold it: what was refused counts all the same."""
+    for ask in asks:
+        ask.table.settle(ask.key, ask.cost, now_us, now_us)
 
 
 def _decide(place: tuple[Table[Any], str], cost: int, now_us: int, keep: bool) -> Decision:
@@ -79,10 +85,10 @@ class AllOf(Keys):
         """What `take` would answer; nothing is taken."""
         return binding(take_all(self.asks(key, cost), now_us, keep=False))
 
-    def settle(self, key: str, correction: int, now_us: int) -> None:
-        """Charge `correction` more after the fact in every limit, or give back if negative."""
+    def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
+        """Charge `correction` more in every limit, or give back if negative."""
         for table in self._tables:
-            table.settle(key, correction, now_us)
+            table.settle(key, correction, now_us, taken_us)
 
     def reset(self, key: str) -> None:
         """Forget what `key` has taken, in every limit."""
