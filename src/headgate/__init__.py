@@ -12,7 +12,10 @@ from headgate.contracts.criticality import Criticality
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, HeadgateError, Refused, Unavailable
 from headgate.contracts.rule import Algorithm, Limit
-from headgate.limits.limiter import Claim, Limiter, Reservation
+from headgate.limits.claims import Claim
+from headgate.limits.limiter import Limiter
+from headgate.limits.reservation import Reservation
+from headgate.limits.rule import Rule
 
 __version__ = "0.1.0"
 
@@ -27,5 +30,6 @@ __all__ = [
     "Limiter",
     "Refused",
     "Reservation",
+    "Rule",
     "Unavailable",
 ]

@@ -35,6 +35,10 @@ class HandClock:
             raise BadValue("advance", step_us, "use go_back() to move a clock backwards on purpose")
         self._now_us += step_us
 
+    def pause(self, us: int) -> None:
+        """What waits on this clock moves it, instead of waiting."""
+        self.advance(us=us)
+
     def go_back(self, *, s: float = 0, us: int = 0) -> None:
         """Move backwards, as a broken clock would: for tests of what happens then."""
         self._now_us -= round(s * 1_000_000) + us

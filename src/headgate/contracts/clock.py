@@ -6,7 +6,7 @@ Kernels and policies are told the instant. Faces and apps hold a clock: the real
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Clock(Protocol):
@@ -14,4 +14,13 @@ class Clock(Protocol):
 
     def now_us(self) -> int:
         """The instant."""
+        ...
+
+
+@runtime_checkable
+class Pausing(Clock, Protocol):
+    """A clock that nobody needs to wait for: a pause moves it."""
+
+    def pause(self, us: int) -> None:
+        """Be `us` later."""
         ...

@@ -56,3 +56,15 @@ class Refused(HeadgateError):  # noqa: N818 - likewise
 
     def __reduce__(self) -> tuple[type[Refused], tuple[Decision]]:
         return Refused, (self.decision,)
+
+
+class MissingPackage(HeadgateError, ImportError):  # noqa: N818 - likewise
+    """A package that an extra brings is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"the package {package} is missing; pip install 'headgate[{extra}]'")
+        self.package = package
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingPackage], tuple[str, str]]:
+        return MissingPackage, (self.package, self.extra)

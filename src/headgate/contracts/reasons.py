@@ -97,6 +97,8 @@ COST_ABOVE_LIMIT: Final = _too_much(
 KEYS_EXHAUSTED: Final = _too_much(
     "keys_exhausted", "More keys are limited at once than may be tracked; new ones share one limit."
 )
+LINE_FULL: Final = _too_much("line_full", "Too many already wait in line for this limit.")
+WAIT_TIMEOUT: Final = _too_much("wait_timeout", "Its turn in the line did not come in time.")
 QUOTA_SPENT: Final = _too_much("quota_spent", "The caller's request units for now are spent.")
 CONCURRENCY_LIMITED: Final = _too_much(
     "concurrency_limited", "The caller has as many requests under way as it may have."
@@ -152,6 +154,8 @@ REASONS: Final[dict[str, Reason]] = {
         RATE_LIMITED,
         COST_ABOVE_LIMIT,
         KEYS_EXHAUSTED,
+        LINE_FULL,
+        WAIT_TIMEOUT,
         QUOTA_SPENT,
         CONCURRENCY_LIMITED,
         SUPPRESSED,

@@ -68,8 +68,11 @@ class Store(Protocol):
         """
         ...
 
-    async def settle(self, charges: Sequence[Charge], taken_us: int) -> None:
-        """Correct what was taken at `taken_us` by each cost: more, or back if it is negative."""
+    async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
+        """Correct what was taken at `taken_us` by each cost: more, or back if it is negative.
+
+        None is now: for what was taken a moment ago, or is charged for the first time.
+        """
         ...
 
     async def reset(self, charges: Sequence[Charge]) -> None:

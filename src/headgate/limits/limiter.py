@@ -4,86 +4,130 @@
     if not limiter.take("user:42"):
         ...
 
-It parses each rule once, keeps a table for each of its limits, and calls it with the clock's
-instant. It is safe to share between threads, and never waits for anything but their turn.
+It reads each rule once, keeps its keys (tables in this process, or names in a far store), and asks
+them with the clock's instant. It is safe to share between threads and event loops. In this process
+it never waits for anything but a table's turn; `take` on a far store blocks its thread for a round
+trip, `atake` its task. The a-names are the same operations for asyncio.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Final, NamedTuple, SupportsIndex, TypeAlias, final
+from typing import TYPE_CHECKING, Final, SupportsIndex, cast, final
 
-from headgate.contracts.clock import Clock
+from headgate.contracts.clock import Clock, Pausing
 from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
+from headgate.contracts.errors import BadValue, MissingPackage
+from headgate.contracts.guard import Judgement
 from headgate.contracts.rule import Algorithm, Limit
+from headgate.limits.claims import Claim, judge_far, judge_near
+from headgate.limits.far import FarKeys
 from headgate.limits.limited import Cost, Key, Limited
 from headgate.limits.rates import format_rate, parse_rates
+from headgate.limits.reservation import NearSettling, Reservation
+from headgate.limits.rule import Failure, Mode, Rule, RuleLike, term
+from headgate.limits.terms import TermedKeys, Terms
+from headgate.limits.waiting import (
+    WAITERS_MAX_DEFAULT,
+    HandTicket,
+    Lines,
+    ThreadTicket,
+    Ticket,
+    finish,
+)
 from headgate.stores.memory.store import KEYS_MAX_DEFAULT, RULES_MAX_DEFAULT, MemoryStore
-from headgate.stores.memory.table import Ask, Keys
-from headgate.stores.memory.together import AllOf, binding, take_all
+from headgate.stores.memory.table import Keys
+from headgate.stores.memory.together import AllOf
 from headgate.system import now_us as system_now_us
 
-# A rule: the name of one, a rate string (several with `;` between), or a limit.
-Rule: TypeAlias = str | Limit
+if TYPE_CHECKING:
+    from headgate.limits.stores import Stores
 
+MEMORY_URLS: Final = frozenset({"memory:", "memory://", "async+memory://"})
 KEY_CHARS_MAX: Final = 4_096
 COST_MAX: Final = 1 << 53
 CLAIMS_MAX: Final = 64
-_NO_RULES: Final[Mapping[str, Rule]] = {}
+_NO_RULES: Final[Mapping[str, RuleLike]] = {}
 _COST_REMEDY: Final = "give a whole number from 0 to 2^53"
-
-
-class Claim(NamedTuple):
-    """One of several things asked for together: a key, the rule for it, and what it costs."""
-
-    key: str
-    rule: Rule | None = None
-    cost: SupportsIndex = 1
 
 
 @final
 class Limiter:
-    """Limits by key, kept in this process.
+    """Limits by key, in this process or in a store that several share.
 
-    `rule` is a rate string or a `Limit`, used by every `take` that names no rule of its own.
-    `rules` gives names to more of them: `take(key, rule="login")`. Each name has keys of its own.
-    `algorithm` says how rate strings are counted. `keys_max` bounds the keys tracked for each rule
-    and `rules_max` the rules.
+    `rule` is a rate string, a `Limit` or a `Rule`, used by every `take` that names no rule of its
+    own. `rules` gives names to more of them: `take(key, rule="login")`; each name has keys of its
+    own. `store_url` says where the counts are: `memory:`, `redis://...`, `redis+cluster://...`,
+    `redis+sentinel://...`. `algorithm` says how rate strings are counted.
+
+    `failure`, `local_share`, `lease` and `count_refused` are the terms of rules that do not say
+    their own; see `Rule`. `keys_max` bounds the keys tracked here for each rule, `rules_max` the
+    rules, `waiters_max` the line for one key. `prefix` begins every key in a far store.
     """
 
-    __slots__ = ("_clock", "_store", "_table", "_tables", "algorithm")
+    __slots__ = (
+        "_clock",
+        "_far",
+        "_lines",
+        "_local",
+        "_named",
+        "_store",
+        "_table",
+        "_tables",
+        "algorithm",
+        "count_refused",
+        "failure",
+        "lease",
+        "local_share",
+    )
 
     def __init__(
         self,
-        rule: Rule | None = None,
+        rule: RuleLike | None = None,
         *,
-        rules: Mapping[str, Rule] = _NO_RULES,
+        store_url: str = "memory:",
+        rules: Mapping[str, RuleLike] = _NO_RULES,
         algorithm: str | Algorithm = Algorithm.GCRA,
+        failure: str | Failure = Failure.OPEN,
+        local_share: float = 1.0,
+        lease: str | int | None = None,
+        count_refused: bool = False,
         keys_max: int = KEYS_MAX_DEFAULT,
         rules_max: int = RULES_MAX_DEFAULT,
+        waiters_max: int = WAITERS_MAX_DEFAULT,
+        prefix: str = "rate_limit",
         clock: Clock | None = None,
     ) -> None:
-        if keys_max < 1:
-            raise BadValue("keys_max", keys_max, "give the number of keys to track, at least 1")
-        if rules_max < 1:
-            raise BadValue("rules_max", rules_max, "give the number of rules to keep, at least 1")
-        self.algorithm = _algorithm(algorithm)
+        for name, bound, of in (
+            ("keys_max", keys_max, "keys to track"),
+            ("rules_max", rules_max, "rules to keep"),
+            ("waiters_max", waiters_max, "waiters to hold"),
+        ):
+            if bound < 1:
+                raise BadValue(name, bound, f"give the number of {of}, at least 1")
+        if not 0 < local_share <= 1:
+            raise BadValue("local_share", local_share, "give a share above 0 and up to 1")
+        self.algorithm = term(Algorithm, "algorithm", algorithm)
+        self.failure = term(Failure, "failure", failure)
+        self.local_share = local_share
+        self.lease = lease
+        self.count_refused = count_refused
         self._clock = clock
         self._store = MemoryStore(
             system_now_us if clock is None else clock.now_us,
             keys_max=keys_max,
             rules_max=rules_max,
         )
-        self._tables: dict[Rule, Keys] = {}
-        for name, named in rules.items():
-            if not name or "/" in name:
-                raise BadValue("rules", name, "give a name without a slash, so it is not a rate")
-            self._tables[name] = self._make(self._limits_of(named, f"rules.{name}"), name)
+        self._far = None if store_url in MEMORY_URLS else _open_far(store_url, prefix)
+        self._lines = Lines(self._now_us, waiters_max)
+        self._tables: dict[RuleLike, Keys] = {}
+        self._named: frozenset[str] = frozenset()
+        self.replace_rules(rules)
         self._table: Keys | None = None if rule is None else self._table_of(rule)
 
-    def take(self, key: str, cost: SupportsIndex = 1, rule: Rule | None = None) -> Decision:
+    # Ask.
+
+    def take(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
         """Decide whether `key` may spend `cost` now; a refusal takes nothing from any limit."""
         if len(key) > KEY_CHARS_MAX:
             raise _key_too_long(key)
@@ -96,136 +140,345 @@ class Limiter:
         clock = self._clock
         return table.take(key, units, system_now_us() if clock is None else clock.now_us())
 
-    def peek(self, key: str, cost: SupportsIndex = 1, rule: Rule | None = None) -> Decision:
+    async def atake(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> Decision:
+        """`take`, for asyncio."""
+        table, units, now_us = self._asked(rule), _units(cost), self._now_us()
+        _check(key)
+        far = self._far
+        if far is None:
+            return table.take(key, units, now_us)
+        keys = cast("FarKeys", table)
+        known = keys.known(key, units, now_us)
+        return known if known is not None else await keys.ask(far.here(), key, units, now_us)
+
+    def peek(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
         """What `take` would decide now; nothing is taken."""
-        return self._asked(rule).peek(_checked(key), _units(cost), self._now_us())
+        return self._asked(rule).peek(_check(key), _units(cost), self._now_us())
+
+    async def apeek(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> Decision:
+        """`peek`, for asyncio."""
+        far = self._far
+        if far is None:
+            return self.peek(key, cost, rule)
+        keys = cast("FarKeys", self._asked(rule))
+        return await keys.look(far.here(), _check(key), _units(cost), self._now_us())
+
+    def wait(
+        self,
+        key: str,
+        cost: SupportsIndex = 1,
+        rule: RuleLike | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Decision:
+        """Wait until `key` may spend `cost`, for at most `timeout_s`; first come, first served.
+
+        The answer is a refusal as soon as it is clear that the wait would be too long.
+        """
+        keys, units = self._asked(rule), _units(cost)
+        _check(key)
+
+        async def take() -> Decision:
+            return keys.take(key, units, self._now_us())
+
+        async def look() -> Decision:
+            return keys.peek(key, units, self._now_us())
+
+        ticket = self._ticket(ThreadTicket())
+        return finish(self._lines.wait((id(keys), key), ticket, take, look, _timeout_us(timeout_s)))
+
+    async def await_(
+        self,
+        key: str,
+        cost: SupportsIndex = 1,
+        rule: RuleLike | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Decision:
+        """`wait`, for asyncio."""
+        keys = self._asked(rule)
+        _check(key)
+        return await self._lines.wait(
+            (id(keys), key),
+            self._ticket(_task_ticket()),
+            lambda: self.atake(key, cost, rule),
+            lambda: self.apeek(key, cost, rule),
+            _timeout_us(timeout_s),
+        )
+
+    # Several at once.
+
+    def judge(self, *claims: Claim) -> Judgement:
+        """Take every claim or none; what binds, and what each limit said."""
+        asked = self._claimed(claims)
+        if self._far is None:
+            return judge_near(asked, self._now_us())
+        return finish(judge_far(self._far.blocking, _far(asked), self._now_us()))
+
+    async def ajudge(self, *claims: Claim) -> Judgement:
+        """`judge`, for asyncio."""
+        asked = self._claimed(claims)
+        if self._far is None:
+            return judge_near(asked, self._now_us())
+        return await judge_far(self._far.here(), _far(asked), self._now_us())
 
     def take_all(self, *claims: Claim) -> Decision:
         """Take every claim or none: different keys, rules and costs, decided as one.
 
         The decision is the binding one: the refusal that lasts longest, or the least that is left.
         """
-        if not 1 <= len(claims) <= CLAIMS_MAX:
-            raise BadValue("claims", len(claims), f"give from 1 to {CLAIMS_MAX}")
-        asks: list[Ask] = []
-        for claim in claims:
-            asks += self._asked(claim.rule).asks(_checked(claim.key), _units(claim.cost))
-        return binding(take_all(asks, self._now_us()))
+        return self.judge(*claims).decision
 
-    def limit(self, rule: Rule | None = None, *, key: Key, cost: Cost = 1) -> Limited:
-        """Put a limit around a function or a block; what is refused raises `Refused`."""
+    async def atake_all(self, *claims: Claim) -> Decision:
+        """`take_all`, for asyncio."""
+        return (await self.ajudge(*claims)).decision
+
+    # Around work.
+
+    def limit(
+        self,
+        rule: RuleLike | None = None,
+        *,
+        key: Key,
+        cost: Cost = 1,
+        wait_s: float = 0,
+    ) -> Limited:
+        """Put a limit around a function or a block; what is refused raises `Refused`.
+
+        With `wait_s`, a call waits up to so long for its turn before it is refused.
+        """
         self._asked(rule)  # a bad rule is told here, not at the first call
-        return Limited(partial(self.take, rule=rule), key, cost)
+        if wait_s > 0:
+            return Limited(
+                lambda key, cost: self.wait(key, cost, rule, timeout_s=wait_s),
+                lambda key, cost: self.await_(key, cost, rule, timeout_s=wait_s),
+                key,
+                cost,
+            )
+        return Limited(
+            lambda key, cost: self.take(key, cost, rule),
+            lambda key, cost: self.atake(key, cost, rule),
+            key,
+            cost,
+        )
 
-    def reserve(self, key: str, cost: SupportsIndex = 1, rule: Rule | None = None) -> Reservation:
+    def reserve(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> Reservation:
         """Take an estimate now, to be settled when the true cost is known."""
-        table, units, now_us = self._asked(rule), _units(cost), self._now_us()
-        decision = table.take(_checked(key), units, now_us)
-        return Reservation(self, table, key, units, decision, now_us)
+        keys, units, now_us = self._asked(rule), _units(cost), self._now_us()
+        _check(key)
+        if isinstance(keys, FarKeys):
+            return finish(keys.reserve(keys.stores.blocking, key, units, now_us))
+        decision = keys.take(key, units, now_us)
+        return Reservation(decision, units, NearSettling(keys, key, now_us, self._now_us))
 
-    def refund(self, key: str, cost: SupportsIndex = 1, rule: Rule | None = None) -> None:
-        """Give back what was taken and not used; a limit is never fuller than full."""
+    async def areserve(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> Reservation:
+        """`reserve`, for asyncio; settle it with `asettle`."""
+        far = self._far
+        if far is None:
+            return self.reserve(key, cost, rule)
+        keys = cast("FarKeys", self._asked(rule))
+        return await keys.reserve(far.here(), _check(key), _units(cost), self._now_us())
+
+    # Correct.
+
+    def refund(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
+        """Give back what was taken just now and not used; a limit is never fuller than full."""
         now_us = self._now_us()
-        self._asked(rule).settle(_checked(key), -_units(cost), now_us, now_us)
+        self._asked(rule).settle(_check(key), -_units(cost), now_us, now_us)
 
-    def charge(self, key: str, cost: SupportsIndex = 1, rule: Rule | None = None) -> None:
+    async def arefund(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> None:
+        """`refund`, for asyncio."""
+        await self._acorrect(key, -_units(cost), rule)
+
+    def charge(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
         """Take `cost` whether it is there or not: for work that is done already.
 
         A window fills up to its limit; the others go into debt by one burst at most.
         """
         now_us = self._now_us()
-        self._asked(rule).settle(_checked(key), _units(cost), now_us, now_us)
+        self._asked(rule).settle(_check(key), _units(cost), now_us, now_us)
 
-    def reset(self, key: str, rule: Rule | None = None) -> None:
+    async def acharge(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> None:
+        """`charge`, for asyncio."""
+        await self._acorrect(key, _units(cost), rule)
+
+    def reset(self, key: str, rule: RuleLike | None = None) -> None:
         """Forget what `key` has taken under this rule."""
-        self._asked(rule).reset(_checked(key))
+        self._asked(rule).reset(_check(key))
 
-    def keys_tracked(self, rule: Rule | None = None) -> int:
+    async def areset(self, key: str, rule: RuleLike | None = None) -> None:
+        """`reset`, for asyncio."""
+        far = self._far
+        if far is None:
+            self.reset(key, rule)
+        else:
+            await cast("FarKeys", self._asked(rule)).forget(far.here(), _check(key))
+
+    # Rules, and the end.
+
+    def replace_rules(self, rules: Mapping[str, RuleLike]) -> None:
+        """Have these named rules instead of the ones there are.
+
+        A rule that stays as it is keeps its counts. Where limits are kept in this process, one
+        whose limit has changed starts afresh.
+        """
+        made: dict[str, Keys] = {}
+        for name, rule in rules.items():
+            if not name or "/" in name:
+                raise BadValue("rules", name, "give a name without a slash, so it is not a rate")
+            made[name] = self._make(self._terms(rule, name, f"rules.{name}"))
+        for name in self._named - made.keys():
+            del self._tables[name]
+        self._tables.update(made)
+        self._named = frozenset(made)
+
+    def limits_of(self, rule: RuleLike | None = None) -> list[Limit]:
+        """The limits of a rule."""
+        keys = self._asked(rule)
+        if isinstance(keys, TermedKeys | FarKeys):
+            return [limit for _, limit in keys.terms.limits]
+        return [ask.table.limit for ask in keys.asks("", 0)]
+
+    def keys_tracked(self, rule: RuleLike | None = None) -> int:
         """How many keys of a rule are tracked now; some may be at rest and not swept yet."""
         return len(self._asked(rule))
+
+    def close(self) -> None:
+        """Give back what threads have opened. A loop's own connections want `aclose`."""
+        if self._far is not None:
+            self._far.close()
+
+    async def aclose(self) -> None:
+        """Give back what this event loop and threads have opened."""
+        if self._far is not None:
+            await self._far.aclose()
+            self._far.close()
+
+    async def __aenter__(self) -> Limiter:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Limiter:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self.close()
+
+    # Inside.
 
     def _now_us(self) -> int:
         clock = self._clock
         return system_now_us() if clock is None else clock.now_us()
 
-    def _asked(self, rule: Rule | None) -> Keys:
-        if rule is None and self._table is not None:
-            return self._table
-        return self._table_of(rule)
+    def _ticket(self, ticket: Ticket) -> Ticket:
+        clock = self._clock
+        return HandTicket(clock, ticket) if isinstance(clock, Pausing) else ticket
 
-    def _table_of(self, rule: Rule | None) -> Keys:
+    async def _acorrect(self, key: str, correction: int, rule: RuleLike | None) -> None:
+        keys, now_us = self._asked(rule), self._now_us()
+        _check(key)
+        far = self._far
+        if far is None:
+            keys.settle(key, correction, now_us, now_us)
+        else:
+            await cast("FarKeys", keys).correct(far.here(), key, correction, None)
+
+    def _claimed(self, claims: tuple[Claim, ...]) -> list[tuple[Keys, str, int]]:
+        if not 1 <= len(claims) <= CLAIMS_MAX:
+            raise BadValue("claims", len(claims), f"give from 1 to {CLAIMS_MAX}")
+        return [(self._asked(rule), _check(key), _units(cost)) for key, rule, cost in claims]
+
+    def _asked(self, rule: RuleLike | None) -> Keys:
+        table = self._table if rule is None else self._tables.get(rule)
+        return self._table_of(rule) if table is None else table
+
+    def _table_of(self, rule: RuleLike | None) -> Keys:
         if rule is None:
             raise BadValue("rule", rule, 'give one, here or to Limiter(): rule="100/minute"')
         table = self._tables.get(rule)
         if table is None:
             # Two spellings of one rule share its state, and are reported as one.
-            table = self._make(self._limits_of(rule, "rule"), None)
+            table = self._make(self._terms(rule, None, "rule"))
             if len(self._tables) < 2 * self._store.rules_max:
                 self._tables[rule] = table
         return table
 
-    def _limits_of(self, rule: Rule, field: str) -> list[Limit]:
-        if isinstance(rule, Limit):
-            return [rule]
-        return parse_rates(rule, algorithm=self.algorithm, field=field)
+    def _terms(self, said: RuleLike, name: str | None, field: str) -> Terms:
+        rule = said if isinstance(said, Rule) else Rule(said)
+        algorithm = rule.algorithm or self.algorithm
+        limits: list[Limit] = []
+        for one in rule.limits:
+            if isinstance(one, Limit):
+                limits.append(one)
+            else:
+                limits += parse_rates(one, algorithm=algorithm, field=field)
+        whole = name or "; ".join([_written(limit) for limit in limits])
+        alone = len(limits) == 1
+        return Terms(
+            whole,
+            [(whole if alone else f"{whole}: {_written(limit)}", limit) for limit in limits],
+            failure=rule.failure or self.failure,
+            local_share=rule.local_share or self.local_share,
+            lease=self.lease if rule.lease is None else rule.lease,
+            mode=rule.mode,
+            count_refused=(
+                self.count_refused if rule.count_refused is None else rule.count_refused
+            ),
+        )
 
-    def _make(self, limits: list[Limit], name: str | None) -> Keys:
-        if len(limits) == 1:
-            return self._store.table(_written(limits[0]) if name is None else name, limits[0])
-        whole = "; ".join([_written(limit) for limit in limits]) if name is None else name
-        return AllOf([self._store.table(f"{whole}: {_written(limit)}", limit) for limit in limits])
+    def _make(self, terms: Terms) -> Keys:
+        if self._far is not None:
+            return FarKeys(self._far, terms, self._store)
+        tables = [self._store.table(limit_id, limit) for limit_id, limit in terms.limits]
+        keys: Keys = tables[0] if len(tables) == 1 else AllOf(tables)
+        if terms.mode is Mode.ENFORCE and not terms.count_refused:
+            return keys
+        return TermedKeys(keys, terms)
 
 
-@final
-class Reservation:
-    """An estimate that was taken. Settle it once, with what the work truly cost.
+# What needs asyncio is imported when it is wanted: it would double the time of `import headgate`.
 
-    Used in a `with`, it gives everything back if the block fails before it was settled.
-    """
 
-    __slots__ = ("_key", "_limiter", "_open", "_reserved", "_table", "_taken_us", "decision")
+def _open_far(store_url: str, prefix: str) -> Stores:
+    try:
+        from headgate.limits.stores import open_stores  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("headgate"):
+            raise
+        raise MissingPackage(error.name, "redis") from None
+    return open_stores(store_url, prefix)
 
-    def __init__(
-        self,
-        limiter: Limiter,
-        table: Keys,
-        key: str,
-        reserved: int,
-        decision: Decision,
-        taken_us: int,
-    ) -> None:
-        self._limiter = limiter
-        self._table = table
-        self._key = key
-        self._reserved = reserved
-        self._open = decision.allowed
-        self._taken_us = taken_us
-        self.decision = decision
 
-    def settle(self, cost: SupportsIndex) -> bool:
-        """Charge the true cost in place of the estimate; False if it was settled before."""
-        units = _units(cost)
-        if not self._open:
-            return False
-        self._open = False
-        if units != self._reserved:
-            correction, now_us = units - self._reserved, self._limiter._now_us()
-            self._table.settle(self._key, correction, now_us, self._taken_us)
-        return True
+def _task_ticket() -> Ticket:
+    from headgate.limits.tasks import TaskTicket  # noqa: PLC0415
 
-    def cancel(self) -> bool:
-        """Give the estimate back: the work was not done. False if it was settled before."""
-        return self.settle(0)
+    return TaskTicket()
 
-    def __bool__(self) -> bool:
-        return self.decision.allowed
 
-    def __enter__(self) -> Reservation:
-        return self
+def _far(asked: list[tuple[Keys, str, int]]) -> list[tuple[FarKeys, str, int]]:
+    return cast("list[tuple[FarKeys, str, int]]", asked)
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if kind is not None:
-            self.cancel()
+
+def _timeout_us(timeout_s: float | None) -> int | None:
+    if timeout_s is None:
+        return None
+    if not timeout_s >= 0:
+        raise BadValue("timeout_s", timeout_s, "give seconds, 0 or more; None waits for ever")
+    return int(min(timeout_s, 1e9) * 1e6)
 
 
 def _written(limit: Limit) -> str:
@@ -235,17 +488,7 @@ def _written(limit: Limit) -> str:
     return f"{rate} by {limit.algorithm.value}"
 
 
-def _algorithm(name: str | Algorithm) -> Algorithm:
-    if isinstance(name, Algorithm):
-        return name
-    try:
-        return Algorithm(name)
-    except ValueError:
-        names = ", ".join(member.value for member in Algorithm)
-        raise BadValue("algorithm", name, f"give one of {names}") from None
-
-
-def _checked(key: str) -> str:
+def _check(key: str) -> str:
     if len(key) > KEY_CHARS_MAX:
         raise _key_too_long(key)
     return key

@@ -42,13 +42,13 @@ class MemoryStore:
         self.rules_max = rules_max
 
     def table(self, rule_id: str, limit: Limit) -> Table[Any]:
-        """The table of a rule, made when first asked for."""
+        """The table of a rule, made when first asked for, and anew when its limit has changed."""
         table = self._tables.get(rule_id)
-        if table is None:
+        if table is None or table.limit != limit:
             with self._lock:
                 table = self._tables.get(rule_id)
-                if table is None:
-                    if len(self._tables) >= self.rules_max:
+                if table is None or table.limit != limit:
+                    if table is None and len(self._tables) >= self.rules_max:
                         raise BadValue(
                             "rule",
                             rule_id,
@@ -78,11 +78,11 @@ class MemoryStore:
                 return Grant(now_us, units, decision)
         return Grant(now_us, 0, decision)
 
-    async def settle(self, charges: Sequence[Charge], taken_us: int) -> None:
+    async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         """Correct what was taken at `taken_us`."""
         now_us = self._now_us()
         for ask in self._asks(charges):
-            ask.table.settle(ask.key, ask.cost, now_us, taken_us)
+            ask.table.settle(ask.key, ask.cost, now_us, now_us if taken_us is None else taken_us)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget what was taken."""
