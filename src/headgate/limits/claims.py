@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, SupportsIndex, TypeAlias
 
 from headgate.contracts.decision import Decision
-from headgate.contracts.errors import Unavailable
 from headgate.contracts.guard import Counted, Judgement
 from headgate.contracts.store import Store
-from headgate.limits.far import FarKeys
+from headgate.limits.far import UNANSWERED, FarKeys
 from headgate.limits.rule import Mode, RuleLike
 from headgate.limits.terms import TermedKeys, tried_out, unasked
 from headgate.stores.memory.table import Keys
@@ -126,7 +125,7 @@ async def rule_together(
     harsh = [keys.terms.count_refused for keys, _, _ in enforced]
     try:
         ruling = await store.take(charges, count_refused=all(harsh))
-    except Unavailable:
+    except UNANSWERED:
         # Looked at first, so that one rule's refusal takes nothing from another's local share.
         looked = _without_store(enforced, now_us, keep=False)
         entered = all(decision.allowed for decision in looked)

@@ -12,14 +12,16 @@ store of its event loop; a thread hands it one that blocks, and steps the corout
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.contracts.reasons import STORE_UNAVAILABLE
-from headgate.contracts.rule import BURSTING, Limit
+from headgate.contracts.rule import BURSTING, Algorithm, Limit
 from headgate.contracts.store import Charge, Ruling, Store
+from headgate.limits.denials import Denials
+from headgate.limits.lease import Hand, Leases
 from headgate.limits.reservation import Reservation, Settling
 from headgate.limits.rule import Failure, Mode
 from headgate.limits.terms import Terms, tried_out, unasked
@@ -27,39 +29,39 @@ from headgate.limits.waiting import finish
 from headgate.stores.memory.store import MemoryStore
 from headgate.stores.memory.table import Ask, Keys
 from headgate.stores.memory.together import binding, take_all
+from headgate.wire.resp import ErrorReply
 
 if TYPE_CHECKING:
     from headgate.limits.stores import Stores
 
-# How long a refused key may be refused without asking again, and how many keys at once.
-DENIAL_US_MAX: Final = 10_000_000
-DENIALS_MAX: Final = 100_000
-
-
-@final
-class Denial:
-    """A refusal that is believed until an instant, for whoever asks for as much or more."""
-
-    __slots__ = ("asked_us", "cost", "decision", "until_us")
-
-    def __init__(self, asked_us: int, until_us: int, cost: int, decision: Decision) -> None:
-        self.asked_us = asked_us
-        self.until_us = until_us
-        self.cost = cost
-        self.decision = decision
+# What a store raises when it cannot decide. An error of the server's own is no reason to fail the
+# work that asked.
+UNANSWERED: Final = (Unavailable, ErrorReply)
 
 
 @final
 class FarKeys(Keys):
     """The keys of one rule in a far store."""
 
-    __slots__ = ("_denials", "_local", "stores", "terms")
+    __slots__ = ("__weakref__", "_clock", "_denials", "_leases", "_local", "stores", "terms")
 
-    def __init__(self, stores: Stores, terms: Terms, local: MemoryStore) -> None:
+    def __init__(
+        self, stores: Stores, terms: Terms, local: MemoryStore, clock: Callable[[], int]
+    ) -> None:
         self.terms: Final = terms
         self.stores = stores
         self._local = local
-        self._denials: dict[str, Denial] = {}
+        self._clock = clock
+        self._denials = Denials()
+        self._leases: Leases | None = None
+        if terms.lease is not None and terms.mode is Mode.ENFORCE:
+            self._leases = Leases(*terms.limits[0], terms.lease)
+            stores.know(self)
+
+    def begin_anew(self) -> None:
+        """In a child, after a fork: a block that both processes spent would count twice."""
+        if self.terms.lease is not None:
+            self._leases = Leases(*self.terms.limits[0], self.terms.lease)
 
     # What a thread calls.
 
@@ -93,71 +95,62 @@ class FarKeys(Keys):
 
     def known(self, key: str, cost: int, now_us: int) -> Decision | None:
         """What can be decided without the store; None if it must be asked."""
-        if self.terms.mode is not Mode.ENFORCE:
-            if self.terms.mode is Mode.OFF:
-                return unasked(self.terms)
-            decision = self.denied(key, cost, now_us)
-            return None if decision is None else tried_out(decision)
-        return self.denied(key, cost, now_us)
+        if self.terms.mode is Mode.OFF:
+            return unasked(self.terms)
+        decision = self._denials.refusal(key, cost, now_us)
+        if decision is not None:
+            return self._told(decision)
+        return None if self._leases is None else self._leases.spend(key, cost, now_us)
 
     def denied(self, key: str, cost: int, now_us: int) -> Decision | None:
         """The refusal that still holds for this key; None if there is none."""
-        denial = self._denials.get(key)
-        if denial is None or cost < denial.cost:
-            return None
-        if now_us >= denial.until_us:
-            self._denials.pop(key, None)
-            return None
-        was, passed_us = denial.decision, max(now_us - denial.asked_us, 0)
-        return Decision(
-            False,
-            was.remaining,
-            max(was.retry_after_us - passed_us, 1),
-            max(was.reset_after_us - passed_us, 1),
-            was.reason,
-            was.rule_id,
-        )
+        return self._denials.refusal(key, cost, now_us)
 
     async def ask(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
         """Take `cost` for `key`."""
-        ruling = await self.rule(store, key, cost, now_us)
-        decision = binding(ruling.decisions)
-        return tried_out(decision) if self.terms.mode is Mode.SHADOW else decision
+        leases = self._leases
+        if leases is not None:
+            hand = leases.hand_for(key, now_us)
+            if hand is not None:
+                return await self._lease(store, leases, hand, key, cost)
+        return self._told(binding((await self.rule(store, key, cost, now_us)).decisions))
 
     async def rule(self, store: Store, key: str, cost: int, now_us: int) -> Ruling:
-        """Take `cost` for `key`; every limit's decision, and the store's instant."""
-        terms = self.terms
+        """Take `cost` for `key` in the store; every limit's decision, and the store's instant."""
         charges = self.charges(key, cost)
         try:
-            ruling = await store.take(charges, count_refused=terms.count_refused)
-        except Unavailable:
+            ruling = await store.take(charges, count_refused=self.terms.count_refused)
+        except UNANSWERED:
             return self.without_store(charges, now_us)
         if not ruling.allowed:
             self.remember(key, cost, binding(ruling.decisions), now_us)
         return ruling
 
     async def reserve(self, store: Store, key: str, cost: int, now_us: int) -> Reservation:
-        """Take `cost` as an estimate, to be settled."""
-        known = self.known(key, cost, now_us)
+        """Take `cost` as an estimate, to be settled. It is never taken from a lease."""
+        known = unasked(self.terms) if self.terms.mode is Mode.OFF else None
+        known = known or self._denials.refusal(key, cost, now_us)
         if known is not None:
-            return Reservation(known, cost, FarSettling(self, key, None))
+            return Reservation(self._told(known), cost, FarSettling(self, key, None))
         ruling = await self.rule(store, key, cost, now_us)
-        decision = binding(ruling.decisions)
-        if self.terms.mode is Mode.SHADOW:
-            decision = tried_out(decision)
+        decision = self._told(binding(ruling.decisions))
         return Reservation(decision, cost, FarSettling(self, key, ruling.at_us))
 
     async def look(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
         """What `ask` would answer."""
         if self.terms.mode is Mode.OFF:
             return unasked(self.terms)
-        charges = self.charges(key, cost)
+        leases = self._leases
+        left = 0 if leases is None else leases.left(key, now_us)
+        charges = self.charges(key, max(cost - left, 0))
         try:
             ruling = await store.take(charges, keep=False)
-        except Unavailable:
+        except UNANSWERED:
             ruling = self.without_store(charges, now_us, keep=False)
         decision = binding(ruling.decisions)
-        return tried_out(decision) if self.terms.mode is Mode.SHADOW else decision
+        if left and decision.allowed:
+            decision.remaining += max(left - cost, 0)
+        return self._told(decision)
 
     async def correct(self, store: Store, key: str, correction: int, taken_us: int | None) -> bool:
         """Charge more than was taken at `taken_us`, or give back; False if it cannot be now.
@@ -168,16 +161,18 @@ class FarKeys(Keys):
         if self.terms.mode is Mode.OFF:
             return True
         if correction < 0:
-            self._denials.pop(key, None)
+            self._denials.forget(key)
         try:
             await store.settle(self.charges(key, correction), taken_us)
-        except Unavailable:
+        except UNANSWERED:
             return False
         return True
 
     async def forget(self, store: Store, key: str) -> None:
         """Forget what `key` has taken; `Unavailable` if that cannot be done now."""
-        self._denials.pop(key, None)
+        self._denials.forget(key)
+        if self._leases is not None:
+            self._leases.forget(key)
         await store.reset(self.charges(key, 0))
 
     def charges(self, key: str, cost: int) -> list[Charge]:
@@ -185,21 +180,77 @@ class FarKeys(Keys):
         return [Charge(limit_id, limit, key, cost) for limit_id, limit in self.terms.limits]
 
     def remember(self, key: str, cost: int, decision: Decision, asked_us: int) -> None:
-        """Believe a refusal until the instant it named, as seen from before the store was asked."""
-        retry_us = decision.retry_after_us
-        if retry_us <= 0 or self.terms.count_refused:
-            # Never is said by the cost alone; and who is charged for refusals must be heard.
+        """Believe a refusal, unless the store must hear of those that follow."""
+        if not self.terms.count_refused:
+            self._denials.remember(key, cost, decision, asked_us)
+
+    @property
+    def leased(self) -> int:
+        """How many keys have a lease here now."""
+        return 0 if self._leases is None else len(self._leases)
+
+    async def give_back(self, store: Store, *, every: bool = False) -> None:
+        """Give back the blocks of idle keys, or of all."""
+        leases = self._leases
+        if leases is None:
             return
-        denials = self._denials
-        if len(denials) >= DENIALS_MAX and key not in denials:
-            denials.pop(next(iter(denials)), None)
-        until_us = asked_us + min(retry_us, DENIAL_US_MAX)
-        denials[key] = Denial(asked_us, until_us, cost, decision)
+        for key, units, taken_us in leases.idle(self._clock(), every=every):
+            await self.correct(store, key, -units, taken_us)
 
     def without_store(self, charges: Sequence[Charge], now_us: int, *, keep: bool = True) -> Ruling:
         """Decide as the failure policy says."""
         decisions = failed(self.terms, charges, self._local, now_us, keep=keep)
         return Ruling(0, [decision.marked(degraded=True) for decision in decisions])
+
+    # Inside.
+
+    def _told(self, decision: Decision) -> Decision:
+        return tried_out(decision) if self.terms.mode is Mode.SHADOW else decision
+
+    async def _lease(
+        self, store: Store, leases: Leases, hand: Hand, key: str, cost: int
+    ) -> Decision:
+        """Fill the key's block and take `cost` of it, or wait for whoever is filling it."""
+        while True:
+            ticket = self.stores.ticket(store)
+            failures = hand.failures
+            if leases.begin(hand, ticket, cost):
+                break
+            await ticket.pause(None)
+            now_us = self._clock()
+            known = self.known(key, cost, now_us)
+            if known is not None:
+                return known
+            if hand.failures != failures:
+                return binding(self.without_store(self.charges(key, cost), now_us).decisions)
+        return await self._fill(store, leases, hand, key, cost)
+
+    async def _fill(
+        self, store: Store, leases: Leases, hand: Hand, key: str, cost: int
+    ) -> Decision:
+        failed = True
+        sent_us = self._clock()
+        charge = Charge(leases.limit_id, leases.limit, key, cost)
+        try:
+            grant = await store.take_some(charge, leases.ladder(hand, cost, sent_us))
+            failed = False
+        except UNANSWERED:
+            return binding(self.without_store([charge], sent_us).decisions)
+        finally:
+            if failed:
+                leases.done(hand, failed=True)
+        decision = grant.decision
+        stale = None
+        if decision.allowed:
+            stale = leases.filled(hand, cost, sent_us, grant)
+            decision.remaining += hand.left
+        else:
+            self.remember(key, cost, decision, sent_us)
+        leases.done(hand, failed=False)
+        self.stores.sweep(store, self)
+        if stale is not None:
+            await self.correct(store, key, -stale.units, stale.taken_us)
+        return decision
 
 
 @final
@@ -245,5 +296,6 @@ def share_of(limit: Limit, share: float) -> Limit:
         max(1, int(limit.count * share)),
         limit.period_us,
         burst=max(1, int(limit.burst * share)) if limit.algorithm in BURSTING else None,
+        cells=limit.cells if limit.algorithm is Algorithm.SLIDING_WINDOW else None,
         algorithm=limit.algorithm,
     )

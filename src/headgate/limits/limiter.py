@@ -22,6 +22,7 @@ from headgate.contracts.guard import Judgement
 from headgate.contracts.rule import Algorithm, Limit
 from headgate.limits.claims import Claim, judge_far, judge_near
 from headgate.limits.far import FarKeys
+from headgate.limits.lease import block_max
 from headgate.limits.limited import Cost, Key, Limited
 from headgate.limits.rates import format_rate, parse_rates
 from headgate.limits.reservation import NearSettling, Reservation
@@ -110,6 +111,8 @@ class Limiter:
         self.algorithm = term(Algorithm, "algorithm", algorithm)
         self.failure = term(Failure, "failure", failure)
         self.local_share = local_share
+        if lease is not None and not isinstance(lease, int):
+            block_max(Limit(1, 1), lease)  # a bad one is told here
         self.lease = lease
         self.count_refused = count_refused
         self._clock = clock
@@ -426,6 +429,7 @@ class Limiter:
                 limits.append(one)
             else:
                 limits += parse_rates(one, algorithm=algorithm, field=field)
+        count_refused = self.count_refused if rule.count_refused is None else rule.count_refused
         whole = name or "; ".join([_written(limit) for limit in limits])
         alone = len(limits) == 1
         return Terms(
@@ -433,16 +437,27 @@ class Limiter:
             [(whole if alone else f"{whole}: {_written(limit)}", limit) for limit in limits],
             failure=rule.failure or self.failure,
             local_share=rule.local_share or self.local_share,
-            lease=self.lease if rule.lease is None else rule.lease,
+            lease=self._lease_of(rule, limits, count_refused=count_refused),
             mode=rule.mode,
-            count_refused=(
-                self.count_refused if rule.count_refused is None else rule.count_refused
-            ),
+            count_refused=count_refused,
         )
+
+    def _lease_of(
+        self, rule: Rule, limits: list[Limit], *, count_refused: bool
+    ) -> str | int | None:
+        if rule.lease is not None:
+            if len(limits) > 1:
+                raise BadValue("rule.lease", rule.lease, "leave it out, or say one limit only")
+            if count_refused:
+                raise BadValue("rule.lease", rule.lease, "leave it out, or count_refused")
+            block_max(limits[0], rule.lease)
+            return rule.lease
+        apt = len(limits) == 1 and limits[0].algorithm is not Algorithm.SLIDING_LOG
+        return self.lease if apt and not count_refused else None
 
     def _make(self, terms: Terms) -> Keys:
         if self._far is not None:
-            return FarKeys(self._far, terms, self._store)
+            return FarKeys(self._far, terms, self._store, self._now_us)
         tables = [self._store.table(limit_id, limit) for limit_id, limit in terms.limits]
         keys: Keys = tables[0] if len(tables) == 1 else AllOf(tables)
         if terms.mode is Mode.ENFORCE and not terms.count_refused:

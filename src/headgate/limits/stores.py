@@ -7,31 +7,51 @@ threads share one that runs in a background loop.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
-from typing import final
-from weakref import WeakKeyDictionary
+from typing import Final, final
+from weakref import WeakKeyDictionary, WeakSet
 
 from headgate.contracts.errors import BadValue
 from headgate.contracts.store import Charge, Grant, Ruling, Store
+from headgate.limits.far import FarKeys
+from headgate.limits.tasks import TaskTicket
+from headgate.limits.waiting import ThreadTicket, Ticket
 from headgate.stores.redis.store import RedisStore
 from headgate.stores.redis.threads import Bridge
 from headgate.stores.redis.url import parse_url
 from headgate.system import SystemChance
+
+SWEEP_S: Final = 0.5  # between looks for idle blocks
 
 
 @final
 class Stores:
     """Where a far store is: one for the event loop that asks, one for threads."""
 
-    __slots__ = ("_bridge", "_by_loop", "_loop", "_open", "_store", "blocking")
+    __slots__ = (
+        "__weakref__",
+        "_bridge",
+        "_by_loop",
+        "_keys",
+        "_loop",
+        "_open",
+        "_store",
+        "_sweeps",
+        "blocking",
+    )
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
         self._open = open_store
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._store: Store | None = None
+        # Who is swept: None while the next sweep is due, else the one under way.
+        self._sweeps: dict[FarKeys, asyncio.Task[None] | None] = {}
+        self._keys: WeakSet[FarKeys] = WeakSet()
         self._bridge = Bridge(open_store)
         self.blocking: Store = BlockingStore(self._bridge)
+        _all.add(self)
 
     def here(self) -> Store:
         """The store of the running loop."""
@@ -42,6 +62,49 @@ class Stores:
             store = self._by_loop[loop] = self._open() if found is None else found
             self._loop, self._store = loop, store
         return store
+
+    def ticket(self, store: Store) -> Ticket:
+        """A place in a line, for whoever asks this store."""
+        return ThreadTicket() if store is self.blocking else TaskTicket()
+
+    def know(self, keys: FarKeys) -> None:
+        """Remember whose leases a child process must not have."""
+        self._keys.add(keys)
+
+    def begin_anew(self) -> None:
+        """In a child, after a fork: what the parent holds is not ours, no block and no socket."""
+        _left_to_the_parent.append((self._store, [*self._by_loop.items()]))
+        self._by_loop = WeakKeyDictionary()
+        self._loop = self._store = None
+        self._sweeps = {}
+        for keys in self._keys:
+            keys.begin_anew()
+
+    def sweep(self, store: Store, keys: FarKeys) -> None:
+        """Have idle blocks of leases given back, now and then, while there are any."""
+        if keys in self._sweeps:
+            return
+        self._sweeps[keys] = None
+        if store is self.blocking:
+            self._bridge.run(lambda its: self._arm(its, keys))
+        else:
+            self._sweep_later(store, keys)
+
+    async def _arm(self, store: Store, keys: FarKeys) -> None:
+        self._sweep_later(store, keys)
+
+    def _sweep_later(self, store: Store, keys: FarKeys) -> None:
+        asyncio.get_running_loop().call_later(SWEEP_S, self._begin_sweep, store, keys)
+
+    def _begin_sweep(self, store: Store, keys: FarKeys) -> None:
+        self._sweeps[keys] = asyncio.get_running_loop().create_task(self._sweep(store, keys))
+
+    async def _sweep(self, store: Store, keys: FarKeys) -> None:
+        await keys.give_back(store)
+        if keys.leased:
+            self._sweep_later(store, keys)
+        else:
+            del self._sweeps[keys]
 
     async def aclose(self) -> None:
         """Close the store of the running loop."""
@@ -100,3 +163,17 @@ def open_stores(url: str, prefix: str) -> Stores:
         )  # fmt: skip
     settings = parse_url(url)
     return Stores(lambda: RedisStore(settings, SystemChance(), prefix=prefix))
+
+
+_all: Final[WeakSet[Stores]] = WeakSet()
+# Collecting what the parent still uses would end it there too.
+_left_to_the_parent: Final[list[object]] = []
+
+
+def _after_fork() -> None:
+    for stores in [*_all]:
+        stores.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
