@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -216,6 +218,23 @@ def test_keys_with_blocks_are_bounded() -> None:
         leases.hand_for(str(number), 0)
     assert len(leases) == 10_000
     assert leases.hand_for("one more", 0) is None
+
+
+def test_a_child_does_not_spend_its_parents_block() -> None:
+    process = Process(SlowStore(HandClock()), Limit(100, MINUTE), lease=50)
+    process.take()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        left = process.keys.known("a", 1, process.now_us())
+        os.write(writing, b"0" if left is None else b"1")
+        os._exit(0)
+    os.waitpid(child, 0)
+    told = os.read(reading, 1)
+    os.close(reading)
+    os.close(writing)
+    assert told == b"0"
+    assert process.keys.known("a", 1, process.now_us()) is not None
 
 
 # What may be said.

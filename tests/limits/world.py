@@ -73,9 +73,6 @@ class OneStore:
     def ticket(self, store: Store) -> Ticket:
         return ThreadTicket()
 
-    def know(self, keys: FarKeys) -> None:
-        pass
-
     def sweep(self, store: Store, keys: FarKeys) -> None:
         self.swept.append(keys)
 

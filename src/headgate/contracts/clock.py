@@ -6,7 +6,7 @@ Kernels and policies are told the instant. Faces and apps hold a clock: the real
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 
 class Clock(Protocol):
@@ -17,7 +17,6 @@ class Clock(Protocol):
         ...
 
 
-@runtime_checkable
 class Pausing(Clock, Protocol):
     """A clock that nobody needs to wait for: a pause moves it."""
 

@@ -58,7 +58,7 @@ class Refused(HeadgateError):  # noqa: N818 - likewise
         return Refused, (self.decision,)
 
 
-class MissingPackage(HeadgateError, ImportError):  # noqa: N818 - likewise
+class MissingPackage(HeadgateError):  # noqa: N818 - likewise
     """A package that an extra brings is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:

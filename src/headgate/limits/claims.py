@@ -36,14 +36,19 @@ def judged(counted: Sequence[Counted]) -> Judgement:
     return Judgement(binding(enforced or [one.decision for one in counted]), counted)
 
 
-def judge_near(asked: Sequence[KeysAsked], now_us: int) -> Judgement:
-    """Decide claims on tables of this process."""
+def judge_near(
+    asked: Sequence[KeysAsked], now_us: int, opened: Sequence[Counted] = ()
+) -> Judgement:
+    """Decide claims on tables of this process; `opened` are those that are admitted already."""
     enforced = [one for one in asked if _mode(one[0]) is Mode.ENFORCE]
     asks = [ask for keys, key, cost in enforced for ask in keys.asks(key, cost)]
     decisions = take_all(asks, now_us) if asks else []
     counted = [
-        Counted(decision.rule_id, ask.table.limit, decision)
-        for ask, decision in zip(asks, decisions, strict=True)
+        *opened,
+        *[
+            Counted(decision.rule_id, ask.table.limit, decision)
+            for ask, decision in zip(asks, decisions, strict=True)
+        ],
     ]
     entered = all(decision.allowed for decision in decisions)
     if not entered:
@@ -66,10 +71,13 @@ def judge_near(asked: Sequence[KeysAsked], now_us: int) -> Judgement:
 
 
 async def judge_far(
-    store: Store, asked: Sequence[tuple[FarKeys, str, int]], now_us: int
+    store: Store,
+    asked: Sequence[tuple[FarKeys, str, int]],
+    now_us: int,
+    opened: Sequence[Counted] = (),
 ) -> Judgement:
-    """Decide claims on a far store."""
-    counted: list[Counted] = []
+    """Decide claims on a far store; `opened` are those that are admitted already."""
+    counted = [*opened]
     enforced = [one for one in asked if one[0].terms.mode is Mode.ENFORCE]
     known = _known(enforced, now_us)
     if known is not None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, Unavailable
+from headgate.contracts.observer import Observer
 from headgate.contracts.reasons import STORE_UNAVAILABLE
 from headgate.contracts.rule import BURSTING, Algorithm, Limit
 from headgate.contracts.store import Charge, Ruling, Store
@@ -43,25 +44,33 @@ UNANSWERED: Final = (Unavailable, ErrorReply)
 class FarKeys(Keys):
     """The keys of one rule in a far store."""
 
-    __slots__ = ("__weakref__", "_clock", "_denials", "_leases", "_local", "stores", "terms")
+    __slots__ = (
+        "_clock",
+        "_denials",
+        "_leases",
+        "_local",
+        "_observer",
+        "stores",
+        "terms",
+    )
 
     def __init__(
-        self, stores: Stores, terms: Terms, local: MemoryStore, clock: Callable[[], int]
+        self,
+        stores: Stores,
+        terms: Terms,
+        local: MemoryStore,
+        clock: Callable[[], int],
+        observer: Observer | None = None,
     ) -> None:
         self.terms: Final = terms
         self.stores = stores
         self._local = local
         self._clock = clock
+        self._observer = observer
         self._denials = Denials()
         self._leases: Leases | None = None
         if terms.lease is not None and terms.mode is Mode.ENFORCE:
             self._leases = Leases(*terms.limits[0], terms.lease)
-            stores.know(self)
-
-    def begin_anew(self) -> None:
-        """In a child, after a fork: a block that both processes spent would count twice."""
-        if self.terms.lease is not None:
-            self._leases = Leases(*self.terms.limits[0], self.terms.lease)
 
     # What a thread calls.
 
@@ -195,6 +204,8 @@ class FarKeys(Keys):
         if leases is None:
             return
         for key, units, taken_us in leases.idle(self._clock(), every=every):
+            if self._observer is not None:
+                self._observer.leased(self.terms.name, "returned", units)
             await self.correct(store, key, -units, taken_us)
 
     def without_store(self, charges: Sequence[Charge], now_us: int, *, keep: bool = True) -> Ruling:
@@ -242,6 +253,7 @@ class FarKeys(Keys):
         decision = grant.decision
         stale = None
         if decision.allowed:
+            self._tell_lease(leases, hand, grant.units - cost)
             stale = leases.filled(hand, cost, sent_us, grant)
             decision.remaining += hand.left
         else:
@@ -251,6 +263,19 @@ class FarKeys(Keys):
         if stale is not None:
             await self.correct(store, key, -stale.units, stale.taken_us)
         return decision
+
+    def _tell_lease(self, leases: Leases, hand: Hand, taken: int) -> None:
+        """The block before this one is told when its successor comes: once a block, not a unit."""
+        observer, name = self._observer, self.terms.name
+        if observer is None:
+            return
+        if spent := hand.size - hand.left - hand.lapsed:
+            observer.leased(name, "spent", spent)
+        if hand.lapsed:
+            observer.leased(name, "lapsed", hand.lapsed)
+        if hand.left:
+            observer.leased(name, "returned", hand.left)
+        observer.leased(name, "taken", taken)
 
 
 @final

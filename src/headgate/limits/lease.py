@@ -23,6 +23,7 @@ Cost: one dict look-up and a turn a decision. Bounds: `KEYS_MAX` keys with block
 
 from __future__ import annotations
 
+import os
 from typing import Final, NamedTuple, final
 
 from headgate.contracts.decision import Decision
@@ -39,6 +40,25 @@ HOT_US: Final = 1_000_000  # ... within so long make a key hot
 IDLE_US: Final = 500_000  # a block that nothing was spent of for so long goes back
 KEYS_MAX: Final = 10_000
 RUNGS_MAX: Final = 16
+
+
+@final
+class Forks:
+    """How many forks lie between the first process and this one."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def count(self) -> None:
+        """One more."""
+        self.seen += 1
+
+
+_forks: Final = Forks()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forks.count)
 
 
 class Returned(NamedTuple):
@@ -59,6 +79,7 @@ class Hand:
         "failures",
         "filled_us",
         "filling",
+        "lapsed",
         "left",
         "remaining",
         "reset_us",
@@ -81,6 +102,7 @@ class Hand:
         self.reset_us = 0
         self.spent_us = 0  # when something was last spent
         self.filled_us = 0
+        self.lapsed = 0  # of this block: melted, or dead with its window
         self.used = 0  # since the last fill
         self.wanted = 0  # the size that was last wanted
         self.filling = False
@@ -95,6 +117,7 @@ class Leases:
     __slots__ = (
         "_asked",
         "_asked_since_us",
+        "_forks",
         "_hands",
         "_paced",
         "_turn",
@@ -114,11 +137,12 @@ class Leases:
         self._hands: dict[str, Hand] = {}
         self._asked: dict[str, int] = {}
         self._asked_since_us = 0
+        self._forks = _forks.seen
 
     def spend(self, key: str, cost: int, now_us: int) -> Decision | None:
         """Spend `cost` of the key's block; None if it does not hold that much."""
         hand = self._hands.get(key)
-        if hand is None:
+        if hand is None or self._forks != _forks.seen:
             return None
         self._turn.take()
         try:
@@ -138,7 +162,7 @@ class Leases:
     def left(self, key: str, now_us: int) -> int:
         """What the key's block holds."""
         hand = self._hands.get(key)
-        if hand is None:
+        if hand is None or self._forks != _forks.seen:
             return 0
         self._turn.take()
         try:
@@ -149,6 +173,8 @@ class Leases:
 
     def hand_for(self, key: str, now_us: int) -> Hand | None:
         """The hand of a key that is to be leased; None if it is not worth it, or not yet."""
+        if self._forks != _forks.seen:
+            self._begin_anew()
         hand = self._hands.get(key)
         if hand is not None or not self.block_max:
             return hand
@@ -202,6 +228,7 @@ class Leases:
             if hand.left > 0:
                 stale = Returned("", hand.left, hand.at_us)
             hand.left = hand.size = grant.units - cost
+            hand.lapsed = 0
             hand.sent_us = sent_us
             hand.at_us = grant.at_us
             hand.remaining = grant.decision.remaining
@@ -228,6 +255,8 @@ class Leases:
 
     def idle(self, now_us: int, *, every: bool = False) -> list[Returned]:
         """Blocks that nothing was spent of lately (or all), taken out to be given back."""
+        if self._forks != _forks.seen:
+            self._begin_anew()
         given: list[Returned] = []
         for key, hand in [*self._hands.items()]:
             self._turn.take()
@@ -252,15 +281,24 @@ class Leases:
     def __len__(self) -> int:
         return len(self._hands)
 
+    def _begin_anew(self) -> None:
+        """In a child, after a fork: a block that both processes spent would count twice."""
+        self._forks = _forks.seen
+        self._turn = Turn()  # its holder, if it had one, is a thread that is not here
+        self._hands = {}
+
     def _melt(self, hand: Hand, now_us: int) -> None:
         if hand.left <= 0:
             return
-        elapsed_us = max(now_us - hand.sent_us, 0)
+        kept = hand.left
         if self._paced:
-            kept = hand.size - -(-elapsed_us * self.limit.count // self.limit.period_us)
-            hand.left = max(min(hand.left, kept), 0)
+            elapsed_us = max(now_us - hand.sent_us, 0)
+            melted = -(-elapsed_us * self.limit.count // self.limit.period_us)
+            kept = max(min(hand.left, hand.size - melted), 0)
         elif now_us >= hand.deadline_us or now_us < hand.sent_us:
-            hand.left = 0
+            kept = 0
+        hand.lapsed += hand.left - kept
+        hand.left = kept
 
 
 def block_max(limit: Limit, lease: str | int) -> int:

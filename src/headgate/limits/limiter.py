@@ -12,16 +12,20 @@ trip, `atake` its task. The a-names are the same operations for asyncio.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, SupportsIndex, cast, final
 
 from headgate.contracts.clock import Clock, Pausing
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, MissingPackage
-from headgate.contracts.guard import Judgement
+from headgate.contracts.guard import Counted, Judgement
+from headgate.contracts.observer import Observer
 from headgate.contracts.rule import Algorithm, Limit
-from headgate.limits.claims import Claim, judge_far, judge_near
+from headgate.contracts.store import Store
+from headgate.limits.claims import Claim, judge_far, judge_near, judged
 from headgate.limits.far import FarKeys
+from headgate.limits.glass import Glass, let_through
 from headgate.limits.lease import block_max
 from headgate.limits.limited import Cost, Key, Limited
 from headgate.limits.rates import format_rate, parse_rates
@@ -36,7 +40,12 @@ from headgate.limits.waiting import (
     Ticket,
     finish,
 )
-from headgate.stores.memory.store import KEYS_MAX_DEFAULT, RULES_MAX_DEFAULT, MemoryStore
+from headgate.stores.memory.store import (
+    KEYS_MAX_DEFAULT,
+    RULES_MAX_DEFAULT,
+    MemoryStore,
+    too_many_rules,
+)
 from headgate.stores.memory.table import Keys
 from headgate.stores.memory.together import AllOf
 from headgate.system import now_us as system_now_us
@@ -64,14 +73,20 @@ class Limiter:
     `failure`, `local_share`, `lease` and `count_refused` are the terms of rules that do not say
     their own; see `Rule`. `keys_max` bounds the keys tracked here for each rule, `rules_max` the
     rules, `waiters_max` the line for one key. `prefix` begins every key in a far store.
+
+    `observer` is told of every decision. `glass`, where it is broken, admits without asking. With
+    `open_store`, a store of one's own takes the place of a URL: it is called once an event loop.
     """
 
     __slots__ = (
         "_clock",
         "_far",
+        "_glass",
         "_lines",
         "_local",
         "_named",
+        "_names",
+        "_observer",
         "_store",
         "_table",
         "_tables",
@@ -97,6 +112,9 @@ class Limiter:
         rules_max: int = RULES_MAX_DEFAULT,
         waiters_max: int = WAITERS_MAX_DEFAULT,
         prefix: str = "rate_limit",
+        observer: Observer | None = None,
+        glass: Glass | None = None,
+        open_store: Callable[[], Store] | None = None,
         clock: Clock | None = None,
     ) -> None:
         for name, bound, of in (
@@ -121,9 +139,14 @@ class Limiter:
             keys_max=keys_max,
             rules_max=rules_max,
         )
-        self._far = None if store_url in MEMORY_URLS else _open_far(store_url, prefix)
+        self._observer = observer
+        self._glass = glass
+        self._far: Stores | None = None
+        if open_store is not None or store_url not in MEMORY_URLS:
+            self._far = _open_far(store_url, prefix, open_store, observer)
         self._lines = Lines(self._now_us, waiters_max)
         self._tables: dict[RuleLike, Keys] = {}
+        self._names: dict[Keys, str] = {}
         self._named: frozenset[str] = frozenset()
         self.replace_rules(rules)
         self._table: Keys | None = None if rule is None else self._table_of(rule)
@@ -141,7 +164,13 @@ class Limiter:
         if table is None:
             table = self._table_of(rule)
         clock = self._clock
-        return table.take(key, units, system_now_us() if clock is None else clock.now_us())
+        now_us = system_now_us() if clock is None else clock.now_us()
+        if self._glass is None and self._observer is None:
+            return table.take(key, units, now_us)
+        decision = self._overridden(table, key, now_us)
+        if decision is None:
+            decision = table.take(key, units, now_us)
+        return self._seen(decision, key, now_us)
 
     async def atake(
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
@@ -149,12 +178,10 @@ class Limiter:
         """`take`, for asyncio."""
         table, units, now_us = self._asked(rule), _units(cost), self._now_us()
         _check(key)
-        far = self._far
-        if far is None:
-            return table.take(key, units, now_us)
-        keys = cast("FarKeys", table)
-        known = keys.known(key, units, now_us)
-        return known if known is not None else await keys.ask(far.here(), key, units, now_us)
+        decision = self._overridden(table, key, now_us)
+        if decision is None:
+            decision = await self._ataken(table, key, units, now_us)
+        return decision if self._observer is None else self._seen(decision, key, now_us)
 
     def peek(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
         """What `take` would decide now; nothing is taken."""
@@ -182,17 +209,19 @@ class Limiter:
 
         The answer is a refusal as soon as it is clear that the wait would be too long.
         """
-        keys, units = self._asked(rule), _units(cost)
+        keys, units, began_us = self._asked(rule), _units(cost), self._now_us()
         _check(key)
 
         async def take() -> Decision:
-            return keys.take(key, units, self._now_us())
+            now_us = self._now_us()
+            return self._overridden(keys, key, now_us) or keys.take(key, units, now_us)
 
         async def look() -> Decision:
             return keys.peek(key, units, self._now_us())
 
-        ticket = self._ticket(ThreadTicket())
-        return finish(self._lines.wait((id(keys), key), ticket, take, look, _timeout_us(timeout_s)))
+        ticket, timeout_us = self._ticket(ThreadTicket()), _timeout_us(timeout_s)
+        decision = finish(self._lines.wait((keys, key), ticket, take, look, timeout_us))
+        return self._seen(decision, key, began_us)
 
     async def await_(
         self,
@@ -203,31 +232,46 @@ class Limiter:
         timeout_s: float | None = None,
     ) -> Decision:
         """`wait`, for asyncio."""
-        keys = self._asked(rule)
+        keys, units, began_us = self._asked(rule), _units(cost), self._now_us()
         _check(key)
-        return await self._lines.wait(
-            (id(keys), key),
-            self._ticket(_task_ticket()),
-            lambda: self.atake(key, cost, rule),
-            lambda: self.apeek(key, cost, rule),
-            _timeout_us(timeout_s),
-        )
+
+        async def take() -> Decision:
+            now_us = self._now_us()
+            opened = self._overridden(keys, key, now_us)
+            return opened or await self._ataken(keys, key, units, now_us)
+
+        async def look() -> Decision:
+            return await self.apeek(key, units, rule)
+
+        ticket, timeout_us = self._ticket(_task_ticket()), _timeout_us(timeout_s)
+        decision = await self._lines.wait((keys, key), ticket, take, look, timeout_us)
+        return self._seen(decision, key, began_us)
 
     # Several at once.
 
     def judge(self, *claims: Claim) -> Judgement:
         """Take every claim or none; what binds, and what each limit said."""
-        asked = self._claimed(claims)
-        if self._far is None:
-            return judge_near(asked, self._now_us())
-        return finish(judge_far(self._far.blocking, _far(asked), self._now_us()))
+        asked, began_us = self._claimed(claims), self._now_us()
+        still, opened = self._still_asked(asked, began_us)
+        if not still:
+            judgement = judged(opened)
+        elif self._far is None:
+            judgement = judge_near(still, began_us, opened)
+        else:
+            judgement = finish(judge_far(self._far.blocking, _far(still), began_us, opened))
+        return self._judged(judgement, asked, began_us)
 
     async def ajudge(self, *claims: Claim) -> Judgement:
         """`judge`, for asyncio."""
-        asked = self._claimed(claims)
         if self._far is None:
-            return judge_near(asked, self._now_us())
-        return await judge_far(self._far.here(), _far(asked), self._now_us())
+            return self.judge(*claims)
+        asked, began_us = self._claimed(claims), self._now_us()
+        still, opened = self._still_asked(asked, began_us)
+        if not still:
+            judgement = judged(opened)
+        else:
+            judgement = await judge_far(self._far.here(), _far(still), began_us, opened)
+        return self._judged(judgement, asked, began_us)
 
     def take_all(self, *claims: Claim) -> Decision:
         """Take every claim or none: different keys, rules and costs, decided as one.
@@ -248,26 +292,17 @@ class Limiter:
         *,
         key: Key,
         cost: Cost = 1,
-        wait_s: float = 0,
+        wait_s: float | None = None,
     ) -> Limited:
         """Put a limit around a function or a block; what is refused raises `Refused`.
 
         With `wait_s`, a call waits up to so long for its turn before it is refused.
         """
         self._asked(rule)  # a bad rule is told here, not at the first call
-        if wait_s > 0:
-            return Limited(
-                lambda key, cost: self.wait(key, cost, rule, timeout_s=wait_s),
-                lambda key, cost: self.await_(key, cost, rule, timeout_s=wait_s),
-                key,
-                cost,
-            )
-        return Limited(
-            lambda key, cost: self.take(key, cost, rule),
-            lambda key, cost: self.atake(key, cost, rule),
-            key,
-            cost,
-        )
+        if wait_s is not None:
+            wait = partial(self.wait, rule=rule, timeout_s=wait_s)
+            return Limited(wait, partial(self.await_, rule=rule, timeout_s=wait_s), key, cost)
+        return Limited(partial(self.take, rule=rule), partial(self.atake, rule=rule), key, cost)
 
     def reserve(
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
@@ -342,17 +377,16 @@ class Limiter:
             if not name or "/" in name:
                 raise BadValue("rules", name, "give a name without a slash, so it is not a rate")
             made[name] = self._make(self._terms(rule, name, f"rules.{name}"))
-        for name in self._named - made.keys():
-            del self._tables[name]
-        self._tables.update(made)
+        for name in [name for name in self._named if name not in made]:
+            self._names.pop(self._tables.pop(name), None)
+        for name, keys in made.items():
+            self._tables[name] = keys
+            self._names[keys] = name
         self._named = frozenset(made)
 
     def limits_of(self, rule: RuleLike | None = None) -> list[Limit]:
         """The limits of a rule."""
-        keys = self._asked(rule)
-        if isinstance(keys, TermedKeys | FarKeys):
-            return [limit for _, limit in keys.terms.limits]
-        return [ask.table.limit for ask in keys.asks("", 0)]
+        return _limits(self._asked(rule))
 
     def keys_tracked(self, rule: RuleLike | None = None) -> int:
         """How many keys of a rule are tracked now; some may be at rest and not swept yet."""
@@ -389,7 +423,57 @@ class Limiter:
 
     def _ticket(self, ticket: Ticket) -> Ticket:
         clock = self._clock
-        return HandTicket(clock, ticket) if isinstance(clock, Pausing) else ticket
+        return HandTicket(cast("Pausing", clock), ticket) if hasattr(clock, "pause") else ticket
+
+    async def _ataken(self, keys: Keys, key: str, units: int, now_us: int) -> Decision:
+        far = self._far
+        if far is None:
+            return keys.take(key, units, now_us)
+        own = cast("FarKeys", keys)
+        known = own.known(key, units, now_us)
+        return known if known is not None else await own.ask(far.here(), key, units, now_us)
+
+    def _overridden(self, keys: Keys, key: str, now_us: int) -> Decision | None:
+        """The decision where the glass is broken; None where it is whole."""
+        glass = self._glass
+        if glass is None or not glass.broken:
+            return None
+        name = self._names.get(keys, "")
+        if glass.stands_open(name, key, now_us) is None:
+            return None
+        return let_through(name, min(limit.burst for limit in _limits(keys)))
+
+    def _still_asked(
+        self, asked: list[tuple[Keys, str, int]], now_us: int
+    ) -> tuple[list[tuple[Keys, str, int]], list[Counted]]:
+        """The claims that are to be decided, and those that a broken glass admits."""
+        if self._glass is None or not self._glass.broken:
+            return asked, []
+        still: list[tuple[Keys, str, int]] = []
+        opened: list[Counted] = []
+        for one in asked:
+            decision = self._overridden(one[0], one[1], now_us)
+            if decision is None:
+                still.append(one)
+            else:
+                opened.append(Counted(decision.rule_id, _limits(one[0])[0], decision))
+        return still, opened
+
+    def _seen(self, decision: Decision, key: str, began_us: int) -> Decision:
+        observer = self._observer
+        if observer is not None:
+            observer.decided(decision, key, began_us, self._now_us())
+        return decision
+
+    def _judged(
+        self, judgement: Judgement, asked: list[tuple[Keys, str, int]], began_us: int
+    ) -> Judgement:
+        if self._observer is not None:
+            self._seen(judgement.decision, asked[0][1], began_us)
+            for one in judgement.counted:
+                if one.decision.shadow and one.decision is not judgement.decision:
+                    self._seen(one.decision, asked[0][1], began_us)
+        return judgement
 
     async def _acorrect(self, key: str, correction: int, rule: RuleLike | None) -> None:
         keys, now_us = self._asked(rule), self._now_us()
@@ -415,9 +499,14 @@ class Limiter:
         table = self._tables.get(rule)
         if table is None:
             # Two spellings of one rule share its state, and are reported as one.
-            table = self._make(self._terms(rule, None, "rule"))
-            if len(self._tables) < 2 * self._store.rules_max:
+            terms = self._terms(rule, None, "rule")
+            room = len(self._tables) < 2 * self._store.rules_max
+            if not room and self._far is not None:
+                raise too_many_rules(terms.name, self._store.rules_max)
+            table = self._make(terms)
+            if room:
                 self._tables[rule] = table
+                self._names[table] = terms.name
         return table
 
     def _terms(self, said: RuleLike, name: str | None, field: str) -> Terms:
@@ -457,7 +546,7 @@ class Limiter:
 
     def _make(self, terms: Terms) -> Keys:
         if self._far is not None:
-            return FarKeys(self._far, terms, self._store, self._now_us)
+            return FarKeys(self._far, terms, self._store, self._now_us, self._observer)
         tables = [self._store.table(limit_id, limit) for limit_id, limit in terms.limits]
         keys: Keys = tables[0] if len(tables) == 1 else AllOf(tables)
         if terms.mode is Mode.ENFORCE and not terms.count_refused:
@@ -468,14 +557,19 @@ class Limiter:
 # What needs asyncio is imported when it is wanted: it would double the time of `import headgate`.
 
 
-def _open_far(store_url: str, prefix: str) -> Stores:
+def _open_far(
+    store_url: str,
+    prefix: str,
+    open_store: Callable[[], Store] | None,
+    observer: Observer | None,
+) -> Stores:
     try:
         from headgate.limits.stores import open_stores  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("headgate"):
             raise
         raise MissingPackage(error.name, "redis") from None
-    return open_stores(store_url, prefix)
+    return open_stores(store_url, prefix, open_store, observer)
 
 
 def _task_ticket() -> Ticket:
@@ -486,6 +580,12 @@ def _task_ticket() -> Ticket:
 
 def _far(asked: list[tuple[Keys, str, int]]) -> list[tuple[FarKeys, str, int]]:
     return cast("list[tuple[FarKeys, str, int]]", asked)
+
+
+def _limits(keys: Keys) -> list[Limit]:
+    if isinstance(keys, TermedKeys | FarKeys):
+        return [limit for _, limit in keys.terms.limits]
+    return [ask.table.limit for ask in keys.asks("", 0)]
 
 
 def _timeout_us(timeout_s: float | None) -> int | None:

@@ -13,6 +13,7 @@ from typing import Final, final
 from weakref import WeakKeyDictionary, WeakSet
 
 from headgate.contracts.errors import BadValue
+from headgate.contracts.observer import Observer
 from headgate.contracts.store import Charge, Grant, Ruling, Store
 from headgate.limits.far import FarKeys
 from headgate.limits.tasks import TaskTicket
@@ -33,7 +34,6 @@ class Stores:
         "__weakref__",
         "_bridge",
         "_by_loop",
-        "_keys",
         "_loop",
         "_open",
         "_store",
@@ -48,7 +48,6 @@ class Stores:
         self._store: Store | None = None
         # Who is swept: None while the next sweep is due, else the one under way.
         self._sweeps: dict[FarKeys, asyncio.Task[None] | None] = {}
-        self._keys: WeakSet[FarKeys] = WeakSet()
         self._bridge = Bridge(open_store)
         self.blocking: Store = BlockingStore(self._bridge)
         _all.add(self)
@@ -67,18 +66,12 @@ class Stores:
         """A place in a line, for whoever asks this store."""
         return ThreadTicket() if store is self.blocking else TaskTicket()
 
-    def know(self, keys: FarKeys) -> None:
-        """Remember whose leases a child process must not have."""
-        self._keys.add(keys)
-
     def begin_anew(self) -> None:
         """In a child, after a fork: what the parent holds is not ours, no block and no socket."""
         _left_to_the_parent.append((self._store, [*self._by_loop.items()]))
         self._by_loop = WeakKeyDictionary()
         self._loop = self._store = None
         self._sweeps = {}
-        for keys in self._keys:
-            keys.begin_anew()
 
     def sweep(self, store: Store, keys: FarKeys) -> None:
         """Have idle blocks of leases given back, now and then, while there are any."""
@@ -154,8 +147,15 @@ class BlockingStore:
         self._bridge.close()
 
 
-def open_stores(url: str, prefix: str) -> Stores:
-    """The stores of a URL; nothing is connected before the first ask."""
+def open_stores(
+    url: str,
+    prefix: str,
+    open_store: Callable[[], Store] | None = None,
+    observer: Observer | None = None,
+) -> Stores:
+    """The stores of a URL, or of one's own; nothing is connected before the first ask."""
+    if open_store is not None:
+        return Stores(open_store)
     if "://" not in url:
         raise BadValue(
             "store_url", url, 'give "memory:", "redis://host:6379/0", "redis+cluster://..." '

@@ -49,12 +49,7 @@ class MemoryStore:
                 table = self._tables.get(rule_id)
                 if table is None or table.limit != limit:
                     if table is None and len(self._tables) >= self.rules_max:
-                        raise BadValue(
-                            "rule",
-                            rule_id,
-                            f"{self.rules_max:,} rules are in use already; "
-                            "give keys, not rules, what varies with each request",
-                        )
+                        raise too_many_rules(rule_id, self.rules_max)
                     table = self._tables[rule_id] = table_for(rule_id, limit, self.keys_max)
         return table
 
@@ -103,3 +98,13 @@ class MemoryStore:
         return [
             Ask(self.table(limit_id, limit), key, cost) for limit_id, limit, key, cost in charges
         ]
+
+
+def too_many_rules(rule_id: str, rules_max: int) -> BadValue:
+    """What is told to whoever puts into rules what belongs into keys."""
+    return BadValue(
+        "rule",
+        rule_id,
+        f"{rules_max:,} rules are in use already; give keys, not rules, what varies with each "
+        "request",
+    )
