@@ -26,11 +26,10 @@ from headgate.contracts.store import Store
 from headgate.limits.claims import Claim, judge_far, judge_near, judged
 from headgate.limits.far import FarKeys
 from headgate.limits.glass import Glass, let_through
-from headgate.limits.lease import block_max
+from headgate.limits.kept import Defaults, KeptRules
 from headgate.limits.limited import Cost, Key, Limited
-from headgate.limits.rates import format_rate, parse_rates
 from headgate.limits.reservation import NearSettling, Reservation
-from headgate.limits.rule import Failure, Mode, Rule, RuleLike, term
+from headgate.limits.rule import Failure, Mode, RuleLike, term
 from headgate.limits.terms import TermedKeys, Terms
 from headgate.limits.waiting import (
     WAITERS_MAX_DEFAULT,
@@ -44,7 +43,6 @@ from headgate.stores.memory.store import (
     KEYS_MAX_DEFAULT,
     RULES_MAX_DEFAULT,
     MemoryStore,
-    too_many_rules,
 )
 from headgate.stores.memory.table import Keys
 from headgate.stores.memory.together import AllOf
@@ -82,19 +80,13 @@ class Limiter:
         "_clock",
         "_far",
         "_glass",
+        "_kept",
         "_lines",
         "_local",
-        "_named",
-        "_names",
         "_observer",
         "_store",
         "_table",
         "_tables",
-        "algorithm",
-        "count_refused",
-        "failure",
-        "lease",
-        "local_share",
     )
 
     def __init__(
@@ -124,15 +116,13 @@ class Limiter:
         ):
             if bound < 1:
                 raise BadValue(name, bound, f"give the number of {of}, at least 1")
-        if not 0 < local_share <= 1:
-            raise BadValue("local_share", local_share, "give a share above 0 and up to 1")
-        self.algorithm = term(Algorithm, "algorithm", algorithm)
-        self.failure = term(Failure, "failure", failure)
-        self.local_share = local_share
-        if lease is not None and not isinstance(lease, int):
-            block_max(Limit(1, 1), lease)  # a bad one is told here
-        self.lease = lease
-        self.count_refused = count_refused
+        defaults = Defaults(
+            term(Algorithm, "algorithm", algorithm),
+            term(Failure, "failure", failure),
+            local_share,
+            lease,
+            count_refused,
+        )
         self._clock = clock
         self._store = MemoryStore(
             system_now_us if clock is None else clock.now_us,
@@ -145,11 +135,10 @@ class Limiter:
         if open_store is not None or store_url not in MEMORY_URLS:
             self._far = _open_far(store_url, prefix, open_store, observer)
         self._lines = Lines(self._now_us, waiters_max)
-        self._tables: dict[RuleLike, Keys] = {}
-        self._names: dict[Keys, str] = {}
-        self._named: frozenset[str] = frozenset()
-        self.replace_rules(rules)
-        self._table: Keys | None = None if rule is None else self._table_of(rule)
+        self._kept = KeptRules(defaults, self._make, rules_max)
+        self._tables = self._kept.keys
+        self._kept.replace(rules)
+        self._table: Keys | None = None if rule is None else self._kept.keys_of(rule)
 
     # Ask.
 
@@ -162,7 +151,7 @@ class Limiter:
             raise BadValue("cost", cost, _COST_REMEDY)
         table = self._table if rule is None else self._tables.get(rule)
         if table is None:
-            table = self._table_of(rule)
+            table = self._kept.keys_of(rule)
         clock = self._clock
         now_us = system_now_us() if clock is None else clock.now_us()
         if self._glass is None and self._observer is None:
@@ -372,17 +361,7 @@ class Limiter:
         A rule that stays as it is keeps its counts. Where limits are kept in this process, one
         whose limit has changed starts afresh.
         """
-        made: dict[str, Keys] = {}
-        for name, rule in rules.items():
-            if not name or "/" in name:
-                raise BadValue("rules", name, "give a name without a slash, so it is not a rate")
-            made[name] = self._make(self._terms(rule, name, f"rules.{name}"))
-        for name in [name for name in self._named if name not in made]:
-            self._names.pop(self._tables.pop(name), None)
-        for name, keys in made.items():
-            self._tables[name] = keys
-            self._names[keys] = name
-        self._named = frozenset(made)
+        self._kept.replace(rules)
 
     def limits_of(self, rule: RuleLike | None = None) -> list[Limit]:
         """The limits of a rule."""
@@ -438,7 +417,7 @@ class Limiter:
         glass = self._glass
         if glass is None or not glass.broken:
             return None
-        name = self._names.get(keys, "")
+        name = self._kept.name_of(keys)
         if glass.stands_open(name, key, now_us) is None:
             return None
         return let_through(name, min(limit.burst for limit in _limits(keys)))
@@ -491,58 +470,7 @@ class Limiter:
 
     def _asked(self, rule: RuleLike | None) -> Keys:
         table = self._table if rule is None else self._tables.get(rule)
-        return self._table_of(rule) if table is None else table
-
-    def _table_of(self, rule: RuleLike | None) -> Keys:
-        if rule is None:
-            raise BadValue("rule", rule, 'give one, here or to Limiter(): rule="100/minute"')
-        table = self._tables.get(rule)
-        if table is None:
-            # Two spellings of one rule share its state, and are reported as one.
-            terms = self._terms(rule, None, "rule")
-            room = len(self._tables) < 2 * self._store.rules_max
-            if not room and self._far is not None:
-                raise too_many_rules(terms.name, self._store.rules_max)
-            table = self._make(terms)
-            if room:
-                self._tables[rule] = table
-                self._names[table] = terms.name
-        return table
-
-    def _terms(self, said: RuleLike, name: str | None, field: str) -> Terms:
-        rule = said if isinstance(said, Rule) else Rule(said)
-        algorithm = rule.algorithm or self.algorithm
-        limits: list[Limit] = []
-        for one in rule.limits:
-            if isinstance(one, Limit):
-                limits.append(one)
-            else:
-                limits += parse_rates(one, algorithm=algorithm, field=field)
-        count_refused = self.count_refused if rule.count_refused is None else rule.count_refused
-        whole = name or "; ".join([_written(limit) for limit in limits])
-        alone = len(limits) == 1
-        return Terms(
-            whole,
-            [(whole if alone else f"{whole}: {_written(limit)}", limit) for limit in limits],
-            failure=rule.failure or self.failure,
-            local_share=rule.local_share or self.local_share,
-            lease=self._lease_of(rule, limits, count_refused=count_refused),
-            mode=rule.mode,
-            count_refused=count_refused,
-        )
-
-    def _lease_of(
-        self, rule: Rule, limits: list[Limit], *, count_refused: bool
-    ) -> str | int | None:
-        if rule.lease is not None:
-            if len(limits) > 1:
-                raise BadValue("rule.lease", rule.lease, "leave it out, or say one limit only")
-            if count_refused:
-                raise BadValue("rule.lease", rule.lease, "leave it out, or count_refused")
-            block_max(limits[0], rule.lease)
-            return rule.lease
-        apt = len(limits) == 1 and limits[0].algorithm is not Algorithm.SLIDING_LOG
-        return self.lease if apt and not count_refused else None
+        return self._kept.keys_of(rule) if table is None else table
 
     def _make(self, terms: Terms) -> Keys:
         if self._far is not None:
@@ -594,13 +522,6 @@ def _timeout_us(timeout_s: float | None) -> int | None:
     if not timeout_s >= 0:
         raise BadValue("timeout_s", timeout_s, "give seconds, 0 or more; None waits for ever")
     return int(min(timeout_s, 1e9) * 1e6)
-
-
-def _written(limit: Limit) -> str:
-    rate = format_rate(limit)
-    if limit.algorithm is Algorithm.GCRA:
-        return rate
-    return f"{rate} by {limit.algorithm.value}"
 
 
 def _check(key: str) -> str:

@@ -39,6 +39,23 @@ class Terms:
         self.mode = mode
         self.count_refused = count_refused
 
+    def _fields(self) -> tuple[object, ...]:
+        return (
+            self.name,
+            tuple(self.limits),
+            self.failure,
+            self.local_share,
+            self.lease,
+            self.mode,
+            self.count_refused,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Terms) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
 
 def tried_out(decision: Decision) -> Decision:
     """What a trial makes of a decision: it is reported as it is, and holds nobody up."""
