@@ -148,14 +148,29 @@ def test_a_block_dies_with_its_window() -> None:
     assert store.asked == 2
 
 
-def test_a_block_melts_at_the_pace_at_which_the_store_regains_it() -> None:
+def test_a_block_of_a_bucket_dies_after_its_life_and_the_store_keeps_its_share_back() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(100, SECOND), lease=50)
-    assert process.take()
-    clock.advance(ms=200)
-    # The store has regained twenty units; of the fifty, thirty may still be spent here.
-    assert sum(process.keys.known("a", 1, process.now_us()) is not None for _ in range(60)) == 30
+    process = Process(store, Limit(1_000, SECOND), lease=500)
+    assert process.keys.take("a", 1, process.now_us()).remaining == 949
+    clock.advance(ms=49)
+    assert process.keys.known("a", 1, process.now_us()) is not None
+    clock.advance(ms=1)
+    assert process.keys.known("a", 1, process.now_us()) is None
+
+
+def test_many_processes_that_share_a_spent_limit_leave_little_of_it_unused() -> None:
+    clock = HandClock()
+    store = SlowStore(clock)
+    processes = [Process(store, Limit(10_000, SECOND), lease="auto") for _ in range(8)]
+    admitted = 0
+    for _ in range(5_000):
+        for process in processes:
+            admitted += process.take()
+        clock.advance(us=400)  # twice what the limit allows
+    # Two seconds of it, and what the burst held.
+    assert 0.93 * 30_000 <= admitted <= 30_000
+    assert store.asked < 8 * 5_000 / 2
 
 
 def test_what_idles_goes_back_to_the_store() -> None:
@@ -188,17 +203,19 @@ def test_a_reset_forgets_the_block_too() -> None:
     process = Process(store, Limit(10, MINUTE), lease=10)
     process.take()
     process.keys.reset("a")
-    assert sum(process.take() for _ in range(20)) == 10
+    # A bucket of ten keeps one back while it is leased.
+    assert sum(process.take() for _ in range(20)) == 9
 
 
 def test_a_peek_sees_what_is_here_and_what_is_in_the_store() -> None:
     clock = HandClock()
     store = SlowStore(clock)
     process = Process(store, Limit(100, MINUTE), lease=50)
-    assert process.keys.take("a", 1, process.now_us()).remaining == 99
-    assert process.keys.peek("a", 1, process.now_us()).remaining == 98
-    assert process.keys.peek("a", 99, process.now_us()).allowed
-    assert not process.keys.peek("a", 100, process.now_us()).allowed
+    # A second's worth is kept back: two units.
+    assert process.keys.take("a", 1, process.now_us()).remaining == 97
+    assert process.keys.peek("a", 1, process.now_us()).remaining == 96
+    assert process.keys.peek("a", 97, process.now_us()).allowed
+    assert not process.keys.peek("a", 98, process.now_us()).allowed
 
 
 def test_an_estimate_is_never_taken_from_a_lease() -> None:

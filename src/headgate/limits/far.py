@@ -46,6 +46,7 @@ class FarKeys(Keys):
 
     __slots__ = (
         "_clock",
+        "_counted",
         "_denials",
         "_leases",
         "_local",
@@ -69,8 +70,13 @@ class FarKeys(Keys):
         self._observer = observer
         self._denials = Denials()
         self._leases: Leases | None = None
+        self._counted = terms.limits  # as the store is to count them
         if terms.lease is not None and terms.mode is Mode.ENFORCE:
             self._leases = Leases(*terms.limits[0], terms.lease)
+            if self._leases.block_max:
+                self._counted = [(self._leases.limit_id, self._leases.limit)]
+            else:
+                self._leases = None
 
     # What a thread calls.
 
@@ -186,7 +192,7 @@ class FarKeys(Keys):
 
     def charges(self, key: str, cost: int) -> list[Charge]:
         """This key in each limit of the rule."""
-        return [Charge(limit_id, limit, key, cost) for limit_id, limit in self.terms.limits]
+        return [Charge(limit_id, limit, key, cost) for limit_id, limit in self._counted]
 
     def remember(self, key: str, cost: int, decision: Decision, asked_us: int) -> None:
         """Believe a refusal, unless the store must hear of those that follow."""
