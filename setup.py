@@ -22,7 +22,19 @@ SRC = Path("src")
 FOLDERS = ("kernels", "contracts", "stores/memory")
 # What mypyc reads about but must not compile.
 NOT_COMPILED = ("__init__.py", "native.py")
-HOT_FILES = ("limits/limiter.py", "system.py", "wire/resp.py")
+HOT_FILES = (
+    "limits/claims.py",
+    "limits/denials.py",
+    "limits/far.py",
+    "limits/lease.py",
+    "limits/limiter.py",
+    "limits/reservation.py",
+    "limits/rule.py",
+    "limits/terms.py",
+    "limits/waiting.py",
+    "system.py",
+    "wire/resp.py",
+)
 
 
 def compiled_sources() -> list[str]:

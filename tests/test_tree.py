@@ -27,6 +27,7 @@ LAYERS = {
     "shadow",
     "stores",
     "telemetry",
+    "testing",
     "wire",
 }
 # Parts of kernels rather than kernels: no essay on an algorithm, no page, no test of their own.

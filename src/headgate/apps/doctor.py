@@ -42,7 +42,19 @@ WORDS_MAX: Final = 100  # characters shown of what a program says of itself
 # What setup.py compiles: whole packages but for these files, and single hot files.
 COMPILED_PACKAGES: Final = ("kernels", "contracts", "stores.memory")
 NEVER_COMPILED: Final = ("native",)
-COMPILED_FILES: Final = ("limits.limiter", "system", "wire.resp")
+COMPILED_FILES: Final = (
+    "limits.claims",
+    "limits.denials",
+    "limits.far",
+    "limits.lease",
+    "limits.limiter",
+    "limits.reservation",
+    "limits.rule",
+    "limits.terms",
+    "limits.waiting",
+    "system",
+    "wire.resp",
+)
 
 
 class Finding(NamedTuple):

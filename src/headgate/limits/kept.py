@@ -54,7 +54,7 @@ class KeptRules:
         self._defaults = defaults
         self._make = make
         self._rules_max = rules_max
-        self._named: frozenset[str] = frozenset()
+        self._named: dict[str, tuple[Terms, Keys]] = {}
         self._unnamed: dict[Terms, Keys] = {}
         self._names: dict[Keys, str] = {}
         self.keys: dict[RuleLike, Keys] = {}
@@ -83,21 +83,22 @@ class KeptRules:
 
     def replace(self, rules: Mapping[str, RuleLike]) -> None:
         """Have these named rules and no others; if one is bad, nothing changes."""
-        made: dict[str, Keys] = {}
+        made: dict[str, tuple[Terms, Keys]] = {}
         for name, rule in rules.items():
             if not name or "/" in name:
                 raise BadValue("rules", name, "give a name without a slash, so it is not a rate")
-            made[name] = self._make(self._terms(rule, name, f"rules.{name}"))
-        for name in self._named:
-            if name not in made:
-                self._names.pop(self.keys.pop(name), None)
-        for name, keys in made.items():
-            before = self.keys.get(name)
-            if before is not None:
-                self._names.pop(before, None)
+            terms = self._terms(rule, name, f"rules.{name}")
+            before = self._named.get(name)
+            # What stays as it is keeps all it has: counts, leases, denials.
+            same = before is not None and before[0] == terms
+            made[name] = before if before is not None and same else (terms, self._make(terms))
+        for name, (_, keys) in self._named.items():
+            self._names.pop(keys, None)
+            del self.keys[name]
+        for name, (_, keys) in made.items():
             self.keys[name] = keys
             self._names[keys] = name
-        self._named = frozenset(made)
+        self._named = made
 
     def _terms(self, said: RuleLike, name: str | None, field: str) -> Terms:
         rule = said if isinstance(said, Rule) else Rule(said)

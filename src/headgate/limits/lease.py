@@ -285,12 +285,11 @@ class Leases:
             self._turn.take()
             try:
                 self._age(hand, now_us)
-                if hand.filling or (not every and now_us - hand.spent_us < IDLE_US):
-                    continue
-                if hand.left > 0:
-                    given.append(Returned(key, hand.left, hand.at_us))
-                    hand.left = 0
-                self._hands.pop(key, None)
+                if not hand.filling and (every or now_us - hand.spent_us >= IDLE_US):
+                    if hand.left > 0:
+                        given.append(Returned(key, hand.left, hand.at_us))
+                        hand.left = 0
+                    self._hands.pop(key, None)
             finally:
                 self._turn.give()
         return given

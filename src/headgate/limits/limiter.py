@@ -491,13 +491,14 @@ def _open_far(
     open_store: Callable[[], Store] | None,
     observer: Observer | None,
 ) -> Stores:
+    from headgate.limits.stores import open_stores  # noqa: PLC0415
+
     try:
-        from headgate.limits.stores import open_stores  # noqa: PLC0415
+        return open_stores(store_url, prefix, open_store, observer)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("headgate"):
             raise
         raise MissingPackage(error.name, "redis") from None
-    return open_stores(store_url, prefix, open_store, observer)
 
 
 def _task_ticket() -> Ticket:

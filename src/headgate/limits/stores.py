@@ -18,9 +18,7 @@ from headgate.contracts.store import Charge, Grant, Ruling, Store
 from headgate.limits.far import FarKeys
 from headgate.limits.tasks import TaskTicket
 from headgate.limits.waiting import ThreadTicket, Ticket
-from headgate.stores.redis.store import RedisStore
 from headgate.stores.redis.threads import Bridge
-from headgate.stores.redis.url import parse_url
 from headgate.system import SystemChance
 
 SWEEP_S: Final = 0.5  # between looks for idle blocks
@@ -161,6 +159,10 @@ def open_stores(
             "store_url", url, 'give "memory:", "redis://host:6379/0", "redis+cluster://..." '
             'or "redis+sentinel://..."'
         )  # fmt: skip
+    # Here, because a store of one's own needs no Redis and no package for it.
+    from headgate.stores.redis.store import RedisStore  # noqa: PLC0415
+    from headgate.stores.redis.url import parse_url  # noqa: PLC0415
+
     settings = parse_url(url)
     return Stores(lambda: RedisStore(settings, SystemChance(), prefix=prefix))
 

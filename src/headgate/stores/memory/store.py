@@ -81,6 +81,7 @@ class MemoryStore:
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget what was taken."""
+        self._now_us()
         for ask in self._asks(charges):
             ask.table.reset(ask.key)
 

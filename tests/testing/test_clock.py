@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from headgate import BadValue, Limiter
-from headgate.testing import START_US, HandClock, SeededChance
+from headgate.contracts.clock import Pausing
+from headgate.testing import START_US, HandClock
 
 
 def test_a_hand_clock_stands_still_until_it_is_moved() -> None:
@@ -19,12 +20,14 @@ def test_a_hand_clock_goes_back_only_on_purpose() -> None:
         clock.advance(us=-1)
     clock.go_back(us=4)
     assert clock.now_us() == 6
+    clock.go_back(s=0.000002)
+    assert clock.now_us() == 4
 
 
-def test_the_same_seed_draws_the_same() -> None:
-    first, second = SeededChance(7), SeededChance(7)
-    assert [first.draw() for _ in range(5)] == [second.draw() for _ in range(5)]
-    assert SeededChance(8).draw() != SeededChance(7).draw()
+def test_who_waits_on_a_hand_clock_moves_it() -> None:
+    clock: Pausing = HandClock(10)
+    clock.pause(5)
+    assert clock.now_us() == 15
 
 
 def test_a_limiter_on_a_hand_clock_needs_no_waiting() -> None:

@@ -1,18 +1,16 @@
-"""The fakes that Headgate's own tests use, for its users' tests too.
+"""Clock: one that stands still until it is moved by hand.
 
-A clock moved by hand and chance from a seed. Nothing here reads the real clock or the operating
-system, so a test that uses them gives the same result everywhere, every time.
+Whoever waits on it moves it instead of waiting, so a wait of an hour takes no time.
 """
 
 from __future__ import annotations
 
-import random
-from typing import final
+from typing import Final, final
 
 from headgate.contracts.errors import BadValue
 
 # A readable instant to start from: 2001-09-09 01:46:40 UTC.
-START_US = 1_000_000_000_000_000
+START_US: Final = 1_000_000_000_000_000
 
 
 @final
@@ -42,14 +40,3 @@ class HandClock:
     def go_back(self, *, s: float = 0, us: int = 0) -> None:
         """Move backwards, as a broken clock would: for tests of what happens then."""
         self._now_us -= round(s * 1_000_000) + us
-
-
-@final
-class SeededChance:
-    """Draws that are the same for the same seed."""
-
-    __slots__ = ("draw", "seed")
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
-        self.draw = random.Random(seed).random

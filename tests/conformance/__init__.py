@@ -1,0 +1,1 @@
+"""Every store is put through the suite that users are given."""

@@ -1,0 +1,62 @@
+"""The Redis store on real servers: one of each kind, and a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+
+from headgate.contracts.store import Store
+from headgate.stores.redis.store import RedisStore
+from headgate.stores.redis.url import RedisSettings, parse_url
+from headgate.testing import SeededChance
+from headgate.testing.stores import SharedStoreSuite
+from headgate.testing.stores.crowds import Crowds, Shared
+
+if TYPE_CHECKING:
+    from tests.engines.redis import RedisCluster, RedisServer
+
+# A busy machine may be slow, and these tests are not about being slow.
+PATIENT_US = 5_000_000
+
+
+def opened(where: RedisSettings) -> RedisStore:
+    return RedisStore(replace(where, timeout_us=PATIENT_US), SeededChance(1))
+
+
+class RedisSuite(SharedStoreSuite):
+    where: RedisSettings
+
+    def open_store(self) -> Store:
+        return opened(self.where)
+
+
+class TestOneServer(RedisSuite):
+    @pytest.fixture(autouse=True)
+    def place(self, redis_any: RedisServer) -> None:
+        self.where = parse_url(redis_any.url)
+
+
+class TestCrowdsOnUvloop(Crowds, Shared):
+    """The loop matters where much is under way at once."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, redis_server: RedisServer) -> None:
+        self.where = parse_url(redis_server.url)
+
+    def open_store(self) -> Store:
+        return opened(self.where)
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return uvloop.new_event_loop()
+
+
+class TestCluster(RedisSuite):
+    one_instant = False
+
+    @pytest.fixture(autouse=True)
+    def place(self, redis_cluster: RedisCluster) -> None:
+        self.where = parse_url(redis_cluster.url)

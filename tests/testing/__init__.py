@@ -1,0 +1,1 @@
+"""Tests of what Headgate gives its users for their own tests."""
