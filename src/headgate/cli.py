@@ -31,9 +31,10 @@ DESCRIPTION: Final = (
 )
 EXAMPLES: Final = """\
 examples:
-  headgate up               see limits at work: a demo load and a live view
-  headgate doctor           what is compiled, what is present, what is missing
-  headgate up --help        the flags of a command, with examples
+  headgate up                 see limits at work: a demo load and a live view
+  headgate limits check FILE  what a rules file says, in words
+  headgate doctor             what is compiled, what is present, what is missing
+  headgate up --help          the flags of a command, with examples
 """
 
 
@@ -52,6 +53,12 @@ COMMANDS: Final = (
         "serve limits on a small HTTP endpoint, with a demo load and a live view",
         "headgate.apps.up.command",
         extra="server",
+    ),
+    Command(
+        "limits",
+        "explain a rules file, try requests on it, or break the glass",
+        "headgate.apps.limits.command",
+        extra="rules",
     ),
     Command(
         "doctor",

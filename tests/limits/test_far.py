@@ -204,16 +204,10 @@ def _as_store(store: SlowStore) -> Store:
     return store
 
 
-def named(process: Process, name: str) -> Process:
-    process.keys.terms.name = name
-    process.keys.terms.limits = [(name, limit) for _, limit in process.keys.terms.limits]
-    return process
-
-
 def test_a_refused_group_takes_nothing_in_the_store_or_without_it() -> None:
     store = SlowStore(HandClock())
-    wide = named(Process(store, Limit(5, MINUTE), failure=Failure.LOCAL), "wide")
-    narrow = named(Process(store, Limit(1, MINUTE), failure=Failure.LOCAL), "narrow")
+    wide = Process(store, Limit(5, MINUTE), failure=Failure.LOCAL, name="wide")
+    narrow = Process(store, Limit(1, MINUTE), failure=Failure.LOCAL, name="narrow")
     assert judged(store, wide, narrow) == [("wide", True), ("narrow", True)]
     assert judged(store, wide, narrow) == [("wide", True), ("narrow", False)]
     assert wide.keys.peek("a", 0, wide.now_us()).remaining == 4
@@ -229,17 +223,17 @@ def test_a_refused_group_takes_nothing_in_the_store_or_without_it() -> None:
 
 def test_one_closed_rule_closes_the_group() -> None:
     store = SlowStore(HandClock())
-    open_ = named(Process(store, Limit(5, MINUTE)), "open")
-    closed = named(Process(store, Limit(5, MINUTE), failure=Failure.CLOSED), "closed")
+    open_ = Process(store, Limit(5, MINUTE), name="open")
+    closed = Process(store, Limit(5, MINUTE), failure=Failure.CLOSED, name="closed")
     store.gone = True
     assert judged(store, open_, closed) == [("open", True), ("closed", False)]
 
 
 def test_a_trial_in_a_far_store_holds_up_nobody() -> None:
     store = SlowStore(HandClock())
-    tried = named(Process(store, Limit(1, MINUTE), mode=Mode.SHADOW), "tried")
-    kept = named(Process(store, Limit(5, MINUTE)), "kept")
-    off = named(Process(store, Limit(1, MINUTE), mode=Mode.OFF), "off")
+    tried = Process(store, Limit(1, MINUTE), mode=Mode.SHADOW, name="tried")
+    kept = Process(store, Limit(5, MINUTE), name="kept")
+    off = Process(store, Limit(1, MINUTE), mode=Mode.OFF, name="off")
     assert judged(store, tried, kept, off) == [("kept", True), ("tried", True), ("off", True)]
     assert judged(store, tried, kept, off) == [("kept", True), ("tried", True), ("off", True)]
     assert tried.keys.take("a", 1, tried.now_us()).shadow
@@ -250,9 +244,9 @@ def test_a_trial_in_a_far_store_holds_up_nobody() -> None:
 
 def test_only_rules_that_count_refusals_are_charged_for_a_refused_group() -> None:
     store = SlowStore(HandClock())
-    harsh = named(Process(store, Limit(5, MINUTE), count_refused=True), "harsh")
-    mild = named(Process(store, Limit(5, MINUTE)), "mild")
-    empty = named(Process(store, Limit(1, MINUTE)), "empty")
+    harsh = Process(store, Limit(5, MINUTE), count_refused=True, name="harsh")
+    mild = Process(store, Limit(5, MINUTE), name="mild")
+    empty = Process(store, Limit(1, MINUTE), name="empty")
     empty.take()
     judged(store, harsh, mild, empty)
     assert harsh.keys.peek("a", 0, harsh.now_us()).remaining == 4

@@ -90,12 +90,13 @@ class Process:
         mode: Mode = Mode.ENFORCE,
         count_refused: bool = False,
         wrong_us: int = 0,
+        name: str = "",
     ) -> None:
         self.clock = store.clock
         self.wrong_us = wrong_us
         terms = Terms(
-            "rule",
-            [(f"rule {number}", limit) for number, limit in enumerate(limits)],
+            name or "rule",
+            [(name or f"rule {number}", limit) for number, limit in enumerate(limits)],
             failure=failure,
             local_share=local_share,
             lease=lease,

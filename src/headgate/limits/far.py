@@ -22,7 +22,7 @@ from headgate.contracts.reasons import STORE_UNAVAILABLE
 from headgate.contracts.rule import BURSTING, Algorithm, Limit
 from headgate.contracts.store import Charge, Ruling, Store
 from headgate.limits.denials import Denials
-from headgate.limits.lease import Hand, Leases
+from headgate.limits.lease import Ended, Hand, Leases
 from headgate.limits.reservation import Reservation, Settling
 from headgate.limits.rule import Failure, Mode
 from headgate.limits.terms import Terms, tried_out, unasked
@@ -209,10 +209,8 @@ class FarKeys(Keys):
         leases = self._leases
         if leases is None:
             return
-        for key, units, taken_us in leases.idle(self._clock(), every=every):
-            if self._observer is not None:
-                self._observer.leased(self.terms.name, "returned", units)
-            await self.correct(store, key, -units, taken_us)
+        for ended in leases.idle(self._clock(), every=every):
+            await self._ended(store, ended)
 
     def without_store(self, charges: Sequence[Charge], now_us: int, *, keep: bool = True) -> Ruling:
         """Decide as the failure policy says."""
@@ -257,31 +255,32 @@ class FarKeys(Keys):
             if failed:
                 leases.done(hand, failed=True)
         decision = grant.decision
-        stale = None
+        before = None
         if decision.allowed:
-            self._tell_lease(leases, hand, grant.units - cost)
-            stale = leases.filled(hand, cost, sent_us, grant)
+            before = leases.filled(key, hand, cost, sent_us, grant)
             decision.remaining += hand.left
+            if self._observer is not None and hand.left:
+                self._observer.leased(self.terms.name, "taken", hand.left)
         else:
             self.remember(key, cost, decision, sent_us)
         leases.done(hand, failed=False)
         self.stores.sweep(store, self)
-        if stale is not None:
-            await self.correct(store, key, -stale.units, stale.taken_us)
+        if before is not None:
+            await self._ended(store, before)
         return decision
 
-    def _tell_lease(self, leases: Leases, hand: Hand, taken: int) -> None:
-        """The block before this one is told when its successor comes: once a block, not a unit."""
+    async def _ended(self, store: Store, block: Ended) -> None:
+        """Tell how a block went, and give back what is left of it."""
         observer, name = self._observer, self.terms.name
-        if observer is None:
-            return
-        if spent := hand.size - hand.left - hand.lapsed:
-            observer.leased(name, "spent", spent)
-        if hand.lapsed:
-            observer.leased(name, "lapsed", hand.lapsed)
-        if hand.left:
-            observer.leased(name, "returned", hand.left)
-        observer.leased(name, "taken", taken)
+        if observer is not None:
+            if block.spent:
+                observer.leased(name, "spent", block.spent)
+            if block.lapsed:
+                observer.leased(name, "lapsed", block.lapsed)
+            if block.left:
+                observer.leased(name, "returned", block.left)
+        if block.left:
+            await self.correct(store, block.key, -block.left, block.taken_us)
 
 
 @final

@@ -68,12 +68,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forks.count)
 
 
-class Returned(NamedTuple):
-    """A block to be given back: whose, how much, and when the store had given it."""
+class Ended(NamedTuple):
+    """A block that is over: whose, what became of it, and when the store had given it."""
 
     key: str
-    units: int
     taken_us: int
+    spent: int
+    lapsed: int
+    left: int  # to be given back
 
 
 @final
@@ -241,13 +243,11 @@ class Leases:
         rungs.append(cost)
         return rungs
 
-    def filled(self, hand: Hand, cost: int, sent_us: int, grant: Grant) -> Returned | None:
-        """Take a grant in; what was left of the block before goes back."""
+    def filled(self, key: str, hand: Hand, cost: int, sent_us: int, grant: Grant) -> Ended:
+        """Take a grant in; how the block before it ended."""
         self._turn.take()
         try:
-            stale = None
-            if hand.left > 0:
-                stale = Returned("", hand.left, hand.at_us)
+            before = self._end(key, hand)
             hand.left = hand.size = grant.units - cost
             hand.lapsed = 0
             hand.sent_us = sent_us
@@ -261,7 +261,7 @@ class Leases:
                 edge_us = self.limit.period_us // self.limit.cells
                 lives_us = edge_us - grant.at_us % edge_us
             hand.deadline_us = sent_us + lives_us
-            return stale
+            return before
         finally:
             self._turn.give()
 
@@ -276,23 +276,21 @@ class Leases:
         for ticket, _ in waiting:
             ticket.wake()
 
-    def idle(self, now_us: int, *, every: bool = False) -> list[Returned]:
+    def idle(self, now_us: int, *, every: bool = False) -> list[Ended]:
         """Blocks that nothing was spent of lately (or all), taken out to be given back."""
         if self._forks != _forks.seen:
             self._begin_anew()
-        given: list[Returned] = []
+        ended: list[Ended] = []
         for key, hand in [*self._hands.items()]:
             self._turn.take()
             try:
                 self._age(hand, now_us)
                 if not hand.filling and (every or now_us - hand.spent_us >= IDLE_US):
-                    if hand.left > 0:
-                        given.append(Returned(key, hand.left, hand.at_us))
-                        hand.left = 0
+                    ended.append(self._end(key, hand))
                     self._hands.pop(key, None)
             finally:
                 self._turn.give()
-        return given
+        return ended
 
     def forget(self, key: str) -> None:
         """The key was reset: what is here of it counts no more."""
@@ -308,6 +306,11 @@ class Leases:
         self._forks = _forks.seen
         self._turn = Turn()  # its holder, if it had one, is a thread that is not here
         self._hands = {}
+
+    def _end(self, key: str, hand: Hand) -> Ended:
+        left, hand.left = hand.left, 0
+        spent = hand.size - hand.lapsed - left
+        return Ended(key, hand.at_us, spent, hand.lapsed, left)
 
     def _age(self, hand: Hand, now_us: int) -> None:
         if hand.left > 0 and (now_us >= hand.deadline_us or now_us < hand.sent_us):

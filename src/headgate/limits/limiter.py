@@ -47,6 +47,7 @@ from headgate.stores.memory.store import (
 from headgate.stores.memory.table import Keys
 from headgate.stores.memory.together import AllOf
 from headgate.system import now_us as system_now_us
+from headgate.telemetry.several import Several
 
 if TYPE_CHECKING:
     from headgate.limits.stores import Stores
@@ -129,11 +130,12 @@ class Limiter:
             keys_max=keys_max,
             rules_max=rules_max,
         )
-        self._observer = observer
+        # One that raises must not fail the decision it is told of.
+        self._observer = None if observer is None else Several(observer)
         self._glass = glass
         self._far: Stores | None = None
         if open_store is not None or store_url not in MEMORY_URLS:
-            self._far = _open_far(store_url, prefix, open_store, observer)
+            self._far = _open_far(store_url, prefix, open_store, self._observer)
         self._lines = Lines(self._now_us, waiters_max)
         self._kept = KeptRules(defaults, self._make, rules_max)
         self._tables = self._kept.keys
@@ -372,15 +374,31 @@ class Limiter:
         return len(self._asked(rule))
 
     def close(self) -> None:
-        """Give back what threads have opened. A loop's own connections want `aclose`."""
-        if self._far is not None:
-            self._far.close()
+        """Give back what is leased, and what threads have opened.
+
+        A loop's own connections want `aclose`.
+        """
+        far = self._far
+        if far is not None:
+            for keys in self._leasing():
+                finish(keys.give_back(far.blocking, every=True))
+            far.close()
 
     async def aclose(self) -> None:
-        """Give back what this event loop and threads have opened."""
-        if self._far is not None:
-            await self._far.aclose()
-            self._far.close()
+        """Give back what is leased, and what this event loop and threads have opened."""
+        far = self._far
+        if far is not None:
+            for keys in self._leasing():
+                await keys.give_back(far.here(), every=True)
+            await far.aclose()
+            far.close()
+
+    def _leasing(self) -> list[FarKeys]:
+        return [
+            keys
+            for keys in {*self._kept.keys.values()}
+            if isinstance(keys, FarKeys) and keys.leased
+        ]
 
     async def __aenter__(self) -> Limiter:
         return self

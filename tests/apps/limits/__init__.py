@@ -1,0 +1,1 @@
+"""Tests of `headgate limits`, and `test_process.py` for the whole."""

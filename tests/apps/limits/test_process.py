@@ -1,0 +1,36 @@
+"""The whole, as its own process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.apps.limits.asking import RULES, written
+
+
+def test_check_and_try_run_as_a_process(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    checked = _run("check", file)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert "POST /login" in checked.stdout
+    tried = _run(
+        "try", file, "--request", "-", "--times", "6", said='{"path": "/login", "method": "POST"}'
+    )
+    assert (tried.returncode, tried.stderr) == (0, "")
+    assert tried.stdout.endswith("5 of 6 requests admitted.\n")
+    bad = _run("check", written(tmp_path, RULES.replace("key: address", "key: adress")))
+    assert bad.returncode == 1
+    assert "limits.login.key: 'adress'" in bad.stdout
+
+
+def _run(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.apps.limits.asking", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        input=said,
+        cwd=Path(__file__).parents[3],
+    )

@@ -1,0 +1,1 @@
+"""Tests of the rulebook, a file for each of its files."""

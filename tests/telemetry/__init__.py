@@ -1,0 +1,1 @@
+"""Each observer against what it is told, and against what really reads it."""

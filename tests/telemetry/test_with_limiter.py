@@ -1,0 +1,155 @@
+"""All observers at once on a real limiter: in this process, and on a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from headgate import Claim, Limiter, Rule
+from headgate.telemetry.logs import Logs
+from headgate.telemetry.several import Several
+from headgate.telemetry.tally import Tally
+from headgate.telemetry.tracing import Tracing
+from headgate.testing import HandClock
+from tests.engines.redis import RedisServer
+from tests.telemetry.threads import in_threads
+
+
+class Broken:
+    """Raises whatever it is told."""
+
+    def decided(self, *_: object) -> None:
+        raise LookupError
+
+    def asked_store(self, *_: object) -> None:
+        raise LookupError
+
+    def leased(self, *_: object) -> None:
+        raise LookupError
+
+
+class Watched:
+    """What all observers together have seen."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.observer = Several(
+            Broken(), self.tally, Tracing(provider=provider, allowed_every=0), Logs()
+        )
+
+    def spans(self, name: str = "headgate.decision") -> int:
+        return len([span for span in self.exporter.get_finished_spans() if span.name == name])
+
+
+@pytest.fixture
+def watched(caplog: pytest.LogCaptureFixture) -> Watched:
+    caplog.set_level(logging.WARNING)
+    return Watched()
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[object]:
+    return [
+        (record.__dict__["headgate.rule"], record.__dict__["headgate.outcome"])
+        for record in caplog.records
+        if record.name == "headgate"
+    ]
+
+
+def test_what_a_limiter_decides_is_counted_traced_and_logged(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    limiter = Limiter(
+        rules={"login": "3/minute", "trial": Rule("1/minute", mode="shadow")},
+        observer=watched.observer,
+        clock=HandClock(),
+    )
+    for _ in range(4):
+        limiter.take("ann", rule="login")
+    asyncio.run(limiter.atake("ann", rule="login"))
+    assert all(limiter.take("ann", rule="trial") for _ in range(2))
+    seen = watched.tally.snapshot()
+    assert {(row.rule, row.outcome, row.reason): row.decisions for row in seen.decisions} == {
+        ("login", "allowed", ""): 3,
+        ("login", "refused", "rate_limited"): 2,
+        ("trial", "allowed", ""): 1,
+        ("trial", "shadow_refused", "rate_limited"): 1,
+    }
+    assert watched.spans() == 3
+    assert lines(caplog) == [("login", "refused")] * 2 + [("trial", "shadow_refused")]
+    assert watched.observer.failures == (7, 0, 0, 0)
+
+
+def test_claims_that_are_decided_as_one_are_one_decision(watched: Watched) -> None:
+    limiter = Limiter(
+        rules={"user": "10/minute", "address": "1/minute"},
+        observer=watched.observer,
+        clock=HandClock(),
+    )
+    for _ in range(3):
+        limiter.take_all(Claim("ann", "user"), Claim("10.0.0.1", "address"))
+    seen = watched.tally.snapshot()
+    assert (seen.count("allowed"), seen.count("refused", rule="address")) == (1, 2)
+    assert seen.count() == 3
+
+
+def test_every_decision_of_many_threads_is_counted(watched: Watched) -> None:
+    limiter = Limiter("500/hour", observer=watched.tally)
+    in_threads(8, lambda _: [limiter.take("ann") for _ in range(250)])
+    seen = watched.tally.snapshot()
+    assert (seen.count("allowed"), seen.count("refused")) == (500, 1_500)
+
+
+def test_on_redis_leases_are_counted_to_the_unit(
+    watched: Watched, redis_server: RedisServer
+) -> None:
+    limiter = Limiter(
+        store_url=redis_server.url,
+        rules={"api": Rule("1000/hour", lease=50)},
+        observer=watched.observer,
+    )
+
+    async def ask() -> None:
+        async with limiter:
+            for _ in range(120):
+                assert await limiter.atake("ann", rule="api")
+
+    asyncio.run(ask())
+    seen = watched.tally.snapshot()
+    assert seen.count("allowed", rule="api") == 120
+    units = {row.event: row.units for row in seen.leases}
+    assert {row.rule for row in seen.leases} == {"api"}
+    # What becomes of a block is told when it is over; one may still be in hand.
+    over = units["spent"] + units["returned"] + units["lapsed"]
+    assert units["taken"] - 50 <= over <= units["taken"]
+    assert 0 < units["spent"] <= 120
+
+
+def test_a_redis_that_is_gone_is_seen_in_every_decision(
+    watched: Watched, caplog: pytest.LogCaptureFixture, redis_server: RedisServer
+) -> None:
+    nobody = redis_server.url.replace(str(redis_server.port), "1")
+    limiter = Limiter(
+        store_url=nobody,
+        rules={"open": "5/s", "closed": Rule("5/s", failure="closed")},
+        observer=watched.observer,
+    )
+
+    async def ask() -> None:
+        async with limiter:
+            assert await limiter.atake("ann", rule="open")
+            assert not await limiter.atake("ann", rule="closed")
+
+    asyncio.run(ask())
+    seen = watched.tally.snapshot()
+    assert seen.count("degraded_allowed", rule="open") == 1
+    assert seen.count("degraded_refused", rule="closed", reason="store_unavailable") == 1
+    assert seen.count() == watched.spans() == 2
+    assert ("open", "degraded_allowed") in lines(caplog)

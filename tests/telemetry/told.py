@@ -1,0 +1,30 @@
+"""Decisions to tell an observer of, and the instants to tell them with."""
+
+from __future__ import annotations
+
+from headgate.contracts.decision import Decision
+from headgate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED, STORE_UNAVAILABLE, Reason
+from headgate.testing import START_US
+
+__all__ = ["COST_ABOVE_LIMIT", "NOW", "RATE_LIMITED", "SECOND", "STORE_UNAVAILABLE"]
+
+SECOND = 1_000_000
+NOW = START_US
+
+
+def allowed(rule: str = "login", *, degraded: bool = False, shadow: bool = False) -> Decision:
+    return Decision(True, 3, 0, SECOND, None, rule).marked(degraded=degraded, shadow=shadow)
+
+
+def refused(
+    rule: str = "login", reason: Reason | None = RATE_LIMITED, *, degraded: bool = False
+) -> Decision:
+    return Decision(False, 0, 2_500_000, SECOND, reason, rule).marked(degraded=degraded)
+
+
+def tried_out(
+    rule: str = "login", reason: Reason = RATE_LIMITED, *, degraded: bool = False
+) -> Decision:
+    """What a rule in shadow mode would have refused."""
+    decision = Decision(True, 0, 2_500_000, SECOND, reason, rule)
+    return decision.marked(degraded=degraded, shadow=True)
