@@ -58,6 +58,28 @@ def test_decisions_compare_by_value_and_travel() -> None:
     assert REFUSAL != "refused"
 
 
+def test_each_mark_is_its_own_and_travels() -> None:
+    plain = Decision(True, 9, 0, 0, None, "api")
+    assert (plain.degraded, plain.shadow, plain.overridden) == (False, False, False)
+    marked = [
+        Decision(True, 9, 0, 0, None, "api").marked(**{mark: True})
+        for mark in ("degraded", "shadow", "overridden")
+    ]
+    for number, one in enumerate(marked):
+        assert [one.degraded, one.shadow, one.overridden] == [n == number for n in range(3)]
+        assert one != plain
+        assert pickle.loads(pickle.dumps(one)) == one
+        assert one.marked() is one
+    assert len({plain, *marked}) == 4
+
+
+def test_a_decision_under_an_override_says_so() -> None:
+    decision = Decision(True, 0, 0, 0, None, "login").marked(overridden=True)
+    assert decision.explain() == (
+        "Allowed, because enforcement of rule 'login' is stopped for now (break-glass)."
+    )
+
+
 def test_a_decision_shows_what_was_decided() -> None:
     assert repr(REFUSAL) == "<Decision rate_limited by '10/minute', retry after 1500000 us>"
     allowed = Decision(True, 9, 0, 6_000_000, None, "10/minute")
@@ -107,6 +129,30 @@ def test_limits_compare_by_value() -> None:
     assert hash(Limit(1, 1)) == hash(Limit(1, 1, burst=1))
     assert Limit(1, 1) != Limit(1, 1, algorithm=Algorithm.FIXED_WINDOW)
     assert "burst=7" in repr(Limit(1, 1, burst=7))
+
+
+def test_a_sliding_window_shows_its_cells_and_compares_by_them() -> None:
+    sliding = Algorithm.SLIDING_WINDOW
+    assert Limit(1, 60).cells == 1
+    assert Limit(1, 60, algorithm=sliding).cells == 10
+    assert Limit(1, 60, cells=8, algorithm=sliding).cells == 6  # the most that divide 60
+    assert Limit(1, 60, cells=8, algorithm=sliding) == Limit(1, 60, cells=6, algorithm=sliding)
+    assert Limit(1, 60, cells=1, algorithm=sliding) != Limit(1, 60, algorithm=sliding)
+    assert len({Limit(1, 60, cells=n, algorithm=sliding) for n in range(1, 11)}) == 7
+    assert "cells=6" in repr(Limit(1, 60, cells=6, algorithm=sliding))
+    assert "cells" not in repr(Limit(1, 60))
+
+
+@pytest.mark.parametrize("cells", [0, -1, 1_001])
+def test_cells_out_of_bounds_are_refused_by_name(cells: int) -> None:
+    with pytest.raises(BadValue, match=r"limit\.cells"):
+        Limit(1, 60, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
+
+
+@pytest.mark.parametrize("algorithm", set(Algorithm) - {Algorithm.SLIDING_WINDOW})
+def test_only_a_sliding_window_has_cells(algorithm: Algorithm) -> None:
+    with pytest.raises(BadValue, match=rf"limit\.cells.*{algorithm.value} has none"):
+        Limit(1, 60, cells=1, algorithm=algorithm)
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,33 @@ def test_what_was_taken_in_a_window_that_has_passed_cannot_be_given_back() -> No
     assert window.take(0, SECOND).remaining == 10
 
 
+def test_what_turned_out_cheaper_is_given_back_only_to_the_window_it_was_taken_in() -> None:
+    window = FixedWindow(10, SECOND)
+    window.take(10, SECOND - 1)
+    window.take(6, SECOND)
+    window.settle(-10, SECOND, taken_us=SECOND - 1)
+    assert window.take(0, SECOND).remaining == 4
+    window.settle(-2, SECOND + 7, taken_us=SECOND)
+    assert window.take(0, SECOND + 7).remaining == 6
+
+
+def test_what_turned_out_dearer_is_charged_now_whenever_it_was_taken() -> None:
+    window = FixedWindow(10, SECOND)
+    window.take(1, 0)
+    window.settle(4, 5 * SECOND, taken_us=0)
+    assert window.take(0, 5 * SECOND).remaining == 6
+
+
+def test_a_clock_that_went_back_gives_back_where_it_took() -> None:
+    window = FixedWindow(10, SECOND)
+    window.take(5, 5 * SECOND)
+    window.take(2, 3 * SECOND)
+    window.settle(-2, 3 * SECOND, taken_us=3 * SECOND)
+    assert window.take(0, 5 * SECOND).remaining == 5
+    window.settle(-2, 4 * SECOND, taken_us=3 * SECOND)
+    assert window.take(0, 5 * SECOND).remaining == 5
+
+
 @pytest.mark.parametrize(("limit", "period_us", "field"), [(0, 1, "limit"), (1, 0, "period_us")])
 def test_a_bad_setting_is_named(limit: int, period_us: int, field: str) -> None:
     with pytest.raises(ValueError, match=field):

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.sliding_window import SlidingCells, SlidingLog, SlidingWindow
+from headgate.kernels.sliding_window import (
+    SlidingCells,
+    SlidingLog,
+    SlidingWindow,
+    cells_settle,
+    cells_step,
+    cells_within,
+    log_settle,
+)
 from headgate.kernels.verdict import NEVER
 
 SECOND = 1_000_000
@@ -126,9 +134,9 @@ def test_two_counters_know_their_retry_to_the_microsecond(
     check_retry(lambda: after(SlidingWindow(limit, window_us), arrivals), cost, limit, end_us)
 
 
-@pytest.mark.parametrize("make", [SlidingWindow, SlidingLog])
+@pytest.mark.parametrize("make", [SlidingWindow, lambda n, w: SlidingCells(n, w, 4), SlidingLog])
 def test_what_is_given_back_can_be_taken_again_and_no_more(
-    make: Callable[[int, int], SlidingWindow | SlidingLog],
+    make: Callable[[int, int], Window],
 ) -> None:
     window = make(10, SECOND)
     window.take(3, 0)
@@ -139,9 +147,9 @@ def test_what_is_given_back_can_be_taken_again_and_no_more(
     assert window.take(0, 500_000).remaining == 10
 
 
-@pytest.mark.parametrize("make", [SlidingWindow, SlidingLog])
+@pytest.mark.parametrize("make", [SlidingWindow, lambda n, w: SlidingCells(n, w, 4), SlidingLog])
 def test_a_charge_after_the_fact_fills_the_window_and_goes_no_further(
-    make: Callable[[int, int], SlidingWindow | SlidingLog],
+    make: Callable[[int, int], Window],
 ) -> None:
     window = make(10, SECOND)
     window.take(4, 0)
@@ -150,10 +158,10 @@ def test_a_charge_after_the_fact_fills_the_window_and_goes_no_further(
     assert window.take(10, 2 * SECOND)
 
 
-@pytest.mark.parametrize("make", [SlidingWindow, SlidingLog])
+@pytest.mark.parametrize("make", [SlidingWindow, lambda n, w: SlidingCells(n, w, 4), SlidingLog])
 @given(limit=limits, arrivals=steps, cost=st.integers(0, 30))
 def test_giving_back_at_once_is_as_if_nothing_had_been_taken(
-    make: Callable[[int, int], SlidingWindow | SlidingLog],
+    make: Callable[[int, int], Window],
     limit: int,
     arrivals: list[tuple[int, int]],
     cost: int,
@@ -222,6 +230,14 @@ def test_more_cells_come_closer_to_the_log() -> None:
     assert wrong[1] > wrong[4] > wrong[20]
 
 
+@given(limits, steps, st.integers(1, 35), st.integers(0, 3 * SECOND))
+def test_cells_know_their_retry_when_the_clock_went_back(
+    limit: int, arrivals: list[tuple[int, int]], cost: int, back_us: int
+) -> None:
+    end_us = sum(gap_us for gap_us, _ in arrivals) - back_us
+    check_retry(lambda: after(SlidingCells(limit, SECOND, 4), arrivals), cost, limit, end_us)
+
+
 def test_cells_stand_still_when_the_clock_goes_back() -> None:
     window = SlidingCells(10, SECOND, 10)
     window.take(10, 5 * SECOND)
@@ -230,7 +246,90 @@ def test_cells_stand_still_when_the_clock_goes_back() -> None:
     assert window.take(1, 3 * SECOND + refused.retry_after_us)
 
 
+def test_one_cell_is_the_two_counters_whatever_is_done() -> None:
+    draw = random.Random(11)
+    for _ in range(300):
+        limit, now_us = draw.choice([1, 7, 30]), 5_000
+        counter, cells = SlidingWindow(limit, 1_000), SlidingCells(limit, 1_000, 1)
+        for _ in range(40):
+            now_us += draw.choice([0, 1, -5, 300, draw.randrange(2_500)])
+            cost, taken_us = draw.randrange(-9, 9), now_us - draw.choice([0, 0, 400, 1_300, 3_000])
+            if draw.random() < 0.4:
+                counter.settle(cost, now_us, taken_us)
+                cells.settle(cost, now_us, taken_us)
+            else:
+                assert repr(counter.take(abs(cost), now_us)) == repr(cells.take(abs(cost), now_us))
+
+
+def test_what_is_given_back_comes_out_of_the_cell_it_was_taken_in() -> None:
+    def full() -> tuple[int, ...]:
+        return (10, 1, 2, 3, 4)  # cell 10 of three, from 1,000 us; what expires is of cell 7
+
+    assert cells_settle(full(), 1_050, -2, 950, 100, 3, 20) == (10, 1, 2, 1, 4)
+    assert cells_settle(full(), 1_050, -9, 950, 100, 3, 20) == (10, 1, 2, 0, 4)
+    assert cells_settle(full(), 1_050, -9, 799, 100, 3, 20) == (10, 0, 2, 3, 4)
+    assert cells_settle(full(), 1_050, -9, 699, 100, 3, 20) == full()
+    assert cells_settle(full(), 1_050, -9, 1_000, 100, 3, 20) == (10, 1, 2, 3, 0)
+
+
+def test_what_was_taken_just_now_comes_out_of_the_current_cell_and_then_of_the_oldest() -> None:
+    state = (10, 1, 2, 3, 4)
+    assert cells_settle(state, 1_050, -3, 1_050, 100, 3, 20) == (10, 1, 2, 3, 1)
+    assert cells_settle(state, 1_050, -5, 1_050, 100, 3, 20) == (10, 1, 1, 3, 0)
+    assert cells_settle(state, 1_050, -9, 1_050, 100, 3, 20) == (10, 1, 0, 0, 0)
+    assert cells_settle(state, 1_050, -99, 1_050, 100, 3, 20) == (10, 0, 0, 0, 0)
+    # A clock that went back takes in the latest cell, and gives back there.
+    assert cells_settle(state, 650, -3, 650, 100, 3, 20) == (10, 1, 2, 3, 1)
+
+
+def test_a_charge_fills_the_whole_cells_and_leaves_them_as_they_are_if_they_are_full() -> None:
+    assert cells_settle((10, 1, 2, 3, 4), 1_050, 99, 0, 100, 3, 20) == (10, 1, 2, 3, 15)
+    assert cells_settle((10, 1, 2, 3, 4), 1_050, 2, 0, 100, 3, 20) == (10, 1, 2, 3, 6)
+    assert cells_settle((10, 1, 2, 3, 4), 1_050, 1, 0, 100, 3, 5) == (10, 1, 2, 3, 4)
+    assert cells_settle((), 1_050, 5, 0, 100, 3, 20) == (10, 0, 0, 0, 5)
+
+
+def test_a_step_of_cells_changes_nothing_it_was_given_and_takes_nothing_for_nothing() -> None:
+    state = (10, 1, 2, 3, 4)
+    assert cells_step(state, 1_050, 0, 100, 3, 20)[0] == state
+    assert cells_step(state, 1_350, 1, 100, 3, 20)[0] == (13, 4, 0, 0, 1)
+    assert cells_step(state, 1_450, 1, 100, 3, 20)[0] == (14, 0, 0, 0, 1)
+    assert cells_step(state, 1_050, 21, 100, 3, 20)[:2] == (state, False)
+
+
+@pytest.mark.parametrize(
+    ("window_us", "cells", "within"),
+    [(60 * SECOND, 10, 10), (SECOND, 12, 10), (997, 10, 1), (14, 10, 7), (1, 1_000, 1), (6, 6, 6)],
+)
+def test_cells_that_do_not_divide_a_window_become_the_most_that_do(
+    window_us: int, cells: int, within: int
+) -> None:
+    assert cells_within(window_us, cells) == within
+
+
 # The log.
+
+
+def test_what_is_given_back_to_a_log_comes_out_of_the_entry_of_its_instant_and_of_no_other() -> (
+    None
+):
+    log = (9, 100, 2, 200, 3, 300, 4)
+    assert log_settle(log, 350, -2, 200, 1_000, 20) == (7, 100, 2, 200, 1, 300, 4)
+    assert log_settle(log, 350, -9, 200, 1_000, 20) == (6, 100, 2, 300, 4)
+    assert log_settle(log, 350, -9, 201, 1_000, 20) == log
+    # What has left the window is not given back a second time.
+    assert log_settle(log, 1_100, -9, 100, 1_000, 20) == (7, 200, 3, 300, 4)
+    assert log_settle((5, 100, 2, 200, 3), 1_100, -2, 1_100, 1_000, 20) == (1, 200, 1)
+    assert log_settle((2, 100, 2), 350, -2, 100, 1_000, 20) == ()
+
+
+def test_what_was_logged_just_now_comes_out_of_the_entry_of_now_and_then_of_the_oldest() -> None:
+    log = (9, 100, 2, 200, 3, 300, 4)
+    assert log_settle(log, 300, -3, 300, 1_000, 20) == (6, 100, 2, 200, 3, 300, 1)
+    assert log_settle(log, 300, -5, 300, 1_000, 20) == (4, 100, 1, 200, 3)
+    assert log_settle(log, 310, -3, 310, 1_000, 20) == (6, 200, 2, 300, 4)
+    # A clock that went back logs at the latest instant, and gives back there.
+    assert log_settle(log, 50, -3, 50, 1_000, 20) == (6, 100, 2, 200, 3, 300, 1)
 
 
 def test_the_log_admits_the_limit_in_any_window_whatever() -> None:

@@ -76,6 +76,43 @@ def test_a_window_takes_no_burst() -> None:
         parse_rate("10/s burst 20", algorithm=Algorithm.FIXED_WINDOW)
 
 
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [("60/m", 10), ("60/m cells 1", 1), ("60/mCELLS 2_0", 20), ("60/s cells 30", 25)],
+)
+def test_a_sliding_window_may_say_its_cells(text: str, cells: int) -> None:
+    assert parse_rate(text, algorithm=Algorithm.SLIDING_WINDOW).cells == cells
+
+
+@pytest.mark.parametrize(
+    ("text", "algorithm", "remedy"),
+    [
+        ("60/m cells 4", Algorithm.GCRA, "leave it out: only sliding_window has cells"),
+        ("60/m cells 4", Algorithm.SLIDING_LOG, "leave it out: only sliding_window has cells"),
+        ("60/m cells 1001", Algorithm.SLIDING_WINDOW, "from 1 to 1,000"),
+        ("60/m cells 0", Algorithm.SLIDING_WINDOW, "a rate has no zeros"),
+        ("60/m cells", Algorithm.SLIDING_WINDOW, "write it as"),
+        ("60/m burst 9 cells 4", Algorithm.SLIDING_WINDOW, "sliding_window has no burst"),
+    ],
+)
+def test_cells_where_there_are_none_say_why(text: str, algorithm: Algorithm, remedy: str) -> None:
+    with pytest.raises(BadValue, match=remedy):
+        parse_rate(text, algorithm=algorithm)
+
+
+@given(st.integers(1, 1 << 53), st.one_of(st.none(), st.integers(1, 1_000)))
+def test_cells_that_are_written_are_read_back(period_us: int, cells: int | None) -> None:
+    limit = Limit(5, period_us, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
+    assert parse_rate(format_rate(limit), algorithm=Algorithm.SLIDING_WINDOW) == limit
+
+
+def test_the_default_number_of_cells_is_not_written() -> None:
+    way = Algorithm.SLIDING_WINDOW
+    assert format_rate(Limit(5, SECOND, algorithm=way)) == "5/second"
+    assert format_rate(Limit(5, 7, algorithm=way)) == "5/7 us"
+    assert format_rate(Limit(5, SECOND, cells=20, algorithm=way)) == "5/second cells 20"
+
+
 @given(st.text(max_size=40))
 def test_any_text_is_a_rate_or_a_bad_value(text: str) -> None:
     try:

@@ -17,7 +17,7 @@ from headgate.contracts.store import Charge
 from headgate.kernels.fixed_window import FixedWindow
 from headgate.kernels.gcra import Gcra
 from headgate.kernels.leaky_bucket import LeakyBucket
-from headgate.kernels.sliding_window import SlidingLog, SlidingWindow
+from headgate.kernels.sliding_window import CELLS_DEFAULT, SlidingCells, SlidingLog, cells_within
 from headgate.kernels.token_bucket import TokenBucket
 from headgate.kernels.verdict import NEVER, Verdict
 from headgate.stores.memory.counting import table_for
@@ -32,12 +32,16 @@ class Bucket(Protocol):
     def take(self, cost: int, now_us: int) -> Verdict: ...
 
 
+def by_default_cells(count: int, period_us: int) -> SlidingCells:
+    return SlidingCells(count, period_us, cells_within(period_us, CELLS_DEFAULT))
+
+
 KERNELS: dict[Algorithm, Callable[[int, int], Bucket]] = {
     Algorithm.GCRA: Gcra,
     Algorithm.TOKEN_BUCKET: TokenBucket,
     Algorithm.LEAKY_BUCKET: LeakyBucket,
     Algorithm.FIXED_WINDOW: FixedWindow,
-    Algorithm.SLIDING_WINDOW: SlidingWindow,
+    Algorithm.SLIDING_WINDOW: by_default_cells,
     Algorithm.SLIDING_LOG: SlidingLog,
 }
 
@@ -197,6 +201,33 @@ def test_a_burst_of_its_own_is_kept_apart_from_the_rate() -> None:
     keys = table(10, SECOND, burst=20)
     assert sum(bool(keys.take("a", 1, 0)) for _ in range(100)) == 20
     assert sum(bool(keys.take("a", 1, SECOND)) for _ in range(100)) == 10
+
+
+@pytest.mark.parametrize("count", [255, 256, 65_536, 1 << 32, 1 << 53])
+@pytest.mark.parametrize("cells", [1, 2, 10, 60])
+def test_counts_of_any_size_are_held_in_any_number_of_cells(count: int, cells: int) -> None:
+    limit = Limit(count, MINUTE, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
+    keys, now_us = table_for("r", limit, 10), 1_790_000_000_000_000
+    kernel = SlidingCells(count, MINUTE, cells)
+    for gap_us, cost in ((0, count - 1), (1, 1), (7 * SECOND, 1), (50 * SECOND, count // 2)):
+        now_us += gap_us
+        decision, verdict = keys.take("a", cost, now_us), kernel.take(cost, now_us)
+        assert (decision.allowed, decision.remaining, decision.retry_after_us) == (
+            verdict.allowed,
+            verdict.remaining,
+            verdict.retry_after_us,
+        )
+    keys.settle("a", 1 << 60, now_us, 0)
+    kernel.settle(1 << 60, now_us, 0)
+    assert keys.peek("a", 1, now_us).retry_after_us == kernel.take(1, now_us).retry_after_us
+
+
+def test_what_a_stale_clock_takes_back_at_once_comes_from_where_it_stood() -> None:
+    keys = table(5, SECOND, Algorithm.FIXED_WINDOW)
+    keys.take("b", 1, 10 * SECOND)
+    keys.take("a", 3, 9 * SECOND)
+    keys.settle("a", -3, 9 * SECOND, 9 * SECOND)
+    assert keys.take("a", 0, 10 * SECOND).remaining == 5
 
 
 def test_a_log_too_large_to_be_exact_says_what_to_use() -> None:

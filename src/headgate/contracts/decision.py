@@ -4,9 +4,10 @@ It is a plain value: what was decided, what is left, when to come back, and by w
 in time are whole microseconds; the `_s` forms are for people and headers. A refusal that no waiting
 will turn has the `retry_after_us` of `kernels.verdict.NEVER`.
 
-Two marks say that it did not come about as usual. `degraded`: the limit's store could not be asked,
-and the rule's failure policy decided. `shadow`: the rule is only tried out; `reason` says what it
-would have refused, and yet `allowed` is true.
+Three marks say that it did not come about as usual. `degraded`: the limit's store could not be
+asked, and the rule's failure policy decided. `shadow`: the rule is only tried out; `reason` says
+what it would have refused, and yet `allowed` is true. `overridden`: somebody has stopped
+enforcement for now (break-glass), and nothing was asked or counted.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Decision:
     __slots__ = (
         "allowed",
         "degraded",
+        "overridden",
         "reason",
         "remaining",
         "reset_after_us",
@@ -52,16 +54,22 @@ class Decision:
         self.rule_id = rule_id
         self.degraded = False
         self.shadow = False
+        self.overridden = False
 
-    def marked(self, *, degraded: bool = False, shadow: bool = False) -> Decision:
+    def marked(
+        self, *, degraded: bool = False, shadow: bool = False, overridden: bool = False
+    ) -> Decision:
         """This decision, with these marks added; whoever makes a decision marks it, nobody else."""
         self.degraded = self.degraded or degraded
         self.shadow = self.shadow or shadow
+        self.overridden = self.overridden or overridden
         return self
 
     def explain(self) -> str:
         """Why, in a sentence or two."""
         rule = f"rule {self.rule_id!r}"
+        if self.overridden:
+            return f"Allowed, because enforcement of {rule} is stopped for now (break-glass)."
         if self.allowed:
             said = f"Allowed by {rule}, {self.remaining:,} remaining."
             if self.shadow and self.reason is not None:
@@ -103,7 +111,7 @@ class Decision:
         name = "refused" if self.reason is None else self.reason.name
         return f"<Decision {name} by {self.rule_id!r}, retry after {self.retry_after_us} us>"
 
-    def _fields(self) -> tuple[bool, int, int, int, str, str, bool, bool]:
+    def _fields(self) -> tuple[bool, int, int, int, str, str, bool, bool, bool]:
         reason = "" if self.reason is None else self.reason.name
         return (
             self.allowed,
@@ -114,6 +122,7 @@ class Decision:
             self.rule_id,
             self.degraded,
             self.shadow,
+            self.overridden,
         )
 
     def __reduce__(self) -> tuple[Callable[..., Decision], tuple[object, ...]]:
@@ -126,6 +135,7 @@ class Decision:
             self.rule_id,
             self.degraded,
             self.shadow,
+            self.overridden,
         )
 
 
@@ -138,6 +148,7 @@ def _remade(
     rule_id: str,
     degraded: bool,
     shadow: bool,
+    overridden: bool,
 ) -> Decision:
     decision = Decision(allowed, remaining, retry_after_us, reset_after_us, reason, rule_id)
-    return decision.marked(degraded=degraded, shadow=shadow)
+    return decision.marked(degraded=degraded, shadow=shadow, overridden=overridden)

@@ -11,6 +11,7 @@ from typing import final
 
 from headgate.contracts.errors import BadValue
 from headgate.kernels.pace import COUNT_MAX, PERIOD_US_MAX
+from headgate.kernels.sliding_window import CELLS_DEFAULT, CELLS_MAX, cells_within
 
 
 class Algorithm(Enum):
@@ -30,9 +31,13 @@ BURSTING = frozenset({Algorithm.GCRA, Algorithm.TOKEN_BUCKET, Algorithm.LEAKY_BU
 
 @final
 class Limit:
-    """`count` units every `period_us`, `burst` of them at once, counted by `algorithm`."""
+    """`count` units every `period_us`, `burst` of them at once, counted by `algorithm`.
 
-    __slots__ = ("algorithm", "burst", "count", "period_us")
+    A sliding window is counted in so many `cells`; they are equal, so if the number does not divide
+    the period it becomes the largest below that does. What has no cells to choose has one.
+    """
+
+    __slots__ = ("algorithm", "burst", "cells", "count", "period_us")
 
     def __init__(
         self,
@@ -40,6 +45,7 @@ class Limit:
         period_us: int,
         *,
         burst: int | None = None,
+        cells: int | None = None,
         algorithm: Algorithm = Algorithm.GCRA,
     ) -> None:
         if not 1 <= count <= COUNT_MAX:
@@ -52,13 +58,24 @@ class Limit:
             )
         if burst is not None and not 1 <= burst <= COUNT_MAX:
             raise BadValue("limit.burst", burst, "give a whole number from 1 to 2^53")
+        if cells is not None and algorithm is not Algorithm.SLIDING_WINDOW:
+            raise BadValue(
+                "limit.cells",
+                cells,
+                f"leave it out: only sliding_window has cells, {algorithm.value} has none",
+            )
+        if cells is not None and not 1 <= cells <= CELLS_MAX:
+            raise BadValue("limit.cells", cells, f"give a whole number from 1 to {CELLS_MAX:,}")
         self.count = count
         self.period_us = period_us
         self.burst = count if burst is None else burst
+        self.cells = 1
+        if algorithm is Algorithm.SLIDING_WINDOW:
+            self.cells = cells_within(period_us, CELLS_DEFAULT if cells is None else cells)
         self.algorithm = algorithm
 
-    def _fields(self) -> tuple[int, int, int, str]:
-        return self.count, self.period_us, self.burst, self.algorithm.value
+    def _fields(self) -> tuple[int, int, int, int, str]:
+        return self.count, self.period_us, self.burst, self.cells, self.algorithm.value
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Limit) and self._fields() == other._fields()
@@ -68,4 +85,5 @@ class Limit:
 
     def __repr__(self) -> str:
         burst = "" if self.burst == self.count else f", burst={self.burst}"
-        return f"Limit({self.count}, {self.period_us}{burst}, algorithm={self.algorithm})"
+        cells = f", cells={self.cells}" if self.algorithm is Algorithm.SLIDING_WINDOW else ""
+        return f"Limit({self.count}, {self.period_us}{burst}{cells}, algorithm={self.algorithm})"

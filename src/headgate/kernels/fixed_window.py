@@ -7,12 +7,17 @@ service, so that every node and every store agrees where one ends without being 
 
 It is the cheapest to explain and to store, and it has one flaw that no tuning removes: a caller who
 spends the whole limit at the end of one window and again at the start of the next passes twice the
-limit in a moment. Where that matters, `sliding_window.py` costs one more number.
+limit in a moment. Where that matters, `sliding_window.py` costs a few more numbers.
 
 What was changed from the usual form: a refused unit is not counted, so a caller who hammers on a
 closed door is not punished into the next window, and a large refused unit does not bar small ones.
 
 A clock that goes back into an earlier window stays in the later one it has seen.
+
+What turns out to have cost less than was taken is given back only if the window it was taken in is
+still this one: what has passed no longer counts, so giving it back would make room that was never
+used. What turns out to have cost more is always charged to the window of now, whenever it was
+taken, and fills that window at most: else who always guesses too low would never pay.
 
 Cost: two integers a key. Bounds: limit from 1 to 2^53, period from 1 microsecond.
 """
@@ -44,15 +49,24 @@ def step(
 
 
 def settle(
-    window: int, used: int, now_us: int, correction: int, period_us: int, limit: int
+    window: int,
+    used: int,
+    now_us: int,
+    correction: int,
+    taken_us: int,
+    period_us: int,
+    limit: int,
 ) -> tuple[int, int]:
-    """Count `correction` more (or less, if negative) after the fact; a window holds 0 to `limit`.
+    """Count `correction` more (or less, if negative) than was taken at `taken_us`.
 
-    What was taken in a window that has passed cannot be given back: it no longer counts.
+    A window holds 0 to `limit`.
     """
     current = now_us // period_us
     if current > window:
         window, used = current, 0
+    # What was taken at this very instant stands in the latest window, even if the clock went back.
+    if correction < 0 and taken_us < now_us and taken_us // period_us != window:
+        return window, used
     used += correction
     if used < 0:
         used = 0
@@ -85,8 +99,10 @@ class FixedWindow:
         reset_us = (self._window + 1) * self.period_us - now_us if self._used else 0
         return Verdict(allowed, self.limit - self._used, retry_us, reset_us)
 
-    def settle(self, correction: int, now_us: int) -> None:
-        """Count `correction` more, or less if negative."""
+    def settle(self, correction: int, now_us: int, taken_us: int | None = None) -> None:
+        """Count `correction` more than was taken at `taken_us` (None: now), or less if negative."""
+        if taken_us is None:
+            taken_us = now_us
         self._window, self._used = settle(
-            self._window, self._used, now_us, correction, self.period_us, self.limit
+            self._window, self._used, now_us, correction, taken_us, self.period_us, self.limit
         )

@@ -2,10 +2,11 @@
 
 `"10/s; 1000/hour"` says two. One grammar takes in the spellings people know from other libraries:
 
-    COUNT ("/" | "per") [N] UNIT ["burst" BURST]
+    COUNT ("/" | "per") [N] UNIT ["burst" BURST] ["cells" CELLS]
 
-COUNT, N and BURST are whole numbers; `_` may group their digits. A unit is one of the names below,
-in any case. A month is 30 days and a year 365.
+COUNT, N, BURST and CELLS are whole numbers; `_` may group their digits. A unit is one of the names
+below, in any case. A month is 30 days and a year 365. A burst belongs to gcra and the buckets,
+cells to the sliding window: in how many parts it is counted.
 
 This file reads and writes the words; what a limit is stands in `contracts/rule.py`.
 """
@@ -17,6 +18,7 @@ from typing import Final
 
 from headgate.contracts.errors import BadValue
 from headgate.contracts.rule import BURSTING, Algorithm, Limit
+from headgate.kernels.sliding_window import CELLS_DEFAULT, cells_within
 
 RATE_CHARS_MAX: Final = 200
 RATES_MAX: Final = 16
@@ -38,7 +40,8 @@ _US_BY_WORD: Final = {word: unit_us for unit_us, _, words in _UNITS for word in 
 _RATE: Final = re.compile(
     r"""\s* (?P<count>\d[\d_]*) \s* (?:/|per) \s*
         (?:(?P<n>\d[\d_]*)\s*)? (?P<unit>[a-z]+) \s*
-        (?:burst \s* (?P<burst>\d[\d_]*) \s*)?""",
+        (?:burst \s* (?P<burst>\d[\d_]*) \s*)?
+        (?:cells \s* (?P<cells>\d[\d_]*) \s*)?""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 _REMEDY: Final = 'write it as "100/minute", "10/s burst 20", "100/5m" or "10 per 2 hours"'
@@ -56,9 +59,10 @@ def parse_rate(text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str =
         raise BadValue(field, text, f"{found['unit']!r} is no unit; use us, ms, s, m, h, d, w")
     count, periods = int(found["count"]), int(found["n"] or 1)
     burst = None if found["burst"] is None else int(found["burst"])
-    if count == 0 or periods == 0 or burst == 0:
+    cells = None if found["cells"] is None else int(found["cells"])
+    if 0 in (count, periods, burst, cells):
         raise BadValue(field, text, "a rate has no zeros; to admit nothing, close the door instead")
-    return Limit(count, periods * unit_us, burst=burst, algorithm=algorithm)
+    return Limit(count, periods * unit_us, burst=burst, cells=cells, algorithm=algorithm)
 
 
 def parse_rates(
@@ -72,7 +76,7 @@ def parse_rates(
 
 
 def format_rate(limit: Limit) -> str:
-    """The shortest rate string that says this limit's count, period and burst."""
+    """The shortest rate string that says this limit's count, period, burst and cells."""
     unit_us, name = next(
         (unit_us, name) for unit_us, name, _ in _UNITS if limit.period_us % unit_us == 0
     )
@@ -80,6 +84,11 @@ def format_rate(limit: Limit) -> str:
     rate = f"{limit.count}/{name}" if periods == 1 else f"{limit.count}/{periods} {name}"
     if limit.algorithm in BURSTING and limit.burst != limit.count:
         rate += f" burst {limit.burst}"
+    default = limit.algorithm is not Algorithm.SLIDING_WINDOW or (
+        limit.cells == cells_within(limit.period_us, CELLS_DEFAULT)
+    )
+    if not default:
+        rate += f" cells {limit.cells}"
     return rate
 
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 import asyncio
 from typing import final
 
-from headgate.limits.waiting import Ticket
-
 
 @final
-class TaskTicket(Ticket):
+class TaskTicket:
     """The place of a task; it suspends."""
 
     __slots__ = ("_loop", "_woken")

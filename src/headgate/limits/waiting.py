@@ -15,10 +15,9 @@ so a thread runs the same coroutine from end to end without suspending.
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, Protocol, TypeVar, final
 
 from headgate.contracts.clock import Pausing
 from headgate.contracts.decision import Decision
@@ -31,20 +30,20 @@ T = TypeVar("T")
 Ask = Callable[[], Awaitable[Decision]]
 
 
-class Ticket(ABC):
+class Ticket(Protocol):
     """A place in a line."""
 
-    @abstractmethod
     def wake(self) -> None:
         """It is your turn. Any thread may say so."""
+        ...
 
-    @abstractmethod
     async def pause(self, us: int | None) -> None:
         """Return after `us` at the latest, or when woken. None: when woken."""
+        ...
 
 
 @final
-class ThreadTicket(Ticket):
+class ThreadTicket:
     """The place of a thread; it blocks, and never suspends the coroutine it is used in."""
 
     __slots__ = ("_woken",)
@@ -64,7 +63,7 @@ class ThreadTicket(Ticket):
 
 
 @final
-class HandTicket(Ticket):
+class HandTicket:
     """The place of whoever waits on a clock that is moved by hand: waiting moves it."""
 
     __slots__ = ("_clock", "_inner")

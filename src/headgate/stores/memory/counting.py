@@ -1,7 +1,8 @@
 """Counting: a table for each algorithm; how its kernel's state is packed, stepped and settled.
 
 A state is a single integer where that is possible: the garbage collector does not look at integers,
-so a million keys add nothing to its pauses. The log is a flat tuple, which it stops tracking.
+so a million keys add nothing to its pauses. Nor does it look at bytes, which hold a row of cells.
+The log is a flat tuple, which it stops tracking.
 
 Every decision here is the kernel's; nothing else may live in this file than the packing around it.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from struct import Struct
 from typing import Any, Final, final
 
 from headgate.contracts.errors import BadValue
@@ -17,6 +19,8 @@ from headgate.contracts.rule import Algorithm, Limit
 from headgate.kernels import fixed_window, gcra, leaky_bucket, sliding_window, token_bucket
 from headgate.kernels.pace import Pace, in_us, product
 from headgate.stores.memory.table import Table
+
+_COUNTS: Final = (("B", 8), ("H", 16), ("I", 32), ("Q", 64))  # a count's code in `struct`, its bits
 
 
 class _PacedTable(Table[int]):
@@ -49,12 +53,13 @@ class _PacedTable(Table[int]):
 
     def _settle(self, state: int | None, now_us: int, correction: int, taken_us: int) -> int:
         # All three are a bucket that is full at the instant they keep; a debt of one burst at most.
+        now, charge = product(now_us, self._per_us), correction * self._interval
+        if correction < 0 and taken_us < now_us:
+            # What was taken has flowed back by itself one whole burst later, at the latest.
+            owed = self._tolerance - product(now_us - taken_us, self._per_us)
+            charge = max(charge, -owed) if owed > 0 else 0
         return token_bucket.settle(
-            0 if state is None else state,
-            product(now_us, self._per_us),
-            correction * self._interval,
-            self._tolerance,
-            self._tolerance,
+            0 if state is None else state, now, charge, self._tolerance, self._tolerance
         )
 
 
@@ -109,7 +114,9 @@ class FixedWindowTable(Table[int]):
     def _settle(self, state: int | None, now_us: int, correction: int, taken_us: int) -> int:
         limit, period_us = self.limit.count, self.limit.period_us
         window, used = self._unpack(state)
-        window, used = fixed_window.settle(window, used, now_us, correction, period_us, limit)
+        window, used = fixed_window.settle(
+            window, used, now_us, correction, taken_us, period_us, limit
+        )
         return product(window, limit + 1) + used
 
     def _step(self, state: int | None, now_us: int, cost: int) -> tuple[int, bool, int, int, int]:
@@ -124,7 +131,7 @@ class FixedWindowTable(Table[int]):
 
 @final
 class SlidingWindowTable(Table[int]):
-    """State: window and both counts in one integer, to the base of `limit + 1`."""
+    """One cell a window. State: window and both counts in one integer, to the base `limit + 1`."""
 
     __slots__ = ()
 
@@ -144,7 +151,7 @@ class SlidingWindowTable(Table[int]):
         limit, window_us = self.limit.count, self.limit.period_us
         window, current, previous = self._unpack(state)
         window, current, previous = sliding_window.settle(
-            window, current, previous, now_us, correction, window_us, limit
+            window, current, previous, now_us, correction, taken_us, window_us, limit
         )
         return self._pack(window, current, previous)
 
@@ -157,6 +164,50 @@ class SlidingWindowTable(Table[int]):
         reset_us = sliding_window.reset_us(window, current, previous, now_us, window_us)
         packed = self._pack(window, current, previous)
         return packed, allowed, remaining, retry_us, reset_us
+
+
+@final
+class SlidingCellsTable(Table[bytes]):
+    """State: the number of the cell and all counts, in as few bytes as the limit fits in."""
+
+    __slots__ = ("_cell_us", "_pack", "_unpack")
+
+    def __init__(self, rule_id: str, limit: Limit, keys_max: int) -> None:
+        super().__init__(rule_id, limit, keys_max)
+        size = next(code for code, bits in _COUNTS if limit.count >> bits == 0)
+        layout = Struct(f"<q{limit.cells + 1}{size}")
+        self._pack = layout.pack
+        self._unpack = layout.unpack
+        self._cell_us = limit.period_us // limit.cells
+
+    def _step(
+        self, state: bytes | None, now_us: int, cost: int
+    ) -> tuple[bytes, bool, int, int, int]:
+        limit = self.limit
+        counts, allowed, remaining, retry_us, reset_us = sliding_window.cells_step(
+            () if state is None else self._unpack(state),
+            now_us,
+            cost,
+            self._cell_us,
+            limit.cells,
+            limit.count,
+        )
+        # A refusal changes nothing, and is not kept.
+        packed = self._pack(*counts) if allowed else b""
+        return packed, allowed, remaining, retry_us, reset_us
+
+    def _settle(self, state: bytes | None, now_us: int, correction: int, taken_us: int) -> bytes:
+        limit = self.limit
+        counts = sliding_window.cells_settle(
+            () if state is None else self._unpack(state),
+            now_us,
+            correction,
+            taken_us,
+            self._cell_us,
+            limit.cells,
+            limit.count,
+        )
+        return self._pack(*counts)
 
 
 @final
@@ -189,6 +240,7 @@ class SlidingLogTable(Table[tuple[int, ...]]):
             () if state is None else state,
             now_us,
             correction,
+            taken_us,
             self.limit.period_us,
             self.limit.count,
         )
@@ -196,6 +248,8 @@ class SlidingLogTable(Table[tuple[int, ...]]):
 
 def table_for(rule_id: str, limit: Limit, keys_max: int) -> Table[Any]:
     """The table that counts by the limit's algorithm."""
+    if limit.cells > 1:
+        return SlidingCellsTable(rule_id, limit, keys_max)
     return _TABLES[limit.algorithm](rule_id, limit, keys_max)
 
 

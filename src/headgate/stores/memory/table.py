@@ -203,6 +203,8 @@ class Table(Keys, Generic[State]):
     def settle_locked(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
         """Settle under the lock that the caller holds."""
         if now_us < self._latest_us:
+            if taken_us >= now_us:
+                taken_us = self._latest_us
             now_us = self._latest_us
         index = self._index(key)
         state = self._shards[index].get(key)

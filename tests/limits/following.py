@@ -1,0 +1,39 @@
+"""A program as a user has it: it asks the glass over and over, and says when the answer changes.
+
+Run by tests as a process of its own, with the source's URL as its argument. Every line says what
+lets `ann` through `login`, or that nothing does; what the log says comes on standard error.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+from headgate.limits.glass import Glass
+from headgate.limits.glass_follower import Follower
+from headgate.limits.glass_sources import open_source
+from headgate.system import now_us
+
+
+def main(url: str) -> None:
+    logging.basicConfig(format="%(levelname)s %(name)s %(message)s")
+    glass = Glass()
+    with Follower(open_source(url), glass) as follower:
+        while not follower.seen:
+            time.sleep(0.005)
+        said = ""
+        while True:
+            opening = None
+            if glass.broken:
+                opening = glass.stands_open("login", "ann", now_us())
+            say = "whole" if opening is None else f"open {opening.id} {opening.by} {opening.why}"
+            if say != said:
+                sys.stdout.write(f"{say}\n")
+                sys.stdout.flush()
+                said = say
+            time.sleep(0.005)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
