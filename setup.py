@@ -23,16 +23,22 @@ FOLDERS = ("kernels", "contracts", "stores/memory")
 # What mypyc reads about but must not compile.
 NOT_COMPILED = ("__init__.py", "native.py")
 HOT_FILES = (
+    "doors/headers.py",
+    "doors/proxies.py",
     "limits/claims.py",
     "limits/denials.py",
     "limits/far.py",
+    "limits/glass.py",
     "limits/lease.py",
     "limits/limiter.py",
     "limits/reservation.py",
     "limits/rule.py",
     "limits/terms.py",
     "limits/waiting.py",
+    "rules/rulebook.py",
     "system.py",
+    "telemetry/labels.py",
+    "telemetry/tally.py",
     "wire/resp.py",
 )
 

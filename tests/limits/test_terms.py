@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 
 import pytest
 
 from headgate import BadValue, Claim, Limit, Limiter, Rule
+from headgate.limits.glass_sources import open_source
 from headgate.testing import HandClock
 
 SECOND = 1_000_000
@@ -18,7 +21,8 @@ def test_a_rule_that_is_tried_out_reports_what_it_would_refuse_and_admits_it() -
     tried = limiter(api=Rule("1/minute", mode="shadow"))
     first, second = tried.take("a", rule="api"), tried.take("a", rule="api")
     assert first.allowed
-    assert not first.shadow
+    assert first.shadow
+    assert first.reason is None
     assert second.allowed
     assert second.shadow
     assert second.reason is not None
@@ -167,3 +171,27 @@ def test_a_limiter_is_a_context() -> None:
             assert await one.atake("a")
 
     asyncio.run(story())
+
+
+def test_a_glass_that_is_named_by_its_url_is_followed_and_let_go(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/glass.json"
+    with Limiter(rules={"login": "1/hour"}, glass=url) as limiter:
+        assert limiter.take("a", rule="login")
+        assert not limiter.take("a", rule="login")
+
+        async def break_it() -> None:
+            source = open_source(url)
+            await source.break_(rule="login", for_s=60, by="ann", why="the login page is down")
+            await source.close()
+
+        asyncio.run(break_it())
+        waiting = threading.Event()
+        for _ in range(400):
+            decision = limiter.take("a", rule="login")
+            if decision:
+                break
+            waiting.wait(0.02)
+        assert decision.overridden
+        assert limiter.judge(Claim("a", "login")).decision.overridden
+        assert limiter.wait("a", rule="login", timeout_s=0).overridden
+    assert not limiter.take("a", rule="login"), "closed, it is enforced again"

@@ -43,16 +43,22 @@ WORDS_MAX: Final = 100  # characters shown of what a program says of itself
 COMPILED_PACKAGES: Final = ("kernels", "contracts", "stores.memory")
 NEVER_COMPILED: Final = ("native",)
 COMPILED_FILES: Final = (
+    "doors.headers",
+    "doors.proxies",
     "limits.claims",
     "limits.denials",
     "limits.far",
+    "limits.glass",
     "limits.lease",
     "limits.limiter",
     "limits.reservation",
     "limits.rule",
     "limits.terms",
     "limits.waiting",
+    "rules.rulebook",
     "system",
+    "telemetry.labels",
+    "telemetry.tally",
     "wire.resp",
 )
 

@@ -44,12 +44,13 @@ from headgate.stores.memory.store import (
     RULES_MAX_DEFAULT,
     MemoryStore,
 )
-from headgate.stores.memory.table import Keys
+from headgate.stores.memory.table import Keys, Table
 from headgate.stores.memory.together import AllOf
 from headgate.system import now_us as system_now_us
 from headgate.telemetry.several import Several
 
 if TYPE_CHECKING:
+    from headgate.limits.glass_follower import Follower
     from headgate.limits.stores import Stores
 
 MEMORY_URLS: Final = frozenset({"memory:", "memory://", "async+memory://"})
@@ -73,13 +74,15 @@ class Limiter:
     their own; see `Rule`. `keys_max` bounds the keys tracked here for each rule, `rules_max` the
     rules, `waiters_max` the line for one key. `prefix` begins every key in a far store.
 
-    `observer` is told of every decision. `glass`, where it is broken, admits without asking. With
+    `observer` is told of every decision. `glass` says where it is looked up whether the glass is
+    broken (`redis://...`, `file:/path`): then rules or callers are admitted without asking. With
     `open_store`, a store of one's own takes the place of a URL: it is called once an event loop.
     """
 
     __slots__ = (
         "_clock",
         "_far",
+        "_follower",
         "_glass",
         "_kept",
         "_lines",
@@ -106,7 +109,7 @@ class Limiter:
         waiters_max: int = WAITERS_MAX_DEFAULT,
         prefix: str = "rate_limit",
         observer: Observer | None = None,
-        glass: Glass | None = None,
+        glass: Glass | str | None = None,
         open_store: Callable[[], Store] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -132,6 +135,9 @@ class Limiter:
         )
         # One that raises must not fail the decision it is told of.
         self._observer = None if observer is None else Several(observer)
+        self._follower: Follower | None = None
+        if isinstance(glass, str):
+            glass, self._follower = _follow(glass, prefix, clock)
         self._glass = glass
         self._far: Stores | None = None
         if open_store is not None or store_url not in MEMORY_URLS:
@@ -242,6 +248,13 @@ class Limiter:
 
     def judge(self, *claims: Claim) -> Judgement:
         """Take every claim or none; what binds, and what each limit said."""
+        if len(claims) == 1 and self._far is None and self._glass is None:
+            # The way of most web requests: one rule, one limit, in this process.
+            key, rule, cost = claims[0]
+            table = self._asked(rule)
+            if isinstance(table, Table) and self._observer is None:
+                decision = table.take(_check(key), _units(cost), self._now_us())
+                return Judgement(decision, (Counted(decision.rule_id, table.limit, decision),))
         asked, began_us = self._claimed(claims), self._now_us()
         still, opened = self._still_asked(asked, began_us)
         if not still:
@@ -378,6 +391,8 @@ class Limiter:
 
         A loop's own connections want `aclose`.
         """
+        if self._follower is not None:
+            self._follower.close()
         far = self._far
         if far is not None:
             for keys in self._leasing():
@@ -392,6 +407,8 @@ class Limiter:
                 await keys.give_back(far.here(), every=True)
             await far.aclose()
             far.close()
+        if self._follower is not None:
+            self._follower.close()
 
     def _leasing(self) -> list[FarKeys]:
         return [
@@ -517,6 +534,14 @@ def _open_far(
         if error.name is None or error.name.startswith("headgate"):
             raise
         raise MissingPackage(error.name, "redis") from None
+
+
+def _follow(url: str, prefix: str, clock: Clock | None) -> tuple[Glass, Follower]:
+    from headgate.limits.glass_follower import Follower  # noqa: PLC0415
+    from headgate.limits.glass_sources import open_source  # noqa: PLC0415
+
+    glass = Glass()
+    return glass, Follower(open_source(url, prefix=prefix), glass, clock=clock)
 
 
 def _task_ticket() -> Ticket:

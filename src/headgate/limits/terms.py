@@ -60,7 +60,7 @@ class Terms:
 def tried_out(decision: Decision) -> Decision:
     """What a trial makes of a decision: it is reported as it is, and holds nobody up."""
     if decision.allowed:
-        return decision
+        return decision.marked(shadow=True)
     return Decision(
         True,
         decision.remaining,
@@ -72,9 +72,9 @@ def tried_out(decision: Decision) -> Decision:
 
 
 def unasked(terms: Terms) -> Decision:
-    """The decision of a rule that is off."""
+    """The decision of a rule that is off; it binds nobody, so it is marked like a trial's."""
     least = min(limit.burst for _, limit in terms.limits)
-    return Decision(True, least, 0, 0, None, terms.name)
+    return Decision(True, least, 0, 0, None, terms.name).marked(shadow=True)
 
 
 @final
