@@ -15,7 +15,7 @@ from typing import final
 
 from headgate.contracts.chance import Chance
 from headgate.contracts.errors import HeadgateError, Unavailable
-from headgate.stores.redis.connection import Call, Reply
+from headgate.stores.redis.connection import Call, Receiver, Reply
 from headgate.stores.redis.lookout import Lookout, ask_once, unavailable
 from headgate.stores.redis.node import Node
 from headgate.stores.redis.script import Script
@@ -63,13 +63,24 @@ class Cluster:
         """Run the script on the node of its keys, which must share a slot."""
         slot = slot_of_all(keys)
         future: asyncio.Future[Reply] = self._loop.create_future()
-        call = Call(future, script.call(keys, args), script, slot)
+        self.send_script(future, script, keys, args, slot)
+        return future
+
+    def send_script(
+        self,
+        receiver: Receiver,
+        script: Script,
+        keys: Sequence[bytes | str],
+        args: Sequence[Part],
+        slot: int,
+    ) -> None:
+        """Run the script on the node of `slot`, and tell `receiver`."""
+        call = Call(receiver, script.call(keys, args), script, slot)
         node = self._slots[slot]
         if node is None:
             self._send_unmapped(call)
         else:
             node.send(call)
-        return future
 
     def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
         """Send one command to the node of `key`, or to any that is well."""
@@ -81,6 +92,11 @@ class Cluster:
         else:
             node.send(call)
         return future
+
+    def push(self) -> None:
+        """Write what was sent in this turn now."""
+        for node in self._nodes.values():
+            node.push()
 
     async def connect(self) -> None:
         """Return when the slots are known and the masters that answer are connected."""

@@ -21,6 +21,7 @@ import asyncio
 import socket
 import ssl
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias, cast, final
 
@@ -39,6 +40,34 @@ _SWEEPS: Final = 4  # in one time-out
 _CLOSE_S_MAX: Final = 1.0
 
 
+class Receiver(Protocol):
+    """Who is told how a call went: a future, or whoever needs no loop's turn to be told."""
+
+    def done(self) -> bool:
+        """Whether it has been told, or no longer listens."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether it no longer listens."""
+        ...
+
+    def exception(self) -> BaseException | None:
+        """The failure it was told, if it was one."""
+        ...
+
+    def set_result(self, reply: Reply, /) -> None:
+        """The answer. Called amid a read: it must not raise."""
+        ...
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """The failure; likewise."""
+        ...
+
+    def add_done_callback(self, told: Callable[[Any], object], /) -> None:
+        """Have `told` called once it has been told."""
+        ...
+
+
 @final
 class Call:
     """One question on its way: its bytes, its waiter, and what a second attempt would need."""
@@ -47,7 +76,7 @@ class Call:
 
     def __init__(
         self,
-        future: asyncio.Future[Reply],
+        future: Receiver,
         payload: bytes,
         script: Script | None = None,
         slot: int = -1,
@@ -186,6 +215,11 @@ class Connection(asyncio.Protocol):
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
+    def push(self) -> None:
+        """Write what waits now, not at the end of this turn."""
+        if self._unsent:
+            self._flush_now()
+
     def ask(self, *parts: bytes | str | int) -> asyncio.Future[Reply]:
         """Send one command of our own; an error reply is raised as it came."""
         future: asyncio.Future[Reply] = self._loop.create_future()
@@ -275,7 +309,11 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_due = False
-        if self._paused or self._why is not None or self._transport is None or not self._unsent:
+        if self._unsent:
+            self._flush_now()
+
+    def _flush_now(self) -> None:
+        if self._paused or self._why is not None or self._transport is None:
             return
         payloads = self._unsent
         self._unsent = []

@@ -39,7 +39,7 @@ from headgate.kernels.breaker import (
     Breaker,
     BreakerSettings,
 )
-from headgate.stores.redis.connection import Call, Connection, Reply, open_connection
+from headgate.stores.redis.connection import Call, Connection, Receiver, Reply, open_connection
 from headgate.stores.redis.script import Script
 from headgate.stores.redis.url import Endpoint, RedisSettings
 from headgate.wire.resp import (
@@ -146,6 +146,17 @@ class Node:
         self.send(Call(future, payload, script))
         return future
 
+    def send_script(
+        self,
+        receiver: Receiver,
+        script: Script,
+        keys: Sequence[bytes | str],
+        args: Sequence[Part],
+        slot: int,
+    ) -> None:
+        """Run the script, and tell `receiver`."""
+        self.send(Call(receiver, script.call(keys, args), script, slot))
+
     def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
         """Send one command; await the reply. `key` finds the node, where there are several."""
         future: asyncio.Future[Reply] = self._loop.create_future()
@@ -161,6 +172,11 @@ class Node:
         if call.asking:
             self._say_asking(connection, call)
         connection.send(call)
+
+    def push(self) -> None:
+        """Write what was sent in this turn now, for whoever knows that it is all."""
+        if self._connection is not None:
+            self._connection.push()
 
     @property
     def connected(self) -> bool:
@@ -275,7 +291,7 @@ class Node:
         connection.send(call)
         call.future.add_done_callback(lambda future: self._judge(generation, now_us, future))
 
-    def _judge(self, generation: int, sent_us: int, future: asyncio.Future[Reply]) -> None:
+    def _judge(self, generation: int, sent_us: int, future: Receiver) -> None:
         """How a call went that was let in while half-open."""
         if future.cancelled():
             outcome = IGNORED

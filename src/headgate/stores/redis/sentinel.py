@@ -15,7 +15,7 @@ from typing import Final, final
 
 from headgate.contracts.chance import Chance
 from headgate.contracts.errors import HeadgateError, Unavailable
-from headgate.stores.redis.connection import Call, Reply
+from headgate.stores.redis.connection import Call, Receiver, Reply
 from headgate.stores.redis.lookout import Lookout, ask_once, unavailable
 from headgate.stores.redis.node import Node
 from headgate.stores.redis.script import Script
@@ -70,11 +70,27 @@ class Sentinel:
         self._send(Call(future, script.call(keys, args), script))
         return future
 
+    def send_script(
+        self,
+        receiver: Receiver,
+        script: Script,
+        keys: Sequence[bytes | str],
+        args: Sequence[Part],
+        slot: int,
+    ) -> None:
+        """Run the script on the master, and tell `receiver`."""
+        self._send(Call(receiver, script.call(keys, args), script, slot))
+
     def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
         """Send one command to the master."""
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._send(Call(future, command(*parts)))
         return future
+
+    def push(self) -> None:
+        """Write what was sent in this turn now."""
+        if self._node is not None:
+            self._node.push()
 
     async def connect(self) -> None:
         """Return when the master is found and connected."""

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from headgate.contracts.chance import Chance
 from headgate.stores.redis.cluster import Cluster
-from headgate.stores.redis.connection import Reply
+from headgate.stores.redis.connection import Receiver, Reply
 from headgate.stores.redis.node import Node
 from headgate.stores.redis.script import Script
 from headgate.stores.redis.sentinel import Sentinel
@@ -28,8 +28,23 @@ class Client(Protocol):
         """Run the script where its keys are; all of them must be in one place."""
         ...
 
+    def send_script(
+        self,
+        receiver: Receiver,
+        script: Script,
+        keys: Sequence[bytes | str],
+        args: Sequence[Part],
+        slot: int,
+    ) -> None:
+        """Likewise, for who knows the slot of the keys and needs no future; tell `receiver`."""
+        ...
+
     def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
         """Send one command to where `key` is, or anywhere."""
+        ...
+
+    def push(self) -> None:
+        """Write what was sent in this turn of the loop now, and not at its end."""
         ...
 
     async def connect(self) -> None:

@@ -1,0 +1,219 @@
+"""Decisions a second by limits kept in Redis, against the libraries that keep theirs there.
+
+Everyone decides on exact limits, on the same real server, in turns, from one process: 64 tasks and
+then one. `limits` and `throttled-py` are asked with the strategy that is fastest for them, which is
+the fixed window, and `limits` through both clients it offers. Ours are asked as a limiter asks: one
+charge a call, 100 keys. On a cluster of three masters the peer is redis-py's asyncio cluster
+client, which runs our own script, one key a call, on its own connections. Threads are measured
+against `limits` in threads: alone, a thread pays for two hand-overs that a blocking client saves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from importlib import import_module
+from typing import Any
+
+import limits
+import limits.storage
+import limits.strategies
+import redis.asyncio
+from limits import RateLimitItemPerSecond
+from limits.aio.storage import RedisStorage
+from limits.aio.strategies import FixedWindowRateLimiter
+from throttled.asyncio import RateLimiterType, Throttled
+from throttled.asyncio import RedisStore as ThrottledRedisStore
+from throttled.asyncio.rate_limiter import per_sec
+
+from benchmarks.redis_client import KEYS, TASKS, Decide, Load, cluster, compare, server
+from benchmarks.rounds import ROUNDS, Bars, Result, build_of, ratio
+from headgate.contracts.rule import Algorithm, Limit
+from headgate.contracts.store import Charge
+from headgate.stores.redis.batch import Batches
+from headgate.stores.redis.scripts import load_scripts
+from headgate.stores.redis.store import RedisStore
+from headgate.stores.redis.threads import Bridge
+from headgate.system import SystemChance
+
+AT_LEAST = 8.0  # times the fastest peer, with 64 tasks
+AT_LEAST_CLUSTER = 5.0
+COUNT = 1_000_000  # a second: never refused
+SECOND_US = 1_000_000
+THREADS = (1, 8, 32)
+ASKED = (Algorithm.GCRA, Algorithm.FIXED_WINDOW, Algorithm.SLIDING_WINDOW, Algorithm.SLIDING_LOG)
+
+
+def ours(store: RedisStore, algorithm: Algorithm) -> Decide:
+    """One charge, as a limiter would ask."""
+    count = 1_000 if algorithm is Algorithm.SLIDING_LOG else COUNT
+    limit = Limit(count, SECOND_US, algorithm=algorithm)
+    limit_id = algorithm.value
+
+    async def decide(key: str) -> object:
+        return await store.take([Charge(limit_id, limit, key, 1)])
+
+    return decide
+
+
+def of_limits(url: str, client: str) -> Decide:
+    """`limits`, as its documentation says."""
+    storage = RedisStorage(f"async+{url}", implementation=client)  # type: ignore[arg-type]
+    limiter = FixedWindowRateLimiter(storage)
+    item = RateLimitItemPerSecond(COUNT)
+    return lambda key: limiter.hit(item, key)
+
+
+def of_throttled(url: str) -> Decide:
+    """`throttled-py`, as its documentation says."""
+    throttle = Throttled(
+        using=RateLimiterType.FIXED_WINDOW.value,
+        quota=per_sec(COUNT),
+        store=ThrottledRedisStore(server=url),
+    )
+    return throttle.limit
+
+
+def the_same_script(peer: Any) -> Decide:
+    """Our script for one kind of limit, through redis-py."""
+    script = peer.register_script(load_scripts()["take_paced"].source)
+    args = ["", "1", 1, "", 1, SECOND_US, 0, 1, 0]
+    return lambda key: script(keys=[f"peer:{{{key}}}"], args=args)
+
+
+async def measure(url: str, calls: int, bars: Bars) -> None:
+    """Everyone on one server."""
+    store = RedisStore(f"{url}?timeout_ms=10000", SystemChance())
+    await store.connect()
+    peers = {
+        "limits (redis-py)": of_limits(url, "redispy"),
+        "limits (coredis)": of_limits(url, "coredis"),
+        "throttled-py": of_throttled(url),
+    }
+    mine = {f"headgate {one.value}": ours(store, one) for one in ASKED}
+    for tasks in (TASKS, 1):
+        print(f"\n{tasks} task{'s' if tasks > 1 else ''}")
+        share = calls if tasks > 1 else calls * 2
+        few = Load(tasks, share // 4 if tasks > 1 else share)
+        many = Load(tasks, share)
+        before = store.stats()
+        candidates: dict[str, tuple[Decide, Load]] = {
+            **{name: (decide, few) for name, decide in peers.items()},
+            **{name: (decide, many) for name, decide in mine.items()},
+        }
+        results = await compare(candidates)
+        after = store.stats()
+        print(f"  {(after.asks - before.asks) / (after.calls - before.calls):.1f} decisions a call")
+        for name in peers:
+            times = ratio(results, name, "headgate gcra")
+            least = AT_LEAST if tasks > 1 else 1.0
+            bars.check(times >= least, f"{tasks} tasks: {times:.1f} x {name}, at least {least:g}")
+    await store.close()
+
+
+async def measure_cluster(url: str, calls: int, bars: Bars) -> None:
+    """Three masters."""
+    store = RedisStore(f"{url}?timeout_ms=10000", SystemChance())
+    await store.connect()
+    host, _, port = url.removeprefix("redis+cluster://").partition(",")[0].partition(":")
+    peer = redis.asyncio.RedisCluster(host, int(port))
+    await peer.initialize()
+    try:
+        print(f"\n{TASKS} tasks on a cluster of three masters")
+        results = await compare(
+            {
+                "redis-py cluster": (the_same_script(peer), Load(TASKS, calls // 4)),
+                "headgate gcra": (ours(store, Algorithm.GCRA), Load(TASKS, calls)),
+            }
+        )
+    finally:
+        await peer.aclose()
+        await store.close()
+    times = ratio(results, "redis-py cluster", "headgate gcra")
+    bars.check(
+        times >= AT_LEAST_CLUSTER,
+        f"cluster: {times:.1f} x redis-py running the same script, at least {AT_LEAST_CLUSTER:g}",
+    )
+
+
+def press_threads(decide: Callable[[str], object], threads: int, calls: int) -> float:
+    """Nanoseconds a decision by the wall."""
+    gate = threading.Barrier(threads + 1)
+
+    def work(number: int) -> None:
+        gate.wait()
+        for turn in range(calls):
+            decide(f"bench:{(number * 7 + turn) % KEYS}")
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    gate.wait()
+    began = time.perf_counter()
+    for worker in workers:
+        worker.join()
+    return (time.perf_counter() - began) * 1e9 / (threads * calls)
+
+
+def measure_threads(url: str, calls: int, bars: Bars) -> None:
+    """Threads on one bridge, against `limits`, which has a connection a thread."""
+    bridge = Bridge(lambda: RedisStore(f"{url}?timeout_ms=10000", SystemChance()))
+    limit = Limit(COUNT, SECOND_US)
+    limiter = limits.strategies.FixedWindowRateLimiter(limits.storage.RedisStorage(url))
+    item = RateLimitItemPerSecond(COUNT)
+    candidates: dict[str, Callable[[str], object]] = {
+        "limits": lambda key: limiter.hit(item, key),
+        "headgate gcra": lambda key: bridge.run(
+            lambda store: store.take([Charge("gcra", limit, key, 1)])
+        ),
+    }
+    print()
+    for threads in THREADS:
+        walls: dict[str, list[float]] = {name: [] for name in candidates}
+        for _ in range(ROUNDS):
+            for name, decide in candidates.items():
+                walls[name].append(press_threads(decide, threads, calls * 4 // threads))
+        for name, wall in walls.items():
+            print(
+                f"  {threads:2} threads {name:<14}{1e9 / statistics.median(wall):9,.0f} decisions/s"
+            )
+        results = {name: Result(name, tuple(wall)) for name, wall in walls.items()}
+        times = ratio(results, "limits", "headgate gcra")
+        if threads == THREADS[-1]:
+            bars.check(times >= 1, f"{threads} threads: {times:.1f} x limits, at least 1")
+        else:
+            print(f"  {times:.1f} x limits")
+    bridge.close()
+
+
+def main() -> None:
+    """Print the table and the bars."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", help="a server that is running")
+    parser.add_argument("--calls", type=int, default=400, help="a task, each round")
+    parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
+    parser.add_argument("--cluster", action="store_true", help="only the cluster")
+    asked = parser.parse_args()
+    bars = Bars()
+    print(f"batches are {build_of(str(import_module(Batches.__module__).__file__))}")
+    run: Callable[[Coroutine[None, None, None]], None] = asyncio.run
+    if asked.loop == "uvloop":
+        import uvloop
+
+        run = uvloop.run
+    if not asked.cluster:
+        with server(asked.url) as url:
+            run(measure(url, asked.calls, bars))
+            measure_threads(url, asked.calls, bars)
+    if asked.url is None:
+        with cluster() as url:
+            run(measure_cluster(url, asked.calls, bars))
+    bars.exit()
+
+
+if __name__ == "__main__":
+    main()

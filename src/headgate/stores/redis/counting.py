@@ -1,0 +1,309 @@
+"""Counting: how a limit becomes a script's arguments, and how its answer becomes a decision.
+
+The scripts decide and write; they answer with the state as it was *before*, in whole numbers, and
+with the server's instant. From those two the kernel's own step makes the decision here, with what
+remains and when to come back, so a server and a process can never say different things. Should the
+two ever disagree on whether a unit is admitted, nothing is believed. (The log alone is read where
+it is, entry by entry, since all of it would be too much to send.)
+
+Nothing here sends anything. What bounds it: Lua counts in doubles, which hold whole numbers up to
+2^53. Instants are split into whole microseconds and ticks beyond them, so rates of any fineness are
+exact; what could not be is refused when the limit is first used: a limit that takes more than
+`SPAN_US_MAX` to be whole again, or counts more than `UNITS_MAX`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Final, final
+
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue
+from headgate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
+from headgate.contracts.rule import BURSTING, Algorithm, Limit
+from headgate.kernels.fixed_window import step as fixed_step
+from headgate.kernels.gcra import step as paced_step
+from headgate.kernels.pace import Pace, in_us, product
+from headgate.kernels.sliding_window import LOG_ENTRIES_MAX, cells_step
+from headgate.kernels.verdict import NEVER
+
+SPAN_US_MAX: Final = 1 << 50  # over 35 years
+UNITS_MAX: Final = 1 << 52
+KEY_BYTES_MAX_DEFAULT: Final = 8_192
+
+Reply = list[Any]
+
+
+class Counter(ABC):
+    """One limit, as the scripts know it. A subclass is one of their kinds."""
+
+    __slots__ = ("_head", "_key_bytes_max", "_tail", "declared", "limit", "limit_id", "width")
+
+    # What take.lua calls the kind, and the name of the script that takes many of it at once.
+    kind = b""
+    script = ""
+
+    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
+        _check(limit)
+        self.limit_id = limit_id
+        self.limit = limit
+        # The kind and its four words, for scripts that are told several limits.
+        self.declared: tuple[bytes, ...] = ()
+        self.width = 1  # values an ask in an answer
+        self._head = f"{prefix}:{{"
+        self._tail = f"}}:{limit_id}:{self.window()}"
+        self._key_bytes_max = key_bytes_max
+
+    def window(self) -> str:
+        """How the key ends."""
+        return span_text(self.limit.period_us)
+
+    def key(self, entity: str) -> bytes:
+        """The key of an entity; all of one entity's keys share a slot of a cluster."""
+        if not entity:
+            entity = "%"  # an empty tag would be none, and scatter what must be together
+        elif "}" in entity or "%" in entity:
+            entity = entity.replace("%", "%25").replace("}", "%7D")
+        try:
+            key = f"{self._head}{entity}{self._tail}".encode()
+        except UnicodeEncodeError:
+            raise BadValue("key", entity, "give text that UTF-8 can hold") from None
+        if len(key) > self._key_bytes_max:
+            raise BadValue(
+                "key", entity, f"give a shorter one: {self._key_bytes_max} bytes with its prefix "
+                "and rule at most (key_bytes_max); a digest of it will do"
+            )  # fmt: skip
+        return key
+
+    @abstractmethod
+    def charge(self, cost: int) -> tuple[int, int]:
+        """A cost, or a correction, as the scripts count it: a number, and the part of one."""
+
+    @abstractmethod
+    def lane(self, cost: int) -> tuple[bytes, ...]:
+        """What the script for many is told of this limit and a cost."""
+
+    @abstractmethod
+    def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
+        """The decision on a charge; what the script said of it stands at `reply[at]`."""
+
+    def decided(self, allowed: bool, remaining: int, retry_us: int, reset_us: int) -> Decision:
+        """The same as a value."""
+        if allowed:
+            return Decision(True, remaining, 0, reset_us, None, self.limit_id)
+        reason = COST_ABOVE_LIMIT if retry_us == NEVER else RATE_LIMITED
+        return Decision(False, remaining, retry_us, reset_us, reason, self.limit_id)
+
+
+@final
+class PacedCounter(Counter):
+    """GCRA, the token bucket without debt, and the leaky bucket as a meter.
+
+    All three keep one instant and make the same comparison; the tests hold each against its kernel.
+    """
+
+    __slots__ = ("_charge_max", "_interval", "_per_us", "_tolerance")
+
+    kind = b"p"
+    script = "take_paced"
+
+    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
+        super().__init__(prefix, limit_id, limit, key_bytes_max)
+        pace = Pace(limit.count, limit.period_us)
+        self._per_us = pace.ticks_per_us
+        self._interval = pace.interval
+        self._tolerance = limit.burst * pace.interval
+        # Beyond what a debt of one burst could hold, more makes no difference.
+        self._charge_max = 2 * self._tolerance + 1
+        self.width = 1 if self._per_us == 1 else 2
+        whole, part = divmod(self._tolerance, self._per_us)
+        self.declared = (self.kind, *_digits(self._per_us, whole, part), b"")
+
+    def charge(self, cost: int) -> tuple[int, int]:
+        """In microseconds and ticks."""
+        ticks = cost * self._interval
+        if ticks > self._charge_max:
+            ticks = self._charge_max
+        whole, part = divmod(ticks, self._per_us)
+        return (whole, part) if whole > -UNITS_MAX else (-UNITS_MAX, 0)
+
+    def lane(self, cost: int) -> tuple[bytes, ...]:
+        """Ticks a microsecond, the tolerance, the charge."""
+        return (*self.declared[1:4], *_digits(*self.charge(cost)))
+
+    def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
+        """By the instant it was whole again before."""
+        before: int = reply[at]
+        if before < 0:
+            before = -1 - before
+        per_us = self._per_us
+        if per_us == 1:
+            _, allowed, remaining, retry, reset = paced_step(
+                before, now_us, cost, self._interval, self._tolerance
+            )
+            if allowed:
+                return Decision(True, remaining, 0, reset, None, self.limit_id)
+            return self.decided(allowed, remaining, retry, reset)
+        part: int = reply[at + 1]
+        _, allowed, remaining, retry, reset = paced_step(
+            product(before, per_us) + part,
+            product(now_us, per_us),
+            cost,
+            self._interval,
+            self._tolerance,
+        )
+        return self.decided(allowed, remaining, in_us(retry, per_us), in_us(reset, per_us))
+
+
+class _WindowCounter(Counter):
+    """What counts units, not time."""
+
+    __slots__ = ()
+
+    def charge(self, cost: int) -> tuple[int, int]:
+        """In units; beyond the limit, more makes no difference, nor does less than nothing."""
+        bound = self.limit.count + 1
+        return (max(min(cost, bound), -UNITS_MAX), 0)
+
+    def lane(self, cost: int) -> tuple[bytes, ...]:
+        """Only some kinds have a script for many."""
+        raise NotImplementedError
+
+
+@final
+class FixedCounter(_WindowCounter):
+    """The fixed window: the server's clock says which, and the script ends the key with it."""
+
+    __slots__ = ()
+
+    kind = b"f"
+    script = "take_fixed"
+
+    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
+        super().__init__(prefix, limit_id, limit, key_bytes_max)
+        words = _digits(limit.count, limit.period_us, ttl_ms(limit.period_us))
+        self.declared = (self.kind, *words, b"")
+
+    def window(self) -> str:
+        """The script adds the window's number."""
+        return ""
+
+    def lane(self, cost: int) -> tuple[bytes, ...]:
+        """The limit, the period, the time to live, the cost."""
+        return (*self.declared[1:4], b"%d" % self.charge(cost)[0])
+
+    def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
+        """By what was used of the window before."""
+        before: int = reply[at]
+        if before < 0:
+            before = -1 - before
+        limit, period_us = self.limit.count, self.limit.period_us
+        window = now_us // period_us
+        _, used, allowed, retry_us = fixed_step(window, before, now_us, cost, period_us, limit)
+        reset_us = (window + 1) * period_us - now_us if used else 0
+        return self.decided(allowed, limit - used, retry_us, reset_us)
+
+
+@final
+class CellsCounter(_WindowCounter):
+    """The sliding window, in one cell or more."""
+
+    __slots__ = ("_cell_us",)
+
+    kind = b"c"
+    script = "take_cells"
+
+    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
+        super().__init__(prefix, limit_id, limit, key_bytes_max)
+        self._cell_us = limit.period_us // limit.cells
+        self.width = 2
+        words = _digits(limit.count, self._cell_us, limit.cells, ttl_ms(limit.period_us))
+        self.declared = (self.kind, *words)
+
+    def lane(self, cost: int) -> tuple[bytes, ...]:
+        """The limit's words, the cost."""
+        return (*self.declared[1:], b"%d" % self.charge(cost)[0])
+
+    def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
+        """By the counts of all cells before."""
+        limit = self.limit
+        _, allowed, remaining, retry_us, reset_us = cells_step(
+            cells_state(reply[at + 1]), now_us, cost, self._cell_us, limit.cells, limit.count
+        )
+        return self.decided(allowed, remaining, retry_us, reset_us)
+
+
+@final
+class LogCounter(_WindowCounter):
+    """The exact log, decided where it is."""
+
+    __slots__ = ()
+
+    kind = b"l"
+
+    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
+        super().__init__(prefix, limit_id, limit, key_bytes_max)
+        if limit.count > LOG_ENTRIES_MAX:
+            raise BadValue(
+                "limit.count",
+                limit.count,
+                f"an exact log holds at most {LOG_ENTRIES_MAX} entries a key; "
+                "use sliding_window, whose memory does not grow with the limit",
+            )
+        self.width = 4
+        self.declared = (self.kind, *_digits(limit.count, limit.period_us), b"", b"")
+
+    def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
+        """As the script has decided."""
+        refused, remaining, retry_us, reset_us = reply[at : at + 4]
+        return self.decided(refused == 0, remaining, retry_us, reset_us)
+
+
+def counter_for(
+    prefix: str, limit_id: str, limit: Limit, key_bytes_max: int = KEY_BYTES_MAX_DEFAULT
+) -> Counter:
+    """The counter of a limit's algorithm."""
+    if limit.algorithm in BURSTING:
+        return PacedCounter(prefix, limit_id, limit, key_bytes_max)
+    if limit.algorithm is Algorithm.FIXED_WINDOW:
+        return FixedCounter(prefix, limit_id, limit, key_bytes_max)
+    if limit.algorithm is Algorithm.SLIDING_WINDOW:
+        return CellsCounter(prefix, limit_id, limit, key_bytes_max)
+    return LogCounter(prefix, limit_id, limit, key_bytes_max)
+
+
+def cells_state(text: bytes) -> tuple[int, ...]:
+    """The kernel's state of a sliding window, from the text that is kept."""
+    if not text:
+        return ()
+    cell, _, rest = text.partition(b"x")
+    return (int(cell), *map(int, rest.partition(b":")[2].split(b",")))
+
+
+def span_text(span_us: int) -> str:
+    """A period as a key says it: 60s, 250ms, 7us."""
+    if span_us % 1_000_000 == 0:
+        return f"{span_us // 1_000_000}s"
+    if span_us % 1_000 == 0:
+        return f"{span_us // 1_000}ms"
+    return f"{span_us}us"
+
+
+def ttl_ms(period_us: int) -> int:
+    """How long a window's counts are kept: two periods."""
+    return -(-2 * period_us // 1_000)
+
+
+def _check(limit: Limit) -> None:
+    paced = limit.algorithm in BURSTING
+    span_us = limit.burst * limit.period_us // limit.count if paced else limit.period_us
+    if span_us > SPAN_US_MAX:
+        raise BadValue(
+            "limit", limit, "Redis counts to 2^50 us (35 years): shorten the period or the burst"
+        )
+    if limit.count > UNITS_MAX:
+        raise BadValue("limit.count", limit.count, "Redis counts to 2^52: give that at most")
+
+
+def _digits(*numbers: int) -> tuple[bytes, ...]:
+    return tuple(b"%d" % number for number in numbers)
