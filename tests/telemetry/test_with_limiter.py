@@ -59,7 +59,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[object]:
     return [
         (record.__dict__["headgate.rule"], record.__dict__["headgate.outcome"])
         for record in caplog.records
-        if record.name == "headgate"
+        if record.name == "headgate" and "headgate.rule" in record.__dict__
     ]
 
 
@@ -126,10 +126,30 @@ def test_on_redis_leases_are_counted_to_the_unit(
     assert seen.count("allowed", rule="api") == 120
     units = {row.event: row.units for row in seen.leases}
     assert {row.rule for row in seen.leases} == {"api"}
-    # What becomes of a block is told when it is over; one may still be in hand.
-    over = units["spent"] + units["returned"] + units["lapsed"]
-    assert units["taken"] - 50 <= over <= units["taken"]
-    assert 0 < units["spent"] <= 120
+    # Each block is asked for with the unit that needs it, and closing ends the last one.
+    assert units["taken"] == units["spent"] + units["returned"] + units["lapsed"]
+    assert units["spent"] + len(seen_trips(watched)) == 120
+
+
+def seen_trips(watched: Watched) -> range:
+    return range(watched.tally.snapshot().batches.count)
+
+
+def test_round_trips_are_counted_with_what_they_carried(
+    watched: Watched, redis_server: RedisServer
+) -> None:
+    limiter = Limiter("100/hour", store_url=redis_server.url, observer=watched.tally)
+
+    async def ask() -> None:
+        async with limiter:
+            await limiter.atake("warm")
+            await asyncio.gather(*(limiter.atake(f"key {number}") for number in range(40)))
+
+    asyncio.run(ask())
+    seen = watched.tally.snapshot()
+    assert seen.batches.count < 41
+    assert seen.round_trips_us.count == seen.batches.count
+    assert seen.batches.total == 41
 
 
 def test_a_redis_that_is_gone_is_seen_in_every_decision(
@@ -152,4 +172,6 @@ def test_a_redis_that_is_gone_is_seen_in_every_decision(
     assert seen.count("degraded_allowed", rule="open") == 1
     assert seen.count("degraded_refused", rule="closed", reason="store_unavailable") == 1
     assert seen.count() == watched.spans() == 2
+    assert seen.store_failures == 2
+    assert seen.degraded
     assert ("open", "degraded_allowed") in lines(caplog)

@@ -378,6 +378,11 @@ class Limiter:
         """
         self._kept.replace(rules)
 
+    @property
+    def near(self) -> bool:
+        """Whether counts are kept in this process, so that nothing here ever waits for them."""
+        return self._far is None
+
     def limits_of(self, rule: RuleLike | None = None) -> list[Limit]:
         """The limits of a rule."""
         return _limits(self._asked(rule))

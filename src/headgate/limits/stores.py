@@ -19,7 +19,7 @@ from headgate.limits.far import FarKeys
 from headgate.limits.tasks import TaskTicket
 from headgate.limits.waiting import ThreadTicket, Ticket
 from headgate.stores.redis.threads import Bridge
-from headgate.system import SystemChance
+from headgate.system import SystemChance, now_us
 
 SWEEP_S: Final = 0.5  # between looks for idle blocks
 
@@ -164,7 +164,9 @@ def open_stores(
     from headgate.stores.redis.url import parse_url  # noqa: PLC0415
 
     settings = parse_url(url)
-    return Stores(lambda: RedisStore(settings, SystemChance(), prefix=prefix))
+    return Stores(
+        lambda: RedisStore(settings, SystemChance(), prefix=prefix, observer=observer, clock=now_us)
+    )
 
 
 _all: Final[WeakSet[Stores]] = WeakSet()

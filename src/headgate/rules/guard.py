@@ -78,6 +78,7 @@ class Guard:
         "_limits",
         "_loaded_us",
         "_lock",
+        "_near",
         "_path",
         "_watch",
     )
@@ -91,6 +92,7 @@ class Guard:
         clock: Clock | None = None,
     ) -> None:
         self._limits = limiter
+        self._near = bool(getattr(limiter, "near", False))
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = Lock()
         self._path: str | None = None
@@ -126,7 +128,10 @@ class Guard:
     async def ajudge(self, arrival: Arrival) -> Judgement | None:
         """`judge`, for asyncio."""
         claims = self._book.claims(arrival, self._note_keyless)
-        return await self._limits.ajudge(*claims) if claims else None
+        if not claims:
+            return None
+        # A limiter in this process has nothing to await, and a coroutine has its price.
+        return self._limits.judge(*claims) if self._near else await self._limits.ajudge(*claims)
 
     def reload(self) -> bool:
         """Read the file again; whether what it says is in force now. It never raises for a file."""

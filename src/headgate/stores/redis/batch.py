@@ -18,15 +18,18 @@ others, and nobody hears of it. A call that fails fails all that travelled in it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, final
 
 from headgate.contracts.errors import HeadgateError, Unavailable
+from headgate.contracts.observer import Observer
 from headgate.contracts.store import Ruling
 from headgate.stores.redis.counting import Counter, Reply
 from headgate.stores.redis.script import Script
 from headgate.stores.redis.slots import slot_of
 from headgate.stores.redis.topology import Client
+
+T = TypeVar("T")
 
 LANES_MAX: Final = 4_096
 
@@ -124,9 +127,11 @@ class Load:
         "lanes",
         "limits",
         "script",
+        "sent_us",
     )
 
     def __init__(self, batches: Batches, script: Script, args: list[bytes]) -> None:
+        self.sent_us = 0
         self.batches = batches
         self.script = script
         self.keys: list[bytes] = []
@@ -211,7 +216,7 @@ class Load:
 
     def _land(self) -> None:
         self._done = True
-        self.batches.landed()
+        self.batches.landed(self)
         for told in self._callbacks:
             told(self)
 
@@ -253,6 +258,7 @@ class Batches:
         "_asks_in_call_max",
         "_calls",
         "_client",
+        "_clock",
         "_due",
         "_groups",
         "_held_at",
@@ -263,6 +269,7 @@ class Batches:
         "_lanes_made",
         "_leaving",
         "_loop",
+        "_observer",
         "_scripts",
         "_spread",
         "_timer",
@@ -280,7 +287,11 @@ class Batches:
         spread: bool,
         asks_max: int,
         hold_us: int,
+        observer: Observer | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
+        self._observer = observer
+        self._clock = clock if clock is not None else lambda: int(loop.time() * 1e6)
         self._client = client
         self._scripts = scripts
         self._loop = loop
@@ -303,6 +314,20 @@ class Batches:
         self._asks = 0
         self._calls = 0
         self._asks_in_call_max = 0
+
+    async def told_of(self, answer: Awaitable[T]) -> T:
+        """The answer of a call beside the batches; whoever observes round trips is told of it."""
+        observer = self._observer
+        if observer is None:
+            return await answer
+        sent_us, failure = self._clock(), ""
+        try:
+            return await answer
+        except HeadgateError as error:
+            failure = str(error)
+            raise
+        finally:
+            observer.asked_store(1, sent_us, self._clock(), failure)
 
     def ask(self, counter: Counter, entity: str, cost: int, keep: bool) -> Waiter:
         """One charge of one limit."""
@@ -372,9 +397,13 @@ class Batches:
             round(self._hold_s * 1e6),
         )
 
-    def landed(self) -> None:
+    def landed(self, load: Load) -> None:
         """A call was answered, or has failed, and its waiters have been told."""
         self._inflight -= 1
+        if self._observer is not None:
+            error = load.exception()
+            failure = "" if error is None else str(error)
+            self._observer.asked_store(load.asks, load.sent_us, self._clock(), failure)
         if self._waiting and not self._leaving:
             # After those who were just told: what they ask next leaves with the others.
             self._leaving = True
@@ -479,6 +508,8 @@ class Batches:
         if load.groups:
             head.append(b"1" if count_refused else b"")
         self._inflight += 1
+        if self._observer is not None:
+            load.sent_us = self._clock()
         self._calls += 1
         self._asks += load.asks
         if load.asks > self._asks_in_call_max:

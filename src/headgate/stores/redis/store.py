@@ -11,12 +11,13 @@ limits of one entity share a slot.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast, final
 
 from headgate.contracts.chance import Chance
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
+from headgate.contracts.observer import Observer
 from headgate.contracts.rule import Limit
 from headgate.contracts.store import Charge, Grant, Ruling
 from headgate.stores.redis.batch import Batches, BatchStats, Group, as_unavailable
@@ -70,6 +71,8 @@ class RedisStore:
         batch_us_max: int = BATCH_US_MAX_DEFAULT,
         key_bytes_max: int = KEY_BYTES_MAX_DEFAULT,
         rules_max: int = RULES_MAX_DEFAULT,
+        observer: Observer | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         if "{" in prefix:
             raise BadValue("prefix", prefix, "leave out the {: it marks the entity in a key")
@@ -92,6 +95,8 @@ class RedisStore:
             spread=self._spread,
             asks_max=batch_max,
             hold_us=batch_us_max,
+            observer=observer,
+            clock=clock,
         )
         self._counters: dict[str, Counter] = {}
         self._key_bytes_max = key_bytes_max
@@ -143,7 +148,8 @@ class RedisStore:
             args += counter.charge(cost)
         self._check_open()
         key = counter.key(charge.key)
-        (reply,) = await _all([self._client.run_script(self._scripts["take_some"], [key], args)])
+        trip = self._client.run_script(self._scripts["take_some"], [key], args)
+        (reply,) = await self._batches.told_of(_all([trip]))
         now_us, rung = reply[0], reply[1]
         units = ladder[rung - 1] if rung else 0
         decision = counter.decide(reply, 2, now_us, units if rung else ladder[-1])
