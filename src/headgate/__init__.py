@@ -14,6 +14,7 @@ from headgate.contracts.errors import BadValue, HeadgateError, Refused, Unavaila
 from headgate.contracts.rule import Algorithm, Limit
 from headgate.limits.claims import Claim
 from headgate.limits.limiter import Limiter
+from headgate.limits.permits import Permits
 from headgate.limits.reservation import Reservation
 from headgate.limits.rule import Rule
 
@@ -28,6 +29,7 @@ __all__ = [
     "HeadgateError",
     "Limit",
     "Limiter",
+    "Permits",
     "Refused",
     "Reservation",
     "Rule",

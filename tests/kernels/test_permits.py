@@ -86,6 +86,7 @@ def test_a_clock_that_goes_back_neither_frees_nor_prolongs() -> None:
     refused = places.acquire("b", 1, 0)
     assert refused.retry_after_us == 2 * MINUTE
     assert places.renew("a", 0)
+    assert not places.acquire("b", 1, 2 * MINUTE - 1)
     assert places.acquire("b", 1, 2 * MINUTE)
 
 
