@@ -22,6 +22,9 @@ class Outcome(Enum):
 class Permit(Protocol):
     """The right to do one unit of work."""
 
-    def end(self, outcome: Outcome, now_us: int) -> bool:
-        """Give the permit back; False, and nothing happens, if it had ended before."""
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """Give the permit back; False, and nothing happens, if it had ended before.
+
+        With `spent=False` the work was never begun: what it was charged is given back.
+        """
         ...

@@ -1,21 +1,51 @@
 """Policy: one judgement about one unit of work.
 
-A policy answers with a decision and, if it admits, may keep something that a permit gives back. It
-is told the instant and never asks for it.
+A policy is told the instant and never asks for it. It admits by returning a permit, which whoever
+was admitted ends exactly once, or refuses by returning a decision with its own reason. One that has
+to wait (a queue) is asked with a clock instead, and suspends in the running loop; it has neither a
+clock nor a loop of its own.
+
+A request that a later policy refuses is unwound: its permits end as IGNORE with `spent=False`, and
+each policy takes back what it had charged.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias, final
 
+from headgate.contracts.clock import Clock
 from headgate.contracts.decision import Decision
-from headgate.contracts.permit import Permit
+from headgate.contracts.permit import Outcome, Permit
 from headgate.contracts.request import Request
+
+Admission: TypeAlias = Permit | Decision
 
 
 class Policy(Protocol):
-    """Admit or refuse; what was admitted holds a permit until it ends."""
+    """Judges at once."""
 
-    def admit(self, request: Request, now_us: int) -> tuple[Decision, Permit | None]:
-        """Decide; the permit is None exactly if the decision refuses."""
+    def admit(self, request: Request, now_us: int) -> Admission:
+        """A permit admits, a decision refuses."""
         ...
+
+
+class WaitingPolicy(Protocol):
+    """May suspend before it judges."""
+
+    async def admit(self, request: Request, clock: Clock) -> Admission:
+        """A permit admits, a decision refuses; if it is cancelled, nothing is held."""
+        ...
+
+
+@final
+class NothingHeld:
+    """The permit of a policy that keeps nothing of what it admits."""
+
+    __slots__ = ()
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """Nothing to end."""
+        return True
+
+
+NOTHING_HELD: Final = NothingHeld()

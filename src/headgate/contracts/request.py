@@ -7,18 +7,43 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from headgate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 
 NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
 
 
+class Measured(NamedTuple):
+    """What the work turned out to be; told before its permits end."""
+
+    service_us: int = 0  # in the backend, without any queue of ours
+    rows: int = 0  # looked at, not returned
+    size_bytes: int = 0
+    from_cache: bool = False
+
+
 @final
 class Request:
-    """Who asks, for what, how much it costs, how much it matters, and until when it is of use."""
+    """Who asks, for what, how much it costs, how much it matters, and until when it is of use.
 
-    __slots__ = ("arrived_us", "attributes", "caller", "cost", "criticality", "deadline_us", "key")
+    `operation` is its class (get, scan, put), `shard` the part of the service or the dependency
+    that it needs. `cost_ru` is what it is predicted to cost, and `measured` what it did.
+    """
+
+    __slots__ = (
+        "arrived_us",
+        "attributes",
+        "caller",
+        "cost",
+        "cost_ru",
+        "criticality",
+        "deadline_us",
+        "key",
+        "measured",
+        "operation",
+        "shard",
+    )
 
     def __init__(
         self,
@@ -29,6 +54,8 @@ class Request:
         criticality: Criticality = DEFAULT_CRITICALITY,
         arrived_us: int = 0,
         deadline_us: int | None = None,
+        operation: str = "",
+        shard: str = "",
         attributes: Mapping[str, str] = NO_ATTRIBUTES,
     ) -> None:
         self.key = key
@@ -37,6 +64,10 @@ class Request:
         self.criticality = criticality
         self.arrived_us = arrived_us
         self.deadline_us = deadline_us
+        self.operation = operation
+        self.shard = shard
+        self.cost_ru = cost
+        self.measured: Measured | None = None
         self.attributes = attributes
 
     def remaining_us(self, now_us: int) -> int | None:

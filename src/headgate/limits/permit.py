@@ -125,7 +125,7 @@ class Permit:
         """`renew`, for asyncio."""
         return await self.renewed(self._near or self._permits.here())
 
-    def end(self, outcome: Outcome, now_us: int) -> bool:
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """`release`, as a `contracts.permit.Permit`: a fixed limit does not learn from outcomes.
 
         Whether it came too late is told by the store's clock and not by `now_us`.
