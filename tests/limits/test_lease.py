@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import Algorithm, BadValue, Limit, Limiter, Rule
+from headgate.contracts.store import Store
+from headgate.limits.claims import judge_far
 from headgate.limits.lease import HOT_ASKS, Leases, block_max
 from headgate.limits.waiting import finish
 from headgate.stores.memory.counting import table_for
@@ -227,6 +230,16 @@ def test_an_estimate_is_never_taken_from_a_lease() -> None:
     reservation = finish(process.keys.reserve(process.stores.blocking, "a", 10, process.now_us()))
     assert reservation
     assert store.asked == asked + 1
+
+
+def test_a_claim_of_one_limit_is_spent_from_a_lease_too() -> None:
+    clock = HandClock()
+    store = SlowStore(clock)
+    process = Process(store, Limit(1_000, MINUTE), lease=100)
+    for _ in range(50):
+        asked = [(process.keys, "a", 1)]
+        assert finish(judge_far(cast("Store", store), asked, process.now_us())).decision
+    assert store.asked == 1
 
 
 def test_keys_with_blocks_are_bounded() -> None:

@@ -119,6 +119,11 @@ async def _enforced(
     """Take from all of them or from none."""
     if len(enforced) == 1:
         keys, key, cost = enforced[0]
+        if len(keys.terms.limits) == 1:
+            # One limit alone may be spent from a lease.
+            known = keys.known(key, cost, now_us)
+            decision = await keys.ask(store, key, cost, now_us) if known is None else known
+            return [Counted(decision.rule_id, keys.terms.limits[0][1], decision)]
         ruling = await keys.rule(store, key, cost, now_us)
         decisions = list(ruling.decisions)
     else:
