@@ -142,3 +142,9 @@ def test_a_bad_rate_among_several_is_the_one_that_is_named() -> None:
         parse_rates("10/s; often", field="rule")
     with pytest.raises(BadValue, match="at most 16"):
         parse_rates(";".join(["1/s"] * 17))
+
+
+def test_several_rates_may_be_split_as_other_libraries_do() -> None:
+    assert parse_rates("10/sec|100/mins,1000/hrs; 5000/wk") == parse_rates(
+        "10/second; 100/minute; 1000/hour; 5000/week"
+    )

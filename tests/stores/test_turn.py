@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -118,3 +120,31 @@ def test_a_turn_that_was_waited_for_leaves_no_gate_behind() -> None:
     waiter.join(timeout=10)
     assert turn._gates == []
     assert turn._token == [None]
+
+
+def test_a_child_whose_parent_held_the_turn_in_another_thread_is_not_stuck() -> None:
+    turn = Turn()
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        turn.take()
+        held.set()
+        done.wait(10)
+        turn.give()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(10)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)
+        turn.take()
+        turn.give()
+        turn.take()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    done.set()
+    holder.join()
+    assert status == 0
+    turn.take()
+    turn.give()

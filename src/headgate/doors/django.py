@@ -105,6 +105,9 @@ class _Settings:
     """The settings, read once for each middleware and decorator."""
 
     def __init__(self) -> None:
+        for name in dir(settings):
+            if name.startswith("HEADGATE_") and name not in _NAMES:
+                raise BadValue(f"settings.{name}", ..., f"give one of {', '.join(_NAMES)}")
         self.proxies = proxies_of(getattr(settings, "HEADGATE_TRUST_PROXIES", 0))
         self.fields = Fields(getattr(settings, "HEADGATE_HEADERS", "ietf"))
         user = getattr(settings, "HEADGATE_USER", "auth")
@@ -184,6 +187,9 @@ def ratelimit(
     if isinstance(key, str) and key not in _KEYS and not key.startswith("header:"):
         raise BadValue("key", key, f"give {', '.join(_KEYS)}, header:NAME, or a function")
 
+    if limiter is not None:
+        limiter.limits_of(rule)  # a bad rule is told here, not at the first request
+
     def around(view: View) -> View:
         where = name_of(view) if scope is None else scope
         found: list[tuple[Limiting, _Settings]] = []
@@ -254,6 +260,14 @@ def add_missing(response: Response, told: TitledFields) -> Response:
     return response
 
 
+_NAMES: Final = (
+    "HEADGATE_EXEMPT",
+    "HEADGATE_GUARD",
+    "HEADGATE_HEADERS",
+    "HEADGATE_LIMITER",
+    "HEADGATE_TRUST_PROXIES",
+    "HEADGATE_USER",
+)
 _KEYS: Final = ("ip", "user", "user_or_ip")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from headgate.contracts.decision import Decision
+from headgate.stores.memory.turn import Turn
 
 BELIEVED_US_MAX: Final = 10_000_000
 KEYS_MAX: Final = 100_000
@@ -32,10 +33,11 @@ class Denial:
 class Denials:
     """The refused keys of one rule."""
 
-    __slots__ = ("_by_key", "believed_us_max", "keys_max")
+    __slots__ = ("_by_key", "_turn", "believed_us_max", "keys_max")
 
     def __init__(self, *, believed_us_max: int = BELIEVED_US_MAX, keys_max: int = KEYS_MAX) -> None:
         self._by_key: dict[str, Denial] = {}
+        self._turn = Turn()  # of those who write; a look-up needs none
         self.believed_us_max = believed_us_max
         self.keys_max = keys_max
 
@@ -45,7 +47,7 @@ class Denials:
         if denial is None or cost < denial.cost:
             return None
         if now_us >= denial.until_us:
-            self._by_key.pop(key, None)
+            self.forget(key)
             return None
         was, passed_us = denial.decision, max(now_us - denial.asked_us, 0)
         return Decision(
@@ -62,15 +64,24 @@ class Denials:
         retry_us = decision.retry_after_us
         if retry_us <= 0:
             return  # a cost above the limit: the cost says so each time
-        denials = self._by_key
-        if len(denials) >= self.keys_max and key not in denials:
-            denials.pop(next(iter(denials)), None)  # the oldest
         until_us = asked_us + min(retry_us, self.believed_us_max)
-        denials[key] = Denial(asked_us, until_us, cost, decision)
+        denial = Denial(asked_us, until_us, cost, decision)
+        denials = self._by_key
+        self._turn.take()
+        try:
+            if len(denials) >= self.keys_max and key not in denials:
+                del denials[next(iter(denials))]  # the oldest
+            denials[key] = denial
+        finally:
+            self._turn.give()
 
     def forget(self, key: str) -> None:
         """The key may have room again."""
-        self._by_key.pop(key, None)
+        self._turn.take()
+        try:
+            self._by_key.pop(key, None)
+        finally:
+            self._turn.give()
 
     def __len__(self) -> int:
         return len(self._by_key)

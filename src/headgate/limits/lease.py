@@ -28,7 +28,6 @@ Cost: one dict look-up and a turn a decision. Bounds: `KEYS_MAX` keys with block
 
 from __future__ import annotations
 
-import os
 from typing import Final, NamedTuple, final
 
 from headgate.contracts.decision import Decision
@@ -36,7 +35,7 @@ from headgate.contracts.errors import BadValue
 from headgate.contracts.rule import BURSTING, Algorithm, Limit
 from headgate.contracts.store import Grant
 from headgate.limits.waiting import Ticket
-from headgate.stores.memory.turn import Turn
+from headgate.stores.memory.turn import FORKS, Turn
 
 LIFE_US_MAX: Final = 1_000_000  # of a bucket's block ...
 LIFE_SHARE: Final = 20  # ... and at most this part of the time in which the bucket fills
@@ -47,25 +46,6 @@ HOT_US: Final = 1_000_000  # ... within so long make a key hot
 IDLE_US: Final = 500_000  # a block that nothing was spent of for so long goes back
 KEYS_MAX: Final = 10_000
 RUNGS_MAX: Final = 16
-
-
-@final
-class Forks:
-    """How many forks lie between the first process and this one."""
-
-    __slots__ = ("seen",)
-
-    def __init__(self) -> None:
-        self.seen = 0
-
-    def count(self) -> None:
-        """One more."""
-        self.seen += 1
-
-
-_forks: Final = Forks()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forks.count)
 
 
 class Ended(NamedTuple):
@@ -160,12 +140,12 @@ class Leases:
         self._hands: dict[str, Hand] = {}
         self._asked: dict[str, int] = {}
         self._asked_since_us = 0
-        self._forks = _forks.seen
+        self._forks = FORKS.seen
 
     def spend(self, key: str, cost: int, now_us: int) -> Decision | None:
         """Spend `cost` of the key's block; None if it does not hold that much."""
         hand = self._hands.get(key)
-        if hand is None or self._forks != _forks.seen:
+        if hand is None or self._forks != FORKS.seen:
             return None
         self._turn.take()
         try:
@@ -185,7 +165,7 @@ class Leases:
     def left(self, key: str, now_us: int) -> int:
         """What the key's block holds."""
         hand = self._hands.get(key)
-        if hand is None or self._forks != _forks.seen:
+        if hand is None or self._forks != FORKS.seen:
             return 0
         self._turn.take()
         try:
@@ -196,7 +176,7 @@ class Leases:
 
     def hand_for(self, key: str, now_us: int) -> Hand | None:
         """The hand of a key that is to be leased; None if it is not worth it, or not yet."""
-        if self._forks != _forks.seen:
+        if self._forks != FORKS.seen:
             self._begin_anew()
         hand = self._hands.get(key)
         if hand is not None or not self.block_max:
@@ -278,7 +258,7 @@ class Leases:
 
     def idle(self, now_us: int, *, every: bool = False) -> list[Ended]:
         """Blocks that nothing was spent of lately (or all), taken out to be given back."""
-        if self._forks != _forks.seen:
+        if self._forks != FORKS.seen:
             self._begin_anew()
         ended: list[Ended] = []
         for key, hand in [*self._hands.items()]:
@@ -303,7 +283,7 @@ class Leases:
 
     def _begin_anew(self) -> None:
         """In a child, after a fork: a block that both processes spent would count twice."""
-        self._forks = _forks.seen
+        self._forks = FORKS.seen
         self._turn = Turn()  # its holder, if it had one, is a thread that is not here
         self._hands = {}
 

@@ -27,11 +27,11 @@ _SECOND_US: Final = 1_000_000
 _UNITS: Final[tuple[tuple[int, str, tuple[str, ...]], ...]] = (
     (365 * 86_400 * _SECOND_US, "year", ("y", "year", "years")),
     (30 * 86_400 * _SECOND_US, "month", ("mo", "month", "months")),
-    (7 * 86_400 * _SECOND_US, "week", ("w", "week", "weeks")),
+    (7 * 86_400 * _SECOND_US, "week", ("w", "wk", "wks", "week", "weeks")),
     (86_400 * _SECOND_US, "day", ("d", "day", "days")),
-    (3_600 * _SECOND_US, "hour", ("h", "hr", "hour", "hours")),
-    (60 * _SECOND_US, "minute", ("m", "min", "minute", "minutes")),
-    (_SECOND_US, "second", ("s", "sec", "second", "seconds")),
+    (3_600 * _SECOND_US, "hour", ("h", "hr", "hrs", "hour", "hours")),
+    (60 * _SECOND_US, "minute", ("m", "min", "mins", "minute", "minutes")),
+    (_SECOND_US, "second", ("s", "sec", "secs", "second", "seconds")),
     (1_000, "ms", ("ms", "millisecond", "milliseconds")),
     (1, "us", ("us", "microsecond", "microseconds")),
 )
@@ -68,8 +68,8 @@ def parse_rate(text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str =
 def parse_rates(
     text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str = "rate"
 ) -> list[Limit]:
-    """The limits of a rate string that may say several: `"10/s; 1000/hour"`, `;` or `,` between."""
-    parts = re.split("[;,]", text)
+    """The limits of a rate string that may say several: `"10/s; 1000/hour"`, `;`, `,` or `|` between."""
+    parts = re.split("[;,|]", text)
     if len(parts) > RATES_MAX:
         raise BadValue(field, text, f"it says {len(parts)} rates; at most {RATES_MAX}")
     return [parse_rate(part, algorithm=algorithm, field=field) for part in parts]

@@ -34,8 +34,9 @@ _hash: Final = hash  # a compiled module looks a builtin up at every call, and i
 _SHARD_KEYS: Final = 4_096  # about as many keys a shard should hold when the table is full
 _SHARDS_MAX: Final = 1 << 16
 _SWEEP_MIN: Final = 64  # a shard smaller than this is not worth sweeping
-_SHARDS_LOOKED_AT: Final = 4  # how many shards one new key may search for room
-_SEARCH_EVERY_US: Final = 10_000  # how long a search that found nothing is believed
+_SHARDS_LOOKED_AT: Final = 2  # how many shards one new key may search for room
+# How long a search that found nothing is believed: well above what it costs, some milliseconds.
+_SEARCH_EVERY_US: Final = 100_000
 _EVICTED_SHARE: Final = 8  # one in so many of a shard's keys goes when none is at rest
 
 
