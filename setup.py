@@ -24,7 +24,6 @@ FOLDERS = ("kernels", "contracts", "stores/memory")
 NOT_COMPILED = ("__init__.py", "native.py")
 HOT_FILES = (
     "doors/headers.py",
-    "doors/proxies.py",
     "limits/claims.py",
     "limits/denials.py",
     "limits/far.py",

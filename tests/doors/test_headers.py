@@ -291,11 +291,8 @@ def test_a_closed_rule_without_its_store_is_a_refusal_with_all_marks() -> None:
     assert fields["x-ratelimit-error"] == "store_unavailable"
 
 
-def test_the_texts_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headgate.doors import headers
-
-    monkeypatch.setattr(headers, "LIMITS_KEPT", 10)
-    fields = Fields("ietf")
+def test_the_texts_that_are_kept_are_bounded() -> None:
+    fields = Fields("ietf", limits_kept=10)
     for n in range(100):
         one = Counted(f"rule {n}", Limit(n + 1, SECOND), admitted(1))
         assert f"q={n + 1};" in dict(fields.of(judged(one)))["ratelimit-policy"]

@@ -44,7 +44,6 @@ COMPILED_PACKAGES: Final = ("kernels", "contracts", "stores.memory")
 NEVER_COMPILED: Final = ("native",)
 COMPILED_FILES: Final = (
     "doors.headers",
-    "doors.proxies",
     "limits.claims",
     "limits.denials",
     "limits.far",

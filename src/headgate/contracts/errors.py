@@ -9,14 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.contracts.decision import Decision
+from headgate.kernels.native import mypyc_attr
 
 _SHOWN_CHARS_MAX: Final = 80
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HeadgateError(Exception):
     """Whatever Headgate raises on purpose."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BadValue(HeadgateError, ValueError):  # noqa: N818 - it names the thing, not the class
     """A value that cannot be used: the field, the value, and what would be right."""
 
@@ -34,6 +37,7 @@ class BadValue(HeadgateError, ValueError):  # noqa: N818 - it names the thing, n
         return BadValue, (self.field, self.value, self.remedy)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Unavailable(HeadgateError):  # noqa: N818 - likewise
     """Something we lean on does not answer: what it is, and what was seen."""
 
@@ -46,6 +50,7 @@ class Unavailable(HeadgateError):  # noqa: N818 - likewise
         return Unavailable, (self.what, self.seen)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Refused(HeadgateError):  # noqa: N818 - likewise
     """A unit of work that may not enter; `decision` says why and when to come back."""
 

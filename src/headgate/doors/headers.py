@@ -98,11 +98,12 @@ class Words:
 class Fields:
     """Writes the fields of judgements, in one style."""
 
-    __slots__ = ("_doubles", "_words", "ietf", "legacy", "style")
+    __slots__ = ("_doubles", "_words", "ietf", "legacy", "limits_kept", "style")
 
-    def __init__(self, style: str = "ietf") -> None:
+    def __init__(self, style: str = "ietf", *, limits_kept: int = LIMITS_KEPT) -> None:
         if style not in STYLES:
             raise BadValue("headers", style, f"give one of {', '.join(STYLES)}")
+        self.limits_kept = limits_kept
         self.style = style
         self.ietf = style in {"ietf", "both"}
         self.legacy = style in {"legacy", "both"}
@@ -195,7 +196,7 @@ class Fields:
         words = self._doubles.get(key)
         if words is None:
             words = Words(name, limit)
-            if len(self._doubles) >= LIMITS_KEPT:
+            if len(self._doubles) >= self.limits_kept:
                 self._doubles.clear()
                 self._words.clear()
             self._doubles[key] = words

@@ -199,7 +199,7 @@ class Load:
         """Call it when all have been told."""
         self._callbacks.append(told)
 
-    def set_result(self, reply: Reply) -> None:
+    def set_result(self, reply: Any) -> None:
         """Give everyone their ruling."""
         try:
             self._tell(reply)
