@@ -68,7 +68,7 @@ def parse_rate(text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str =
 def parse_rates(
     text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str = "rate"
 ) -> list[Limit]:
-    """The limits of a rate string that may say several: `"10/s; 1000/hour"`, `;`, `,` or `|` between."""
+    """The limits of a rate string that may say several, with `;`, `,` or `|` between."""
     parts = re.split("[;,|]", text)
     if len(parts) > RATES_MAX:
         raise BadValue(field, text, f"it says {len(parts)} rates; at most {RATES_MAX}")

@@ -124,12 +124,14 @@ class BlockingStore:
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
         """Take every charge or none."""
+        self._fail_at_once(charges)
         return self._bridge.run(
             lambda store: store.take(charges, keep=keep, count_refused=count_refused)
         )
 
     async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
         """Take the first cost of `ladder` that fits."""
+        self._fail_at_once([charge])
         return self._bridge.run(lambda store: store.take_some(charge, ladder))
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
@@ -139,6 +141,13 @@ class BlockingStore:
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget what was taken."""
         self._bridge.run(lambda store: store.reset(charges))
+
+    def _fail_at_once(self, charges: Sequence[Charge]) -> None:
+        """Two changes of threads are a high price for what is known already."""
+        gone = getattr(self._bridge.store, "gone", None)
+        error = None if gone is None else gone(charges)
+        if error is not None:
+            raise error
 
     async def close(self) -> None:
         """Close the threads' store."""

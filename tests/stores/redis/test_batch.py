@@ -47,6 +47,9 @@ class HandClient:
     def push(self) -> None:
         """Nothing waits here."""
 
+    def why_gone(self, slot: int) -> str:
+        return ""
+
     async def connect(self) -> None:
         """It is."""
 

@@ -54,7 +54,7 @@ def test_a_key_has_the_entity_in_braces_and_ends_in_its_window() -> None:
     assert key_of(Limit(5, 250_000), "ann", prefix="api") == "api:{ann}:login:250ms"
     assert key_of(Limit(5, 7), "ann") == "rate_limit:{ann}:login:7us"
     fixed = Limit(5, MINUTE, algorithm=Algorithm.FIXED_WINDOW)
-    assert key_of(fixed, "ann") == "rate_limit:{ann}:login:"  # the server adds the number
+    assert key_of(fixed, "ann") == "rate_limit:{ann}:login:60s"
 
 
 def test_no_two_entities_share_a_key_and_none_is_without_a_tag() -> None:
@@ -244,6 +244,8 @@ FOREIGN: list[tuple[Any, ...]] = [
     ("SET", "7x1:1"),
     ("SET", "7x10:1,2,3"),
     ("SET", "5:5:5"),
+    ("SET", f"{START_US // MINUTE}:"),
+    ("SET", f"{START_US // MINUTE}:1.5"),
     ("RPUSH", "word"),
     ("RPUSH", "1:2"),
     ("HSET", "field", "word"),
@@ -258,7 +260,7 @@ def test_a_foreign_value_under_a_key_counts_for_nothing_and_is_written_over(
     async def story(store: RedisStore) -> None:
         limit = Limit(3, MINUTE, algorithm=algorithm)
         two = Limit(4, MINUTE, algorithm=algorithm)
-        window = f"{START_US // MINUTE}" if algorithm is Algorithm.FIXED_WINDOW else "60s"
+        window = "60s"
         for number, (verb, *value) in enumerate(FOREIGN):
             for ask in ("alone", "together", "some", "settle"):
                 who = f"{ask}{number}"

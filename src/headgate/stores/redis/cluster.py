@@ -98,6 +98,11 @@ class Cluster:
         for node in self._nodes.values():
             node.push()
 
+    def why_gone(self, slot: int) -> str:
+        """Why a call to the node of this slot would fail at once, or ""."""
+        node = self._slots[slot]
+        return "" if node is None else node.why_gone()
+
     async def connect(self) -> None:
         """Return when the slots are known and the masters that answer are connected."""
         if self._closed:

@@ -172,7 +172,7 @@ class _WindowCounter(Counter):
 
 @final
 class FixedCounter(_WindowCounter):
-    """The fixed window: the server's clock says which, and the script ends the key with it."""
+    """The fixed window; the server's clock says which it is."""
 
     __slots__ = ()
 
@@ -181,12 +181,9 @@ class FixedCounter(_WindowCounter):
 
     def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
         super().__init__(prefix, limit_id, limit, key_bytes_max)
+        self.width = 2
         words = _digits(limit.count, limit.period_us, ttl_ms(limit.period_us))
         self.declared = (self.kind, *words, b"")
-
-    def window(self) -> str:
-        """The script adds the window's number."""
-        return ""
 
     def lane(self, cost: int) -> tuple[bytes, ...]:
         """The limit, the period, the time to live, the cost."""
@@ -195,10 +192,10 @@ class FixedCounter(_WindowCounter):
     def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
         """By what was used of the window before."""
         before: int = reply[at]
+        window: int = reply[at + 1]
         if before < 0:
             before = -1 - before
         limit, period_us = self.limit.count, self.limit.period_us
-        window = now_us // period_us
         _, used, allowed, retry_us = fixed_step(window, before, now_us, cost, period_us, limit)
         reset_us = (window + 1) * period_us - now_us if used else 0
         return self.decided(allowed, limit - used, retry_us, reset_us)

@@ -105,34 +105,35 @@ function fixed.limit(a, b, c, d)
 end
 
 function fixed.open(s, l)
-  s.name = s.key .. format('%.0f', l.window)
-  s.used = whole(text_at(s.name)) or 0
+  s.window, s.used = read_window(text_at(s.key), l.window)
 end
 
 function fixed.judge(s, l, cost, part, out)
-  local used = s.used < l.limit and s.used or l.limit
-  out[#out + 1] = used
+  local n, used = #out, s.used < l.limit and s.used or l.limit
+  out[n + 1], out[n + 2] = used, s.window
   return used + cost <= l.limit
 end
 
-local function write_count(s, l, used)
-  s.used = used
-  call('SET', s.name, format('%.0f', used), 'PX', l.ttl_ms)
-end
-
 function fixed.take(s, l, cost)
-  write_count(s, l, s.used + cost)
+  s.used = s.used + cost
+  write_window(s.key, s.window, s.used, l.ttl_ms)
 end
 
 function fixed.settle(s, l, cost, part, taken)
-  local used = s.used
-  if cost > 0 and used < l.limit then
-    write_count(s, l, used + cost < l.limit and used + cost or l.limit)
-  elseif cost < 0 and used > 0 then
-    if taken < now and (taken - fmod(taken, l.period)) / l.period ~= l.window then
-      return -- what has passed no longer counts
-    end
-    write_count(s, l, used + cost > 0 and used + cost or 0)
+  local used = s.used + cost
+  if cost > 0 and s.used >= l.limit then
+    return
+  end
+  if cost < 0 and taken < now and (taken - fmod(taken, l.period)) / l.period ~= s.window then
+    return -- what has passed no longer counts
+  end
+  used = used > 0 and used or 0
+  if cost > 0 and used > l.limit then
+    used = l.limit
+  end
+  if used ~= s.used then
+    s.used = used
+    write_window(s.key, s.window, used, l.ttl_ms)
   end
 end
 

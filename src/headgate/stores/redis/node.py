@@ -188,6 +188,12 @@ class Node:
         """For people: the breaker's state, or that there is no connection."""
         return STATES[self._breaker.state] if self._connection else "not connected"
 
+    def why_gone(self, slot: int = -1) -> str:
+        """Why a call would fail at once, or ""; any thread may ask."""
+        if self._connection is None:
+            return self._seen if self._tried or self._closed else ""
+        return "" if self._answers else self._seen
+
     def start(self) -> None:
         """Begin to connect, if there is no connection."""
         if self._connection is None:

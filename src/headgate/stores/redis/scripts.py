@@ -13,11 +13,11 @@ from headgate.stores.redis.script import Script
 
 _PARTS: Final[dict[str, tuple[str, ...]]] = {
     "take_paced": ("clock", "instant", "take_paced"),
-    "take_fixed": ("clock", "take_fixed"),
+    "take_fixed": ("clock", "fixed", "take_fixed"),
     "take_cells": ("clock", "cells", "take_cells"),
-    "take": ("clock", "instant", "cells", "kinds", "take"),
-    "take_some": ("clock", "instant", "cells", "kinds", "take_some"),
-    "settle": ("clock", "instant", "cells", "kinds", "settle"),
+    "take": ("clock", "instant", "fixed", "cells", "kinds", "take"),
+    "take_some": ("clock", "instant", "fixed", "cells", "kinds", "take_some"),
+    "settle": ("clock", "instant", "fixed", "cells", "kinds", "settle"),
     "reset": ("clock", "reset"),
 }
 

@@ -92,6 +92,12 @@ class Sentinel:
         if self._node is not None:
             self._node.push()
 
+    def why_gone(self, slot: int) -> str:
+        """Why a call to the master would fail at once, or ""."""
+        if self._node is None:
+            return self._seen if self._tried or self._closed else ""
+        return self._node.why_gone()
+
     async def connect(self) -> None:
         """Return when the master is found and connected."""
         if self._closed:

@@ -24,7 +24,6 @@ from headgate.stores.redis.batch import Batches, BatchStats, Group, as_unavailab
 from headgate.stores.redis.counting import (
     KEY_BYTES_MAX_DEFAULT,
     Counter,
-    FixedCounter,
     Reply,
     counter_for,
 )
@@ -116,6 +115,8 @@ class RedisStore:
         taken before the first refusal is given back, so others may see it spent for a moment.
         """
         self._check_open()
+        if not self._spread and (seen := self._client.why_gone(-1)):
+            raise Unavailable(self.what, f"{seen}; calls are held back")
         if len(charges) == 1 and not count_refused:
             limit_id, limit, entity, cost = charges[0]
             counter = self._counters.get(limit_id)
@@ -167,13 +168,25 @@ class RedisStore:
         asked = self._asked(charges)
         parts = self._by_slot(asked) if self._spread else [range(len(asked))]
         self._check_open()
-        told = []
-        for part in parts:
-            if part:
-                args: list[Part] = [self._batches.now, *(_fixed_period(asked[i][0]) for i in part)]
-                keys = [asked[i][1] for i in part]
-                told.append(self._client.run_script(self._scripts["reset"], keys, args))
-        await _all(told)
+        script, args = self._scripts["reset"], [self._batches.now]
+        await _all(
+            [
+                self._client.run_script(script, [asked[i][1] for i in part], args)
+                for part in parts
+                if part
+            ]
+        )
+
+    def gone(self, charges: Sequence[Charge]) -> Unavailable | None:
+        """What asking for these would raise at once; any thread may ask, without the loop."""
+        slots = [-1]
+        if self._spread:
+            slots = [slot_of(key) for _, key, _ in self._asked(charges)]
+        for slot in slots:
+            seen = self._client.why_gone(slot)
+            if seen:
+                return Unavailable(self.what, f"{seen}; calls are held back")
+        return None
 
     async def close(self) -> None:
         """Fail what is under way with `Unavailable`, and give back what is held."""
@@ -275,10 +288,6 @@ async def _all(calls: Sequence[asyncio.Future[Reply]]) -> list[Reply]:
 
 def _negative(cost: int) -> BadValue:
     return BadValue("cost", cost, "give 0 or more; what is given back goes through settle")
-
-
-def _fixed_period(counter: Counter) -> Part:
-    return counter.limit.period_us if isinstance(counter, FixedCounter) else b""
 
 
 def _look_away(future: asyncio.Future[Any]) -> None:

@@ -114,6 +114,11 @@ class Bridge:
             raise errand.error
         return errand.result  # type: ignore[return-value]
 
+    @property
+    def store(self) -> Store | None:
+        """The store, once it was opened; only what any thread may ask may be asked of it."""
+        return self._store
+
     def close(self) -> None:
         """Fail what is under way with `Unavailable`, close the store, and end the thread."""
         self._closed = True

@@ -47,6 +47,10 @@ class Client(Protocol):
         """Write what was sent in this turn of the loop now, and not at its end."""
         ...
 
+    def why_gone(self, slot: int) -> str:
+        """Why a call to the node of this slot would fail at once, or ""; any thread may ask."""
+        ...
+
     async def connect(self) -> None:
         """Return when connected, or raise what prevents it. The first call does it too."""
         ...

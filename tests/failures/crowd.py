@@ -1,0 +1,274 @@
+"""Crowd: many processes that ask one store for the same keys, some of them killed amid it.
+
+A program of its own, `python -m tests.failures.crowd SPEC`, which forks its workers; it kills some
+now and then (only its own, by their ids) and puts others in their place. Each worker has a clock
+that is wrong by seconds, and writes down what it was admitted in memory that outlives it. All end
+by themselves when the time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import mmap
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headgate import Algorithm, Limit, Limiter, Rule
+from headgate.system import now_us
+from tests.failures.bounds import Admission
+from tests.failures.pressing import clock_us
+
+ENTRY = struct.Struct("<IQQ")  # the key's number, sent, answered
+WORD = array("I").itemsize
+START_S_MAX = 60.0
+ASKS_IN_A_ROW = 50  # of a task, before another has its turn though none had to wait
+# One ask, which brings a block; then all at once, first just before a bucket's block dies, then
+# long after. In seconds after a full one, so that a window of one ends within the second rest.
+WAVES_S = ((0.30, 0.34, 0.40), (1.80, 2.25, 2.31))
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Who asks for what, and for how long."""
+
+    url: str
+    algorithm: str
+    count: int
+    period_us: int
+    keys: int
+    workers: int = 4
+    tasks: int = 8
+    seconds: float = 2.0
+    pause_s: float = 0.0  # of a task between two asks
+    waves: bool = False  # all ask once, rest, and then ask for all they can get; see WAVES_S
+    failure: str = "open"
+    local_share: float = 1.0
+    lease: str | int | None = None
+    skew_s: float = 0.0  # each worker's clock is wrong by up to so much
+    kill_every_s: float = 0.0  # 0: nobody is killed
+    log: bool = False  # every admission with its instants, not only their number
+    seed: int = 1
+
+    @property
+    def limit(self) -> Limit:
+        """The limit of each key."""
+        return Limit(self.count, self.period_us, algorithm=Algorithm(self.algorithm))
+
+    @property
+    def rule(self) -> Rule:
+        """The limit and its terms."""
+        return Rule(
+            self.limit, failure=self.failure, local_share=self.local_share, lease=self.lease
+        )
+
+
+@dataclass
+class Told:
+    """What all workers were admitted, by the key's number."""
+
+    admitted: list[int]
+    degraded: list[int]  # admitted by the failure policy
+    log: dict[int, list[Admission]]
+    processes: int
+    killed: int
+
+
+class WrongClock:
+    """A clock that goes right and stands wrong."""
+
+    def __init__(self, wrong_us: int) -> None:
+        self._wrong_us = wrong_us
+
+    def now_us(self) -> int:
+        """The wrong instant."""
+        return now_us() + self._wrong_us
+
+
+def key_of(number: int) -> str:
+    """The name of a key."""
+    return f"key:{number}"
+
+
+class Crowd:
+    """A crowd that asks while the block lasts, or until its time is over; then `told`."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self._folder = tempfile.TemporaryDirectory(prefix="headgate-crowd-")
+        self._folder_path = Path(self._folder.name)
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "tests.failures.crowd", self._folder.name]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asdict(self.spec)).encode())
+        self._process.stdin.close()
+        if self._process.stdout.readline() != b"asking\n":
+            raise RuntimeError("the crowd did not start")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._process.terminate()  # it ends its workers
+        try:
+            self.wait()
+        finally:
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+            try:
+                self.told = self._gather()
+            finally:
+                self._folder.cleanup()
+
+    def wait(self) -> None:
+        """Return when all have ended."""
+        code = self._process.wait(self.spec.seconds + START_S_MAX)
+        if code not in (0, -signal.SIGTERM):
+            raise RuntimeError(f"the crowd ended with {code}")
+
+    def admitted(self) -> int:
+        """How many were admitted up to now, degraded ones included."""
+        return sum(sum(self._counts(path)) for path in self._folder_path.glob("counts-*"))
+
+    def _counts(self, path: Path) -> array[int]:
+        counts = array("I")
+        data = path.read_bytes()
+        counts.frombytes(data[: len(data) // WORD * WORD])
+        return counts
+
+    def _gather(self) -> Told:
+        keys = self.spec.keys
+        told = Told([0] * keys, [0] * keys, {}, 0, 0)
+        for path in self._folder_path.glob("counts-*"):
+            counts = self._counts(path)
+            if len(counts) < 2 * keys:
+                continue  # killed before it asked for anything
+            told.processes += 1
+            for number in range(keys):
+                told.admitted[number] += counts[number]
+                told.degraded[number] += counts[keys + number]
+        for path in self._folder_path.glob("log-*"):
+            data = path.read_bytes()
+            whole = data[: len(data) // ENTRY.size * ENTRY.size]
+            for number, sent_us, answered_us in ENTRY.iter_unpack(whole):
+                told.log.setdefault(number, []).append(Admission(sent_us, answered_us))
+        with suppress(FileNotFoundError):
+            told.killed = int((self._folder_path / "killed").read_text())
+        return told
+
+
+# In the crowd's own process.
+
+
+async def ask(spec: Spec, number: int, folder: Path, end_us: int) -> None:
+    """One worker."""
+    draw = random.Random(f"{spec.seed} {number}")
+    clock = WrongClock(int(draw.uniform(-spec.skew_s, spec.skew_s) * 1e6))
+    limiter = Limiter(spec.rule, store_url=spec.url, clock=clock)
+    size = 2 * spec.keys * WORD
+    path = folder / f"counts-{number}"
+    path.write_bytes(bytes(size))
+    with path.open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), size)
+    counts = memoryview(memory).cast("I")
+    log = os.open(folder / f"log-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def ask_once() -> None:
+        sent_us = clock_us()
+        key = draw.randrange(spec.keys)
+        decision = await limiter.atake(key_of(key))
+        if decision.allowed:
+            counts[key + (spec.keys if decision.degraded else 0)] += 1
+            if spec.log and not decision.degraded:
+                os.write(log, ENTRY.pack(key, sent_us, clock_us()))
+
+    async def task() -> None:
+        asked = 0
+        while clock_us() < end_us:
+            await ask_once()
+            asked += 1
+            if spec.pause_s or asked % ASKS_IN_A_ROW == 0:
+                await asyncio.sleep(spec.pause_s)
+
+    async def task_in_waves() -> None:
+        second_us = -(-(end_us - int(spec.seconds * 1e6)) // 1_000_000) * 1_000_000
+        for first_s, again_s, until_s in WAVES_S:
+            await asyncio.sleep((second_us + first_s * 1e6 - clock_us()) / 1e6)
+            await ask_once()
+            await asyncio.sleep((second_us + again_s * 1e6 - clock_us()) / 1e6)
+            while clock_us() < second_us + until_s * 1e6:
+                await ask_once()
+
+    how = task_in_waves if spec.waves else task
+    await asyncio.gather(*(how() for _ in range(spec.tasks)))
+    await limiter.aclose()
+
+
+def begin(spec: Spec, number: int, folder: Path, end_us: int) -> int:
+    """Fork a worker; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        asyncio.run(ask(spec, number, folder, end_us))
+        code = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def lead(spec: Spec, folder: Path) -> int:
+    """Begin the workers, kill some, and wait for all; how many went wrong."""
+    draw = random.Random(spec.seed)
+    end_us = clock_us() + int(spec.seconds * 1e6)
+    children = [begin(spec, number, folder, end_us) for number in range(spec.workers)]
+
+    def end(*_: object) -> None:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    sys.stdout.write("asking\n")
+    sys.stdout.flush()
+    killed = 0
+    while spec.kill_every_s and clock_us() + 2 * spec.kill_every_s * 1e6 < end_us:
+        time.sleep(spec.kill_every_s)
+        at = draw.randrange(len(children))
+        os.kill(children[at], signal.SIGKILL)
+        os.waitpid(children[at], 0)
+        killed += 1
+        children[at] = begin(spec, spec.workers + killed, folder, end_us)
+    (folder / "killed").write_text(str(killed))
+    return sum(os.waitpid(child, 0)[1] != 0 for child in children)
+
+
+def main() -> None:
+    """Read what is wanted, and lead."""
+    folder = Path(sys.argv[1])
+    sys.exit(1 if lead(Spec(**json.load(sys.stdin)), folder) else 0)
+
+
+if __name__ == "__main__":
+    main()
