@@ -113,7 +113,7 @@ def test_a_server_that_dies_and_comes_back_empty_twice_admits_two_limits_more_at
         40,
         DAY_US,
         keys=80,
-        seconds=2.2,
+        seconds=4.0,
         pause_s=0.01,
         failure=failure,
         local_share=0.25,
