@@ -33,6 +33,7 @@ EXAMPLES: Final = """\
 examples:
   headgate up                 see limits at work: a demo load and a live view
   headgate limits check FILE  what a rules file says, in words
+  headgate lab run overload   a claim about overload, tried on virtual time
   headgate doctor             what is compiled, what is present, what is missing
   headgate up --help          the flags of a command, with examples
 """
@@ -59,6 +60,11 @@ COMMANDS: Final = (
         "explain a rules file, try requests on it, or break the glass",
         "headgate.apps.limits.command",
         extra="rules",
+    ),
+    Command(
+        "lab",
+        "try claims about overload on virtual time",
+        "headgate.lab.command",
     ),
     Command(
         "doctor",

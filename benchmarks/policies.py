@@ -1,0 +1,165 @@
+"""What the server chain adds to a request, beside one bare Starlette request.
+
+The chain: deadline, criticality, request units, shed, queue, concurrency, and the observer that
+feeds stress. Every request is admitted at once and ends with a measured time; the clock is the real
+one, and making the request is part of it. Also printed is what each stage costs by itself, and the
+p50 and p99 of single requests, by the wall clock of a machine that may be shared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from benchmarks.asgi import bare, requests_of
+from benchmarks.peers import step
+from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import Refused
+from headgate.contracts.permit import Outcome
+from headgate.contracts.policy import Policy
+from headgate.contracts.request import Measured, Request
+from headgate.policies import stack as stack_module
+from headgate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
+from headgate.policies.criticality import CriticalityClamp, CriticalitySettings
+from headgate.policies.deadline import Deadline
+from headgate.policies.queue import Queue, QueueSettings
+from headgate.policies.request_units import RequestUnits, RequestUnitsSettings
+from headgate.policies.shed import Shed
+from headgate.policies.stack import Stack, at_once, waits
+from headgate.policies.stress import Stress
+from headgate.system import SystemChance, SystemClock
+
+REQUESTS = 5_000
+SINGLE = 20_000
+ROUNDS = 9
+SHARE_MAX = 2 / 3
+BARE, CHAIN = "bare Starlette", "server chain"
+CALLERS = [f"caller-{number}" for number in range(100)]
+MEASURED = Measured(service_us=1_000, rows=1, size_bytes=512)
+
+CLOCK = SystemClock()
+
+
+def request(number: int) -> Request:
+    """One that comes in now, with two seconds to go."""
+    now_us = CLOCK.now_us()
+    return Request(
+        "key",
+        caller=CALLERS[number % 100],
+        criticality=Criticality.DEGRADED,
+        arrived_us=now_us,
+        deadline_us=now_us + 2_000_000,
+        operation="get",
+    )
+
+
+def policies() -> tuple[dict[str, Policy], Queue, Stress]:
+    """The stages, none of which has anything to refuse."""
+    chance, stress = SystemChance(), Stress()
+    table = dict.fromkeys(CALLERS, Criticality.CRITICAL)
+    shed = Shed(stress, chance)
+    plenty = RequestUnitsSettings(rate_ru=1_000_000, burst_ru=1_000_000)
+    at_once_ones: dict[str, Policy] = {
+        "deadline": Deadline(),
+        "criticality": CriticalityClamp(CriticalitySettings(callers=table)),
+        "request units": RequestUnits(plenty, pricing=shed),
+        "shed": shed,
+        "concurrency": Concurrency(
+            ConcurrencySettings(adaptive=AdaptiveSettings(algorithm="vegas")), chance
+        ),
+    }
+    return at_once_ones, Queue(QueueSettings()), stress
+
+
+def server_chain() -> Stack:
+    """The whole chain."""
+    ones, queue, stress = policies()
+    return Stack(
+        at_once("deadline", ones["deadline"]),
+        at_once("criticality", ones["criticality"]),
+        at_once("request units", ones["request units"]),
+        at_once("shed", ones["shed"]),
+        waits("queue", queue),
+        at_once("concurrency", ones["concurrency"]),
+        observers=[stress],
+    )
+
+
+async def served(stack: Stack, unit: Request) -> None:
+    """In and out."""
+    permit = await stack.admit(unit, CLOCK)
+    if isinstance(permit, Decision):
+        raise Refused(permit)
+    unit.measured = MEASURED
+    permit.end(Outcome.SUCCESS, CLOCK.now_us())
+
+
+def requests_through(stack: Stack) -> Callable[[], int]:
+    """Request after request."""
+
+    def run() -> int:
+        for number in range(REQUESTS):
+            step(served(stack, request(number)))
+        return REQUESTS
+
+    return run
+
+
+def requests_at(policy: Policy) -> Callable[[], int]:
+    """The same through one stage alone, without a stack."""
+
+    def run() -> int:
+        for number in range(REQUESTS):
+            unit = request(number)
+            permit = policy.admit(unit, unit.arrived_us)
+            if isinstance(permit, Decision):
+                raise Refused(permit)
+            unit.measured = MEASURED
+            permit.end(Outcome.SUCCESS, unit.arrived_us)
+        return REQUESTS
+
+    return run
+
+
+def only_requests() -> int:
+    """Nothing but the requests: what all the others pay too."""
+    for number in range(REQUESTS):
+        request(number).measured = MEASURED
+    return REQUESTS
+
+
+def singles(stack: Stack) -> list[float]:
+    """The times of single requests, in microseconds, sorted."""
+    times = []
+    for number in range(SINGLE):
+        began_ns = time.perf_counter_ns()
+        step(served(stack, request(number)))
+        times.append((time.perf_counter_ns() - began_ns) / 1_000)
+    return sorted(times)
+
+
+def main() -> None:
+    """Measure, print, and judge."""
+    bars = Bars()
+    build = build_of(stack_module.__file__)
+    chain = server_chain()
+    ones, _, _ = policies()
+    candidates = {BARE: requests_of(bare()), CHAIN: requests_through(chain)}
+    candidates |= {f"  {name} alone": requests_at(policy) for name, policy in ones.items()}
+    candidates["  making a request"] = only_requests
+    results = interleaved(candidates, rounds=ROUNDS)
+    print_results(f"A request, {build}", results, BARE)
+    times = singles(chain)
+    p50, p99 = times[SINGLE // 2], times[SINGLE * 99 // 100]
+    print(f"\nSingle requests through the chain: p50 {p50:.1f} us, p99 {p99:.1f} us\n")
+    share = 1 / ratio(results, BARE, CHAIN)
+    print(f"  the chain is {share:.2f} of a bare Starlette request")
+    if build == "compiled":
+        bars.check(share <= SHARE_MAX, f"at most 2/3 of a bare Starlette request: {share:.2f}")
+    bars.exit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""What the product is compared with, at its honest best; never a policy of the product itself.
+
+Each file is one baseline and says what it is and what it is not. `TABLE` has them all by name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.lab.baselines.bounded_fifo import BoundedFifo, bounded_fifo
+from headgate.lab.baselines.folly_codel import FollyCodel, folly_codel
+from headgate.lab.baselines.no_control import NoControl, no_control
+from headgate.lab.baselines.packet_codel import PacketCodel, packet_codel
+from headgate.lab.baselines.plain_lifo import PlainLifo, plain_lifo
+from headgate.lab.baselines.static_rate import StaticRate, static_rate
+from headgate.lab.baselines.token_rate import TokenRate, token_rate
+from headgate.lab.fast import MakeLine
+
+TABLE: Final[dict[str, MakeLine]] = {
+    "bounded-fifo": bounded_fifo,
+    "folly": folly_codel,
+    "fifo": no_control,
+    "rfc8289": packet_codel,
+    "lifo": plain_lifo,
+    "static-qps": static_rate,
+    "token-bucket": token_rate,
+}
+
+__all__ = [
+    "TABLE",
+    "BoundedFifo",
+    "FollyCodel",
+    "NoControl",
+    "PacketCodel",
+    "PlainLifo",
+    "StaticRate",
+    "TokenRate",
+]

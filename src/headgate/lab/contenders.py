@@ -1,0 +1,55 @@
+"""Contenders: the product's own, made for a rig; the table that scenarios choose from.
+
+The production policies are run as they are, with their defaults; what is set here is what any user
+sets: how many may be at work at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from headgate.lab import baselines
+from headgate.lab.baselines.fifo_pool import fifo_pool
+from headgate.lab.lines import KernelLine
+from headgate.lab.rig import Rig
+from headgate.lab.scenario import Contender, in_line, in_world
+from headgate.lab.world import World
+from headgate.policies.queue import Queue, QueueSettings
+
+# The p99 of an exponential service is this many times its mean.
+_P99_OF_MEAN: Final = 4.605
+TIMEOUT_S: Final = 0.5
+
+
+def queue(rig: Rig, world: World) -> Queue:
+    """The queue policy, as many places as there are workers."""
+    return Queue(QueueSettings(places=rig.workers))
+
+
+def queue_in_order(rig: Rig, world: World) -> Queue:
+    """The same, never turning round."""
+    return Queue(QueueSettings(places=rig.workers, standing_us=None))
+
+
+def kernel_line(rig: Rig) -> KernelLine:
+    """Adaptive LIFO, CoDel's timeout and the slack rule, scaled to the service time."""
+    mean_us = rig.service.mean_us
+    return KernelLine(
+        length_max=max(round(rig.capacity_per_s * TIMEOUT_S), 1),
+        slack_us=round(_P99_OF_MEAN * mean_us),
+        normal_us=round(1.5 * mean_us),
+        aggressive_us=round(mean_us / 2),
+    )
+
+
+OURS: Final[Mapping[str, Contender]] = {
+    "queue": in_world(queue),
+    "queue-in-order": in_world(queue_in_order),
+    "kernels": in_line(kernel_line),
+}
+BASELINES: Final[Mapping[str, Contender]] = {
+    **{name: in_line(make_line) for name, make_line in baselines.TABLE.items()},
+    "fifo-pool": in_world(fifo_pool),
+}
+ALL: Final[Mapping[str, Contender]] = {**OURS, **BASELINES}

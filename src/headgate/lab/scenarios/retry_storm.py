@@ -1,0 +1,63 @@
+"""Retry storm: 70% of the capacity is lost for ten seconds, and callers try again.
+
+Whoever retries at once turns a shortage into a flood, and with a queue that serves the dead the
+flood does not end when the shortage does: every answer is late, so every call is made four times.
+The goal is to be well again within a second of the repair with clients that keep a retry budget,
+and within two with clients that do not care.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.lab.arrivals import Poisson
+from headgate.lab.checks import Goal
+from headgate.lab.contenders import ALL
+from headgate.lab.course import Course
+from headgate.lab.ledger import Ledger
+from headgate.lab.measures import Figures, recovery_s
+from headgate.lab.retries import NAIVE, SMART, Retries
+from headgate.lab.rig import Rig
+from headgate.lab.scenario import Scenario
+from headgate.lab.workload import Kind
+
+CAPACITY_PER_S: Final = 3_200
+LOAD: Final = 0.8
+HURT_US: Final = 5_000_000
+RESTORED_US: Final = 15_000_000
+
+
+def rig(retries: Retries) -> Rig:
+    """32 workers of 10 ms, of whose speed 0.3 is left for ten seconds."""
+    return Rig(
+        kinds=(Kind(name="get", arrivals=Poisson(LOAD * CAPACITY_PER_S), timeout_us=500_000),),
+        workers=32,
+        course=Course(((HURT_US, 0.3), (RESTORED_US, 1.0))),
+        retries=retries,
+        span_us=22_000_000,
+        warm_us=1_000_000,
+    )
+
+
+def measure(rig: Rig, ledger: Ledger) -> Figures:
+    """How long it takes after the repair."""
+    return {"recovery_s": recovery_s(ledger, HURT_US, RESTORED_US)}
+
+
+SCENARIO: Final = Scenario(
+    number=4,
+    name="retry-storm",
+    title="A retry storm after a loss of 70% for ten seconds",
+    why="A shortage that is over must be over for the callers too.",
+    rigs={"budget": rig(SMART), "naive": rig(NAIVE)},
+    contenders=ALL,
+    ours="queue",
+    must_fail="fifo",
+    goals=(
+        Goal(figure="recovery_s", at_most=1.0, cases=("budget",)),
+        Goal(figure="amplification", at_most=1.15, cases=("budget",)),
+        Goal(figure="recovery_s", at_most=2.0, cases=("naive",)),
+    ),
+    measure=measure,
+    shown=("recovery_s", "amplification", "goodput", "p99_ms", "queue_peak"),
+)

@@ -1,0 +1,61 @@
+"""Step: from 0.8 of the capacity to 1.4 at once; how soon is it calm again?
+
+Control that needs minutes to find the new state answers nobody meanwhile. The goal is a p99 that is
+steady within a second, ten of CoDel's intervals, and no second in which less than 0.95 of what can
+be done is answered.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.lab.arrivals import Steps
+from headgate.lab.checks import Goal
+from headgate.lab.contenders import ALL
+from headgate.lab.ledger import Ledger
+from headgate.lab.measures import Figures, least_goodput, settled_s
+from headgate.lab.rig import Rig
+from headgate.lab.scenario import Scenario
+from headgate.lab.workload import Kind
+
+CAPACITY_PER_S: Final = 3_200
+STEP_US: Final = 3_000_000
+
+RIG: Final = Rig(
+    kinds=(
+        Kind(
+            name="get",
+            arrivals=Steps(((0, 0.8 * CAPACITY_PER_S), (STEP_US, 1.4 * CAPACITY_PER_S))),
+            timeout_us=500_000,
+        ),
+    ),
+    workers=32,
+    span_us=10_000_000,
+    warm_us=1_000_000,
+)
+
+
+def measure(rig: Rig, ledger: Ledger) -> Figures:
+    """What happens from the step on."""
+    return {
+        "settled_s": settled_s(ledger, STEP_US),
+        "least_goodput": least_goodput(rig, ledger, STEP_US),
+    }
+
+
+SCENARIO: Final = Scenario(
+    number=3,
+    name="step",
+    title="A step from 0.8 to 1.4 of the capacity",
+    why="Control that takes longer than the surge is no control.",
+    rigs={"step": RIG},
+    contenders=ALL,
+    ours="queue",
+    must_fail="fifo",
+    goals=(
+        Goal(figure="settled_s", at_most=1.0),
+        Goal(figure="least_goodput", at_least=0.95),
+    ),
+    measure=measure,
+    shown=("settled_s", "least_goodput", "p99_ms", "queue_peak"),
+)

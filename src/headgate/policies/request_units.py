@@ -1,0 +1,545 @@
+"""Request units: charge work for what it will cost, before it is done, and learn from what it did.
+
+Judges one unit by its predicted cost and what its caller has left. Source: resource-aware rate
+control in Airbnb's Mussel (Gaonkar, Getz and Cho, 2025); the numbers are `kernels/cost_model.py`
+and `kernels/token_bucket.py`. The unit of account is the milli-RU.
+
+    predict      from the shape (rows, bytes) and the past p95 of its operation, with a margin
+    charge       prediction * price of its class, from its caller's purse; refused: QUOTA_SPENT
+    settle       to what it did, within `correction_max` times the prediction
+    learn        the operation's weights move towards what was measured
+
+The form of the seed (`settle=False, margin_quantile=None`) never corrects a charge, only the model.
+Settling is the default: a caller whose one scan was mispredicted a hundredfold pays for it, and not
+everybody for the next hour.
+
+    ended as                       pays                                         teaches
+    SUCCESS, measured              what it cost, rows *looked at*               yes
+    SUCCESS, not measured          the prediction                               no
+    from a cache, or coalesced     `cached_mru`: hot keys are no free ride      no
+    IGNORE (cancelled)             the base cost; what it read, if that is told no
+    DROPPED (timed out)            the prediction, or what it read              no
+    unwound                        nothing: later stages refused it             no
+
+Rows returned would be the wrong number: a scan that finds one row has read them all. Time is that
+in the backend; with our queue in it, slow would make dear, and dear slower. A measurement without
+rows and bytes counts those of the shape.
+
+What costs more than a whole purse is admitted when the purse is full, and owes the rest, up to
+`debt_ru`; beyond that it is COST_ABOVE_LIMIT, and should be asked for in pieces. `chunks` cuts a
+scan into requests that each enter anew, so that one of 200 RU waits its turn twenty times instead
+of holding a place for all of it.
+
+Callers beyond `callers_max` share one purse; one that is full again is forgotten first. A
+`Purse` of another kind may be given instead: `Quota` is one, filled each epoch.
+
+Cost: a prediction, a bucket's step and a permit; a settlement and a lesson at the end. Bounds:
+`callers_max`, `chunks_max`, named operations to `OPERATIONS_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, final
+
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue
+from headgate.contracts.permit import Outcome
+from headgate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
+from headgate.contracts.request import Measured, Request
+from headgate.kernels.cost_model import (
+    AMOUNT_MAX,
+    MILLI,
+    CostModel,
+    Weights,
+    correction_mru,
+    read_weights,
+)
+from headgate.kernels.token_bucket import PRICE_ONE_MILLI, TokenBucket
+from headgate.kernels.verdict import NEVER, Verdict
+from headgate.kernels.windowed_quantile import WindowedQuantile
+
+OPERATIONS_MAX: Final = 1_000
+CALLERS_MAX: Final = 1 << 24
+RU_MAX: Final = 1 << 40
+SECOND_US: Final = 1_000_000
+LOOKS: Final = 4
+NO_OPERATIONS: Final[Mapping[str, Weights]] = {}
+# One row costs as much again as the request, a KiB a quarter of that, a millisecond a tenth.
+_READ: Final = read_weights(0.25 / 1024, 0.1, 1.0)
+_LESSON_MAX: Final = 400.0  # e to the power of it is still a float, with room
+_ROWS: Final = "rows"
+_SIZE: Final = "size_bytes"
+
+
+@final
+class Shape:
+    """What can be told of work before it is done: rows to look at, bytes to move."""
+
+    __slots__ = ("rows", "size_bytes")
+
+    def __init__(self, rows: int = 1, size_bytes: int = 0) -> None:
+        self.rows = rows
+        self.size_bytes = size_bytes
+
+    def __repr__(self) -> str:
+        return f"Shape(rows={self.rows}, size_bytes={self.size_bytes})"
+
+
+class Purse(Protocol):
+    """What callers have left, in milli-RU."""
+
+    def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
+        """Take so much, or say when there will be enough."""
+        ...
+
+    def settle(self, caller: str, mru: int, now_us: int) -> None:
+        """Take so much more after the fact, or give it back if negative."""
+        ...
+
+
+class Pricing(Protocol):
+    """What a request unit costs its class now; `shed` is one."""
+
+    def price_milli(self, criticality: Criticality, now_us: int) -> int:
+        """In thousandths."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestUnitsSettings:
+    """What things cost, and what a caller has."""
+
+    name: str = "request_units"
+    weights: Weights = field(default_factory=lambda: _READ)
+    operations: Mapping[str, Weights] = field(default_factory=lambda: NO_OPERATIONS)
+    rate_ru: int = 1_000  # a second, for each caller
+    burst_ru: int = 1_000
+    debt_ru: int = 1_000
+    callers_max: int = 10_000
+    settle: bool = True
+    correction_max: int = 10
+    margin_quantile: float | None = 0.7
+    learn_rate: float = 0.02
+    cached_mru: int = 100
+    latency_ms: float = 1.0  # expected of an operation that was never seen
+    chunks_max: int = 10_000
+
+    def __post_init__(self) -> None:
+        if len(self.operations) > OPERATIONS_MAX:
+            raise BadValue(
+                "request_units.operations", len(self.operations), f"name at most {OPERATIONS_MAX:,}"
+            )
+        _within("request_units.rate_ru", self.rate_ru, 1, RU_MAX)
+        _within("request_units.burst_ru", self.burst_ru, 1, RU_MAX)
+        _within("request_units.debt_ru", self.debt_ru, 0, RU_MAX)
+        _within("request_units.callers_max", self.callers_max, 1, CALLERS_MAX)
+        _within("request_units.correction_max", self.correction_max, 1, 1_000)
+        _within("request_units.cached_mru", self.cached_mru, 0, AMOUNT_MAX)
+        _within("request_units.chunks_max", self.chunks_max, 1, 1 << 20)
+        if not 0.0 <= self.learn_rate <= 1.0:
+            raise BadValue("request_units.learn_rate", self.learn_rate, "give a part from 0 to 1")
+        if self.learn_rate * self.correction_max > _LESSON_MAX:
+            raise BadValue(
+                "request_units.learn_rate",
+                self.learn_rate,
+                f"one lesson would overshoot; with correction_max={self.correction_max}, give at "
+                f"most {_LESSON_MAX / self.correction_max:g}",
+            )
+        if not 0.0 <= self.latency_ms <= 1e9:
+            raise BadValue("request_units.latency_ms", self.latency_ms, "give 0 to 10^9")
+        if self.margin_quantile is not None and not 0.0 < self.margin_quantile < 1.0:
+            raise BadValue(
+                "request_units.margin_quantile", self.margin_quantile, "give a part within 0 and 1"
+            )
+
+
+class RequestUnitsStats(NamedTuple):
+    """Counts since the beginning, in requests and in milli-RU."""
+
+    admitted: int
+    refused: int
+    under_way: int
+    charged_mru: int  # before the fact
+    debited_mru: int  # more, after it
+    refunded_mru: int
+    cached: int
+    learned: int
+    learned_predicted_mru: int  # of what was learned from: over the next, its bias
+    learned_actual_mru: int
+
+
+@final
+class TokenPurses:
+    """A continuous bucket a caller."""
+
+    __slots__ = ("_burst_mru", "_debt_mru", "_purses", "_rate_mru", "_shared", "callers_max")
+
+    def __init__(self, rate_ru: int, burst_ru: int, debt_ru: int, *, callers_max: int) -> None:
+        self._rate_mru = rate_ru * MILLI
+        self._burst_mru = burst_ru * MILLI
+        self._debt_mru = debt_ru * MILLI
+        self.callers_max = callers_max
+        self._purses: dict[str, TokenBucket] = {}
+        self._shared = self._fresh()
+
+    def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
+        """From this caller's bucket."""
+        return self._purse(caller, now_us).take(mru, now_us)
+
+    def settle(self, caller: str, mru: int, now_us: int) -> None:
+        """With this caller's bucket."""
+        self._purse(caller, now_us).settle(mru, now_us)
+
+    def __len__(self) -> int:
+        return len(self._purses)
+
+    def _fresh(self) -> TokenBucket:
+        return TokenBucket(self._rate_mru, SECOND_US, self._burst_mru, debt_max=self._debt_mru)
+
+    def _purse(self, caller: str, now_us: int) -> TokenBucket:
+        purse = self._purses.get(caller)
+        if purse is not None:
+            return purse
+        if len(self._purses) >= self.callers_max and not self._room(now_us):
+            return self._shared
+        purse = self._fresh()
+        self._purses[caller] = purse
+        return purse
+
+    def _room(self, now_us: int) -> bool:
+        """Forget one that is full: a new one would be the same."""
+        purses = self._purses
+        for _ in range(min(LOOKS, len(purses))):
+            caller = next(iter(purses))
+            purse = purses.pop(caller)
+            if purse.take(0, now_us).reset_after_us == 0:
+                return True
+            purses[caller] = purse  # behind the others: the next one looks elsewhere
+        return False
+
+
+@final
+class _Operation:
+    """What one class of work costs, as calibrated and as learned."""
+
+    __slots__ = ("_due_us", "_p95_ms", "_times", "model", "weights")
+
+    def __init__(self, weights: Weights, settings: RequestUnitsSettings) -> None:
+        self.weights = weights
+        self.model = CostModel(
+            weights,
+            rate=settings.learn_rate,
+            correction_max=settings.correction_max,
+            margin_quantile=settings.margin_quantile,
+        )
+        self._times = WindowedQuantile(6, 10 * SECOND_US)
+        self._p95_ms = settings.latency_ms
+        self._due_us = 0
+
+    def latency_ms(self) -> float:
+        """The past p95, without the queue."""
+        return self._p95_ms if self.weights.ms_ru > 0.0 else 0.0
+
+    def time(self, service_us: int, now_us: int) -> None:
+        """Take in how long it was in the backend."""
+        if self.weights.ms_ru == 0.0 or service_us <= 0:
+            return
+        self._times.add(service_us, now_us)
+        if now_us >= self._due_us or now_us < self._due_us - SECOND_US:
+            self._due_us = now_us + SECOND_US
+            p95_us = self._times.quantile(0.95, now_us)
+            if p95_us is not None:
+                self._p95_ms = p95_us / 1_000
+
+
+@final
+class RequestUnitsPermit:
+    """Work that has been charged for."""
+
+    __slots__ = (
+        "_charged_mru",
+        "_latency_ms",
+        "_open",
+        "_operation",
+        "_price_milli",
+        "_request",
+        "_shape",
+        "_units",
+        "predicted_mru",
+    )
+
+    def __init__(
+        self,
+        units: RequestUnits,
+        operation: _Operation,
+        request: Request,
+        shape: Shape,
+        latency_ms: float,
+        predicted_mru: int,
+        price_milli: int,
+        charged_mru: int,
+    ) -> None:
+        self._units = units
+        self._operation = operation
+        self._request = request
+        self._shape = shape
+        self._latency_ms = latency_ms
+        self._price_milli = price_milli
+        self._charged_mru = charged_mru
+        self._open = True
+        self.predicted_mru = predicted_mru
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """Settle, and learn."""
+        if not self._open:
+            return False
+        self._open = False
+        units = self._units
+        due_mru = self._charged_mru
+        if not spent:
+            due_mru = 0
+        else:
+            cost_mru = self._cost_mru(outcome, now_us)
+            if units.settings.settle:
+                due_mru = _priced(cost_mru, self._price_milli)
+        units.settle(self._request.caller, due_mru - self._charged_mru, now_us)
+        return True
+
+    def _cost_mru(self, outcome: Outcome, now_us: int) -> int:
+        """What it is held to have cost, by the table above."""
+        units, operation = self._units, self._operation
+        measured = self._request.measured
+        if measured is not None and measured.from_cache:
+            units.cached += 1
+            return units.settings.cached_mru
+        told = measured is not None and (measured.rows > 0 or measured.size_bytes > 0)
+        if outcome is Outcome.IGNORE:
+            base_mru = operation.weights.cost_mru(0, 0, 0.0)
+            if measured is None or not told:
+                return base_mru if base_mru < self.predicted_mru else self.predicted_mru
+            cost_mru = self._capped(self._actual_mru(measured))
+            return cost_mru if cost_mru > base_mru else base_mru
+        if measured is None or (outcome is Outcome.DROPPED and not told):
+            return self.predicted_mru
+        actual_mru = self._actual_mru(measured)
+        if outcome is Outcome.SUCCESS:
+            shape = self._shape
+            operation.model.learn(shape.rows, shape.size_bytes, self._latency_ms, actual_mru)
+            operation.time(measured.service_us, now_us)
+            units.learned += 1
+            units.learned_predicted_mru += self.predicted_mru
+            units.learned_actual_mru += actual_mru
+        return self._capped(actual_mru)
+
+    def _actual_mru(self, measured: Measured) -> int:
+        shape = self._shape
+        rows, size_bytes = measured.rows, measured.size_bytes
+        if rows <= 0 and size_bytes <= 0:  # Only the time was told.
+            rows, size_bytes = shape.rows, shape.size_bytes
+        service_ms = measured.service_us / 1_000 if measured.service_us > 0 else self._latency_ms
+        return self._operation.weights.cost_mru(max(0, rows), max(0, size_bytes), service_ms)
+
+    def _capped(self, actual_mru: int) -> int:
+        predicted_mru = self.predicted_mru
+        cap = self._units.settings.correction_max
+        return predicted_mru + correction_mru(predicted_mru, actual_mru, cap)
+
+
+@final
+class RequestUnits:
+    """Predicts, charges, settles, learns."""
+
+    __slots__ = (
+        "_admitted",
+        "_charged_mru",
+        "_debited_mru",
+        "_named",
+        "_other",
+        "_pricing",
+        "_purse",
+        "_refunded_mru",
+        "_refused",
+        "_shape_of",
+        "_under_way",
+        "cached",
+        "learned",
+        "learned_actual_mru",
+        "learned_predicted_mru",
+        "settings",
+    )
+
+    def __init__(
+        self,
+        settings: RequestUnitsSettings,
+        *,
+        purse: Purse | None = None,
+        pricing: Pricing | None = None,
+        shape_of: Callable[[Request], Shape] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._purse: Purse = purse or TokenPurses(
+            settings.rate_ru, settings.burst_ru, settings.debt_ru, callers_max=settings.callers_max
+        )
+        self._pricing = pricing
+        self._shape_of = shape_of
+        self._named = {
+            name: _Operation(weights, settings) for name, weights in settings.operations.items()
+        }
+        self._other = _Operation(settings.weights, settings)
+        self._admitted = self._refused = self._under_way = 0
+        self._charged_mru = self._debited_mru = self._refunded_mru = 0
+        self.cached = self.learned = 0
+        self.learned_predicted_mru = self.learned_actual_mru = 0
+
+    def admit(self, request: Request, now_us: int) -> RequestUnitsPermit | Decision:
+        """Charge the prediction; `request.cost_ru` is told what it was."""
+        operation = self._operation(request)
+        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        latency_ms = operation.latency_ms()
+        predicted_mru = operation.model.predict_mru(shape.rows, shape.size_bytes, latency_ms)
+        request.cost_ru = -(-predicted_mru // MILLI)
+        price_milli = PRICE_ONE_MILLI
+        if self._pricing is not None:
+            price_milli = self._pricing.price_milli(request.criticality, now_us)
+        charged_mru = _priced(predicted_mru, price_milli)
+        verdict = self._purse.charge(request.caller, charged_mru, now_us)
+        if not verdict.allowed:
+            return self._refuse(verdict)
+        self._admitted += 1
+        self._under_way += 1
+        self._charged_mru += charged_mru
+        return RequestUnitsPermit(
+            self,
+            operation,
+            request,
+            shape,
+            latency_ms,
+            predicted_mru,
+            price_milli,
+            charged_mru,
+        )
+
+    def predict_mru(self, request: Request) -> int:
+        """What it would be charged at a price of one; nothing is charged."""
+        operation = self._operation(request)
+        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        return operation.model.predict_mru(shape.rows, shape.size_bytes, operation.latency_ms())
+
+    def chunks(self, request: Request, ru: int) -> Iterator[Request]:
+        """Requests that make up this one, each predicted at `ru` or little more, in order.
+
+        Each is to be admitted by itself, when the one before has ended. Its attributes say which
+        rows it is for: `rows`, and `first_row` counted from 0. A request of one row is one chunk.
+        """
+        _within("ru", ru, 1, RU_MAX)
+        operation = self._operation(request)
+        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        model, latency_ms = operation.model, operation.latency_ms()
+        whole_mru = model.predict_mru(shape.rows, shape.size_bytes, latency_ms)
+        fixed_mru = model.predict_mru(0, 0, latency_ms)
+        rows = max(1, shape.rows)
+        spare_mru = max(0, ru * MILLI - fixed_mru)
+        each = rows * spare_mru // max(1, whole_mru - fixed_mru)
+        least = -(-rows // self.settings.chunks_max)
+        each = min(rows, max(1, each, least))
+        for first in range(0, rows, each):
+            count = min(each, rows - first)
+            size_bytes = shape.size_bytes * (first + count) // rows
+            size_bytes -= shape.size_bytes * first // rows
+            yield _part(request, first, count, size_bytes)
+
+    def settle(self, caller: str, correction_mru: int, now_us: int) -> None:
+        """One has ended; only a permit says so."""
+        self._under_way -= 1
+        if correction_mru > 0:
+            self._debited_mru += correction_mru
+        elif correction_mru < 0:
+            self._refunded_mru -= correction_mru
+        else:
+            return
+        self._purse.settle(caller, correction_mru, now_us)
+
+    def weights(self, operation: str) -> Weights:
+        """What has been learned about one operation."""
+        return self._named.get(operation, self._other).model.weights()
+
+    def stats(self) -> RequestUnitsStats:
+        """What it looks like now."""
+        return RequestUnitsStats(
+            self._admitted,
+            self._refused,
+            self._under_way,
+            self._charged_mru,
+            self._debited_mru,
+            self._refunded_mru,
+            self.cached,
+            self.learned,
+            self.learned_predicted_mru,
+            self.learned_actual_mru,
+        )
+
+    def _operation(self, request: Request) -> _Operation:
+        return self._named.get(request.operation, self._other)
+
+    def _refuse(self, verdict: Verdict) -> Decision:
+        self._refused += 1
+        never = verdict.retry_after_us == NEVER
+        return Decision(
+            False,
+            verdict.remaining // MILLI,
+            verdict.retry_after_us,
+            verdict.reset_after_us,
+            COST_ABOVE_LIMIT if never else QUOTA_SPENT,
+            self.settings.name,
+        )
+
+
+def shape_told(request: Request) -> Shape:
+    """The shape in a request's attributes: `rows` (1 if not said) and `size_bytes` (0).
+
+    What is no number, or none that can be, counts as not said.
+    """
+    attributes = request.attributes
+    if isinstance(attributes, dict):  # mypyc asks a dict directly, another mapping the long way
+        return Shape(_number(attributes.get(_ROWS), 1), _number(attributes.get(_SIZE), 0))
+    return Shape(_number(attributes.get(_ROWS), 1), _number(attributes.get(_SIZE), 0))
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    if text is None or len(text) > 16 or not (text.isascii() and text.isdigit()):
+        return otherwise
+    return min(int(text), AMOUNT_MAX)
+
+
+def _part(request: Request, first: int, rows: int, size_bytes: int) -> Request:
+    attributes = {
+        **request.attributes,
+        "first_row": str(first),
+        _ROWS: str(rows),
+        _SIZE: str(size_bytes),
+    }
+    return Request(
+        request.key,
+        caller=request.caller,
+        cost=request.cost,
+        criticality=request.criticality,
+        arrived_us=request.arrived_us,
+        deadline_us=request.deadline_us,
+        operation=request.operation,
+        shard=request.shard,
+        attributes=attributes,
+    )
+
+
+def _priced(mru: int, price_milli: int) -> int:
+    if price_milli == PRICE_ONE_MILLI:
+        return mru
+    return -(-mru * price_milli // PRICE_ONE_MILLI)
+
+
+def _within(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise BadValue(name, value, f"give a number from {least:,} to {most:,}")

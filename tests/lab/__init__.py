@@ -1,0 +1,1 @@
+"""The lab tried: its world, its modes, its known answers."""

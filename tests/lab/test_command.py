@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import asyncio
+from argparse import ArgumentParser
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from headgate.contracts.clock import Clock
+from headgate.contracts.errors import BadValue
+from headgate.contracts.policy import Admission
+from headgate.contracts.request import Request
+from headgate.lab import command, scenarios, show
+from headgate.lab.checks import Goal
+from headgate.lab.contenders import ALL
+from headgate.lab.rig import Rig
+from headgate.lab.scenario import BrokenTrial, Contender, in_line, in_world
+from headgate.lab.scenario import Scenario as AScenario
+from headgate.lab.world import World
+from tests.lab.rigs import small
+
+SMALL = AScenario(
+    number=99,
+    name="small",
+    title="A small overload",
+    why="It is quick.",
+    rigs={"2x": small(2), "4x": small(4)},
+    contenders={name: ALL[name] for name in ("kernels", "fifo", "bounded-fifo")},
+    ours="kernels",
+    must_fail="fifo",
+    goals=(Goal(figure="goodput", at_least=0.95), Goal(figure="p99_ms", at_most=60, cases=("4x",))),
+    scale="one tenth of the time",
+)
+
+
+@pytest.fixture(autouse=True)
+def _table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenarios, "TABLE", {"small": SMALL})
+    monkeypatch.setattr(show, "TABLE", {"small": SMALL})
+
+
+def lab(*words: str) -> int:
+    parser = ArgumentParser(allow_abbrev=False)
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
+
+
+def test_the_list_says_what_there_is_who_contends_and_who_must_fail(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert lab("list") == 0
+    told = capsys.readouterr().out
+    assert "99  small: A small overload" in told
+    assert "cases 2x, 4x; ours is kernels" in told
+    assert "fifo must fail" in told
+
+
+def test_a_run_prints_a_row_for_each_goal_and_ends_well(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert lab("run", "small", "--runs", "2") == 0
+    told = capsys.readouterr()
+    assert told.out.count("met ") == 3
+    assert "seeds 0 to 1" in told.out
+    assert "one tenth of the time" in told.out
+    assert "repeat" not in told.out
+    assert told.err == ""
+
+
+def test_a_run_that_misses_prints_the_command_that_repeats_it_and_that_tells_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert lab("run", "small", "--as", "fifo", "--runs", "2", "--seed", "3") == 1
+    told = capsys.readouterr().out
+    rows = [line for line in told.splitlines() if "MISSED" in line]
+    repeats = [line for line in told.splitlines() if line.startswith("repeat: headgate lab ")]
+    assert len(rows) == len(repeats) == 3
+    assert lab(*repeats[-1].removeprefix("repeat: headgate lab ").split()) == 1
+    again = [line for line in capsys.readouterr().out.splitlines() if "MISSED" in line]
+    assert rows[-1].split() in [line.split() for line in again]
+
+
+def test_a_comparison_has_a_table_for_each_case_and_a_verdict_for_each_contender(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert lab("compare", "small", "--with", "fifo,bounded-fifo", "--runs", "1") == 0
+    told = capsys.readouterr().out
+    assert told.count("goodput  p99_ms  refused_p99_ms  queue_peak") == 2
+    assert sum(line.startswith("  bounded-fifo ") for line in told.splitlines()) == 2
+    assert "kernels meets every goal" in told
+    assert "fifo misses a goal" in told
+
+
+def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(BadValue, match="give one of small"):
+        lab("run", "nope")
+    with pytest.raises(BadValue, match="kernels, fifo"):
+        lab("run", "small", "--as", "nobody")
+    with pytest.raises(BadValue, match="2x, 4x"):
+        lab("run", "small", "--case", "9x")
+    with pytest.raises(BadValue, match="--with"):
+        lab("compare", "small", "--with", " , ")
+
+
+@pytest.mark.parametrize(("seed", "runs"), [("-1", "1"), ("x", "1"), ("0", "0"), ("0", "9" * 9)])
+def test_seeds_that_cannot_be_run_are_refused(seed: str, runs: str) -> None:
+    with pytest.raises(BadValue):
+        command.parse_seeds(seed, runs)
+
+
+def test_the_bar_grows_on_a_terminal_and_is_gone_at_the_end() -> None:
+    written: list[str] = []
+    progress = command.bar(written.append, live=True)
+    progress(1, 4, "kernels 2x seed 0")
+    assert written[-1].startswith("\r[######..................] 1/4 kernels 2x seed 0")
+    progress(4, 4, "kernels 2x seed 0")
+    assert written[-1].strip("\r ") == ""
+    silent = command.bar(written.append, live=False)
+    silent(1, 4, "kernels")
+    assert len(written) == 2
+
+
+def test_a_policy_that_never_answers_is_told_with_the_command_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Greedy:
+        """Goes round in circles at one instant."""
+
+        async def admit(self, request: Request, clock: Clock) -> Admission:
+            while True:
+                await asyncio.sleep(0)
+
+    def greedy(rig: Rig, world: World) -> Greedy:
+        return Greedy()
+
+    contenders = {**SMALL.contenders, "greedy": in_world(greedy)}
+    monkeypatch.setattr(
+        scenarios, "TABLE", {"small": replace(SMALL, contenders=contenders, ours="greedy")}
+    )
+    with pytest.raises(BrokenTrial) as caught:
+        lab("run", "small", "--seed", "5", "--runs", "1")
+    repeat = "repeat it: headgate lab run small --case 2x --as greedy --seed 5 --runs 1"
+    assert str(caught.value).endswith(repeat)
+
+
+def test_a_bug_in_a_contender_keeps_its_traceback_and_says_how_to_repeat_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(rig: Rig) -> object:
+        raise LookupError("a bug")
+
+    contenders: dict[str, Contender] = {**SMALL.contenders, "broken": in_line(broken)}  # type: ignore[arg-type]
+    monkeypatch.setattr(scenarios, "TABLE", {"small": replace(SMALL, contenders=contenders)})
+    with pytest.raises(LookupError) as caught:
+        lab("run", "small", "--as", "broken", "--case", "4x", "--runs", "1")
+    assert "--case 4x --as broken --seed 0" in caught.value.__notes__[0]
+
+
+def test_numbers_are_short_and_never_in_powers_of_ten() -> None:
+    assert show.number(115_756.0) == "115,756"
+    assert show.number(0.98765) == "0.9877"
+    assert show.number(0.00006) == "0.0001"
+    assert show.number(inf) == "never"

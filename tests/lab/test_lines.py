@@ -1,0 +1,136 @@
+"""What lines do with a unit, one at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.lab.baselines import TABLE, FollyCodel, PacketCodel, StaticRate, TokenRate
+from headgate.lab.contenders import kernel_line
+from headgate.lab.fast import MakeLine
+from headgate.lab.lines import KernelLine, Unit
+from tests.lab.rigs import small
+
+MS = 1_000
+
+
+def unit(arrived_us: int, timeout_us: int = 500 * MS) -> Unit:
+    return Unit(0, 0, arrived_us, arrived_us + timeout_us, 0)
+
+
+@pytest.mark.parametrize("make_line", [*TABLE.values(), kernel_line], ids=[*TABLE, "kernels"])
+def test_a_line_gives_back_what_it_took_in_and_is_empty_then(make_line: MakeLine) -> None:
+    line = make_line(small(1))
+    lost: list[Unit] = []
+    units = [unit(number) for number in range(5)]
+    for number, each in enumerate(units):
+        line.arrive(each, number, lost)
+    assert line.waiting() == 5
+    served = [line.take(10, lost) for _ in range(5)]
+    assert set(map(id, served)) == set(map(id, units))
+    assert line.take(11, lost) is None
+    assert (line.waiting(), lost) == (0, [])
+
+
+def test_the_kernels_line_never_serves_what_has_too_little_time_left() -> None:
+    line = KernelLine(length_max=100, slack_us=46 * MS)
+    lost: list[Unit] = []
+    hopeless, short, long = unit(0, 46 * MS), unit(0, 60 * MS), unit(0, 500 * MS)
+    line.arrive(hopeless, 0, lost)
+    assert lost == [hopeless]
+    line.arrive(short, 0, lost)
+    line.arrive(long, 0, lost)
+    assert line.take(20 * MS, lost) is long
+    assert lost == [hopeless, short]
+
+
+def test_the_kernels_line_serves_the_newest_once_it_stands_and_pushes_out_the_oldest() -> None:
+    line = KernelLine(length_max=3, slack_us=0, normal_us=100 * MS, aggressive_us=100 * MS)
+    lost: list[Unit] = []
+    units = [unit(number * 49 * MS) for number in range(4)]
+    for number, each in enumerate(units):
+        line.arrive(each, number * 49 * MS, lost)
+    assert lost == [units[0]]
+    assert line.take(147 * MS, lost) is units[3]
+
+
+def test_the_kernels_line_grants_less_time_once_it_stands() -> None:
+    line = KernelLine(length_max=100, slack_us=0, normal_us=20 * MS, aggressive_us=5 * MS)
+    lost: list[Unit] = []
+    first, second, third = unit(0), unit(19 * MS), unit(21 * MS)
+    line.arrive(first, 0, lost)
+    line.arrive(second, 19 * MS, lost)
+    line.arrive(third, 21 * MS, lost)
+    assert lost == [first]
+    assert line.take(26 * MS, lost) is second
+    assert lost == [first, third]
+
+
+def test_folly_sheds_in_an_overloaded_interval_what_waited_twice_the_target() -> None:
+    line = FollyCodel()
+    lost: list[Unit] = []
+    for _ in range(60):
+        line.arrive(unit(0), 0, lost)
+    for now_ms in range(20, 140, 20):  # the first interval only looks
+        assert line.take(now_ms * MS, lost) is not None
+    assert lost == []
+    line.arrive(unit(139 * MS), 139 * MS, lost)
+    assert line.take(140 * MS, lost) is not None  # the first of an interval always passes
+    assert lost == []
+    newest = line.take(141 * MS, lost)
+    assert newest is not None
+    assert newest.arrived_us == 139 * MS
+    assert len(lost) == 53
+
+
+def test_the_rule_for_packets_drops_one_and_then_ever_sooner() -> None:
+    line = PacketCodel()
+    lost: list[Unit] = []
+    dropped_ms: list[int] = []
+    for _ in range(3_000):
+        line.arrive(unit(-100 * MS), 0, lost)
+    for now_ms in range(1, 1_000):
+        before = len(lost)
+        assert line.take(now_ms * MS, lost) is not None
+        dropped_ms += [now_ms] * (len(lost) - before)
+    # After one interval; then after interval / sqrt(n) each time.
+    assert dropped_ms[:4] == [101, 201, 272, 330]
+
+
+def test_the_rule_for_packets_lets_a_short_queue_alone() -> None:
+    line = PacketCodel()
+    lost: list[Unit] = []
+    for now_ms in range(0, 5_000, 10):
+        line.arrive(unit(now_ms * MS), now_ms * MS, lost)
+        line.arrive(unit(now_ms * MS), now_ms * MS, lost)
+        assert line.take(now_ms * MS + 4 * MS, lost) is not None
+        assert line.take(now_ms * MS + 9 * MS, lost) is not None
+    assert lost == []
+
+
+def test_the_rule_for_packets_never_drops_the_last_one() -> None:
+    line = PacketCodel()
+    lost: list[Unit] = []
+    for now_ms in range(0, 2_000, 10):
+        line.arrive(unit(now_ms * MS - 50 * MS), now_ms * MS, lost)
+        assert line.take(now_ms * MS, lost) is not None
+    assert lost == []
+
+
+def test_a_static_rate_admits_its_number_a_second_whatever_the_queue_says() -> None:
+    line = StaticRate(3)
+    lost: list[Unit] = []
+    for number in range(10):
+        line.arrive(unit(number), number, lost)
+    assert (line.waiting(), len(lost)) == (3, 7)
+    line.arrive(unit(1_000_000), 1_000_000, lost)
+    assert line.waiting() == 4
+
+
+def test_a_token_rate_admits_a_burst_and_then_its_rate() -> None:
+    line = TokenRate(10, 2)
+    lost: list[Unit] = []
+    for number in range(5):
+        line.arrive(unit(number), number, lost)
+    assert line.waiting() == 2
+    line.arrive(unit(100_000), 100_000, lost)
+    assert line.waiting() == 3

@@ -1,0 +1,84 @@
+"""The scenarios keep their promises, here with one seed; `make prove` takes five."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headgate.contracts.errors import BadValue
+from headgate.lab.contenders import ALL, BASELINES, OURS
+from headgate.lab.scenario import Scenario, gather, steps
+from headgate.lab.scenarios import TABLE, find
+from tests.lab.rigs import small
+
+SCENARIOS = list(TABLE.values())
+SECOND = 1_000_000
+
+
+def met(scenario: Scenario, contender: str, seeds: range = range(1)) -> bool:
+    return gather(scenario, steps(scenario, [contender], seeds)).met(contender)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=list(TABLE))
+def test_the_kernels_meet_every_goal(scenario: Scenario) -> None:
+    assert met(scenario, "kernels")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=list(TABLE))
+def test_the_baseline_that_must_fail_fails(scenario: Scenario) -> None:
+    assert not met(scenario, scenario.must_fail)
+
+
+def test_the_production_queue_meets_the_goals_at_twice_the_load() -> None:
+    overload = TABLE["overload"]
+    rig = replace(overload.rigs["2x"], span_us=2 * SECOND)
+    goals = tuple(goal for goal in overload.goals if not goal.cases or "2x" in goal.cases)
+    kept = tuple(replace(goal, cases=()) for goal in goals)
+    assert met(replace(overload, rigs={"2x": rig}, goals=kept), "queue")
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=list(TABLE))
+def test_the_production_queue_meets_every_goal_with_five_seeds(scenario: Scenario) -> None:
+    # Told in time (scenario 2) are the refused only by the form that stays in order.
+    assert met(scenario, "queue-in-order" if scenario.name == "queues" else "queue", range(5))
+
+
+def test_scenarios_are_numbered_in_order_and_found_by_name_or_number() -> None:
+    numbers = [scenario.number for scenario in SCENARIOS]
+    assert numbers == sorted(set(numbers))
+    assert find("1") is find("overload") is TABLE["overload"]
+    with pytest.raises(BadValue, match="overload"):
+        find("overlord")
+
+
+def test_every_contender_is_ours_or_a_baseline() -> None:
+    assert set(ALL) == set(OURS) | set(BASELINES)
+    assert not set(OURS) & set(BASELINES)
+
+
+def test_trials_run_every_contender_case_and_seed_and_count_them() -> None:
+    scenario = replace(
+        TABLE["overload"], rigs={"2x": small(2), "3x": small(3)}, goals=TABLE["overload"].goals[-1:]
+    )
+    seen = list(steps(scenario, ["kernels", "fifo"], range(4, 6)))
+    assert [(s.contender, s.case, s.seed) for s in seen[:4]] == [
+        ("kernels", "2x", 4),
+        ("fifo", "2x", 4),
+        ("kernels", "3x", 4),
+        ("fifo", "3x", 4),
+    ]
+    assert (seen[-1].done, seen[-1].runs) == (8, 8)
+    again = list(steps(scenario, ["kernels", "fifo"], range(4, 6)))
+    assert seen == again
+
+
+def test_a_scenario_that_names_nobody_real_is_refused() -> None:
+    overload = TABLE["overload"]
+    with pytest.raises(BadValue, match="must_fail"):
+        replace(overload, must_fail="nobody")
+    with pytest.raises(BadValue, match="contender"):
+        overload.contender("nobody")
+    with pytest.raises(BadValue, match=r"goal\.cases"):
+        replace(overload, rigs={"9x": small(9)})

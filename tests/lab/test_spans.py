@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+
+from headgate.contracts.errors import BadValue
+from headgate.lab.dice import Dice, seed_of
+from headgate.lab.spans import Bimodal, Constant, Exponential, Lognormal, Recorded, Span
+from headgate.testing import SeededChance
+
+SPANS: list[Span] = [
+    Constant(700),
+    Exponential(700.0),
+    Lognormal(700.0, 0.8),
+    Bimodal(Constant(100), Exponential(6_100.0), 0.1),
+    Recorded((100, 500, 1_500)),
+]
+
+
+@pytest.mark.parametrize("span", SPANS, ids=lambda span: type(span).__name__)
+def test_draws_have_the_mean_that_the_span_claims(span: Span) -> None:
+    drawer = span.drawer(SeededChance(1))
+    draws = [drawer() for _ in range(60_000)]
+    assert fmean(draws) == pytest.approx(span.mean_us, rel=0.02)
+    assert min(draws) >= 0
+
+
+@pytest.mark.parametrize("span", SPANS, ids=lambda span: type(span).__name__)
+def test_the_same_stream_draws_the_same(span: Span) -> None:
+    once, again = span.drawer(SeededChance(1)), span.drawer(SeededChance(1))
+    assert [once() for _ in range(100)] == [again() for _ in range(100)]
+
+
+def test_an_exponential_has_its_p99_where_it_belongs() -> None:
+    drawer = Exponential(10_000.0).drawer(SeededChance(3))
+    draws = sorted(drawer() for _ in range(50_000))
+    assert draws[49_500] == pytest.approx(46_052, rel=0.04)
+
+
+def test_a_bimodal_draws_the_seldom_one_as_often_as_it_says() -> None:
+    drawer = Bimodal(Constant(1), Constant(9), 0.06).drawer(SeededChance(3))
+    assert sum(drawer() == 9 for _ in range(50_000)) == pytest.approx(3_000, rel=0.06)
+
+
+def test_what_was_recorded_comes_in_order_and_then_from_the_beginning() -> None:
+    drawer = Recorded((1, 2, 3)).drawer(SeededChance(2))
+    seen = [drawer() for _ in range(7)]
+    at = seen[0] - 1
+    assert seen == [(at + step) % 3 + 1 for step in range(7)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Constant(-1),
+        lambda: Exponential(0),
+        lambda: Lognormal(10, 0),
+        lambda: Bimodal(Constant(1), Constant(2), 1.5),
+        lambda: Recorded(()),
+    ],
+)
+def test_spans_that_make_no_sense_are_refused(make: object) -> None:
+    with pytest.raises(BadValue):
+        make()  # type: ignore[operator]
+
+
+def test_streams_have_seeds_of_their_own() -> None:
+    assert len({seed_of(seed, name) for seed in range(50) for name in "abcd"}) == 200
+    dice = Dice(4)
+    assert dice.of("a") is dice.of("a")
+    assert dice.of("a").draw() == Dice(4).of("a").draw()

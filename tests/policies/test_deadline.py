@@ -1,0 +1,305 @@
+"""Work that cannot be done in time is not begun."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue
+from headgate.contracts.permit import Outcome
+from headgate.contracts.reasons import DEADLINE
+from headgate.contracts.request import Measured, Request
+from headgate.kernels.verdict import NEVER
+from headgate.policies.deadline import OTHERS, Deadline, DeadlinePermit, DeadlineSettings
+
+S = 1_000_000
+MS = 1_000
+NOW = 1_000 * S
+
+
+def admitted(deadline: Deadline, request: Request, now_us: int = NOW) -> DeadlinePermit:
+    permit = deadline.admit(request, now_us)
+    assert isinstance(permit, DeadlinePermit)
+    return permit
+
+
+def refused(deadline: Deadline, request: Request, now_us: int = NOW) -> Decision:
+    decision = deadline.admit(request, now_us)
+    assert isinstance(decision, Decision)
+    assert not decision.allowed
+    assert decision.reason is DEADLINE
+    assert decision.rule_id == "deadline"
+    assert decision.retry_after_us == NEVER
+    return decision
+
+
+def taught(service_us: int = 50 * MS, operation: str = "", **settings: object) -> Deadline:
+    """One that has seen 200 pieces of work take so long, and a second later."""
+    deadline = Deadline(DeadlineSettings(**settings))  # type: ignore[arg-type]
+    teach(deadline, service_us, operation)
+    return deadline
+
+
+def teach(deadline: Deadline, service_us: int, operation: str = "", count: int = 200) -> None:
+    for _ in range(count):
+        request = Request("k", deadline_us=NOW + 100 * S, operation=operation)
+        permit = admitted(deadline, request, NOW - S)
+        request.measured = Measured(service_us)
+        permit.end(Outcome.SUCCESS, NOW - S)
+
+
+def test_what_has_expired_is_refused_to_the_microsecond() -> None:
+    deadline = Deadline()
+    refused(deadline, Request("k", deadline_us=NOW))
+    refused(deadline, Request("k", deadline_us=NOW - 5 * S))
+    admitted(deadline, Request("k", deadline_us=NOW + 1))
+    assert deadline.stats().expired == 2
+    assert deadline.stats().admitted == 1
+
+
+def test_less_time_than_the_p99_of_the_work_is_too_little() -> None:
+    deadline = taught(50 * MS)
+    need_us = deadline.need_us("", NOW)
+    assert need_us == pytest.approx(50 * MS, rel=0.011)
+    refused(deadline, Request("k", deadline_us=NOW + need_us - 1))
+    admitted(deadline, Request("k", deadline_us=NOW + need_us))
+    assert deadline.stats().too_late == 1
+    assert deadline.stats().expired == 0
+
+
+def test_the_seeds_form_refuses_only_what_has_expired() -> None:
+    deadline = taught(50 * MS, slack=False)
+    admitted(deadline, Request("k", deadline_us=NOW + 1))
+    refused(deadline, Request("k", deadline_us=NOW))
+
+
+def test_each_operation_class_has_its_own_time() -> None:
+    deadline = taught(500 * MS, "scan")
+    teach(deadline, 5 * MS, "get")
+    admitted(deadline, Request("k", deadline_us=NOW + 20 * MS, operation="get"))
+    refused(deadline, Request("k", deadline_us=NOW + 20 * MS, operation="scan"))
+    admitted(deadline, Request("k", deadline_us=NOW + 20 * MS, operation="put"))
+
+
+def test_classes_beyond_the_bound_share_one() -> None:
+    deadline = Deadline(DeadlineSettings(operations_max=2))
+    for number in range(50):
+        admitted(deadline, Request("k", operation=f"op{number}"))
+    assert [name for name, _ in deadline.stats().needs_us] == ["op0", "op1", OTHERS]
+
+
+def test_what_comes_without_a_deadline_gets_one_from_its_arrival() -> None:
+    deadline = Deadline(DeadlineSettings(default_us=2 * S))
+    request = Request("k", arrived_us=NOW - S)
+    admitted(deadline, request)
+    assert request.deadline_us == NOW + S
+    request = Request("k")
+    admitted(deadline, request)
+    assert request.deadline_us == NOW + 2 * S
+    request = Request("k", arrived_us=NOW + 9 * S)  # a clock that went back
+    admitted(deadline, request)
+    assert request.deadline_us == NOW + 2 * S
+    refused(deadline, Request("k", arrived_us=NOW - 2 * S))
+
+
+def test_a_deadline_that_is_too_far_off_is_brought_near() -> None:
+    deadline = Deadline(DeadlineSettings(default_us=S, furthest_us=60 * S))
+    request = Request("k", deadline_us=NOW + 3_600 * S)
+    admitted(deadline, request)
+    assert request.deadline_us == NOW + 60 * S
+
+
+def test_too_few_samples_ask_for_the_assumed_time() -> None:
+    deadline = Deadline(DeadlineSettings(assumed_us=30 * MS, refresh_us=0))
+    teach(deadline, 50 * MS, count=199)
+    refused(deadline, Request("k", deadline_us=NOW + 30 * MS - 1))
+    admitted(deadline, Request("k", deadline_us=NOW + 30 * MS))
+    teach(deadline, 50 * MS, count=1)
+    refused(deadline, Request("k", deadline_us=NOW + 30 * MS))
+
+
+def test_cache_hits_cancelled_and_unwound_work_teach_nothing() -> None:
+    deadline = taught(50 * MS, refresh_us=0)
+    for measured, outcome, spent in [
+        (Measured(10 * S, from_cache=True), Outcome.SUCCESS, True),
+        (Measured(10 * S), Outcome.IGNORE, True),
+        (Measured(10 * S), Outcome.SUCCESS, False),
+        (None, Outcome.SUCCESS, True),
+    ]:
+        for _ in range(50):
+            request = Request("k", deadline_us=NOW + 100 * S)
+            permit = admitted(deadline, request)
+            request.measured = measured
+            permit.end(outcome, NOW, spent=spent)
+    assert deadline.need_us("", NOW) == pytest.approx(50 * MS, rel=0.011)
+
+
+def test_a_timeout_teaches_at_least_the_time_that_it_took() -> None:
+    deadline = taught(50 * MS, refresh_us=0)
+    for _ in range(5):
+        request = Request("k", deadline_us=NOW + 100 * S)
+        permit = admitted(deadline, request)
+        request.measured = Measured(2 * S)
+        permit.end(Outcome.DROPPED, NOW)
+    assert deadline.need_us("", NOW) == pytest.approx(2 * S, rel=0.011)
+
+
+def test_a_probe_keeps_a_class_from_being_refused_for_ever() -> None:
+    deadline = taught(50 * MS, probe_every=10)
+    outcomes = [
+        isinstance(deadline.admit(Request("k", deadline_us=NOW + 20 * MS), NOW), Decision)
+        for _ in range(30)
+    ]
+    assert [place for place, was_refused in enumerate(outcomes) if not was_refused] == [9, 19, 29]
+    assert deadline.stats().probes == 3
+    assert deadline.stats().too_late == 27
+
+
+def test_what_has_expired_is_never_let_in_to_probe() -> None:
+    deadline = taught(50 * MS, probe_every=2)
+    for _ in range(10):
+        refused(deadline, Request("k", deadline_us=NOW))
+
+
+def test_what_was_learned_is_forgotten_with_its_window() -> None:
+    deadline = taught(50 * MS, windows=2, window_us=S)
+    refused(deadline, Request("k", deadline_us=NOW + 20 * MS))
+    admitted(deadline, Request("k", deadline_us=NOW + 3 * S + 20 * MS), NOW + 3 * S)
+
+
+def test_the_p99_is_taken_once_each_refresh_and_after_the_clock_went_back() -> None:
+    deadline = Deadline(DeadlineSettings(refresh_us=S))
+    assert deadline.need_us("", NOW - S) == 0
+    teach(deadline, 50 * MS)
+    assert deadline.need_us("", NOW - 1) == 0
+    assert deadline.need_us("", NOW) > 0
+    late = Deadline(DeadlineSettings(refresh_us=S))
+    assert late.need_us("", NOW + 500 * S) == 0
+    teach(late, 50 * MS)
+    assert late.need_us("", NOW) > 0
+
+
+def test_wasted_work_is_counted_when_it_ends_too_late() -> None:
+    deadline = Deadline()
+    for ends_us in (NOW + 10 * MS, NOW + 10 * MS + 1):
+        request = Request("k", deadline_us=NOW + 10 * MS)
+        permit = admitted(deadline, request)
+        request.measured = Measured(7 * MS)
+        permit.end(Outcome.SUCCESS, ends_us)
+    stats = deadline.stats()
+    assert (stats.wasted, stats.wasted_us, stats.worked_us) == (1, 7 * MS, 14 * MS)
+
+
+def test_what_was_unwound_is_not_wasted() -> None:
+    deadline = Deadline()
+    permit = admitted(deadline, Request("k", deadline_us=NOW + 1))
+    assert permit.end(Outcome.IGNORE, NOW + S, spent=False)
+    assert deadline.stats().wasted == 0
+    assert deadline.stats().unwound == 1
+
+
+def test_a_look_refuses_later_on_without_holding_anything() -> None:
+    deadline = taught(50 * MS)
+    request = Request("k", deadline_us=NOW + 60 * MS)
+    assert deadline.need_us("", NOW) > 0
+    before = deadline.stats()
+    assert deadline.look(request, NOW) is None
+    assert deadline.stats() == before
+    late = deadline.look(request, NOW + 11 * MS)
+    assert late is not None
+    assert late.reason is DEADLINE
+    assert deadline.look(request, NOW + 60 * MS) is not None
+    assert deadline.look(Request("k"), NOW) is None
+    stats = deadline.stats()
+    assert (stats.too_late, stats.expired, stats.admitted) == (1, 1, before.admitted)
+
+
+def goodput(slack: bool, load: float) -> float:
+    """One server of 10 ms a request, in the order of arrival; all are given 500 ms."""
+    deadline = Deadline(DeadlineSettings(slack=slack, samples_min=50, refresh_us=100 * MS))
+    chance = random.Random(7)
+    line: deque[Request] = deque()
+    now_us = free_us = NOW
+    good = 0
+    while now_us < NOW + 40 * S:
+        now_us += round(chance.expovariate(load / (10 * MS)))
+        line.append(Request("k", arrived_us=now_us, deadline_us=now_us + 500 * MS))
+        while line and free_us <= now_us:
+            request = line.popleft()
+            began_us = max(free_us, request.arrived_us)
+            permit = deadline.admit(request, began_us)
+            if isinstance(permit, Decision):
+                continue
+            service_us = round(chance.expovariate(1 / (10 * MS)))
+            free_us = began_us + service_us
+            request.measured = Measured(service_us)
+            permit.end(Outcome.SUCCESS, free_us)
+            good += request.remaining_us(free_us) != 0
+    return good * 10 * MS / (40 * S)
+
+
+def test_refusing_only_the_expired_saves_little_and_the_slack_rule_saves_nearly_all() -> None:
+    # Both judge on leaving the line. At twice the load the first does nearly everything too late.
+    assert goodput(slack=False, load=2.0) < 0.6
+    assert goodput(slack=True, load=2.0) > 0.9
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["admit", "end", "unwind", "end again"]),
+            st.integers(0, 9),
+            st.integers(-1, 200),
+            st.sampled_from(Outcome),
+        ),
+        max_size=60,
+    )
+)
+def test_a_permit_ends_once_in_any_order_and_nothing_leaks(
+    steps: list[tuple[str, int, int, Outcome]],
+) -> None:
+    deadline = Deadline()
+    under_way: list[DeadlinePermit] = []
+    over: list[DeadlinePermit] = []
+    for what, place, left_ms, outcome in steps:
+        if what == "admit":
+            got = deadline.admit(Request("k", deadline_us=NOW + left_ms * MS), NOW)
+            if isinstance(got, DeadlinePermit):
+                under_way.append(got)
+        elif what == "end again":
+            if over:
+                before = deadline.stats()
+                assert not over[place % len(over)].end(outcome, NOW)
+                assert deadline.stats() == before
+        elif under_way:
+            permit = under_way.pop(place % len(under_way))
+            assert permit.end(outcome, NOW, spent=what == "end")
+            over.append(permit)
+        assert deadline.stats().under_way == len(under_way)
+    for permit in under_way:
+        assert permit.end(Outcome.SUCCESS, NOW)
+    assert deadline.stats().under_way == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"default_us": 0}, "deadline.default_us"),
+        ({"default_us": 10, "furthest_us": 9}, "deadline.default_us"),
+        ({"quantile": 1.1}, "deadline.quantile"),
+        ({"quantile": float("nan")}, "deadline.quantile"),
+        ({"samples_min": 0}, "deadline.samples_min"),
+        ({"probe_every": 1}, "deadline.probe_every"),
+        ({"operations_max": 0}, "deadline.operations_max"),
+        ({"windows": 0}, "deadline.windows"),
+    ],
+)
+def test_bad_settings_name_their_field(settings: dict[str, object], field: str) -> None:
+    with pytest.raises(BadValue) as wrong:
+        DeadlineSettings(**settings)  # type: ignore[arg-type]
+    assert wrong.value.field == field

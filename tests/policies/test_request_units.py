@@ -1,0 +1,423 @@
+"""Request units: predicted, charged, settled, learned; and what each way to end pays."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue
+from headgate.contracts.permit import Outcome
+from headgate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
+from headgate.contracts.request import Measured, Request
+from headgate.kernels.cost_model import Weights, read_weights
+from headgate.policies.quota import Quota, QuotaSettings
+from headgate.policies.request_units import (
+    RequestUnits,
+    RequestUnitsPermit,
+    RequestUnitsSettings,
+    Shape,
+    TokenPurses,
+    shape_told,
+)
+
+CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
+OK, IGNORE, DROPPED = Outcome.SUCCESS, Outcome.IGNORE, Outcome.DROPPED
+START = 1_000_000_000_000_000
+# A request is 1 RU, a row is 1 RU, and nothing else costs.
+PLAIN = Weights(1.0, 1.0, 0.0, 0.0)
+
+
+def units(**some: object) -> RequestUnits:
+    plain: dict[str, object] = {"weights": PLAIN, "margin_quantile": None, "learn_rate": 0.0}
+    return RequestUnits(RequestUnitsSettings(**(plain | some)))  # type: ignore[arg-type]
+
+
+def rows(count: int, caller: str = "a", **more: object) -> Request:
+    return Request("k", caller=caller, attributes={"rows": str(count)}, **more)  # type: ignore[arg-type]
+
+
+def enter(these: RequestUnits, request: Request, now_us: int = START) -> RequestUnitsPermit:
+    permit = these.admit(request, now_us)
+    assert isinstance(permit, RequestUnitsPermit)
+    return permit
+
+
+def refused(these: RequestUnits, request: Request, now_us: int = START) -> Decision:
+    decision = these.admit(request, now_us)
+    assert isinstance(decision, Decision)
+    assert decision.rule_id == "request_units"
+    return decision
+
+
+def left_ru(these: RequestUnits, caller: str = "a", now_us: int = START) -> float:
+    """By asking the purse for nothing."""
+    return these._purse.charge(caller, 0, now_us).remaining / 1_000
+
+
+def test_a_scan_is_charged_for_its_rows_before_it_is_done() -> None:
+    these = units(burst_ru=100, rate_ru=10)
+    request = rows(39)
+    enter(these, request)
+    assert request.cost_ru == 40
+    assert left_ru(these) == 60
+    decision = refused(these, rows(69))
+    assert decision.reason is QUOTA_SPENT
+    assert decision.remaining == 60
+    assert decision.retry_after_us == 1_000_000
+    enter(these, rows(69), START + 1_000_000)
+    assert left_ru(these, "another") == 100
+
+
+def test_what_is_less_than_a_unit_is_charged_in_thousandths_and_told_rounded_up() -> None:
+    these = units(weights=Weights(0.3, 0.001, 0.0, 0.0), burst_ru=1)
+    request = rows(1)
+    enter(these, request)
+    assert request.cost_ru == 1
+    assert left_ru(these) == pytest.approx(0.699)
+
+
+def test_a_price_makes_a_class_dearer_and_settling_stays_at_that_price() -> None:
+    class Prices:
+        def price_milli(self, criticality: Criticality, now_us: int) -> int:
+            assert now_us == START
+            return 3_000 if criticality is BULK else 1_000
+
+    settings = RequestUnitsSettings(
+        weights=PLAIN, margin_quantile=None, learn_rate=0.0, burst_ru=100
+    )
+    these = RequestUnits(settings, pricing=Prices())
+    bulk = rows(9, criticality=BULK)
+    permit = enter(these, bulk)
+    assert bulk.cost_ru == 10, "the cost is the cost; only the charge is dearer"
+    assert left_ru(these) == 70
+    bulk.measured = Measured(rows=4)
+    permit.end(OK, START)
+    assert left_ru(these) == 85
+    permit = enter(these, rows(9, criticality=CRITICAL))
+    assert left_ru(these) == 75
+    permit.end(IGNORE, START, spent=False)
+    assert left_ru(these) == 85
+
+
+def end(
+    these: RequestUnits,
+    outcome: Outcome,
+    measured: Measured | None = None,
+    *,
+    predicted_rows: int = 19,
+    spent: bool = True,
+) -> float:
+    """What a request predicted at 20 RU has paid in the end, of a purse of 1,000."""
+    before = left_ru(these)
+    request = rows(predicted_rows)
+    permit = enter(these, request)
+    request.measured = measured
+    assert permit.end(outcome, START, spent=spent)
+    assert not permit.end(OK, START)
+    assert not permit.end(IGNORE, START, spent=False)
+    return before - left_ru(these)
+
+
+def test_what_succeeds_pays_what_it_cost_by_rows_looked_at() -> None:
+    assert end(units(), OK, Measured(rows=49)) == 50
+    assert end(units(), OK, Measured(rows=4)) == 5
+    assert end(units(), OK) == 20
+    assert end(units(), OK, Measured(service_us=700)) == 20, "only a time was told"
+
+
+def test_one_outlier_cannot_bankrupt_a_caller_nor_make_it_rich() -> None:
+    assert end(units(), OK, Measured(rows=100_000)) == 200
+    assert end(units(correction_max=3), OK, Measured(rows=100_000)) == 60
+    assert end(units(), OK, Measured(size_bytes=1), predicted_rows=199) == 20
+
+
+def test_a_cached_answer_pays_a_little_and_never_nothing() -> None:
+    these = units()
+    assert end(these, OK, Measured(from_cache=True)) == pytest.approx(0.1)
+    assert end(these, OK, Measured(rows=19, from_cache=True)) == pytest.approx(0.1)
+    assert these.stats().cached == 2
+
+
+def test_what_is_cancelled_keeps_its_base_cost_so_that_giving_up_is_not_free() -> None:
+    assert end(units(), IGNORE) == 1
+    assert end(units(), IGNORE, Measured(service_us=900)) == 1
+    assert end(units(), IGNORE, Measured(rows=9)) == 10, "what it read, if that is told"
+    assert end(units(), IGNORE, Measured(rows=9), predicted_rows=0) == 10
+
+
+def test_what_timed_out_has_cost_us_what_was_predicted() -> None:
+    assert end(units(), DROPPED) == 20
+    assert end(units(), DROPPED, Measured(service_us=900)) == 20
+    assert end(units(), DROPPED, Measured(rows=29)) == 30
+
+
+def test_a_time_out_is_no_measure_of_the_work_so_slow_does_not_make_dear() -> None:
+    by_time = units(weights=Weights(1.0, 1.0, 0.0, 1.0), latency_ms=4.0)
+    assert end(by_time, DROPPED, Measured(service_us=900_000)) == 24
+
+
+def test_what_a_later_stage_refused_pays_nothing() -> None:
+    these = units()
+    assert end(these, IGNORE, spent=False) == 0
+    assert end(these, OK, Measured(rows=500), spent=False) == 0
+    assert these.stats().under_way == 0
+
+
+def test_in_the_form_of_the_seed_no_charge_is_corrected_and_the_model_learns() -> None:
+    these = units(settle=False, learn_rate=0.1)
+    assert end(these, OK, Measured(rows=199)) == 20
+    assert end(units(settle=False), IGNORE) == 20
+    assert end(units(settle=False), IGNORE, spent=False) == 0
+    assert these.weights("").row_ru > 1.0
+
+
+def test_it_learns_from_successes_that_were_measured_and_from_nothing_else() -> None:
+    for outcome, measured, spent in [
+        (OK, None, True),
+        (OK, Measured(rows=199, from_cache=True), True),
+        (IGNORE, Measured(rows=199), True),
+        (DROPPED, Measured(rows=199), True),
+        (OK, Measured(rows=199), False),
+    ]:
+        these = units(learn_rate=0.5)
+        end(these, outcome, measured, spent=spent)
+        assert these.weights("").row_ru == 1.0, (outcome, measured, spent)
+        assert these.stats().learned == 0
+
+
+def test_a_class_whose_cost_has_tripled_is_charged_three_times_as_much_before_long() -> None:
+    dice = random.Random(5)
+    these = units(learn_rate=0.02, operations={"scan": PLAIN}, burst_ru=1 << 40)
+    for _ in range(1_500):
+        request = rows(dice.randrange(5, 200), operation="scan")
+        permit = enter(these, request)
+        asked = int(request.attributes["rows"])
+        request.measured = Measured(rows=max(1, round(3 * asked * dice.lognormvariate(0, 0.3))))
+        permit.end(OK, START)
+    assert these.weights("scan").row_ru == pytest.approx(3.0, rel=0.15)
+    assert these.weights("get").row_ru == 1.0, "another operation has its own model"
+    stats = these.stats()
+    assert stats.learned == 1_500
+    assert 0.7 < stats.learned_predicted_mru / stats.learned_actual_mru < 1.1
+
+
+def test_nothing_that_is_measured_makes_the_model_diverge() -> None:
+    dice = random.Random(6)
+    these = units(learn_rate=0.4, burst_ru=1 << 40, correction_max=1_000)
+    for _ in range(2_000):
+        request = rows(dice.choice([0, 1, 10**15]))
+        permit = these.admit(request, START)
+        if isinstance(permit, RequestUnitsPermit):
+            request.measured = Measured(rows=dice.choice([1, 10**15]), service_us=10**9)
+            permit.end(OK, START)
+    assert 1e-3 <= these.weights("").row_ru <= 1e3
+
+
+def test_slow_service_makes_dear_and_a_queue_of_ours_does_not() -> None:
+    by_time = Weights(1.0, 0.0, 0.0, 1.0)
+    these = units(weights=by_time, latency_ms=2.0, burst_ru=10_000)
+    assert these.predict_mru(rows(1)) == 3_000
+    now_us = START
+    for _ in range(10):
+        request = rows(1)
+        permit = enter(these, request, now_us)
+        request.measured = Measured(service_us=9_000)
+        now_us += 5_000_000  # almost all of it in our queue
+        permit.end(OK, now_us)
+    assert these.predict_mru(rows(1)) == pytest.approx(10_000, rel=0.02)
+
+
+def test_the_margin_charges_more_at_first_so_that_less_is_settled_later() -> None:
+    dice = random.Random(1)
+    these = units(margin_quantile=0.7, learn_rate=0.02, burst_ru=1 << 40)
+    enough = total = 0
+    for step in range(6_000):
+        request = rows(50)
+        permit = enter(these, request)
+        actual = max(1, round(50 * dice.lognormvariate(0, 0.4)))
+        request.measured = Measured(rows=actual)
+        if step > 2_000:
+            total += 1
+            enough += permit.predicted_mru >= (1 + actual) * 1_000
+        permit.end(OK, START)
+    assert enough / total == pytest.approx(0.7, abs=0.05)
+
+
+def test_what_costs_more_than_a_whole_purse_is_admitted_when_it_is_full_and_owes_the_rest() -> None:
+    these = units(burst_ru=100, debt_ru=50, rate_ru=100)
+    enter(these, rows(149))
+    assert left_ru(these) == 0
+    assert refused(these, rows(0)).retry_after_us == 510_000
+    decision = refused(these, rows(150), START + 10_000_000)
+    assert decision.reason is COST_ABOVE_LIMIT
+    assert decision.retry_after_us < 0
+
+
+def test_cost_and_not_count_keeps_point_reads_alive_beside_scans() -> None:
+    def reads_served(weights: Weights) -> float:
+        these = units(weights=weights, rate_ru=500, burst_ru=500)
+        capacity = served = asked = 0
+        for ms in range(5_000):
+            capacity = min(2_000, capacity + 1)  # one row a millisecond can be read
+            now_us = START + ms * 1_000
+            scan = rows(200, "bulk")
+            permit = these.admit(scan, now_us)
+            if isinstance(permit, RequestUnitsPermit):
+                capacity -= 200
+            if ms % 5 == 0 and ms > 1_000:
+                asked += 1
+                served += capacity > 0 and bool(these.admit(rows(1, "reads"), now_us))
+        return served / asked
+
+    assert reads_served(Weights(1.0, 0.0, 0.0, 0.0)) < 0.1
+    assert reads_served(PLAIN) > 0.95
+
+
+def test_a_scan_in_chunks_covers_each_row_once_and_no_chunk_costs_more() -> None:
+    these = units()
+    whole = rows(199, criticality=BULK, deadline_us=7, operation="scan", shard="s")
+    parts = list(these.chunks(whole, 10))
+    assert len(parts) == 23
+    first = 0
+    for part in parts:
+        assert int(part.attributes["first_row"]) == first
+        first += int(part.attributes["rows"])
+        assert these.predict_mru(part) <= 10_000
+        assert (part.caller, part.criticality, part.deadline_us) == ("a", BULK, 7)
+        assert (part.operation, part.shard) == ("scan", "s")
+    assert first == 199
+
+
+@given(st.integers(0, 10_000), st.integers(0, 100_000), st.integers(1, 500), st.integers(1, 300))
+def test_chunks_lose_nothing_whatever_the_shape(
+    count: int, size_bytes: int, ru: int, chunks_max: int
+) -> None:
+    these = units(weights=read_weights(0.001, 0.1, 0.5), chunks_max=chunks_max)
+    attributes = {"rows": str(count), "size_bytes": str(size_bytes)}
+    parts = list(these.chunks(Request("k", attributes=attributes), ru))
+    assert 1 <= len(parts) <= chunks_max
+    assert sum(int(part.attributes["rows"]) for part in parts) == max(1, count)
+    assert sum(int(part.attributes["size_bytes"]) for part in parts) == size_bytes
+    firsts = [int(part.attributes["first_row"]) for part in parts]
+    assert firsts == sorted(set(firsts))
+
+
+def test_chunks_enter_anew_so_a_read_passes_between_them() -> None:
+    these = units(burst_ru=40, rate_ru=1_000)
+    now_us = START
+    order = []
+    for part in these.chunks(rows(99), 20):
+        while isinstance(decision := these.admit(part, now_us), Decision):
+            assert decision.reason is QUOTA_SPENT
+            now_us += decision.retry_after_us
+        order.append("chunk")
+        enter(these, rows(1, "b"), now_us)
+        order.append("read")
+        decision.end(OK, now_us)
+    assert order.count("chunk") == 6
+    assert now_us > START
+
+
+def told(attributes: Mapping[str, str]) -> tuple[int, int]:
+    shape = shape_told(Request("k", attributes=attributes))
+    return shape.rows, shape.size_bytes
+
+
+def test_a_shape_that_is_no_number_counts_as_not_told() -> None:
+    for text in ["", "-5", "1e9", "NaN", "9" * 17, "\u0663", "0x10"]:
+        assert told({"rows": text, "size_bytes": text}) == (1, 0)
+    assert told({"rows": "12", "size_bytes": "7"}) == (12, 7)
+    assert told(MappingProxyType({"rows": "12", "size_bytes": "7"})) == (12, 7)
+    assert told({}) == (1, 0)
+
+
+def test_the_shape_may_come_from_elsewhere() -> None:
+    these = RequestUnits(
+        RequestUnitsSettings(weights=PLAIN, margin_quantile=None),
+        shape_of=lambda request: Shape(len(request.key)),
+    )
+    request = Request("seven!!")
+    enter(these, request)
+    assert request.cost_ru == 8
+
+
+def test_the_purse_may_be_a_quota_that_is_filled_each_epoch() -> None:
+    quota = Quota(QuotaSettings(quota_ru=100, epoch_us=1_000_000))
+    these = RequestUnits(
+        RequestUnitsSettings(weights=PLAIN, margin_quantile=None, learn_rate=0.0), purse=quota
+    )
+    request = rows(59)
+    permit = enter(these, request)
+    assert refused(these, rows(59)).retry_after_us == 1_000_000
+    request.measured = Measured(rows=9)
+    permit.end(OK, START)
+    assert left_ru(these) == 90
+    enter(these, rows(59))
+
+
+def test_callers_beyond_the_bound_share_one_purse_and_a_full_one_is_forgotten_first() -> None:
+    purses = TokenPurses(10, 10, 0, callers_max=2)
+    assert purses.charge("a", 5_000, START)
+    assert purses.charge("b", 5_000, START)
+    assert purses.charge("c", 8_000, START).remaining == 2_000
+    assert not purses.charge("d", 8_000, START), "c and d share"
+    later = START + 500_000
+    assert purses.charge("d", 8_000, later).remaining == 2_000
+    assert len(purses) == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=80))
+def test_the_books_balance_in_any_interleaving(steps: list[tuple[int, int]]) -> None:
+    these = units(burst_ru=1_000_000, debt_ru=1_000_000, rate_ru=1)
+    held: list[tuple[RequestUnitsPermit, Request]] = []
+    for count, choice in steps:
+        if choice < 10:
+            request = rows(count)
+            held.append((enter(these, request), request))
+        elif held:
+            permit, request = held.pop(choice % len(held))
+            if choice % 2:
+                request.measured = Measured(rows=count, from_cache=choice % 5 == 0)
+            assert permit.end(list(Outcome)[count % 3], START, spent=choice % 4 != 0)
+            assert not permit.end(OK, START)
+        assert these.stats().under_way == len(held)
+        stats = these.stats()
+        paid = stats.charged_mru + stats.debited_mru - stats.refunded_mru
+        assert left_ru(these) * 1_000 == 1_000_000_000 - paid
+    for permit, _ in held:
+        permit.end(IGNORE, START, spent=False)
+    assert these.stats().under_way == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rate_ru", 0),
+        ("burst_ru", 0),
+        ("debt_ru", -1),
+        ("callers_max", 0),
+        ("correction_max", 0),
+        ("cached_mru", -1),
+        ("chunks_max", 0),
+        ("learn_rate", 1.1),
+        ("learn_rate", float("nan")),
+        ("latency_ms", float("inf")),
+        ("margin_quantile", 1.0),
+        ("operations", {str(n): PLAIN for n in range(1_001)}),
+    ],
+)
+def test_a_bad_setting_is_named(field: str, value: object) -> None:
+    with pytest.raises(BadValue) as caught:
+        units(**{field: value})
+    assert caught.value.field == f"request_units.{field}"
+    with pytest.raises(BadValue, match="overshoot"):
+        units(learn_rate=1.0, correction_max=1_000)
+    with pytest.raises(BadValue):
+        next(units().chunks(rows(5), 0))

@@ -1,0 +1,642 @@
+"""Policies in an order that one can see; and what changes when two of them swap."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from heapq import heappop, heappush
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.clock import Clock
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue, Refused, Unavailable
+from headgate.contracts.permit import Outcome
+from headgate.contracts.policy import NOTHING_HELD, NothingHeld
+from headgate.contracts.reasons import OVERLOADED, QUEUE_FULL, QUOTA_SPENT, SHED, Reason
+from headgate.contracts.request import Measured, Request
+from headgate.policies.criticality import CriticalityClamp, CriticalitySettings
+from headgate.policies.deadline import Deadline, DeadlineSettings
+from headgate.policies.shed import Shed, ShedSettings
+from headgate.policies.stack import (
+    Stack,
+    StackPermit,
+    StackStats,
+    at_once,
+    outcome_of,
+    waits,
+)
+from headgate.policies.stress import Stress
+from headgate.testing import HandClock, SeededChance
+
+MS = 1_000
+S = 1_000_000
+NOW = HandClock().now_us()
+
+
+def no(reason: Reason, rule_id: str = "gate") -> Decision:
+    return Decision(False, 0, 7, 7, reason, rule_id)
+
+
+class GatePermit:
+    """Says to its gate what it was told."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.ended = False
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        if self.ended:
+            return False
+        self.ended = True
+        self.gate.held -= 1
+        self.gate.said.append((f"{self.gate.name} ends", outcome, now_us, spent))
+        if self.gate.fails_to_end:
+            raise RuntimeError(f"{self.gate.name} cannot end")
+        return True
+
+
+class Gate:
+    """A policy that does what the test says, and writes down what it hears."""
+
+    def __init__(self, name: str, said: list[Any] | None = None) -> None:
+        self.name = name
+        self.said: list[Any] = [] if said is None else said
+        self.refuses: Decision | None = None
+        self.raises: Exception | None = None
+        self.fails_to_end = False
+        self.held = 0
+
+    def admit(self, request: Request, now_us: int) -> GatePermit | Decision:
+        self.said.append((f"{self.name} asked", now_us))
+        if self.raises is not None:
+            raise self.raises
+        if self.refuses is not None:
+            return self.refuses
+        self.held += 1
+        return GatePermit(self)
+
+    def stats(self) -> tuple[str, int]:
+        return (self.name, self.held)
+
+
+class Line:
+    """A policy that waits until the test opens it."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.opened = asyncio.Event()
+        self.waiting = 0
+
+    async def admit(self, request: Request, clock: Clock) -> GatePermit | Decision:
+        self.waiting += 1
+        try:
+            await self.opened.wait()
+        finally:
+            self.waiting -= 1
+        return self.gate.admit(request, clock.now_us())
+
+
+class Told:
+    """An observer."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+
+    def waited(self, request: Request, delay_us: int, now_us: int) -> None:
+        self.heard.append(("waited", delay_us, now_us))
+
+    def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
+        assert decision.reason is not None
+        self.heard.append(("refused", stage, decision.reason.name, now_us))
+
+    def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
+        self.heard.append(("ended", outcome, request.measured, now_us))
+
+
+def measured_now(request: Request) -> Measured | None:
+    return request.measured
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        await story()
+
+    asyncio.run(whole())
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def admitted(stack: Stack, request: Request, clock: HandClock) -> StackPermit:
+    permit = await stack.admit(request, clock)
+    assert isinstance(permit, StackPermit)
+    return permit
+
+
+def test_stages_are_asked_in_order_and_end_in_reverse() -> None:
+    async def story() -> None:
+        said: list[Any] = []
+        clock = HandClock()
+        stack = Stack(*[at_once(name, Gate(name, said)) for name in "abc"])
+        permit = await admitted(stack, Request("k"), clock)
+        assert said == [("a asked", NOW), ("b asked", NOW), ("c asked", NOW)]
+        said.clear()
+        assert permit.end(Outcome.SUCCESS, NOW + 5)
+        assert said == [(f"{name} ends", Outcome.SUCCESS, NOW + 5, True) for name in "cba"]
+        assert not permit.end(Outcome.DROPPED, NOW + 6)
+        assert len(said) == 3
+
+    run(story)
+
+
+def test_a_refusal_unwinds_what_earlier_stages_took_and_asks_no_later_one() -> None:
+    async def story() -> None:
+        said: list[Any] = []
+        gates = [Gate(name, said) for name in "abcd"]
+        gates[2].refuses = no(SHED)
+        stack = Stack(*[at_once(gate.name, gate) for gate in gates])
+        decision = await stack.admit(Request("k"), HandClock())
+        assert decision is gates[2].refuses
+        assert said[3:] == [
+            ("b ends", Outcome.IGNORE, NOW, False),
+            ("a ends", Outcome.IGNORE, NOW, False),
+        ]
+        stats = stack.stats()
+        assert [(one.admitted, one.refused, one.unwound) for one in stats.stages] == [
+            (1, 0, 1),
+            (1, 0, 1),
+            (0, 1, 0),
+            (0, 0, 0),
+        ]
+        assert stats[:7] == (1, 0, 0, 1, 0, 0, 0)
+
+    run(story)
+
+
+def test_who_is_cancelled_in_a_line_holds_nothing() -> None:
+    async def story() -> None:
+        said: list[Any] = []
+        clock = HandClock()
+        first, last = Gate("first", said), Gate("last", said)
+        line = Line(Gate("line", said))
+        stack = Stack(at_once("first", first), waits("line", line), at_once("last", last))
+        task = asyncio.create_task(stack.admit(Request("k"), clock))
+        await turns()
+        assert (first.held, line.waiting, stack.stats().entering) == (1, 1, 1)
+        clock.advance(s=3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert said[-1] == ("first ends", Outcome.IGNORE, NOW + 3 * S, False)
+        assert (first.held, line.waiting, last.held) == (0, 0, 0)
+        stats = stack.stats()
+        assert (stats.broken_off, stats.entering, stats.under_way, stats.refused) == (1, 0, 0, 0)
+        assert stats.stages[0].unwound == 1
+
+    run(story)
+
+
+def test_a_stage_that_fails_is_heard_of_and_the_others_are_unwound() -> None:
+    async def story() -> None:
+        first, broken = Gate("first"), Gate("broken")
+        broken.raises = ValueError("a bug")
+        stack = Stack(at_once("first", first), at_once("broken", broken))
+        with pytest.raises(ValueError, match="a bug"):
+            await stack.admit(Request("k"), HandClock())
+        assert first.held == 0
+        assert stack.stats().broken_off == 1
+
+    run(story)
+
+
+def test_an_end_that_fails_keeps_no_other_from_ending() -> None:
+    async def story() -> None:
+        gates = [Gate(name) for name in "abc"]
+        gates[1].fails_to_end = gates[2].fails_to_end = True
+        told = Told()
+        stack = Stack(*[at_once(gate.name, gate) for gate in gates], observers=[told])
+        permit = await admitted(stack, Request("k"), HandClock())
+        with pytest.raises(RuntimeError, match="c cannot end"):
+            permit.end(Outcome.SUCCESS, NOW)
+        assert [gate.held for gate in gates] == [0, 0, 0]
+        assert len(told.heard) == 1
+        assert not permit.end(Outcome.SUCCESS, NOW)
+        assert stack.stats().under_way == 0
+
+    run(story)
+
+
+def test_a_stage_after_a_wait_is_told_the_later_instant() -> None:
+    async def story() -> None:
+        said: list[Any] = []
+        clock = HandClock()
+        line = Line(Gate("line", said))
+        stack = Stack(waits("line", line), at_once("last", Gate("last", said)))
+        task = asyncio.create_task(stack.admit(Request("k"), clock))
+        await turns()
+        clock.advance(ms=30)
+        line.opened.set()
+        assert isinstance(await task, StackPermit)
+        assert said == [("line asked", NOW + 30 * MS), ("last asked", NOW + 30 * MS)]
+
+    run(story)
+
+
+def test_work_is_measured_from_the_last_admission_without_the_wait() -> None:
+    async def story() -> None:
+        clock, told = HandClock(), Told()
+        line = Line(Gate("line"))
+        stack = Stack(waits("line", line), observers=[told])
+        request = Request("k", arrived_us=NOW - 4 * MS)
+        task = asyncio.create_task(stack.admit(request, clock))
+        await turns()
+        clock.advance(ms=30)
+        line.opened.set()
+        permit = await task
+        assert isinstance(permit, StackPermit)
+        clock.advance(ms=10)
+        permit.end(Outcome.SUCCESS, clock.now_us())
+        assert told.heard == [
+            ("waited", 34 * MS, NOW + 30 * MS),
+            ("ended", Outcome.SUCCESS, Measured(10 * MS), NOW + 40 * MS),
+        ]
+
+    run(story)
+
+
+def test_what_was_measured_is_kept_and_what_says_nothing_is_not_measured() -> None:
+    async def story() -> None:
+        clock, told = HandClock(), Told()
+        stack = Stack(at_once("a", Gate("a")), observers=[told])
+        request = Request("k")
+        permit = await admitted(stack, request, clock)
+        request.measured = Measured(3, rows=7)
+        permit.end(Outcome.SUCCESS, NOW + 9)
+        # It comes in again, as the next chunk of itself: the old measure is not the new one.
+        permit = await admitted(stack, request, clock)
+        assert told.heard[0][2] is not None
+        assert measured_now(request) is None
+        permit.end(Outcome.IGNORE, NOW + 9)
+        permit = await admitted(stack, request, clock)
+        permit.end(Outcome.DROPPED, NOW - 9)  # a clock that went back
+        measures = [heard[2] for heard in told.heard]
+        assert measures == [Measured(3, rows=7), None, Measured(0)]
+
+    run(story)
+
+
+def test_observers_hear_of_refusals_and_not_of_what_was_unwound() -> None:
+    async def story() -> None:
+        clock, told = HandClock(), Told()
+        gate = Gate("gate")
+        stack = Stack(at_once("gate", gate), observers=[told])
+        permit = await admitted(stack, Request("k"), clock)
+        assert permit.end(Outcome.IGNORE, NOW, spent=False)
+        assert gate.said[-1] == ("gate ends", Outcome.IGNORE, NOW, False)
+        assert stack.stats().stages[0].unwound == 1
+        gate.refuses = no(QUOTA_SPENT)
+        await stack.admit(Request("k"), clock)
+        assert told.heard == [("refused", "gate", "quota_spent", NOW)]
+
+    run(story)
+
+
+def test_a_wait_that_ends_in_a_refusal_was_a_wait() -> None:
+    async def story() -> None:
+        clock, told = HandClock(), Told()
+        line = Line(Gate("line"))
+        line.gate.refuses = no(QUEUE_FULL)
+        line.opened.set()
+        stack = Stack(waits("line", line), observers=[told])
+        await stack.admit(Request("k", arrived_us=NOW + S), clock)
+        assert told.heard == [("waited", 0, NOW), ("refused", "line", "queue_full", NOW)]
+
+    run(story)
+
+
+def test_a_refusal_that_is_only_tried_out_admits() -> None:
+    async def story() -> None:
+        gate = Gate("gate")
+        gate.refuses = Decision(True, 0, 0, 0, SHED, "gate").marked(shadow=True)
+        stack = Stack(at_once("gate", gate), at_once("last", Gate("last")))
+        permit = await admitted(stack, Request("k"), HandClock())
+        assert permit.end(Outcome.SUCCESS, NOW)
+        assert stack.stats().stages[0][:4] == ("gate", 1, 0, 0)
+
+    run(story)
+
+
+def test_enter_ends_the_permit_however_the_block_ends() -> None:
+    async def story() -> None:
+        clock, gate, told = HandClock(), Gate("gate"), Told()
+        stack = Stack(at_once("gate", gate), observers=[told])
+        async with stack.enter(Request("k"), clock) as permit:
+            assert permit.request.key == "k"
+            clock.advance(ms=2)
+        for raised in (TimeoutError(), ValueError(), asyncio.CancelledError()):
+            with pytest.raises(type(raised)):
+                async with stack.enter(Request("k"), clock):
+                    raise raised
+        assert [heard[1] for heard in told.heard] == [
+            Outcome.SUCCESS,
+            Outcome.DROPPED,
+            Outcome.IGNORE,
+            Outcome.IGNORE,
+        ]
+        assert told.heard[0][2:] == (Measured(2 * MS), NOW + 2 * MS)
+        async with stack.enter(Request("k"), clock) as permit:
+            permit.end(Outcome.DROPPED, NOW)
+        assert told.heard[-1][1] is Outcome.DROPPED
+        gate.refuses = no(OVERLOADED)
+        with pytest.raises(Refused) as refusal:
+            async with stack.enter(Request("k"), clock):
+                raise AssertionError("it was refused")
+        assert refusal.value.decision is gate.refuses
+        assert gate.held == 0
+        assert stack.stats().under_way == 0
+
+    run(story)
+
+
+def test_the_outcome_of_a_block_is_in_a_table() -> None:
+    assert outcome_of(None) is Outcome.SUCCESS
+    for lost in (TimeoutError(), Unavailable("a store", "nothing"), Refused(no(SHED))):
+        assert outcome_of(lost) is Outcome.DROPPED
+    for says_nothing in (ValueError(), asyncio.CancelledError(), KeyboardInterrupt()):
+        assert outcome_of(says_nothing) is Outcome.IGNORE
+
+
+def test_a_stack_is_a_stage_of_another() -> None:
+    async def story() -> None:
+        said: list[Any] = []
+        inner = Stack(at_once("b", Gate("b", said)), at_once("c", Gate("c", said)))
+        outer = Stack(at_once("a", Gate("a", said)), waits("inner", inner))
+        permit = await admitted(outer, Request("k"), HandClock())
+        said.clear()
+        permit.end(Outcome.SUCCESS, NOW)
+        assert [what for what, *_ in said] == ["c ends", "b ends", "a ends"]
+        own = outer.stats().stages[1].own
+        assert isinstance(own, StackStats)
+        assert own.ended == 1
+
+    run(story)
+
+
+def test_the_statistics_hold_those_of_every_policy() -> None:
+    stack = Stack(
+        at_once("deadline", Deadline()),
+        at_once("gate", Gate("gate")),
+        waits("line", _Nothing()),
+    )
+    names = [type(stage.own).__name__ for stage in stack.stats().stages]
+    assert names == ["DeadlineStats", "tuple", "NoneType"]
+
+
+class _Nothing:
+    async def admit(self, request: Request, clock: Clock) -> NothingHeld:
+        return NOTHING_HELD
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (Stack, "stack.stages"),
+        (
+            lambda: Stack(*[at_once(str(n), Gate("x")) for n in range(33)]),
+            "stack.stages",
+        ),
+        (lambda: Stack(at_once("a", Gate("x")), at_once("a", Gate("y"))), "stage.name"),
+        (lambda: at_once("", Gate("x")), "stage.name"),
+        (lambda: Stack(at_once("a", Gate("x")), observers=[Told()] * 17), "stack.observers"),
+    ],
+)
+def test_a_bad_stack_names_what_is_wrong(make: Callable[[], object], field: str) -> None:
+    with pytest.raises(BadValue) as wrong:
+        make()
+    assert wrong.value.field == field
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["enter", "open", "cancel", "end", "end again", "break", "refuse"]),
+            st.integers(0, 9),
+        ),
+        max_size=30,
+    )
+)
+def test_every_permit_ends_once_in_any_interleaving_and_nothing_leaks(
+    steps: list[tuple[str, int]],
+) -> None:
+    async def story() -> None:
+        clock = HandClock()
+        gates = [Gate("first"), Gate("in line"), Gate("last")]
+        line = Line(gates[1])
+        stack = Stack(at_once("first", gates[0]), waits("line", line), at_once("last", gates[2]))
+        tasks: list[asyncio.Task[Any]] = []
+        over: list[StackPermit] = []
+        for what, place in steps:
+            clock.advance(ms=1)
+            gates[2].raises = RuntimeError("broken") if what == "break" else None
+            gates[2].refuses = no(OVERLOADED) if what == "refuse" else None
+            if what == "enter":
+                tasks.append(asyncio.create_task(stack.admit(Request("k"), clock)))
+            elif what == "cancel" and tasks:
+                tasks[place % len(tasks)].cancel()
+            elif what in ("open", "break", "refuse"):
+                line.opened.set()
+                await turns()
+                line.opened.clear()
+            elif what == "end":
+                for task in tasks:
+                    if task.done() and not task.cancelled() and task.exception() is None:
+                        permit = task.result()
+                        if isinstance(permit, StackPermit) and permit not in over:
+                            assert permit.end(Outcome.SUCCESS, clock.now_us())
+                            over.append(permit)
+                            break
+            elif over:
+                assert not over[place % len(over)].end(Outcome.DROPPED, clock.now_us(), spent=False)
+            await turns()
+            stats = stack.stats()
+            assert stats.entering == line.waiting
+            assert gates[0].held == stats.under_way + stats.entering
+            assert gates[1].held == gates[2].held == stats.under_way
+        line.opened.set()
+        for got in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(got, StackPermit):
+                assert got.end(Outcome.IGNORE, clock.now_us()) == (got not in over)
+        assert [gate.held for gate in gates] == [0, 0, 0]
+        stats = stack.stats()
+        assert (stats.entering, stats.under_way) == (0, 0)
+        assert stats.entered == stats.admitted + stats.refused + stats.broken_off
+        assert stats.admitted == stats.ended
+
+    run(story)
+
+
+# With its neighbours, and swapped.
+
+
+def test_the_server_chain_learns_from_what_it_admits() -> None:
+    async def story() -> None:
+        clock, stress, deadline = HandClock(), Stress(), Deadline()
+        stack = Stack(
+            at_once("deadline", deadline),
+            at_once("criticality", CriticalityClamp()),
+            at_once("shed", Shed(stress, SeededChance())),
+            observers=[stress],
+        )
+        for _ in range(300):
+            async with stack.enter(Request("k", operation="get"), clock):
+                clock.advance(ms=20)
+        assert stress.stats().worked == 300
+        assert deadline.need_us("get", clock.now_us()) == pytest.approx(20 * MS, rel=0.011)
+        late = Request("k", operation="get", deadline_us=clock.now_us() + 15 * MS)
+        assert isinstance(await stack.admit(late, clock), Decision)
+
+    run(story)
+
+
+class Places:
+    """So many at once; who finds none waits (in a line) or is refused (at the gate)."""
+
+    def __init__(self, places: int) -> None:
+        self.places = places
+        self.line: list[asyncio.Future[None]] = []
+
+    async def admit(self, request: Request, clock: Clock) -> Held:
+        if self.places > 0:
+            self.places -= 1
+        else:
+            place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.line.append(place)
+            await place
+        return Held(self)
+
+
+class Held:
+    def __init__(self, places: Places) -> None:
+        self.of: Places = places
+        self.ended = False
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        if self.ended:
+            return False
+        self.ended = True
+        if self.of.line:
+            self.of.line.pop(0).set_result(None)
+        else:
+            self.of.places += 1
+        return True
+
+
+class Fleet:
+    """Requests every `every_us`, 10 ms of work each, on a hand-moved clock."""
+
+    def __init__(self, stack: Stack, clock: HandClock) -> None:
+        self.stack, self.clock = stack, clock
+        self.good = self.late = self.refused = 0
+        self.later: list[tuple[int, int, StackPermit]] = []
+
+    async def one(self, request: Request, work_us: int) -> None:
+        permit = await self.stack.admit(request, self.clock)
+        if isinstance(permit, Decision):
+            self.refused += 1
+        else:
+            heappush(self.later, (self.clock.now_us() + work_us, id(permit), permit))
+
+    async def run(self, requests: list[Request], work_us: int) -> None:
+        tasks = []
+        pending = list(reversed(requests))
+        while pending or self.later:
+            next_us = pending[-1].arrived_us if pending else 1 << 62
+            if self.later and self.later[0][0] <= next_us:
+                at_us, _, permit = heappop(self.later)
+                self.clock.advance(us=max(at_us - self.clock.now_us(), 0))
+                deadline_us = permit.request.deadline_us or at_us
+                self.late += at_us > deadline_us
+                self.good += at_us <= deadline_us
+                permit.end(Outcome.SUCCESS, at_us)
+            else:
+                request = pending.pop()
+                self.clock.advance(us=max(next_us - self.clock.now_us(), 0))
+                tasks.append(asyncio.create_task(self.one(request, work_us)))
+            await turns(8)
+        await asyncio.gather(*tasks)
+
+
+def swapped(*, deadline_first: bool) -> tuple[int, int, int]:
+    """Twice the load of 4 places, 10 ms each, for a second, granted 100 ms; or the other way."""
+    results: list[tuple[int, int, int]] = []
+
+    async def story() -> None:
+        clock = HandClock()
+        deadline = Deadline(DeadlineSettings(assumed_us=10 * MS))
+        stages = [at_once("deadline", deadline), waits("queue", Places(4))]
+        stack = Stack(*(stages if deadline_first else reversed(stages)))
+        fleet = Fleet(stack, clock)
+        arrivals = [NOW + number * 1_250 for number in range(800)]
+        await fleet.run(
+            [Request("k", arrived_us=at_us, deadline_us=at_us + 100 * MS) for at_us in arrivals],
+            10 * MS,
+        )
+        results.append((fleet.good, fleet.late, fleet.refused))
+
+    run(story)
+    return results[0]
+
+
+def test_swapping_queue_and_deadline() -> None:
+    # At the door everyone has time enough; who has waited too long is only seen on leaving.
+    assert swapped(deadline_first=True) == (76, 724, 0)
+    # The three were let in to probe.
+    assert swapped(deadline_first=False) == (433, 3, 364)
+
+
+def lied(*, clamp_first: bool) -> tuple[float, float]:
+    """Half of what comes is a bot's, and claims CRITICAL; the share of each that passes."""
+    rates: list[float] = []
+
+    async def story() -> None:
+        clock, stress = HandClock(), Stress()
+        clamp = at_once(
+            "criticality",
+            CriticalityClamp(
+                CriticalitySettings(
+                    strangers=Criticality.BULK, callers={"shop": Criticality.CRITICAL}
+                )
+            ),
+        )
+        shed = at_once("shed", Shed(stress, SeededChance(1), ShedSettings(spread="key")))
+        stages = [clamp, shed] if clamp_first else [shed, clamp]
+        stack = Stack(*stages)
+        passed = {"bot": 0, "shop": 0}
+        for tick in range(300):
+            clock.advance(ms=20)
+            stress.queued(35 * MS if tick < 150 else 5 * MS, clock.now_us())
+            for number in range(20):
+                who = "bot" if number % 2 else "shop"
+                claim = Criticality.CRITICAL if who == "bot" else Criticality.DEGRADED
+                request = Request(f"k{tick * 20 + number}", caller=who, criticality=claim)
+                passed[who] += isinstance(await stack.admit(request, clock), StackPermit)
+        rates.extend(count / 3_000 for count in passed.values())
+
+    run(story)
+    return rates[0], rates[1]
+
+
+def test_swapping_criticality_and_shed() -> None:
+    bot, shop = lied(clamp_first=True)
+    assert shop == 1.0
+    assert bot == pytest.approx(0.5, abs=0.1)
+    bot, shop = lied(clamp_first=False)
+    assert bot == 1.0
+    assert shop == pytest.approx(0.5, abs=0.1)

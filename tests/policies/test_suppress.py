@@ -1,0 +1,537 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue
+from headgate.contracts.permit import Outcome
+from headgate.contracts.policy import NOTHING_HELD
+from headgate.contracts.reasons import SUPPRESSED
+from headgate.contracts.request import Request
+from headgate.kernels.moving_rate import SlotRing
+from headgate.policies.suppress import (
+    Count,
+    Factor,
+    Factors,
+    Report,
+    Suppress,
+    SuppressPermit,
+    SuppressSettings,
+)
+from headgate.policies.suppress_master import (
+    WINDOWS_US,
+    AccountLimit,
+    SuppressMaster,
+    SuppressMasterSettings,
+    estimate,
+)
+from headgate.testing import SeededChance
+
+S = 1_000_000
+MS = 1_000
+L = 1_000
+START_US = 1_000_000_000_000_000
+
+
+def limited(_: str) -> AccountLimit | None:
+    return AccountLimit(L)
+
+
+@final
+class Cluster:
+    """Nodes and a master on one hand-moved clock; messages take their time, and may be lost."""
+
+    def __init__(
+        self,
+        nodes: int = 4,
+        *,
+        settings: SuppressMasterSettings | None = None,
+        node_settings: SuppressSettings | None = None,
+        limit_of: Callable[[str], AccountLimit | None] = limited,
+        delay_us: int = 20 * MS,
+        seed: int = 1,
+    ) -> None:
+        self.now_us = START_US
+        self.rng = random.Random(seed)
+        self.nodes = [Suppress(f"n{n}", 1, SeededChance(n), node_settings) for n in range(nodes)]
+        self.settings = settings
+        self.limit_of = limit_of
+        self.master = SuppressMaster("m1", 1, limit_of, self.now_us, settings)
+        self.cut: set[int] = set()
+        self.loss = 0.0
+        self.delay_us = delay_us
+        self.to_master: list[tuple[int, int, Report]] = []
+        self.to_node: list[tuple[int, int, Factors]] = []
+        self.attempted: list[int] = []  # a tenth of a second each
+        self.admitted: list[int] = []
+        self.owed = 0.0
+
+    def take_over(self) -> None:
+        self.master = SuppressMaster("m2", 2, self.limit_of, self.now_us, self.settings)
+
+    def run(
+        self,
+        seconds: float,
+        rate: float,
+        *,
+        shares: list[float] | None = None,
+        weight: int = 1,
+        poisson: bool = False,
+        account: str = "acct",
+    ) -> None:
+        """In steps of 10 ms: what the nodes attempt, and the messages of that time."""
+        weights = shares or [1.0] * len(self.nodes)
+        for step in range(round(seconds * 100)):
+            if step % 10 == 0:
+                self.attempted.append(0)
+                self.admitted.append(0)
+            self._step(rate, weights, weight, poisson, account)
+
+    def _step(
+        self, rate: float, weights: list[float], weight: int, poisson: bool, account: str
+    ) -> None:
+        self.now_us += 10 * MS
+        mean = rate / 100 / weight
+        if poisson:
+            count, level = 0, self.rng.expovariate(1.0)
+            while level < mean:
+                count, level = count + 1, level + self.rng.expovariate(1.0)
+        else:
+            self.owed += mean
+            count = int(self.owed)
+            self.owed -= count
+        for node in self.rng.choices(range(len(self.nodes)), weights, k=count):
+            request = Request("k", caller=account, cost=weight)
+            self.attempted[-1] += weight
+            permit = self.nodes[node].admit(request, self.now_us)
+            if not isinstance(permit, Decision):
+                self.admitted[-1] += weight
+                permit.end(Outcome.SUCCESS, self.now_us)
+        self._messages()
+
+    def _messages(self) -> None:
+        now_us = self.now_us
+        for n, node in enumerate(self.nodes):
+            report = node.report(now_us)
+            if report is not None and n not in self.cut and self.rng.random() >= self.loss:
+                self.to_master.append((now_us + self.delay_us, n, report))
+        for _, n, report in [late for late in self.to_master if late[0] <= now_us]:
+            answer = self.master.hear(report, now_us)
+            if answer is not None and n not in self.cut and self.rng.random() >= self.loss:
+                self.to_node.append((now_us + self.delay_us, n, answer))
+        self.to_master = [late for late in self.to_master if late[0] > now_us]
+        for _, n, answer in [late for late in self.to_node if late[0] <= now_us]:
+            self.nodes[n].hear(answer, now_us)
+        self.to_node = [late for late in self.to_node if late[0] > now_us]
+
+    def admitted_in_limits(self, begin_s: float, end_s: float) -> float:
+        """The mean rate admitted between two instants of the run, in limits."""
+        cells = self.admitted[round(begin_s * 10) : round(end_s * 10)]
+        return sum(cells) * 10 / len(cells) / L
+
+    def suppressed(self) -> int:
+        return sum(node.stats().suppressed + node.stats().fused for node in self.nodes)
+
+    def overshoot(self, begin_s: float, end_s: float) -> float:
+        """What was admitted above L in a span, in seconds of the limit."""
+        span = self.admitted[round(begin_s * 10) : round(end_s * 10)]
+        return sum(span) / L - len(span) / 10
+
+
+def test_a_tenfold_step_settles_in_three_seconds_with_little_too_much() -> None:
+    skewed = [10.0] + [1.0] * 19
+    for seed in range(2):
+        world = Cluster(20, seed=seed)
+        world.run(6, 0.8 * L)
+        world.attempted = [0] * 100
+        world.admitted = [0] * 100
+        assert world.suppressed() == 0
+        world.run(8, 10 * L, shares=skewed)
+        assert world.overshoot(10, 13) <= 2.0 + 1.0, "2 limit-seconds beyond the burst of one"
+        assert 0.95 <= world.admitted_in_limits(12, 14) <= 1.05
+        assert 0.97 <= world.admitted_in_limits(13, 18) <= 1.03
+
+
+def test_when_the_load_is_gone_so_is_the_suppression_also_if_it_moves_between_nodes() -> None:
+    world = Cluster(8)
+    world.run(8, 10 * L, shares=[1.0] * 4 + [0.0] * 4)
+    world.run(5, 0.9 * L, shares=[0.0] * 4 + [1.0] * 4)
+    before = world.suppressed()
+    world.run(10, 0.9 * L, shares=[0.0] * 4 + [1.0] * 4)
+    assert world.suppressed() == before
+    assert world.admitted_in_limits(10, 23) > 0.88
+
+
+@pytest.mark.parametrize("limit", [10, 100, 1_000, 10_000])
+def test_poisson_traffic_at_99_percent_of_the_limit_is_never_suppressed(limit: int) -> None:
+    world = Cluster(4, limit_of=lambda _: AccountLimit(limit), seed=limit)
+    seconds = 10 if limit > 1_000 else 60
+    world.run(seconds, 0.99 * limit, poisson=True)
+    assert world.suppressed() == 0
+
+
+def test_an_account_that_spends_its_burst_every_time_it_has_it_is_never_suppressed() -> None:
+    world = Cluster(4)
+    for n in range(20):
+        hot = [0.0] * 4
+        hot[n % 4] = 1.0
+        world.run(0.1, 10 * L * 1.09, shares=hot)  # the burst and the tenth of a second's worth
+        world.run(0.3 + n % 3 * 0.2, 0)
+        idle_s = 0.3 + n % 3 * 0.2
+        world.run(1.0 - idle_s, 0)
+    assert world.suppressed() == 0
+
+
+@pytest.mark.parametrize(("over", "within_s"), [(1.2, 20), (1.5, 8), (2.0, 5), (4.0, 3)])
+def test_the_smaller_the_excess_the_later_it_is_noticed(over: float, within_s: float) -> None:
+    world = Cluster(4)
+    world.run(5, 0.5 * L)
+    world.run(within_s + 10, over * L)
+    assert 0.97 <= world.admitted_in_limits(5 + within_s, 15 + within_s) <= 1.03
+
+
+def test_the_seeds_24_seconds_do_the_same_later_and_let_go_later() -> None:
+    seeds = Cluster(4, settings=SuppressMasterSettings(form="mean"))
+    ladder = Cluster(4)
+    for world in (seeds, ladder):
+        world.run(6, 0.8 * L)
+        world.run(26, 5 * L)
+        world.run(6, 0.5 * L)
+    assert 0.97 <= seeds.admitted_in_limits(30, 32) <= 1.03, "what is attempted is known"
+    assert seeds.overshoot(6, 32) > 3 * ladder.overshoot(6, 32)
+    assert seeds.admitted_in_limits(33, 38) < 0.35
+    assert ladder.admitted_in_limits(33, 38) > 0.45
+
+
+def test_lost_reports_are_made_up_by_the_next_ones() -> None:
+    world = Cluster(8)
+    world.loss = 0.2
+    world.run(15, 10 * L)
+    assert 0.95 <= world.admitted_in_limits(5, 15) <= 1.05
+
+
+def test_late_and_doubled_messages_change_nothing() -> None:
+    master = SuppressMaster("m", 1, limited, START_US)
+    first = Report("n", 1, (Count("a", 100, 100, 0.0),))
+    second = Report("n", 1, (Count("a", 50, 150, 0.0),))
+    master.hear(second, START_US)
+    for n in range(50):
+        master.hear(first, START_US + n)
+        master.hear(second, START_US + n)
+    assert master.factor("a", START_US + 100 * MS) == 0.0
+    # All there ever was: 50 of the delta, for what came before it was never heard.
+    once = SuppressMaster("m", 1, lambda _: AccountLimit(1, 0), START_US)
+    for _ in range(9):
+        answer = once.hear(second, START_US)
+    again = SuppressMaster("m", 1, lambda _: AccountLimit(1, 0), START_US)
+    single = again.hear(second, START_US)
+    assert answer is not None
+    assert single is not None
+    assert answer.factors == single.factors
+
+
+def test_a_late_word_takes_nothing_away() -> None:
+    late = Report("n", 1, (Count("a", 100, 100, 0.0),))
+    told = Report("n", 1, (Count("a", 50, 150, 0.0),))
+    more = Report("n", 1, (Count("a", 50, 200, 0.0),))
+    factors = []
+    for messages in ([told, more], [told, late, more]):
+        master = SuppressMaster("m", 1, lambda _: AccountLimit(1, 0), START_US)
+        for message in messages:
+            master.hear(message, START_US)
+        factors.append(master.factor("a", START_US + S // 4))
+    assert factors[0] == factors[1] > 0.0
+
+
+def test_a_burst_that_is_over_is_no_reason_to_reject_what_comes_after_it() -> None:
+    windows = [SlotRing(10, span_us // 10) for span_us in WINDOWS_US]
+    rates = [(20, 10 * L), (4, 1.1 * L)]
+    now_us = START_US
+    for seconds, rate in rates:
+        for _ in range(seconds * 20):
+            now_us += 50 * MS
+            for window in windows:
+                window.add(round(rate / 20), now_us)
+    over, rate = estimate(windows, L, L, now_us, delay_us=150 * MS, sigmas=3.0)
+    assert not over
+    assert 1.0 * L <= rate <= 1.2 * L
+
+
+def test_a_node_without_an_answer_goes_over_to_its_equal_share() -> None:
+    policy = node(fuse_ratio=0, decay_us=2 * S)
+    policy.admit(OP, 0)
+    policy.hear(heard(1, 1, 0.0), 0)
+    for n in range(500):
+        policy.admit(Request("k", caller="acct", cost=10), n * 10 * MS)
+        policy.report(n * 10 * MS)
+    assert 0.7 < policy.factor("acct", 5 * S) < 0.8, "of 1,000 a second a quarter passes"
+    assert policy.hear(heard(1, 2, 0.1), 5 * S) == 1
+    assert policy.factor("acct", 5 * S) == 0.1
+
+
+def test_a_word_from_before_a_nodes_restart_is_void() -> None:
+    master = SuppressMaster("m", 1, limited, START_US)
+    assert master.hear(Report("n", 2, (Count("a", 1, 1, 0.0),)), START_US) is not None
+    assert master.hear(Report("n", 1, (Count("a", 9_000, 9_000, 0.0),)), START_US) is None
+    assert master.stats().void == 1
+    assert master.hear(Report("n", 3, (Count("a", 1, 1, 0.0),)), START_US) is not None
+
+
+def heard(term: int, generation: int, factor: float, *, nodes: int = 4) -> Factors:
+    return Factors("m", term, generation, 2 * S, nodes, (Factor("acct", factor, L, L),))
+
+
+def node(**settings: object) -> Suppress:
+    return Suppress("n", 1, SeededChance(1), SuppressSettings(**settings))  # type: ignore[arg-type]
+
+
+OP = Request("k", caller="acct")
+
+
+def test_late_generations_and_terms_are_void() -> None:
+    policy = node()
+    policy.admit(OP, 0)
+    assert policy.hear(heard(2, 5, 0.5), 0) == 1
+    for late in (heard(2, 5, 0.9), heard(2, 4, 0.9), heard(1, 99, 0.9)):
+        assert policy.hear(late, 0) == 0
+        assert policy.factor("acct", 0) == 0.5
+    assert policy.hear(heard(2, 6, 0.2), 0) == 1
+    assert policy.hear(heard(3, 1, 0.1), 0) == 1
+    assert policy.factor("acct", 0) == 0.1
+    assert policy.stats().void == 3
+
+
+def test_a_fraction_is_rejected_evenly_and_exactly_with_its_reason() -> None:
+    policy = node(fuse_ratio=0)
+    policy.admit(OP, 0)
+    policy.hear(heard(1, 1, 0.25), 0)
+    answers = [policy.admit(OP, 0) for _ in range(400)]
+    refused = [answer for answer in answers if isinstance(answer, Decision)]
+    assert len(refused) == 100
+    assert refused[0].reason is SUPPRESSED
+    assert refused[0].retry_after_us == S
+    for n in range(0, 400, 4):
+        assert sum(isinstance(answer, Decision) for answer in answers[n : n + 4]) == 1
+
+
+def test_a_node_alone_never_admits_more_than_twice_the_limit() -> None:
+    policy = node()
+    policy.admit(OP, 0)
+    policy.hear(heard(1, 1, 0.0), 0)
+    admitted = sum(not isinstance(policy.admit(OP, n * 10), Decision) for n in range(100_000))
+    assert admitted <= 2 * L + 2 * L + 1
+    assert policy.stats().fused == 100_000 - admitted
+    fuse = policy.admit(Request("k", caller="acct", cost=L), S)
+    assert isinstance(fuse, Decision)
+    assert fuse.retry_after_us > 0
+
+
+def test_a_repeated_operation_is_not_counted_as_demand_but_rejected_like_any_other() -> None:
+    policy = node()
+    again = Request("k", caller="acct", attributes={"retry": "1"})
+    for _ in range(10):
+        policy.admit(OP, 0)
+        policy.admit(again, 0)
+    report = policy.report(0)
+    assert report is not None
+    assert report.counts[0].total == 10
+    policy.hear(heard(1, 1, 1.0), 0)
+    assert isinstance(policy.admit(again, 0), Decision)
+
+
+def test_what_was_rejected_is_attempted_all_the_same() -> None:
+    policy = node()
+    policy.admit(OP, 0)
+    policy.hear(heard(1, 1, 1.0), 0)
+    for _ in range(9):
+        assert isinstance(policy.admit(Request("k", caller="acct", cost=1001), 0), Decision)
+    report = policy.report(0)
+    assert report is not None
+    assert report.counts == (Count("acct", 9 * 1001 + 1, 9 * 1001 + 1, 1.0),)
+
+
+def test_an_operation_that_was_unwound_was_not_attempted() -> None:
+    policy = node()
+    permits = [policy.admit(OP, 0) for _ in range(10)]
+    for permit in permits[:4]:
+        assert permit.end(Outcome.IGNORE, 0, spent=False)  # type: ignore[union-attr]
+        assert not permit.end(Outcome.IGNORE, 0, spent=False)  # type: ignore[union-attr]
+    report = policy.report(0)
+    assert report is not None
+    assert report.counts[0].total == 6
+    permits[5].end(Outcome.IGNORE, 0, spent=False)  # type: ignore[union-attr]
+    policy.admit(OP, 0)
+    later = policy.report(S)
+    assert later is not None
+    assert later.counts[0] == Count("acct", 1, 7, 0.0), "what was told is not taken back"
+
+
+def test_reports_come_each_interval_with_what_has_changed() -> None:
+    policy = node(report_accounts_max=2, interval_us=100 * MS)
+    for name in ("a", "b", "c"):
+        policy.admit(Request("k", caller=name), 0)
+    first = policy.report(0)
+    assert first is not None
+    assert [count.account for count in first.counts] == ["a", "b"]
+    assert policy.report(99 * MS) is None
+    second = policy.report(100 * MS)
+    assert second is not None
+    assert [count.account for count in second.counts] == ["c"]
+    assert policy.report(200 * MS) is None
+    assert policy.report(300 * MS) is None, "not yet a heartbeat since the last one"
+    assert policy.report(600 * MS) == Report("n", 1, ())
+
+
+def test_a_suppressed_account_is_told_of_even_when_it_is_idle() -> None:
+    policy = node()
+    policy.admit(OP, 0)
+    policy.report(0)
+    policy.hear(heard(1, 1, 0.5), 0)
+    policy.admit(OP, 1)
+    for n in range(1, 5):
+        report = policy.report(n * 100 * MS)
+        assert report is not None
+        assert report.counts[0].factor == 0.5
+    policy.hear(heard(1, 2, 0.0), 500 * MS)
+    policy.report(500 * MS)
+    assert policy.report(600 * MS) is None
+    assert policy.factor("acct", 700 * MS) == 0.0
+
+
+def test_an_idle_account_is_not_in_silence() -> None:
+    policy = node()
+    policy.admit(OP, 0)
+    policy.report(0)
+    policy.hear(heard(1, 1, 0.0, nodes=100), 0)
+    for _ in range(L):
+        assert not isinstance(policy.admit(OP, 3600 * S), Decision), "its burst is its own"
+    policy.report(3600 * S)
+    assert policy.factor("acct", 3601 * S) == 0.0
+
+
+def test_cut_off_a_node_keeps_its_factor_and_then_goes_over_to_an_equal_share() -> None:
+    world = Cluster(4)
+    world.run(10, 10 * L)
+    before = world.nodes[0].factor("acct", world.now_us)
+    assert 0.88 < before < 0.92
+    world.cut = {0, 1}
+    world.run(1.5, 10 * L)
+    assert abs(world.nodes[0].factor("acct", world.now_us) - before) < 1e-9
+    world.run(12, 10 * L)
+    assert 0.95 <= world.admitted_in_limits(17, 23.5) <= 1.05
+    for cell in range(100, 230, 10):
+        assert sum(world.admitted[cell : cell + 10]) / L <= 1.5
+    world.cut = set()
+    world.run(6, 10 * L)
+    assert 0.95 <= world.admitted_in_limits(25, 29.5) <= 1.05, "and back, without a flood of counts"
+
+
+def test_a_new_master_goes_on_where_the_old_one_was() -> None:
+    world = Cluster(4)
+    world.run(8, 10 * L)
+    world.take_over()
+    world.run(8, 10 * L)
+    assert 0.9 <= world.admitted_in_limits(8, 9) <= 1.1
+    assert 0.97 <= world.admitted_in_limits(8, 16) <= 1.03
+    quiet = Cluster(4)
+    quiet.run(8, 0.9 * L)
+    quiet.take_over()
+    quiet.run(8, 0.9 * L)
+    assert quiet.suppressed() == 0
+
+
+def test_heavy_operations_are_rejected_by_their_weight() -> None:
+    world = Cluster(4, limit_of=lambda _: AccountLimit(100_000), node_settings=None)
+    world.run(16, 1_000_000, weight=1001)
+    assert 0.93 <= world.admitted_in_limits(6, 16) * L / 100_000 <= 1.07
+
+
+def test_an_account_without_a_limit_is_never_suppressed_and_counted_as_unknown() -> None:
+    world = Cluster(2, limit_of=lambda _: None)
+    world.run(5, 10 * L)
+    assert world.suppressed() == 0
+    assert world.nodes[0].stats().unknown > 0
+    assert world.master.stats().accounts == 0
+
+
+def test_accounts_and_nodes_are_bounded() -> None:
+    policy = node(accounts_max=3, idle_us=S)
+    for n in range(10):
+        policy.admit(Request("k", caller=f"a{n}"), 0)
+    assert policy.stats().accounts == 3
+    assert policy.stats().untracked == 7
+    assert policy.admit(Request("k", caller="x"), 0) is NOTHING_HELD
+    assert isinstance(policy.admit(Request("k", caller="x"), 2 * S), SuppressPermit)
+
+    settings = SuppressMasterSettings(accounts_max=2, nodes_max=2)
+    master = SuppressMaster("m", 1, limited, START_US, settings)
+    for n in range(5):
+        master.hear(Report(f"n{n}", 1, (Count(f"a{n}", 1, 1, 0.0),)), START_US)
+    assert master.stats()[2:] == (2, 0, 2, 3)
+    later = START_US + 61 * S
+    assert master.hear(Report("n9", 1, (Count("a9", 1, 1, 0.0),)), later) is not None
+    assert master.stats().nodes == 1
+    assert master.stats().accounts == 1
+    master.broadcast(later + 61 * S)
+    assert master.stats().nodes == 0
+
+
+def test_a_master_tells_unasked_who_is_suppressed() -> None:
+    world = Cluster(2)
+    world.run(3, 10 * L)
+    message = world.master.broadcast(world.now_us)
+    assert [told.account for told in message.factors] == ["acct"]
+    assert message.factors[0].per_s == L
+    assert message.nodes == 2
+    fresh = Suppress("new", 1, SeededChance(1))
+    fresh.admit(OP, world.now_us)
+    assert fresh.hear(message, world.now_us) == 1
+    assert fresh.factor("acct", world.now_us) > 0.8
+
+
+def test_a_wrong_setting_is_named() -> None:
+    with pytest.raises(BadValue, match=r"suppress\.interval_us"):
+        SuppressSettings(interval_us=0)
+    with pytest.raises(BadValue, match=r"suppress\.node"):
+        Suppress("", 1, SeededChance(1))
+    with pytest.raises(BadValue, match=r"suppress_master\.form"):
+        SuppressMasterSettings(form="linear")
+    with pytest.raises(BadValue, match=r"suppress_master\.sigmas"):
+        SuppressMasterSettings(sigmas=float("nan"))
+    master = SuppressMaster("m", 1, lambda _: AccountLimit(0), START_US)
+    with pytest.raises(BadValue, match=r"suppress_master\.limit"):
+        master.hear(Report("n", 1, (Count("a", 1, 1, 0.0),)), START_US)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 200 * MS)), max_size=60)
+)
+def test_totals_never_fall_and_deltas_add_up(steps: list[tuple[int, int, int]]) -> None:
+    policy = node()
+    held: list[SuppressPermit] = []
+    now_us = 0
+    told = 0
+    total = 0
+    for what, which, later_us in steps:
+        now_us += later_us
+        if what == 0:
+            permit = policy.admit(Request("k", caller="acct", cost=which), now_us)
+            assert isinstance(permit, SuppressPermit)
+            held.append(permit)
+        elif what == 1 and held:
+            permit = held.pop(which % len(held))
+            assert permit.end(Outcome.IGNORE, now_us, spent=which % 2 == 0)
+            assert not permit.end(Outcome.SUCCESS, now_us, spent=False)
+        else:
+            report = policy.report(now_us)
+            if report is not None and report.counts:
+                assert report.counts[0].total >= total
+                told += report.counts[0].delta
+                total = report.counts[0].total
+                assert told == total
