@@ -120,6 +120,7 @@ BULKHEAD_FULL: Final = _too_little(
 BREAKER_OPEN: Final = _too_little(
     "breaker_open", "What this request needs has been failing; it is given time to recover."
 )
+NO_HOST: Final = _too_little("no_host", "No host is known that could do this work.", Retry.LATER)
 WAITERS_FULL: Final = _too_little(
     "waiters_full", "Too many requests already wait for the same answer."
 )
@@ -165,6 +166,7 @@ REASONS: Final[dict[str, Reason]] = {
         OVERLOADED,
         BULKHEAD_FULL,
         BREAKER_OPEN,
+        NO_HOST,
         WAITERS_FULL,
         STORE_UNAVAILABLE,
         DRAINING,

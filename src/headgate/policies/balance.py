@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, final
 from headgate.contracts.chance import Chance
 from headgate.contracts.decision import Decision
 from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import GrpcCode, Reason, Retry
+from headgate.contracts.reasons import NO_HOST
 from headgate.contracts.request import Request
 from headgate.kernels.two_choices import HostLoad, LoadSettings, pick_two
 from headgate.policies.answer import Answer, Kind
@@ -35,14 +35,6 @@ from headgate.policies.by_key import wrong_setting
 from headgate.policies.outlier import Outlier
 
 RULE_ID: Final = "balance"
-NO_HOST: Final = Reason(
-    "no_host",
-    "No host is known that could do this work.",
-    http_status=503,
-    grpc_code=GrpcCode.UNAVAILABLE,
-    resp_error="BUSY",
-    retry=Retry.LATER,
-)
 # A group without hosts has them again when it is told; there is nothing to compute.
 NO_HOST_RETRY_US: Final = 1_000_000
 

@@ -69,7 +69,7 @@ BUDGET_SPENT: Final = RETRIES_SPENT.name
 class RetrySettings:
     """How often by class (CRITICAL first), and how long between."""
 
-    attempts: tuple[int, int, int, int] = (3, 3, 3, 1)
+    attempts: tuple[int, ...] = (3, 3, 3, 1)
     base_us: int = 100_000
     wait_us_max: int = 20_000_000
     jitter: str = FULL
