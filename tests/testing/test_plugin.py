@@ -122,7 +122,7 @@ def test_limiters_are_closed_after_the_test(user: pytest.Pytester) -> None:
         import pytest
         from headgate import Unavailable
 
-        kept = []
+        kept, before = [], threading.enumerate()
 
         def test_first(headgate_limiter, headgate_faults):
             kept.append(headgate_limiter("1/day", failure="closed", faults=headgate_faults))
@@ -130,7 +130,7 @@ def test_limiters_are_closed_after_the_test(user: pytest.Pytester) -> None:
 
         def test_second():
             assert kept[0].take("ben").degraded
-            assert not [one for one in threading.enumerate() if "headgate" in one.name]
+            assert not [one for one in threading.enumerate() if one not in before]
         """
     )
     user.runpytest().assert_outcomes(passed=2)
