@@ -438,3 +438,10 @@ def test_the_other_settings_are_refused_by_their_names() -> None:
         rows_between(b"a", b"b", b"c", b"d", 1, -1)
     with pytest.raises(ValueError, match="predicted_mru must be"):
         correction_mru(-1, 1)
+
+
+def test_a_lesson_however_strong_leaves_the_weights_within_their_bounds() -> None:
+    model = CostModel(Weights(1.0, 0.0, 0.0, 0.0), rate=1.0, correction_max=1000)
+    model.learn(0, 0, 0.0, 1_000_000_000_000)
+    assert math.isfinite(model.weights().base_ru)
+    assert model.predict_mru(0, 0, 0.0) > 1_000

@@ -70,6 +70,7 @@ WRITE_BASE_RU: Final = 6.0
 PAGE_BYTES: Final = 4096
 BASE_RU_MIN: Final = 1e-6
 WEIGHT_RU_MAX: Final = 1e6
+GROWTH_LOG_MAX: Final = 100.0  # of a weight in one lesson
 AMOUNT_MAX: Final = 1 << 53
 COST_MRU_MAX: Final = 1 << 53
 LATENCY_MS_MAX: Final = 2.0**53
@@ -254,10 +255,10 @@ class CostModel:
         # prediction by `rate` of the error.
         step = self._rate * (times - 1.0) * ru / (base * base + row * row + byte * byte + ms * ms)
         low, high = self._lowest, self._highest
-        self._base_ru = _within(self._base_ru * exp(step * base), low.base_ru, high.base_ru)
-        self._row_ru = _within(self._row_ru * exp(step * row), low.row_ru, high.row_ru)
-        self._byte_ru = _within(self._byte_ru * exp(step * byte), low.byte_ru, high.byte_ru)
-        self._ms_ru = _within(self._ms_ru * exp(step * ms), low.ms_ru, high.ms_ru)
+        self._base_ru = _within(self._base_ru * _growth(step * base), low.base_ru, high.base_ru)
+        self._row_ru = _within(self._row_ru * _growth(step * row), low.row_ru, high.row_ru)
+        self._byte_ru = _within(self._byte_ru * _growth(step * byte), low.byte_ru, high.byte_ru)
+        self._ms_ru = _within(self._ms_ru * _growth(step * ms), low.ms_ru, high.ms_ru)
 
     def weights(self) -> Weights:
         """The weights as they are now."""
@@ -275,6 +276,11 @@ class CostModel:
         else:
             margin = self._margin * exp(self._rate * (quantile - 1.0))
         self._margin = _within(margin, 1.0 / self._correction_max, self._correction_max)
+
+
+def _growth(exponent: float) -> float:
+    # Far beyond every bound of a weight, and still a float.
+    return exp(exponent if exponent < GROWTH_LOG_MAX else GROWTH_LOG_MAX)
 
 
 def _scaled(weights: Weights, factor: float) -> Weights:
