@@ -22,7 +22,7 @@ from headgate.contracts.reasons import STORE_UNAVAILABLE
 from headgate.contracts.rule import BURSTING, Algorithm, Limit
 from headgate.contracts.store import Charge, Ruling, Store
 from headgate.limits.denials import Denials
-from headgate.limits.lease import Ended, Hand, Leases
+from headgate.limits.lease import FILL_US_MAX, Ended, Hand, Leases
 from headgate.limits.reservation import Reservation, Settling
 from headgate.limits.rule import Failure, Mode
 from headgate.limits.terms import Terms, tried_out, unasked
@@ -229,9 +229,9 @@ class FarKeys(Keys):
         while True:
             ticket = self.stores.ticket(store)
             failures = hand.failures
-            if leases.begin(hand, ticket, cost):
+            if leases.begin(hand, ticket, cost, self._clock()):
                 break
-            await ticket.pause(None)
+            await ticket.pause(FILL_US_MAX)
             now_us = self._clock()
             known = self.known(key, cost, now_us)
             if known is not None:
@@ -243,17 +243,17 @@ class FarKeys(Keys):
     async def _fill(
         self, store: Store, leases: Leases, hand: Hand, key: str, cost: int
     ) -> Decision:
-        failed = True
         sent_us = self._clock()
         charge = Charge(leases.limit_id, leases.limit, key, cost)
         try:
             grant = await store.take_some(charge, leases.ladder(hand, cost, sent_us))
-            failed = False
         except UNANSWERED:
+            leases.done(hand, failed=True)
             return binding(self.without_store([charge], sent_us).decisions)
-        finally:
-            if failed:
-                leases.done(hand, failed=True)
+        except BaseException:
+            # Cancelled, say: that is no failure of the store, and one of those who wait goes on.
+            leases.done(hand, failed=False)
+            raise
         decision = grant.decision
         before = None
         if decision.allowed:

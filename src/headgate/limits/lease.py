@@ -44,6 +44,7 @@ AUTO_SHARE: Final = 10  # and is at most this part of the limit: a tenth
 HOT_ASKS: Final = 16  # asks of the store ...
 HOT_US: Final = 1_000_000  # ... within so long make a key hot
 IDLE_US: Final = 500_000  # a block that nothing was spent of for so long goes back
+FILL_US_MAX: Final = 2_000_000  # whoever fills a block for so long is taken to be gone
 KEYS_MAX: Final = 10_000
 RUNGS_MAX: Final = 16
 
@@ -68,6 +69,7 @@ class Hand:
         "failures",
         "filled_us",
         "filling",
+        "filling_us",
         "lapsed",
         "left",
         "remaining",
@@ -95,6 +97,7 @@ class Hand:
         self.used = 0  # since the last fill
         self.wanted = 0  # the size that was last wanted
         self.filling = False
+        self.filling_us = 0  # since when
         self.failures = 0
         self.waiting: list[tuple[Ticket, int]] = []
 
@@ -192,12 +195,13 @@ class Leases:
             return None
         return self._hands.setdefault(key, Hand())
 
-    def begin(self, hand: Hand, ticket: Ticket, cost: int) -> bool:
+    def begin(self, hand: Hand, ticket: Ticket, cost: int, now_us: int) -> bool:
         """True: fill the block now. False: somebody does, and wakes `ticket`."""
         self._turn.take()
         try:
-            if not hand.filling:
+            if not hand.filling or now_us - hand.filling_us >= FILL_US_MAX:
                 hand.filling = True
+                hand.filling_us = now_us
                 return True
             hand.waiting.append((ticket, cost))
             return False

@@ -1,20 +1,17 @@
 """Permit stores: which store holds the places, by URL, and how tasks and threads come to it.
 
-As for limits (`stores.py`): a store's connections belong to one event loop, so each loop that asks
-has one of its own, and threads share one in a background loop, where their heartbeats beat too.
+Each loop that asks has one of its own (`by_loop.py`), and threads share one in a background loop,
+where their heartbeats beat too.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
-from typing import Final, cast, final
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Final, final
 
 from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.store import Store
+from headgate.limits.by_loop import ByLoop, check_url
 from headgate.limits.permit import Permit, PermitStore
 from headgate.stores.redis.threads import Bridge
 from headgate.system import SystemChance
@@ -24,50 +21,22 @@ _AGAIN_S_MAX: Final = 1.0
 
 
 @final
-class PermitStores:
-    """Where the places are: a store for the event loop that asks, one for threads."""
+class PermitStores(ByLoop[PermitStore]):
+    """Where the places are, for tasks and for threads."""
 
-    __slots__ = ("__weakref__", "_bridge", "_by_loop", "_open", "blocking")
+    __slots__ = ("blocking",)
 
     def __init__(self, open_store: Callable[[], PermitStore]) -> None:
-        self._open = open_store
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, PermitStore]
-        self._by_loop = WeakKeyDictionary()
-        # A bridge does not know what its store is, and only ever closes it.
-        self._bridge = Bridge(cast("Callable[[], Store]", open_store))
-        self.blocking: PermitStore = BlockingPermits(self._bridge)
-        _all.add(self)
-
-    def here(self) -> PermitStore:
-        """The store of the running loop."""
-        loop = asyncio.get_running_loop()
-        store = self._by_loop.get(loop)
-        if store is None:
-            store = self._by_loop[loop] = self._open()
-        return store
+        super().__init__(open_store)
+        self.blocking: PermitStore = BlockingPermits(self.bridge)
 
     def beat(self, permit: Permit, every_s: float) -> Heartbeat:
         """Renew a thread's permit until it ends; the background loop does it."""
 
-        async def begin(store: Store) -> Heartbeat:
-            return Heartbeat(permit, permit.of(cast("PermitStore", store)), every_s)
+        async def begin(store: PermitStore) -> Heartbeat:
+            return Heartbeat(permit, permit.of(store), every_s)
 
-        return self._bridge.run(begin)
-
-    def begin_anew(self) -> None:
-        """In a child, after a fork: the parent's sockets are not ours."""
-        _left_to_the_parent.append([*self._by_loop.items()])
-        self._by_loop = WeakKeyDictionary()
-
-    async def aclose(self) -> None:
-        """Close the store of the running loop."""
-        store = self._by_loop.pop(asyncio.get_running_loop(), None)
-        if store is not None:
-            await store.close()
-
-    def close(self) -> None:
-        """Close the store of the threads."""
-        self._bridge.close()
+        return self.bridge.run(begin)
 
 
 @final
@@ -76,24 +45,24 @@ class BlockingPermits:
 
     __slots__ = ("_bridge",)
 
-    def __init__(self, bridge: Bridge) -> None:
+    def __init__(self, bridge: Bridge[PermitStore]) -> None:
         self._bridge = bridge
 
     async def acquire(self, key: str, permit_id: str, count: int) -> Decision:
         """Hold `count` places of `key` under this name."""
-        return self._bridge.run(lambda store: _of(store).acquire(key, permit_id, count))
+        return self._bridge.run(lambda store: store.acquire(key, permit_id, count))
 
     async def renew(self, key: str, permit_id: str, count: int) -> bool:
         """Hold them for the whole time from now."""
-        return self._bridge.run(lambda store: _of(store).renew(key, permit_id, count))
+        return self._bridge.run(lambda store: store.renew(key, permit_id, count))
 
     async def release(self, key: str, permit_id: str, count: int) -> bool:
         """Give them back."""
-        return self._bridge.run(lambda store: _of(store).release(key, permit_id, count))
+        return self._bridge.run(lambda store: store.release(key, permit_id, count))
 
     async def look(self, key: str, count: int) -> Decision:
         """What `acquire` would decide."""
-        return self._bridge.run(lambda store: _of(store).look(key, count))
+        return self._bridge.run(lambda store: store.look(key, count))
 
     async def close(self) -> None:
         """Close the threads' store."""
@@ -125,19 +94,11 @@ async def _beat(permit: Permit, store: PermitStore, every_s: float) -> None:
         pause_s = every_s if await permit.renewed(store) else min(every_s, _AGAIN_S_MAX)
 
 
-def _of(store: Store) -> PermitStore:
-    return cast("PermitStore", store)
-
-
 def open_permit_stores(
     url: str, prefix: str, name: str, limit: int, expires_after_us: int
 ) -> PermitStores:
     """The stores of a URL; nothing is connected before the first ask."""
-    if "://" not in url:
-        raise BadValue(
-            "store_url", url, 'give "memory:", "redis://host:6379/0", "redis+cluster://..." '
-            'or "redis+sentinel://..."'
-        )  # fmt: skip
+    check_url(url)
     from headgate.stores.redis.permits import RedisPermits  # noqa: PLC0415
     from headgate.stores.redis.url import parse_url  # noqa: PLC0415
 
@@ -145,17 +106,3 @@ def open_permit_stores(
     return PermitStores(
         lambda: RedisPermits(settings, SystemChance(), name, limit, expires_after_us, prefix=prefix)
     )
-
-
-_all: Final[WeakSet[PermitStores]] = WeakSet()
-# Collecting what the parent still uses would end it there too.
-_left_to_the_parent: Final[list[object]] = []
-
-
-def _after_fork() -> None:
-    for stores in [*_all]:
-        stores.begin_anew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -20,7 +20,10 @@ class TaskTicket:
 
     def wake(self) -> None:
         """It is your turn."""
-        self._loop.call_soon_threadsafe(self._woken.set)
+        try:
+            self._loop.call_soon_threadsafe(self._woken.set)
+        except RuntimeError:
+            return  # its loop has ended, and the task with it
 
     async def pause(self, us: int | None) -> None:
         """Suspend."""

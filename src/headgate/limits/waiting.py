@@ -6,7 +6,7 @@ and tasks alike, and nobody on another key waits for them. Who cannot be admitte
 deadline is told at once.
 
 A newcomer that does not wait (`take`) stands in no line. A line holds at most `waiters_max`; one
-more is refused as WAITERS_FULL.
+more is refused as LINE_FULL.
 
 The wait is written once, as a coroutine. A task suspends in it; a thread's ticket blocks instead,
 so a thread runs the same coroutine from end to end without suspending.

@@ -38,7 +38,7 @@ def memory() -> MemoryStore:
 
 
 @contextmanager
-def bridged(open_store: Callable[[], Store] = memory, **told: Any) -> Iterator[Bridge]:
+def bridged(open_store: Callable[[], Store] = memory, **told: Any) -> Iterator[Bridge[Store]]:
     bridge = Bridge(open_store, **told)
     try:
         yield bridge

@@ -18,13 +18,22 @@ import os
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, TypeVar, final
+from typing import Any, Final, Generic, Protocol, TypeVar, final
 from weakref import WeakSet
 
 from headgate.contracts.errors import Unavailable
-from headgate.contracts.store import Store
+
+
+class Closing(Protocol):
+    """All that is known here of a store: that it must be closed."""
+
+    async def close(self) -> None:
+        """Give back what is held."""
+        ...
+
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Closing)
 
 WAIT_US_MAX_DEFAULT: Final = 60_000_000  # a store's own time-outs end an errand long before
 CLOSE_S_MAX: Final = 2.0
@@ -36,7 +45,7 @@ class Errand(Generic[T]):
 
     __slots__ = ("error", "gate", "given_up", "operation", "result", "task")
 
-    def __init__(self, operation: Callable[[Store], Awaitable[T]]) -> None:
+    def __init__(self, operation: Callable[[Any], Awaitable[T]]) -> None:
         self.operation = operation
         self.gate = threading.Lock()
         self.gate.acquire()
@@ -45,7 +54,7 @@ class Errand(Generic[T]):
         self.task: asyncio.Task[None] | None = None
         self.given_up = False
 
-    async def run(self, store: Store) -> None:
+    async def run(self, store: object) -> None:
         """Do it, and open the gate whatever happens."""
         try:
             self.result = await self.operation(store)
@@ -59,7 +68,7 @@ class Errand(Generic[T]):
 
 
 @final
-class Bridge:
+class Bridge(Generic[S]):
     """Runs operations of a store for threads; `open_store` is called within its loop."""
 
     __slots__ = (
@@ -79,7 +88,7 @@ class Bridge:
 
     def __init__(
         self,
-        open_store: Callable[[], Store],
+        open_store: Callable[[], S],
         *,
         wait_us_max: int = WAIT_US_MAX_DEFAULT,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
@@ -91,7 +100,7 @@ class Bridge:
         self._begin()
         _bridges.add(self)
 
-    def run(self, operation: Callable[[Store], Awaitable[T]]) -> T:
+    def run(self, operation: Callable[[S], Awaitable[T]]) -> T:
         """Have it done in the loop; its result, or what it raised."""
         if threading.get_ident() == self._ident:
             raise RuntimeError("a store's own loop cannot wait for itself; await the store instead")
@@ -115,7 +124,7 @@ class Bridge:
         return errand.result  # type: ignore[return-value]
 
     @property
-    def store(self) -> Store | None:
+    def store(self) -> S | None:
         """The store, once it was opened; only what any thread may ask may be asked of it."""
         return self._store
 
@@ -142,7 +151,7 @@ class Bridge:
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._store: Store | None = None
+        self._store: S | None = None
 
     def _wake(self) -> None:
         self._woken = True
@@ -242,7 +251,7 @@ def _cancel(errand: Errand[Any]) -> None:
         errand.task.cancel()
 
 
-_bridges: Final[WeakSet[Bridge]] = WeakSet()
+_bridges: Final[WeakSet[Bridge[Any]]] = WeakSet()
 # A child must not end what its parent still uses, as collecting it would.
 _left_to_the_parent: Final[list[object]] = []
 

@@ -1,0 +1,142 @@
+"""Leases under asyncio: who fills a block may be cancelled, stuck, or of a loop that has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from headgate import Limiter, Rule
+from headgate.contracts.store import Charge, Grant, Ruling
+from headgate.limits.far import FarKeys
+from headgate.limits.lease import FILL_US_MAX
+from headgate.limits.tasks import TaskTicket
+from headgate.stores.memory.store import MemoryStore
+from headgate.system import now_us
+from headgate.testing import HandClock
+
+
+class GatedStore:
+    """One store for all loops; a fill waits at the gate while it is shut."""
+
+    def __init__(self) -> None:
+        self.inner = MemoryStore(now_us)
+        self.gate: asyncio.Event | None = None
+        self.fills = 0
+        self.settled: list[int] = []
+
+    async def take(
+        self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
+    ) -> Ruling:
+        return await self.inner.take(charges, keep=keep, count_refused=count_refused)
+
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+        self.fills += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        return await self.inner.take_some(charge, ladder)
+
+    async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
+        self.settled += [charge.cost for charge in charges]
+        await self.inner.settle(charges, taken_us)
+
+    async def reset(self, charges: Sequence[Charge]) -> None:
+        await self.inner.reset(charges)
+
+    async def close(self) -> None:
+        """It is shared: the test ends it."""
+
+
+def leasing(store: GatedStore, **settings: object) -> Limiter:
+    rule = Rule("1000/hour", lease=100, failure="closed")
+    return Limiter(rule, open_store=lambda: store, **settings)  # type: ignore[arg-type]
+
+
+def test_one_who_fills_and_is_cancelled_degrades_nobody() -> None:
+    store = GatedStore()
+    limiter = leasing(store)
+
+    async def story() -> None:
+        store.gate = asyncio.Event()
+        first = asyncio.create_task(limiter.atake("a"))
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(limiter.atake("a")) for _ in range(5)]
+        await asyncio.sleep(0)
+        first.cancel()
+        store.gate.set()
+        decisions = await asyncio.gather(*others)
+        assert all(decision.allowed and not decision.degraded for decision in decisions)
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await limiter.aclose()
+
+    asyncio.run(story())
+    assert store.fills == 2
+
+
+def test_one_who_fills_and_never_ends_is_given_up() -> None:
+    store = GatedStore()
+    clock = HandClock()
+    limiter = leasing(store, clock=clock)
+
+    async def story() -> None:
+        store.gate = asyncio.Event()
+        stuck = asyncio.create_task(limiter.atake("a"))
+        await asyncio.sleep(0)
+        store.gate = None
+        clock.advance(us=FILL_US_MAX)
+        async with asyncio.timeout(5):
+            assert await limiter.atake("a")
+        stuck.cancel()
+
+    asyncio.run(story())
+
+
+def test_waking_the_task_of_a_loop_that_has_ended_harms_nobody() -> None:
+    async def stand() -> TaskTicket:
+        return TaskTicket()
+
+    ticket = asyncio.run(stand())
+    ticket.wake()
+
+
+def test_idle_blocks_go_back_in_a_second_loop_as_in_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headgate.limits.stores.SWEEP_S", 0.01)
+    store = GatedStore()
+    limiter = leasing(store)
+
+    async def story() -> None:
+        assert await limiter.atake("a")
+
+    async def patient() -> None:
+        assert await limiter.atake("b")
+        async with asyncio.timeout(5):
+            while not store.settled:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(story())  # it ends before its sweep is due, and nobody closes the limiter
+    assert not store.settled
+    asyncio.run(patient())
+    assert store.settled
+
+
+def test_a_thread_that_waits_for_a_fill_waits_a_bounded_time() -> None:
+    store = GatedStore()
+    limiter = leasing(store)
+    keys = limiter._asked(None)
+    assert isinstance(keys, FarKeys)
+    assert keys._leases is not None
+    hand = keys._leases.hand_for("a", now_us())
+    assert hand is not None
+    hand.filling = True
+    hand.filling_us = now_us()  # by somebody who is gone
+    told: list[bool] = []
+    thread = threading.Thread(target=lambda: told.append(limiter.take("a").allowed), daemon=True)
+    thread.start()
+    thread.join(10)
+    limiter.close()
+    assert told == [True]
