@@ -16,10 +16,10 @@ from headgate.contracts.store import Store
 from headgate.limits.far import UNANSWERED, FarKeys
 from headgate.limits.rule import Mode, RuleLike
 from headgate.limits.terms import TermedKeys, tried_out, unasked
-from headgate.stores.memory.table import Keys, Table
+from headgate.stores.memory.table import NearKeys
 from headgate.stores.memory.together import binding, charge_all, take_all
 
-KeysAsked: TypeAlias = "tuple[Keys, str, int]"
+NearAsked: TypeAlias = "tuple[NearKeys, str, int]"
 
 
 class Claim(NamedTuple):
@@ -37,14 +37,9 @@ def judged(counted: Sequence[Counted]) -> Judgement:
 
 
 def judge_near(
-    asked: Sequence[KeysAsked], now_us: int, opened: Sequence[Counted] = ()
+    asked: Sequence[NearAsked], now_us: int, opened: Sequence[Counted] = ()
 ) -> Judgement:
     """Decide claims on tables of this process; `opened` are those that are admitted already."""
-    if len(asked) == 1 and not opened:
-        keys, key, cost = asked[0]
-        if isinstance(keys, Table):
-            decision = keys.take(key, cost, now_us)
-            return Judgement(decision, [Counted(decision.rule_id, keys.limit, decision)])
     enforced = [one for one in asked if _mode(one[0]) is Mode.ENFORCE]
     asks = [ask for keys, key, cost in enforced for ask in keys.asks(key, cost)]
     decisions = take_all(asks, now_us) if asks else []
@@ -172,5 +167,5 @@ def _without_store(
     ]
 
 
-def _mode(keys: Keys) -> Mode:
+def _mode(keys: NearKeys) -> Mode:
     return keys.terms.mode if isinstance(keys, TermedKeys) else Mode.ENFORCE

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue, Unavailable
+from headgate.contracts.errors import Unavailable
 from headgate.contracts.observer import Observer
 from headgate.contracts.reasons import STORE_UNAVAILABLE
 from headgate.contracts.rule import BURSTING, Algorithm, Limit
@@ -98,13 +98,6 @@ class FarKeys(Keys):
     def reset(self, key: str) -> None:
         """Forget what `key` has taken."""
         finish(self.forget(self.stores.blocking, key))
-
-    def asks(self, key: str, cost: int) -> list[Ask]:
-        """Tables are near; a far rule has charges."""
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        raise BadValue("keys_tracked", self.terms.name, "ask the store: its keys are not here")
 
     # The same for whoever has a store at hand.
 

@@ -23,7 +23,7 @@ from headgate.contracts.guard import Counted, Judgement
 from headgate.contracts.observer import Observer
 from headgate.contracts.rule import Algorithm, Limit
 from headgate.contracts.store import Store
-from headgate.limits.claims import Claim, judge_far, judge_near, judged
+from headgate.limits.claims import Claim, NearAsked, judge_far, judge_near, judged
 from headgate.limits.far import FarKeys
 from headgate.limits.glass import Glass, let_through
 from headgate.limits.kept import Defaults, KeptRules
@@ -44,10 +44,9 @@ from headgate.stores.memory.store import (
     RULES_MAX_DEFAULT,
     MemoryStore,
 )
-from headgate.stores.memory.table import Keys, Table
+from headgate.stores.memory.table import Keys, NearKeys, Table
 from headgate.stores.memory.together import AllOf
 from headgate.system import now_us as system_now_us
-from headgate.telemetry.several import Several
 
 if TYPE_CHECKING:
     from headgate.limits.glass_follower import Follower
@@ -133,8 +132,7 @@ class Limiter:
             keys_max=keys_max,
             rules_max=rules_max,
         )
-        # One that raises must not fail the decision it is told of.
-        self._observer = None if observer is None else Several(observer)
+        self._observer = None if observer is None else _guarded(observer)
         self._follower: Follower | None = None
         if isinstance(glass, str):
             glass, self._follower = _follow(glass, prefix, clock)
@@ -260,7 +258,7 @@ class Limiter:
         if not still:
             judgement = judged(opened)
         elif self._far is None:
-            judgement = judge_near(still, began_us, opened)
+            judgement = judge_near(cast("list[NearAsked]", still), began_us, opened)
         else:
             judgement = finish(judge_far(self._far.blocking, _far(still), began_us, opened))
         return self._judged(judgement, asked, began_us)
@@ -389,7 +387,10 @@ class Limiter:
 
     def keys_tracked(self, rule: RuleLike | None = None) -> int:
         """How many keys of a rule are tracked now; some may be at rest and not swept yet."""
-        return len(self._asked(rule))
+        keys = self._asked(rule)
+        if self._far is not None:
+            raise BadValue("keys_tracked", rule, "ask the store: its keys are not here")
+        return len(cast("NearKeys", keys))
 
     def close(self) -> None:
         """Give back what is leased, and what threads have opened.
@@ -516,13 +517,14 @@ class Limiter:
         if self._far is not None:
             return FarKeys(self._far, terms, self._store, self._now_us, self._observer)
         tables = [self._store.table(limit_id, limit) for limit_id, limit in terms.limits]
-        keys: Keys = tables[0] if len(tables) == 1 else AllOf(tables)
+        keys: NearKeys = tables[0] if len(tables) == 1 else AllOf(tables)
         if terms.mode is Mode.ENFORCE and not terms.count_refused:
             return keys
         return TermedKeys(keys, terms)
 
 
-# What needs asyncio is imported when it is wanted: it would double the time of `import headgate`.
+# What needs asyncio or logging is imported when it is wanted: it would double the time of
+# `import headgate`.
 
 
 def _open_far(
@@ -549,6 +551,13 @@ def _follow(url: str, prefix: str, clock: Clock | None) -> tuple[Glass, Follower
     return glass, Follower(open_source(url, prefix=prefix), glass, clock=clock)
 
 
+def _guarded(observer: Observer) -> Observer:
+    """One that raises must not fail the decision it is told of."""
+    from headgate.telemetry.several import Several  # noqa: PLC0415
+
+    return Several(observer)
+
+
 def _task_ticket() -> Ticket:
     from headgate.limits.tasks import TaskTicket  # noqa: PLC0415
 
@@ -562,7 +571,7 @@ def _far(asked: list[tuple[Keys, str, int]]) -> list[tuple[FarKeys, str, int]]:
 def _limits(keys: Keys) -> list[Limit]:
     if isinstance(keys, TermedKeys | FarKeys):
         return [limit for _, limit in keys.terms.limits]
-    return [ask.table.limit for ask in keys.asks("", 0)]
+    return [ask.table.limit for ask in cast("NearKeys", keys).asks("", 0)]
 
 
 def _timeout_us(timeout_s: float | None) -> int | None:

@@ -11,7 +11,7 @@ from typing import Final, final
 from headgate.contracts.decision import Decision
 from headgate.contracts.rule import Limit
 from headgate.limits.rule import Failure, Mode
-from headgate.stores.memory.table import Ask, Keys
+from headgate.stores.memory.table import Ask, NearKeys
 
 
 @final
@@ -78,12 +78,12 @@ def unasked(terms: Terms) -> Decision:
 
 
 @final
-class TermedKeys(Keys):
+class TermedKeys(NearKeys):
     """A table whose rule is not simply enforced."""
 
     __slots__ = ("keys", "terms")
 
-    def __init__(self, keys: Keys, terms: Terms) -> None:
+    def __init__(self, keys: NearKeys, terms: Terms) -> None:
         self.keys: Final = keys
         self.terms: Final = terms
 

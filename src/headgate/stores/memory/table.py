@@ -41,7 +41,7 @@ _EVICTED_SHARE: Final = 8  # one in so many of a shard's keys goes when none is 
 
 
 class Keys(ABC):
-    """What a limiter needs of a table, or of several, whatever their states are."""
+    """What a limiter needs of the keys of a rule, wherever they are."""
 
     __slots__ = ()
 
@@ -61,6 +61,12 @@ class Keys(ABC):
     def reset(self, key: str) -> None:
         """Forget what `key` has taken."""
 
+
+class NearKeys(Keys):
+    """What it needs besides of a table of this process, or of several."""
+
+    __slots__ = ()
+
     @abstractmethod
     def asks(self, key: str, cost: int) -> list[Ask]:
         """This key in each of the tables that are asked."""
@@ -70,7 +76,7 @@ class Keys(ABC):
         """The number of keys tracked now, those at rest that are not swept yet included."""
 
 
-class Table(Keys, Generic[State]):
+class Table(NearKeys, Generic[State]):
     """The keys of one rule. A subclass says how a state is stepped, and a cheap test of rest."""
 
     __slots__ = (

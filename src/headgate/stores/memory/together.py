@@ -12,7 +12,7 @@ from typing import Any, final
 
 from headgate.contracts.decision import Decision
 from headgate.kernels.verdict import NEVER
-from headgate.stores.memory.table import Ask, Keys, Table
+from headgate.stores.memory.table import Ask, NearKeys, Table
 
 
 def take_all(asks: Sequence[Ask], now_us: int, *, keep: bool = True) -> list[Decision]:
@@ -69,7 +69,7 @@ def _wait(decision: Decision) -> tuple[bool, int]:
 
 
 @final
-class AllOf(Keys):
+class AllOf(NearKeys):
     """Several limits on the same key, used as one."""
 
     __slots__ = ("_tables",)

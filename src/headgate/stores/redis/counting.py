@@ -79,9 +79,9 @@ class Counter(ABC):
     def charge(self, cost: int) -> tuple[int, int]:
         """A cost, or a correction, as the scripts count it: a number, and the part of one."""
 
-    @abstractmethod
     def lane(self, cost: int) -> tuple[bytes, ...]:
-        """What the script for many is told of this limit and a cost."""
+        """What the script for many is told of a cost; nothing where a kind has no such script."""
+        return ()
 
     @abstractmethod
     def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
@@ -164,10 +164,6 @@ class _WindowCounter(Counter):
         """In units; beyond the limit, more makes no difference, nor does less than nothing."""
         bound = self.limit.count + 1
         return (max(min(cost, bound), -UNITS_MAX), 0)
-
-    def lane(self, cost: int) -> tuple[bytes, ...]:
-        """Only some kinds have a script for many."""
-        raise NotImplementedError
 
 
 @final
