@@ -13,9 +13,10 @@ from headgate.contracts.policy import Admission
 from headgate.contracts.request import Request
 from headgate.lab import command, scenarios, show
 from headgate.lab.checks import Goal
-from headgate.lab.contenders import ALL
+from headgate.lab.contenders import ALL, StationContender, in_line, in_world
+from headgate.lab.measures import figures
 from headgate.lab.rig import Rig
-from headgate.lab.scenario import BrokenTrial, Contender, in_line, in_world
+from headgate.lab.scenario import BrokenTrial
 from headgate.lab.scenario import Scenario as AScenario
 from headgate.lab.world import World
 from tests.lab.rigs import small
@@ -28,8 +29,10 @@ SMALL = AScenario(
     rigs={"2x": small(2), "4x": small(4)},
     contenders={name: ALL[name] for name in ("kernels", "fifo", "bounded-fifo")},
     ours="kernels",
-    must_fail="fifo",
+    must_fail=("fifo",),
     goals=(Goal(figure="goodput", at_least=0.95), Goal(figure="p99_ms", at_most=60, cases=("4x",))),
+    measure=figures,
+    shown=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
     scale="one tenth of the time",
 )
 
@@ -150,7 +153,8 @@ def test_a_bug_in_a_contender_keeps_its_traceback_and_says_how_to_repeat_it(
     def broken(rig: Rig) -> object:
         raise LookupError("a bug")
 
-    contenders: dict[str, Contender] = {**SMALL.contenders, "broken": in_line(broken)}  # type: ignore[arg-type]
+    contenders: dict[str, StationContender] = dict(SMALL.contenders)
+    contenders["broken"] = in_line(broken)  # type: ignore[arg-type]
     monkeypatch.setattr(scenarios, "TABLE", {"small": replace(SMALL, contenders=contenders)})
     with pytest.raises(LookupError) as caught:
         lab("run", "small", "--as", "broken", "--case", "4x", "--runs", "1")

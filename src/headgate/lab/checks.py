@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 from headgate.contracts.errors import BadValue
-from headgate.lab.measures import Figures
-from headgate.lab.rig import Rig
 
-Bound: TypeAlias = float | Callable[[Rig], float]  # the second where a rig says what is possible
+Bound: TypeAlias = float | Callable[[Any], float]  # the second where a rig says what is possible
 
 
 @final
@@ -30,13 +28,13 @@ class Goal:
         if (self.at_least is None) == (self.at_most is None):
             raise BadValue(f"goal.{self.figure}", None, "give at_least or at_most, and not both")
 
-    def bound(self, rig: Rig) -> float:
+    def bound(self, rig: Any) -> float:
         """The bound for that rig."""
         bound = self.at_most if self.at_least is None else self.at_least
         assert bound is not None
         return bound(rig) if callable(bound) else bound
 
-    def met(self, value: float, rig: Rig) -> bool:
+    def met(self, value: float, rig: Any) -> bool:
         """Whether a run with this figure meets it."""
         bound = self.bound(rig)
         return value <= bound if self.at_least is None else value >= bound
@@ -48,7 +46,7 @@ class Goal:
             return max(order, key=lambda at: values[at])
         return min(order, key=lambda at: values[at])
 
-    def words(self, rig: Rig) -> str:
+    def words(self, rig: Any) -> str:
         """As a person reads it."""
         sign = "<=" if self.at_least is None else ">="
         return f"{self.figure} {sign} {self.bound(rig):.4g}"
@@ -65,7 +63,9 @@ class Finding(NamedTuple):
 
 
 def judge(
-    goals: Sequence[Goal], rigs: Mapping[str, Rig], seen: Mapping[str, Mapping[int, Figures]]
+    goals: Sequence[Goal],
+    rigs: Mapping[str, Any],
+    seen: Mapping[str, Mapping[int, Mapping[str, float]]],
 ) -> list[Finding]:
     """Every goal against the runs of every rig that it is for: `seen[case][seed]`."""
     findings: list[Finding] = []

@@ -1,4 +1,4 @@
-"""Contenders: the product's own, made for a rig; the table that scenarios choose from.
+"""Contenders for a station: the product's own, made for a rig, and the baselines.
 
 The production policies are run as they are, with their defaults; what is set here is what any user
 sets: how many may be at work at once.
@@ -7,19 +7,34 @@ sets: how many may be at work at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
-from headgate.lab import baselines
+from headgate.lab import baselines, fast, full
 from headgate.lab.baselines.fifo_pool import fifo_pool
+from headgate.lab.fast import MakeLine
+from headgate.lab.full import MakePolicy
+from headgate.lab.ledger import Ledger
 from headgate.lab.lines import KernelLine
 from headgate.lab.rig import Rig
-from headgate.lab.scenario import Contender, in_line, in_world
+from headgate.lab.scenario import KERNELS, TASKS, Contender
 from headgate.lab.world import World
 from headgate.policies.queue import Queue, QueueSettings
 
 # The p99 of an exponential service is this many times its mean.
 _P99_OF_MEAN: Final = 4.605
 TIMEOUT_S: Final = 0.5
+
+StationContender: TypeAlias = "Contender[Rig, Ledger]"
+
+
+def in_line(make_line: MakeLine) -> StationContender:
+    """A contender that is a line before the workers, in the kernel-only mode."""
+    return Contender(lambda rig, seed: fast.play(rig, make_line, seed), KERNELS)
+
+
+def in_world(make_policy: MakePolicy) -> StationContender:
+    """A contender that is a policy, as it runs in production, on virtual time."""
+    return Contender(lambda rig, seed: full.play(rig, make_policy, seed), TASKS)
 
 
 def queue(rig: Rig, world: World) -> Queue:
@@ -43,13 +58,13 @@ def kernel_line(rig: Rig) -> KernelLine:
     )
 
 
-OURS: Final[Mapping[str, Contender]] = {
+OURS: Final[Mapping[str, StationContender]] = {
     "queue": in_world(queue),
     "queue-in-order": in_world(queue_in_order),
     "kernels": in_line(kernel_line),
 }
-BASELINES: Final[Mapping[str, Contender]] = {
+BASELINES: Final[Mapping[str, StationContender]] = {
     **{name: in_line(make_line) for name, make_line in baselines.TABLE.items()},
     "fifo-pool": in_world(fifo_pool),
 }
-ALL: Final[Mapping[str, Contender]] = {**OURS, **BASELINES}
+ALL: Final[Mapping[str, StationContender]] = {**OURS, **BASELINES}

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from math import ceil, inf, sqrt
 from statistics import fmean, stdev
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from headgate.lab.ledger import BUCKET_US, Ledger
 from headgate.lab.rig import Rig
-
-Figures: TypeAlias = dict[str, float]
+from headgate.lab.scenario import Curves, Figures
 
 RECOVERED_SHARE: Final = 0.95
 WINDOW_BUCKETS: Final = 10  # a second
@@ -170,3 +169,19 @@ def figures(rig: Rig, ledger: Ledger) -> Figures:
     for number, kind in enumerate(rig.kinds):
         found[f"success.{kind.name}"] = success(ledger, number)
     return found
+
+
+def curves(rig: Rig, ledger: Ledger) -> Curves:
+    """What a run did over time, in seconds: a point for each tenth of one."""
+    per_s = 1_000_000 / BUCKET_US
+    values = {
+        "offered_per_s": [count * per_s for count in ledger.offered_at],
+        "good_per_s": [count * per_s for count in ledger.good_at],
+        "goodput": [us / (rig.workers * BUCKET_US) for us in ledger.useful_us_at],
+        "p99_ms": [quantile(us, 0.99) / 1000 if us else 0.0 for us in ledger.good_us_at],
+    }
+    ended = ledger.span_us // BUCKET_US
+    return {
+        name: [(at / per_s, value) for at, value in enumerate(seen[:ended])]
+        for name, seen in values.items()
+    }

@@ -1,55 +1,66 @@
 """Scenario: a claim about overload, as a value that one can read, copy and change.
 
 It says what comes and what serves it (the rigs, one for each case), who contends, what counts as
-good (the goals), which contender is ours, and which baseline must fail. The scenarios themselves
-are in `scenarios`, one a file.
+good (the goals), which contender is ours, and who must fail: a baseline, and ours with the policy
+taken out. A rig may be any value, and what a run leaves behind too; the scenario measures figures
+in the second, and curves for the pictures. The scenarios themselves are in `scenarios`, one a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, final
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, final
 
 from headgate.contracts.errors import BadValue, HeadgateError
-from headgate.lab import fast, full
 from headgate.lab.checks import Finding, Goal, judge
-from headgate.lab.fast import MakeLine
-from headgate.lab.full import MakePolicy
-from headgate.lab.ledger import Ledger
-from headgate.lab.measures import Figures, figures
-from headgate.lab.rig import Rig
 from headgate.lab.virtual_loop import BrokenRun
 
-Play: TypeAlias = Callable[[Rig, int], Ledger]
-Measure: TypeAlias = Callable[[Rig, Ledger], Figures]
+Rig = TypeVar("Rig")
+Result = TypeVar("Result")
+
+Figures: TypeAlias = dict[str, float]
+Curves: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
+
+KERNELS: Final = "kernels"  # no task a request
+TASKS: Final = "tasks"  # production policies as they are, on virtual time
+DRILL: Final = "drill"  # real processes and sockets on loopback
 
 
-class Contender(NamedTuple):
-    """One way to meet a scenario, and how it is played: with tasks, or with kernels only."""
+class Contender(NamedTuple, Generic[Rig, Result]):
+    """One way to meet a scenario, and how it is played."""
 
-    play: Play
+    play: Callable[[Rig, int], Result]  # a rig and a seed
     mode: str
 
 
-def in_line(make_line: MakeLine) -> Contender:
-    """A contender that is a line before the workers, in the kernel-only mode."""
-    return Contender(lambda rig, seed: fast.play(rig, make_line, seed), "kernels")
+class Picture(NamedTuple):
+    """What the report draws of a scenario, a line (or a bar) for each contender.
+
+    Over cases `names` are figures, over time they are curves; as bars each figure has its group.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    over: str  # OVER_CASES, OVER_TIME or AS_BARS
+    y: str  # what the axis says
+    x: str = ""
+    log_y: bool = False
 
 
-def in_world(make_policy: MakePolicy) -> Contender:
-    """A contender that is a policy, as it runs in production, on virtual time."""
-    return Contender(lambda rig, seed: full.play(rig, make_policy, seed), "tasks")
+OVER_CASES: Final = "cases"
+OVER_TIME: Final = "time"
+AS_BARS: Final = "bars"
 
 
-def nothing_more(rig: Rig, ledger: Ledger) -> Figures:
-    """No figures besides the usual."""
+def no_curves(rig: object, result: object) -> Curves:
+    """A scenario of which nothing is drawn over time."""
     return {}
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(Generic[Rig, Result]):
     """A claim, and all it takes to try it."""
 
     number: int
@@ -57,24 +68,30 @@ class Scenario:
     title: str
     why: str
     rigs: Mapping[str, Rig]
-    contenders: Mapping[str, Contender]
+    contenders: Mapping[str, Contender[Rig, Result]]
     ours: str
-    must_fail: str
+    must_fail: tuple[str, ...]  # a baseline, and ours without its policy
     goals: tuple[Goal, ...]
-    measure: Measure = nothing_more  # figures besides the usual
-    shown: tuple[str, ...] = ("goodput", "p99_ms", "refused_p99_ms", "queue_peak")
+    measure: Callable[[Rig, Result], Figures]
+    shown: tuple[str, ...]
+    curves: Callable[[Rig, Result], Curves] = no_curves
+    pictures: tuple[Picture, ...] = ()
     scale: str = ""  # how the rigs differ in size from what the claim is about
+    limits: str = ""  # where a goal cannot be met: why, and what was measured
 
     def __post_init__(self) -> None:
-        for field, name in (("ours", self.ours), ("must_fail", self.must_fail)):
+        named = [("ours", self.ours), *(("must_fail", name) for name in self.must_fail)]
+        for field, name in named:
             if name not in self.contenders:
                 raise BadValue(field, name, f"give one of {', '.join(self.contenders)}")
+        if not self.must_fail:
+            raise BadValue("must_fail", self.must_fail, "name at least one who must fail")
         for goal in self.goals:
             for case in goal.cases:
                 if case not in self.rigs:
                     raise BadValue("goal.cases", case, f"give one of {', '.join(self.rigs)}")
 
-    def contender(self, name: str) -> Contender:
+    def contender(self, name: str) -> Contender[Rig, Result]:
         """The contender of that name."""
         found = self.contenders.get(name)
         if found is None:
@@ -84,8 +101,15 @@ class Scenario:
     def once(self, contender: str, case: str, seed: int) -> Figures:
         """One run, and its figures."""
         rig = self.rigs[case]
-        ledger = self.contender(contender).play(rig, seed)
-        return figures(rig, ledger) | self.measure(rig, ledger)
+        return self.measure(rig, self.contender(contender).play(rig, seed))
+
+    def drawn(self, contender: str, case: str, seed: int) -> Curves:
+        """One run, and its curves."""
+        rig = self.rigs[case]
+        return self.curves(rig, self.contender(contender).play(rig, seed))
+
+
+AnyScenario: TypeAlias = "Scenario[Any, Any]"
 
 
 class BrokenTrial(HeadgateError):  # noqa: N818 - it names the thing, as the others do
@@ -106,7 +130,7 @@ class Step(NamedTuple):
 class Trial(NamedTuple):
     """All runs of a scenario: figures by contender, case and seed."""
 
-    scenario: Scenario
+    scenario: AnyScenario
     seen: Mapping[str, Mapping[str, Mapping[int, Figures]]]
 
     def findings(self, contender: str) -> list[Finding]:
@@ -118,7 +142,7 @@ class Trial(NamedTuple):
         return all(finding.met for finding in self.findings(contender))
 
 
-def steps(scenario: Scenario, contenders: Iterable[str], seeds: Iterable[int]) -> Iterator[Step]:
+def steps(scenario: AnyScenario, contenders: Iterable[str], seeds: Iterable[int]) -> Iterator[Step]:
     """Run after run, each as it ends."""
     names, kept = list(contenders), list(seeds)
     for name in names:
@@ -133,12 +157,12 @@ def steps(scenario: Scenario, contenders: Iterable[str], seeds: Iterable[int]) -
                 yield Step(name, case, seed, found, done, runs)
 
 
-def repeat_command(scenario: Scenario, contender: str, case: str, seed: int) -> str:
+def repeat_command(scenario: AnyScenario, contender: str, case: str, seed: int) -> str:
     """The command that repeats one run."""
     return f"headgate lab run {scenario.name} --case {case} --as {contender} --seed {seed} --runs 1"
 
 
-def _once(scenario: Scenario, contender: str, case: str, seed: int) -> Figures:
+def _once(scenario: AnyScenario, contender: str, case: str, seed: int) -> Figures:
     try:
         return scenario.once(contender, case, seed)
     except Exception as error:
@@ -149,7 +173,7 @@ def _once(scenario: Scenario, contender: str, case: str, seed: int) -> Figures:
         raise
 
 
-def gather(scenario: Scenario, ended: Iterable[Step]) -> Trial:
+def gather(scenario: AnyScenario, ended: Iterable[Step]) -> Trial:
     """The trial that the steps make up."""
     seen: dict[str, dict[str, dict[int, Figures]]] = {}
     for step in ended:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from headgate.contracts.errors import BadValue
 from headgate.lab.checks import Finding
-from headgate.lab.scenario import Scenario, Step, Trial, gather, repeat_command, steps
+from headgate.lab.scenario import AnyScenario, Step, Trial, gather, repeat_command, steps
 from headgate.lab.scenarios import TABLE, find
 
 Write: TypeAlias = Callable[[str], object]
@@ -26,7 +26,7 @@ def listed(write: Write) -> int:
         write(f"      {scenario.why}\n")
         write(f"      cases {', '.join(scenario.rigs)}; ours is {scenario.ours}\n")
         others = [name for name in scenario.contenders if name != scenario.ours]
-        write(f"      others {', '.join(others)}; {scenario.must_fail} must fail\n")
+        write(f"      others {', '.join(others)}; {' and '.join(scenario.must_fail)} must fail\n")
     return MET
 
 
@@ -114,7 +114,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{round(value, 4):.4g}"
 
 
-def _only(scenario: Scenario, case: str | None) -> Scenario:
+def _only(scenario: AnyScenario, case: str | None) -> AnyScenario:
     if case is None:
         return scenario
     if case not in scenario.rigs:

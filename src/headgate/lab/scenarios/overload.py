@@ -12,6 +12,7 @@ from typing import Final
 from headgate.lab.arrivals import Poisson
 from headgate.lab.checks import Goal
 from headgate.lab.contenders import ALL
+from headgate.lab.measures import curves, figures
 from headgate.lab.rig import Rig
 from headgate.lab.scenario import Scenario
 from headgate.lab.workload import Kind
@@ -42,7 +43,7 @@ SCENARIO: Final = Scenario(
     rigs=RIGS,
     contenders=ALL,
     ours="queue",
-    must_fail="fifo",
+    must_fail=("fifo",),
     goals=(
         *(
             Goal(figure="goodput", at_least=0.98 * RIGS[f"{load}x"].ceiling(load), cases=(case,))
@@ -50,4 +51,7 @@ SCENARIO: Final = Scenario(
         ),
         Goal(figure="p99_ms", at_most=60),
     ),
+    measure=figures,
+    shown=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
+    curves=curves,
 )

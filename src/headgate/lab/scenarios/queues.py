@@ -12,6 +12,7 @@ from typing import Final
 from headgate.lab.arrivals import Poisson
 from headgate.lab.checks import Goal
 from headgate.lab.contenders import ALL
+from headgate.lab.measures import curves, figures
 from headgate.lab.rig import Rig
 from headgate.lab.scenario import Scenario
 from headgate.lab.workload import Kind
@@ -39,10 +40,13 @@ SCENARIO: Final = Scenario(
     rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
     contenders=ALL,
     ours="queue",
-    must_fail="lifo",
+    must_fail=("lifo",),
     goals=(
         Goal(figure="goodput", at_least=0.98),
         Goal(figure="queue_peak", at_most=2 * CAPACITY_PER_S * TIMEOUT_S),
         Goal(figure="refused_p99_ms", at_most=20),
     ),
+    measure=figures,
+    shown=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
+    curves=curves,
 )

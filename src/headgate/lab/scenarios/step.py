@@ -13,9 +13,9 @@ from headgate.lab.arrivals import Steps
 from headgate.lab.checks import Goal
 from headgate.lab.contenders import ALL
 from headgate.lab.ledger import Ledger
-from headgate.lab.measures import Figures, least_goodput, settled_s
+from headgate.lab.measures import curves, figures, least_goodput, settled_s
 from headgate.lab.rig import Rig
-from headgate.lab.scenario import Scenario
+from headgate.lab.scenario import Figures, Scenario
 from headgate.lab.workload import Kind
 
 CAPACITY_PER_S: Final = 3_200
@@ -36,8 +36,8 @@ RIG: Final = Rig(
 
 
 def measure(rig: Rig, ledger: Ledger) -> Figures:
-    """What happens from the step on."""
-    return {
+    """The usual, and what happens from the step on."""
+    return figures(rig, ledger) | {
         "settled_s": settled_s(ledger, STEP_US),
         "least_goodput": least_goodput(rig, ledger, STEP_US),
     }
@@ -51,11 +51,12 @@ SCENARIO: Final = Scenario(
     rigs={"step": RIG},
     contenders=ALL,
     ours="queue",
-    must_fail="fifo",
+    must_fail=("fifo",),
     goals=(
         Goal(figure="settled_s", at_most=1.0),
         Goal(figure="least_goodput", at_least=0.95),
     ),
     measure=measure,
+    curves=curves,
     shown=("settled_s", "least_goodput", "p99_ms", "queue_peak"),
 )
