@@ -198,7 +198,7 @@ def test_once_it_stands_the_newest_is_served_and_the_oldest_is_told_to_go() -> N
         assert world.queue.stats().queued <= 15
         assert world.queue.stats().overloaded
 
-    run(story, places=1, adaptive_target=False)
+    run(story, places=1, standing_us=100_000, adaptive_target=False)
 
 
 def admitted(task: Admitted) -> bool:

@@ -42,9 +42,14 @@ def queue(rig: Rig, world: World) -> Queue:
     return Queue(QueueSettings(places=rig.workers))
 
 
-def queue_in_order(rig: Rig, world: World) -> Queue:
-    """The same, never turning round."""
-    return Queue(QueueSettings(places=rig.workers, standing_us=None))
+def queue_lifo(rig: Rig, world: World) -> Queue:
+    """The same, the newest first once it has stood for an interval."""
+    return Queue(QueueSettings(places=rig.workers, standing_us=100_000))
+
+
+def queue_facebook(rig: Rig, world: World) -> Queue:
+    """Controlled delay with adaptive LIFO, as Maurer tells it."""
+    return Queue(QueueSettings(places=rig.workers, form="facebook", standing_us=100_000))
 
 
 def kernel_line(rig: Rig) -> KernelLine:
@@ -60,7 +65,8 @@ def kernel_line(rig: Rig) -> KernelLine:
 
 OURS: Final[Mapping[str, StationContender]] = {
     "queue": in_world(queue),
-    "queue-in-order": in_world(queue_in_order),
+    "queue-lifo": in_world(queue_lifo),
+    "queue-facebook": in_world(queue_facebook),
     "kernels": in_line(kernel_line),
 }
 BASELINES: Final[Mapping[str, StationContender]] = {

@@ -3,7 +3,8 @@
 Judges by time spent waiting, class and what is left before the deadline. Sources: the controlled
 delay queue with adaptive LIFO of Maurer, "Fail at Scale" (2015), and folly's form of it, which is
 the default; the others are named in `queue_rules.py`. Order is `kernels/weighted_queue.py`:
-criticality first, inside it operations by weight, inside those the newest first once it stands.
+criticality first, inside it operations by weight, inside those in line, or the newest first once
+it stands (`queue_settings.py` says why the first is the default).
 
     a place is free and nobody waits    at work at once: two additions
     else                                the class is queued, and waits for a permit to end
@@ -33,89 +34,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, final
 
 from headgate.contracts.clock import Clock
-from headgate.contracts.criticality import Criticality
 from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
 from headgate.contracts.permit import Outcome
 from headgate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT, Reason
 from headgate.contracts.request import Request
 from headgate.kernels.adaptive_lifo import OVERFLOWED, Entry
-from headgate.kernels.codel import SPAN_US_MAX
 from headgate.kernels.verdict import NEVER
-from headgate.kernels.weighted_queue import SHARE_MAX, QueueClass, WeightedQueue
+from headgate.kernels.weighted_queue import WeightedQueue
 from headgate.kernels.windowed_quantile import WindowedQuantile
-from headgate.policies.queue_rules import (
-    FORMS,
-    FacebookRule,
-    FollyRule,
-    NoRule,
-    PacketRule,
-    QueueRule,
+from headgate.policies.queue_settings import (
+    PLACES_MAX,
+    WAITER_BYTES,
+    QueueSettings,
+    queue_classes,
+    rule_for,
+    within,
 )
 
-WAITER_BYTES: Final = 2_048  # a task that waits, its future and its place, roughly
-WEIGHTS_MAX: Final = 15
-PLACES_MAX: Final = 1 << 20
-LENGTH_MAX: Final = 1 << 20
-BYTES_MAX: Final = 1 << 40
-NO_WEIGHTS: Final[Mapping[str, int]] = {}
+__all__ = ["WAITER_BYTES", "Queue", "QueuePermit", "QueueSettings", "QueueStats"]
+
 _FIT_EVERY: Final = 32
 _DEATHS_KEPT: Final = 64
 _SLACK_EVERY_US: Final = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSettings:
-    """How many work, how many wait, for how long, and in which order."""
-
-    name: str = "queue"
-    places: int = 32
-    length_max: int = 1_000
-    bytes_max: int = 16 << 20
-    wait_us_max: int = 500_000
-    form: str = "folly"
-    target_us: int = 5_000
-    interval_us: int = 100_000
-    target_us_max: int = 1_000_000
-    adaptive_target: bool = True
-    normal_us: int = 100_000  # of the facebook form
-    aggressive_us: int = 5_000
-    standing_us: int | None = 100_000  # None: first in, first out, always
-    weights: Mapping[str, int] = field(default_factory=lambda: NO_WEIGHTS)
-    floor_permille: int = 10  # what BULK is served of while nothing critical stands
-    slack_quantile: float = 0.99  # 0: the deadline itself
-    sweep_us: int = 5_000
-
-    def __post_init__(self) -> None:
-        _within("queue.places", self.places, 1, PLACES_MAX)
-        _within("queue.length_max", self.length_max, 1, LENGTH_MAX)
-        _within("queue.bytes_max", self.bytes_max, WAITER_BYTES, BYTES_MAX)
-        _within("queue.wait_us_max", self.wait_us_max, 1, SPAN_US_MAX)
-        if self.form not in FORMS:
-            raise BadValue("queue.form", self.form, f"give one of {', '.join(FORMS)}")
-        _within("queue.interval_us", self.interval_us, 2, SPAN_US_MAX)
-        _within("queue.target_us", self.target_us, 1, self.interval_us - 1)
-        _within("queue.target_us_max", self.target_us_max, self.target_us, SPAN_US_MAX)
-        _within("queue.normal_us", self.normal_us, 1, SPAN_US_MAX)
-        _within("queue.aggressive_us", self.aggressive_us, 1, self.normal_us)
-        if self.standing_us is not None:
-            _within("queue.standing_us", self.standing_us, 0, SPAN_US_MAX)
-        if len(self.weights) > WEIGHTS_MAX:
-            raise BadValue("queue.weights", len(self.weights), f"name at most {WEIGHTS_MAX}")
-        for operation, weight in self.weights.items():
-            _within(f"queue.weights.{operation}", weight, 1, SHARE_MAX)
-        _within("queue.floor_permille", self.floor_permille, 0, 500)
-        if not 0.0 <= self.slack_quantile < 1.0:
-            raise BadValue(
-                "queue.slack_quantile", self.slack_quantile, "give a part from 0 to below 1"
-            )
-        _within("queue.sweep_us", self.sweep_us, 100, SPAN_US_MAX)
 
 
 class QueueStats(NamedTuple):
@@ -218,11 +163,11 @@ class Queue:
         self._size_bytes = size_bytes
         self._numbers = {name: at for at, name in enumerate(settings.weights, 1)}
         self._lanes = 1 + len(settings.weights)
-        classes = _classes(settings)
+        classes = queue_classes(settings)
         self._queue: WeightedQueue[_Waiter] = WeightedQueue(
             classes, length_max=settings.length_max, weight_max=settings.bytes_max
         )
-        self._rules = [_rule(settings) for _ in classes]
+        self._rules = [rule_for(settings) for _ in classes]
         # In each class those who wait, in the order they came: the rule looks at the oldest.
         self._lines: list[OrderedDict[_Waiter, None]] = [OrderedDict() for _ in classes]
         self._waiting: set[_Waiter] = set()
@@ -273,7 +218,7 @@ class Queue:
 
     def resize(self, places: int, now_us: int) -> None:
         """Have so many places from now on; more of them begin at once, fewer as permits end."""
-        _within("queue.places", places, 1, PLACES_MAX)
+        within("queue.places", places, 1, PLACES_MAX)
         self.places = places
         self._serve(now_us)
 
@@ -506,45 +451,3 @@ class Queue:
         self.sweep(clock.now_us())
         if self._waiting:
             self._watch(clock)
-
-
-def _classes(settings: QueueSettings) -> list[QueueClass]:
-    """Criticality is the rank, the operation's weight the share within it."""
-    shares = [1, *settings.weights.values()]
-    classes = []
-    for member in Criticality:
-        floor = settings.floor_permille if member is Criticality.BULK else 0
-        classes += [
-            QueueClass(member, share, floor * share // sum(shares), settings.standing_us)
-            for share in shares
-        ]
-    return classes
-
-
-def _rule(settings: QueueSettings) -> QueueRule:
-    wait_us_max = settings.wait_us_max
-    if settings.form == "folly":
-        return FollyRule(
-            target_us=settings.target_us,
-            interval_us=settings.interval_us,
-            target_us_max=settings.target_us_max,
-            wait_us_max=wait_us_max,
-        )
-    if settings.form == "facebook":
-        return FacebookRule(
-            normal_us=settings.normal_us,
-            aggressive_us=settings.aggressive_us,
-            wait_us_max=wait_us_max,
-        )
-    if settings.form == "rfc8289":
-        return PacketRule(
-            target_us=settings.target_us,
-            interval_us=settings.interval_us,
-            wait_us_max=wait_us_max,
-        )
-    return NoRule(wait_us_max=wait_us_max)
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadValue(name, value, f"give a number from {least:,} to {most:,}")
