@@ -260,6 +260,17 @@ def test_in_a_stack_a_full_part_gives_back_the_units_and_the_place_of_whom_it_re
     asyncio.run(story())
 
 
+def test_the_part_for_all_is_not_forgotten_to_make_room_for_one_more() -> None:
+    hull = bulkhead(shards_max=1, adaptive=AdaptiveSettings(algorithm="aimd", initial=2))
+    enter(hull, "own")
+    shared = enter(hull, "other")
+    assert shared.end(OK, 1)
+    enter(hull, "another")
+    enter(hull, "yet another")
+    assert hull.stats().shards == 2
+    assert hull.at_work("") == 2
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), max_size=120), st.booleans())
 def test_nothing_leaks_in_any_order_of_entering_ending_and_resharding(
     steps: list[tuple[int, int]], adaptive: bool

@@ -233,7 +233,9 @@ class Bulkhead:
 
     def _open(self, shard: str) -> Compartment:
         """A compartment for a shard that has none; when there are too many, the one for all."""
-        if len(self._compartments) >= self.settings.shards_max:
+        # The one for all is beside them, and is not forgotten to make room for one of them.
+        own = len(self._compartments) - (_OVERFLOW in self._compartments)
+        if shard != _OVERFLOW and own >= self.settings.shards_max:
             if self._idle:
                 self._compartments.pop(self._idle.popitem(last=False)[0])
             else:
@@ -254,7 +256,7 @@ class Bulkhead:
             return
         if compartment.number is None:
             self._compartments.pop(compartment.shard, None)
-        else:
+        elif compartment.shard != _OVERFLOW:
             self._idle[compartment.shard] = compartment
 
     def _refuse(self, compartment: Compartment) -> Decision:
