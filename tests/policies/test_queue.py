@@ -19,6 +19,7 @@ from headgate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT
 from headgate.contracts.request import Request
 from headgate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 from headgate.policies.queue import WAITER_BYTES, Queue, QueuePermit, QueueSettings
+from headgate.policies.queue_rules import FORMS
 from headgate.testing import HandClock, SeededChance
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
@@ -241,8 +242,8 @@ def overload(form: str, standing_us: int | None, load: int) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def test_folly_and_facebook_answer_in_time_at_thrice_the_load_where_packets_do_not() -> None:
-    in_time, served = overload("folly", 100_000, 3)
+def test_codel_and_facebook_answer_in_time_at_thrice_the_load_where_packets_do_not() -> None:
+    in_time, served = overload("codel", 100_000, 3)
     assert served >= 900
     assert in_time >= 0.99 * served
     in_time, served = overload("facebook", 100_000, 3)
@@ -616,7 +617,7 @@ class Mix:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 1 << 30), st.sampled_from(["folly", "facebook", "rfc8289", "none"]))
+@given(st.integers(0, 1 << 30), st.sampled_from(FORMS))
 def test_in_any_interleaving_every_unit_has_one_answer_and_every_place_comes_back(
     seed: int, form: str
 ) -> None:

@@ -6,23 +6,31 @@ from math import sqrt
 
 import pytest
 
-from headgate.policies.queue_rules import FacebookRule, FollyRule, NoRule, PacketRule
+from headgate.policies.queue_rules import CodelRule, FacebookRule, NoRule, PacketRule
 
 MS = 1_000
 START = 1_000_000_000_000_000
 
 
-def folly() -> FollyRule:
-    return FollyRule(
-        target_us=5 * MS, interval_us=100 * MS, target_us_max=50 * MS, wait_us_max=500 * MS
+def codel(*, until_empty: bool) -> CodelRule:
+    return CodelRule(
+        target_us=5 * MS,
+        interval_us=100 * MS,
+        target_us_max=50 * MS,
+        wait_us_max=500 * MS,
+        until_empty=until_empty,
     )
+
+
+def folly() -> CodelRule:
+    return codel(until_empty=False)
 
 
 def packets() -> PacketRule:
     return PacketRule(target_us=5 * MS, interval_us=100 * MS, wait_us_max=500 * MS)
 
 
-def dropped(rule: PacketRule | FollyRule, delay_us: int, first_ms: int, last_ms: int) -> list[int]:
+def dropped(rule: PacketRule | CodelRule, delay_us: int, first_ms: int, last_ms: int) -> list[int]:
     """The milliseconds at which one who has waited so long goes, if it is asked each of them."""
     return [ms for ms in range(first_ms, last_ms) if rule.drop(delay_us, START + ms * MS)]
 
@@ -35,6 +43,18 @@ def test_folly_drops_what_is_twice_the_target_old_after_an_interval_without_a_sh
     assert not rule.drop(10 * MS, START + 150 * MS)
     rule.drop(1 * MS, START + 160 * MS)  # one short delay, and the next interval is a good one
     assert dropped(rule, 11 * MS, 204, 300) == []
+
+
+def test_the_default_goes_on_until_somebody_has_not_waited() -> None:
+    rule = codel(until_empty=True)
+    dropped(rule, 11 * MS, 0, 102)
+    rule.drop(1 * MS, START + 160 * MS)
+    # The first of an interval passes.
+    assert dropped(rule, 11 * MS, 203, 300) == list(range(204, 300))
+    rule.drop(0, START + 300 * MS)
+    dropped(rule, 11 * MS, 301, 306)
+    assert not rule.overloaded()
+    assert dropped(rule, 11 * MS, 306, 400) == []
 
 
 def test_folly_is_scaled_with_the_service_up_to_its_bound() -> None:

@@ -38,6 +38,20 @@ where it sheds what a short wait would have served. 32 workers of 100 ms at 0.95
 answer 97% of what is asked with a target of 5 ms, and all of it when fitted. Feed `fit` the time of
 an *unloaded* service: the loaded one would raise its own target; `target_us_max` bounds that harm.
 
+A third change is for whoever asks for it, `until_empty`: an overload is over only when somebody has
+left without having waited. Shedding itself makes short delays: the fewer the workers, the more
+often one is seen by luck, and then nothing is shed for an interval in which the queue grows anew.
+Since only what has waited for twice the target is shed, a verdict that is held too long refuses
+hardly anybody. At twice the load (p99 of the answers, and of how long the refused were left in the
+dark; `policies/queue` in its rig, without deadlines to speak of):
+
+    workers of 10 ms    4                8                32
+    folly's             106 ms   90 ms   95 ms   84 ms    56 ms   11 ms
+    until empty          68 ms   50 ms   54 ms   17 ms    56 ms   11 ms
+
+What it costs is at the capacity itself: of 8 workers' work at load 1.0, 0.927 is answered instead
+of 0.934, of 32 workers' 0.970 instead of 0.972.
+
 A clock that goes back ends no interval and empties no queue: a running interval is cut to its own
 length from there, a standing queue stays standing, and a unit with a negative delay passes and
 tells nothing.
@@ -85,15 +99,19 @@ def step(
     now_us: int,
     target_us: int,
     interval_us: int,
+    calm_us: int,
 ) -> tuple[int, int, bool, bool]:
     """Judge a unit that leaves the queue at `now_us` after `delay_us` in it.
 
-    Returns the new least delay, end of the interval and state of overload, and whether to drop.
+    An overload begins when the least delay was above `target_us`, and ends when it was at most
+    `calm_us`. Returns the new least delay, end of the interval and state of overload, and whether
+    to drop.
     """
     if delay_us < 0:
         return delay_us_min, interval_end_us, overloaded, False
     if now_us > interval_end_us:
-        overloaded = delay_us_min > target_us and now_us - delay_us <= interval_end_us
+        bound_us = calm_us if overloaded else target_us
+        overloaded = delay_us_min > bound_us and now_us - delay_us <= interval_end_us
         return delay_us, now_us + interval_us, overloaded, False
     if now_us + interval_us < interval_end_us:
         interval_end_us = now_us + interval_us
@@ -144,6 +162,7 @@ class Codel:
         "_interval_end_us",
         "_overloaded",
         "_target_us_max",
+        "_until_empty",
         "interval_us",
         "target_us",
     )
@@ -154,6 +173,7 @@ class Codel:
         target_us: int = 5_000,
         interval_us: int = 100_000,
         target_us_max: int = 1_000_000,
+        until_empty: bool = False,
     ) -> None:
         if not 2 <= interval_us <= SPAN_US_MAX:
             raise ValueError(f"interval_us must be from 2 to {SPAN_US_MAX}, not {interval_us}")
@@ -169,6 +189,7 @@ class Codel:
         self._base_target_us = target_us
         self._base_interval_us = interval_us
         self._target_us_max = target_us_max
+        self._until_empty = until_empty
         self.target_us = target_us
         self.interval_us = interval_us
         self._delay_us_min = 0
@@ -206,5 +227,6 @@ class Codel:
             now_us,
             self.target_us,
             self.interval_us,
+            0 if self._until_empty else self.target_us,
         )
         return dropped

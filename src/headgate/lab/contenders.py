@@ -47,6 +47,11 @@ def queue_lifo(rig: Rig, world: World) -> Queue:
     return Queue(QueueSettings(places=rig.workers, standing_us=100_000))
 
 
+def queue_folly(rig: Rig, world: World) -> Queue:
+    """The same with folly's own rule, which lets go when the delay is short again."""
+    return Queue(QueueSettings(places=rig.workers, form="folly"))
+
+
 def queue_facebook(rig: Rig, world: World) -> Queue:
     """Controlled delay with adaptive LIFO, as Maurer tells it."""
     return Queue(QueueSettings(places=rig.workers, form="facebook", standing_us=100_000))
@@ -66,6 +71,7 @@ def kernel_line(rig: Rig) -> KernelLine:
 OURS: Final[Mapping[str, StationContender]] = {
     "queue": in_world(queue),
     "queue-lifo": in_world(queue_lifo),
+    "queue-folly": in_world(queue_folly),
     "queue-facebook": in_world(queue_facebook),
     "kernels": in_line(kernel_line),
 }

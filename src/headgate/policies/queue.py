@@ -1,10 +1,10 @@
 """Queue: who waits for one of a few places at work, in which order, and when it is told to go.
 
 Judges by time spent waiting, class and what is left before the deadline. Sources: the controlled
-delay queue with adaptive LIFO of Maurer, "Fail at Scale" (2015), and folly's form of it, which is
-the default; the others are named in `queue_rules.py`. Order is `kernels/weighted_queue.py`:
-criticality first, inside it operations by weight, inside those in line, or the newest first once
-it stands (`queue_settings.py` says why the first is the default).
+delay queue with adaptive LIFO of Maurer, "Fail at Scale" (2015), and folly's form of it, held until
+the queue has emptied, which is the default; all are named in `queue_rules.py`. Order is
+`kernels/weighted_queue.py`: criticality first, inside it operations by weight, inside those in
+line, or the newest first once it stands (`queue_settings.py` says why the first is the default).
 
     a place is free and nobody waits    at work at once: two additions
     else                                the class is queued, and waits for a permit to end

@@ -1,4 +1,4 @@
-"""Queue rules: when a unit that waits is better refused, in three forms and none.
+"""Queue rules: when a unit that waits is better refused, in four forms and none.
 
 The part of the `queue` policy that judges time; who is next is the queue's. There is one rule for
 each class, because a class that is served first would hide that another stands. A rule is asked
@@ -6,13 +6,16 @@ twice: how long a newcomer may wait, and, whenever a place is free, whether the 
 class has waited too long. The oldest, and not the one that is served: in a queue that has turned
 round the newest is served, and its delay says nothing.
 
-    folly       least delay of an interval above the target: what is older than twice that goes
+    codel       least delay of an interval above the target: what is older than twice that goes,
+                until the class has been seen empty
+    folly       the same, until the least delay is at most the target again
     facebook    a newcomer may wait `normal_us`, or `aggressive_us` once the queue stands
     rfc8289     one goes every interval / sqrt(n), as for packets
     none        only the bounds of the queue
 
-`folly` is the default. `rfc8289` is here to be compared with: it waits for senders to slow down,
-and callers do not. At twice the load it answers nothing in time (tests/kernels/test_codel.py).
+`codel` is the default; `kernels/codel.py` says what it does better. `rfc8289` is here to be
+compared with: it waits for senders to slow down, and callers do not. At twice the load it answers
+nothing in time (tests/kernels/test_codel.py).
 
 Cost: `kernels/codel.py`. Bounds: a handful of integers a class.
 """
@@ -24,7 +27,7 @@ from typing import Final, Protocol, final
 
 from headgate.kernels.codel import Codel, CodelTimeout
 
-FORMS: Final = ("folly", "facebook", "rfc8289", "none")
+FORMS: Final = ("codel", "folly", "facebook", "rfc8289", "none")
 
 
 class QueueRule(Protocol):
@@ -52,16 +55,25 @@ class QueueRule(Protocol):
 
 
 @final
-class FollyRule:
+class CodelRule:
     """Judged when a place is free, by the least delay of an interval."""
 
     __slots__ = ("_codel", "_wait_us_max")
 
     def __init__(
-        self, *, target_us: int, interval_us: int, target_us_max: int, wait_us_max: int
+        self,
+        *,
+        target_us: int,
+        interval_us: int,
+        target_us_max: int,
+        wait_us_max: int,
+        until_empty: bool,
     ) -> None:
         self._codel = Codel(
-            target_us=target_us, interval_us=interval_us, target_us_max=target_us_max
+            target_us=target_us,
+            interval_us=interval_us,
+            target_us_max=target_us_max,
+            until_empty=until_empty,
         )
         self._wait_us_max = wait_us_max
 
