@@ -1,15 +1,17 @@
 """What the server chain adds to a request, beside one bare Starlette request.
 
-The chain: deadline, criticality, request units, shed, queue, concurrency, and the observer that
-feeds stress. Every request is admitted at once and ends with a measured time; the clock is the real
-one, and making the request is part of it. Also printed is what each stage costs by itself, and the
-p50 and p99 of single requests, by the wall clock of a machine that may be shared.
+The chain: the hot-key shield (a counter and a look, of 10,000 keys, most of them cold), deadline,
+criticality, request units, shed, queue, concurrency, and the observer that feeds stress. Every
+request is admitted at once and ends with a measured time; the clock is the real one, and making the
+request is part of it. Also printed is what each stage costs by itself, and the p50 and p99 of
+single requests, by the wall clock of a machine that may be shared.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from benchmarks.asgi import bare, requests_of
 from benchmarks.peers import step
@@ -24,6 +26,7 @@ from headgate.policies import stack as stack_module
 from headgate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 from headgate.policies.criticality import CriticalityClamp, CriticalitySettings
 from headgate.policies.deadline import Deadline
+from headgate.policies.hot_key import HotKey, HotKeySettings
 from headgate.policies.queue import Queue, QueueSettings
 from headgate.policies.request_units import RequestUnits, RequestUnitsSettings
 from headgate.policies.shed import Shed
@@ -37,6 +40,7 @@ ROUNDS = 9
 SHARE_MAX = 2 / 3
 BARE, CHAIN = "bare Starlette", "server chain"
 CALLERS = [f"caller-{number}" for number in range(100)]
+KEYS = [f"key-{number * number % 9_973}" for number in range(10_000)]
 MEASURED = Measured(service_us=1_000, rows=1, size_bytes=512)
 
 CLOCK = SystemClock()
@@ -46,7 +50,7 @@ def request(number: int) -> Request:
     """One that comes in now, with two seconds to go."""
     now_us = CLOCK.now_us()
     return Request(
-        "key",
+        KEYS[number % 10_000],
         caller=CALLERS[number % 100],
         criticality=Criticality.DEGRADED,
         arrived_us=now_us,
@@ -73,10 +77,18 @@ def policies() -> tuple[dict[str, Policy], Queue, Stress]:
     return at_once_ones, Queue(QueueSettings()), stress
 
 
-def server_chain() -> Stack:
+class Chain(NamedTuple):
+    """What a request passes: the shield first, which may have the answer, and then the stack."""
+
+    shield: HotKey[object]
+    stack: Stack
+    draw: Callable[[], float]
+
+
+def server_chain() -> Chain:
     """The whole chain."""
     ones, queue, stress = policies()
-    return Stack(
+    stack = Stack(
         at_once("deadline", ones["deadline"]),
         at_once("criticality", ones["criticality"]),
         at_once("request units", ones["request units"]),
@@ -85,23 +97,25 @@ def server_chain() -> Stack:
         at_once("concurrency", ones["concurrency"]),
         observers=[stress],
     )
+    return Chain(HotKey(HotKeySettings()), stack, SystemChance().draw)
 
 
-async def served(stack: Stack, unit: Request) -> None:
-    """In and out."""
-    permit = await stack.admit(unit, CLOCK)
+async def served(chain: Chain, unit: Request) -> None:
+    """In and out; nothing is cached, so even a hot key goes on."""
+    chain.shield.look(unit.key, unit.arrived_us, chain.draw())
+    permit = await chain.stack.admit(unit, CLOCK)
     if isinstance(permit, Decision):
         raise Refused(permit)
     unit.measured = MEASURED
     permit.end(Outcome.SUCCESS, CLOCK.now_us())
 
 
-def requests_through(stack: Stack) -> Callable[[], int]:
+def requests_through(chain: Chain) -> Callable[[], int]:
     """Request after request."""
 
     def run() -> int:
         for number in range(REQUESTS):
-            step(served(stack, request(number)))
+            step(served(chain, request(number)))
         return REQUESTS
 
     return run
@@ -123,6 +137,19 @@ def requests_at(policy: Policy) -> Callable[[], int]:
     return run
 
 
+def requests_shielded(shield: HotKey[object], draw: Callable[[], float]) -> Callable[[], int]:
+    """The same with the shield alone."""
+
+    def run() -> int:
+        for number in range(REQUESTS):
+            unit = request(number)
+            shield.look(unit.key, unit.arrived_us, draw())
+            unit.measured = MEASURED
+        return REQUESTS
+
+    return run
+
+
 def only_requests() -> int:
     """Nothing but the requests: what all the others pay too."""
     for number in range(REQUESTS):
@@ -130,12 +157,12 @@ def only_requests() -> int:
     return REQUESTS
 
 
-def singles(stack: Stack) -> list[float]:
+def singles(chain: Chain) -> list[float]:
     """The times of single requests, in microseconds, sorted."""
     times = []
     for number in range(SINGLE):
         began_ns = time.perf_counter_ns()
-        step(served(stack, request(number)))
+        step(served(chain, request(number)))
         times.append((time.perf_counter_ns() - began_ns) / 1_000)
     return sorted(times)
 
@@ -147,6 +174,7 @@ def main() -> None:
     chain = server_chain()
     ones, _, _ = policies()
     candidates = {BARE: requests_of(bare()), CHAIN: requests_through(chain)}
+    candidates["  hot-key shield alone"] = requests_shielded(HotKey(HotKeySettings()), chain.draw)
     candidates |= {f"  {name} alone": requests_at(policy) for name, policy in ones.items()}
     candidates["  making a request"] = only_requests
     results = interleaved(candidates, rounds=ROUNDS)

@@ -40,7 +40,7 @@ ASK_S_MAX: Final = 5.0
 WORDS_MAX: Final = 100  # characters shown of what a program says of itself
 
 # What setup.py compiles: whole packages but for these files, and single hot files.
-COMPILED_PACKAGES: Final = ("kernels", "contracts", "stores.memory")
+COMPILED_PACKAGES: Final = ("kernels", "contracts", "policies", "stores.memory")
 NEVER_COMPILED: Final = ("native",)
 COMPILED_FILES: Final = (
     "doors.headers",
