@@ -2,7 +2,7 @@
 
 Goodput is work, not answers: the share of what the workers could have done, after the warm-up, that
 was answered in time. So a seed that drew long service times is no worse than one that drew short.
-A figure that cannot be told (a p99 of nothing) is infinite, which meets no goal.
+A figure that cannot be told meets no goal: a p99 of nothing is infinite, a share of nothing is 0.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 def jain(values: Sequence[float]) -> float:
     """Jain's fairness: 1 if all have the same, 1/n if one has it all."""
     squares = sum(value * value for value in values)
-    return sum(values) ** 2 / (len(values) * squares) if squares else inf
+    return sum(values) ** 2 / (len(values) * squares) if squares else 0.0
 
 
 def capacity_us(rig: Rig, begin_us: int, end_us: int) -> float:
@@ -95,7 +95,7 @@ def success(ledger: Ledger, kind: int) -> float:
     """Of the attempts of a kind that have ended, those that were answered in time."""
     row = ledger.rows[kind]
     ended = row.good + row.late + row.refused
-    return row.good / ended if ended else inf
+    return row.good / ended if ended else 0.0
 
 
 def amplification(ledger: Ledger) -> float:
