@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headgate.kernels.cost_model import (
     COST_MRU_MAX,
     CostModel,
+    CostRatio,
     Weights,
     correction_mru,
     milli_ru,
@@ -445,3 +446,80 @@ def test_a_lesson_however_strong_leaves_the_weights_within_their_bounds() -> Non
     model.learn(0, 0, 0.0, 1_000_000_000_000)
     assert math.isfinite(model.weights().base_ru)
     assert model.predict_mru(0, 0, 0.0) > 1_000
+
+
+def test_a_new_ratio_is_learned_in_a_handful_of_lessons() -> None:
+    ratio = CostRatio(0.01)
+    for _ in range(10):
+        ratio.learn(1_000, 200_000)
+    assert ratio.times == pytest.approx(200.0, rel=0.1)
+    assert ratio.scaled(3_000) == pytest.approx(600_000, rel=0.1)
+
+
+def test_one_outlier_moves_a_ratio_by_a_factor_of_e_at_most() -> None:
+    ratio = CostRatio(0.01)
+    ratio.learn(1_000, 10**12)
+    assert ratio.times == pytest.approx(math.e, rel=0.001)
+    settled = CostRatio(0.01)
+    for _ in range(100):
+        settled.learn(1_000, 1_000)
+    settled.learn(1_000, 10**12)
+    assert settled.times < 1.1
+
+
+def test_a_ratio_follows_the_mean_of_the_noise_and_is_pulled_back_by_three_percent() -> None:
+    dice = random.Random(3)
+    ratio = CostRatio(0.01)
+    seen = []
+    for number in range(6_000):
+        ratio.learn(1_000, round(50_000 * dice.lognormvariate(-0.08, 0.4)))
+        if number >= 1_000:
+            seen.append(ratio.times)
+    assert 0.95 * 50 < sum(seen) / len(seen) < 50
+
+
+def test_a_ratio_that_is_not_needed_any_more_is_pulled_back_to_one() -> None:
+    ratio = CostRatio(0.01)
+    for _ in range(40):
+        ratio.learn(1_000, 1_200)
+    assert ratio.times > 1.15
+    for _ in range(5_000):
+        ratio.learn(1_000, round(1_000 * ratio.times))  # the weights explain all but the ratio
+    assert ratio.times == 1.0
+
+
+def test_what_is_left_for_the_weights_is_what_the_ratio_does_not_explain() -> None:
+    ratio = CostRatio(0.01)
+    assert ratio.learn(1_000, 1_000_000) == math.floor(1_000 * math.e), "it may all be its own"
+    assert ratio.learn(1_000, 0) == math.floor(1_000 / math.e)
+    for _ in range(100):
+        left = ratio.learn(1_000, 30_000)
+    assert left == pytest.approx(1_000, rel=0.05)
+    assert ratio.learn(1_000, 300_000) == pytest.approx(10_000, rel=0.2), "it is known by now"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 53), st.integers(0, 1 << 53)), min_size=1, max_size=60),
+    st.floats(0.001, 1.0),
+    st.integers(1, 1_000),
+)
+def test_a_ratio_stays_within_a_thousand_times_whatever_is_fed(
+    lessons: list[tuple[int, int]], rate: float, correction_max: int
+) -> None:
+    ratio = CostRatio(rate, correction_max)
+    for usual_mru, actual_mru in lessons:
+        left = ratio.learn(usual_mru, actual_mru)
+        assert 0 <= left <= 1 << 53
+        assert 0.000_999 < ratio.times < 1_000.1
+        assert 0 <= ratio.scaled(usual_mru) <= 1 << 53
+
+
+def test_the_settings_of_a_ratio_are_refused_by_their_names() -> None:
+    with pytest.raises(ValueError, match="rate"):
+        CostRatio(0.0)
+    with pytest.raises(ValueError, match="correction_max"):
+        CostRatio(0.1, 0)
+    with pytest.raises(ValueError, match="usual_mru"):
+        CostRatio(0.1).learn(-1, 1)
+    with pytest.raises(ValueError, match="actual_mru"):
+        CostRatio(0.1).learn(1, -1)

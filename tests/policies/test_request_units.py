@@ -17,14 +17,13 @@ from headgate.contracts.permit import Outcome
 from headgate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from headgate.contracts.request import Measured, Request
 from headgate.kernels.cost_model import Weights, read_weights
+from headgate.policies.operation_cost import Shape, shape_told
+from headgate.policies.purses import TokenPurses
 from headgate.policies.quota import Quota, QuotaSettings
 from headgate.policies.request_units import (
     RequestUnits,
     RequestUnitsPermit,
     RequestUnitsSettings,
-    Shape,
-    TokenPurses,
-    shape_told,
 )
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
@@ -201,11 +200,116 @@ def test_a_class_whose_cost_has_tripled_is_charged_three_times_as_much_before_lo
         asked = int(request.attributes["rows"])
         request.measured = Measured(rows=max(1, round(3 * asked * dice.lognormvariate(0, 0.3))))
         permit.end(OK, START)
-    assert these.weights("scan").row_ru == pytest.approx(3.0, rel=0.15)
+    assert these.predict_mru(rows(100, operation="scan")) == pytest.approx(301_000, rel=0.15)
     assert these.weights("get").row_ru == 1.0, "another operation has its own model"
     stats = these.stats()
     assert stats.learned == 1_500
     assert 0.7 < stats.learned_predicted_mru / stats.learned_actual_mru < 1.1
+
+
+def do(these: RequestUnits, told: int, looked_at: int, caller: str) -> int:
+    """A scan from begin to end; what was charged before the fact."""
+    request = rows(told, caller)
+    permit = enter(these, request)
+    request.measured = Measured(rows=looked_at)
+    permit.end(OK, START)
+    return permit.predicted_mru
+
+
+def paid_ru(these: RequestUnits) -> float:
+    stats = these.stats()
+    return (stats.charged_mru + stats.debited_mru - stats.refunded_mru) / 1_000
+
+
+def test_a_caller_whose_shapes_are_wrong_soon_pays_for_what_it_causes() -> None:
+    these = units(learn_rate=0.02, burst_ru=1 << 40)
+    do(these, 1, 200, "liar")
+    assert paid_ru(these) == 20, "ten times the prediction, and no more, the first time"
+    for _ in range(12):
+        do(these, 1, 200, "liar")
+    assert do(these, 1, 200, "liar") == pytest.approx(201_000, rel=0.1)
+    before = paid_ru(these)
+    do(these, 1, 200, "liar")
+    assert paid_ru(these) - before == 201
+
+
+def test_what_one_caller_has_wrong_is_charged_to_nobody_else() -> None:
+    these = units(learn_rate=0.02, burst_ru=1 << 40)
+    for number in range(900):
+        do(these, 9, 9, f"honest-{number % 9}")
+        if number % 9 == 0:
+            do(these, 1, 200, "liar")
+    assert these.predict_mru(rows(9, "honest-3")) == pytest.approx(10_000, rel=0.1)
+    assert these.predict_mru(rows(9, "a new one")) == pytest.approx(10_000, rel=0.1)
+    alike = units(learn_rate=0.02, burst_ru=1 << 40, ratios_max=0)
+    for number in range(300):
+        do(alike, 9, 9, f"honest-{number % 9}")
+        if number % 9 == 0:
+            do(alike, 1, 200, "liar")
+    assert alike.predict_mru(rows(9, "honest-3")) > 13_000
+
+
+def test_what_all_callers_have_wrong_is_known_of_a_new_one_too() -> None:
+    these = units(learn_rate=0.02, burst_ru=1 << 40)
+    for number in range(3_000):
+        do(these, 50, 50 if number < 1_000 else 150, f"c{number % 30}")
+    assert these.predict_mru(rows(50, "c7")) == pytest.approx(151_000, rel=0.1)
+    assert these.predict_mru(rows(50, "a new one")) == pytest.approx(151_000, rel=0.2)
+
+
+def test_who_gives_no_name_has_no_ratio_and_teaches_the_weights() -> None:
+    these = units(learn_rate=0.02, burst_ru=1 << 40)
+    for _ in range(400):
+        do(these, 9, 27, "")
+    assert len(these.ratios) == 0
+    assert these.weights("").cost_mru(9, 0, 0.0) == pytest.approx(28_000, rel=0.05)
+
+
+def test_nothing_that_was_not_measured_teaches_a_ratio() -> None:
+    these = units(learn_rate=0.02, burst_ru=1 << 40)
+    for outcome, measured in (
+        (OK, None),
+        (IGNORE, Measured(rows=200)),
+        (DROPPED, Measured(rows=200)),
+        (OK, Measured(rows=200, from_cache=True)),
+    ):
+        request = rows(1)
+        permit = enter(these, request)
+        request.measured = measured
+        permit.end(outcome, START)
+    assert len(these.ratios) == 0
+
+
+def test_the_table_of_ratios_is_bounded_and_forgets_the_usual_first() -> None:
+    these = units(learn_rate=0.02, burst_ru=1 << 40, ratios_max=3)
+    for number in range(900):
+        do(these, 5, 5, f"c{number}")
+        if number % 9 == 0:
+            do(these, 1, 200, "liar")
+        assert len(these.ratios) <= 3
+    assert these.ratios.find("", "liar") is not None
+    for number in range(20):
+        do(these, 1, 200, f"liar-{number}")
+        assert len(these.ratios) <= 3
+    assert these.ratios.find("", "liar-19") is not None
+
+
+def test_chunks_of_a_caller_whose_shapes_are_wrong_are_as_small_as_its_ratio_says() -> None:
+    these = units(learn_rate=0.02, burst_ru=1 << 40)
+    honest = len(list(these.chunks(rows(199, "honest"), 20)))
+    for _ in range(40):
+        do(these, 10, 100, "liar")
+    assert len(list(these.chunks(rows(199, "liar"), 20))) > 5 * honest
+
+
+def test_what_is_expected_has_no_margin() -> None:
+    these = units(learn_rate=0.02, burst_ru=1 << 40, margin_quantile=0.9)
+    dice = random.Random(7)
+    for _ in range(500):
+        do(these, 50, round(50 * dice.lognormvariate(-0.08, 0.4)), "a")
+    expected = these.expect_mru(rows(50))
+    assert expected == pytest.approx(51_000, rel=0.15)
+    assert these.predict_mru(rows(50)) > 1.2 * expected
 
 
 def test_nothing_that_is_measured_makes_the_model_diverge() -> None:
@@ -406,6 +510,7 @@ def test_the_books_balance_in_any_interleaving(steps: list[tuple[int, int]]) -> 
         ("correction_max", 0),
         ("cached_mru", -1),
         ("chunks_max", 0),
+        ("ratios_max", -1),
         ("learn_rate", 1.1),
         ("learn_rate", float("nan")),
         ("latency_ms", float("inf")),

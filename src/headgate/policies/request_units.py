@@ -7,7 +7,8 @@ and `kernels/token_bucket.py`. The unit of account is the milli-RU.
     predict      from the shape (rows, bytes) and the past p95 of its operation, with a margin
     charge       prediction * price of its class, from its caller's purse; refused: QUOTA_SPENT
     settle       to what it did, within `correction_max` times the prediction
-    learn        the operation's weights move towards what was measured
+    learn        the weights of the operation, and the ratio of the caller, move towards what was
+                 measured (`operation_cost.py`)
 
 The form of the seed (`settle=False, margin_quantile=None`) never corrects a charge, only the model.
 Settling is the default: a caller whose one scan was mispredicted a hundredfold pays for it, and not
@@ -30,20 +31,18 @@ What costs more than a whole purse is admitted when the purse is full, and owes 
 scan into requests that each enter anew, so that one of 200 RU waits its turn twenty times instead
 of holding a place for all of it.
 
-Callers beyond `callers_max` share one purse; one that is full again is forgotten first. A
-`Purse` of another kind may be given instead: `Quota` is one, filled each epoch.
+A `Purse` of another kind (`purses.py`) may be given: `Quota` is one, filled each epoch.
 
 Cost: a prediction, a bucket's step and a permit; a settlement and a lesson at the end. Bounds:
-`callers_max`, `chunks_max`, named operations to `OPERATIONS_MAX`.
+`callers_max`, `ratios_max`, `chunks_max`, named operations to `OPERATIONS_MAX`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, final
+from typing import Final, NamedTuple, final
 
-from headgate.contracts.criticality import Criticality
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue
 from headgate.contracts.permit import Outcome
@@ -52,60 +51,23 @@ from headgate.contracts.request import Measured, Request
 from headgate.kernels.cost_model import (
     AMOUNT_MAX,
     MILLI,
-    CostModel,
     Weights,
     correction_mru,
     read_weights,
 )
-from headgate.kernels.token_bucket import PRICE_ONE_MILLI, TokenBucket
+from headgate.kernels.token_bucket import PRICE_ONE_MILLI
 from headgate.kernels.verdict import NEVER, Verdict
-from headgate.kernels.windowed_quantile import WindowedQuantile
+from headgate.policies.chunks import cut, rows_each
+from headgate.policies.operation_cost import CallerRatios, OperationCost, Shape, shape_told
+from headgate.policies.purses import Pricing, Purse, TokenPurses
 
 OPERATIONS_MAX: Final = 1_000
 CALLERS_MAX: Final = 1 << 24
 RU_MAX: Final = 1 << 40
-SECOND_US: Final = 1_000_000
-LOOKS: Final = 4
 NO_OPERATIONS: Final[Mapping[str, Weights]] = {}
 # One row costs as much again as the request, a KiB a quarter of that, a millisecond a tenth.
 _READ: Final = read_weights(0.25 / 1024, 0.1, 1.0)
 _LESSON_MAX: Final = 400.0  # e to the power of it is still a float, with room
-_ROWS: Final = "rows"
-_SIZE: Final = "size_bytes"
-
-
-@final
-class Shape:
-    """What can be told of work before it is done: rows to look at, bytes to move."""
-
-    __slots__ = ("rows", "size_bytes")
-
-    def __init__(self, rows: int = 1, size_bytes: int = 0) -> None:
-        self.rows = rows
-        self.size_bytes = size_bytes
-
-    def __repr__(self) -> str:
-        return f"Shape(rows={self.rows}, size_bytes={self.size_bytes})"
-
-
-class Purse(Protocol):
-    """What callers have left, in milli-RU."""
-
-    def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """Take so much, or say when there will be enough."""
-        ...
-
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """Take so much more after the fact, or give it back if negative."""
-        ...
-
-
-class Pricing(Protocol):
-    """What a request unit costs its class now; `shed` is one."""
-
-    def price_milli(self, criticality: Criticality, now_us: int) -> int:
-        """In thousandths."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +85,7 @@ class RequestUnitsSettings:
     correction_max: int = 10
     margin_quantile: float | None = 0.7
     learn_rate: float = 0.02
+    ratios_max: int = 10_000  # callers with a ratio of their own; 0: all are alike
     cached_mru: int = 100
     latency_ms: float = 1.0  # expected of an operation that was never seen
     chunks_max: int = 10_000
@@ -138,6 +101,7 @@ class RequestUnitsSettings:
         _within("request_units.callers_max", self.callers_max, 1, CALLERS_MAX)
         _within("request_units.correction_max", self.correction_max, 1, 1_000)
         _within("request_units.cached_mru", self.cached_mru, 0, AMOUNT_MAX)
+        _within("request_units.ratios_max", self.ratios_max, 0, CALLERS_MAX)
         _within("request_units.chunks_max", self.chunks_max, 1, 1 << 20)
         if not 0.0 <= self.learn_rate <= 1.0:
             raise BadValue("request_units.learn_rate", self.learn_rate, "give a part from 0 to 1")
@@ -172,90 +136,6 @@ class RequestUnitsStats(NamedTuple):
 
 
 @final
-class TokenPurses:
-    """A continuous bucket a caller."""
-
-    __slots__ = ("_burst_mru", "_debt_mru", "_purses", "_rate_mru", "_shared", "callers_max")
-
-    def __init__(self, rate_ru: int, burst_ru: int, debt_ru: int, *, callers_max: int) -> None:
-        self._rate_mru = rate_ru * MILLI
-        self._burst_mru = burst_ru * MILLI
-        self._debt_mru = debt_ru * MILLI
-        self.callers_max = callers_max
-        self._purses: dict[str, TokenBucket] = {}
-        self._shared = self._fresh()
-
-    def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """From this caller's bucket."""
-        return self._purse(caller, now_us).take(mru, now_us)
-
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """With this caller's bucket."""
-        self._purse(caller, now_us).settle(mru, now_us)
-
-    def __len__(self) -> int:
-        return len(self._purses)
-
-    def _fresh(self) -> TokenBucket:
-        return TokenBucket(self._rate_mru, SECOND_US, self._burst_mru, debt_max=self._debt_mru)
-
-    def _purse(self, caller: str, now_us: int) -> TokenBucket:
-        purse = self._purses.get(caller)
-        if purse is not None:
-            return purse
-        if len(self._purses) >= self.callers_max and not self._room(now_us):
-            return self._shared
-        purse = self._fresh()
-        self._purses[caller] = purse
-        return purse
-
-    def _room(self, now_us: int) -> bool:
-        """Forget one that is full: a new one would be the same."""
-        purses = self._purses
-        for _ in range(min(LOOKS, len(purses))):
-            caller = next(iter(purses))
-            purse = purses.pop(caller)
-            if purse.take(0, now_us).reset_after_us == 0:
-                return True
-            purses[caller] = purse  # behind the others: the next one looks elsewhere
-        return False
-
-
-@final
-class _Operation:
-    """What one class of work costs, as calibrated and as learned."""
-
-    __slots__ = ("_due_us", "_p95_ms", "_times", "model", "weights")
-
-    def __init__(self, weights: Weights, settings: RequestUnitsSettings) -> None:
-        self.weights = weights
-        self.model = CostModel(
-            weights,
-            rate=settings.learn_rate,
-            correction_max=settings.correction_max,
-            margin_quantile=settings.margin_quantile,
-        )
-        self._times = WindowedQuantile(6, 10 * SECOND_US)
-        self._p95_ms = settings.latency_ms
-        self._due_us = 0
-
-    def latency_ms(self) -> float:
-        """The past p95, without the queue."""
-        return self._p95_ms if self.weights.ms_ru > 0.0 else 0.0
-
-    def time(self, service_us: int, now_us: int) -> None:
-        """Take in how long it was in the backend."""
-        if self.weights.ms_ru == 0.0 or service_us <= 0:
-            return
-        self._times.add(service_us, now_us)
-        if now_us >= self._due_us or now_us < self._due_us - SECOND_US:
-            self._due_us = now_us + SECOND_US
-            p95_us = self._times.quantile(0.95, now_us)
-            if p95_us is not None:
-                self._p95_ms = p95_us / 1_000
-
-
-@final
 class RequestUnitsPermit:
     """Work that has been charged for."""
 
@@ -274,7 +154,7 @@ class RequestUnitsPermit:
     def __init__(
         self,
         units: RequestUnits,
-        operation: _Operation,
+        operation: OperationCost,
         request: Request,
         shape: Shape,
         latency_ms: float,
@@ -327,7 +207,8 @@ class RequestUnitsPermit:
         actual_mru = self._actual_mru(measured)
         if outcome is Outcome.SUCCESS:
             shape = self._shape
-            operation.model.learn(shape.rows, shape.size_bytes, self._latency_ms, actual_mru)
+            ratio = units.ratios.meet(operation.name, self._request.caller)
+            operation.learn(shape, self._latency_ms, actual_mru, ratio)
             operation.time(measured.service_us, now_us)
             units.learned += 1
             units.learned_predicted_mru += self.predicted_mru
@@ -368,6 +249,7 @@ class RequestUnits:
         "learned",
         "learned_actual_mru",
         "learned_predicted_mru",
+        "ratios",
         "settings",
     )
 
@@ -386,9 +268,15 @@ class RequestUnits:
         self._pricing = pricing
         self._shape_of = shape_of
         self._named = {
-            name: _Operation(weights, settings) for name, weights in settings.operations.items()
+            name: _operation(name, weights, settings)
+            for name, weights in settings.operations.items()
         }
-        self._other = _Operation(settings.weights, settings)
+        self._other = _operation("", settings.weights, settings)
+        self.ratios = CallerRatios(
+            settings.ratios_max,
+            learn_rate=settings.learn_rate,
+            correction_max=settings.correction_max,
+        )
         self._admitted = self._refused = self._under_way = 0
         self._charged_mru = self._debited_mru = self._refunded_mru = 0
         self.cached = self.learned = 0
@@ -399,7 +287,8 @@ class RequestUnits:
         operation = self._operation(request)
         shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
         latency_ms = operation.latency_ms()
-        predicted_mru = operation.model.predict_mru(shape.rows, shape.size_bytes, latency_ms)
+        ratio = self.ratios.find(operation.name, request.caller)
+        predicted_mru = operation.predict_mru(shape, latency_ms, ratio)
         request.cost_ru = -(-predicted_mru // MILLI)
         price_milli = PRICE_ONE_MILLI
         if self._pricing is not None:
@@ -426,7 +315,8 @@ class RequestUnits:
         """What it would be charged at a price of one; nothing is charged."""
         operation = self._operation(request)
         shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
-        return operation.model.predict_mru(shape.rows, shape.size_bytes, operation.latency_ms())
+        ratio = self.ratios.find(operation.name, request.caller)
+        return operation.predict_mru(shape, operation.latency_ms(), ratio)
 
     def chunks(self, request: Request, ru: int) -> Iterator[Request]:
         """Requests that make up this one, each predicted at `ru` or little more, in order.
@@ -437,19 +327,11 @@ class RequestUnits:
         _within("ru", ru, 1, RU_MAX)
         operation = self._operation(request)
         shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
-        model, latency_ms = operation.model, operation.latency_ms()
-        whole_mru = model.predict_mru(shape.rows, shape.size_bytes, latency_ms)
-        fixed_mru = model.predict_mru(0, 0, latency_ms)
-        rows = max(1, shape.rows)
-        spare_mru = max(0, ru * MILLI - fixed_mru)
-        each = rows * spare_mru // max(1, whole_mru - fixed_mru)
-        least = -(-rows // self.settings.chunks_max)
-        each = min(rows, max(1, each, least))
-        for first in range(0, rows, each):
-            count = min(each, rows - first)
-            size_bytes = shape.size_bytes * (first + count) // rows
-            size_bytes -= shape.size_bytes * first // rows
-            yield _part(request, first, count, size_bytes)
+        ratio, latency_ms = self.ratios.find(operation.name, request.caller), operation.latency_ms()
+        whole_mru = operation.predict_mru(shape, latency_ms, ratio)
+        fixed_mru = operation.predict_mru(Shape(0, 0), latency_ms, ratio)
+        each = rows_each(shape, whole_mru, fixed_mru, ru * MILLI, self.settings.chunks_max)
+        return cut(request, shape, each)
 
     def settle(self, caller: str, correction_mru: int, now_us: int) -> None:
         """One has ended; only a permit says so."""
@@ -461,6 +343,14 @@ class RequestUnits:
         else:
             return
         self._purse.settle(caller, correction_mru, now_us)
+
+    def expect_mru(self, request: Request) -> int:
+        """What it is expected to cost on average: the prediction without the margin."""
+        operation = self._operation(request)
+        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        mru = operation.model.expect_mru(shape.rows, shape.size_bytes, operation.latency_ms())
+        ratio = self.ratios.find(operation.name, request.caller)
+        return mru if ratio is None else ratio.scaled(mru)
 
     def weights(self, operation: str) -> Weights:
         """What has been learned about one operation."""
@@ -481,7 +371,7 @@ class RequestUnits:
             self.learned_actual_mru,
         )
 
-    def _operation(self, request: Request) -> _Operation:
+    def _operation(self, request: Request) -> OperationCost:
         return self._named.get(request.operation, self._other)
 
     def _refuse(self, verdict: Verdict) -> Decision:
@@ -497,40 +387,14 @@ class RequestUnits:
         )
 
 
-def shape_told(request: Request) -> Shape:
-    """The shape in a request's attributes: `rows` (1 if not said) and `size_bytes` (0).
-
-    What is no number, or none that can be, counts as not said.
-    """
-    attributes = request.attributes
-    if isinstance(attributes, dict):  # mypyc asks a dict directly, another mapping the long way
-        return Shape(_number(attributes.get(_ROWS), 1), _number(attributes.get(_SIZE), 0))
-    return Shape(_number(attributes.get(_ROWS), 1), _number(attributes.get(_SIZE), 0))
-
-
-def _number(text: str | None, otherwise: int) -> int:
-    if text is None or len(text) > 16 or not (text.isascii() and text.isdigit()):
-        return otherwise
-    return min(int(text), AMOUNT_MAX)
-
-
-def _part(request: Request, first: int, rows: int, size_bytes: int) -> Request:
-    attributes = {
-        **request.attributes,
-        "first_row": str(first),
-        _ROWS: str(rows),
-        _SIZE: str(size_bytes),
-    }
-    return Request(
-        request.key,
-        caller=request.caller,
-        cost=request.cost,
-        criticality=request.criticality,
-        arrived_us=request.arrived_us,
-        deadline_us=request.deadline_us,
-        operation=request.operation,
-        shard=request.shard,
-        attributes=attributes,
+def _operation(name: str, weights: Weights, settings: RequestUnitsSettings) -> OperationCost:
+    return OperationCost(
+        name,
+        weights,
+        learn_rate=settings.learn_rate,
+        correction_max=settings.correction_max,
+        margin_quantile=settings.margin_quantile,
+        latency_ms=settings.latency_ms,
     )
 
 
