@@ -1,0 +1,135 @@
+"""Tenants before the same workers: what is counted, how parts are asked for, and who misses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headgate.contracts.clock import Clock
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue
+from headgate.contracts.permit import Outcome
+from headgate.contracts.reasons import QUOTA_SPENT
+from headgate.contracts.request import Request
+from headgate.lab.arrivals import Even
+from headgate.lab.baselines.qps_quota import QpsQuota
+from headgate.lab.rigs.tenant_gates import chunked, fifo, units_of
+from headgate.lab.rigs.tenants import Gate, Tenants, alone_p99_us, play
+from headgate.lab.scenario import AnyScenario, gather, steps
+from headgate.lab.scenarios.noisy_neighbour import SCENARIO, rig
+from headgate.lab.workload import Kind
+from headgate.lab.world import World
+
+SECOND = 1_000_000
+SMALL = replace(SCENARIO, rigs={"10x": rig(ru_us=4_000.0, span_us=2_500_000)})
+SMALLER = replace(SCENARIO, rigs={"10x": rig(ru_us=8_000.0, span_us=2_500_000)})
+
+
+def met(scenario: AnyScenario, contender: str) -> bool:
+    return gather(scenario, steps(scenario, [contender], [1])).met(contender)
+
+
+def test_ours_meets_the_goals_in_a_rig_half_as_fast() -> None:
+    assert met(SMALL, "chunks")
+
+
+@pytest.mark.parametrize("contender", SCENARIO.must_fail)
+def test_who_must_fail_misses(contender: str) -> None:
+    assert not met(SMALLER, contender)
+
+
+def one_kind(**changes: object) -> Tenants:
+    kind = Kind(name="scan", arrivals=Even(10), cost=20, timeout_us=SECOND)
+    some: dict[str, object] = {"kinds": (kind,), "workers": 4, "span_us": 2 * SECOND, "warm_us": 0}
+    return Tenants(**(some | changes))  # type: ignore[arg-type]
+
+
+class Turnstile:
+    """Refuses every second part, with a hint, and counts what it is asked."""
+
+    def __init__(self, refusals: int, retry_us: int) -> None:
+        self.refusals, self.retry_us = refusals, retry_us
+        self.asked: list[tuple[int, str]] = []
+        self.ended: list[tuple[Outcome, bool]] = []
+
+    async def admit(self, request: Request, clock: Clock) -> Turnstile | Decision:
+        self.asked.append((clock.now_us(), request.attributes.get("rows", "")))
+        if len(self.asked) % 2 == 0 and self.refusals > 0:
+            self.refusals -= 1
+            return Decision(False, 0, self.retry_us, self.retry_us, QUOTA_SPENT, "turnstile")
+        return self
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        self.ended.append((outcome, spent))
+        return True
+
+
+def test_a_part_that_is_refused_after_the_first_asks_again_when_it_was_told_to() -> None:
+    turnstile = Turnstile(refusals=1, retry_us=70_000)
+    the_rig = one_kind(kinds=(Kind(name="scan", arrivals=Even(1), cost=20, timeout_us=SECOND),))
+
+    def make(rig: Tenants, world: World) -> Gate:
+        return Gate(turnstile, cut=lambda request: units_of(rig).chunks(request, 10))
+
+    account = play(the_rig, make, 1).accounts[0]
+    assert account.good == 1
+    parts = [rows for _, rows in turnstile.asked]
+    assert parts[1] == parts[2], "the one that was refused"
+    assert turnstile.asked[2][0] - turnstile.asked[1][0] == 70_000
+    assert sum(int(rows) for rows in [*parts[:1], *parts[2:]]) == 20
+    assert all(outcome is Outcome.SUCCESS for outcome, _ in turnstile.ended)
+
+
+def test_who_is_refused_at_the_first_part_is_refused_and_gives_back_what_it_held() -> None:
+    once = Turnstile(refusals=0, retry_us=0)
+    each = Turnstile(refusals=1_000, retry_us=1)
+    each.asked.append((0, ""))  # so that the next one is the second
+
+    account = play(one_kind(), lambda rig, world: Gate(each, once), 1).accounts[0]
+    assert account.refused == len([spent for _, spent in once.ended if not spent]) > 3
+    assert account.good == len([spent for _, spent in once.ended if spent]) > 3
+    assert account.success() == account.good / (account.good + account.refused)
+
+
+def test_work_is_all_its_request_units_and_only_what_is_done_is_counted() -> None:
+    account = play(one_kind(), fifo, 3).accounts[0]
+    done = account.good + account.late
+    assert account.worked_us == pytest.approx(done * 20 * 2_000, rel=0.15)
+    assert account.useful_us <= account.worked_us
+    assert len(account.good_us()) == account.good
+
+
+def test_alone_is_without_the_others_and_without_a_gate() -> None:
+    the_rig = rig(ru_us=16_000.0, span_us=5 * SECOND)
+    assert [kind.name for kind in the_rig.alone("read").kinds] == ["read"]
+    alone = alone_p99_us(the_rig, "read", 1)
+    assert alone == pytest.approx(4.605 * 16_000, rel=0.2)
+    assert alone == alone_p99_us(the_rig, "read", 1)
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    the_rig = rig(ru_us=64_000.0, span_us=2 * SECOND)
+    first, again = (play(the_rig, chunked(), 4) for _ in range(2))
+    assert [a.good_us_at for a in first.accounts] == [a.good_us_at for a in again.accounts]
+
+
+def test_a_quota_of_calls_counts_each_caller_for_itself_and_no_cost() -> None:
+    quota = QpsQuota(2)
+    dear = Request("k", caller="a", cost=1_000)
+    assert quota.admit(dear, 0)
+    assert quota.admit(dear, 1)
+    refused = quota.admit(dear, 2)
+    assert isinstance(refused, Decision)
+    assert refused.reason is QUOTA_SPENT
+    assert quota.admit(Request("k", caller="b"), 3)
+    assert quota.admit(dear, SECOND)
+    with pytest.raises(BadValue):
+        QpsQuota(0)
+
+
+def test_a_rig_without_kinds_or_without_time_is_refused() -> None:
+    with pytest.raises(BadValue, match="kinds"):
+        one_kind(kinds=())
+    with pytest.raises(BadValue, match="warm_us"):
+        one_kind(warm_us=2 * SECOND)
