@@ -29,6 +29,15 @@ times the mean of its work (the tests' rig):
 Choose the quantile below what the deadlines allow: with work whose p99 is longer than what callers
 grant it, 99 of 100 are refused although most would have made it. `quantile=0.9` then.
 
+Behind another service ask for the median, `quantile=0.5`: whoever is refused there takes with him
+what the hops before have done. Measure the time of the whole way from here on, calls included, and
+hold the permit until they are answered. Three hops in a row at twice the load (the lab's
+`deadline-chain`), in parts of what all of them can do, in time and in vain:
+
+    behind the first hop                       the p99          the median
+    500 ms granted, plain pools for queues     0.58   0.26      0.91   0.08
+    120 ms for what takes 84 at the p99        0.87   0.09      0.92   0.06
+
 `wasted` counts work that ended after its deadline, and `wasted_us` the time that it took: what this
 policy is there to keep near zero.
 

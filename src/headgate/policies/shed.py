@@ -14,6 +14,9 @@ that finds any depth of overload by itself. Slow work alone does not move it: if
 how much is let in, refusing would go on to the end and help nothing. Cohorts change each
 `rotate_us`, so nobody is unlucky for long. `spread="key"` spreads by key instead of caller, for
 services with few callers: one cohort that is most of the traffic is admitted or refused whole.
+Before `queue`, which keeps its own delay short and goes by class too, it has little left to do (one
+refusal in a hundred in the lab's `priority`); without a queue that refuses it comes too late, for
+a plain line is full of the dead before the level is down.
 
 **prices** is the form of the seed system: while the latency ratio is low, the request units of one
 class cost more and its buckets drain faster; if stress lasts, more classes are priced. A price

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.lab.baselines.bounded_fifo import BoundedFifo, bounded_fifo
+from headgate.lab.baselines.dagor import Dagor, dagor
 from headgate.lab.baselines.folly_codel import FollyCodel, folly_codel
 from headgate.lab.baselines.no_control import NoControl, no_control
 from headgate.lab.baselines.packet_codel import PacketCodel, packet_codel
+from headgate.lab.baselines.pid import Pid, pid
 from headgate.lab.baselines.plain_lifo import PlainLifo, plain_lifo
 from headgate.lab.baselines.static_rate import StaticRate, static_rate
 from headgate.lab.baselines.token_rate import TokenRate, token_rate
@@ -18,9 +20,11 @@ from headgate.lab.fast import MakeLine
 
 TABLE: Final[dict[str, MakeLine]] = {
     "bounded-fifo": bounded_fifo,
+    "dagor": dagor,
     "folly": folly_codel,
     "fifo": no_control,
     "rfc8289": packet_codel,
+    "pid": pid,
     "lifo": plain_lifo,
     "static-qps": static_rate,
     "token-bucket": token_rate,
@@ -29,9 +33,11 @@ TABLE: Final[dict[str, MakeLine]] = {
 __all__ = [
     "TABLE",
     "BoundedFifo",
+    "Dagor",
     "FollyCodel",
     "NoControl",
     "PacketCodel",
+    "Pid",
     "PlainLifo",
     "StaticRate",
     "TokenRate",

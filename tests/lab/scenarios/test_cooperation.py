@@ -1,0 +1,90 @@
+"""Callers who hold back what would be refused, and callers who do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headgate.contracts.decision import Decision
+from headgate.contracts.permit import Outcome
+from headgate.contracts.request import Request
+from headgate.lab.baselines.sre_throttle import HISTORY_US, SrePermit, SreThrottle
+from headgate.lab.contenders import queue
+from headgate.lab.rigs.cooperation import client_throttle, measure, play
+from headgate.lab.scenarios.cooperation import RIG, SCENARIO
+from headgate.testing import SeededChance
+from tests.lab.scenarios.trials import met
+
+MS = 1_000
+SECOND = 1_000_000
+SMALL = {
+    "10x": replace(
+        RIG,
+        kinds=(replace(RIG.kinds[0], callers=8),),
+        span_us=2_500 * MS,
+        warm_us=1_000 * MS,
+    )
+}
+
+
+def test_callers_that_hold_back_leave_the_server_its_work() -> None:
+    assert met(SCENARIO, "cooperating", SMALL)
+
+
+@pytest.mark.parametrize("name", SCENARIO.must_fail)
+def test_whoever_sends_everything_fails(name: str) -> None:
+    short = {"10x": replace(SMALL["10x"], span_us=1_000 * MS, warm_us=400 * MS)}
+    assert not met(SCENARIO, name, short)
+
+
+def test_every_call_is_held_back_or_sent_and_of_what_is_sent_every_end_is_told() -> None:
+    rig = replace(SMALL["10x"], span_us=600 * MS, warm_us=1)
+    ended = play(rig, queue, client_throttle, 3)
+    row = ended.ledger.rows[0]
+    assert ended.called == ended.held_back + row.offered
+    assert 0 <= row.offered - row.good - row.late - row.refused < 100  # under way
+    found = measure(rig, ended)
+    assert found["rejects_per_accept"] == row.refused / row.good
+    assert found["held_back"] == ended.held_back / ended.called
+    assert play(rig, queue, client_throttle, 3).held_back == ended.held_back
+
+
+class Low:
+    """Draws that every probability above it refuses."""
+
+    def draw(self) -> float:
+        return 0.5
+
+
+def sent(throttle: SreThrottle, now_us: int) -> SrePermit | None:
+    admission = throttle.admit(Request("k"), now_us)
+    return None if isinstance(admission, Decision) else admission
+
+
+def test_the_textbooks_throttle_sends_twice_what_is_accepted() -> None:
+    throttle = SreThrottle(SeededChance(1))
+    accepted = count = 0
+    credit = 0.0
+    for number in range(20_000):  # ten times what the server accepts
+        credit = min(credit + 0.1, 2.0)
+        permit = sent(throttle, number * MS)
+        if permit is not None:
+            count += 1
+            good = credit >= 1
+            credit -= good
+            accepted += good
+            assert permit.end(Outcome.SUCCESS if good else Outcome.DROPPED, number * MS)
+            assert not permit.end(Outcome.SUCCESS, number * MS)
+    assert accepted > 1_800
+    assert 1.8 < count / accepted < 2.2
+
+
+def test_the_textbooks_throttle_remembers_two_minutes() -> None:
+    throttle = SreThrottle(Low())
+    for number in range(10):
+        permit = sent(throttle, number)
+        if permit is not None:
+            permit.end(Outcome.DROPPED, number)
+    assert sent(throttle, HISTORY_US - 1) is None
+    assert sent(throttle, 2 * HISTORY_US) is not None

@@ -1,0 +1,36 @@
+"""More CRITICAL work than can be served: the workers are busy, and users are treated alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headgate.lab.scenarios.critical_excess import SCENARIO, rig
+from tests.lab.scenarios.trials import met
+
+MS = 1_000
+SMALL = {
+    "2x": replace(
+        rig(2),
+        kinds=(replace(rig(2).kinds[0], callers=20),),
+        span_us=2_500 * MS,
+        warm_us=500 * MS,
+    )
+}
+
+
+def test_the_chain_keeps_the_workers_busy_and_users_alike() -> None:
+    assert met(SCENARIO, "chain", SMALL)
+
+
+@pytest.mark.parametrize("name", SCENARIO.must_fail)
+def test_whoever_has_no_queue_or_a_fixed_order_fails(name: str) -> None:
+    assert not met(SCENARIO, name, SMALL)
+
+
+def test_users_are_more_alike_where_the_cohorts_change() -> None:
+    case = rig(2)
+    fixed = SCENARIO.once("dagor-fixed", "2x", 0)["jain"]
+    assert SCENARIO.once("dagor", "2x", 0)["jain"] > fixed + 0.1
+    assert case.kinds[0].callers == 200

@@ -1,0 +1,132 @@
+"""Three services in a row, and what each of them works for in vain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headgate.contracts.clock import Clock
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue
+from headgate.contracts.permit import Outcome, Permit
+from headgate.contracts.policy import NOTHING_HELD
+from headgate.contracts.reasons import DEADLINE
+from headgate.contracts.request import Measured, Request
+from headgate.lab.rigs.hops import Hops, alike, guarded, measure, nothing, play
+from headgate.lab.scenarios.deadline_chain import SCENARIO
+from headgate.lab.spans import Constant
+from tests.lab.scenarios.trials import met
+
+MS = 1_000
+SECOND = 1_000_000
+NOW = 1_000 * SECOND
+CASE = "500 ms"
+SMALL = {CASE: replace(SCENARIO.rigs[CASE], span_us=2_500 * MS, warm_us=1_500 * MS)}
+CALM = Hops(workers=8, load=0.3, span_us=2 * SECOND, warm_us=500 * MS)
+
+
+def test_the_chain_refuses_at_the_first_hop_and_finishes_what_was_begun() -> None:
+    assert met(SCENARIO, "chain", SMALL)
+
+
+@pytest.mark.parametrize("name", SCENARIO.must_fail)
+def test_whoever_works_for_the_dead_fails(name: str) -> None:
+    short = {CASE: replace(SMALL[CASE], workers=8)}
+    assert not met(SCENARIO, name, short)
+
+
+def test_refusing_the_same_at_every_hop_loses_what_was_done_before() -> None:
+    rig = replace(SMALL[CASE], workers=8)
+    ours, same = (measure(rig, play(rig, gate, 0)) for gate in (guarded, alike))
+    assert ours["wasted"] < same["wasted"]
+    assert ours["goodput"] > same["goodput"] + 0.02
+    assert ours["refused.api"] + ours["refused.store"] < same["refused.api"]
+
+
+def test_in_a_calm_chain_all_are_answered_after_the_sum_of_the_work() -> None:
+    rig = replace(CALM, service=Constant(10_000))
+    ended = play(rig, guarded, 1)
+    assert (ended.late, ended.wasted_us, sum(ended.refused.values())) == (0, 0, 0)
+    assert min(ended.good_us) == 30_000
+    assert ended.useful_us == 30_000 * len(ended.good_us)
+    found = measure(rig, ended)
+    assert 0.2 < found["goodput"] < 0.4
+    assert found["p50_ms"] < 40
+
+
+def test_work_for_whoever_is_late_is_wasted_at_every_hop() -> None:
+    rig = replace(CALM, service=Constant(10_000), timeout_us=29_999)
+    ended = play(rig, nothing, 1)
+    assert ended.good_us == []
+    assert ended.late > 0
+    assert ended.wasted_us == 30_000 * ended.late == ended.worked_us
+    assert measure(rig, ended)["p99_ms"] == float("inf")
+
+
+class Written:
+    """A gate that writes down what it is asked, and refuses at the look if it is told to."""
+
+    def __init__(self, left_us: list[int | None], refuses: bool) -> None:
+        self.left_us = left_us
+        self.refuses = refuses
+
+    def door(self, request: Request, now_us: int) -> Permit | Decision:
+        self.left_us.append(request.remaining_us(now_us))
+        return NOTHING_HELD
+
+    async def place(self, request: Request, clock: Clock) -> Permit | Decision:
+        return NOTHING_HELD
+
+    def look(self, request: Request, now_us: int) -> Decision | None:
+        return Decision(False, 0, 1, 1, DEADLINE, "test") if self.refuses else None
+
+
+def test_the_time_that_is_left_goes_with_the_request() -> None:
+    rig = replace(CALM, service=Constant(10_000), timeout_us=50_000, load=0.05)
+    left_us: list[int | None] = []
+    ended = play(rig, lambda rig, first: Written(left_us, False), 1)
+    assert len(ended.good_us) > 20
+    assert set(left_us) == {50_000, 40_000, 30_000}
+
+
+def test_who_is_refused_at_the_look_is_not_worked_for() -> None:
+    left_us: list[int | None] = []
+    ended = play(CALM, lambda rig, first: Written(left_us, not first), 1)
+    assert ended.good_us == []
+    assert ended.refused["edge"] == ended.refused["store"] == 0
+    assert ended.refused["api"] > 200
+    assert 0 < ended.wasted_us < 20_000 * ended.refused["api"]  # the first hop's part
+
+
+def asked_with(left_us: int, *, first: bool) -> bool:
+    """Whether a hop whose way takes 1 to 100 ms, all equally often, lets it in."""
+    gate = guarded(CALM, first)
+    for number in range(1_000):
+        request = Request("k", operation="get", deadline_us=NOW + 10 * SECOND)
+        permit = gate.door(request, NOW)
+        assert not isinstance(permit, Decision)
+        request.measured = Measured(service_us=(number % 100 + 1) * MS)
+        permit.end(Outcome.SUCCESS, NOW)
+    now_us = NOW + SECOND
+    asked = Request("k", operation="get", deadline_us=now_us + left_us)
+    return not isinstance(gate.door(asked, now_us), Decision)
+
+
+def test_the_first_hop_asks_for_the_p99_of_the_way_and_those_behind_for_the_median() -> None:
+    assert not asked_with(90 * MS, first=True)
+    assert asked_with(110 * MS, first=True)
+    assert asked_with(60 * MS, first=False)
+    assert not asked_with(40 * MS, first=False)
+
+
+def test_a_run_is_a_function_of_its_seed() -> None:
+    assert play(CALM, guarded, 5) == play(CALM, guarded, 5)
+    assert play(CALM, guarded, 5) != play(CALM, guarded, 6)
+
+
+def test_a_chain_of_nothing_is_refused() -> None:
+    with pytest.raises(BadValue, match="hops"):
+        Hops(hops=())
+    with pytest.raises(BadValue, match="warm_us"):
+        Hops(span_us=10, warm_us=10)

@@ -1,0 +1,20 @@
+"""Trials of a scenario that is scaled down. Nothing here is a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from headgate.lab.scenario import AnyScenario, gather, steps
+
+
+def met(scenario: AnyScenario, contender: str, rigs: Mapping[str, Any]) -> bool:
+    """Whether one run of each rig meets the goals that are for it."""
+    goals = tuple(
+        replace(goal, cases=())
+        for goal in scenario.goals
+        if not goal.cases or set(goal.cases) & set(rigs)
+    )
+    scaled = replace(scenario, rigs=rigs, goals=goals)
+    return gather(scaled, steps(scaled, [contender], range(1))).met(contender)
