@@ -2,24 +2,28 @@
 
 Source: Zhou et al., "Overload Control for Scaling WeChat Microservices" (2018), which calls it
 DAGOR. Every unit has a *level*: its class (criticality) times `cohorts`, plus the cohort of its
-user; a smaller level is more important. One threshold separates what is admitted from what is not,
-so classes go one after the other, and inside the class that is being shed one cohort of users after
-the other. At the end of each window the threshold moves, so that next time there would be admitted
+user; a smaller level is more important. One mark separates what is admitted from what is not, so
+classes go one after the other, and inside the class that is being shed one cohort of users after
+the other. At the end of each window the mark moves, so that next time there would be admitted
 
-    overloaded:        (1 - cut) * what the threshold admits now            cut   = 5%
-    not overloaded:    what the threshold admits now + raise * all          raise = 1%
+    overloaded:        (1 - cut) * what the mark admits now            cut   = 5%
+    not overloaded:    what the mark admits now + raise * all          raise = 1%
 
 Whether it was overloaded is told (`tick`); the paper takes a mean queueing time above 20 ms in a
 window of 1 s or 2,000 units.
 
-What was changed. The paper counts each window anew; here the counts decay (`keep_permille` of each
-is kept), so that a short or quiet window does not throw the threshold about; 0 is the paper's form.
+What was changed. In the paper the mark stands between two levels; here it may stand inside one, in
+thousandths, and admits that part of it, by the draw of each unit. Else a level that holds much of
+the traffic (a service with one caller) is a gate that slams: 32 workers with thrice the work of one
+caller did 111 a second of the 1,067 that they can, and 1,087 now, work being uneven. The paper
+counts each window anew; here the counts decay (`keep_permille` of each is kept), so that a short or
+quiet window does not throw the mark about; 0 is the paper's form.
 It counts units; here each counts its `cost`. All that comes is counted, admitted or not, in a
 histogram with a place for every level: a sample of the last thousand units, which others use, holds
 ten of a class that is one in a hundred of what comes. `levels_kept` are never shed, so a wrong
-signal cannot shut the door. While nothing comes, the threshold opens by its raise of all levels.
+signal cannot shut the door. While nothing comes, the mark opens by its raise of all levels.
 
-`floor` lets that share of what is above the threshold pass, outside hard overload, so that no level
+`floor` lets that share of what is above the mark pass, outside hard overload, so that no level
 starves unseen. It is the same for all levels, with the draw of each unit; so a more important unit
 is never refused where a less important one with the same draw is admitted.
 
@@ -27,11 +31,10 @@ The cohort of a user comes from a hash that changes with the hour (`cohort`): al
 it without talking, and nobody is unlucky for long.
 
 A clock is not needed here. How fast it moves is the length of the caller's window: at tenfold
-overload, evenly spread, it takes 42 overloaded windows to come down to a tenth and 77 others to
+overload, evenly spread, it takes 45 overloaded windows to come down to a tenth and 91 others to
 open again.
 
-Not good at: a level that holds much of the traffic (it is admitted or refused whole: spread it over
-cohorts); a storm that pauses (when nothing comes above the threshold, one quiet window opens it
+Not good at: a storm that pauses (when nothing comes above the mark, one quiet window opens it
 wholly); callers that declare their own class (clamp it before); an overload whose cause is not the
 number of units.
 
@@ -66,34 +69,54 @@ def level_of(criticality: int, cohort: int, cohorts: int = 128) -> int:
 
 
 def moved(
-    counts: list[int], threshold: int, overloaded: bool, cut_permille: int, raise_permille: int
+    counts: list[int], mark: int, overloaded: bool, cut_permille: int, raise_permille: int
 ) -> int:
-    """The new threshold over `counts` by level; levels below a threshold are admitted."""
+    """The new mark over `counts` by level, in thousandths of a level."""
     levels = len(counts)
-    admitted = 0
-    for level in range(threshold):
-        admitted += counts[level]
+    whole = mark // PERMILLE
+    admitted = counts[whole] * (mark % PERMILLE) if whole < levels else 0
+    for level in range(whole):
+        admitted += counts[level] * PERMILLE
     if overloaded:
-        wanted = admitted * (PERMILLE - cut_permille)
-        while threshold > 0 and admitted * PERMILLE > wanted:
-            threshold -= 1
-            admitted -= counts[threshold]
-        return threshold
-    total = admitted
-    for level in range(threshold, levels):
-        total += counts[level]
+        return _lowered(counts, mark, admitted * cut_permille)
+    total = 0
+    for count in counts:
+        total += count
     if total == 0:
-        return min(levels, threshold + max(1, levels * raise_permille // PERMILLE))
-    wanted = admitted * PERMILLE + total * raise_permille
-    while threshold < levels and admitted * PERMILLE < wanted:
-        admitted += counts[threshold]
-        threshold += 1
-    return threshold
+        return min(levels, whole + max(1, levels * raise_permille // PERMILLE)) * PERMILLE
+    return _raised(counts, mark, total * PERMILLE * raise_permille)
+
+
+def _lowered(counts: list[int], mark: int, less: int) -> int:
+    """The highest mark that admits `less` less, in millionths of a unit."""
+    while less > 0 and mark > 0:
+        level = (mark - 1) // PERMILLE
+        count = counts[level] * PERMILLE  # what a thousandth of this level is
+        part = mark - level * PERMILLE
+        if count * part > less:
+            return mark - (less + count - 1) // count
+        less -= count * part
+        mark = level * PERMILLE
+    return mark
+
+
+def _raised(counts: list[int], mark: int, more: int) -> int:
+    """The lowest mark that admits `more` more, in millionths of a unit."""
+    end = len(counts) * PERMILLE
+    while more > 0 and mark < end:
+        level = mark // PERMILLE
+        count = counts[level] * PERMILLE
+        part = (level + 1) * PERMILLE - mark
+        if count * part > more:
+            return mark + (more + count - 1) // count
+        more -= count * part
+        mark = (level + 1) * PERMILLE
+    return mark
 
 
 @final
 class PriorityShed:
-    """One threshold over all levels, and the histogram by which it moves."""
+    """One mark over all levels, and the histogram by which it moves."""
 
     __slots__ = (
         "_counts",
@@ -103,7 +126,7 @@ class PriorityShed:
         "_keep_permille",
         "_levels_kept",
         "_raise_permille",
-        "threshold",
+        "mark",
     )
 
     def __init__(
@@ -140,35 +163,42 @@ class PriorityShed:
         self._levels_kept = levels_kept
         self._floor = floor
         self._hard = False
-        self.threshold = classes * cohorts
+        self.mark = classes * cohorts * PERMILLE  # thousandths of a level
+
+    @property
+    def threshold(self) -> int:
+        """How many levels are admitted whole."""
+        return self.mark // PERMILLE
 
     def admits(self, level: int) -> bool:
-        """Whether the threshold admits this level."""
-        return level < self.threshold
+        """Whether all of this level is admitted."""
+        return (level + 1) * PERMILLE <= self.mark
 
     def admit(self, level: int, draw: float, cost: int = 1) -> bool:
         """Count a unit of this level, and say whether it is admitted.
 
-        The draw is for the floor, and only looked at when the threshold refuses.
+        The draw is for the part of a level and the floor; it is only looked at when not all of the
+        level is admitted.
         """
         if not 0 <= level < len(self._counts):
             raise ValueError(f"level must be from 0 to {len(self._counts) - 1}, not {level}")
         if cost < 0:
             raise ValueError(f"cost must not be negative, not {cost}")
         self._counts[level] += cost * _UNIT
-        if level < self.threshold:
+        part = self.mark - level * PERMILLE
+        if part >= PERMILLE:
             return True
         if not 0.0 <= draw < 1.0:
             raise ValueError(f"draw must be from 0 to below 1, not {draw}")
+        if part > 0 and draw * PERMILLE < part:
+            return True
         return not self._hard and draw < self._floor
 
     def tick(self, overloaded: bool, hard: bool = False) -> int:
-        """End a window: move the threshold, and let the counts decay. The new threshold."""
+        """End a window: move the mark, and let the counts decay. The levels admitted whole."""
         counts = self._counts
-        threshold = moved(
-            counts, self.threshold, overloaded, self._cut_permille, self._raise_permille
-        )
-        self.threshold = max(threshold, self._levels_kept)
+        mark = moved(counts, self.mark, overloaded, self._cut_permille, self._raise_permille)
+        self.mark = max(mark, self._levels_kept * PERMILLE)
         self._hard = hard
         keep_permille = self._keep_permille
         for level, count in enumerate(counts):

@@ -12,8 +12,8 @@ one of three forms:
 one cohort of callers after the other, along a histogram of what really comes. It is the only one
 that finds any depth of overload by itself. Slow work alone does not move it: if its cause is not
 how much is let in, refusing would go on to the end and help nothing. Cohorts change each
-`rotate_us`, so nobody is unlucky for long. `spread="key"` spreads by key instead of caller, for
-services with few callers: one cohort that is most of the traffic is admitted or refused whole.
+`rotate_us`, so nobody is unlucky for long. A cohort at the mark is admitted in part, by chance.
+`spread="key"` spreads by key instead of caller, so that few callers share the refusals evenly.
 Before `queue`, which keeps its own delay short and goes by class too, it has little left to do (one
 refusal in a hundred in the lab's `priority`); without a queue that refuses it comes too late, for
 a plain line is full of the dead before the level is down.
