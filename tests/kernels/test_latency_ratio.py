@@ -183,6 +183,23 @@ def test_stress_begins_below_enter_and_ends_at_leave() -> None:
     assert not is_stressed(True, 1.0, 0.6, 1.0)
 
 
+def test_what_is_a_little_below_enter_must_last_as_long_as_the_short_window() -> None:
+    load = after_healthy()
+    low = first(load.run(6, 2.0), lambda ratio: ratio < 0.6)
+    assert low is not None
+    assert not is_under_stress(load)
+    load.run(low, 2.0)
+    assert is_under_stress(load)
+    deep = after_healthy(RatioSettings(confirm_us=3600 * SECOND))
+    deep.run(4, 4.0)
+    assert is_under_stress(deep), "below at_once it does not wait"
+    shaken = after_healthy(RatioSettings(confirm_us=6 * SECOND))
+    for _ in range(4):
+        assert min(shaken.run(5, 2.0)) < 0.6
+        assert not is_under_stress(shaken), "each has to last by itself"
+        shaken.run(6)
+
+
 def test_between_the_two_thresholds_it_stays_what_it_was() -> None:
     load = after_healthy()
     load.run(20, 1.0 / 0.72)
@@ -353,6 +370,7 @@ class SlowRatio:
         self.long_end_us = 0
         self.p95s: list[float] = []
         self.frozen_us: float | None = None
+        self.low_us: int | None = None
         self.said = NEUTRAL
         self.sampled_us = 0
 
@@ -379,14 +397,20 @@ class SlowRatio:
         short = self.p95([latency_us for _, latency_us in self.short])
         if short is None:
             if now_us - self.sampled_us >= self.s.hold_us_max:
-                self.said, self.frozen_us = NEUTRAL, None
+                self.said, self.frozen_us, self.low_us = NEUTRAL, None, None
             return
         self.sampled_us = now_us
         baseline = self.baseline()
         if baseline is None:
             return
         self.said = min(NEUTRAL, baseline / short)
-        if self.frozen_us is None and self.said < self.s.enter:
+        if self.said >= self.s.enter:
+            self.low_us = None
+        elif self.low_us is None:
+            self.low_us = now_us
+        deep = self.said < self.s.at_once
+        lasts = self.low_us is not None and now_us - self.low_us >= self.s.confirm_us
+        if self.frozen_us is None and self.said < self.s.enter and (deep or lasts):
             self.frozen_us, self.long = baseline, []
         elif self.frozen_us is not None and self.said >= self.s.leave:
             self.frozen_us = None
@@ -506,6 +530,7 @@ def test_a_span_with_too_few_samples_leaves_the_last_answer() -> None:
     ("field", "value"),
     [
         *(("quantile", -0.1), ("quantile", 1.1), ("quantile", math.nan)),
+        *(("at_once", -0.1), ("at_once", 1.01), ("confirm_us", -1)),
         *(("enter", -0.1), ("enter", math.nan), ("leave", 1.01), ("leave", math.inf)),
         *(("samples_min", 0), ("short_windows", 0), ("short_window_us", 0)),
         *(("long_windows", 0), ("long_window_us", 0), ("long_windows_min", 0)),

@@ -18,6 +18,7 @@ from headgate.kernels.outlier import (
     HostStats,
     OutlierSettings,
     ejected_max,
+    evidence,
     panics,
     slow_start,
     sweep,
@@ -86,6 +87,32 @@ def test_the_deviation_is_that_of_all_hosts_and_its_edge_is_not_below_it() -> No
 def test_a_healthy_host_is_not_suspect_for_being_a_little_less_well() -> None:
     assert ejected(group(HostStats("a little", requests=100, failures=5))) == {}
     assert ejected(group(HostStats("less", requests=1_000, failures=51))) == {"less": SUCCESS_RATE}
+
+
+def test_a_few_failures_of_a_few_calls_are_chance() -> None:
+    # One call in a hundred fails anywhere; a host with 20 calls that failed 3 is no outlier.
+    others = [HostStats(f"well {n}", requests=1_000, failures=10) for n in range(9)]
+    assert ejected([*others, HostStats("unlucky", requests=20, failures=3)]) == {}
+    assert ejected([*others, HostStats("bad", requests=20, failures=9)]) == {"bad": SUCCESS_RATE}
+    assert ejected([*others, HostStats("bad", requests=200, failures=20)]) == {"bad": SUCCESS_RATE}
+
+
+def test_evidence_bounds_the_chance_of_so_many_failures() -> None:
+    for calls, failed in ((20, 3), (50, 5), (100, 8)):
+        tail = sum(
+            math.comb(calls, k) * 0.01**k * 0.99 ** (calls - k) for k in range(failed, calls + 1)
+        )
+        found = evidence(failed, calls, failed + 99, calls + 9_998)  # the others': one in a hundred
+        assert tail <= math.exp(-found) <= 20 * tail
+    assert evidence(1, 100, 1 + 99, 100 + 9_998) == 0.0
+    assert evidence(100, 100, 100 + 99, 100 + 9_998) == pytest.approx(100 * math.log(100))
+
+
+def test_a_p95_of_few_calls_says_little() -> None:
+    few = HostStats("few", requests=100, failures=1, latency_us_p95=900_000)
+    assert ejected(group(few)) == {}
+    enough = HostStats("enough", requests=101, failures=1, latency_us_p95=900_000)
+    assert ejected(group(enough)) == {"enough": LATENCY}
 
 
 def test_the_deviation_is_blind_when_a_quarter_is_equally_bad_and_the_share_is_not() -> None:
@@ -331,6 +358,8 @@ def test_the_defaults_are_what_the_page_says() -> None:
         "failure_percent": 50,
         "deviations": 1.9,
         "healthy_percent": 95,
+        "evidence_min": 14.0,
+        "latency_requests_min": 100,
         "latency_ratio": 3.0,
         "latency_us_min": 1_000,
         "hosts_min": 5,
@@ -371,6 +400,9 @@ def test_settings_at_the_ends_of_their_ranges_are_allowed() -> None:
         ("latency_ratio", 0.5),
         ("latency_ratio", math.nan),
         ("latency_us_min", -1),
+        ("latency_requests_min", 0),
+        ("evidence_min", -0.1),
+        ("evidence_min", math.inf),
         ("hosts_min", 1),
         ("requests_min", 0),
         ("ejected_percent_max", 101),
@@ -407,6 +439,19 @@ hosts_of = st.builds(
 )
 
 
+def beyond_chance(host: HostStats, busy: list[HostStats]) -> bool:
+    """The oracle's bound: the relative entropy of two coins, thrown once a call."""
+    others = [other for other in busy if other is not host]
+    theirs = (sum(other.failures for other in others) + 1) / (
+        sum(other.requests for other in others) + 2
+    )
+    own = host.failures / host.requests
+    if own <= theirs:
+        return False
+    coins = [(own, theirs), (1 - own, 1 - theirs)]
+    return host.requests * sum(a * math.log(a / b) for a, b in coins if a > 0) >= 14
+
+
 def slow_sweep(hosts: list[HostStats], now_us: int) -> tuple[set[str], dict[str, tuple[int, int]]]:
     """The oracle: the rules with their default figures, read one by one with a library."""
     back = {host.name for host in hosts if host.ejected and host.until_us <= now_us}
@@ -424,8 +469,9 @@ def slow_sweep(hosts: list[HostStats], now_us: int) -> tuple[set[str], dict[str,
             if len(rates) >= 5:
                 edge = statistics.fmean(rates) - 1.9 * statistics.pstdev(rates)
                 assume(abs(rate - edge) > 1e-6 or statistics.pstdev(rates) < 1e-12)
-                bad = bad or (rate < edge - 1e-9 and rate < 0.95)
-            if len(p95s) >= 5:
+                beyond = beyond_chance(host, busy)
+                bad = bad or (rate < edge - 1e-9 and rate < 0.95 and beyond)
+            if len(p95s) >= 5 and host.requests - host.failures >= 100:
                 bad = bad or host.latency_us_p95 > max(1_000, 3 * statistics.median(p95s))
         if bad:
             suspects.append(host)

@@ -193,28 +193,32 @@ def test_admitted_messages_stay_within_one_operation_of_the_fraction_in_every_la
 # A node cut off.
 
 
-def alone(silence_us: int, factor: float = 0.9, attempted: float = 500.0) -> float:
-    return silent(
-        factor, silence_us, attempted, LIMIT, 10, hold_us=10 * SECOND, decay_us=20 * SECOND
-    )
+def alone(silence_us: int, kept: float = 300.0, attempted: float = 500.0) -> float:
+    return silent(kept, silence_us, attempted, LIMIT, 10, hold_us=10 * SECOND, decay_us=20 * SECOND)
 
 
-def test_a_node_cut_off_holds_its_factor_then_goes_over_to_an_equal_share() -> None:
-    assert [alone(silence) for silence in (0, SECOND, 10 * SECOND)] == [0.9, 0.9, 0.9]
-    assert alone(20 * SECOND) == pytest.approx(0.85)  # half-way to 1 - (1000 / 10) / 500 = 0.8
+def test_a_node_cut_off_keeps_what_it_had_then_goes_over_to_an_equal_share() -> None:
+    assert [alone(silence) for silence in (0, SECOND, 10 * SECOND)] == [0.4, 0.4, 0.4]
+    assert alone(20 * SECOND) == pytest.approx(0.6)  # half-way from 300 to 1,000 / 10: 200 of 500
     assert alone(30 * SECOND) == alone(99 * SECOND) == pytest.approx(0.8)
     assert alone(99 * SECOND, attempted=100.0) == 0.0
 
 
-def test_it_goes_over_upwards_as_well() -> None:
-    assert alone(15 * SECOND, factor=0.0) == pytest.approx(0.2)
-    assert alone(30 * SECOND, factor=0.0) == pytest.approx(0.8)
+def test_a_node_cut_off_admits_no_more_of_a_surge_than_it_had_before() -> None:
+    for silence in (0, 5 * SECOND, 10 * SECOND):
+        assert alone(silence, attempted=30_000.0) == pytest.approx(0.99)
+    assert alone(5 * SECOND, attempted=200.0) == 0.0, "and all of less"
+
+
+def test_an_equal_share_is_its_own_however_little_it_had() -> None:
+    for silence in (0, 15 * SECOND, 30 * SECOND):
+        assert alone(silence, kept=0.0) == pytest.approx(0.8)
 
 
 def test_without_a_decay_it_goes_over_at_once_and_a_clock_gone_back_is_no_silence() -> None:
-    assert silent(0.5, 2, 500.0, LIMIT, 10, hold_us=2, decay_us=0) == 0.5
-    assert silent(0.5, 3, 500.0, LIMIT, 10, hold_us=2, decay_us=0) == pytest.approx(0.8)
-    assert alone(-(10**18)) == 0.9
+    assert silent(250.0, 2, 500.0, LIMIT, 10, hold_us=2, decay_us=0) == 0.5
+    assert silent(250.0, 3, 500.0, LIMIT, 10, hold_us=2, decay_us=0) == pytest.approx(0.8)
+    assert alone(-(10**18)) == 0.4
 
 
 def test_all_nodes_cut_off_admit_no_more_than_the_limit_together() -> None:
@@ -329,13 +333,10 @@ def test_a_ramp_that_does_not_rise_is_refused(ramp: float) -> None:
 
 @pytest.mark.parametrize("factor", [-0.1, 1.1, nan, inf])
 def test_a_factor_out_of_range_is_refused(factor: float) -> None:
-    for call in (
-        lambda: flip(factor, 0.5),
-        lambda: Diffusion().admit(factor),
-        lambda: alone(0, factor=factor),
-    ):
-        with pytest.raises(ValueError, match="factor must be from 0 to 1, not"):
-            call()
+    with pytest.raises(ValueError, match="factor must be from 0 to 1, not"):
+        flip(factor, 0.5)
+    with pytest.raises(ValueError, match="factor must be from 0 to 1, not"):
+        Diffusion().admit(factor)
 
 
 def test_other_numbers_out_of_range_are_refused() -> None:
@@ -359,3 +360,5 @@ def test_other_numbers_out_of_range_are_refused() -> None:
         silent(0.5, 0, 1.0, LIMIT, 1, hold_us=-1, decay_us=1)
     with pytest.raises(ValueError, match=r"decay_us must be from 0 to 2\^53, not -1"):
         silent(0.5, 0, 1.0, LIMIT, 1, hold_us=1, decay_us=-1)
+    with pytest.raises(ValueError, match=r"kept must be from 0 to 2\^53, not -1"):
+        silent(-1.0, 0, 1.0, LIMIT, 1, hold_us=1, decay_us=1)

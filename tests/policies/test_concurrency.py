@@ -203,8 +203,8 @@ def test_each_number_grows_under_load_that_stays_quick_and_shrinks_when_work_is_
     assert one.limit < grown
 
 
-def test_vegas_is_the_default_and_fixed_never_moves() -> None:
-    assert AdaptiveSettings().algorithm == "vegas"
+def test_fast_is_the_default_and_fixed_never_moves() -> None:
+    assert AdaptiveSettings().algorithm == "fast"
     still = gate(5)
     now_us = SECOND
     for _ in range(10):

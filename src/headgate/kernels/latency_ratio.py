@@ -20,7 +20,9 @@ slow work too, and then slow is what is usual.
   baseline is the median (`baseline_quantile`) of the last 60. A stretch with too few samples goes
   on for another 10 s, so that a quiet hour does not empty the baseline.
 - Stress begins below `enter` and lasts until `leave` is reached. Meanwhile the baseline is
-  *frozen*: nothing that is measured under stress gets into it.
+  *frozen*: nothing that is measured under stress gets into it. Between `at_once` and `enter` it
+  must have been for `confirm_us`, the whole short window: a p95 of 200 values is that far off by
+  chance twice in eight hours.
 - Work may have become slower for good, and no baseline may be frozen for ever. So it leaks, by
   1 % a minute at most and never past the p95 of now: 4 times slower heals after two hours. And
   `accept` takes the present for healthy after `accept_after_us`, for a caller who knows that
@@ -76,6 +78,7 @@ NEUTRAL: Final = 1.0
 MUSSEL_ENTER: Final = 0.3
 SECOND_US: Final = 1_000_000
 MINUTE_US: Final = 60 * SECOND_US
+_NEVER_US: Final = -1
 _COUNT_MAX: Final = 1 << 12
 _SPAN_US_MAX: Final = 1 << 53
 # Field, lowest, highest.
@@ -83,6 +86,8 @@ _RANGES: Final = (
     ("quantile", 0.0, 1.0),
     ("enter", 0.0, 1.0),
     ("leave", 0.0, 1.0),
+    ("at_once", 0.0, 1.0),
+    ("confirm_us", 0, _SPAN_US_MAX),
     ("samples_min", 1, _SPAN_US_MAX),
     ("short_windows", 1, _COUNT_MAX),
     ("short_window_us", 1, _SPAN_US_MAX),
@@ -105,6 +110,8 @@ class RatioSettings:
     quantile: float = 0.95
     enter: float = 0.6
     leave: float = 0.85
+    at_once: float = 0.4
+    confirm_us: int = 5 * SECOND_US
     samples_min: int = 200
     short_windows: int = 5
     short_window_us: int = SECOND_US
@@ -200,6 +207,7 @@ class LatencyRatio:
         "_leak_per_us",
         "_long",
         "_long_end_us",
+        "_low_us",
         "_ratio",
         "_sampled_us",
         "_settings",
@@ -221,6 +229,7 @@ class LatencyRatio:
         self._due_us = 0
         self._sampled_us = 0
         self._since_us = 0
+        self._low_us = _NEVER_US  # since when the ratio has been below `enter`
         self._ratio = NEUTRAL
         self.stressed = False
 
@@ -306,8 +315,16 @@ class LatencyRatio:
     def _settle(self, ratio: float, now_us: int) -> None:
         """Set the ratio, and freeze or thaw the baseline if that begins or ends stress."""
         self._ratio = ratio
+        settings = self._settings
         was = self.stressed
-        self.stressed = is_stressed(was, ratio, self._settings.enter, self._settings.leave)
+        if ratio >= settings.enter:
+            self._low_us = _NEVER_US
+        elif self._low_us == _NEVER_US:
+            self._low_us = now_us
+        stressed = is_stressed(was, ratio, settings.enter, settings.leave)
+        if stressed and not was and ratio >= settings.at_once:
+            stressed = now_us - self._low_us >= settings.confirm_us
+        self.stressed = stressed
         if self.stressed and not was:
             self._since_us = now_us
             self._baseline.freeze()

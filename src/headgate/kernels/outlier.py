@@ -7,13 +7,13 @@ itself. A host is suspect by the first of these rules that it breaks, each of wh
     in a row       `failures_in_row` failures with no success between them
     failures       `failure_percent` or more of its calls failed
     success rate   below  mean - `deviations` * standard deviation  of all hosts' rates, and below
-                   `healthy_percent`
+                   `healthy_percent`, and too bad for chance
     latency        its p95 is more than `latency_ratio` times the median of all hosts' p95s
 
-All but the first need `requests_min` calls of the host; the last two compare, and so need
-`hosts_min` such hosts. Suspects are ejected worst first, the highest share of failures and then the
-longest p95, while no more than `ejected_percent_max` of the group is out (one may always be, of two
-or more). An ejection lasts
+All but the first need `requests_min` calls of the host, the last `latency_requests_min`; the last
+two compare, and so need `hosts_min` such hosts. Suspects are ejected worst first, the highest share
+of failures and then the longest p95, while no more than `ejected_percent_max` of the group is out
+(one may always be, of two or more). An ejection lasts
 
     min(base_us * number of ejections, ejected_us_max) + jitter
 
@@ -25,6 +25,11 @@ The standard deviation is blind when a share f of the hosts is equally bad, for 
 sqrt((1 - f) / f) deviations below the mean: at 1.9 it sees nothing from f = 22 per cent on, so the
 share of failures has a rule of its own. And it is jumpy when all are well, 99.99 beside 99.9 per
 cent; a host above `healthy_percent` is never suspect by it.
+And chance makes outliers of small numbers: where one call in a hundred fails anywhere, a host with
+20 calls has failed two of them every minute or so. So its failures must be beyond what chance makes
+of the others' rate: by Chernoff's bound, calls * relative entropy of the two rates in powers of e,
+`evidence_min`; 14 is one in a million. Ten hosts, 120 calls a second, 1 % failing, an hour long: 40
+false ejections without it, none with it. For the same reason a p95 must have five calls above it.
 Slow hosts are compared by the ratio to the median, which one slow host cannot move.
 Worst first: with little room, the order in which hosts are listed must not decide.
 One draw serves the whole sweep. The n-th ejection uses the fraction of draw + n * 0.618..., which
@@ -46,7 +51,7 @@ Bounds: `ejected_percent_max` of the hosts, `ejected_us_max` plus `jitter_us` ea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, sqrt
+from math import inf, log, sqrt
 from typing import Final, NamedTuple, final
 
 from headgate.kernels.backoff import WAIT_US_MAX, between_us
@@ -124,12 +129,14 @@ class OutlierSettings:
         "deviations",
         "ejected_percent_max",
         "ejected_us_max",
+        "evidence_min",
         "failure_percent",
         "failures_in_row",
         "healthy_percent",
         "hosts_min",
         "jitter_us",
         "latency_ratio",
+        "latency_requests_min",
         "latency_us_min",
         "panic_percent",
         "requests_min",
@@ -142,8 +149,10 @@ class OutlierSettings:
         failure_percent: int = 50,
         deviations: float = 1.9,
         healthy_percent: int = 95,
+        evidence_min: float = 14.0,
         latency_ratio: float = 3.0,
         latency_us_min: int = 1_000,
+        latency_requests_min: int = 100,
         hosts_min: int = 5,
         requests_min: int = 20,
         ejected_percent_max: int = 10,
@@ -157,6 +166,7 @@ class OutlierSettings:
         _within("failure_percent", failure_percent, 0, 100)
         _within("healthy_percent", healthy_percent, 0, 100)
         _within("latency_us_min", latency_us_min, 0, WAIT_US_MAX)
+        _within("latency_requests_min", latency_requests_min, 1, COUNT_MAX)
         _within("hosts_min", hosts_min, 2, COUNT_MAX)
         _within("requests_min", requests_min, 1, COUNT_MAX)
         _within("ejected_percent_max", ejected_percent_max, 0, 100)
@@ -167,10 +177,14 @@ class OutlierSettings:
         _within("calm_us", calm_us, 1, WAIT_US_MAX)
         if not 0.0 <= deviations <= RATIO_MAX:
             raise ValueError(f"deviations must be from 0 to 1e6, not {deviations}")
+        if not 0.0 <= evidence_min <= RATIO_MAX:
+            raise ValueError(f"evidence_min must be from 0 to 1e6, not {evidence_min}")
         if latency_ratio != 0.0 and not 1.0 <= latency_ratio <= RATIO_MAX:
             raise ValueError(f"latency_ratio must be 0 or from 1 to 1e6, not {latency_ratio}")
         self.failures_in_row = failures_in_row
         self.failure_percent = failure_percent
+        self.evidence_min = evidence_min
+        self.latency_requests_min = latency_requests_min
         self.deviations = deviations
         self.healthy_percent = healthy_percent
         self.latency_ratio = latency_ratio
@@ -229,6 +243,22 @@ def ejected_max(hosts: int, percent: int) -> int:
     return max(1, hosts * percent // 100)
 
 
+def evidence(failures: int, requests: int, failures_all: int, requests_all: int) -> float:
+    """How far a host's failures are beyond what the others' rate explains, in powers of e.
+
+    The chance of as many, were it like the others, is below e to minus this (Chernoff). The counts
+    of all include the host's own. That nothing failed elsewhere is taken for nearly one failure.
+    """
+    others = (failures_all - failures + 1) / (requests_all - requests + 2)
+    share = failures / requests
+    if share <= others:
+        return 0.0
+    found = share * log(share / others)
+    if share < 1.0:
+        found += (1.0 - share) * log((1.0 - share) / (1.0 - others))
+    return requests * found
+
+
 def panics(hosts: int, out: int, panic_percent: int) -> bool:
     """Whether fewer than `panic_percent` of the hosts are in, so that all should be used."""
     return 100 * (hosts - out) < panic_percent * hosts
@@ -260,6 +290,11 @@ def _suspects(
     """Share of failures and latency (both negated, worst first), position and reason of each."""
     rate_min = _rate_min(judged, settings)
     latency_us_max = _latency_us_max(judged, settings)
+    requests, failures = 0, 0
+    for host in judged:
+        if host.requests >= settings.requests_min:
+            requests += host.requests
+            failures += host.failures
     found: list[tuple[float, int, int, str]] = []
     for at, host in enumerate(judged):
         share = host.failures / host.requests if host.requests else 1.0
@@ -270,9 +305,15 @@ def _suspects(
             continue
         elif 0 < settings.failure_percent * host.requests <= 100 * host.failures:
             reason = FAILURES
-        elif 1.0 - share < rate_min:
+        elif (
+            1.0 - share < rate_min
+            and evidence(host.failures, host.requests, failures, requests) >= settings.evidence_min
+        ):
             reason = SUCCESS_RATE
-        elif host.latency_us_p95 > latency_us_max:
+        elif (
+            host.latency_us_p95 > latency_us_max
+            and host.requests - host.failures >= settings.latency_requests_min
+        ):
             reason = LATENCY
         if reason:
             found.append((-share, -host.latency_us_p95, at, reason))

@@ -34,9 +34,11 @@ would find its credit spent by light ones, for ever. What it is not good at: cal
 in step with it. Of two who alternate at 0.5, one gets everything. Give each channel its own, or
 flip.
 
-When the factor's source falls silent, `silent` keeps the last factor for `hold_us`, then goes over
-in `decay_us` to what the node would do alone with an equal share, limit / nodes: the sum over all
-nodes is then within the limit, whoever is cut off, and too strict where load is uneven.
+When the factor's source falls silent, `silent` keeps what the node had: the rate that it admitted
+when it last heard, not the factor, for a factor of 0 would let a surge pass. After `hold_us` that
+goes over in `decay_us` to an equal share, limit / nodes, which it may always have: the sum over all
+nodes is then within the limit, whoever is cut off, and too strict where load is uneven. Meanwhile
+the nodes that are cut off and the others have twice the limit at the very most together.
 
 Cost: a few operations on floats; an admission is a coin, or one addition of integers.
 Bounds: rates to 2^53, weights to 2^53, a lane for each bit of weight. Staleness costs: a factor d
@@ -84,7 +86,7 @@ def burst_allowance(burst: int, window_us: int) -> float:
 
 
 def silent(
-    factor: float,
+    kept: float,
     silence_us: int,
     attempted: float,
     limit: float,
@@ -93,22 +95,22 @@ def silent(
     hold_us: int,
     decay_us: int,
 ) -> float:
-    """The factor of a node that last heard one `silence_us` ago; `attempted` is its own rate.
+    """The factor of a node that last heard one `silence_us` ago, and admitted `kept` a second then.
 
-    A silence below zero, from a clock that went back, is none.
+    `attempted` is its own rate now. A silence below zero, from a clock that went back, is none.
     """
-    _check_factor(factor)
+    _check_rate("kept", kept, 0.0)
     if not 1 <= nodes <= NODES_MAX:
         raise ValueError(f"nodes must be from 1 to 2^20, not {nodes}")
     _check_span("hold_us", hold_us, 0)
     _check_span("decay_us", decay_us, 0)
-    alone = exact(attempted, limit / nodes)
+    share = limit / nodes
     decayed_us = silence_us - hold_us
-    if decayed_us <= 0:
-        return factor
-    if decayed_us >= decay_us:
-        return alone
-    return factor + (alone - factor) * (decayed_us / decay_us)
+    if decayed_us >= decay_us and decayed_us > 0:
+        kept = share
+    elif decayed_us > 0:
+        kept += (share - kept) * (decayed_us / decay_us)
+    return exact(attempted, max(kept, share))
 
 
 def flip(factor: float, draw: float) -> bool:

@@ -1,10 +1,12 @@
 """Concurrency: how many units may be at work at once, found by measuring instead of guessed.
 
-Judges one unit by how many are at work now. Source: Netflix's concurrency-limits (2018); the number
-is `kernels/concurrency_limit.py`, this file is the gate in front of it. The default is Vegas: of
-the adaptive forms it held the limit nearest to what was right when capacity was halved and came
-back (36, 20, 36 where 32, 16, 32 was true). Gradient2 drifts upwards under a standing load, and
-Aimd needs a timeout that fits the service; both are there by name, and so is `fixed`.
+Judges one unit by how many are at work now. Source: Netflix's concurrency-limits (2018) and FAST
+TCP; the number is a kernel, this file is the gate in front of it. The default, `fast`
+(`kernels/fast_limit.py`), is the one that stays near what is right when capacity is halved and
+comes back, and that starts quickly (the lab's `tracking`). Vegas, Gradient2 and Aimd
+(`kernels/concurrency_limit.py`) are there by name, and so is `fixed`: Vegas takes seconds for what
+`fast` finds in one, Gradient2 drifts upwards under a standing load, and Aimd needs a timeout that
+fits the service.
 
 **Partitions** say who may still enter when the whole is full, and nothing before that. A partition
 of share s is then good for ceil(limit * s) units of its own. A partition that was enforced always
@@ -43,9 +45,11 @@ from headgate.kernels.concurrency_limit import (
     SampleWindow,
     Vegas,
 )
+from headgate.kernels.fast_limit import FastLimit
 
 PARTITIONS_MAX: Final = 1_000
-ALGORITHMS: Final = ("vegas", "gradient2", "aimd", "fixed")
+ALGORITHMS: Final = ("fast", "vegas", "gradient2", "aimd", "fixed")
+ROUNDS: Final = 20  # of "fast": a window ends once every place was used so many times
 BY: Final = ("criticality", "caller")
 NO_SHARES: Final[Mapping[str, float]] = {}
 _OTHERS: Final = ""
@@ -66,7 +70,7 @@ class _Number(Protocol):
 class AdaptiveSettings:
     """Which number, where it starts, and between what it stays."""
 
-    algorithm: str = "vegas"
+    algorithm: str = "fast"
     initial: int = 20
     limit_min: int = 1
     limit_max: int = 1_000
@@ -134,7 +138,11 @@ class AdaptiveLimit:
 
     def __init__(self, settings: AdaptiveSettings) -> None:
         self._number = _number(settings)
-        self._window = SampleWindow(window_us=settings.window_us, samples_min=settings.samples_min)
+        self._window = SampleWindow(
+            window_us=settings.window_us,
+            samples_min=settings.samples_min,
+            rounds=ROUNDS if settings.algorithm == "fast" else 0,
+        )
         self.limit = settings.initial
         self.rtt_us = 0
 
@@ -283,6 +291,8 @@ class Concurrency:
 
 def _number(settings: AdaptiveSettings) -> _Number | None:
     initial, limit_min, limit_max = settings.initial, settings.limit_min, settings.limit_max
+    if settings.algorithm == "fast":
+        return FastLimit(initial=initial, limit_min=limit_min, limit_max=limit_max)
     if settings.algorithm == "vegas":
         return Vegas(initial=initial, limit_min=limit_min, limit_max=limit_max)
     if settings.algorithm == "gradient2":

@@ -60,8 +60,10 @@ class OutlierSettings:
     failure_percent: int = 50
     deviations: float = 1.9
     healthy_percent: int = 95
+    evidence_min: float = 14.0
     latency_ratio: float = 3.0
     latency_us_min: int = 1_000
+    latency_requests_min: int = 100
     hosts_min: int = 5
     requests_min: int = 20
     ejected_percent_max: int = 10
@@ -90,8 +92,10 @@ class OutlierSettings:
                 failure_percent=self.failure_percent,
                 deviations=self.deviations,
                 healthy_percent=self.healthy_percent,
+                evidence_min=self.evidence_min,
                 latency_ratio=self.latency_ratio,
                 latency_us_min=self.latency_us_min,
+                latency_requests_min=self.latency_requests_min,
                 hosts_min=self.hosts_min,
                 requests_min=self.requests_min,
                 ejected_percent_max=self.ejected_percent_max,
@@ -181,13 +185,13 @@ class Outlier:
         "_ejections",
         "_failed_on",
         "_hosts",
-        "_out",
         "_panics",
         "_returns",
         "_scale",
         "_sweep_settings",
         "_sweep_us",
         "_told",
+        "out",
         "settings",
         "version",
     )
@@ -202,7 +206,7 @@ class Outlier:
         self._hosts: dict[str, _Host] = {}
         self._failed_on: dict[str, tuple[str, ...]] = {}  # by key, no success between
         self._sweep_us = 0
-        self._out = 0
+        self.out: tuple[str, ...] = ()  # who is ejected now
         self._panics = False
         self._ejections = 0
         self._returns = 0
@@ -296,7 +300,7 @@ class Outlier:
         poisonous = sum([len(hosts) >= least for hosts in self._failed_on.values()])
         return OutlierStats(
             len(self._hosts),
-            self._out,
+            len(self.out),
             self._panics,
             self._ejections,
             self._returns,
@@ -305,8 +309,8 @@ class Outlier:
         )
 
     def _count(self) -> None:
-        self._out = sum([host.ejected for host in self._hosts.values()])
-        self._panics = panics(len(self._hosts), self._out, self.settings.panic_percent)
+        self.out = tuple([name for name, host in self._hosts.items() if host.ejected])
+        self._panics = panics(len(self._hosts), len(self.out), self.settings.panic_percent)
         self.version += 1
 
     def _is_poison(self, key: str, host: str) -> bool:

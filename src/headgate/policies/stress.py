@@ -99,6 +99,11 @@ class Ratio(Protocol):
         """Take in a latency."""
         ...
 
+    @property
+    def stressed(self) -> bool:
+        """Whether the last ratio that was read counts."""
+        ...
+
     def ratio(self, now_us: int) -> float:
         """From 1 (healthy) towards 0."""
         ...
@@ -354,7 +359,7 @@ class Stress:
         if baseline_us * settings.queue_per_baseline > settings.queue_us_enter:
             scale = baseline_us * settings.queue_per_baseline / settings.queue_us_enter
 
-        self._slow = ratio < (settings.ratio_leave if self._slow else settings.ratio_enter)
+        self._slow = any(one.stressed for one in self._ratios.values())
         hard = self._slow and ratio < settings.ratio_hard
         if self._slow:
             why.append(f"{slowest or 'work'} is {1 / max(ratio, 0.001):.1f} times as slow as usual")

@@ -20,10 +20,11 @@ before works with totals, so a lost report is made up by the next one and a doub
 a master that has just taken over works with the delta, and with the factor that the node applies.
 
 Factors carry a term (of the master), a generation, and how long they are valid. What is older than
-what was heard before is void. A node whose reports find no answer keeps its factor for that long
-from the first of them (an idle account asks nothing, and is not in silence), then goes over, in
-`decay_us`, to an equal share of the limit (`kernels/suppression.py`, `silent`), so that the parts
-of a divided cluster admit no more than the limit together.
+what was heard before is void. A report is repeated until it is answered; so a node that hears
+nothing for `doubt_us` after one is cut off (an idle account asks nothing, and is not in silence).
+It admits no more a second, then, than it did when it last heard, and when its factor is not valid
+any more goes over, in `decay_us`, to an equal share of the limit (`kernels/suppression.py`,
+`silent`), so that the parts of a divided cluster admit no more than the limit together.
 
 Rejection is by error diffusion, exact to one operation. Two fuses stand behind it: a node alone
 never admits more than `fuse_ratio` times the limit, so a step is bounded before the first answer
@@ -56,6 +57,8 @@ FUSE_RATIO_MAX: Final = 1_000
 _DEBT_MAX: Final = 1 << 32  # an operation heavier than the burst passes, and is paid off
 _LOOKS: Final = 4
 NOT_ASKED: Final = -1
+# Ten of them: a node that is cut off sees a surge within 300 ms, and not within a second.
+RECENT_SLOT_US: Final = 30_000
 
 
 class Count(NamedTuple):
@@ -102,6 +105,7 @@ class SuppressSettings:
 
     interval_us: int = 50_000
     heartbeat_us: int = 250_000
+    doubt_us: int = 500_000
     decay_us: int = 3_000_000
     fuse_ratio: int = 2  # 0: none
     idle_us: int = 60_000_000
@@ -113,6 +117,7 @@ class SuppressSettings:
     def __post_init__(self) -> None:
         within("suppress.interval_us", self.interval_us, 1, SPAN_US_MAX)
         within("suppress.heartbeat_us", self.heartbeat_us, self.interval_us, SPAN_US_MAX)
+        within("suppress.doubt_us", self.doubt_us, self.interval_us, SPAN_US_MAX)
         within("suppress.decay_us", self.decay_us, 0, SPAN_US_MAX)
         within("suppress.fuse_ratio", self.fuse_ratio, 0, FUSE_RATIO_MAX)
         within("suppress.idle_us", self.idle_us, self.interval_us, SPAN_US_MAX)
@@ -146,6 +151,7 @@ class _Account:
         "fuse",
         "generation",
         "judged_us",
+        "kept_per_s",
         "limit_burst",
         "limit_per_s",
         "nodes",
@@ -160,7 +166,7 @@ class _Account:
     def __init__(self, phase: float) -> None:
         self.total = 0
         self.reported = 0
-        self.rate = TwoSpeedRate()
+        self.rate = TwoSpeedRate(recent_slot_us=RECENT_SLOT_US)
         self.diffusion = Diffusion(phase)
         self.fuse: TokenBucket | None = None
         self.limit_per_s = 0  # 0: never heard of
@@ -170,6 +176,7 @@ class _Account:
         self.nodes = 1
         self.factor = 0.0  # as heard
         self.applied = 0.0  # as judged from it
+        self.kept_per_s = 0.0  # what was admitted when it was heard
         self.valid_us = 0
         self.asked_us = NOT_ASKED  # the first report that nobody has answered
         self.judged_us = -SPAN_US_MAX
@@ -251,7 +258,8 @@ class Suppress:
         """What to tell the master, at most every `interval_us`; None if there is nothing.
 
         Who has nothing to tell says so every `heartbeat_us`, or it would be taken for cut off.
-        An account that is suppressed is told of even if it was idle: its master is to answer.
+        An account whose last report was not answered, or that is suppressed, is told of even if it
+        was idle: its master is to answer.
         """
         silence_us = now_us - self._reported_us
         if 0 <= silence_us < self._interval_us:
@@ -270,8 +278,9 @@ class Suppress:
                 account.asked_us = now_us
             counts.append(Count(name, max(delta, 0), account.total, account.applied))
         for count in counts:
-            if count.factor > 0.0:
-                self._changed[count.account] = self._accounts[count.account]
+            account = self._accounts[count.account]
+            if account.limit_per_s > 0:  # whom no master has a word for is not asked about twice
+                self._changed[count.account] = account
         return Report(self.node, self.boot, tuple(counts))
 
     def hear(self, message: Factors, now_us: int) -> int:
@@ -291,6 +300,9 @@ class Suppress:
             account.valid_us = message.valid_us
             account.nodes = max(message.nodes, 1)
             account.asked_us = NOT_ASKED
+            if told.factor == 0.0 and account.total == account.reported:
+                self._changed.pop(told.account, None)
+            account.kept_per_s = (1.0 - told.factor) * account.rate.per_s(now_us)
             if (told.per_s, told.burst) != (account.limit_per_s, account.limit_burst):
                 self._limit(account, told)
             self._judge(account, now_us)
@@ -357,15 +369,16 @@ class Suppress:
         if (
             account.limit_per_s == 0
             or account.asked_us == NOT_ASKED
-            or silence_us <= account.valid_us
+            or silence_us <= self.settings.doubt_us
         ):
             account.applied = account.factor
             return
+        limit_per_s = float(account.limit_per_s)
         account.applied = silent(
-            account.factor,
+            min(account.kept_per_s, limit_per_s),
             silence_us,
             account.rate.per_s(now_us),
-            float(account.limit_per_s),
+            limit_per_s,
             account.nodes,
             hold_us=account.valid_us,
             decay_us=self.settings.decay_us,
