@@ -528,6 +528,131 @@ def test_a_fetch_cancelled_from_outside_is_no_cancellation_of_those_who_wait() -
     run(story)
 
 
+def test_a_fetch_that_is_overdue_is_helped_by_a_second_which_answers_all() -> None:
+    async def story(world: World) -> None:
+        waits = await world.ask()
+        await world.wait(199_000)
+        joins = await world.ask()
+        await world.wait(1_000)
+        second = await world.ask()
+        third = await world.ask()
+        assert len(world.answers) == 2, "one helps, and the others join it"
+        world.answers[1].set_result("answer")
+        await world.settle()
+        assert {task.result() for task in (waits, joins, second, third)} == {"answer"}
+        assert world.cancelled == 1, "the one that hangs is given up"
+        stats = world.shared.stats()
+        assert (stats.flown, stats.joined, stats.relieved, stats.abandoned) == (2, 2, 1, 1)
+
+    run(story)
+
+
+def test_the_overdue_fetch_may_land_first_and_then_answers_all_too() -> None:
+    async def story(world: World) -> None:
+        first = await world.ask()
+        await world.wait(300_000)
+        second = await world.ask()
+        world.answers[0].set_result("late")
+        await world.settle()
+        assert (first.result(), second.result()) == ("late", "late")
+        assert world.cancelled == 1
+        fresh = await world.ask()
+        assert len(world.answers) == 3, "who comes now begins anew"
+        world.answers[2].set_result("new")
+        assert await fresh == "new"
+
+    run(story)
+
+
+def test_an_error_of_the_second_is_not_told_to_those_who_wait_for_the_first() -> None:
+    async def story(world: World) -> None:
+        first = await world.ask()
+        await world.wait(300_000)
+        second = await world.ask()
+        world.answers[1].set_exception(ConnectionError())
+        await world.settle()
+        assert isinstance(second.exception(), ConnectionError)
+        assert not first.done()
+        world.answers[0].set_result("answer")
+        assert await first == "answer"
+
+    run(story)
+
+
+def test_there_are_two_at_most_until_one_of_them_has_ended() -> None:
+    async def story(world: World) -> None:
+        tasks = [await world.ask()]
+        for _ in range(3):
+            await world.wait(300_000)
+            tasks.append(await world.ask())
+        assert len(world.answers) == 2
+        tasks[0].cancel()
+        await world.settle()
+        assert world.cancelled == 1
+        tasks.append(await world.ask())
+        assert len(world.answers) == 3
+        world.answers[2].set_result("answer")
+        await world.settle()
+        assert {task.result() for task in tasks[1:]} == {"answer"}
+
+    run(story)
+
+
+def test_what_is_overdue_is_measured_by_what_is_usual() -> None:
+    async def story(world: World) -> None:
+        for _ in range(20):
+            usual = await world.ask()
+            await world.wait(100_000)
+            world.answers[-1].set_result("answer")
+            await usual
+        flown = len(world.answers)
+        tasks = [await world.ask()]
+        await world.wait(350_000)
+        tasks.append(await world.ask())
+        assert len(world.answers) == flown + 1
+        await world.wait(100_000)
+        tasks.append(await world.ask())
+        assert len(world.answers) == flown + 2
+        world.answers[-1].set_result("answer")
+        assert {await task for task in tasks} == {"answer"}
+
+    run(story)
+
+
+def test_an_overdue_fetch_can_be_left_alone_and_is_where_the_table_is_full() -> None:
+    async def story(world: World) -> None:
+        tasks = [await world.ask()]
+        await world.wait(10_000_000)
+        tasks.append(await world.ask())
+        assert len(world.answers) == 1
+        world.answers[0].set_result("answer")
+        assert {await task for task in tasks} == {"answer"}
+        assert world.shared.stats().relieved == 0
+
+    run(story, overdue_us=0)
+    run(story, flights_max=1)
+
+
+def test_a_write_voids_both_and_nobody_joins_either() -> None:
+    async def story(world: World) -> None:
+        first = await world.ask()
+        await world.wait(300_000)
+        second = await world.ask()
+        assert world.shared.wrote("k")
+        assert world.flights[0].void
+        assert world.flights[1].void
+        after = await world.ask()
+        assert len(world.answers) == 3
+        world.answers[1].set_result("old")
+        await world.settle()
+        assert (first.result(), second.result()) == ("old", "old")
+        assert not after.done()
+        world.answers[2].set_result("new")
+        assert await after == "new"
+
+    run(story)
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_in_any_interleaving_of_reads_writes_and_ends_no_read_is_older_than_its_asking(
@@ -580,7 +705,7 @@ def test_in_any_interleaving_of_reads_writes_and_ends_no_read_is_older_than_its_
             elif what == 5 and tasks:
                 dice.choice(tasks).cancel()
             elif what == 6:
-                world.clock.advance(us=500)
+                world.clock.advance(us=dice.choice([500, 150_000]))
             for _ in range(dice.randrange(3)):
                 await asyncio.sleep(0)
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -597,3 +722,8 @@ def test_a_bad_setting_is_named(field: str) -> None:
     with pytest.raises(BadValue) as caught:
         CoalesceSettings(**{field: 0})  # type: ignore[arg-type]
     assert caught.value.field == f"coalesce.{field}"
+
+
+def test_a_negative_time_is_no_time_to_be_overdue() -> None:
+    with pytest.raises(BadValue, match="overdue_us"):
+        CoalesceSettings(overdue_us=-1)

@@ -62,7 +62,7 @@ def test_an_answer_is_kept_for_its_time_and_beyond_only_for_when_the_fetch_fails
 
 
 def test_one_reader_of_many_is_sent_ahead_before_it_expires() -> None:
-    hot = heated(window_us=100 * SECOND)
+    hot = heated(ttl_us=3 * SECOND, window_us=100 * SECOND)
     fill(hot, "answer", START, took_us=50 * MS)
     early = hot.look("hot", START + SECOND, 0.999)
     assert early == (FRESH, "answer")
@@ -131,12 +131,30 @@ def test_a_clock_that_goes_back_halves_nothing() -> None:
 
 
 def test_the_threshold_grows_with_the_load_of_the_node() -> None:
-    hot = shield(hot_min=5, hot_permille=100, counters=500)
+    hot = shield(hot_min=5, hot_permille=200, counters=500)
     for step in range(1_000):
         hot.look(f"k{step % 200}", START, 0.5)
     states = [hot.look("k1", START, 0.5)[0] for _ in range(130)]
     assert states[90] == COLD
     assert states[-1] == MISS
+
+
+def test_the_threshold_is_a_part_of_what_comes_in_one_window() -> None:
+    hot = shield(hot_min=5, hot_permille=100, window_us=SECOND)
+    # A steady load: what is remembered swings between one window's weight and two.
+    states = [hot.look(f"k{step % 8}", START + step * MS, 0.5)[0] for step in range(10_000)]
+    assert states[-8:] == [MISS] * 8, "an eighth of all is more than a tenth"
+    assert all(hot.look(f"n{step}", START + 10 * SECOND, 0.5)[0] == COLD for step in range(100))
+
+
+def test_what_a_halving_rounds_does_not_decide_who_is_first() -> None:
+    hot = shield(window_us=SECOND, hot_min=1)
+    for step in range(30):
+        for key, times in (("more", 3), ("less", 2)):
+            for _ in range(times):
+                hot.look(key, START + step * SECOND, 0.5)
+    assert [key for key, _ in hot.top(2)] == ["more", "less"]
+    assert dict(hot.top(2)) == {"more": 5, "less": 3}, "told in whole ones, of 6 and 4"
 
 
 def test_a_large_value_asked_for_seldom_is_found_by_its_weight() -> None:

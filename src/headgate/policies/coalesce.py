@@ -15,11 +15,14 @@ what goes wrong otherwise.
   again begins anew; each waiter gets an exception of its own. Nothing is retried, with one
   exception: a fetch that was refused (`Refused`) as what it was when it began, and had been raised
   since, is flown once more as what it is.
+- *A fetch that hangs holds nobody for ever.* Those who try again would join it again and keep it in
+  the air. So who comes when it is overdue (`overdue_us`, and four times what is usual) begins a
+  second one, and whichever lands first answers all; between two writes there are at most two.
 - *A write parts the stream.* After `wrote(key)` nobody joins the flight that began before; those in
   it had asked before the write was done. `Flight.void` tells the fetch not to fill a cache.
 
-Not more than `waiters_max` wait for one key: one more is refused, WAITERS_FULL. Where `flights_max`
-keys are in the air, another key is fetched by whoever asked, alone.
+Not more than `waiters_max` wait for one flight: one more is refused, WAITERS_FULL. Where there are
+`flights_max` in the air, another key is fetched by whoever asked, alone.
 
 The key is the caller's business, and must hold all that changes the answer: who may see it, the
 projection, the version. Exceptions are copied; one that cannot be is told as `Unavailable`, with
@@ -47,6 +50,8 @@ from headgate.contracts.request import Request
 from headgate.kernels.verdict import NEVER
 
 COUNT_MAX: Final = 1 << 20
+OVERDUE_US_MAX: Final = 86_400_000_000
+OVERDUE_FACTOR: Final = 4
 _RETRY_US_MIN: Final = 1_000
 
 T = TypeVar("T")
@@ -54,15 +59,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoalesceSettings:
-    """How many may wait for one answer, and how many answers may be in the air."""
+    """How many may wait for one answer, and how many answers may be in the air.
+
+    `overdue_us` is the age at which a flight is helped by a second one; 0 is never.
+    """
 
     name: str = "coalesce"
     waiters_max: int = 10_000
     flights_max: int = 10_000
+    overdue_us: int = 200_000
 
     def __post_init__(self) -> None:
         _within("coalesce.waiters_max", self.waiters_max, 1, COUNT_MAX)
         _within("coalesce.flights_max", self.flights_max, 1, COUNT_MAX)
+        _within("coalesce.overdue_us", self.overdue_us, 0, OVERDUE_US_MAX)
 
 
 class CoalesceStats(NamedTuple):
@@ -78,13 +88,14 @@ class CoalesceStats(NamedTuple):
     abandoned: int  # cancelled, because nobody waited any more
     refused: int  # WAITERS_FULL
     late: int  # DEADLINE
+    relieved: int  # flights that were overdue, and helped by a second one
 
 
 @final
 class Flight(Generic[T]):
     """One fetch in the air; what the fetch is handed, and may read while it works."""
 
-    __slots__ = ("begun_us", "key", "landed", "request", "task", "void", "waiters", "was")
+    __slots__ = ("begun_us", "key", "landed", "request", "task", "twin", "void", "waiters", "was")
 
     def __init__(self, key: str, request: Request, begun_us: int) -> None:
         self.key = key
@@ -108,6 +119,7 @@ class Flight(Generic[T]):
         # In the order they came, which is the order they are told in.
         self.waiters: dict[asyncio.Future[T], None] = {}
         self.task: asyncio.Task[None] | None = None
+        self.twin: Flight[T] | None = None  # the other one in the air for this key
 
 
 @final
@@ -126,6 +138,7 @@ class Coalesce(Generic[T]):
         "_late",
         "_raised",
         "_refused",
+        "_relieved",
         "_service_us",
         "_waiting",
         "settings",
@@ -141,7 +154,7 @@ class Coalesce(Generic[T]):
         self._waiting = 0
         self._service_us = 0
         self._flown = self._joined = self._alone = self._failed = self._again = 0
-        self._abandoned = self._refused = self._late = 0
+        self._abandoned = self._refused = self._late = self._relieved = 0
 
     async def share(
         self,
@@ -163,7 +176,13 @@ class Coalesce(Generic[T]):
             flight = Flight(key, request, now_us)
             if len(self._flying) >= self.settings.flights_max:
                 self._alone += 1
-                return await fetch(flight)
+                return await self._fly_alone(flight, fetch, now_us)
+            self._take_off(flight, clock, fetch)
+        elif self._is_overdue(flight, now_us):
+            self._relieved += 1
+            twin = flight
+            flight = Flight(key, request, now_us)
+            flight.twin, twin.twin = twin, flight
             self._take_off(flight, clock, fetch)
         elif len(flight.waiters) >= self.settings.waiters_max:
             self._refused += 1
@@ -183,6 +202,8 @@ class Coalesce(Generic[T]):
         if flight is None:
             return False
         flight.void = True
+        if flight.twin is not None:
+            flight.twin.void = True
         return True
 
     def stats(self) -> CoalesceStats:
@@ -198,7 +219,35 @@ class Coalesce(Generic[T]):
             self._abandoned,
             self._refused,
             self._late,
+            self._relieved,
         )
+
+    def _is_overdue(self, flight: Flight[T], now_us: int) -> bool:
+        """Whether a second one is to begin: it takes too long, and there is but one."""
+        overdue_us = self.settings.overdue_us
+        age_us = now_us - flight.begun_us
+        if overdue_us == 0 or age_us < overdue_us or flight.twin is not None:
+            return False
+        return (
+            age_us >= OVERDUE_FACTOR * self._service_us
+            and len(self._flying) < self.settings.flights_max
+        )
+
+    async def _fly_alone(
+        self, flight: Flight[T], fetch: Callable[[Flight[T]], Awaitable[T]], now_us: int
+    ) -> T:
+        """Without a place in the table, but not without a deadline."""
+        left_us = flight.request.remaining_us(now_us)
+        if left_us is None:
+            return await fetch(flight)
+        try:
+            async with asyncio.timeout(left_us / 1e6) as timer:
+                return await fetch(flight)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            self._late += 1
+            raise Refused(self._refusal(DEADLINE, NEVER)) from None
 
     def _take_off(
         self, flight: Flight[T], clock: Clock, fetch: Callable[[Flight[T]], Awaitable[T]]
@@ -228,9 +277,13 @@ class Coalesce(Generic[T]):
                     waiter.set_exception(_own(error))
         else:
             self._land(flight, clock)
-            for waiter in flight.waiters:
-                if not waiter.done():
-                    waiter.set_result(value)
+            _tell(flight, value)
+            # Nobody has joined the older one since this began, and nothing was written while both
+            # could be joined: each answer is new enough for those who wait for the other.
+            if flight.twin is not None:
+                if self._flights.get(flight.key) is flight.twin:
+                    del self._flights[flight.key]  # who wait for it are told now, and it goes
+                _tell(flight.twin, value)
 
     def _land(self, flight: Flight[T], clock: Clock) -> None:
         """Out of the table, before anybody is told: who asks from now on begins anew."""
@@ -241,8 +294,13 @@ class Coalesce(Generic[T]):
             self._service_us += (took_us - self._service_us) // 8
 
     def _withdraw(self, flight: Flight[T]) -> None:
-        if self._flights.get(flight.key) is flight:
+        if self._flights.get(flight.key) is not flight:
+            return
+        twin = flight.twin
+        if twin is None or twin.landed or twin.void:
             del self._flights[flight.key]
+        else:  # the older one is still in the air, and is the one to join
+            self._flights[flight.key] = twin
 
     def _ended(self, flight: Flight[T], task: asyncio.Task[None]) -> None:
         """Only now its place in the air is free: a fetch may take long to let itself be cancelled.
@@ -252,6 +310,9 @@ class Coalesce(Generic[T]):
         flight.landed = True
         self._withdraw(flight)
         self._flying.discard(flight)
+        if flight.twin is not None:
+            flight.twin.twin = None
+            flight.twin = None
         for waiter in flight.waiters:
             if not waiter.done():
                 waiter.set_exception(Unavailable("the shared fetch", "it was cancelled"))
@@ -302,6 +363,12 @@ class Coalesce(Generic[T]):
 
     def _refusal(self, reason: Reason, retry_us: int) -> Decision:
         return Decision(False, 0, retry_us, max(0, retry_us), reason, self.settings.name)
+
+
+def _tell(flight: Flight[T], value: T) -> None:
+    for waiter in flight.waiters:
+        if not waiter.done():
+            waiter.set_result(value)
 
 
 def _own(error: Exception) -> Exception:

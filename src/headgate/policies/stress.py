@@ -21,7 +21,8 @@ Queue delay and loop lag are means over a window, the utilization is its last re
 has three numbers: it begins to count at `enter`, counts until it is back at `leave`, and is hard
 overload from `hard` on. The queue's numbers grow with the work: nobody should be alarmed by a wait
 of less than half of what the work behind takes, so they are never below `queue_per_baseline` of the
-quickest class's healthy p95. A sensor that falls silent is forgotten after `stale_us`: it must not
+quickest class's healthy p95. A sensor that falls silent is forgotten after `stale_us`, the queue's
+delay after two windows: whoever is refused before the queue tells of none, and what is old must not
 hold the gate shut.
 
 The queue has no hysteresis unless it is given one: a shedder that moves a level by this signal
@@ -259,7 +260,7 @@ class Stress:
         self._window_us = settings.window_us
         self._operations_max = settings.operations_max
         self._ratios: dict[str, Ratio] = {}
-        self._queue = WindowMean(settings.window_us, settings.stale_us)
+        self._queue = WindowMean(settings.window_us, 2 * settings.window_us)
         self._lag = WindowMean(settings.window_us, settings.stale_us)
         self._utilization = 0.0
         self._utilized_us: int | None = None

@@ -302,6 +302,8 @@ class Suppress:
             account.asked_us = NOT_ASKED
             if told.factor == 0.0 and account.total == account.reported:
                 self._changed.pop(told.account, None)
+            elif told.factor > 0.0:
+                self._changed.setdefault(told.account, account)
             account.kept_per_s = (1.0 - told.factor) * account.rate.per_s(now_us)
             if (told.per_s, told.burst) != (account.limit_per_s, account.limit_burst):
                 self._limit(account, told)
