@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from argparse import ArgumentParser
 from dataclasses import replace
 from math import inf
+from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -19,7 +22,10 @@ from headgate.lab.rig import Rig
 from headgate.lab.scenario import BrokenTrial
 from headgate.lab.scenario import Scenario as AScenario
 from headgate.lab.world import World
+from tests.lab import tiny
 from tests.lab.rigs import small
+
+TINY = str(Path(tiny.__file__))
 
 SMALL = AScenario(
     number=99,
@@ -40,7 +46,6 @@ SMALL = AScenario(
 @pytest.fixture(autouse=True)
 def _table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenarios, "TABLE", {"small": SMALL})
-    monkeypatch.setattr(show, "TABLE", {"small": SMALL})
 
 
 def lab(*words: str) -> int:
@@ -112,6 +117,94 @@ def test_seeds_that_cannot_be_run_are_refused(seed: str, runs: str) -> None:
         command.parse_seeds(seed, runs)
 
 
+def test_a_scenario_of_ones_own_is_run_by_the_path_of_its_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert lab("run", TINY, "--runs", "2") == 0
+    assert "A tiny claim" in capsys.readouterr().out
+    assert lab("run", TINY, "--as", "without", "--case", "2x", "--runs", "1") == 1
+    repeat = capsys.readouterr().out.splitlines()[-1].removeprefix("repeat: headgate lab ")
+    assert lab(*split(repeat)) == 1
+    assert lab("compare", TINY, "--with", "other", "--runs", "1") == 0
+
+
+def test_all_scenarios_are_run_one_after_the_other_and_one_that_misses_is_enough(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worse = replace(tiny.SCENARIO, name="worse", title="A worse one", ours="without", limits="Why.")
+    monkeypatch.setattr(scenarios, "TABLE", {"tiny": tiny.SCENARIO, "worse": worse})
+    assert lab("run", "all", "--runs", "2") == 1
+    told = capsys.readouterr().out
+    assert told.index("A tiny claim") < told.index("A worse one")
+    assert "limits: Why." in told
+    monkeypatch.setattr(scenarios, "TABLE", {"tiny": tiny.SCENARIO})
+    assert lab("run", "all", "--runs", "1") == 0
+    with pytest.raises(BadValue, match="--as or --case"):
+        lab("run", "all", "--case", "2x")
+
+
+def test_two_processes_print_what_one_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("compare", TINY, "--with", "without,other", "--runs", "2")
+    lab(*words)
+    alone = capsys.readouterr().out
+    lab(*words, "--jobs", "2")
+    assert capsys.readouterr().out == alone
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"), [("", "SCENARIO = Scenario"), ("SCENARIO = 3\n", "SCENARIO = Scenario")]
+)
+def test_a_file_without_a_scenario_is_refused(tmp_path: Path, text: str, remedy: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(BadValue, match=remedy):
+        lab("run", str(file))
+    with pytest.raises(BadValue, match="file that is there"):
+        lab("run", str(tmp_path / "other.py"))
+
+
+def test_a_file_is_read_again_when_it_has_changed_and_may_import_what_stands_beside_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "beside_it.py").write_text("from tests.lab.tiny import SCENARIO as FOUND\n")
+    file = tmp_path / "mine.py"
+    file.write_text("from beside_it import FOUND as SCENARIO\n")
+    first = scenarios.load(str(file))
+    assert scenarios.load(str(file)) is first
+    file.write_text(
+        "from dataclasses import replace\nfrom beside_it import FOUND\n"
+        "SCENARIO = replace(FOUND, title='Another')\n"
+    )
+    os.utime(file, ns=(1, 1))
+    assert scenarios.load(str(file)).title == "Another"
+
+
+def test_a_mistake_in_a_file_keeps_its_own_error(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import nothing_of_that_name\n")
+    with pytest.raises(ModuleNotFoundError, match="nothing_of_that_name"):
+        scenarios.load(str(file))
+
+
+def test_the_report_is_a_verb_with_a_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("--runs", "1", "--jobs", "1", "--out", str(tmp_path / "out"), "--no-drills")
+    assert lab("report", TINY, *words) == 0
+    told = capsys.readouterr().out
+    assert "tiny: 3 of 3 goals" in told
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert (tmp_path / "out" / "report.json").is_file()
+
+
+def test_every_verb_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("run", "compare", "report", *(verb.name for verb in command.VERBS)):
+        with pytest.raises(SystemExit) as ended:
+            lab(verb, "--help")
+        assert ended.value.code == 0
+        assert "examples:" in capsys.readouterr().out
+
+
 def test_the_bar_grows_on_a_terminal_and_is_gone_at_the_end() -> None:
     written: list[str] = []
     progress = command.bar(written.append, live=True)
@@ -164,5 +257,5 @@ def test_a_bug_in_a_contender_keeps_its_traceback_and_says_how_to_repeat_it(
 def test_numbers_are_short_and_never_in_powers_of_ten() -> None:
     assert show.number(115_756.0) == "115,756"
     assert show.number(0.98765) == "0.9877"
-    assert show.number(0.00006) == "0.0001"
+    assert show.number(0.00006) == "0.00006"
     assert show.number(inf) == "never"

@@ -2,6 +2,9 @@
 
 It exits with 0 when what it ran met its goals, with 1 when something did not: then the worst seed
 of every goal that was missed is printed, and the command that repeats that run.
+
+A verb that needs more than a few lines lives in a module of its own, which is imported when the
+verb is chosen.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable
-from typing import Final
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 from headgate.contracts.errors import BadValue
 
@@ -17,65 +21,114 @@ EXAMPLES: Final = """\
 examples:
   headgate lab list                            the scenarios and who contends in them
   headgate lab run overload                    our contender, five seeds, the worst counts
+  headgate lab run mine.py                     a scenario of your own, from its file
+  headgate lab run all --jobs auto             all of them, in as many processes as there are cores
   headgate lab run overload --seed 7 --runs 1  one seed again
   headgate lab compare overload --with fifo,folly,kernels
+  headgate lab report --out lab-report         a page to look at, with pictures
+  headgate lab tune queue                      a sweep of settings, its frontier and its knee
+  headgate lab replay requests.csv             a recorded trace against our chain and a baseline
 """
 
 RUNS_DEFAULT: Final = 5
 RUNS_MAX: Final = 100_000
+ALL: Final = "all"
 _BAR: Final = 24
+
+
+class Verb(NamedTuple):
+    """A verb of a module of its own, which offers EXAMPLES, `add_arguments` and `run`."""
+
+    name: str
+    help: str
+    module: str
+
+
+VERBS: Final = (
+    Verb("replay", "play a recorded trace against our chain and a baseline", "replay"),
+    Verb("tune", "sweep settings, and name the knee of the frontier", "tune"),
+    Verb("hunt", "look for a broken invariant with random faults", "hunt.command"),
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The verbs and their flags."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verbs.add_parser("list", help="the scenarios and who contends in them", allow_abbrev=False)
-    run_one = verbs.add_parser(
-        "run",
-        help="try a scenario, and say which goals are met",
-        description="Try a scenario, and say which goals are met.",
-        epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    _add_flags(run_one)
+    run_one = _verb(verbs, "run", "try a scenario, and say which goals are met")
+    _add_scenario(run_one, f"a scenario's name, number or .py file; {ALL} for all of ours")
+    _add_runs(run_one)
     run_one.add_argument("--as", dest="contender", metavar="NAME", help="in place of ours")
     run_one.add_argument("--case", metavar="NAME", help="only this case of it")
-    compare = verbs.add_parser(
-        "compare",
-        help="try several contenders on the same seeds",
-        description="Try several contenders on the same seeds.",
-        epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    _add_flags(compare)
+    compare = _verb(verbs, "compare", "try several contenders on the same seeds")
+    _add_scenario(compare, "a scenario's name, number or .py file")
+    _add_runs(compare)
     compare.add_argument(
         "--with", dest="others", metavar="A,B", required=True, help="whom to compare ours with"
     )
+    report = _verb(verbs, "report", "play scenarios, and make a page with pictures of them")
+    report.add_argument(
+        "names", metavar="NAME", nargs="*", help="names, numbers or .py files (default: all)"
+    )
+    _add_runs(report, jobs="auto")
+    report.add_argument(
+        "--out", metavar="DIR", default="lab-report", help="the folder (default lab-report)"
+    )
+    report.add_argument(
+        "--no-drills", action="store_true", help="leave out what takes real processes and time"
+    )
+    report.add_argument(
+        "--everyone", action="store_true", help="play those too who are in no picture"
+    )
+    for verb in VERBS:
+        module = _module(verb)
+        module.add_arguments(_verb(verbs, verb.name, verb.help, module.EXAMPLES))
 
 
 def run(arguments: Namespace) -> int:
     """Run the verb."""
+    for verb in VERBS:
+        if arguments.verb == verb.name:
+            code: int = _module(verb).run(arguments)
+            return code
     from headgate.lab import show  # noqa: PLC0415 - the scenarios come with it
+    from headgate.lab.jobs import parse_jobs  # noqa: PLC0415
+    from headgate.lab.progress import Progress  # noqa: PLC0415
 
+    write = sys.stdout.write
     if arguments.verb == "list":
-        return show.listed(sys.stdout.write)
+        return show.listed(write)
     seeds = parse_seeds(arguments.seed, arguments.runs)
-    progress = bar(sys.stderr.write, live=sys.stderr.isatty())
+    jobs = parse_jobs(arguments.jobs)
+    progress = Progress(tell, live=sys.stderr.isatty())
+    if arguments.verb == "report":
+        from headgate.lab import report  # noqa: PLC0415 - it needs what draws
+
+        return report.run(
+            arguments.names,
+            seeds,
+            arguments.out,
+            write,
+            tell,
+            progress,
+            jobs=jobs,
+            drills=not arguments.no_drills,
+            everyone=arguments.everyone,
+        )
     if arguments.verb == "run":
-        return show.one(
+        return show.some(
             arguments.name,
             seeds,
-            sys.stdout.write,
+            write,
             progress,
+            jobs=jobs,
             contender=arguments.contender,
             case=arguments.case,
         )
     others = [name.strip() for name in arguments.others.split(",") if name.strip()]
     if not others:
         raise BadValue("--with", arguments.others, "name contenders, with commas between")
-    return show.several(arguments.name, others, seeds, sys.stdout.write, progress)
+    return show.several(arguments.name, others, seeds, write, progress, jobs=jobs)
 
 
 def parse_seeds(seed: str, runs: str) -> range:
@@ -85,6 +138,48 @@ def parse_seeds(seed: str, runs: str) -> range:
     if not runs.isdecimal() or not 1 <= int(runs) <= RUNS_MAX:
         raise BadValue("--runs", runs, f"give a whole number from 1 to {RUNS_MAX}")
     return range(int(seed), int(seed) + int(runs))
+
+
+def _verb(verbs: Any, name: str, purpose: str, examples: str = EXAMPLES) -> ArgumentParser:
+    parser: ArgumentParser = verbs.add_parser(
+        name,
+        help=purpose,
+        description=f"{purpose[0].upper()}{purpose[1:]}.",
+        epilog=examples,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return parser
+
+
+def _add_scenario(parser: ArgumentParser, words: str) -> None:
+    parser.add_argument("name", metavar="NAME", help=words)
+
+
+def _add_runs(parser: ArgumentParser, *, jobs: str = "1") -> None:
+    parser.add_argument("--seed", metavar="N", default="0", help="the first seed (default 0)")
+    parser.add_argument(
+        "--runs",
+        metavar="K",
+        default=str(RUNS_DEFAULT),
+        help=f"so many seeds, and the worst counts (default {RUNS_DEFAULT})",
+    )
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        default=jobs,
+        help=f"so many processes, or auto: one a core (default {jobs})",
+    )
+
+
+def _module(verb: Verb) -> Any:
+    return import_module(f"headgate.lab.{verb.module}")
+
+
+def tell(text: str) -> None:
+    """To whoever watches; at once, since a bar has no line's end."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def bar(write: Callable[[str], object], *, live: bool) -> Callable[[int, int, str], None]:
@@ -98,14 +193,3 @@ def bar(write: Callable[[str], object], *, live: bool) -> Callable[[int, int, st
         write("\r" + " " * (len(line) - 1) + "\r" if done == total else line)
 
     return show
-
-
-def _add_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="a scenario's name or number")
-    parser.add_argument("--seed", metavar="N", default="0", help="the first seed (default 0)")
-    parser.add_argument(
-        "--runs",
-        metavar="K",
-        default=str(RUNS_DEFAULT),
-        help=f"so many seeds, and the worst counts (default {RUNS_DEFAULT})",
-    )

@@ -9,7 +9,9 @@ in the second, and curves for the pictures. The scenarios themselves are in `sce
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, final
 
 from headgate.contracts.errors import BadValue, HeadgateError
@@ -25,6 +27,7 @@ Curves: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
 KERNELS: Final = "kernels"  # no task a request
 TASKS: Final = "tasks"  # production policies as they are, on virtual time
 DRILL: Final = "drill"  # real processes and sockets on loopback
+WALL: Final = "wall"  # production policies by the clock on the wall; no two runs are the same
 
 
 class Contender(NamedTuple, Generic[Rig, Result]):
@@ -152,21 +155,29 @@ def steps(scenario: AnyScenario, contenders: Iterable[str], seeds: Iterable[int]
     for seed in kept:
         for case in scenario.rigs:
             for name in names:
-                found = _once(scenario, name, case, seed)
+                with repeatable(scenario, name, case, seed):
+                    found = scenario.once(name, case, seed)
                 done += 1
                 yield Step(name, case, seed, found, done, runs)
 
 
-def repeat_command(scenario: AnyScenario, contender: str, case: str, seed: int) -> str:
-    """The command that repeats one run."""
-    return f"headgate lab run {scenario.name} --case {case} --as {contender} --seed {seed} --runs 1"
+def repeat_command(
+    scenario: AnyScenario, contender: str, case: str, seed: int, *, where: str = ""
+) -> str:
+    """The command that repeats one run; `where` is the scenario's own file, if it has one."""
+    name = quote(where) if where.endswith(".py") else scenario.name
+    return f"headgate lab run {name} --case {case} --as {contender} --seed {seed} --runs 1"
 
 
-def _once(scenario: AnyScenario, contender: str, case: str, seed: int) -> Figures:
+@contextmanager
+def repeatable(
+    scenario: AnyScenario, contender: str, case: str, seed: int, *, where: str = ""
+) -> Iterator[None]:
+    """Whatever goes wrong inside says how to repeat it."""
     try:
-        return scenario.once(contender, case, seed)
+        yield
     except Exception as error:
-        command = repeat_command(scenario, contender, case, seed)
+        command = repeat_command(scenario, contender, case, seed, where=where)
         if isinstance(error, BrokenRun):
             raise BrokenTrial(f"{error}; repeat it: {command}") from error
         error.add_note(f"repeat it: {command}")
@@ -174,9 +185,10 @@ def _once(scenario: AnyScenario, contender: str, case: str, seed: int) -> Figure
 
 
 def gather(scenario: AnyScenario, ended: Iterable[Step]) -> Trial:
-    """The trial that the steps make up."""
+    """The trial that the steps make up, in the same order however they came."""
     seen: dict[str, dict[str, dict[int, Figures]]] = {}
-    for step in ended:
+    order = {case: at for at, case in enumerate(scenario.rigs)}
+    for step in sorted(ended, key=lambda step: (order[step.case], step.seed)):
         by_case = seen.setdefault(step.contender, {})
         by_case.setdefault(step.case, {})[step.seed] = step.figures
     return Trial(scenario, seen)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import inf
+from math import floor, isfinite, log10
 from typing import Final, TypeAlias
 
 from headgate.contracts.errors import BadValue
+from headgate.lab import scenarios
 from headgate.lab.checks import Finding
-from headgate.lab.scenario import AnyScenario, Step, Trial, gather, repeat_command, steps
-from headgate.lab.scenarios import TABLE, find
+from headgate.lab.jobs import Unit, play_all
+from headgate.lab.progress import Progress
+from headgate.lab.scenario import AnyScenario, Step, Trial, gather, repeat_command
 
 Write: TypeAlias = Callable[[str], object]
-Progress: TypeAlias = Callable[[int, int, str], None]
 
 MET: Final = 0
 MISSED: Final = 1
+ALL: Final = "all"
+_NOTHING: Final = 1e-9  # and less
 
 
 def listed(write: Write) -> int:
     """Every scenario: number, name, title, cases, contenders, goals."""
-    for scenario in TABLE.values():
+    for scenario in scenarios.TABLE.values():
         write(f"{scenario.number:>2}  {scenario.name}: {scenario.title}\n")
         write(f"      {scenario.why}\n")
         write(f"      cases {', '.join(scenario.rigs)}; ours is {scenario.ours}\n")
@@ -30,38 +33,46 @@ def listed(write: Write) -> int:
     return MET
 
 
-def one(
+def some(
     name: str,
     seeds: Sequence[int],
     write: Write,
     progress: Progress,
     *,
+    jobs: int = 1,
     contender: str | None = None,
     case: str | None = None,
 ) -> int:
-    """One contender against the goals."""
-    scenario = _only(find(name), case)
-    who = contender or scenario.ours
-    trial = gather(scenario, _watched(steps(scenario, [who], seeds), progress))
-    findings = trial.findings(who)
-    write(f"{scenario.title}: {who}, seeds {seeds[0]} to {seeds[-1]}, the worst of them\n")
-    write(f"  played with {scenario.contender(who).mode}\n")
-    if scenario.scale:
-        write(f"scale: {scenario.scale}\n")
-    write_findings(findings, trial, write)
-    missed = [finding for finding in findings if not finding.met]
-    for finding in missed:
-        write(f"repeat: {repeat_command(scenario, who, finding.case, finding.seed)}\n")
-    return MISSED if missed else MET
+    """One contender of a scenario, or of all of them, against the goals."""
+    if name != ALL:
+        places = [name]
+    elif contender is not None or case is not None:
+        raise BadValue("NAME", name, "name one scenario with --as or --case; all have other names")
+    else:
+        places = list(scenarios.TABLE)
+    found = {where: _only(scenarios.find(where), case) for where in places}
+    chosen = {where: contender or scenario.ours for where, scenario in found.items()}
+    wanted = [(where, found[where], [chosen[where]]) for where in places]
+    codes = [
+        tell_findings(trial, where, chosen[where], seeds, write)
+        for where, trial in _played(wanted, seeds, progress, jobs)
+    ]
+    return max(codes)
 
 
 def several(
-    name: str, others: Sequence[str], seeds: Sequence[int], write: Write, progress: Progress
+    name: str,
+    others: Sequence[str],
+    seeds: Sequence[int],
+    write: Write,
+    progress: Progress,
+    *,
+    jobs: int = 1,
 ) -> int:
-    """Ours and others on the same seeds; the worst seed of each figure."""
-    scenario = find(name)
+    """Ours and others on the same seeds; the mean of each figure."""
+    scenario = scenarios.find(name)
     names = list(dict.fromkeys([scenario.ours, *others]))
-    trial = gather(scenario, _watched(steps(scenario, names, seeds), progress))
+    (_, trial), *_ = _played([(name, scenario, names)], seeds, progress, jobs)
     write(f"{scenario.title}; seeds {seeds[0]} to {seeds[-1]}, the mean of them\n")
     for case in scenario.rigs:
         write(f"\n{case}\n")
@@ -70,6 +81,26 @@ def several(
     for who in names:
         write(f"{who} {'meets every goal' if trial.met(who) else 'misses a goal'}\n")
     return MET if trial.met(scenario.ours) else MISSED
+
+
+def tell_findings(
+    trial: Trial, where: str, contender: str, seeds: Sequence[int], write: Write
+) -> int:
+    """What a contender's runs say to the goals, and how to repeat what missed."""
+    scenario = trial.scenario
+    findings = trial.findings(contender)
+    write(f"{scenario.title}: {contender}, seeds {seeds[0]} to {seeds[-1]}, the worst of them\n")
+    write(f"  played with {scenario.contender(contender).mode}\n")
+    if scenario.scale:
+        write(f"scale: {scenario.scale}\n")
+    write_findings(findings, trial, write)
+    missed = [finding for finding in findings if not finding.met]
+    if missed and scenario.limits:
+        write(f"limits: {scenario.limits}\n")
+    for finding in missed:
+        command = repeat_command(scenario, contender, finding.case, finding.seed, where=where)
+        write(f"repeat: {command}\n")
+    return MISSED if missed else MET
 
 
 def write_findings(findings: Iterable[Finding], trial: Trial, write: Write) -> None:
@@ -109,9 +140,14 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 def number(value: float) -> str:
     """Short, and never in powers of ten."""
-    if value == inf:
+    if not isfinite(value):
         return "never"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{round(value, 4):.4g}"
+    size = abs(value)
+    if size >= 1000:
+        return f"{value:,.0f}"
+    if size >= 0.001 or size < _NOTHING:
+        return f"{round(value, 4):.4g}"
+    return f"{value:.{1 - floor(log10(size))}f}".rstrip("0")  # two digits, wherever they begin
 
 
 def _only(scenario: AnyScenario, case: str | None) -> AnyScenario:
@@ -124,7 +160,32 @@ def _only(scenario: AnyScenario, case: str | None) -> AnyScenario:
     return replace(scenario, rigs={case: scenario.rigs[case]}, goals=kept)
 
 
-def _watched(ended: Iterator[Step], progress: Progress) -> Iterator[Step]:
-    for step in ended:
-        progress(step.done, step.runs, f"{step.contender} {step.case} seed {step.seed}")
-        yield step
+def _played(
+    wanted: Sequence[tuple[str, AnyScenario, Sequence[str]]],
+    seeds: Sequence[int],
+    progress: Progress,
+    jobs: int,
+) -> Iterator[tuple[str, Trial]]:
+    """Each scenario's trial as soon as all its runs have ended, in the order they are wanted."""
+    left: dict[str, int] = {}
+    units: list[Unit] = []
+    for where, scenario, names in wanted:
+        for name in names:
+            scenario.contender(name)
+        of_it = [
+            Unit(where, who, case, s) for s in seeds for case in scenario.rigs for who in names
+        ]
+        left[where] = len(of_it)
+        units += of_it
+    progress.expect(units, jobs)
+    steps: dict[str, list[Step]] = {where: [] for where in left}
+    waiting = list(wanted)
+    for ran in play_all(units, jobs):
+        unit = ran.unit
+        progress.ran(ran)
+        steps[unit.where].append(Step(unit.contender, unit.case, unit.seed, ran.figures, 0, 0))
+        left[unit.where] -= 1
+        while waiting and not left[waiting[0][0]]:
+            where, scenario, _ = waiting.pop(0)
+            progress.end()
+            yield where, gather(scenario, steps[where])

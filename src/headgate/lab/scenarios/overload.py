@@ -14,7 +14,7 @@ from headgate.lab.checks import Goal
 from headgate.lab.contenders import ALL
 from headgate.lab.measures import curves, figures
 from headgate.lab.rig import Rig
-from headgate.lab.scenario import Scenario
+from headgate.lab.scenario import OVER_CASES, Picture, Scenario
 from headgate.lab.workload import Kind
 
 CAPACITY_PER_S: Final = 3_200
@@ -54,4 +54,21 @@ SCENARIO: Final = Scenario(
     measure=figures,
     shown=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
     curves=curves,
+    pictures=(
+        Picture(
+            "Offered load against goodput",
+            ("goodput",),
+            over=OVER_CASES,
+            y="answered in time, of what can be done",
+            x="offered load, of what can be done",
+        ),
+        Picture(
+            "How long the answers take",
+            ("p99_ms",),
+            over=OVER_CASES,
+            y="ms, p99 of answers in time",
+            x="offered load, of what can be done",
+            log_y=True,
+        ),
+    ),
 )

@@ -14,7 +14,7 @@ from headgate.lab.checks import Goal
 from headgate.lab.contenders import ALL
 from headgate.lab.measures import curves, figures
 from headgate.lab.rig import Rig
-from headgate.lab.scenario import Scenario
+from headgate.lab.scenario import OVER_CASES, Picture, Scenario
 from headgate.lab.workload import Kind
 
 CAPACITY_PER_S: Final = 3_200
@@ -49,4 +49,22 @@ SCENARIO: Final = Scenario(
     measure=figures,
     shown=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
     curves=curves,
+    pictures=(
+        Picture(
+            "How soon a refusal is told",
+            ("refused_p99_ms",),
+            over=OVER_CASES,
+            y="ms, p99 until a refusal is told",
+            x="offered load, of what can be done",
+            log_y=True,
+        ),
+        Picture(
+            "What is held in memory",
+            ("queue_peak",),
+            over=OVER_CASES,
+            y="units held at once, the dead among them",
+            x="offered load, of what can be done",
+            log_y=True,
+        ),
+    ),
 )

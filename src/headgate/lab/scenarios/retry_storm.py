@@ -18,7 +18,7 @@ from headgate.lab.ledger import Ledger
 from headgate.lab.measures import curves, figures, recovery_s
 from headgate.lab.retries import NAIVE, SMART, Retries
 from headgate.lab.rig import Rig
-from headgate.lab.scenario import Figures, Scenario
+from headgate.lab.scenario import AS_BARS, OVER_TIME, Figures, Picture, Scenario
 from headgate.lab.workload import Kind
 
 CAPACITY_PER_S: Final = 3_200
@@ -61,4 +61,15 @@ SCENARIO: Final = Scenario(
     measure=measure,
     curves=curves,
     shown=("recovery_s", "amplification", "goodput", "p99_ms", "queue_peak"),
+    pictures=(
+        Picture(
+            "Recovery: what is asked, retries included, and what is answered in time",
+            ("offered_per_s", "good_per_s"),
+            over=OVER_TIME,
+            y="a second",
+            x="seconds; 70% is lost from 5 to 15",
+        ),
+        Picture("Until all is well again", ("recovery_s",), over=AS_BARS, y="seconds"),
+        Picture("Attempts for each call", ("amplification",), over=AS_BARS, y="attempts"),
+    ),
 )

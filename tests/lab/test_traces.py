@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import gzip
+import lzma
+import struct
+from collections import Counter
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.errors import BadValue
+from headgate.lab.arrivals import Even, Poisson
+from headgate.lab.traces import Access, BadRow, Columns, files, open_trace, told_format
+from headgate.lab.traces.access import spread
+from headgate.lab.traces.shapes import SHAPES, HotShift, ScanMix, Shape, Zipf, made
+from headgate.lab.traces.tables import parse_time
+from headgate.testing import SeededChance
+
+SECOND = 1_000_000
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r
+2023-11-16 23:59:59.9000000,4808,10\r
+2023-11-17 00:00:00.4000001,3180,8\r
+"""
+TWITTER = "10,k1,2,300,7,get,0\n10,k2,2,100,8,get,0\n12,k1,2,300,7,set,60\n"
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+def read(path: str, kind: str | None = None, columns: Columns | None = None) -> list[Access]:
+    return list(open_trace(path, kind, columns).rows())
+
+
+# Tables.
+
+
+def test_a_table_of_our_own_has_time_key_size_and_cost_in_any_order(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "key,cost,time,size\na,3,100.5,10\nb,1,101,20\n")
+    assert read(path) == [Access(0, "a", 10, 3), Access(500_000, "b", 20, 1)]
+
+
+def test_what_a_table_lacks_has_a_default_that_claims_nothing(tmp_path: Path) -> None:
+    trace = open_trace(written(tmp_path, "a.csv", "time\n1\n2\n"))
+    assert (trace.timed, trace.keyed) == (True, False)
+    assert list(trace.rows()) == [Access(0, "", 0, 1), Access(SECOND, "", 0, 1)]
+    trace = open_trace(written(tmp_path, "b.csv", "key\na\nb\n"))
+    assert (trace.timed, trace.keyed) == (False, True)
+
+
+def test_columns_are_found_by_name_or_by_number_with_a_header_or_without(tmp_path: Path) -> None:
+    columns = Columns(time="ts", key="path", size=None, cost=("in", "out"), unit="ms")
+    path = written(tmp_path, "a.csv", "ts,path,in,out\n5,/a,1,2\n8,/b,3,4\n")
+    assert read(path, "csv", columns) == [Access(0, "/a", 0, 3), Access(3_000, "/b", 0, 7)]
+    numbered = Columns(time="0", key="1", size=None, cost=("2", "3"), unit="ms")
+    assert read(path, "csv", numbered) == read(path, "csv", columns)
+    bare = written(tmp_path, "b.csv", "5,/a,1,2\n8,/b,3,4\n")
+    assert read(bare, "csv", numbered) == read(path, "csv", columns)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "us"),
+    [
+        ("1.5", "s", 1_500_000),
+        ("1500", "ms", 1_500_000),
+        ("7", "us", 7),
+        ("7000", "ns", 7),
+        ("1970-01-02 00:00:00", "s", 86_400 * SECOND),
+        ("2023-11-16T18:17:03.9799600Z", "s", 1_700_158_623_979_960),
+        ("2023-11-16 18:17:03.5", "s", 1_700_158_623_500_000),
+    ],
+)
+def test_time_is_a_number_in_its_unit_or_a_date(text: str, unit: str, us: int) -> None:
+    assert parse_time(text, unit) == us
+
+
+@pytest.mark.parametrize("text", ["2023-13-01 00:00:00", "yesterday", "", "nan"])
+def test_what_is_no_time_is_not_taken_for_one(text: str) -> None:
+    with pytest.raises(ValueError, match=r"date|float|NaN"):
+        parse_time(text, "s")
+
+
+@pytest.mark.parametrize("row", ["x,b,1,1", "2,b", "2,b,x,1", "-5,b,1,1", "2,b,-1,1", "2,b,inf,1"])
+def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: str) -> None:
+    path = written(tmp_path, "a.csv", f"time,key,size,cost\n1,a,1,1\n{row}\n")
+    with pytest.raises(BadRow, match=r"a\.csv, line 3"):
+        read(path)
+
+
+def test_so_many_bad_rows_may_be_passed_over_and_no_more(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "time,key\n1,a\nx,b\n\n2,c\ny,d\n")
+    columns = Columns(bad_rows_max=2)
+    assert [row.key for row in read(path, "csv", columns)] == ["a", "c"]
+    with pytest.raises(BadRow, match="line 6"):
+        read(path, "csv", Columns(bad_rows_max=1))
+
+
+def test_time_that_goes_back_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "time,key\n5,a\n7,b\n6,c\n")
+    with pytest.raises(BadValue, match=r"a\.csv, row 3.*sort"):
+        read(path)
+
+
+def test_a_column_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "ts,path\n1,a\n")
+    with pytest.raises(BadValue, match=r"column of key.*or none: ts, path"):
+        read(path, "csv", Columns(time="ts"))
+    with pytest.raises(BadValue, match="--time NAME"):
+        open_trace(path)
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    with pytest.raises(BadValue, match="unit"):
+        Columns(unit="h")
+    with pytest.raises(BadValue, match="bad_rows_max"):
+        Columns(bad_rows_max=-1)
+
+
+def test_azure_costs_are_tokens_read_and_written(tmp_path: Path) -> None:
+    path = written(tmp_path, "llm.csv", AZURE)
+    assert told_format(path) == "azure"
+    assert read(path) == [Access(0, "", 4808, 4818), Access(500_000, "", 3180, 3188)]
+
+
+def test_twitter_rows_of_one_second_are_set_apart_within_it(tmp_path: Path) -> None:
+    path = written(tmp_path, "cluster", TWITTER)
+    assert told_format(path) == "twitter"
+    assert read(path) == [
+        Access(0, "k1", 300, 1),
+        Access(500_000, "k2", 100, 1),
+        Access(2 * SECOND, "k1", 300, 1),
+    ]
+
+
+@given(st.lists(st.integers(0, 20), max_size=60), st.integers(1, 10))
+def test_spreading_keeps_order_loses_nobody_and_passes_no_next_instant(
+    instants: list[int], unit: int
+) -> None:
+    rows = [Access(at * 3, str(at)) for at in sorted(instants)]
+    found = list(spread(rows, unit))
+    assert [row.key for row in found] == [row.key for row in rows]
+    assert all(early.at_us <= late.at_us for early, late in pairwise(found))
+    assert all(0 <= new.at_us - old.at_us < unit for old, new in zip(rows, found, strict=True))
+
+
+def test_rows_of_one_second_come_before_the_next_instant_there_is() -> None:
+    rows = [Access(0, "a"), Access(0, "b"), Access(100_000, "c")]
+    assert [row.at_us for row in spread(rows, SECOND)] == [0, 50_000, 100_000]
+
+
+# Keys.
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))
+def test_keys_are_whole_numbers_of_32_bits_the_weightiest_byte_first(
+    tmp_path_factory: pytest.TempPathFactory, keys: list[int]
+) -> None:
+    path = tmp_path_factory.mktemp("keys") / "a.trace"
+    path.write_bytes(struct.pack(f">{len(keys)}I", *keys))
+    trace = open_trace(str(path))
+    assert not trace.timed
+    assert [row.key for row in trace.rows()] == [str(key) for key in keys]
+
+
+def test_keys_are_read_in_chunks_and_half_a_key_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    path.write_bytes(struct.pack(">40000I", *range(40_000)))  # more than two chunks
+    assert [row.key for row in open_trace(str(path)).rows()] == [str(n) for n in range(40_000)]
+    path.write_bytes(struct.pack(">2I", 1, 2) + b"\0")
+    with pytest.raises(BadValue, match="1 bytes after 2 keys"):
+        list(open_trace(str(path)).rows())
+
+
+# Files.
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_packed_files_are_read_as_they_are(tmp_path: Path, ending: str, pack: object) -> None:
+    assert callable(pack)
+    (tmp_path / f"a.csv{ending}").write_bytes(pack(b"\xef\xbb\xbftime,key\n1,a\n2,b\n"))
+    assert read(str(tmp_path / f"a.csv{ending}")) == [Access(0, "a"), Access(SECOND, "b")]
+    (tmp_path / f"a.trace{ending}").write_bytes(pack(struct.pack(">I", 9)))
+    assert read(str(tmp_path / f"a.trace{ending}")) == [Access(0, "9")]
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz"])
+def test_a_broken_archive_and_a_missing_file_are_told_by_name(tmp_path: Path, ending: str) -> None:
+    path = written(tmp_path, f"a.csv{ending}", "no archive")
+    with pytest.raises(BadValue, match="cannot be read"):
+        open_trace(path)
+    with pytest.raises(BadValue, match="give the path of a file that is there"):
+        open_trace(str(tmp_path / "nothing.csv"))
+
+
+def test_zstd_without_its_package_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "find_spec", lambda name: None)
+    with pytest.raises(BadValue, match="pip install zstandard"):
+        open_trace(written(tmp_path, "a.csv.zst", ""))
+
+
+def test_a_format_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="csv, azure, twitter, keys"):
+        open_trace(written(tmp_path, "a.csv", "time\n"), "parquet")
+
+
+def test_a_trace_is_a_stream_of_which_nothing_is_kept(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "a.csv", "time,key\n" + "".join(f"{n},k\n" for n in range(10)) + "x,\n"
+    )
+    first = list(islice(open_trace(path).rows(), 3))  # the bad row at the end is not met
+    assert [row.at_us for row in first] == [0, SECOND, 2 * SECOND]
+
+
+# Shapes.
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_shape_is_the_same_for_the_same_seed_and_goes_forward_in_time(name: str) -> None:
+    rows = list(islice(made(name, 3).rows(), 500))
+    assert rows == list(islice(made(name, 3).rows(), 500))
+    assert rows != list(islice(made(name, 4).rows(), 500))
+    assert all(early.at_us <= late.at_us for early, late in pairwise(rows))
+    assert rows[-1].at_us < SHAPES[name].span_us
+
+
+def test_zipf_keys_are_as_hot_as_their_rank_says() -> None:
+    pick = Zipf(alpha=1.0, keys=100).picker(SeededChance(1))
+    seen = Counter(pick(0)[0] for _ in range(50_000))
+    whole = sum(1 / rank for rank in range(1, 101))
+    for rank in (1, 2, 10):
+        assert seen[f"k{rank - 1}"] / 50_000 == pytest.approx(1 / rank / whole, rel=0.1)
+
+
+def test_hot_keys_are_others_after_a_while() -> None:
+    keys = HotShift(hot=2, share=0.9, every_us=SECOND, keys=1_000)
+    pick = keys.picker(SeededChance(1))
+    early = Counter(pick(0)[0] for _ in range(2_000)).most_common(2)
+    late = Counter(pick(SECOND)[0] for _ in range(2_000)).most_common(2)
+    assert {key for key, _ in early} == {"k0", "k1"}
+    assert {key for key, _ in late} == {"k2", "k3"}
+    assert sum(count for _, count in early) / 2_000 == pytest.approx(0.9, abs=0.05)
+
+
+def test_scans_are_few_and_dear() -> None:
+    shape = Shape(
+        arrivals=Poisson(1_000), keys=ScanMix(share=0.1, scan_cost=50), span_us=5 * SECOND
+    )
+    rows = list(shape.accesses(1))
+    scans = [row for row in rows if row.cost > 1]
+    assert {row.cost for row in scans} == {50}
+    assert len(scans) / len(rows) == pytest.approx(0.1, abs=0.02)
+
+
+def test_a_shape_ends_when_its_span_does() -> None:
+    shape = Shape(arrivals=Even(10), keys=Zipf(), span_us=SECOND)
+    assert [row.at_us for row in shape.accesses(0)] == [n * 100_000 for n in range(1, 10)]
+
+
+def test_shapes_that_cannot_be_are_refused() -> None:
+    for make in (
+        lambda: Zipf(alpha=-1),
+        lambda: Zipf(keys=0),
+        lambda: HotShift(hot=0),
+        lambda: HotShift(share=2),
+        lambda: HotShift(every_us=0),
+        lambda: ScanMix(share=-1),
+        lambda: ScanMix(scan_cost=0),
+        lambda: made("square", 0),
+    ):
+        with pytest.raises(BadValue):
+            make()

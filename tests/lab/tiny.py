@@ -1,0 +1,100 @@
+"""A scenario of a user's own, as small as one can be. Nothing here is a test.
+
+Its service does `speed` of what is asked; the seed adds a little, so that seeds differ.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from math import inf
+from threading import Event
+from typing import Final
+
+from headgate.lab.checks import Goal
+from headgate.lab.scenario import (
+    AS_BARS,
+    DRILL,
+    KERNELS,
+    OVER_CASES,
+    OVER_TIME,
+    TASKS,
+    Contender,
+    Curves,
+    Figures,
+    Picture,
+    Scenario,
+)
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """So much is asked, for so long."""
+
+    load: float
+    span_us: int = 2_000_000
+    broken: bool = False
+
+
+def good(speed: float) -> Contender[Tiny, float]:
+    """Answers `speed` of what is asked."""
+    return Contender(lambda rig, seed: speed + seed / 1000, TASKS)
+
+
+def bad(rig: Tiny, seed: int) -> float:
+    """A bug."""
+    raise LookupError("no such thing")
+
+
+def dies(rig: Tiny, seed: int) -> float:
+    """Takes its process with it."""
+    os._exit(3)
+
+
+def sleeps(rig: Tiny, seed: int) -> float:
+    """Says who it is, and does not end."""
+    os.write(1, f"{os.getpid()}\n".encode())  # in one piece: another does the same
+    Event().wait(600)
+    return 0.0
+
+
+def measure(rig: Tiny, result: float) -> Figures:
+    """The share, and a time that is never over for those who fail."""
+    return {"share": result, "p99_ms": 10 / result if result > 0.5 else inf, "zero": 0.0}
+
+
+def curves(rig: Tiny, result: float) -> Curves:
+    """A straight line, of more points than anybody needs."""
+    return {
+        "offered_per_s": [(at / 100, rig.load) for at in range(2_000)],
+        "good_per_s": [(at / 100, rig.load * result) for at in range(2_000)],
+    }
+
+
+SCENARIO: Final = Scenario(
+    number=77,
+    name="tiny",
+    title="A tiny claim, with <angles> & all",
+    why="It is quick.",
+    rigs={"1x": Tiny(1.0), "2x": Tiny(2.0)},
+    contenders={
+        "ours": good(0.9),
+        "without": good(0.2),
+        "other": Contender(lambda rig, seed: 0.6, KERNELS),
+        "real": Contender(lambda rig, seed: 0.85, DRILL),
+    },
+    ours="ours",
+    must_fail=("without",),
+    goals=(Goal(figure="share", at_least=0.8), Goal(figure="p99_ms", at_most=12, cases=("2x",))),
+    measure=measure,
+    curves=curves,
+    shown=("share", "p99_ms"),
+    pictures=(
+        Picture("What is answered", ("share",), over=OVER_CASES, y="of what is asked", x="load"),
+        Picture("How long", ("p99_ms",), over=OVER_CASES, y="ms", x="load", log_y=True),
+        Picture("Both", ("share", "p99_ms"), over=AS_BARS, y="share, and ms"),
+        Picture("Over time", ("good_per_s",), over=OVER_TIME, y="a second", x="seconds"),
+        Picture("Asked", ("offered_per_s", "good_per_s"), over=OVER_TIME, y="a second", x="s"),
+    ),
+    scale="a millionth of the real one",
+)
