@@ -60,3 +60,7 @@ def test_it_ends_when_a_microsecond_after_the_other_says_so(
 def test_courses_that_make_no_sense_are_refused(changes: tuple[tuple[int, float], ...]) -> None:
     with pytest.raises(BadValue):
         Course(changes)
+
+
+def test_work_of_no_length_is_done_at_once_even_in_a_pause() -> None:
+    assert Course(((0, 0.0), (10, 1.0))).end_us(5, 0) == 5

@@ -37,8 +37,8 @@ class Course:
 
     def end_us(self, begin_us: int, work_us: int) -> int:
         """When work that takes `work_us` at speed 1, begun at `begin_us`, is done."""
-        if not self.changes:
-            return begin_us + work_us
+        if not self.changes or work_us <= 0:
+            return begin_us + max(work_us, 0)
         left = float(work_us)
         at_us = begin_us
         at = bisect_right(self.changes, begin_us, key=lambda change: change[0])

@@ -1,0 +1,145 @@
+"""A private copy of the package, in which a mutant can be planted. Nothing here is a test.
+
+    python -m tests.lab.hunt.copies NAME...
+
+finds a setup for each mutant of that name (all that have none, if none is named): it hunts with the
+mutant planted until the named invariant breaks, shrinks that, and keeps it if the sound code breaks
+nothing in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final, final
+
+from tests.lab.mutants import MUTANTS, Mutant
+
+SOURCE: Final = Path(__file__).parents[3] / "src" / "headgate"
+CAUGHT: Final = Path(__file__).parent / "caught"
+SECONDS_MAX: Final = 600  # for a child on a busy machine; alone each takes one or two
+SEEDS: Final = 200
+TRIES_MAX: Final = 80
+
+# Plays the setup on its standard input, and prints what broke.
+PLAY: Final = """
+import json, sys
+from headgate.lab.hunt.setup import read
+from headgate.lab.hunt.stages import broken_by
+print(json.dumps([broken.invariant for broken in broken_by(read(sys.stdin.read()))]))
+"""
+# Hunts on one stage for one invariant, and prints a small setup that breaks it.
+FIND: Final = """
+import json, sys
+from headgate.lab.dice import Dice
+from headgate.lab.hunt.draws import STAGES, Drawn
+from headgate.lab.hunt.search import same
+from headgate.lab.hunt.setup import written
+from headgate.lab.hunt.shrink import shrink
+stage, invariant, first, last, tries = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
+breaks = same(invariant)
+for seed in range(first, last):
+    drawn = STAGES[stage](seed, Drawn(Dice(seed).of("setup")))
+    if breaks(drawn):
+        small = shrink(drawn, breaks, tries_max=tries).setup
+        print(json.dumps({"seed": seed, "text": written(small, invariant)}))
+        break
+else:
+    print(json.dumps({"seed": last, "text": ""}))
+"""
+
+
+@final
+class Copy:
+    """The package in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._planted = 0
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(SOURCE, folder / "headgate", ignore=ignored)
+
+    def text(self, file: str) -> str:
+        return (self.folder / "headgate" / file).read_text(encoding="utf-8")
+
+    def put(self, file: str, text: str) -> None:
+        path = self.folder / "headgate" / file
+        path.write_text(text, encoding="utf-8")
+        # Compiled modules are told apart by whole seconds, and mutants follow each other faster.
+        self._planted += 1
+        at_s = 1_000_000_000 + 10 * self._planted
+        os.utime(path, (at_s, at_s))
+
+    def plant(self, mutant: Mutant) -> str:
+        """Put the mistake in; what stood there, to be put back."""
+        sound = self.text(mutant.file)
+        assert sound.count(mutant.old) == 1, f"{mutant.name}: its text must stand there once"
+        self.put(mutant.file, sound.replace(mutant.old, mutant.new))
+        return sound
+
+    def run(self, program: str, *words: str, stdin: str = "") -> object:
+        """What a child prints last that imports this copy, as JSON."""
+        child = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            env={**os.environ, "PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"},
+            check=False,
+            cwd=self.folder,
+        )
+        assert child.returncode == 0, child.stderr[-2_000:]
+        return json.loads(child.stdout.splitlines()[-1])
+
+    def broken_by(self, setup: str) -> list[str]:
+        """What breaks when it plays this setup."""
+        found = self.run(PLAY, stdin=setup)
+        assert isinstance(found, list)
+        return [str(name) for name in found]
+
+
+def file_of(mutant: Mutant) -> Path:
+    """Where its setup is kept."""
+    name = re.sub(r"[^a-z0-9]+", "-", mutant.name.lower()).strip("-")
+    return CAUGHT / f"{name}.json"
+
+
+def find(mutant: Mutant, copy: Copy) -> str | None:
+    """A small setup that shows the mutant, and breaks nothing without it."""
+    first = 0
+    while first < SEEDS:
+        sound = copy.plant(mutant)
+        try:
+            words = (mutant.stage, mutant.breaks, str(first), str(SEEDS), str(TRIES_MAX))
+            found = copy.run(FIND, *words)
+        finally:
+            copy.put(mutant.file, sound)
+        assert isinstance(found, dict)
+        if found["text"] and copy.broken_by(found["text"]) == []:
+            return str(found["text"])
+        first = int(found["seed"]) + 1
+    return None
+
+
+def main(names: list[str]) -> None:
+    """Find what is asked for, and say what was found."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(Path(folder))
+        for mutant in MUTANTS:
+            if mutant.name not in names if names else file_of(mutant).exists():
+                continue
+            text = find(mutant, copy)
+            if text is not None:
+                file_of(mutant).write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{'caught' if text else 'not caught'}: {mutant.name}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

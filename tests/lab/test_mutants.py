@@ -1,0 +1,71 @@
+"""Mutants planted in a private copy of the package: each is caught, and nothing is without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.lab.hunt.copies import SOURCE, Copy, file_of
+from tests.lab.mutants import MUTANTS, Mutant
+from tests.prove.seeds import seeds
+
+IN_CI: Final = 6  # of them, others for each seed of the slice
+QUICK: Final = ("LIFO without expiry", "epoch check left out", "retry budget never charged")
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+    folder = tmp_path_factory.mktemp("mutants")
+    yield Copy(folder)
+    shutil.rmtree(folder)
+
+
+def setup_of(mutant: Mutant) -> str:
+    return file_of(mutant).read_text(encoding="utf-8")
+
+
+def chosen() -> list[Mutant]:
+    """All in `make prove`; a few that change with the seed in CI."""
+    wish = seeds(full=1, part=1)
+    if not wish:
+        return []
+    if os.environ.get("HEADGATE_PROVE") == "full":
+        return list(MUTANTS)
+    start = wish[0] * IN_CI
+    return [MUTANTS[(start + n) % len(MUTANTS)] for n in range(IN_CI)]
+
+
+def is_caught(mutant: Mutant, copy: Copy) -> None:
+    setup = setup_of(mutant)
+    assert copy.broken_by(setup) == [], "the code as it is breaks nothing"
+    sound = copy.plant(mutant)
+    try:
+        assert mutant.breaks in copy.broken_by(setup)
+    finally:
+        copy.put(mutant.file, sound)
+
+
+def test_there_are_two_dozen_and_each_names_text_that_stands_once() -> None:
+    assert len(MUTANTS) >= 24
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    for mutant in MUTANTS:
+        text = (SOURCE / mutant.file).read_text(encoding="utf-8")
+        assert text.count(mutant.old) == 1, mutant.name
+        assert mutant.old != mutant.new
+        assert json.loads(setup_of(mutant))["stage"] == mutant.stage
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.name in QUICK], ids=lambda m: m.name)
+def test_the_quickest_are_caught(mutant: Mutant, copy: Copy) -> None:
+    is_caught(mutant, copy)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("mutant", chosen(), ids=lambda m: m.name)
+def test_every_mutant_is_caught(mutant: Mutant, copy: Copy) -> None:
+    is_caught(mutant, copy)
