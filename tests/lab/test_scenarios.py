@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from headgate.contracts.errors import BadValue
 from headgate.lab.contenders import ALL, BASELINES, OURS
-from headgate.lab.scenario import AnyScenario, gather, steps
+from headgate.lab.scenario import KERNELS, TASKS, AnyScenario, gather, steps
 from headgate.lab.scenarios import TABLE, find
 from tests.lab.rigs import small
-from tests.prove.seeds import seeds
+from tests.prove.seeds import in_slice, seeds, whole
 
 SCENARIOS = list(TABLE.values())
 # The quick ones: those of one station. Others are tried scaled down in tests/lab/scenarios.
@@ -19,7 +20,7 @@ STATIONS = [scenario for scenario in SCENARIOS if "kernels" in scenario.contende
 SECOND = 1_000_000
 
 
-def met(scenario: AnyScenario, contender: str, of: range = range(1)) -> bool:
+def met(scenario: AnyScenario, contender: str, of: Iterable[int] = range(1)) -> bool:
     return gather(scenario, steps(scenario, [contender], of)).met(contender)
 
 
@@ -42,14 +43,26 @@ def test_the_production_queue_meets_the_goals_at_twice_the_load() -> None:
     assert met(replace(overload, rigs={"2x": rig}, goals=kept), "queue")
 
 
+# A slice is one of the five seeds for one in four of the scenarios. What is measured by the clock
+# on the wall is for a quiet machine.
+SLICES = 4
+PROVEN = [
+    scenario
+    for scenario in SCENARIOS
+    if in_slice(scenario.number, SLICES)
+    and scenario.contender(scenario.ours).mode in {KERNELS, TASKS}
+]
+
+
 @pytest.mark.prove
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=list(TABLE))
+@pytest.mark.parametrize("scenario", PROVEN, ids=lambda scenario: scenario.name)
 def test_ours_meets_every_goal_with_five_seeds(scenario: AnyScenario) -> None:
-    assert met(scenario, scenario.ours, seeds(5, 1) or range(5))
+    played = range(5) if whole() else [seed // SLICES % 5 for seed in seeds(5, 1)]
+    assert met(scenario, scenario.ours, played)
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=list(TABLE))
+@pytest.mark.parametrize("scenario", PROVEN, ids=lambda scenario: scenario.name)
 def test_who_must_fail_fails_and_so_does_ours_without_its_policy(scenario: AnyScenario) -> None:
     for name in scenario.must_fail:
         assert not met(scenario, name), name

@@ -1,0 +1,56 @@
+"""The drill of a station: real processes, real sockets, real time; so bounds are loose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headgate.contracts.errors import BadValue, Unavailable
+from headgate.lab.arrivals import Poisson
+from headgate.lab.course import Course
+from headgate.lab.drills import server, station
+from headgate.lab.measures import figures
+from headgate.lab.retries import NAIVE
+from headgate.lab.rig import Rig
+from headgate.lab.workload import Kind
+
+RIG = Rig(
+    kinds=(Kind(name="get", arrivals=Poisson(400), timeout_us=200_000),),
+    workers=2,
+    span_us=1_500_000,
+    warm_us=500_000,
+)
+
+
+def test_at_twice_the_load_the_queue_answers_in_time_and_a_plain_pool_answers_nobody() -> None:
+    ours = figures(RIG, station.play(RIG, "queue", 1))
+    assert ours["goodput"] > 0.3
+    assert 0.1 < ours["success.get"] < 0.7
+    plain = figures(RIG, station.play(RIG, "fifo-pool", 1))
+    assert plain["goodput"] < ours["goodput"] / 2
+    assert plain["queue_peak"] > ours["queue_peak"]
+
+
+def test_what_is_sent_is_accounted_for() -> None:
+    ledger = station.play(replace(RIG, span_us=800_000, warm_us=0), "queue", 2)
+    row = ledger.rows[0]
+    assert row.offered == pytest.approx(320, rel=0.25)
+    assert 0.5 * row.offered < row.good + row.late + row.refused <= row.offered
+
+
+def test_what_a_drill_cannot_do_is_refused() -> None:
+    with pytest.raises(BadValue, match="steady rig"):
+        station.play(replace(RIG, retries=NAIVE), "queue", 1)
+    with pytest.raises(BadValue, match="steady rig"):
+        station.play(replace(RIG, course=Course(((1, 0.5),))), "queue", 1)
+
+
+def test_a_policy_that_is_none_is_named_and_the_drill_says_that_nobody_listens(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(BadValue, match="fifo-pool"):
+        server.policy_of("nothing", 1)
+    with pytest.raises(Unavailable, match="did not say where it listens"):
+        station.play(RIG, "nothing", 1)
+    assert "give one of queue, fifo-pool" in capfd.readouterr().err

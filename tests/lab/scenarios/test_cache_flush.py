@@ -1,0 +1,78 @@
+"""Cache flush: cold for no longer than it must be, scaled down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headgate.lab.baselines.look_aside import PlainLookAside
+from headgate.lab.retries import NAIVE, SMART, Retries
+from headgate.lab.rigs.guarded import Guarded
+from headgate.lab.rigs.look_aside import Flushed, LookAside, MakePath, curves, measure, play
+from headgate.lab.scenarios.cache_flush import without_queue
+
+SECOND = 1_000_000
+SMALL = LookAside(
+    retries=SMART,
+    per_s=1_000.0,
+    keys=1_000,
+    ttl_us=15 * SECOND,
+    workers=4,
+    flush_us=2 * SECOND,
+    span_us=12 * SECOND,
+)
+
+
+def look_aside(world, rig, fetch, fill):  # type: ignore[no-untyped-def]
+    return PlainLookAside(fetch, fill)
+
+
+@pytest.mark.parametrize("retries", [SMART, NAIVE])
+def test_the_cache_is_back_in_less_than_twice_the_least_time(retries: Retries) -> None:
+    rig = replace(SMALL, retries=retries)
+    found = measure(rig, play(rig, Guarded, 1))
+    assert found["refill"] <= 2
+    assert found["hits_at_end"] > 0.9 * found["steady_hits"]
+
+
+@pytest.mark.parametrize("make_path", [look_aside, without_queue])
+def test_without_a_queue_it_never_comes_back_and_the_store_works_for_nobody(
+    make_path: MakePath,
+) -> None:
+    rig = replace(SMALL, span_us=7 * SECOND)
+    found = measure(rig, play(rig, make_path, 1))
+    assert found["hits_at_end"] < 0.7 * found["steady_hits"]
+    assert found["wasted_fetches"] > 0.5
+
+
+def test_the_least_time_is_that_of_the_keys_most_wanted_at_full_speed() -> None:
+    rig = replace(SMALL, keys=4, workers=1, service_us=500_000.0)
+    # By Zipf's law 12, 6, 4 and 3 of 25.
+    assert rig.refill_s(0.48) == 0.5
+    assert rig.refill_s(0.71) == 1.0
+    assert rig.refill_s(0.75) == 1.5
+    assert rig.refill_s(1.0) == 2.0
+
+
+def test_it_is_recovered_when_the_ratio_was_high_for_a_second() -> None:
+    rig = replace(SMALL, flush_us=SECOND, span_us=4 * SECOND)
+    calls = [10] * 17
+    hits = [9] * 4 + [0, 0, 0, 9, 0, 9, 9, 9, 9] + [9] * 4
+    found = measure(rig, Flushed(calls, hits, [1] * 17, [1] * 17))
+    assert found["steady_hits"] == 0.9
+    assert found["recovered_s"] == 2.25
+    assert found["wasted_fetches"] == 0
+
+
+def test_the_cache_is_warm_from_the_first_instant() -> None:
+    tiny = replace(SMALL, span_us=3 * SECOND)
+    drawn = curves(tiny, play(tiny, Guarded, 1))
+    ratios = [ratio for _, ratio in drawn["hit_ratio"][:8]]
+    assert min(ratios) > 0.85
+    assert drawn["hit_ratio"][8][1] < 0.6
+
+
+def test_a_run_is_a_function_of_its_seed() -> None:
+    tiny = replace(SMALL, span_us=3 * SECOND)
+    assert play(tiny, Guarded, 1) == play(tiny, Guarded, 1) != play(tiny, Guarded, 2)

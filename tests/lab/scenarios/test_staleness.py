@@ -1,0 +1,78 @@
+"""Staleness: thousands of small races, and a few nodes that write the same keys."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headgate.contracts.request import Request
+from headgate.kernels.lru_ttl import FRESH, MISS
+from headgate.lab.baselines.ttl_cache import TtlCache
+from headgate.lab.rigs.freshness import MakeFront, Nodes, Races, measure
+from headgate.lab.scenarios.staleness import (
+    DEFAULTS,
+    SCENARIO,
+    shield,
+    ttl_cache,
+    without_epochs,
+    without_parting,
+)
+from headgate.testing import HandClock
+
+RACES = Races(episodes=2_000)
+FEW = Races(episodes=400)
+NODES = Nodes(ttl_us=DEFAULTS.ttl_us, reads_per_s=200.0, span_us=8_000_000)
+
+
+def test_no_read_is_older_than_its_own_nodes_write_in_thousands_of_races() -> None:
+    seen = RACES.play(shield, 7)
+    assert (seen.stale_own, seen.stale_kept) == (0, 0)
+    assert seen.reads > 4 * RACES.episodes
+
+
+@pytest.mark.parametrize("make_front", [without_epochs, without_parting, ttl_cache])
+def test_what_leaves_out_an_epoch_is_caught_in_a_few_hundred(make_front: MakeFront) -> None:
+    seen = FEW.play(make_front, 7)
+    assert seen.stale_own > 0
+    # A fetch that is joined too late is told once, and kept no longer.
+    assert (seen.stale_kept > 0) == (make_front is not without_parting)
+
+
+def test_the_plain_cache_forgets_what_is_written_and_what_is_old() -> None:
+    async def get(key: str) -> int:
+        return 7
+
+    async def story() -> None:
+        clock = HandClock()
+        cache = TtlCache(clock, get, ttl_us=100)
+        assert await cache.fetch(Request("k"), cache.look("k")) == 7
+        assert cache.look("k") == (FRESH, 7)
+        cache.wrote("k")
+        assert cache.look("k") == (MISS, None)
+        await cache.fetch(Request("k"), (MISS, None))
+        clock.advance(us=100)
+        assert cache.look("k") == (MISS, None)
+
+    asyncio.run(story())
+
+
+def test_other_nodes_are_behind_by_the_time_to_live_and_a_fetch_at_most() -> None:
+    seen = NODES.play(shield, 1)
+    figures = measure(NODES, seen)
+    assert figures["stale_own"] == figures["others_beyond_ms"] == 0
+    assert 1_000 < figures["others_ms"] <= (DEFAULTS.ttl_us + seen.fetch_us_max) / 1e3
+    assert figures["served"] > 0.9
+
+
+def test_a_cache_that_keeps_for_longer_than_is_promised_is_found_out() -> None:
+    promised = Nodes(ttl_us=1_000_000, reads_per_s=200.0, span_us=8_000_000)
+    assert measure(promised, promised.play(shield, 1))["others_beyond_ms"] > 0
+
+
+def test_a_run_is_a_function_of_its_seed() -> None:
+    assert FEW.play(shield, 3) == FEW.play(shield, 3) != FEW.play(shield, 4)
+
+
+def test_the_scenario_names_who_must_fail() -> None:
+    assert set(SCENARIO.must_fail) < set(SCENARIO.contenders)
