@@ -43,7 +43,7 @@ SCENARIO: Final = Scenario(
     rigs=RIGS,
     contenders=ALL,
     ours="queue",
-    must_fail=("fifo",),
+    must_fail=("fifo", "fifo-pool"),
     goals=(
         *(
             Goal(figure="goodput", at_least=0.98 * RIGS[f"{load}x"].ceiling(load), cases=(case,))

@@ -40,7 +40,7 @@ SCENARIO: Final = Scenario(
     rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
     contenders=ALL,
     ours="queue",
-    must_fail=("lifo",),
+    must_fail=("lifo", "fifo-pool"),
     goals=(
         Goal(figure="goodput", at_least=0.98),
         Goal(figure="queue_peak", at_most=2 * CAPACITY_PER_S * TIMEOUT_S),

@@ -52,7 +52,7 @@ SCENARIO: Final = Scenario(
     rigs={"budget": rig(SMART), "naive": rig(NAIVE)},
     contenders=ALL,
     ours="queue",
-    must_fail=("fifo",),
+    must_fail=("fifo", "fifo-pool"),
     goals=(
         Goal(figure="recovery_s", at_most=1.0, cases=("budget",)),
         Goal(figure="amplification", at_most=1.15, cases=("budget",)),

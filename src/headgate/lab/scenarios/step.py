@@ -58,7 +58,7 @@ SCENARIO: Final = Scenario(
     rigs={"step": RIG},
     contenders=ALL,
     ours="queue",
-    must_fail=("fifo",),
+    must_fail=("fifo", "fifo-pool"),
     goals=(
         Goal(figure="settled_s", at_most=1.0),
         Goal(figure="least_goodput", at_least=0.95),
