@@ -31,8 +31,8 @@ from headgate.contracts.reasons import NO_HOST
 from headgate.contracts.request import Request
 from headgate.kernels.two_choices import HostLoad, LoadSettings, pick_two
 from headgate.policies.answer import Answer, Kind
-from headgate.policies.by_key import wrong_setting
 from headgate.policies.outlier import Outlier
+from headgate.policies.settings import wrong_setting
 
 RULE_ID: Final = "balance"
 # A group without hosts has them again when it is told; there is nothing to compute.

@@ -42,7 +42,8 @@ from headgate.kernels.breaker import (
 from headgate.kernels.breaker import Breaker as Gate
 from headgate.kernels.breaker import BreakerSettings as GateSettings
 from headgate.policies.answer import Answer, Kind
-from headgate.policies.by_key import KEYS_MAX, ByKey, Key, key_of, within, wrong_setting
+from headgate.policies.by_key import KEYS_MAX, ByKey, Key, key_of
+from headgate.policies.settings import within, wrong_setting
 
 RULE_ID: Final = "breaker"
 IGNORE_PRESSURE: Final = "ignore"

@@ -37,6 +37,7 @@ from headgate.contracts.permit import Outcome
 from headgate.contracts.reasons import BULKHEAD_FULL
 from headgate.contracts.request import Request
 from headgate.policies.concurrency import AdaptiveLimit, AdaptiveSettings
+from headgate.policies.settings import within
 
 CAP_MAX: Final = 1 << 20
 SHARDS_MAX: Final = 1 << 20
@@ -57,9 +58,9 @@ class BulkheadSettings:
     shards_max: int = 1_024
 
     def __post_init__(self) -> None:
-        _within("bulkhead.pool", self.pool, 1, CAP_MAX)
-        _within("bulkhead.cap", self.cap, 1, self.pool)
-        _within("bulkhead.shards_max", self.shards_max, 1, SHARDS_MAX)
+        within("bulkhead.pool", self.pool, 1, CAP_MAX)
+        within("bulkhead.cap", self.cap, 1, self.pool)
+        within("bulkhead.shards_max", self.shards_max, 1, SHARDS_MAX)
         _check_caps(self.caps, self.pool, self.shards_max)
 
 
@@ -268,9 +269,4 @@ def _check_caps(caps: Mapping[str, int], pool: int, shards_max: int) -> None:
     if len(caps) > shards_max:
         raise BadValue("bulkhead.caps", len(caps), f"name at most shards_max ({shards_max:,})")
     for shard, cap in caps.items():
-        _within(f"bulkhead.caps.{shard}", cap, 1, pool)
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadValue(name, value, f"give a number from {least:,} to {most:,}")
+        within(f"bulkhead.caps.{shard}", cap, 1, pool)

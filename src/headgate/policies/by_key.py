@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Final, Generic, Protocol, TypeVar, final
 
-from headgate.contracts.errors import BadValue
 from headgate.contracts.request import Request
 
 LOOKS: Final = 4
@@ -70,15 +69,3 @@ def key_of(request: Request, *, by_operation: bool, by_criticality: bool) -> Key
         request.operation if by_operation else "",
         int(request.criticality) if by_criticality else -1,
     )
-
-
-def within(field: str, value: int, least: int, most: int) -> None:
-    """Check a setting."""
-    if not least <= value <= most:
-        raise BadValue(field, value, f"give a whole number from {least} to {most}")
-
-
-def wrong_setting(policy: str, error: ValueError) -> BadValue:
-    """A kernel's complaint about a setting, with the path of the field in front."""
-    field, _, remedy = str(error).partition(" must be ")
-    return BadValue(f"{policy}.{field}", remedy.rpartition("not ")[2], f"it must be {remedy}")

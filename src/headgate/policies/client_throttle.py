@@ -34,7 +34,8 @@ from headgate.contracts.request import Request
 from headgate.kernels.backoff import WAIT_US_MAX
 from headgate.kernels.client_throttle import ClientThrottle as Window
 from headgate.policies.answer import Answer, Kind
-from headgate.policies.by_key import KEYS_MAX, ByKey, Key, key_of, within, wrong_setting
+from headgate.policies.by_key import KEYS_MAX, ByKey, Key, key_of
+from headgate.policies.settings import within, wrong_setting
 
 RULE_ID: Final = "client_throttle"
 NOT_ACCEPTED: Final = (Kind.OVERLOADED, Kind.TIMED_OUT, Kind.UNREACHED)

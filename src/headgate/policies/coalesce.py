@@ -44,10 +44,11 @@ from typing import Final, Generic, NamedTuple, TypeVar, final
 from headgate.contracts.clock import Clock
 from headgate.contracts.criticality import Criticality
 from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue, Refused, Unavailable
+from headgate.contracts.errors import Refused, Unavailable
 from headgate.contracts.reasons import DEADLINE, WAITERS_FULL, Reason
 from headgate.contracts.request import Request
 from headgate.kernels.verdict import NEVER
+from headgate.policies.settings import within
 
 COUNT_MAX: Final = 1 << 20
 OVERDUE_US_MAX: Final = 86_400_000_000
@@ -70,9 +71,9 @@ class CoalesceSettings:
     overdue_us: int = 200_000
 
     def __post_init__(self) -> None:
-        _within("coalesce.waiters_max", self.waiters_max, 1, COUNT_MAX)
-        _within("coalesce.flights_max", self.flights_max, 1, COUNT_MAX)
-        _within("coalesce.overdue_us", self.overdue_us, 0, OVERDUE_US_MAX)
+        within("coalesce.waiters_max", self.waiters_max, 1, COUNT_MAX)
+        within("coalesce.flights_max", self.flights_max, 1, COUNT_MAX)
+        within("coalesce.overdue_us", self.overdue_us, 0, OVERDUE_US_MAX)
 
 
 class CoalesceStats(NamedTuple):
@@ -381,8 +382,3 @@ def _own(error: Exception) -> Exception:
         found = Unavailable("the shared fetch", repr(error))
     found.__cause__ = error
     return found
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadValue(name, value, f"give a number from {least:,} to {most:,}")

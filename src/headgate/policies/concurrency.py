@@ -46,6 +46,7 @@ from headgate.kernels.concurrency_limit import (
     Vegas,
 )
 from headgate.kernels.fast_limit import FastLimit
+from headgate.policies.settings import within
 
 PARTITIONS_MAX: Final = 1_000
 ALGORITHMS: Final = ("fast", "vegas", "gradient2", "aimd", "fixed")
@@ -83,12 +84,12 @@ class AdaptiveSettings:
             raise BadValue(
                 "concurrency.algorithm", self.algorithm, f"give one of {', '.join(ALGORITHMS)}"
             )
-        _within("concurrency.limit_max", self.limit_max, 1, LIMIT_MAX)
-        _within("concurrency.limit_min", self.limit_min, 1, self.limit_max)
-        _within("concurrency.initial", self.initial, self.limit_min, self.limit_max)
-        _within("concurrency.window_us", self.window_us, 1, SPAN_US_MAX)
-        _within("concurrency.samples_min", self.samples_min, 1, LIMIT_MAX)
-        _within("concurrency.timeout_us", self.timeout_us, 1, SPAN_US_MAX)
+        within("concurrency.limit_max", self.limit_max, 1, LIMIT_MAX)
+        within("concurrency.limit_min", self.limit_min, 1, self.limit_max)
+        within("concurrency.initial", self.initial, self.limit_min, self.limit_max)
+        within("concurrency.window_us", self.window_us, 1, SPAN_US_MAX)
+        within("concurrency.samples_min", self.samples_min, 1, LIMIT_MAX)
+        within("concurrency.timeout_us", self.timeout_us, 1, SPAN_US_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,8 +306,3 @@ def _number(settings: AdaptiveSettings) -> _Number | None:
             timeout_us=settings.timeout_us,
         )
     return None
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadValue(name, value, f"give a number from {least:,} to {most:,}")

@@ -36,8 +36,9 @@ from headgate.kernels.backoff import WAIT_US_MAX
 from headgate.kernels.lru_ttl import LruTtl
 from headgate.policies.answer import Answer, Kind, answer_of
 from headgate.policies.attempts import Attempts
-from headgate.policies.by_key import KEYS_MAX, within
+from headgate.policies.by_key import KEYS_MAX
 from headgate.policies.retry import Work
+from headgate.policies.settings import within
 
 T = TypeVar("T")
 

@@ -39,9 +39,10 @@ from headgate.kernels.verdict import NEVER
 from headgate.kernels.windowed_quantile import WINDOWS_MAX, Scale, WindowedQuantile
 from headgate.policies.answer import Answer, Kind
 from headgate.policies.attempts import Attempts
-from headgate.policies.by_key import KEYS_MAX, ByKey, key_of, within
+from headgate.policies.by_key import KEYS_MAX, ByKey, key_of
 from headgate.policies.retry import Work
 from headgate.policies.retry_budget import RetryBudgets
+from headgate.policies.settings import within
 
 T = TypeVar("T")
 

@@ -43,6 +43,7 @@ from headgate.contracts.errors import BadValue
 from headgate.kernels import lru_ttl
 from headgate.kernels.lru_ttl import FRESH, MISS, NEGATIVE, REFRESH, STALE, LruTtl
 from headgate.kernels.space_saving import CAPACITY_MAX, SpaceSaving
+from headgate.policies.settings import within
 
 __all__ = [
     "COLD",
@@ -104,18 +105,18 @@ class HotKeySettings:
     heed_us: int = 3_000_000
 
     def __post_init__(self) -> None:
-        _within("hot_key.counters", self.counters, 1, CAPACITY_MAX)
-        _within("hot_key.key_length_max", self.key_length_max, 1, 1 << 20)
-        _within("hot_key.window_us", self.window_us, 1, COUNT_MAX)
-        _within("hot_key.hot_min", self.hot_min, 1, COUNT_MAX)
-        _within("hot_key.hot_permille", self.hot_permille, 0, 1_000)
-        _within("hot_key.cache_bytes_max", self.cache_bytes_max, 1, lru_ttl.BYTES_MAX)
-        _within("hot_key.entry_bytes_max", self.entry_bytes_max, 1, self.cache_bytes_max)
-        _within("hot_key.ttl_us", self.ttl_us, 1, lru_ttl.TTL_US_MAX)
-        _within("hot_key.negative_ttl_us", self.negative_ttl_us, 1, self.ttl_us)
-        _within("hot_key.stale_us", self.stale_us, 0, lru_ttl.TTL_US_MAX)
-        _within("hot_key.heeded_max", self.heeded_max, 0, 1 << 20)
-        _within("hot_key.heed_us", self.heed_us, 1, COUNT_MAX)
+        within("hot_key.counters", self.counters, 1, CAPACITY_MAX)
+        within("hot_key.key_length_max", self.key_length_max, 1, 1 << 20)
+        within("hot_key.window_us", self.window_us, 1, COUNT_MAX)
+        within("hot_key.hot_min", self.hot_min, 1, COUNT_MAX)
+        within("hot_key.hot_permille", self.hot_permille, 0, 1_000)
+        within("hot_key.cache_bytes_max", self.cache_bytes_max, 1, lru_ttl.BYTES_MAX)
+        within("hot_key.entry_bytes_max", self.entry_bytes_max, 1, self.cache_bytes_max)
+        within("hot_key.ttl_us", self.ttl_us, 1, lru_ttl.TTL_US_MAX)
+        within("hot_key.negative_ttl_us", self.negative_ttl_us, 1, self.ttl_us)
+        within("hot_key.stale_us", self.stale_us, 0, lru_ttl.TTL_US_MAX)
+        within("hot_key.heeded_max", self.heeded_max, 0, 1 << 20)
+        within("hot_key.heed_us", self.heed_us, 1, COUNT_MAX)
         if not 0.0 <= self.jitter <= 1.0:
             raise BadValue("hot_key.jitter", self.jitter, "give a part from 0 to 1")
         if not 0.0 <= self.beta <= lru_ttl.BETA_MAX:
@@ -338,8 +339,3 @@ class HotKey(Generic[V]):
             self._filled += 1
         else:
             self._void += 1
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadValue(name, value, f"give a number from {least:,} to {most:,}")

@@ -35,7 +35,7 @@ from headgate.kernels.outlier import HostStats, panics, slow_start, sweep
 from headgate.kernels.outlier import OutlierSettings as SweepSettings
 from headgate.kernels.windowed_quantile import WINDOWS_MAX, Scale, WindowedQuantile
 from headgate.policies.answer import Answer, Kind
-from headgate.policies.by_key import within, wrong_setting
+from headgate.policies.settings import within, wrong_setting
 
 RULE_ID: Final = "outlier"
 HOSTS_MAX: Final = 100_000

@@ -53,8 +53,8 @@ from headgate.policies.queue_settings import (
     QueueSettings,
     queue_classes,
     rule_for,
-    within,
 )
+from headgate.policies.settings import within
 
 __all__ = ["WAITER_BYTES", "Queue", "QueuePermit", "QueueSettings", "QueueStats"]
 

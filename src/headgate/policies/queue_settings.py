@@ -35,6 +35,7 @@ from headgate.policies.queue_rules import (
     PacketRule,
     QueueRule,
 )
+from headgate.policies.settings import within
 
 WAITER_BYTES: Final = 2_048  # a task that waits, its future and its place, roughly
 WEIGHTS_MAX: Final = 15
@@ -129,9 +130,3 @@ def rule_for(settings: QueueSettings) -> QueueRule:
             wait_us_max=wait_us_max,
         )
     return NoRule(wait_us_max=wait_us_max)
-
-
-def within(name: str, value: int, least: int, most: int) -> None:
-    """Refuse a value that is not from `least` to `most`."""
-    if not least <= value <= most:
-        raise BadValue(name, value, f"give a number from {least:,} to {most:,}")

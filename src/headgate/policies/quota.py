@@ -38,6 +38,7 @@ from headgate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from headgate.contracts.request import Request
 from headgate.kernels.token_bucket import epoch_step
 from headgate.kernels.verdict import NEVER, Verdict
+from headgate.policies.settings import within
 
 FORMS: Final = ("shares", "live")
 MILLI: Final = 1_000
@@ -66,8 +67,8 @@ class QuotaSettings:
     def __post_init__(self) -> None:
         if self.form not in FORMS:
             raise BadValue("quota.form", self.form, f"give one of {', '.join(FORMS)}")
-        _within("quota.callers_max", self.callers_max, 1, CALLERS_MAX)
-        _within("quota.quota_ru", self.quota_ru, 1, RU_MAX)
+        within("quota.callers_max", self.callers_max, 1, CALLERS_MAX)
+        within("quota.quota_ru", self.quota_ru, 1, RU_MAX)
         if len(self.quotas_ru) > self.callers_max:
             raise BadValue(
                 "quota.quotas_ru",
@@ -75,11 +76,11 @@ class QuotaSettings:
                 f"name at most callers_max ({self.callers_max:,})",
             )
         for caller, quota_ru in self.quotas_ru.items():
-            _within(f"quota.quotas_ru.{caller}", quota_ru, 1, RU_MAX)
-        _within("quota.epoch_us", self.epoch_us, 1, 86_400_000_000)
-        _within("quota.kept_epochs", self.kept_epochs, 1, 1_000)
-        _within("quota.debt_epochs", self.debt_epochs, 0, 1_000)
-        _within("quota.live", self.live, 1, LIVE_MAX)
+            within(f"quota.quotas_ru.{caller}", quota_ru, 1, RU_MAX)
+        within("quota.epoch_us", self.epoch_us, 1, 86_400_000_000)
+        within("quota.kept_epochs", self.kept_epochs, 1, 1_000)
+        within("quota.debt_epochs", self.debt_epochs, 0, 1_000)
+        within("quota.live", self.live, 1, LIVE_MAX)
 
 
 class QuotaStats(NamedTuple):
@@ -221,7 +222,7 @@ class Quota:
 
     def set_live(self, live: int) -> None:
         """So many dispatchers share the quotas from now on."""
-        _within("quota.live", live, 1, LIVE_MAX)
+        within("quota.live", live, 1, LIVE_MAX)
         self._live = live
 
     def share(self, caller: str, millionths: int | None, now_us: int) -> bool:
@@ -230,7 +231,7 @@ class Quota:
         False if it could not be kept: the form does not ask for it, or there is no room.
         """
         if millionths is not None:
-            _within("quota.share", millionths, 0, SHARE_ONE)
+            within("quota.share", millionths, 0, SHARE_ONE)
         if self.settings.form != "shares":
             return False
         bucket = self._bucket(caller, now_us)
@@ -315,8 +316,3 @@ class Quota:
                     return True
             buckets[caller] = bucket  # behind the others: the next one looks elsewhere
         return False
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadValue(name, value, f"give a number from {least:,} to {most:,}")

@@ -60,6 +60,7 @@ from headgate.kernels.verdict import NEVER, Verdict
 from headgate.policies.chunks import cut, rows_each
 from headgate.policies.operation_cost import CallerRatios, OperationCost, Shape, shape_told
 from headgate.policies.purses import Pricing, Purse, TokenPurses
+from headgate.policies.settings import within
 
 OPERATIONS_MAX: Final = 1_000
 CALLERS_MAX: Final = 1 << 24
@@ -95,14 +96,14 @@ class RequestUnitsSettings:
             raise BadValue(
                 "request_units.operations", len(self.operations), f"name at most {OPERATIONS_MAX:,}"
             )
-        _within("request_units.rate_ru", self.rate_ru, 1, RU_MAX)
-        _within("request_units.burst_ru", self.burst_ru, 1, RU_MAX)
-        _within("request_units.debt_ru", self.debt_ru, 0, RU_MAX)
-        _within("request_units.callers_max", self.callers_max, 1, CALLERS_MAX)
-        _within("request_units.correction_max", self.correction_max, 1, 1_000)
-        _within("request_units.cached_mru", self.cached_mru, 0, AMOUNT_MAX)
-        _within("request_units.ratios_max", self.ratios_max, 0, CALLERS_MAX)
-        _within("request_units.chunks_max", self.chunks_max, 1, 1 << 20)
+        within("request_units.rate_ru", self.rate_ru, 1, RU_MAX)
+        within("request_units.burst_ru", self.burst_ru, 1, RU_MAX)
+        within("request_units.debt_ru", self.debt_ru, 0, RU_MAX)
+        within("request_units.callers_max", self.callers_max, 1, CALLERS_MAX)
+        within("request_units.correction_max", self.correction_max, 1, 1_000)
+        within("request_units.cached_mru", self.cached_mru, 0, AMOUNT_MAX)
+        within("request_units.ratios_max", self.ratios_max, 0, CALLERS_MAX)
+        within("request_units.chunks_max", self.chunks_max, 1, 1 << 20)
         if not 0.0 <= self.learn_rate <= 1.0:
             raise BadValue("request_units.learn_rate", self.learn_rate, "give a part from 0 to 1")
         if self.learn_rate * self.correction_max > _LESSON_MAX:
@@ -324,7 +325,7 @@ class RequestUnits:
         Each is to be admitted by itself, when the one before has ended. Its attributes say which
         rows it is for: `rows`, and `first_row` counted from 0. A request of one row is one chunk.
         """
-        _within("ru", ru, 1, RU_MAX)
+        within("ru", ru, 1, RU_MAX)
         operation = self._operation(request)
         shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
         ratio, latency_ms = self.ratios.find(operation.name, request.caller), operation.latency_ms()
@@ -402,8 +403,3 @@ def _priced(mru: int, price_milli: int) -> int:
     if price_milli == PRICE_ONE_MILLI:
         return mru
     return -(-mru * price_milli // PRICE_ONE_MILLI)
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadValue(name, value, f"give a number from {least:,} to {most:,}")

@@ -41,8 +41,8 @@ from headgate.contracts.request import Request
 from headgate.kernels.backoff import FULL, WAIT_US_MAX, Backoff
 from headgate.kernels.verdict import NEVER
 from headgate.policies.answer import Answer, Kind, answer_of
-from headgate.policies.by_key import within, wrong_setting
 from headgate.policies.retry_budget import RetryBudgets
+from headgate.policies.settings import within, wrong_setting
 
 T = TypeVar("T")
 # A piece of work is asked for with the number of the attempt, from 0.

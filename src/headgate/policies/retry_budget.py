@@ -19,7 +19,8 @@ from typing import Final, NamedTuple, final
 
 from headgate.contracts.request import Request
 from headgate.kernels.retry_budget import RetryBudget
-from headgate.policies.by_key import KEYS_MAX, ByKey, key_of, within, wrong_setting
+from headgate.policies.by_key import KEYS_MAX, ByKey, key_of
+from headgate.policies.settings import within, wrong_setting
 
 RULE_ID: Final = "retry_budget"
 

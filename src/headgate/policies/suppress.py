@@ -50,7 +50,8 @@ from headgate.contracts.request import Request
 from headgate.kernels.moving_rate import SECOND_US, TwoSpeedRate
 from headgate.kernels.suppression import SPAN_US_MAX, Diffusion, silent
 from headgate.kernels.token_bucket import TokenBucket
-from headgate.policies.by_key import KEYS_MAX, within
+from headgate.policies.by_key import KEYS_MAX
+from headgate.policies.settings import within
 
 RULE_ID: Final = "suppress"
 FUSE_RATIO_MAX: Final = 1_000

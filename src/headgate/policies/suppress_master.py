@@ -61,7 +61,8 @@ from headgate.kernels.suppression import (
     burst_allowance,
     exact,
 )
-from headgate.policies.by_key import KEYS_MAX, within
+from headgate.policies.by_key import KEYS_MAX
+from headgate.policies.settings import within
 from headgate.policies.suppress import Count, Factor, Factors, Report
 
 RULE_ID: Final = "suppress_master"
