@@ -3,7 +3,8 @@
 Written from Zhou et al., "Overload Control for Scaling WeChat Microservices", with its numbers: a
 window of a second or 2,000 units, overload above 20 ms of mean queueing, 5% less or 1% more, 128
 cohorts of users whose hash changes with the hour, counts anew in each window. It is the product's
-kernel `priority_shed` with nothing remembered, nothing kept and no floor, before a plain queue.
+kernel `priority_shed` with nothing remembered, nothing kept and no floor, before a plain queue; so,
+beyond the paper, the level at the mark is admitted in part.
 
 It is a strong baseline: the classes go one after the other, and the users of a class too. At its
 best the queue is bounded, as here, to a tenth of a second of work. It is not able to use a queue:
