@@ -18,6 +18,9 @@ MANIFEST := pyproject.toml constraints.txt setup.py
 SOURCES := $(shell find src -name '*.py')
 TESTS ?= tests
 PYTEST_ARGS ?=
+# One process a core; a file's tests share what they start, so they stay together.
+WORKERS ?= auto
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile
 
 .PHONY: help
 help: ## this list
@@ -30,7 +33,7 @@ run: $(VENV)/.installed ## start Headgate on its defaults with a small demo load
 
 .PHONY: test
 test: $(VENV)/.installed ## every test that needs no engine of its own
-	$(VENV)/bin/pytest -m "not engine and not prove" $(PYTEST_ARGS) $(TESTS)
+	$(VENV)/bin/pytest -m "not engine and not prove" $(SIDE_BY_SIDE) $(PYTEST_ARGS) $(TESTS)
 
 .PHONY: test-compiled
 test-compiled: $(COMPILED)/.installed ## the same tests on the compiled build
@@ -39,7 +42,8 @@ test-compiled: $(COMPILED)/.installed ## the same tests on the compiled build
 	@cp -r tests benchmarks deploy docs *.md LICENSE pyproject.toml setup.py build/compiled/
 	@ln -s "$(CURDIR)/src" build/compiled/src
 	cd build/compiled && HEADGATE_EXPECT_COMPILED=$${HEADGATE_EXPECT_COMPILED-1} \
-		$(CURDIR)/$(COMPILED)/bin/pytest -m "not engine and not prove" $(PYTEST_ARGS) $(TESTS)
+		$(CURDIR)/$(COMPILED)/bin/pytest -m "not engine and not prove" $(SIDE_BY_SIDE) \
+		$(PYTEST_ARGS) $(TESTS)
 
 .PHONY: check
 check: $(VENV)/.checks ## lint, format, types, layers
@@ -68,7 +72,8 @@ engines: $(VENV)/.engines ## tests on real Kafka and Cassandra, which it fetches
 
 .PHONY: prove
 prove: $(VENV)/.installed ## the long proofs: HEADGATE_PROVE_SEED picks the slice that CI runs
-	HEADGATE_PROVE=$${HEADGATE_PROVE-full} $(VENV)/bin/pytest -m prove $(PYTEST_ARGS) $(TESTS)
+	HEADGATE_PROVE=$${HEADGATE_PROVE-full} $(VENV)/bin/pytest -m prove -n $(WORKERS) \
+		--dist worksteal $(PYTEST_ARGS) $(TESTS)
 
 .PHONY: wheel
 wheel: $(VENV)/.installed ## a compiled wheel and a pure source archive, in dist/
