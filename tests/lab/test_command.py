@@ -61,6 +61,7 @@ def test_the_list_says_what_there_is_who_contends_and_who_must_fail(
     told = capsys.readouterr().out
     assert "99  small: A small overload" in told
     assert "cases 2x, 4x; ours is kernels" in told
+    assert "goals goodput >= 0.95; p99_ms <= 60 at 4x" in told
     assert "fifo must fail" in told
 
 

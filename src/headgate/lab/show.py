@@ -28,9 +28,17 @@ def listed(write: Write) -> int:
         write(f"{scenario.number:>2}  {scenario.name}: {scenario.title}\n")
         write(f"      {scenario.why}\n")
         write(f"      cases {', '.join(scenario.rigs)}; ours is {scenario.ours}\n")
+        write(f"      goals {'; '.join(_goals(scenario))}\n")
         others = [name for name in scenario.contenders if name != scenario.ours]
         write(f"      others {', '.join(others)}; {' and '.join(scenario.must_fail)} must fail\n")
     return MET
+
+
+def _goals(scenario: AnyScenario) -> Iterator[str]:
+    for goal in scenario.goals:
+        first = goal.cases[0] if goal.cases else next(iter(scenario.rigs))
+        where = f" at {', '.join(goal.cases)}" if goal.cases else ""
+        yield goal.words(scenario.rigs[first]) + where
 
 
 def some(
