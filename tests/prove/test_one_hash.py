@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 
 from headgate.lab.hunt.setup import written
+from headgate.lab.scenario import KERNELS, TASKS
 from headgate.lab.scenarios import TABLE
 from tests.lab.hunt.test_stages import SMALL
 from tests.prove.seeds import seeds
@@ -67,7 +68,8 @@ def chosen() -> list[str]:
     wish = seeds(full=1, part=1)
     if not wish:
         return []
-    names = list(TABLE)
+    timed = {KERNELS, TASKS}  # by virtual time; no two runs by the wall's are the same
+    names = [name for name, one in TABLE.items() if one.contender(one.ours).mode in timed]
     return names if os.environ.get("HEADGATE_PROVE") == "full" else [names[wish[0] % len(names)]]
 
 
