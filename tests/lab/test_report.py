@@ -311,6 +311,17 @@ def test_a_bar_is_not_written_where_nobody_looks() -> None:
     assert written == []
 
 
+def test_off_a_terminal_a_long_play_says_a_line_for_each_tenth() -> None:
+    written: list[str] = []
+    progress = Progress(written.append, live=False)
+    units = [Unit("a", "ours", "x", seed) for seed in range(40)]
+    progress.expect(units, 1)
+    for unit in units:
+        progress.ran(Ran(unit, {}, {}, SECOND))
+    assert len(written) == 10
+    assert written[0] == "4/40 a ours x, 36 s left\n"
+
+
 def test_times_are_said_in_the_unit_that_fits() -> None:
     assert in_words(99 * SECOND) == "99 s"
     assert in_words(150 * SECOND) == "3 min"

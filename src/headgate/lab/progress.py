@@ -1,7 +1,7 @@
 """Progress: a bar, what is being played, and how long it will still take.
 
 The time left is that of the runs left: each as long as the like of it took so far, and as many at
-once as there are processes. On what is no terminal nothing is shown.
+once as there are processes. On what is no terminal a long play says a line for each tenth of it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Final, TypeAlias, final
 from headgate.lab.jobs import Ran, Unit
 
 BAR: Final = 24
+LONG: Final = 20  # runs, from which on it tells of itself off a terminal
+_TENTHS: Final = 10
 _US: Final = 1_000_000
 
 _Like: TypeAlias = tuple[str, ...]
@@ -22,7 +24,17 @@ _Like: TypeAlias = tuple[str, ...]
 class Progress:
     """Hears of every run that has ended."""
 
-    __slots__ = ("_at_once", "_done", "_left", "_length", "_live", "_took", "_total", "_write")
+    __slots__ = (
+        "_at_once",
+        "_done",
+        "_left",
+        "_length",
+        "_live",
+        "_tenths",
+        "_took",
+        "_total",
+        "_write",
+    )
 
     def __init__(self, write: Callable[[str], object], *, live: bool) -> None:
         self._write = write
@@ -33,6 +45,7 @@ class Progress:
         self._done = 0
         self._total = 0
         self._length = 0
+        self._tenths = 0
 
     def expect(self, units: Sequence[Unit], at_once: int) -> None:
         """These will be played, so many at once."""
@@ -70,6 +83,10 @@ class Progress:
 
     def _show(self, what: str) -> None:
         if not self._live:
+            tenths = _TENTHS * self._done // max(self._total, 1)
+            if self._total >= LONG and tenths > self._tenths:
+                self._tenths = tenths
+                self._write(f"{self._done}/{self._total} {what}\n")
             return
         full = BAR * self._done // max(self._total, 1)
         line = f"[{'#' * full}{'.' * (BAR - full)}] {self._done}/{self._total} {what:<48.48}"
