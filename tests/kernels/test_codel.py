@@ -60,6 +60,18 @@ def test_held_until_empty_an_overload_ends_only_when_somebody_has_not_waited() -
     assert not codel.overloaded
 
 
+def test_held_until_empty_it_also_ends_when_the_queue_is_said_to_be_empty() -> None:
+    codel = Codel(target_us=5 * MS, interval_us=100 * MS, until_empty=True)
+    codel.drop(6 * MS, 0)
+    codel.drop(60 * MS, 101 * MS)
+    codel.seen_empty()
+    codel.drop(60 * MS, 202 * MS)
+    assert not codel.overloaded
+    held = overloaded_codel()  # folly's own goes by delays alone
+    held.seen_empty()
+    assert held.load_percent == 100
+
+
 def test_held_until_empty_a_short_delay_still_begins_no_overload() -> None:
     codel = Codel(target_us=5 * MS, interval_us=100 * MS, until_empty=True)
     codel.drop(5 * MS, 0)

@@ -202,6 +202,37 @@ def test_once_it_stands_the_newest_is_served_and_the_oldest_is_told_to_go() -> N
     run(story, places=1, standing_us=100_000, adaptive_target=False)
 
 
+def test_a_class_is_let_go_though_the_places_are_never_free_because_of_a_lesser_one() -> None:
+    async def story(world: World) -> None:
+        working = await world.ask(BULK)
+        asked: list[Admitted] = []
+
+        async def a_millisecond() -> None:
+            nonlocal working
+            asked.append(await world.ask(BULK))  # always more of it than there is room for
+            await world.wait(ms=1)
+            await world.end(working)
+            ended.add(working)
+            running = [task for task in asked if task.done() and task not in ended]
+            working = next(task for task in running if admitted(task))
+
+        ended: set[Admitted] = set()
+        asked += [await world.ask(CRITICAL) for _ in range(150)]
+        for at in range(500):  # nine in ten milliseconds, each waits for the one at work
+            if at % 10:
+                asked.append(await world.ask(CRITICAL))
+            await a_millisecond()
+        refused = world.queue.stats().refused_timeout
+        assert refused > 100  # it stood, and was shed
+        burst = [await world.ask(CRITICAL) for _ in range(20)]
+        asked += burst
+        for _ in range(25):
+            await a_millisecond()
+        assert all(admitted(task) for task in burst)
+
+    run(story, places=1, adaptive_target=False, length_max=200)
+
+
 def admitted(task: Admitted) -> bool:
     return isinstance(task.result(), QueuePermit)
 

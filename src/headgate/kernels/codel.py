@@ -217,6 +217,15 @@ class Codel:
         self.target_us = min(self._target_us_max, max(base_us, service_us // 2))
         self.interval_us = self._base_interval_us * self.target_us // base_us
 
+    def seen_empty(self) -> None:
+        """The queue is empty, though whoever comes now will wait a little: for what is not its own.
+
+        It counts as somebody who has not waited. Where others are served while a queue is empty,
+        its next unit always waits for one of them to end, and none would be seen that does not.
+        """
+        if self._until_empty:
+            self._delay_us_min = 0
+
     def drop(self, delay_us: int, now_us: int) -> bool:
         """Whether to refuse a unit that leaves the queue now, after `delay_us` in it."""
         self._delay_us_min, self._interval_end_us, self._overloaded, dropped = step(

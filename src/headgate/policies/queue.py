@@ -314,7 +314,10 @@ class Queue:
 
     def _push(self, waiter: _Waiter, lane: int, timeout_us: int, weight: int, now_us: int) -> None:
         lost: list[Entry[_Waiter]] = []
-        rule_us = self._rules[lane].timeout_us(self._queue.queue(lane).length, now_us)
+        rule = self._rules[lane]
+        rule_us = rule.timeout_us(self._queue.queue(lane).length, now_us)
+        if not self._lines[lane] and self._less_wait(lane):
+            rule.seen_empty()
         waiter.lane = lane
         self._waiting.add(waiter)
         self._lines[lane][waiter] = None
@@ -434,6 +437,11 @@ class Queue:
                 given.end(Outcome.IGNORE, now_us, spent=False)
             return
         self._take_out(waiter, now_us)
+
+    def _less_wait(self, lane: int) -> bool:
+        """Whether somebody of a class that matters less is in line."""
+        first = (lane // self._lanes + 1) * self._lanes
+        return any(self._lines[less] for less in range(first, len(self._lines)))
 
     def _stands(self, lanes: int) -> bool:
         return any(self._lines[lane] and self._rules[lane].overloaded() for lane in range(lanes))

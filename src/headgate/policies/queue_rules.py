@@ -7,7 +7,8 @@ class has waited too long. The oldest, and not the one that is served: in a queu
 round the newest is served, and its delay says nothing.
 
     codel       least delay of an interval above the target: what is older than twice that goes,
-                until the class has been seen empty
+                until somebody of the class has not waited, or its line was empty while others
+                who matter less stood in theirs
     folly       the same, until the least delay is at most the target again
     facebook    a newcomer may wait `normal_us`, or `aggressive_us` once the queue stands
     rfc8289     one goes every interval / sqrt(n), as for packets
@@ -39,6 +40,10 @@ class QueueRule(Protocol):
 
     def drop(self, delay_us: int, now_us: int) -> bool:
         """Whether the oldest, who has waited `delay_us`, is to go."""
+        ...
+
+    def seen_empty(self) -> None:
+        """The class has nobody in line, while others who matter less do wait."""
         ...
 
     def fit(self, service_us: int) -> None:
@@ -85,6 +90,10 @@ class CodelRule:
         """By the kernel."""
         return self._codel.drop(delay_us, now_us)
 
+    def seen_empty(self) -> None:
+        """An overload is over."""
+        self._codel.seen_empty()
+
     def fit(self, service_us: int) -> None:
         """Scale target and interval."""
         self._codel.fit(service_us)
@@ -116,6 +125,9 @@ class FacebookRule:
     def drop(self, delay_us: int, now_us: int) -> bool:
         """Its timeout was settled when it came."""
         return False
+
+    def seen_empty(self) -> None:
+        """The next one finds it empty, and tells."""
 
     def fit(self, service_us: int) -> None:
         """Two fixed timeouts."""
@@ -180,6 +192,9 @@ class PacketRule:
         self._next_us = self._after(self._next_us)
         return True
 
+    def seen_empty(self) -> None:
+        """The rule looks at delays."""
+
     def fit(self, service_us: int) -> None:
         """The rule knows one target."""
 
@@ -211,6 +226,9 @@ class NoRule:
     def drop(self, delay_us: int, now_us: int) -> bool:
         """Never."""
         return False
+
+    def seen_empty(self) -> None:
+        """There is nothing to end."""
 
     def fit(self, service_us: int) -> None:
         """There is nothing to scale."""
