@@ -8,7 +8,7 @@ import pytest
 from headgate import BadValue, Criticality, Decision, Limit, Refused, Unavailable
 from headgate.contracts.criticality import DEFAULT_CRITICALITY, parse_criticality
 from headgate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, Retry, reason_named
-from headgate.contracts.request import Request
+from headgate.contracts.request import Measured, Request
 from headgate.contracts.rule import Algorithm
 
 REFUSAL = Decision(False, 0, 1_500_000, 60_000_000, RATE_LIMITED, "10/minute")
@@ -172,3 +172,24 @@ def test_a_request_knows_how_much_time_it_has_left() -> None:
     assert Request("k").remaining_us(5) is None
     assert Request("k", deadline_us=10).remaining_us(4) == 6
     assert Request("k", deadline_us=10).remaining_us(40) == 0
+
+
+def test_a_request_made_anew_claims_the_same_and_knows_nothing_of_the_first() -> None:
+    first = Request(
+        "key",
+        caller="ann",
+        cost=3,
+        criticality=Criticality.BULK,
+        arrived_us=7,
+        deadline_us=9,
+        operation="scan",
+        shard="s1",
+        attributes={"a": "b"},
+    )
+    first.cost_ru = 50
+    first.measured = Measured(service_us=1)
+    again = first.anew()
+    claims = set(Request.__slots__) - {"cost_ru", "measured"}
+    assert all(getattr(again, name) == getattr(first, name) for name in claims)
+    assert (again.cost_ru, again.measured) == (3, None)
+    assert first.anew({"c": "d"}).attributes == {"c": "d"}

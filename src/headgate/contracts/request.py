@@ -70,6 +70,20 @@ class Request:
         self.measured: Measured | None = None
         self.attributes = attributes
 
+    def anew(self, attributes: Mapping[str, str] | None = None) -> Request:
+        """A request of its own that claims the same; nothing is predicted or measured of it."""
+        return Request(
+            self.key,
+            caller=self.caller,
+            cost=self.cost,
+            criticality=self.criticality,
+            arrived_us=self.arrived_us,
+            deadline_us=self.deadline_us,
+            operation=self.operation,
+            shard=self.shard,
+            attributes=self.attributes if attributes is None else attributes,
+        )
+
     def remaining_us(self, now_us: int) -> int | None:
         """The time left before the deadline, never below zero; None if there is no deadline."""
         if self.deadline_us is None:

@@ -86,7 +86,7 @@ class Aimd:
         backoff: float = 0.9,
         timeout_us: int = 5_000_000,
     ) -> None:
-        _check_limits(initial, limit_min, limit_max)
+        check_limits(initial, limit_min, limit_max)
         if not 0.5 <= backoff < 1.0:
             raise ValueError(f"backoff must be from 0.5 to below 1, not {backoff}")
         if not 1 <= timeout_us <= SPAN_US_MAX:
@@ -99,7 +99,7 @@ class Aimd:
 
     def update(self, rtt_us: int, inflight: int, dropped: bool, draw: float) -> int:
         """Take in one sample, or one window of them; the new limit. The draw is not used."""
-        _check_draw(draw)
+        check_draw(draw)
         limit = self.limit
         if dropped or rtt_us > self._timeout_us:
             limit = max(self._limit_min, int(limit * self._backoff))
@@ -135,7 +135,7 @@ class Vegas:
         probe_multiplier: int = 2,
         drain: bool = True,
     ) -> None:
-        _check_limits(initial, limit_min, limit_max)
+        check_limits(initial, limit_min, limit_max)
         if not 1 <= probe_multiplier <= LIMIT_MAX:
             raise ValueError(
                 f"probe_multiplier must be from 1 to {LIMIT_MAX}, not {probe_multiplier}"
@@ -158,7 +158,7 @@ class Vegas:
 
     def update(self, rtt_us: int, inflight: int, dropped: bool, draw: float) -> int:
         """Take in one sample, or one window of them; the new limit."""
-        _check_draw(draw)
+        check_draw(draw)
         if dropped:
             return self._hold(self._estimate - _decade(self._estimate))
         if rtt_us < 1:
@@ -236,7 +236,7 @@ class Gradient2:
         long_updates: int = 600,
         probe_updates: int = 60,
     ) -> None:
-        _check_limits(initial, limit_min, limit_max)
+        check_limits(initial, limit_min, limit_max)
         if not (isfinite(tolerance) and 1.0 <= tolerance <= 10.0):
             raise ValueError(f"tolerance must be from 1 to 10, not {tolerance}")
         if not 0.0 < smoothing <= 1.0:
@@ -268,7 +268,7 @@ class Gradient2:
 
     def update(self, rtt_us: int, inflight: int, dropped: bool, draw: float) -> int:
         """Take in one sample, or one window of them; the new limit."""
-        _check_draw(draw)
+        check_draw(draw)
         if dropped:
             return self._hold(0.5 * self._estimate)
         if rtt_us < 1:
@@ -410,7 +410,8 @@ def _decade(estimate: int) -> int:
     return max(1, int(log10(estimate)))
 
 
-def _check_limits(initial: int, limit_min: int, limit_max: int) -> None:
+def check_limits(initial: int, limit_min: int, limit_max: int) -> None:
+    """Refuse limits that do not enclose each other."""
     if not 1 <= limit_max <= LIMIT_MAX:
         raise ValueError(f"limit_max must be from 1 to {LIMIT_MAX}, not {limit_max}")
     if not 1 <= limit_min <= limit_max:
@@ -422,6 +423,7 @@ def _check_limits(initial: int, limit_min: int, limit_max: int) -> None:
         )
 
 
-def _check_draw(draw: float) -> None:
+def check_draw(draw: float) -> None:
+    """Refuse what is no draw."""
     if not 0.0 <= draw < 1.0:
         raise ValueError(f"draw must be from 0 to below 1, not {draw}")

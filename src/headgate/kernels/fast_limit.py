@@ -44,7 +44,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import Final, final
 
-from headgate.kernels.concurrency_limit import LIMIT_MAX
+from headgate.kernels.concurrency_limit import LIMIT_MAX, check_draw, check_limits
 
 QUEUE: Final = 0.2  # of the square root of the limit
 MARGIN: Final = 1.05  # an unloaded latency that is too low costs more than one too high
@@ -98,12 +98,7 @@ class FastLimit:
         limit_max: int = 1_000,
         probe_multiplier: int = 1,
     ) -> None:
-        if not 1 <= limit_max <= LIMIT_MAX:
-            raise ValueError(f"limit_max must be from 1 to {LIMIT_MAX}, not {limit_max}")
-        if not 1 <= limit_min <= limit_max:
-            raise ValueError(f"limit_min must be from 1 to {limit_max}, not {limit_min}")
-        if not limit_min <= initial <= limit_max:
-            raise ValueError(f"initial must be from {limit_min} to {limit_max}, not {initial}")
+        check_limits(initial, limit_min, limit_max)
         if not 1 <= probe_multiplier <= LIMIT_MAX:
             raise ValueError(
                 f"probe_multiplier must be from 1 to {LIMIT_MAX}, not {probe_multiplier}"
@@ -133,8 +128,7 @@ class FastLimit:
 
     def update(self, rtt_us: int, inflight: int, dropped: bool, draw: float) -> int:
         """Take in one window of samples; the new limit."""
-        if not 0.0 <= draw < 1.0:
-            raise ValueError(f"draw must be from 0 to below 1, not {draw}")
+        check_draw(draw)
         if dropped:
             return self._hold(self._estimate * BACKOFF)
         if rtt_us < 1:

@@ -148,17 +148,8 @@ class RetryingCall:
 
 
 def _again(request: Request, now_us: int) -> Request:
-    deadline_us = None
+    again = request.anew(AGAIN)
+    again.arrived_us = now_us
     if request.deadline_us is not None:
-        deadline_us = now_us + request.deadline_us - request.arrived_us
-    return Request(
-        request.key,
-        caller=request.caller,
-        cost=request.cost,
-        criticality=request.criticality,
-        arrived_us=now_us,
-        deadline_us=deadline_us,
-        operation=request.operation,
-        shard=request.shard,
-        attributes=AGAIN,
-    )
+        again.deadline_us = now_us + request.deadline_us - request.arrived_us
+    return again

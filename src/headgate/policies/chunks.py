@@ -43,14 +43,4 @@ def _part(request: Request, first: int, rows: int, size_bytes: int) -> Request:
         ROWS: str(rows),
         SIZE: str(size_bytes),
     }
-    return Request(
-        request.key,
-        caller=request.caller,
-        cost=request.cost,
-        criticality=request.criticality,
-        arrived_us=request.arrived_us,
-        deadline_us=request.deadline_us,
-        operation=request.operation,
-        shard=request.shard,
-        attributes=attributes,
-    )
+    return request.anew(attributes)

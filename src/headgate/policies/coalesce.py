@@ -101,17 +101,7 @@ class Flight(Generic[T]):
     def __init__(self, key: str, request: Request, begun_us: int) -> None:
         self.key = key
         # A request of its own: the first one to ask may leave, and keeps what it claimed.
-        self.request = Request(
-            request.key,
-            caller=request.caller,
-            cost=request.cost,
-            criticality=request.criticality,
-            arrived_us=request.arrived_us,
-            deadline_us=request.deadline_us,
-            operation=request.operation,
-            shard=request.shard,
-            attributes=request.attributes,
-        )
+        self.request = request.anew()
         self.request.cost_ru = request.cost_ru
         self.begun_us = begun_us
         self.was = request.criticality  # when it took off
