@@ -59,7 +59,7 @@ SCENARIO: Final = Scenario(
         Goal(figure="p99_ms", at_most=60),
     ),
     measure=measure,
-    shown=("goodput", "ceiling", "p99_ms", "refused_p99_ms", "queue_peak"),
+    shown=("goodput", "p99_ms", "ceiling", "refused_p99_ms", "queue_peak"),
     curves=curves,
     pictures=(
         Picture(
