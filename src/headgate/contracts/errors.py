@@ -63,6 +63,31 @@ class Refused(HeadgateError):  # noqa: N818 - likewise
         return Refused, (self.decision,)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Unauthenticated(HeadgateError):  # noqa: N818 - likewise
+    """Nobody knows who speaks, and here one must be known."""
+
+    def __init__(self, remedy: str) -> None:
+        super().__init__(f"who speaks is not known here; {remedy}")
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[Unauthenticated], tuple[str]]:
+        return Unauthenticated, (self.remedy,)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Forbidden(HeadgateError):  # noqa: N818 - likewise
+    """Somebody who is known, and may not do this."""
+
+    def __init__(self, who: str, grant: str) -> None:
+        super().__init__(f"{who or 'nobody'} may not do this; it takes the grant {grant!r}")
+        self.who = who
+        self.grant = grant
+
+    def __reduce__(self) -> tuple[type[Forbidden], tuple[str, str]]:
+        return Forbidden, (self.who, self.grant)
+
+
 class MissingPackage(HeadgateError):  # noqa: N818 - likewise
     """A package that an extra brings is not installed."""
 

@@ -7,15 +7,22 @@ algorithm answers; every store's tests hold it against that.
 The methods are coroutines because a server answers later; a store in this process never suspends,
 so synchronous code may step such a coroutine to its end. A store that cannot answer raises
 `Unavailable`; it never guesses. Instants are the store's own: no caller's clock is ever asked.
+
+A service may have a million rules that say few different limits. Those share one limit whose id
+begins with `SHARED`, and each key names its rule at its end, behind `RULE_MARK`. A store that names
+keys for people to read puts the rule's name in the place of the limit's id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from headgate.contracts.decision import Decision
 from headgate.contracts.rule import Limit
+
+SHARED: Final = "~"
+RULE_MARK: Final = "\x1f"  # never in the name of a rule, so whatever an entity holds is its own
 
 
 class Charge(NamedTuple):

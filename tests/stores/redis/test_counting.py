@@ -369,3 +369,10 @@ def test_no_more_is_given_back_than_has_not_flowed_back_by_itself(
                 assert not await pair.take(five._replace(cost=1))
 
     run(story())
+
+
+def test_rules_that_share_a_limit_have_keys_of_their_own() -> None:
+    counter = counter_for("rate_limit", "~5 per 60000000us gcra", Limit(5, MINUTE))
+    assert counter.key("ann\x1flogin") == b"rate_limit:{ann}:login:60s"
+    assert counter.key("a\x1fb\x1flogin") == b"rate_limit:{a\x1fb}:login:60s"
+    assert counter_for("rate_limit", "login", Limit(5, MINUTE)).key("a\x1fb").endswith(b"login:60s")

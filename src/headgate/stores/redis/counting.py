@@ -21,6 +21,7 @@ from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue
 from headgate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
 from headgate.contracts.rule import BURSTING, Algorithm, Limit
+from headgate.contracts.store import RULE_MARK, SHARED
 from headgate.kernels.fixed_window import step as fixed_step
 from headgate.kernels.gcra import step as paced_step
 from headgate.kernels.pace import Pace, in_us, product
@@ -37,7 +38,16 @@ Reply = list[Any]
 class Counter(ABC):
     """One limit, as the scripts know it. A subclass is one of their kinds."""
 
-    __slots__ = ("_head", "_key_bytes_max", "_tail", "declared", "limit", "limit_id", "width")
+    __slots__ = (
+        "_head",
+        "_key_bytes_max",
+        "_shared",
+        "_tail",
+        "declared",
+        "limit",
+        "limit_id",
+        "width",
+    )
 
     # What take.lua calls the kind, and the name of the script that takes many of it at once.
     kind = b""
@@ -52,6 +62,7 @@ class Counter(ABC):
         self.width = 1  # values an ask in an answer
         self._head = f"{prefix}:{{"
         self._tail = f"}}:{limit_id}:{self.window()}"
+        self._shared = limit_id.startswith(SHARED)
         self._key_bytes_max = key_bytes_max
 
     def window(self) -> str:
@@ -60,12 +71,16 @@ class Counter(ABC):
 
     def key(self, entity: str) -> bytes:
         """The key of an entity; all of one entity's keys share a slot of a cluster."""
+        tail = self._tail
+        if self._shared:
+            entity, _, rule_id = entity.rpartition(RULE_MARK)
+            tail = f"}}:{rule_id}:{self.window()}"
         if not entity:
             entity = "%"  # an empty tag would be none, and scatter what must be together
         elif "}" in entity or "%" in entity:
             entity = entity.replace("%", "%25").replace("}", "%7D")
         try:
-            key = f"{self._head}{entity}{self._tail}".encode()
+            key = f"{self._head}{entity}{tail}".encode()
         except UnicodeEncodeError:
             raise BadValue("key", entity, "give text that UTF-8 can hold") from None
         if len(key) > self._key_bytes_max:

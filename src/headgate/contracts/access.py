@@ -1,0 +1,69 @@
+"""Access: who may ask a service for what.
+
+A door learns who speaks (a token, a certificate's name, or nobody) and has it made an identity; the
+service asks the identity for the grant that each operation needs. There are few grants, because who
+may see why a user was refused, or forget what was counted, is not whoever may ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Protocol, final
+
+from headgate.contracts.errors import Forbidden
+
+
+class Grant(Enum):
+    """What may be asked of a service."""
+
+    CHECK = "check"  # may this enter? and count it
+    RESET = "reset"  # forget what was counted
+    LEASE = "lease"  # take in advance, give back, correct: for clients that count themselves
+    AUDIT = "audit"  # read decisions, states and rules
+    CAPTURE = "capture"  # read captured traffic
+
+
+EVERY_GRANT = frozenset(Grant)
+
+
+@final
+class Identity:
+    """Somebody with a name, and what they may ask."""
+
+    __slots__ = ("checks", "grants", "name")
+
+    def __init__(self, name: str, grants: Iterable[Grant]) -> None:
+        self.name = name
+        self.grants = frozenset(grants)
+        self.checks = Grant.CHECK in self.grants  # asked at every decision
+
+    def may(self, grant: Grant) -> bool:
+        """Whether this grant was given."""
+        return grant in self.grants
+
+    def must(self, grant: Grant) -> None:
+        """`Forbidden` unless this grant was given."""
+        if grant not in self.grants:
+            raise Forbidden(self.name, grant.value)
+
+    def __repr__(self) -> str:
+        grants = ", ".join(sorted(grant.value for grant in self.grants))
+        return f"<Identity {self.name!r}: {grants or 'nothing'}>"
+
+
+class Access(Protocol):
+    """Makes identities. None is nobody: the door asks for credentials."""
+
+    @property
+    def anonymous(self) -> Identity | None:
+        """Who speaks without having said who; None if that is not enough here."""
+        ...
+
+    def by_token(self, token: str) -> Identity | None:
+        """Whose secret this is. Takes as long for a wrong one as for a right one."""
+        ...
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        """Whose verified client certificate this is, by its subject's common name or its SANs."""
+        ...

@@ -1,0 +1,1 @@
+"""The RESP door: commands in, replies out; any Redis client can ask."""
