@@ -60,14 +60,14 @@ def families(seen: Snapshot) -> tuple[Family, ...]:
             "histogram",
             "seconds",
             "How long answered round trips to the store took.",
-            list(_histogram(seen.round_trips_us, _SECOND_US)),
+            list(histogram(seen.round_trips_us, _SECOND_US)),
         ),
         Family(
             "headgate_store_batch_size",
             "histogram",
             "",
             "Decisions that shared an answered round trip.",
-            list(_histogram(seen.batches, 1)),
+            list(histogram(seen.batches, 1)),
         ),
         Family(
             "headgate_store_failures",
@@ -117,12 +117,22 @@ def text(
 
     `labels` are added to every sample: which worker this is, say.
     """
+    return page(families(tally.snapshot()), openmetrics=openmetrics, labels=labels)
+
+
+def page(
+    shown_families: Iterable[Family],
+    *,
+    openmetrics: bool = False,
+    labels: Mapping[str, str] = _NO_LABELS,
+) -> bytes:
+    """Any families as such a page."""
     common = tuple(labels.items())
     for name, _ in common:
         if not name.isidentifier() or not name.isascii() or name in _OWN_LABELS:
             raise BadValue("labels", name, "give a name of letters, digits and _ that is not ours")
     lines: list[str] = []
-    for family in families(tally.snapshot()):
+    for family in shown_families:
         name = family.name
         # The older format knows a counter by the name of its samples, the newer by the family's.
         shown = f"{name}_total" if family.kind == "counter" and not openmetrics else name
@@ -174,7 +184,8 @@ def _labels(**labels: str) -> Labels:
 _OWN_LABELS: Final = frozenset({"rule", "outcome", "reason", "event", "le"})
 
 
-def _histogram(seen: Histogram, divisor: int) -> Iterator[Sample]:
+def histogram(seen: Histogram, divisor: int) -> Iterator[Sample]:
+    """The samples of a histogram whose values are so many to the unit that is shown."""
     below = 0
     for bound, count in zip(seen.bounds, seen.counts, strict=False):
         below += count

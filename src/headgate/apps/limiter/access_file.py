@@ -1,0 +1,108 @@
+"""Access file: the callers of a service, from TOML to a table.
+
+    [anonymous]
+    grants = ["check"]
+
+    [[callers]]
+    name = "gateway"
+    token_sha256 = "..."            # of a token made by `headgate limiter --new-token`
+    certificate = "gateway.local"   # or: the name in its client certificate
+    grants = ["check", "lease"]
+
+The file holds digests, never tokens, and is read once at the start and again on SIGHUP.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headgate.contracts.access import EVERY_GRANT, Access, Grant
+from headgate.contracts.errors import BadValue
+from headgate.policies.access import (
+    TOKEN_CHARS_MIN,
+    Credential,
+    KnownCallers,
+    OpenAccess,
+    token_digest,
+)
+
+FILE_BYTES_MAX: Final = 10_000_000
+_TOP: Final = ("anonymous", "callers")
+_CALLER: Final = ("name", "grants", "token_sha256", "certificate")
+
+
+def make_access(path: str, token: str) -> Access:
+    """The table that the settings amount to; with neither, everybody may do everything."""
+    credentials: list[Credential] = []
+    anonymous: frozenset[Grant] = frozenset()
+    if path:
+        anonymous, credentials = read_access_file(path)
+    if token:
+        if len(token) < TOKEN_CHARS_MIN:
+            raise BadValue(
+                "--token", "(not shown)", f"give at least {TOKEN_CHARS_MIN} characters, made by "
+                "headgate limiter --new-token"
+            )  # fmt: skip
+        credentials.append(Credential("token", EVERY_GRANT, token_sha256=token_digest(token)))
+    if not path and not token:
+        return OpenAccess()
+    return KnownCallers(credentials, anonymous=anonymous)
+
+
+def read_access_file(path: str) -> tuple[frozenset[Grant], list[Credential]]:
+    """What nobody in particular may do, and the callers."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadValue("--access", path, f"it cannot be read: {error.strerror}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise BadValue("--access", path, f"it may have at most {FILE_BYTES_MAX:,} bytes")
+    try:
+        top = tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadValue("--access", path, f"it is not TOML: {error}") from None
+    _known(top, _TOP, path)
+    anonymous = top.get("anonymous", {})
+    if not isinstance(anonymous, dict):
+        raise BadValue(f"{path}: anonymous", anonymous, 'write [anonymous] and grants = ["check"]')
+    _known(anonymous, ("grants",), f"{path}: anonymous")
+    callers = top.get("callers", [])
+    if not isinstance(callers, list):
+        raise BadValue(f"{path}: callers", callers, "write each as [[callers]]")
+    found = [_credential(one, f"{path}: callers[{at}]") for at, one in enumerate(callers)]
+    return _grants(anonymous.get("grants", []), f"{path}: anonymous.grants"), found
+
+
+def _credential(value: Any, where: str) -> Credential:
+    if not isinstance(value, dict):
+        raise BadValue(where, value, "write it as [[callers]]")
+    _known(value, _CALLER, where)
+    texts = {name: value.get(name, "") for name in ("name", "token_sha256", "certificate")}
+    for name, one in texts.items():
+        if not isinstance(one, str):
+            raise BadValue(f"{where}.{name}", one, "give a text")
+    return Credential(
+        texts["name"],
+        _grants(value.get("grants", []), f"{where}.grants"),
+        texts["token_sha256"].lower(),
+        texts["certificate"],
+    )
+
+
+def _grants(value: Any, where: str) -> frozenset[Grant]:
+    names = [grant.value for grant in Grant]
+    if not isinstance(value, list):
+        raise BadValue(where, value, f"give a list of {', '.join(names)}")
+    for one in value:
+        if one not in names:
+            raise BadValue(where, one, f"give some of {', '.join(names)}")
+    return frozenset(Grant(one) for one in value)
+
+
+def _known(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
+    for name in table:
+        if name not in names:
+            raise BadValue(f"{where}: {name}", table[name], f"there are {', '.join(names)}")

@@ -1,0 +1,233 @@
+"""Fields: everything that `headgate limiter` can be told, in one table.
+
+A row is a flag, a variable and a name in the settings file (see `headgate/settings.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from headgate.contracts.errors import BadValue
+from headgate.limits.rule import Failure
+from headgate.settings import Field, one_of, seconds, text, whole, yes_or_no
+
+LISTEN_DEFAULT: Final = "127.0.0.1:7070"
+WORKERS_MAX: Final = 256
+PORT_MAX: Final = 65_535
+_ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]+)):(?P<port>[0-9]{1,5})")
+
+
+def address(said: str, where: str) -> str:
+    """HOST:PORT or unix:PATH."""
+    if said.startswith("unix:") and len(said) > len("unix:"):
+        return said
+    found = _ADDRESS.fullmatch(said.strip())
+    if found is None or int(found["port"]) > PORT_MAX:
+        remedy = f"write HOST:PORT, as {LISTEN_DEFAULT}, or unix:PATH; port 0 takes a free one"
+        raise BadValue(where, said, remedy)
+    return said.strip()
+
+
+def share(said: str, where: str) -> float:
+    """A share from 0 to 1, or a percentage."""
+    try:
+        value = float(said[:-1]) / 100 if said.endswith("%") else float(said)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise BadValue(where, said, "give a share from 0 to 1, or a percentage")
+    return value
+
+
+FIELDS: Final = (
+    Field(
+        "listen",
+        address,
+        LISTEN_DEFAULT,
+        "where to listen: gRPC, RESP and HTTP on one port",
+        "HOST:PORT",
+        several=True,
+    ),
+    Field(
+        "store",
+        text,
+        "memory:",
+        "where counts are kept: memory:, redis://..., redis+cluster://...",
+        "URL",
+        secret=True,
+    ),
+    Field(
+        "rules",
+        text,
+        "",
+        "rules: a file, or a folder of files, in our format or Envoy's",
+        "PATH",
+        several=True,
+    ),
+    Field(
+        "workers",
+        whole(1, WORKERS_MAX),
+        "1",
+        "processes that share the port; above 1 the store must be shared too",
+        "N",
+    ),
+    Field(
+        "tls_cert", text, "", "the certificate chain, PEM; with it every connection is TLS", "FILE"
+    ),
+    Field("tls_key", text, "", "its key, PEM", "FILE"),
+    Field(
+        "tls_client_ca",
+        text,
+        "",
+        "authorities of client certificates, PEM: callers must have one",
+        "FILE",
+    ),
+    Field(
+        "tls_client_optional",
+        yes_or_no,
+        "off",
+        "let callers come without a certificate too",
+        "on|off",
+    ),
+    Field("access", text, "", "who may ask what: a TOML file of callers (see the guide)", "FILE"),
+    Field(
+        "token",
+        text,
+        "",
+        "one token that may do everything; better in the variable than the flag",
+        "TOKEN",
+        secret=True,
+    ),
+    Field(
+        "insecure",
+        yes_or_no,
+        "off",
+        "allow an address that others can reach without access control and TLS",
+        "on|off",
+    ),
+    Field(
+        "grpc",
+        one_of("native", "grpcio"),
+        "native",
+        "who speaks gRPC: our own HTTP/2, or grpcio on a port of its own (--grpc-listen)",
+        "native|grpcio",
+    ),
+    Field(
+        "grpc_listen",
+        address,
+        "127.0.0.1:7071",
+        "where grpcio listens, with --grpc grpcio",
+        "HOST:PORT",
+    ),
+    Field(
+        "rls_semantics",
+        one_of("headgate", "envoy"),
+        "headgate",
+        "how Envoy's rules count: all or nothing in sliding windows, or as Envoy's own service",
+        "headgate|envoy",
+    ),
+    Field(
+        "rls_headers",
+        yes_or_no,
+        "off",
+        "add RateLimit-Limit, -Remaining, -Reset to Envoy's answers",
+        "on|off",
+    ),
+    Field("rls_metadata", yes_or_no, "off", "add dynamic metadata to Envoy's answers", "on|off"),
+    Field(
+        "rls_shadow",
+        yes_or_no,
+        "off",
+        "answer Envoy OK whatever the rules say, and count",
+        "on|off",
+    ),
+    Field(
+        "failure",
+        one_of(*(member.value for member in Failure)),
+        "open",
+        "what rules that do not say decide when the store is silent",
+        "open|closed|local",
+    ),
+    Field(
+        "dlq",
+        text,
+        "",
+        "dead letters: where decisions made without the store are written, files:DIR or kafka://HOST/TOPIC",
+        "URL",
+    ),
+    Field(
+        "dlq_buffer",
+        whole(1, 10_000_000),
+        "10000",
+        "letters kept in memory until they are written",
+        "N",
+    ),
+    Field(
+        "shed",
+        yes_or_no,
+        "on",
+        "shed BULK, then BEST_EFFORT, then DEGRADED as the machine fills up",
+        "on|off",
+    ),
+    Field("shed_from", share, "0.6", "utilization at which BULK begins to be shed", "SHARE"),
+    Field(
+        "shed_critical_from",
+        share,
+        "1",
+        "utilization at which even CRITICAL is shed, 0.8 at the least; 1 is never",
+        "SHARE",
+    ),
+    Field("audit_refusals", whole(1, 10_000_000), "32768", "refusals kept for `headgate why`", "N"),
+    Field("audit_admissions", whole(1, 10_000_000), "8192", "admissions kept likewise", "N"),
+    Field(
+        "keys_max", whole(1, 1_000_000_000), "1000000", "keys tracked in memory for each limit", "N"
+    ),
+    Field("connections_max", whole(1, 1_000_000), "10000", "connections at a time", "N"),
+    Field(
+        "connections_per_address_max", whole(1, 1_000_000), "10000", "of them from one address", "N"
+    ),
+    Field(
+        "streams_max", whole(1, 100_000), "1000", "calls at a time on one HTTP/2 connection", "N"
+    ),
+    Field(
+        "message_bytes_max",
+        whole(1, 1 << 30),
+        "4194304",
+        "bytes of a gRPC message, an HTTP body, a RESP command",
+        "BYTES",
+    ),
+    Field(
+        "idle_s",
+        seconds(1, 86_400),
+        "300",
+        "close a connection that is idle for so long",
+        "SECONDS",
+    ),
+    Field(
+        "head_s",
+        seconds(0.1, 3_600),
+        "10",
+        "close one that has not said what it wants by then",
+        "SECONDS",
+    ),
+    Field(
+        "grace_s", seconds(0, 3_600), "10", "time for what is under way when told to end", "SECONDS"
+    ),
+    Field("metrics_open", yes_or_no, "on", "serve /metrics to whoever can connect", "on|off"),
+    Field(
+        "hosts",
+        text,
+        "",
+        "Host names the HTTP door answers to, besides those it listens on",
+        "NAME",
+        several=True,
+    ),
+    Field(
+        "log",
+        one_of("debug", "info", "warning", "error"),
+        "info",
+        "what is written to stderr",
+        "LEVEL",
+    ),
+)
