@@ -271,7 +271,11 @@ class RateLimits(Protocol):
 
 
 class Desk(Protocol):
-    """What people and machines may see of a service. Everything is what JSON can hold."""
+    """What people and machines may see of a service. Everything is what JSON can hold.
+
+    Where several workers share a service, each asks the others for what only they have seen; with
+    `alone` it does not, for it is asked by one of them.
+    """
 
     def rulebook(self, by: Identity) -> Mapping[str, object]:
         """Which rules are in force, and how the last load went. Needs AUDIT."""
@@ -282,12 +286,18 @@ class Desk(Protocol):
         ...
 
     def audit(
-        self, user: str, *, since_us: int | None, count_max: int, by: Identity
-    ) -> Sequence[Mapping[str, object]]:
+        self,
+        user: str,
+        *,
+        since_us: int | None,
+        count_max: int,
+        by: Identity,
+        alone: bool = False,
+    ) -> Soon[Sequence[Mapping[str, object]]]:
         """Recent decisions about a user, newest first. Needs AUDIT."""
         ...
 
-    def metrics(self) -> str:
+    def metrics(self, *, alone: bool = False) -> Soon[str]:
         """All metrics as Prometheus text."""
         ...
 

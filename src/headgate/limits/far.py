@@ -45,6 +45,7 @@ class FarKeys(Keys):
     """The keys of one rule in a far store."""
 
     __slots__ = (
+        "_aged",
         "_clock",
         "_counted",
         "_denials",
@@ -68,6 +69,8 @@ class FarKeys(Keys):
         self._local = local
         self._clock = clock
         self._observer = observer
+        # Few observers ask how stale it is what is decided here; those have a method for it.
+        self._aged: Callable[[str, int], None] | None = getattr(observer, "aged", None)
         self._denials = Denials()
         self._leases: Leases | None = None
         self._counted = terms.limits  # as the store is to count them
@@ -268,6 +271,8 @@ class FarKeys(Keys):
         if observer is not None:
             if block.spent:
                 observer.leased(name, "spent", block.spent)
+                if self._aged is not None:
+                    self._aged(name, block.age_us)
             if block.lapsed:
                 observer.leased(name, "lapsed", block.lapsed)
             if block.left:

@@ -57,6 +57,7 @@ class Ended(NamedTuple):
     spent: int
     lapsed: int
     left: int  # to be given back
+    age_us: int  # how old the block was when it was last spent of
 
 
 @final
@@ -294,7 +295,8 @@ class Leases:
     def _end(self, key: str, hand: Hand) -> Ended:
         left, hand.left = hand.left, 0
         spent = hand.size - hand.lapsed - left
-        return Ended(key, hand.at_us, spent, hand.lapsed, left)
+        age_us = hand.spent_us - hand.sent_us
+        return Ended(key, hand.at_us, spent, hand.lapsed, left, age_us if age_us > 0 else 0)
 
     def _age(self, hand: Hand, now_us: int) -> None:
         if hand.left > 0 and (now_us >= hand.deadline_us or now_us < hand.sent_us):

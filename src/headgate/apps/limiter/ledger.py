@@ -1,0 +1,47 @@
+"""Ledger: every decision of the service, told to the counts, the audit and the dead letters.
+
+It stands on the way of each answer, so it does three small things and nothing else. What was
+decided without the store is offered to the dead letters; offering never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.decision import Decision
+from headgate.system import now_us
+from headgate.telemetry.audit_ring import AuditRing
+from headgate.telemetry.service_tally import ServiceTally
+
+# Entity, rule, weight, priority, decision, and when it was made.
+Offer = Callable[[str, str, int, Criticality, Decision, int], None]
+
+
+@final
+class ServiceLedger:
+    """A `contracts.checks.Ledger`."""
+
+    __slots__ = ("_offer", "ring", "tally")
+
+    def __init__(self, tally: ServiceTally, ring: AuditRing, offer: Offer | None) -> None:
+        self.tally = tally
+        self.ring = ring
+        self._offer = offer
+
+    def decided(
+        self,
+        entity: str,
+        rule_id: str,
+        weight: int,
+        priority: Criticality,
+        decision: Decision,
+        began_us: int,
+    ) -> None:
+        """Take note of one decision."""
+        at_us = now_us()
+        self.tally.decided(rule_id, priority, decision, at_us - began_us)
+        self.ring.note(entity, rule_id, weight, priority, decision, at_us)
+        if decision.degraded and self._offer is not None:
+            self._offer(entity, rule_id, weight, priority, decision, at_us)
