@@ -57,6 +57,16 @@ class Several:
             except Exception as error:
                 self._failed(at, error)
 
+    def aged(self, rule: str, lag_us: int) -> None:
+        """Tell those who ask for it how old a block was when it was last spent of."""
+        for at, observer in enumerate(self.observers):
+            aged = getattr(observer, "aged", None)
+            if aged is not None:
+                try:
+                    aged(rule, lag_us)
+                except Exception as error:
+                    self._failed(at, error)
+
     def _failed(self, at: int, error: Exception) -> None:
         with self._lock:
             self._failures[at] += 1
