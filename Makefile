@@ -76,6 +76,10 @@ prove: $(VENV)/.installed ## the long proofs: HEADGATE_PROVE_SEED picks the slic
 	HEADGATE_PROVE=$${HEADGATE_PROVE-full} $(VENV)/bin/pytest -m prove -n $(WORKERS) \
 		--dist worksteal $(PYTEST_ARGS) $(TESTS)
 
+.PHONY: protos
+protos: $(VENV)/.installed ## the generated code and descriptors, anew from the .proto file
+	$(VENV)/bin/python -m headgate.protos.generate
+
 .PHONY: wheel
 wheel: $(VENV)/.installed ## a compiled wheel and a pure source archive, in dist/
 	rm -rf dist build/lib* build/bdist* src/*.egg-info

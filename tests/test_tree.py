@@ -22,6 +22,7 @@ LAYERS = {
     "lab",
     "limits",
     "policies",
+    "protos",
     "resilience",
     "rules",
     "shadow",

@@ -33,6 +33,7 @@ EXAMPLES: Final = """\
 examples:
   headgate up                 see limits at work: a demo load and a live view
   headgate limits check FILE  what a rules file says, in words
+  headgate limiter --rules D  a rate-limit service for a mesh, a gateway, a program
   headgate lab run overload   a claim about overload, tried on virtual time
   headgate doctor             what is compiled, what is present, what is missing
   headgate up --help          the flags of a command, with examples
@@ -65,6 +66,23 @@ COMMANDS: Final = (
         "lab",
         "try claims about overload on virtual time",
         "headgate.lab.command",
+    ),
+    Command(
+        "limiter",
+        "the rate-limit service: gRPC, Envoy, RESP and HTTP on one port",
+        "headgate.apps.limiter.command",
+        extra="server",
+    ),
+    Command(
+        "why",
+        "ask a running limiter why a user was refused",
+        "headgate.apps.limiter.why",
+    ),
+    Command(
+        "dlq",
+        "show, check and replay what was decided without the store",
+        "headgate.apps.dlq.command",
+        extra="kafka",
     ),
     Command(
         "doctor",

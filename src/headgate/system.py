@@ -81,6 +81,15 @@ class LoadMeter:
         return Load(min(max(cpu, 0.0), 1.0), read_pressure())
 
 
+def memory_bytes() -> int:
+    """What this process holds of the machine's memory; 0 where it cannot be told."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
 def read_pressure() -> Pressure | None:
     """Linux pressure stall information, averaged over ten seconds; None where there is none."""
     try:

@@ -6,6 +6,7 @@ packages come from, only what they are called there.
 
 from __future__ import annotations
 
+from tests.engines.h2spec import H2SPEC
 from tests.engines.maven import Jars
 from tests.engines.need import Java, Loopback, Module, Need
 from tests.redis.builds import BUILDS, PIP_TEST, REDIS_7
@@ -43,6 +44,8 @@ ENGINES: dict[str, tuple[Need, ...]] = {
     ),
     # Not a server: the asyncio driver, for the tests that compare the two drivers.
     "acsylla": (Module("acsylla", PIP),),
+    # A suite rather than a server: built from its Go module.
+    "h2spec": (H2SPEC,),
     # Redis 6.2, Redis 7 and Valkey: not jars but a program each.
     **{build.name: (REDIS_PY, build) for build in BUILDS},
     # The programs in the wheels are built without TLS.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.gcra import Gcra, cl_throttle
+from headgate.kernels.gcra import Gcra
 from headgate.kernels.verdict import NEVER
 
 SECOND = 1_000_000
@@ -145,44 +145,3 @@ def test_retry_after_is_exact_to_the_microsecond(
         early, late = bucket_after()[0], bucket_after()[0]
         assert not early.take(cost, now_us + verdict.retry_after_us - 1)
         assert late.take(cost, now_us + verdict.retry_after_us)
-
-
-# CL.THROTTLE: replies a redis-cell gives, worked out from its rules by hand.
-
-
-def test_cl_throttle_counts_down_from_max_burst_plus_one() -> None:
-    tat, replies = 0, []
-    for _ in range(4):
-        tat, reply = cl_throttle(tat, 10**18, 2, 30, 60, 1)
-        replies.append(reply)
-    assert replies == [(0, 3, 2, -1, 2), (0, 3, 1, -1, 4), (0, 3, 0, -1, 6), (1, 3, 0, 2, 6)]
-
-
-def test_cl_throttle_says_minus_one_when_no_wait_can_help() -> None:
-    assert cl_throttle(0, 10**18, 2, 30, 60, 4)[1] == (1, 3, 3, -1, 0)
-
-
-def test_cl_throttle_rounds_seconds_by_their_millisecond_part() -> None:
-    now = 10**18
-    tat, _ = cl_throttle(0, now, 0, 1, 2, 1)
-    retry_after_s = [
-        cl_throttle(tat, now + passed_ns, 0, 1, 2, 1)[1][3]
-        for passed_ns in (
-            999_000_000,  # 1.001 s are left: up
-            999_000_001,  # 1.000999999 s: what is below a millisecond is dropped
-            1_000_000_001,  # 0.999999999 s: up
-            1_999_000_001,  # 0.000999999 s: dropped
-        )
-    ]
-    assert retry_after_s == [2, 1, 1, 0]
-
-
-def test_cl_throttle_looks_with_a_quantity_of_zero() -> None:
-    _, reply = cl_throttle(0, 10**18, 4, 10, 10, 0)
-    assert reply == (0, 5, 5, -1, 0)
-
-
-@pytest.mark.parametrize(("count", "period_s"), [(0, 1), (1, 0)])
-def test_cl_throttle_knows_no_zero_rates(count: int, period_s: int) -> None:
-    with pytest.raises(ValueError, match="Zero rates are not supported"):
-        cl_throttle(0, 0, 1, count, period_s, 1)

@@ -195,3 +195,11 @@ def test_a_glass_that_is_named_by_its_url_is_followed_and_let_go(tmp_path: Path)
         assert limiter.judge(Claim("a", "login")).decision.overridden
         assert limiter.wait("a", rule="login", timeout_s=0).overridden
     assert not limiter.take("a", rule="login"), "closed, it is enforced again"
+
+
+def test_rules_may_be_replaced_for_ever_without_piling_up() -> None:
+    living = Limiter(clock=HandClock(), rules_max=4)
+    for turn in range(50):
+        living.replace_rules({f"rule {turn}": f"{turn + 1}/hour", "kept": "3/hour"})
+        assert living.take("ann", rule=f"rule {turn}")
+        assert living.take("ann", rule="kept").allowed is (turn < 3)

@@ -18,7 +18,9 @@ from headgate.contracts.access import Identity
 from headgate.contracts.criticality import Criticality
 from headgate.contracts.decision import Decision
 from headgate.contracts.request import NO_ATTRIBUTES
+from headgate.contracts.rule import Limit
 from headgate.contracts.store import Store
+from headgate.kernels.native import mypyc_attr
 
 T = TypeVar("T")
 # Answered at once, or later.
@@ -92,6 +94,7 @@ class LeaseAnswer:
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class ThrottleAsk:
     """A GCRA whose rate travels with each ask, as in CL.THROTTLE."""
 
@@ -108,6 +111,7 @@ class ThrottleAsk:
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class ThrottleAnswer:
     """The five numbers; seconds as that command rounds them, -1 where there is nothing to say."""
 
@@ -273,8 +277,7 @@ class RateLimits(Protocol):
 class Desk(Protocol):
     """What people and machines may see of a service. Everything is what JSON can hold.
 
-    Where several workers share a service, each asks the others for what only they have seen; with
-    `alone` it does not, for it is asked by one of them.
+    Where several workers share a service, each asks the others for what only they have seen.
     """
 
     def rulebook(self, by: Identity) -> Mapping[str, object]:
@@ -286,18 +289,12 @@ class Desk(Protocol):
         ...
 
     def audit(
-        self,
-        user: str,
-        *,
-        since_us: int | None,
-        count_max: int,
-        by: Identity,
-        alone: bool = False,
+        self, user: str, *, since_us: int | None, count_max: int, by: Identity
     ) -> Soon[Sequence[Mapping[str, object]]]:
         """Recent decisions about a user, newest first. Needs AUDIT."""
         ...
 
-    def metrics(self, *, alone: bool = False) -> Soon[str]:
+    def metrics(self) -> Soon[str]:
         """All metrics as Prometheus text."""
         ...
 
@@ -332,6 +329,10 @@ class Ledger(Protocol):
         priority: Criticality,
         decision: Decision,
         began_us: int,
+        limit: Limit | None = None,
     ) -> None:
-        """`weight` units for `entity` under a rule; an empty rule is none that applied."""
+        """`weight` units for `entity` under a rule; an empty rule is none that applied.
+
+        `limit` is the rule's, for whoever must judge the decision later without its file.
+        """
         ...

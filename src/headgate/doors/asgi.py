@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias, final
 from headgate.contracts.errors import Unavailable
 from headgate.contracts.guard import Guard, Judgement
 from headgate.doors.headers import Fields, beside, unavailable
+from headgate.doors.marks import marked_scope
 from headgate.doors.problem import CONTENT_TYPE, body, status_of
 from headgate.doors.proxies import Proxies, proxies_of
 
@@ -93,13 +94,15 @@ class LimitMiddleware:
     `trust_proxies`: how many proxies of yours are in front, or a `Proxies`. `headers`: ietf,
     legacy, both or none. `user` names the authenticated user of a scope. `exempt`: paths, or a
     function of the scope, that are not judged. `on_refused(scope, judgement)` makes an application
-    that answers a refused request in place of the problem details; it gains the same headers.
+    that answers a refused request in place of the problem details; it gains the same headers. With
+    `mark_upstream` the application sees which requests nobody could count (`doors.marks`).
     """
 
     __slots__ = (
         "_exempt",
         "_exempts",
         "_fields",
+        "_mark",
         "_on_refused",
         "_proxies",
         "_user",
@@ -117,6 +120,7 @@ class LimitMiddleware:
         user: Callable[[Scope], str | None] | None = None,
         exempt: Collection[str] | Callable[[Scope], bool] = (),
         on_refused: Callable[[Scope, Judgement], App] | None = None,
+        mark_upstream: bool = False,
     ) -> None:
         self.app = app
         self.guard = guard
@@ -126,23 +130,29 @@ class LimitMiddleware:
         self._exempt: frozenset[str] = frozenset() if callable(exempt) else frozenset(exempt)
         self._exempts = exempt if callable(exempt) else None
         self._on_refused = on_refused
+        self._mark = mark_upstream
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Judge a request or a handshake; pass everything else."""
-        if scope["type"] not in _JUDGED or scope["path"] in self._exempt:
+        if scope["type"] not in _JUDGED:
             return await self.app(scope, receive, send)
-        if self._exempts is not None and self._exempts(scope):
-            return await self.app(scope, receive, send)
+        if scope["path"] in self._exempt or (self._exempts is not None and self._exempts(scope)):
+            return await self.app(self._seen(scope, None), receive, send)
         try:
             judgement = await self.guard.ajudge(AsgiArrival(scope, self._proxies, self._user))
         except Unavailable:
             judgement = unavailable()
         if judgement is None:
-            return await self.app(scope, receive, send)
+            return await self.app(self._seen(scope, None), receive, send)
         if judgement.decision.allowed:
+            scope = self._seen(scope, judgement)
             raw = self._fields.raw(judgement)
             return await self.app(scope, receive, with_fields(send, raw) if raw else send)
         return await self._refuse(judgement, scope, receive, send)
+
+    def _seen(self, scope: Scope, judgement: Judgement | None) -> Scope:
+        """The scope as the application sees it."""
+        return marked_scope(scope, judgement, self._proxies) if self._mark else scope
 
     async def _refuse(
         self, judgement: Judgement, scope: Scope, receive: Receive, send: Send

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 from headgate.contracts.errors import Unavailable
 from headgate.contracts.guard import Guard, Judgement
 from headgate.doors.headers import Fields, unavailable
+from headgate.doors.marks import marked_environ
 from headgate.doors.problem import CONTENT_TYPE, body, status_of
 from headgate.doors.proxies import Proxies, proxies_of
 
@@ -83,13 +84,15 @@ class LimitMiddleware:
     `trust_proxies`: how many proxies of yours are in front, or a `Proxies`. `headers`: ietf,
     legacy, both or none. `user` names the authenticated user of an environ. `exempt`: paths, or a
     function of the environ, that are not judged. `on_refused(environ, judgement)` makes an
-    application that answers a refused request in place of the problem details.
+    application that answers a refused request in place of the problem details. With
+    `mark_upstream` the application sees which requests nobody could count (`doors.marks`).
     """
 
     __slots__ = (
         "_exempt",
         "_exempts",
         "_fields",
+        "_mark",
         "_on_refused",
         "_proxies",
         "_user",
@@ -107,6 +110,7 @@ class LimitMiddleware:
         user: Callable[[Environ], str | None] | None = None,
         exempt: Collection[str] | Callable[[Environ], bool] = (),
         on_refused: Callable[[Environ, Judgement], WSGIApplication] | None = None,
+        mark_upstream: bool = False,
     ) -> None:
         self.app = app
         self.guard = guard
@@ -116,22 +120,24 @@ class LimitMiddleware:
         self._exempt: frozenset[str] = frozenset() if callable(exempt) else frozenset(exempt)
         self._exempts = exempt if callable(exempt) else None
         self._on_refused = on_refused
+        self._mark = mark_upstream
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Judge a request."""
         arrival = WsgiArrival(environ, self._proxies, self._user)
         if self._exempt and arrival.path in self._exempt:
-            return self.app(environ, start_response)
+            return self.app(self._seen(environ, None), start_response)
         if self._exempts is not None and self._exempts(environ):
-            return self.app(environ, start_response)
+            return self.app(self._seen(environ, None), start_response)
         try:
             judgement = self.guard.judge(arrival)
         except Unavailable:
             judgement = unavailable()
         if judgement is None:
-            return self.app(environ, start_response)
+            return self.app(self._seen(environ, None), start_response)
         fields = titled(self._fields.of(judgement))
         if judgement.decision.allowed:
+            environ = self._seen(environ, judgement)
             return self.app(environ, with_fields(start_response, fields))
         if self._on_refused is not None:
             answer = self._on_refused(environ, judgement)
@@ -142,6 +148,10 @@ class LimitMiddleware:
             [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(text))), *fields],
         )
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [text]
+
+    def _seen(self, environ: Environ, judgement: Judgement | None) -> Environ:
+        """The environ as the application sees it."""
+        return marked_environ(environ, judgement, self._proxies) if self._mark else environ
 
 
 def titled(fields: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -18,9 +18,7 @@ instead of a wait that would not help.
 A clock that goes backwards never admits more: the TAT stays where it was, so the wait grows by the
 step. State no longer ahead of the clock (`tat <= now`) is the same as none: it may be forgotten.
 
-`cl_throttle` is the reply arithmetic of redis-cell's CL.THROTTLE, which differs on purpose: its
-emission interval is truncated to whole nanoseconds, its burst is `max_burst + 1`, and its seconds
-are rounded by their millisecond part. It keeps nanoseconds, to answer digit for digit.
+redis-cell's CL.THROTTLE counts alike and rounds otherwise: see `cell_throttle.py`.
 
 Cost: one integer a key; see benchmarks/kernels.py for a step.
 Bounds: cost from 0 (a look that takes nothing) to any size; burst from 1 to 2^53.
@@ -28,12 +26,10 @@ Bounds: cost from 0 (a look that takes nothing) to any size; burst from 1 to 2^5
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from headgate.kernels.pace import COUNT_MAX, Pace, in_us
 from headgate.kernels.verdict import NEVER, Verdict
-
-_SECOND_NS: Final = 1_000_000_000
 
 
 def step(
@@ -79,36 +75,3 @@ class Gcra:
             self._tat, self._pace.ticks(now_us), cost, pace.interval, self._tolerance
         )
         return Verdict(allowed, remaining, in_us(retry, per_us), in_us(reset, per_us))
-
-
-def cl_throttle(
-    tat_ns: int, now_ns: int, max_burst: int, count: int, period_s: int, quantity: int
-) -> tuple[int, tuple[int, int, int, int, int]]:
-    """redis-cell's CL.THROTTLE: the new TAT, and the five integers of its reply.
-
-    The reply is: limited (0 or 1), limit, remaining, retry after in seconds (-1 when allowed or
-    when no wait can help), and seconds until full.
-    """
-    if count < 1 or period_s < 1:
-        raise ValueError("Zero rates are not supported")
-    interval = period_s * _SECOND_NS // count
-    if interval < 1:
-        raise ValueError(f"{count} every {period_s} s is finer than a nanosecond")
-    limit = max_burst + 1
-    tolerance = interval * limit
-    base = tat_ns if tat_ns > now_ns else now_ns
-    charge = interval * quantity
-    limited = now_ns < base + charge - tolerance
-    retry = -1
-    if not limited:
-        tat_ns = base = base + charge
-    elif charge <= tolerance:
-        retry = _cell_seconds(base + charge - tolerance - now_ns)
-    ahead = base - now_ns
-    remaining = (tolerance - ahead) // interval if ahead < tolerance else 0
-    return tat_ns, (int(limited), limit, remaining, retry, _cell_seconds(ahead))
-
-
-def _cell_seconds(span_ns: int) -> int:
-    seconds, rest_ns = divmod(span_ns, _SECOND_NS)
-    return seconds + (1 if rest_ns >= 1_000_000 else 0)

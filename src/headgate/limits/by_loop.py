@@ -66,7 +66,8 @@ def check_url(url: str) -> None:
         raise BadValue(
             "store_url",
             url,
-            'give "memory:", "redis://host:6379/0", "redis+cluster://..." or "redis+sentinel://..."',
+            'give "memory:", "redis://host:6379/0", "redis+cluster://...", '
+            '"redis+sentinel://..." or "headgate://host:7070"',
         )
 
 

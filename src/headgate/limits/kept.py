@@ -81,8 +81,11 @@ class KeptRules:
         """The name of the rule whose keys these are."""
         return self._names.get(keys, "")
 
-    def replace(self, rules: Mapping[str, RuleLike]) -> None:
-        """Have these named rules and no others; if one is bad, nothing changes."""
+    def replace(self, rules: Mapping[str, RuleLike]) -> set[str]:
+        """Have these named rules and no others; the ids of limits that nobody names any more.
+
+        If one is bad, nothing changes.
+        """
         made: dict[str, tuple[Terms, Keys]] = {}
         for name, rule in rules.items():
             if not name or "/" in name:
@@ -98,7 +101,9 @@ class KeptRules:
         for name, (_, keys) in made.items():
             self.keys[name] = keys
             self._names[keys] = name
+        gone = _limit_ids(self._named) - _limit_ids(made)
         self._named = made
+        return gone
 
     def _terms(self, said: RuleLike, name: str | None, field: str) -> Terms:
         rule = said if isinstance(said, Rule) else Rule(said)
@@ -135,6 +140,10 @@ class KeptRules:
         if harsh or len(limits) > 1 or limits[0].algorithm is Algorithm.SLIDING_LOG:
             return None
         return self._defaults.lease
+
+
+def _limit_ids(named: Mapping[str, tuple[Terms, Keys]]) -> set[str]:
+    return {limit_id for terms, _ in named.values() for limit_id, _ in terms.limits}
 
 
 def _written(limit: Limit) -> str:

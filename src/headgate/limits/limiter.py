@@ -67,7 +67,7 @@ class Limiter:
     `rule` is a rate string, a `Limit` or a `Rule`, used by every `take` that names no rule of its
     own. `rules` gives names to more of them: `take(key, rule="login")`; each name has keys of its
     own. `store_url` says where the counts are: `memory:`, `redis://...`, `redis+cluster://...`,
-    `redis+sentinel://...`. `algorithm` says how rate strings are counted.
+    `redis+sentinel://...`, `headgate://...`. `algorithm` says how rate strings are counted.
 
     `failure`, `local_share`, `lease` and `count_refused` are the terms of rules that do not say
     their own; see `Rule`. `keys_max` bounds the keys tracked here for each rule, `rules_max` the
@@ -374,7 +374,7 @@ class Limiter:
         A rule that stays as it is keeps its counts. Where limits are kept in this process, one
         whose limit has changed starts afresh.
         """
-        self._kept.replace(rules)
+        self._store.drop(self._kept.replace(rules))
 
     @property
     def near(self) -> bool:

@@ -136,6 +136,13 @@ def open_stores(
         return Stores(open_store)
     check_url(url)
     # Here, because a store of one's own needs no Redis and no package for it.
+    from headgate.stores.service.url import is_service, parse_service_url  # noqa: PLC0415
+
+    if is_service(url):
+        from headgate.stores.service.store import ServiceStore  # noqa: PLC0415
+
+        service = parse_service_url(url)
+        return Stores(lambda: ServiceStore(service, SystemChance(), prefix=prefix))
     from headgate.stores.redis.store import RedisStore  # noqa: PLC0415
     from headgate.stores.redis.url import parse_url  # noqa: PLC0415
 

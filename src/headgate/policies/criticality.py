@@ -11,6 +11,10 @@ A claim is the text of the attribute `attribute` if a door has left one, else th
 class. A text that names no class is no claim: the request gets `default`, which cannot be CRITICAL.
 A caller that is not in the table may claim up to `strangers`, which cannot be CRITICAL either.
 
+A gateway whose limiter was away has let through what a limit would have refused. Where a door says
+so in the attribute `uncounted_attribute`, the request is `uncounted` at most, whoever sends it: so
+what was counted is served before it, and what is shed is shed from it first.
+
 There is no kernel: a look-up and a comparison. What it settles twice (a chunk that comes back in)
 stays as it is. Bound: `callers_max` callers in the table.
 """
@@ -39,6 +43,8 @@ class CriticalitySettings:
     strangers: Criticality = DEFAULT_CRITICALITY
     default: Criticality = DEFAULT_CRITICALITY
     attribute: str = "criticality"
+    uncounted: Criticality = Criticality.BEST_EFFORT
+    uncounted_attribute: str = "uncounted"
     callers_max: int = 100_000
 
     def __post_init__(self) -> None:
@@ -90,6 +96,8 @@ class CriticalityClamp:
         "_claim_name",
         "_clamped",
         "_strangers",
+        "_uncounted",
+        "_uncounted_name",
         "_unknown",
         "settings",
     )
@@ -100,6 +108,8 @@ class CriticalityClamp:
         self._callers = dict(settings.callers)
         self._strangers = settings.strangers
         self._claim_name = settings.attribute
+        self._uncounted = settings.uncounted
+        self._uncounted_name = settings.uncounted_attribute
         self._by_class = [0, 0, 0, 0]
         self._clamped = self._unknown = 0
 
@@ -114,6 +124,8 @@ class CriticalityClamp:
         highest = self._callers.get(request.caller)
         if highest is None:
             highest = self._strangers
+        if attributes is not NO_ATTRIBUTES and attributes.get(self._uncounted_name):
+            highest = max(highest, self._uncounted)
         if claim < highest:
             self._clamped += 1
             claim = highest

@@ -29,13 +29,14 @@ _OF_DECISIONS: Final = frozenset({"headgate_decisions", "headgate_rules_folded"}
 class StoreTally:
     """A `contracts.observer.Observer` of round trips and leases."""
 
-    __slots__ = ("_lags", "_lags_us", "_lock", "_tally")
+    __slots__ = ("_lags", "_lags_us", "_lock", "_tally", "last_failure")
 
     def __init__(self, clock: Clock) -> None:
         self._tally = Tally(clock=clock)
         self._lags = [0] * (len(LAG_US_BOUNDS) + 1)
         self._lags_us = 0
         self._lock = Lock()
+        self.last_failure = ""  # what was last seen of a store that failed
 
     def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         """Counted elsewhere, by rule and priority."""
@@ -43,6 +44,8 @@ class StoreTally:
     def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         """One round trip."""
         self._tally.asked_store(decisions, began_us, ended_us, failure)
+        if failure:
+            self.last_failure = failure
 
     def leased(self, rule: str, event: str, units: int) -> None:
         """Units of a lease."""

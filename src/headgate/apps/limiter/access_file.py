@@ -15,10 +15,10 @@ The file holds digests, never tokens, and is read once at the start and again on
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
 
-from headgate.contracts.access import EVERY_GRANT, Access, Grant
+from headgate.contracts.access import EVERY_GRANT, Access, Grant, Identity
 from headgate.contracts.errors import BadValue
 from headgate.policies.access import (
     TOKEN_CHARS_MIN,
@@ -31,6 +31,37 @@ from headgate.policies.access import (
 FILE_BYTES_MAX: Final = 10_000_000
 _TOP: Final = ("anonymous", "callers")
 _CALLER: Final = ("name", "grants", "token_sha256", "certificate")
+
+
+@final
+class ReloadedAccess:
+    """The access that the file says now; a bad file never replaces a good one."""
+
+    __slots__ = ("_access", "_path", "_token")
+
+    def __init__(self, path: str, token: str) -> None:
+        self._path = path
+        self._token = token
+        self._access = make_access(path, token)
+
+    @property
+    def anonymous(self) -> Identity | None:
+        """Who speaks without having said who."""
+        return self._access.anonymous
+
+    def by_token(self, token: str) -> Identity | None:
+        """Whose secret this is."""
+        return self._access.by_token(token)
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        """Whose certificate this is."""
+        return self._access.by_certificate(names)
+
+    def reload(self) -> bool:
+        """Read the file again; whether there was one."""
+        if self._path:
+            self._access = make_access(self._path, self._token)
+        return bool(self._path)
 
 
 def make_access(path: str, token: str) -> Access:

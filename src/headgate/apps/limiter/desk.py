@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from enum import Enum
-from typing import Any, Final, final
+from typing import Any, final
 from urllib.parse import quote
 
 from headgate import __version__
@@ -19,17 +19,24 @@ from headgate.system import now_us
 from headgate.telemetry.audit_ring import AuditRing
 from headgate.telemetry.prometheus import Family, page
 
-# Marks what is asked by a peer, which must not ask the peers again.
-ALONE: Final = "alone=1"
 Part = Callable[[], object]
 Families = Callable[[], Iterable[Family]]
 
 
 @final
 class LimiterDesk:
-    """A `contracts.checks.Desk`."""
+    """A `contracts.checks.Desk`. `alone` is for the peers: it asks nobody else."""
 
-    __slots__ = ("_families", "_not_ready", "_parts", "_peers", "_ring", "_rulebook", "_since_us")
+    __slots__ = (
+        "_alone",
+        "_families",
+        "_not_ready",
+        "_parts",
+        "_peers",
+        "_ring",
+        "_rulebook",
+        "_since_us",
+    )
 
     def __init__(
         self,
@@ -40,7 +47,9 @@ class LimiterDesk:
         not_ready: Callable[[], str],
         ring: AuditRing,
         peers: Peers,
+        alone: bool = False,
     ) -> None:
+        self._alone = alone or not len(peers)
         self._parts = parts
         self._families = families
         self._rulebook = rulebook
@@ -72,43 +81,37 @@ class LimiterDesk:
         return said
 
     def audit(
-        self,
-        user: str,
-        *,
-        since_us: int | None,
-        count_max: int,
-        by: Identity,
-        alone: bool = False,
+        self, user: str, *, since_us: int | None, count_max: int, by: Identity
     ) -> Sequence[Mapping[str, object]] | Awaitable[Sequence[Mapping[str, object]]]:
         """Recent decisions about a user, newest first."""
         by.must(Grant.AUDIT)
         found = self._ring.about(user or None, since_us=since_us or 0, count_max=count_max)
         entries = [{**entry._asdict(), "worker": self._peers.worker} for entry in found]
-        if alone or not len(self._peers):
+        if self._alone:
             return entries
         return self._audit_of_all(user, since_us, count_max, entries)
 
     async def _audit_of_all(
         self, user: str, since_us: int | None, count_max: int, mine: list[dict[str, Any]]
     ) -> Sequence[Mapping[str, object]]:
-        since = "" if since_us is None else f"&since_us={since_us}"
-        path = f"/v1/audit?user={quote(user, safe='')}&count={count_max}{since}&{ALONE}"
+        since = "" if since_us is None else f"&since={-(-(now_us() - since_us) // 1_000)}ms"
+        path = f"/v1/audit?user={quote(user, safe='')}&count={count_max}{since}"
         entries = [*mine]
         for said in await self._peers.values(path):
             entries += said["decisions"]
         entries.sort(key=lambda entry: -int(entry["last_us"]))
         return entries[:count_max]
 
-    def metrics(self, *, alone: bool = False) -> str | Awaitable[str]:
+    def metrics(self) -> str | Awaitable[str]:
         """All metrics as Prometheus text."""
         several = len(self._peers) > 0
         labels = {"worker": str(self._peers.worker)} if several else {}
         families = [family for source in self._families for family in source()]
         text = page(families, labels=labels).decode()
-        return text if alone or not several else self._metrics_of_all(text)
+        return text if self._alone else self._metrics_of_all(text)
 
     async def _metrics_of_all(self, mine: str) -> str:
-        return merged_pages([mine, *await self._peers.texts(f"/metrics?{ALONE}")])
+        return merged_pages([mine, *await self._peers.texts("/metrics")])
 
     def not_ready(self) -> str:
         """Why this instance should get no traffic; empty if it should."""

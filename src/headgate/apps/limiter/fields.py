@@ -143,6 +143,20 @@ FIELDS: Final = (
         "on|off",
     ),
     Field(
+        "rls_local_cache",
+        whole(0, 10_000_000),
+        "0",
+        "with Envoy's semantics: counters over their limit that are remembered and not asked again",
+        "N",
+    ),
+    Field(
+        "rls_stop_when_over",
+        yes_or_no,
+        "off",
+        "with Envoy's semantics: where one descriptor is over, do not count the others",
+        "on|off",
+    ),
+    Field(
         "failure",
         one_of(*(member.value for member in Failure)),
         "open",

@@ -11,12 +11,13 @@ from typing import final
 
 from headgate.contracts.criticality import Criticality
 from headgate.contracts.decision import Decision
+from headgate.contracts.rule import Limit
 from headgate.system import now_us
 from headgate.telemetry.audit_ring import AuditRing
 from headgate.telemetry.service_tally import ServiceTally
 
-# Entity, rule, weight, priority, decision, and when it was made.
-Offer = Callable[[str, str, int, Criticality, Decision, int], None]
+# Entity, rule, weight, priority, decision, when it was made, and the limit if there was one.
+Offer = Callable[[str, str, int, Criticality, Decision, int, "Limit | None"], None]
 
 
 @final
@@ -38,10 +39,11 @@ class ServiceLedger:
         priority: Criticality,
         decision: Decision,
         began_us: int,
+        limit: Limit | None = None,
     ) -> None:
         """Take note of one decision."""
         at_us = now_us()
         self.tally.decided(rule_id, priority, decision, at_us - began_us)
         self.ring.note(entity, rule_id, weight, priority, decision, at_us)
         if decision.degraded and self._offer is not None:
-            self._offer(entity, rule_id, weight, priority, decision, at_us)
+            self._offer(entity, rule_id, weight, priority, decision, at_us, limit)

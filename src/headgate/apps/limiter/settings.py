@@ -39,6 +39,8 @@ class Settings:
     rls_headers: bool
     rls_metadata: bool
     rls_shadow: bool
+    rls_local_cache: int
+    rls_stop_when_over: bool
     failure: str
     dlq: str
     dlq_buffer: int

@@ -6,7 +6,7 @@ It finds tables and asks them. What a table forgets is in `table.py`, how it cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any, Final, final
 
@@ -52,6 +52,12 @@ class MemoryStore:
                         raise too_many_rules(rule_id, self.rules_max)
                     table = self._tables[rule_id] = table_for(rule_id, limit, self.keys_max)
         return table
+
+    def drop(self, rule_ids: Iterable[str]) -> None:
+        """Forget these rules with all they have counted; else the tables of old rules pile up."""
+        with self._lock:
+            for rule_id in rule_ids:
+                self._tables.pop(rule_id, None)
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False

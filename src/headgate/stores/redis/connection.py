@@ -121,6 +121,7 @@ class Connection(asyncio.Protocol):
         "_flush_due",
         "_heard_at",
         "_inflight_max",
+        "_kind",
         "_late",
         "_listener",
         "_loop",
@@ -145,7 +146,8 @@ class Connection(asyncio.Protocol):
     def __init__(
         self, endpoint: Endpoint, settings: RedisSettings, loop: asyncio.AbstractEventLoop
     ) -> None:
-        self.what = f"Redis at {endpoint}"
+        self.what = f"{settings.kind} at {endpoint}"
+        self._kind = settings.kind
         self._loop = loop
         self._reader = hiredis.Reader(replyError=error_reply, notEnoughData=_MORE)
         self._listener: Listener | None = None
@@ -276,7 +278,7 @@ class Connection(asyncio.Protocol):
         try:
             self._read(data, errors)
         except hiredis.ProtocolError as error:
-            self.end(f"it does not speak RESP; is this the port of a Redis? ({error})")
+            self.end(f"it does not speak RESP; is this the port of a {self._kind}? ({error})")
         except IndexError:
             self.end("it answered what was not asked; is something between us and it?")
         self._count_answers()

@@ -26,11 +26,17 @@ from headgate.kernels.fixed_window import step as fixed_step
 from headgate.kernels.gcra import step as paced_step
 from headgate.kernels.pace import Pace, in_us, product
 from headgate.kernels.sliding_window import LOG_ENTRIES_MAX, cells_step
+from headgate.kernels.sliding_window import reset_us as pair_reset_us
+from headgate.kernels.sliding_window import step as pair_step
 from headgate.kernels.verdict import NEVER
+from headgate.stores.redis.url import CELLS, WINDOWS
 
 SPAN_US_MAX: Final = 1 << 50  # over 35 years
 UNITS_MAX: Final = 1 << 52
 KEY_BYTES_MAX_DEFAULT: Final = 8_192
+
+_SECOND_US: Final = 1_000_000
+_START_DIGITS_MAX: Final = 12  # of a second since the epoch
 
 Reply = list[Any]
 
@@ -46,6 +52,7 @@ class Counter(ABC):
         "declared",
         "limit",
         "limit_id",
+        "times_key",
         "width",
     )
 
@@ -60,6 +67,8 @@ class Counter(ABC):
         # The kind and its four words, for scripts that are told several limits.
         self.declared: tuple[bytes, ...] = ()
         self.width = 1  # values an ask in an answer
+        # The window whose beginning a script adds to the key; empty where the key is whole.
+        self.times_key = b""
         self._head = f"{prefix}:{{"
         self._tail = f"}}:{limit_id}:{self.window()}"
         self._shared = limit_id.startswith(SHARED)
@@ -75,20 +84,7 @@ class Counter(ABC):
         if self._shared:
             entity, _, rule_id = entity.rpartition(RULE_MARK)
             tail = f"}}:{rule_id}:{self.window()}"
-        if not entity:
-            entity = "%"  # an empty tag would be none, and scatter what must be together
-        elif "}" in entity or "%" in entity:
-            entity = entity.replace("%", "%25").replace("}", "%7D")
-        try:
-            key = f"{self._head}{entity}{tail}".encode()
-        except UnicodeEncodeError:
-            raise BadValue("key", entity, "give text that UTF-8 can hold") from None
-        if len(key) > self._key_bytes_max:
-            raise BadValue(
-                "key", entity, f"give a shorter one: {self._key_bytes_max} bytes with its prefix "
-                "and rule at most (key_bytes_max); a digest of it will do"
-            )  # fmt: skip
-        return key
+        return key_of(self._head, entity, tail, self._key_bytes_max)
 
     @abstractmethod
     def charge(self, cost: int) -> tuple[int, int]:
@@ -242,6 +238,56 @@ class CellsCounter(_WindowCounter):
 
 
 @final
+class WindowsCounter(_WindowCounter):
+    """The sliding window by two counters, each in a key of its own.
+
+    Such a key ends in the second in which its window begins, which only the server knows: scripts
+    are given the key without it.
+    """
+
+    __slots__ = ()
+
+    kind = b"w"
+    script = "take_windows"
+
+    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
+        if limit.period_us % _SECOND_US:
+            raise BadValue(
+                "limit.period_us",
+                limit.period_us,
+                "give a window of whole seconds, since with layout=windows a key ends in the "
+                "second its window begins in; or leave the layout out of the store's URL",
+            )
+        super().__init__(prefix, limit_id, limit, key_bytes_max - _START_DIGITS_MAX)
+        self.width = 3
+        self.times_key = b"%d" % limit.period_us
+        words = _digits(limit.count, limit.period_us, 2 * limit.period_us // _SECOND_US)
+        self.declared = (self.kind, *words, b"")
+
+    def window(self) -> str:
+        """Nothing: the server adds the second."""
+        return ""
+
+    def lane(self, cost: int) -> tuple[bytes, ...]:
+        """The limit, the window, the time to live, the cost."""
+        return (*self.declared[1:4], b"%d" % self.charge(cost)[0])
+
+    def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
+        """By both counts before."""
+        current: int = reply[at]
+        if current < 0:
+            current = -1 - current
+        previous: int = reply[at + 1]
+        window: int = reply[at + 2]
+        limit, window_us = self.limit.count, self.limit.period_us
+        window, current, previous, allowed, remaining, retry_us = pair_step(
+            window, current, previous, now_us, cost, window_us, limit
+        )
+        reset_us = pair_reset_us(window, current, previous, now_us, window_us)
+        return self.decided(allowed, remaining, retry_us, reset_us)
+
+
+@final
 class LogCounter(_WindowCounter):
     """The exact log, decided where it is."""
 
@@ -267,8 +313,30 @@ class LogCounter(_WindowCounter):
         return self.decided(refused == 0, remaining, retry_us, reset_us)
 
 
+def key_of(head: str, entity: str, tail: str, key_bytes_max: int) -> bytes:
+    """A key with the entity between what ends in { and what begins with }."""
+    if not entity:
+        entity = "%"  # an empty tag would be none, and scatter what must be together
+    elif "}" in entity or "%" in entity:
+        entity = entity.replace("%", "%25").replace("}", "%7D")
+    try:
+        key = f"{head}{entity}{tail}".encode()
+    except UnicodeEncodeError:
+        raise BadValue("key", entity, "give text that UTF-8 can hold") from None
+    if len(key) > key_bytes_max:
+        raise BadValue(
+            "key", entity, f"give a shorter one: {key_bytes_max} bytes with its prefix "
+            "and rule at most (key_bytes_max); a digest of it will do"
+        )  # fmt: skip
+    return key
+
+
 def counter_for(
-    prefix: str, limit_id: str, limit: Limit, key_bytes_max: int = KEY_BYTES_MAX_DEFAULT
+    prefix: str,
+    limit_id: str,
+    limit: Limit,
+    key_bytes_max: int = KEY_BYTES_MAX_DEFAULT,
+    layout: str = CELLS,
 ) -> Counter:
     """The counter of a limit's algorithm."""
     if limit.algorithm in BURSTING:
@@ -276,6 +344,8 @@ def counter_for(
     if limit.algorithm is Algorithm.FIXED_WINDOW:
         return FixedCounter(prefix, limit_id, limit, key_bytes_max)
     if limit.algorithm is Algorithm.SLIDING_WINDOW:
+        if limit.cells == 1 and layout == WINDOWS:
+            return WindowsCounter(prefix, limit_id, limit, key_bytes_max)
         return CellsCounter(prefix, limit_id, limit, key_bytes_max)
     return LogCounter(prefix, limit_id, limit, key_bytes_max)
 

@@ -320,7 +320,7 @@ function log.settle(s, l, cost, part, taken)
   end
 end
 
-local kinds = { p = paced, f = fixed, c = cells, l = log }
+local kinds = { p = paced, f = fixed, c = cells, w = windows, l = log }
 
 -- The limits of this call: their number, then for each its kind and four words; and what is next.
 local function read_limits(at)

@@ -117,7 +117,7 @@ class Node:
         overseer: Overseer | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self.what = f"Redis at {endpoint}"
+        self.what = f"{settings.kind} at {endpoint}"
         self._settings = settings
         self._draw = chance.draw
         self._breaker = Breaker(breaker)
@@ -182,6 +182,12 @@ class Node:
     def connected(self) -> bool:
         """Whether there is a connection, and PING was answered since the breaker last opened."""
         return self._connection is not None and self._answers
+
+    @property
+    def pending(self) -> int:
+        """Calls without an answer."""
+        connection = self._connection
+        return len(self._early) if connection is None else connection.inflight
 
     @property
     def state(self) -> str:

@@ -15,10 +15,12 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
     "take_paced": ("clock", "instant", "take_paced"),
     "take_fixed": ("clock", "fixed", "take_fixed"),
     "take_cells": ("clock", "cells", "take_cells"),
-    "take": ("clock", "instant", "fixed", "cells", "kinds", "take"),
-    "take_some": ("clock", "instant", "fixed", "cells", "kinds", "take_some"),
-    "settle": ("clock", "instant", "fixed", "cells", "kinds", "settle"),
-    "reset": ("clock", "reset"),
+    "take_windows": ("clock", "cells", "windows", "take_windows"),
+    "take": ("clock", "instant", "fixed", "cells", "windows", "kinds", "take"),
+    "take_some": ("clock", "instant", "fixed", "cells", "windows", "kinds", "take_some"),
+    "settle": ("clock", "instant", "fixed", "cells", "windows", "kinds", "settle"),
+    "reset": ("clock", "cells", "windows", "reset"),
+    "throttle": ("clock", "throttle"),
 }
 
 

@@ -30,7 +30,7 @@ from headgate.stores.redis.counting import (
 from headgate.stores.redis.scripts import load_scripts
 from headgate.stores.redis.slots import slot_of
 from headgate.stores.redis.topology import open_client
-from headgate.stores.redis.url import CLUSTER, RedisSettings, parse_url
+from headgate.stores.redis.url import CLUSTER, WINDOWS, RedisSettings, parse_url
 from headgate.wire.resp import Part
 
 PREFIX_DEFAULT: Final = "rate_limit"
@@ -39,6 +39,7 @@ PREFIX_DEFAULT: Final = "rate_limit"
 BATCH_MAX_DEFAULT: Final = 32
 BATCH_US_MAX_DEFAULT: Final = 200
 BATCH_MAX_MAX: Final = 4_096  # a Lua function takes fewer than 8,000 arguments
+BATCH_MAX_WINDOWS: Final = 2_048  # likewise, where each ask reads three keys
 BATCH_US_MAX_MAX: Final = 100_000
 RULES_MAX_DEFAULT: Final = 10_000
 
@@ -55,6 +56,7 @@ class RedisStore:
         "_closed",
         "_counters",
         "_key_bytes_max",
+        "_layout",
         "_rules_max",
         "_scripts",
         "_spread",
@@ -84,6 +86,10 @@ class RedisStore:
                 "batch_us_max", batch_us_max, f"give a wait from 0 to {BATCH_US_MAX_MAX} us"
             )
         settings = parse_url(where) if isinstance(where, str) else where
+        if settings.layout == WINDOWS and batch_max > BATCH_MAX_WINDOWS:
+            raise BadValue(
+                "batch_max", batch_max, f"give {BATCH_MAX_WINDOWS} at most with layout=windows"
+            )
         self.prefix = prefix
         self.what = f"Redis at {settings.endpoints[0]}"
         self._spread = settings.topology == CLUSTER
@@ -101,6 +107,7 @@ class RedisStore:
         )
         self._counters: dict[str, Counter] = {}
         self._key_bytes_max = key_bytes_max
+        self._layout = settings.layout
         self._rules_max = rules_max
         self._closed = False
 
@@ -170,14 +177,7 @@ class RedisStore:
         asked = self._asked(charges)
         parts = self._by_slot(asked) if self._spread else [range(len(asked))]
         self._check_open()
-        script, args = self._scripts["reset"], [self._batches.now]
-        await _all(
-            [
-                self._client.run_script(script, [asked[i][1] for i in part], args)
-                for part in parts
-                if part
-            ]
-        )
+        await _all([self._reset([asked[i] for i in part]) for part in parts if part])
 
     def gone(self, charges: Sequence[Charge]) -> Unavailable | None:
         """What asking for these would raise at once; any thread may ask, without the loop."""
@@ -205,7 +205,7 @@ class RedisStore:
     def _counter(self, limit_id: str, limit: Limit) -> Counter:
         counter = self._counters.get(limit_id)
         if counter is None or (counter.limit is not limit and counter.limit != limit):
-            counter = counter_for(self.prefix, limit_id, limit, self._key_bytes_max)
+            counter = counter_for(self.prefix, limit_id, limit, self._key_bytes_max, self._layout)
             if limit_id not in self._counters and len(self._counters) >= self._rules_max:
                 self._counters.pop(next(iter(self._counters)))  # it is only a way to say things
             self._counters[limit_id] = counter
@@ -271,6 +271,11 @@ class RedisStore:
         return self._client.run_script(
             self._scripts["settle"], [key for _, key, _ in asked], args + words
         )
+
+    def _reset(self, asked: Sequence[Asked]) -> asyncio.Future[Any]:
+        args: list[Part] = [self._batches.now]
+        args += [counter.times_key for counter, _, _ in asked]
+        return self._client.run_script(self._scripts["reset"], [key for _, key, _ in asked], args)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -7,7 +7,7 @@ a repr, and never in an error, whatever is wrong with the URL.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -18,12 +18,19 @@ SINGLE: Final = "single"
 CLUSTER: Final = "cluster"
 SENTINEL: Final = "sentinel"
 
+# One key that holds both counts, or a key for each window; see docs/guides/redis.md.
+CELLS: Final = "cells"
+WINDOWS: Final = "windows"
+FLEET: Final = "fleet"  # equals: any of them answers for all
+
 HOSTS_MAX: Final = 64
 PORT_DEFAULT: Final = 6379
 SENTINEL_PORT_DEFAULT: Final = 26379
+FLEET_PORT_DEFAULT: Final = 7070
 
+NOTHING_SAID: Final[Mapping[str, object]] = {}
 # Scheme: topology, TLS, Unix socket.
-_SCHEMES: Final[dict[str, tuple[str, bool, bool]]] = {
+SCHEMES: Final[dict[str, tuple[str, bool, bool]]] = {
     "redis": (SINGLE, False, False),
     "rediss": (SINGLE, True, False),
     "unix": (SINGLE, False, True),
@@ -54,12 +61,15 @@ class RedisSettings:
 
     endpoints: tuple[Endpoint, ...] = (Endpoint("127.0.0.1", PORT_DEFAULT),)
     topology: str = SINGLE
+    kind: str = "Redis"  # what the servers are, in errors
     service: str = ""  # the master's name, for sentinels
+    layout: str = CELLS  # of sliding windows by two counters: `cells` or `windows`
     user: str = ""
     password: str = field(default="", repr=False)
     sentinel_user: str | None = None  # None: as `user` and `password`
     sentinel_password: str | None = field(default=None, repr=False)
     db: int = 0
+    shared: bool = False  # a fleet of several: they count in one store
     client_name: str = "headgate"
     tls: bool = False
     tls_ca: str = ""  # a file of certificates to trust instead of the machine's own
@@ -93,8 +103,10 @@ class RedisSettings:
             raise BadValue(
                 "redis.endpoints", len(self.endpoints), f"name from 1 to {HOSTS_MAX} servers"
             )
-        if self.topology not in (SINGLE, CLUSTER, SENTINEL):
-            raise BadValue("redis.topology", self.topology, "give single, cluster or sentinel")
+        if self.topology not in _PORTS:
+            raise BadValue("redis.topology", self.topology, f"give one of {', '.join(_PORTS)}")
+        if self.layout not in (CELLS, WINDOWS):
+            raise BadValue("redis.layout", self.layout, "give cells or windows")
         if self.topology == SINGLE and len(self.endpoints) > 1:
             raise BadValue(
                 "redis.endpoints",
@@ -103,6 +115,15 @@ class RedisSettings:
             )
         if self.topology == CLUSTER and self.db:
             raise BadValue("redis.db", self.db, "leave it out: a cluster has only database 0")
+        if self.topology == FLEET and len(self.endpoints) > 1 and not self.shared:
+            raise BadValue(
+                "redis.endpoints",
+                len(self.endpoints),
+                "add ?shared=yes if all of them count in one store; workers that count in their "
+                "own memory would each admit the whole limit, so name one",
+            )
+        if self.shared and self.topology != FLEET:
+            raise BadValue("redis.shared", self.shared, "leave it out: it is said of a fleet")
         if self.topology == SENTINEL and not self.service:
             raise BadValue("redis.service", "", "end the URL with the master's name: .../mymaster")
         if self.user and not self.password:
@@ -110,6 +131,13 @@ class RedisSettings:
         if self.backoff_us_max < self.backoff_us:
             raise BadValue("redis.backoff_us_max", self.backoff_us_max, "give at least backoff_us")
 
+
+_PORTS: Final[dict[str, int]] = {
+    SINGLE: PORT_DEFAULT,
+    CLUSTER: PORT_DEFAULT,
+    SENTINEL: SENTINEL_PORT_DEFAULT,
+    FLEET: FLEET_PORT_DEFAULT,
+}
 
 _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "db": (0, 1 << 20),
@@ -157,7 +185,9 @@ def _text(text: str) -> str:
 # A query's name: the setting, and how its text is read. The second half is other clients' names.
 _QUERY: Final[dict[str, tuple[str, Callable[[str], object], str]]] = {
     "db": ("db", _whole, "a whole number"),
+    "layout": ("layout", _text, "cells or windows"),
     "client_name": ("client_name", _text, "a name without spaces"),
+    "shared": ("shared", _truth, "true or false"),
     "timeout_ms": ("timeout_us", _ms, "milliseconds"),
     "connect_timeout_ms": ("connect_timeout_us", _ms, "milliseconds"),
     "silence_ms_max": ("silence_us_max", _ms, "milliseconds"),
@@ -192,14 +222,18 @@ _QUERY: Final[dict[str, tuple[str, Callable[[str], object], str]]] = {
 }
 
 
-def parse_url(url: str) -> RedisSettings:
+def parse_url(
+    url: str,
+    schemes: Mapping[str, tuple[str, bool, bool]] = SCHEMES,
+    defaults: Mapping[str, object] = NOTHING_SAID,
+) -> RedisSettings:
     """The settings that a URL says; what it does not say has its default."""
     shown = redacted(url)
     scheme, colon, _ = url.partition("://")
     plain = scheme.lower().removeprefix("async+").replace("valkeys", "rediss")
-    row = _SCHEMES.get(plain.replace("valkey", "redis"))
+    row = schemes.get(plain.replace("valkey", "redis"))
     if not colon or row is None:
-        raise BadValue("redis.url", shown, f"begin it with one of {'://, '.join(_SCHEMES)}://")
+        raise BadValue("redis.url", shown, f"begin it with one of {'://, '.join(schemes)}://")
     topology, tls, unix = row
     try:
         parts = urlsplit(url)
@@ -210,7 +244,7 @@ def parse_url(url: str) -> RedisSettings:
         raise BadValue(
             "redis.url", shown, "write /, ?, # and @ in names and passwords as %2F, %3F, %23, %40"
         )
-    said: dict[str, object] = {"topology": topology, "tls": tls}
+    said: dict[str, object] = {**defaults, "topology": topology, "tls": tls}
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     if user:
@@ -234,7 +268,7 @@ def _socket(parts: SplitResult, hosts: str, shown: str) -> Endpoint:
 
 
 def _hosts(hosts: str, topology: str, shown: str) -> tuple[Endpoint, ...]:
-    port_default = SENTINEL_PORT_DEFAULT if topology == SENTINEL else PORT_DEFAULT
+    port_default = _PORTS[topology]
     found: list[Endpoint] = []
     for text in hosts.split(",") if hosts else ["127.0.0.1"]:
         host, port = text, str(port_default)
@@ -256,6 +290,8 @@ def _path(path: str, topology: str, shown: str) -> dict[str, object]:
     if topology == SENTINEL:
         service, _, db = name.partition("/")
         return {"service": service, **(_path(f"/{db}", SINGLE, shown) if db else {})}
+    if topology == FLEET:
+        raise BadValue("redis.url", shown, "end it with the port: nothing is behind it")
     if not name.isdecimal():
         raise BadValue("redis.url", shown, "end it with the database's number, or nothing")
     return {"db": int(name)}

@@ -1,0 +1,139 @@
+"""Workers: several processes that share one port, and the one above them that serves nobody.
+
+The parent has no event loop and no threads, so it can fork at any time. It waits for signals: those
+to end or to reload are passed on, a worker that ends unasked is replaced. Workers that die again
+and again are not: then something is wrong that a restart does not mend, and all end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+from headgate.contracts.errors import HeadgateError
+from headgate.system import now_us
+
+DEATHS_MAX: Final = 5
+DEATHS_US: Final = 30_000_000
+_LOOK_S: Final = 0.05
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_HEARD: Final = frozenset({*_PASSED_ON, signal.SIGCHLD})
+_READY_BYTES_MAX: Final = 4_096
+
+_log: Final = logging.getLogger("headgate.limiter")
+
+# A worker's number and what tells that it is ready, to its exit code.
+Serve = Callable[[int, Callable[[str], None]], int]
+
+
+@final
+class Workers:
+    """Keeps `count` workers alive until it is told to end."""
+
+    __slots__ = ("_count", "_deaths", "_ending", "_pids", "_ready", "_serve", "_status", "_told")
+
+    def __init__(self, count: int, serve: Serve, ready: Callable[[str], None]) -> None:
+        self._count = count
+        self._serve = serve
+        self._told = ready
+        self._pids: dict[int, int] = {}  # by process, the worker's number
+        self._deaths: deque[int] = deque(maxlen=DEATHS_MAX)
+        self._ready: set[int] = set()
+        self._ending = False
+        self._status = 0
+
+    def run(self) -> int:
+        """Start them all, and come back when all have ended."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        try:
+            for worker in range(self._count):
+                self._start(worker, writing)
+            while self._pids:
+                heard = signal.sigtimedwait(_HEARD, _LOOK_S)
+                if heard is not None and heard.si_signo in _PASSED_ON:
+                    self._pass_on(heard.si_signo)
+                self._listen(reading)
+                self._bury(writing)
+        finally:
+            for pid in self._pids:
+                os.kill(pid, signal.SIGKILL)
+            os.close(reading)
+            os.close(writing)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return self._status
+
+    def _start(self, worker: int, writing: int) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            self._pids[pid] = worker
+            return
+        status = 1
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+
+            def ready(words: str) -> None:
+                os.write(writing, f"{worker} {words}\n".encode()[:_READY_BYTES_MAX])
+
+            status = self._serve(worker, ready)
+        except HeadgateError as error:
+            sys.stderr.write(f"headgate: worker {worker}: {error}\n")
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _pass_on(self, signum: int) -> None:
+        if signum != signal.SIGHUP:
+            self._ending = True
+            signum = signal.SIGTERM
+        for pid in self._pids:
+            os.kill(pid, signum)
+
+    def _listen(self, reading: int) -> None:
+        while select.select([reading], [], [], 0)[0]:
+            said = os.read(reading, _READY_BYTES_MAX).decode()
+            if not said:
+                return
+            for line in said.splitlines():
+                worker, _, words = line.partition(" ")
+                self._ready.add(int(worker))
+                if len(self._ready) == self._count and not self._ending:
+                    self._told(words)
+                    self._told = _say_nothing
+
+    def _bury(self, writing: int) -> None:
+        while self._pids:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            worker = self._pids.pop(pid, None)
+            if worker is None or self._ending:
+                continue
+            code = os.waitstatus_to_exitcode(status)
+            _log.error("worker %d (process %d) has ended by itself: %d", worker, pid, code)
+            at_us = now_us()
+            self._deaths.append(at_us)
+            # One that ends before all were ready is a start that has failed.
+            again = len(self._deaths) == DEATHS_MAX and at_us - self._deaths[0] < DEATHS_US
+            if again or len(self._ready) < self._count:
+                self._status = 1
+                self._pass_on(signal.SIGTERM)
+                continue
+            self._start(worker, writing)
+
+
+def _say_nothing(_: str) -> None:
+    """It was told once."""

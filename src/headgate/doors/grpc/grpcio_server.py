@@ -1,0 +1,143 @@
+"""The same methods on grpcio's asyncio server: bytes in, bytes out, no serializers.
+
+Chosen by `--grpc grpcio`, and the oracle of our own server in tests: status, message and bytes of a
+call must be the same from both. It owns its socket, so it cannot share a port with other protocols.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, NoReturn, final
+
+import grpc
+import grpc.aio
+
+from headgate.contracts.access import Access, Identity
+from headgate.contracts.errors import HeadgateError, Unavailable
+from headgate.doors.grpc.call import GrpcError, Methods, Status, Stream, Unary, status_of
+from headgate.doors.grpc.protocol import Counts
+from headgate.doors.grpc.route import NOBODY, UNKNOWN_SPEAKER, who
+from headgate.doors.grpc.settings import GrpcSettings
+
+_log: Final = logging.getLogger("headgate.grpc")
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_ALT_NAMES: Final = "x509_subject_alternative_name"
+_COMMON_NAME: Final = "x509_common_name"
+
+
+@final
+class GrpcioServer(grpc.GenericRpcHandler):
+    """A server of `methods`. Belongs to one loop."""
+
+    def __init__(
+        self, methods: Methods, access: Access, settings: GrpcSettings | None = None
+    ) -> None:
+        settings = GrpcSettings() if settings is None else settings
+        self._methods = methods
+        self._access = access
+        self.counts = Counts()
+        self._server = grpc.aio.server(
+            handlers=[self],
+            options=[
+                ("grpc.max_receive_message_length", settings.message_bytes_max),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_concurrent_streams", settings.h2.streams_max),
+                ("grpc.max_metadata_size", settings.h2.header_list_bytes_max),
+                ("grpc.so_reuseport", 1),
+            ],
+        )
+
+    async def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Listen at `host:port`; the port. Raises `Unavailable` where it cannot."""
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise Unavailable(address, str(error)) from error
+        await self._server.start()
+        return port
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no more, and let what is under way finish within `grace_s`."""
+        await self._server.stop(grace_s)
+
+    async def ended(self) -> None:
+        """Wait until it has."""
+        await self._server.wait_for_termination()
+
+    def service(self, handler_call_details: Any) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """The method of a call, as grpcio wants it."""
+        path = handler_call_details.method
+        unary = self._methods.unary.get(path)
+        if unary is not None:
+            return grpc.unary_unary_rpc_method_handler(self._unary(path, unary))
+        stream = self._methods.streams.get(path)
+        if stream is not None:
+            return grpc.stream_stream_rpc_method_handler(self._stream(path, stream))
+        return grpc.stream_stream_rpc_method_handler(_no_method(path))
+
+    def _unary(self, path: str, method: Unary) -> Any:
+        async def call(message: bytes, context: Any) -> bytes:
+            by = await self._who(path, context)
+            self.counts.calls += 1
+            try:
+                answer = method(message, by)
+                if isinstance(answer, bytes):
+                    return answer
+                return await answer
+            except Exception as error:
+                failure = error
+            return await self._end(context, failure)
+
+        return call
+
+    def _stream(self, path: str, method: Stream) -> Any:
+        async def call(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            by = await self._who(path, context)
+            self.counts.calls += 1
+            try:
+                async for answer in method(messages, by):
+                    yield answer
+            except Exception as error:
+                failure = error
+            else:
+                return
+            await self._end(context, failure)
+
+        return call
+
+    async def _who(self, path: str, context: Any) -> Identity:
+        if path in self._methods.open:
+            return NOBODY
+        shown = [
+            value.encode("latin-1") if isinstance(value, str) else value
+            for key, value in context.invocation_metadata() or ()
+            if key == "authorization"
+        ]
+        identity = who(shown, self._access, _names(context.auth_context()))
+        if identity is None:
+            return await self._end(context, GrpcError(Status.UNAUTHENTICATED, UNKNOWN_SPEAKER))
+        return identity
+
+    async def _end(self, context: Any, error: Exception) -> NoReturn:
+        self.counts.failed += 1
+        if not isinstance(error, HeadgateError):
+            _log.error("a method failed", exc_info=error)
+        status, message = status_of(error)
+        await context.abort(_CODES[int(status)], message)
+        raise AssertionError("abort raises")
+
+
+def _no_method(path: str) -> Any:
+    async def call(_messages: AsyncIterator[bytes], context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {path}")
+
+    return call
+
+
+def _names(found: Any) -> Sequence[str]:
+    names = [*found.get(_ALT_NAMES, ()), *found.get(_COMMON_NAME, ())]
+    return list(dict.fromkeys(name.decode("latin-1") for name in names))

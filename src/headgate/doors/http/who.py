@@ -1,0 +1,77 @@
+"""Who: whom a request speaks for, and how an error becomes a reply."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.contracts.access import Access, Identity
+from headgate.contracts.errors import (
+    BadValue,
+    Forbidden,
+    HeadgateError,
+    Refused,
+    Unauthenticated,
+    Unavailable,
+)
+from headgate.contracts.guard import Judgement
+from headgate.doors.headers import retry_after_s
+from headgate.doors.http.message import PROBLEM, Reply, Request, json_bytes, problem
+from headgate.doors.problem import details
+
+CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="headgate"')
+WRONG_TOKEN: Final = (
+    b"www-authenticate",
+    b'Bearer realm="headgate", error="invalid_token"',
+)
+_BEARER: Final = b"bearer "
+_SHOWN_CHARS_MAX: Final = 80
+
+
+def identity_of(request: Request, access: Access) -> Identity | Reply:
+    """Who speaks, or the 401 that asks for it: a token, else a certificate, else nobody's right.
+
+    A token that nobody has is refused even where none is needed: who sends one means it.
+    """
+    said = request.header(b"authorization")
+    if said:
+        if said[: len(_BEARER)].lower() != _BEARER or request.count(b"authorization") > 1:
+            return _unauthorized("send Authorization: Bearer, once", CHALLENGE)
+        known = access.by_token(said[len(_BEARER) :].strip().decode("latin-1"))
+        return known or _unauthorized("this token is nobody's", WRONG_TOKEN)
+    if request.peer.names:
+        known = access.by_certificate(request.peer.names)
+        if known is not None:
+            return known
+    nobody = access.anonymous
+    if nobody is not None:
+        return nobody
+    return _unauthorized("send Authorization: Bearer and a token", CHALLENGE)
+
+
+def reply_to(error: HeadgateError) -> Reply:
+    """An error that was raised on purpose, as problem details."""
+    if isinstance(error, BadValue):
+        value = error.value if isinstance(error.value, str) else repr(error.value)
+        if len(value) > _SHOWN_CHARS_MAX:
+            value = f"{value[:_SHOWN_CHARS_MAX]}..."
+        more = {"field": error.field, "value": value, "remedy": error.remedy}
+        return problem(400, "Bad Request", str(error), more=more)
+    if isinstance(error, Unauthenticated):
+        return _unauthorized(error.remedy, CHALLENGE)
+    if isinstance(error, Forbidden):
+        return problem(403, "Forbidden", str(error), more={"grant": error.grant})
+    if isinstance(error, Unavailable):
+        retry = ((b"retry-after", b"1"),)
+        return problem(503, "Service Unavailable", str(error), headers=retry)
+    if isinstance(error, Refused):
+        members = details(Judgement(error.decision, ()))
+        reason = error.decision.reason
+        seconds = retry_after_s(error.decision)
+        wait = ((b"retry-after", b"%d" % seconds),) if seconds > 0 else ()
+        status = 503 if reason is None else reason.http_status
+        return Reply(status, json_bytes(members), PROBLEM, wait)
+    return problem(409, "Conflict", str(error))
+
+
+def _unauthorized(remedy: str, challenge: tuple[bytes, bytes]) -> Reply:
+    return problem(401, "Unauthorized", remedy, headers=(challenge,))

@@ -1,0 +1,321 @@
+"""Protocol: one connection's bytes, and the order of its replies.
+
+Commands are run as they are read, and replies leave in that order. What is answered at once leaves
+in one write for all that came in one read. A reply that waits for a store keeps its place in a
+line; what comes behind it is run meanwhile, until `replies_owed_max` are owed, and then nothing
+more is read. Nor is anything read while the client does not read. So one client costs what the
+settings say, whatever it sends.
+
+The first thing that is not RESP is answered with an error and ends the connection, when the replies
+before it are out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any, Final, cast, final
+
+from headgate.contracts.access import Access, Identity
+from headgate.contracts.checks import RateLimits
+from headgate.doors.resp.commands import run
+from headgate.doors.resp.errors import refusal
+from headgate.doors.resp.session import Session, Shared
+from headgate.doors.resp.settings import RespSettings
+from headgate.wire.resp import CommandReader, WireError, error_line
+
+_TOO_SLOW: Final = error_line("ERR a command took too long to come whole")
+_NO_NAME: Final = error_line("NOAUTH Authentication required, and it took too long.")
+_TOO_MUCH: Final = error_line("ERR more is sent than is read while replies are owed")
+
+
+@final
+class Owed:
+    """A reply's place in the line; empty until it is known."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, reply: bytes) -> None:
+        self.reply = reply
+
+
+@final
+class RespProtocol:
+    """One connection. It does what `asyncio.Protocol` asks for, and `drain` and `tick` besides."""
+
+    __slots__ = (
+        "_began_s",
+        "_dead",
+        "_ended",
+        "_flushing",
+        "_futures",
+        "_line",
+        "_loop",
+        "_owed_max",
+        "_partial_at",
+        "_partial_since_s",
+        "_paused",
+        "_reader",
+        "_session",
+        "_silent",
+        "_stalled",
+        "_transport",
+        "_turn_bytes",
+    )
+
+    def __init__(self, shared: Shared, session: Session) -> None:
+        settings = shared.settings
+        self._session = session
+        self._reader = CommandReader(
+            settings.stranger_parts_max,
+            settings.stranger_bulk_bytes_max,
+            settings.command_bytes_max,
+            settings.inline_bytes_max,
+        )
+        self._owed_max = settings.replies_owed_max
+        self._turn_bytes = settings.turn_bytes
+        self._transport: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._line: deque[Owed] = deque()
+        self._futures: set[asyncio.Future[bytes]] = set()
+        self._flushing = False  # a flush is on its way
+        self._stalled = False  # the client does not read
+        self._paused = False  # nor do we
+        self._ended = False  # nothing more is run
+        self._silent = False  # nothing more will come
+        self._dead = False
+        self._began_s = 0.0
+        self._partial_at = -1
+        self._partial_since_s = 0.0
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there."""
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        session, shared = self._session, self._session.shared
+        self._began_s = session.began_s = shared.now_s = self._loop.time()
+        if not shared.began_s:
+            shared.began_s = self._began_s
+        shared.sessions[session.id] = session
+        self._trust()
+
+    def data_received(self, data: bytes) -> None:
+        """More of it."""
+        self._reader.feed(data)
+        if self._ended:
+            return
+        if self._paused:
+            if self._reader.unread > self._session.shared.settings.unread_bytes_max:
+                self._end(_TOO_MUCH)
+            return
+        self._run()
+
+    def eof_received(self) -> bool:
+        """The client says no more; what it is owed it shall have, as far as the transport can."""
+        self._silent = True
+        if not self._paused:
+            self._ended = True
+        owing = self._paused or bool(self._line)
+        return owing and self._transport.get_extra_info("ssl_object") is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone; what is under way goes on, for it may be counted, and nobody hears of it."""
+        self._dead = self._ended = True
+        self._session.shared.sessions.pop(self._session.id, None)
+        self._line.clear()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        self._stalled = True
+        self._pace()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._stalled = False
+        self._go_on()
+
+    # What the listener asks.
+
+    def under_way(self) -> int:
+        """Replies that are owed."""
+        return len(self._line)
+
+    def drain(self) -> None:
+        """Take nothing more, answer what was taken, close."""
+        self._ended = True
+        self._close_if_done()
+
+    def tick(self, now_s: float) -> None:
+        """End who takes too long to say a command, or who they are."""
+        session = self._session
+        settings = session.shared.settings
+        session.shared.now_s = now_s
+        if self._ended:
+            return
+        if session.identity is None and now_s - self._began_s >= settings.auth_timeout_s:
+            self._end(_NO_NAME)
+        elif self._paused or not self._reader.partial:
+            self._partial_at = -1
+        elif self._partial_at != session.commands:
+            self._partial_at = session.commands
+            self._partial_since_s = now_s
+        elif now_s - self._partial_since_s >= settings.command_timeout_s:
+            self._end(_TOO_SLOW)
+
+    # Inside.
+
+    def _run(self) -> None:
+        """Run all that has come whole, as far as there is room for its replies."""
+        out: list[bytes] = []
+        size = 0
+        reader, session, line = self._reader, self._session, self._line
+        known = session.identity
+        while not (self._ended or self._stalled or len(line) >= self._owed_max):
+            try:
+                parts = reader.gets()
+            except WireError as error:
+                self._ended = True
+                reply = error_line(f"ERR {error}")
+            else:
+                if parts is None:
+                    break
+                told = run(session, parts)
+                if not isinstance(told, bytes):
+                    self._owe(told)
+                    continue
+                reply = told
+                if session.ends:
+                    self._ended = True
+                if session.identity is not known:
+                    known = session.identity
+                    self._trust()
+            if line:
+                line.append(Owed(reply))
+                continue
+            out.append(reply)
+            size += len(reply)
+            if size >= self._turn_bytes:
+                self._transport.write(b"".join(out))
+                out, size = [], 0
+        if out:
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if not self._ended:
+            self._pace()
+            if self._silent and not self._paused:
+                self._ended = True
+        self._close_if_done()
+
+    def _owe(self, later: Awaitable[bytes]) -> None:
+        owed = Owed(b"")
+        self._line.append(owed)
+        future = asyncio.ensure_future(later, loop=self._loop)
+        self._futures.add(future)
+        future.add_done_callback(partial(self._told, owed))
+
+    def _told(self, owed: Owed, future: asyncio.Future[bytes]) -> None:
+        """A reply has come; its place in the line is filled."""
+        self._futures.discard(future)
+        if self._dead:
+            if not future.cancelled():
+                future.exception()
+            return
+        if future.cancelled():
+            owed.reply = refusal(asyncio.CancelledError())
+        else:
+            error = future.exception()
+            owed.reply = future.result() if error is None else refusal(error)
+        if not self._flushing and self._loop is not None and self._line[0].reply:
+            # Others may be told in this turn of the loop: they leave in one write.
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._dead:
+            return
+        line = self._line
+        out: list[bytes] = []
+        while line and line[0].reply:
+            out.append(line.popleft().reply)
+        if out:
+            self._transport.write(b"".join(out))
+        self._close_if_done()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Run what was left to lie while there was no room."""
+        if self._paused and not self._ended:
+            self._run()
+
+    def _pace(self) -> None:
+        """Read only while there is room for what it would lead to."""
+        full = self._stalled or len(self._line) >= self._owed_max
+        if full is self._paused:
+            return
+        self._paused = full
+        if full:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _trust(self) -> None:
+        """One who is known may say more."""
+        settings = self._session.shared.settings
+        stranger = self._session.identity is None
+        reader = self._reader
+        reader.parts_max = settings.stranger_parts_max if stranger else settings.parts_max
+        reader.bulk_bytes_max = (
+            settings.stranger_bulk_bytes_max if stranger else settings.bulk_bytes_max
+        )
+
+    def _end(self, last: bytes) -> None:
+        """Say this behind all that is owed, and close."""
+        self._ended = True
+        if self._line:
+            self._line.append(Owed(last))
+        else:
+            self._transport.write(last)
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._ended and not self._line and not self._dead:
+            self._transport.close()
+
+
+@final
+class RespDoor:
+    """Makes the protocol of each connection that speaks RESP."""
+
+    __slots__ = ("_shared",)
+
+    def __init__(
+        self, service: RateLimits, access: Access, settings: RespSettings | None = None
+    ) -> None:
+        self._shared = Shared(service, access, RespSettings() if settings is None else settings)
+
+    def protocol(self, peer: str = "", names: Sequence[str] = ()) -> asyncio.Protocol:
+        """For a connection from `peer`, whose verified client certificate has these names."""
+        shared = self._shared
+        identity: Identity | None = None
+        if names:
+            identity = shared.access.by_certificate(names)
+        if identity is None:
+            identity = shared.access.anonymous
+        shared.connections += 1
+        session = Session(shared, shared.connections, peer, identity)
+        # Not a subclass: a compiled class has none but compiled ancestors.
+        return cast("asyncio.Protocol", RespProtocol(shared, session))
+
+    @property
+    def connected(self) -> int:
+        """Connections that are open."""
+        return len(self._shared.sessions)
+
+    @property
+    def commands(self) -> int:
+        """Commands that were run, ever."""
+        return self._shared.commands

@@ -1,0 +1,114 @@
+"""What a log in files is told: a `files:` URL read into frozen settings. Nothing is opened here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from headgate.contracts.errors import BadValue
+
+SCHEME: Final = "files:"
+ALWAYS: Final = "always"  # an event is acknowledged when the disk has it
+SYSTEM: Final = "system"  # when the operating system has it: it outlives the process, no power cut
+SKIP: Final = "skip"
+STOP: Final = "stop"
+_DAY_US: Final = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesSettings:
+    """Where the log is, how safe it is, and how much of it is kept; checked when made."""
+
+    folder: str
+    sync: str = ALWAYS
+    linger_us: int = 0  # that a commit waits for company; what comes meanwhile shares its sync
+    pending_max: int = 100_000  # events that wait for the disk
+    pending_bytes_max: int = 64 << 20
+    segment_bytes_max: int = 16 << 20
+    # The oldest segments go when all are larger than this, or older than the newest event by this.
+    retain_bytes: int = 1 << 30
+    retain_us: int = 14 * _DAY_US
+    file_mode: int = 0o600
+    folder_mode: int = 0o700
+    damage: str = SKIP  # for readers: report what cannot be read and go on, or stop there
+    poll_us: int = 50_000  # between a reader's looks for what is new
+
+    def __post_init__(self) -> None:
+        if not self.folder or "\0" in self.folder:
+            raise BadValue(
+                "files.folder", self.folder, "give a folder: files:/var/lib/headgate/dlq"
+            )
+        for name, (least, most) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise BadValue(f"files.{name}", value, f"give a number from {least} to {most}")
+        for name, words in (("sync", (ALWAYS, SYSTEM)), ("damage", (SKIP, STOP))):
+            if getattr(self, name) not in words:
+                raise BadValue(f"files.{name}", getattr(self, name), f"give {' or '.join(words)}")
+
+
+_BOUNDS: Final[dict[str, tuple[int, int]]] = {
+    "linger_us": (0, 10_000_000),
+    "pending_max": (1, 10_000_000),
+    "pending_bytes_max": (1, 1 << 34),
+    "segment_bytes_max": (1_024, 1 << 34),
+    "retain_bytes": (1_024, 1 << 50),
+    "retain_us": (1_000_000, 10_000 * _DAY_US),
+    "file_mode": (0o400, 0o777),
+    "folder_mode": (0o500, 0o777),
+    "poll_us": (1_000, 60_000_000),
+}
+
+
+def _ms(text: str) -> int:
+    return round(float(text) * 1_000)
+
+
+def _seconds(text: str) -> int:
+    return round(float(text) * 1_000_000)
+
+
+def _octal(text: str) -> int:
+    return int(text, 8)
+
+
+# A query's name: the setting, and how its text is read.
+_QUERY: Final[dict[str, tuple[str, Callable[[str], object], str]]] = {
+    "sync": ("sync", str, "always or system"),
+    "linger_ms": ("linger_us", _ms, "milliseconds"),
+    "pending_max": ("pending_max", int, "a whole number"),
+    "pending_bytes_max": ("pending_bytes_max", int, "a whole number"),
+    "segment_bytes_max": ("segment_bytes_max", int, "a whole number"),
+    "retain_bytes": ("retain_bytes", int, "a whole number"),
+    "retain_s": ("retain_us", _seconds, "seconds"),
+    "file_mode": ("file_mode", _octal, "a mode as 0600"),
+    "folder_mode": ("folder_mode", _octal, "a mode as 0700"),
+    "damage": ("damage", str, "skip or stop"),
+    "poll_ms": ("poll_us", _ms, "milliseconds"),
+}
+
+
+def parse_url(url: str) -> FilesSettings:
+    """The settings that `files:DIR?name=value` says; what it does not say has its default."""
+    if not url.startswith(SCHEME):
+        raise BadValue("event_log.url", url, "begin it with files:")
+    path, mark, query = url.removeprefix(SCHEME).partition("?")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(mark))
+    except ValueError:
+        raise BadValue("event_log.url", url, "write files:DIR?name=value&name=value") from None
+    said: dict[str, object] = {}
+    for name, text in pairs:
+        row = _QUERY.get(name)
+        if row is None:
+            raise BadValue("event_log.url", name, f"ask for one of {', '.join(_QUERY)}")
+        setting, read, wanted = row
+        try:
+            said[setting] = read(text)
+        except (ValueError, OverflowError):
+            raise BadValue(f"event_log.url?{name}", text, f"give {wanted}") from None
+    # files:///var/x is the same folder as files:/var/x.
+    folder = unquote("/" + path.lstrip("/") if path.startswith("//") else path)
+    return FilesSettings(folder=folder, **said)  # type: ignore[arg-type]

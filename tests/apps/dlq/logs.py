@@ -1,0 +1,61 @@
+"""Makes logs of letters for these tests, and runs the command on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.cli import Command, _run
+from headgate.contracts.rule import Algorithm, Limit
+from headgate.limits.letter import BEGUN, CLOSED, LETTER, Letter, Mark, pack, pack_mark
+from headgate.stores.event_logs import open_log
+from headgate.system import now_us
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+TEN_AN_HOUR = Limit(10, 60 * MINUTE, algorithm=Algorithm.SLIDING_LOG)
+COMMAND = Command("dlq", "show, check and replay dead letters", "headgate.apps.dlq.command")
+
+
+def dlq(*words: str) -> int:
+    """`headgate dlq ...`, as the command line runs it."""
+    return _run(COMMAND, [*words])
+
+
+def letters_of(
+    *said: tuple[str, int, bool, int], limit: Limit = TEN_AN_HOUR, process: str = "n/1/1"
+) -> list[Letter]:
+    """Letters by (user, weight, allowed, seconds ago)."""
+    now, before, letters = now_us(), 0, []
+    for number, (user, weight, allowed, ago_s) in enumerate(said):
+        letters.append(
+            Letter(
+                user,
+                "login",
+                weight,
+                now - ago_s * SECOND,
+                allowed=allowed,
+                limit=limit,
+                reason="" if allowed else "store_unavailable",
+                why="Redis said nothing",
+                process=process,
+                number=number,
+                before=before,
+            )
+        )
+        before += weight
+    return letters
+
+
+def write(url: str, letters: Sequence[Letter], *, closed: bool = True) -> str:
+    """A log of these letters, of one process from its beginning to its end."""
+    log, process = open_log(url), letters[0].process
+    end = letters[-1]
+    events = [(BEGUN, pack_mark(Mark(BEGUN, process, 0, 0, 0)), letters[0].at_us)]
+    events += [(LETTER, pack(letter), letter.at_us) for letter in letters]
+    if closed:
+        last = Mark(CLOSED, process, end.number + 1, end.before + end.weight, 0)
+        events.append((CLOSED, pack_mark(last), end.at_us))
+    for promise in [log.append(*event) for event in events]:
+        promise.result(30)
+    log.close(SECOND)
+    return url

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+
+from headgate.apps.limiter.desk import plain
+from headgate.apps.limiter.peers import merged_pages
+from headgate.apps.limiter.why import told
+from headgate.contracts.criticality import Criticality
+from headgate.policies.utilization_gate import GateSettings, Readings
+
+
+def test_whatever_a_part_tells_becomes_what_json_can_hold() -> None:
+    said = {
+        Criticality.BULK: (1, 2.5, None, True),
+        "readings": Readings(0.5),
+        "settings": GateSettings(),
+        "kinds": frozenset({"one"}),
+    }
+    value = json.loads(json.dumps(plain(said)))
+    assert value["BULK"] == [1, 2.5, None, True]
+    assert value["readings"]["cpu"] == 0.5
+    assert value["settings"]["retry_after_us"] == 1_000_000
+    assert value["kinds"] == ["one"]
+
+
+def test_pages_of_several_workers_say_each_family_once() -> None:
+    first = (
+        '# HELP a_total A.\n# TYPE a_total counter\na_total{worker="0"} 1\n# TYPE b gauge\nb 1\n'
+    )
+    second = (
+        '# HELP a_total A.\n# TYPE a_total counter\na_total{worker="1"} 2\n# TYPE c gauge\nc 3\n'
+    )
+    assert merged_pages([first, second]).splitlines() == [
+        "# HELP a_total A.",
+        "# TYPE a_total counter",
+        'a_total{worker="0"} 1',
+        'a_total{worker="1"} 2',
+        "# TYPE b gauge",
+        "b 1",
+        "# TYPE c gauge",
+        "c 3",
+    ]
+
+
+def entry(**more: object) -> dict[str, object]:
+    usual: dict[str, object] = {
+        "last_us": 1_000_000,
+        "times": 1,
+        "allowed": False,
+        "rule_id": "login",
+        "reason": "rate_limited",
+        "shadow": False,
+        "degraded": False,
+        "overridden": False,
+        "weight": 1,
+        "priority": "BULK",
+        "remaining": 0,
+        "retry_after_us": 2_500_000,
+    }
+    return {**usual, **more}
+
+
+def test_an_entry_is_told_in_words_that_one_can_act_on() -> None:
+    assert told(entry(times=3, weight=3), 3_000_000) == (
+        "2.0 s ago  3 x REFUSED by rule 'login'; rate_limited: The limit for this key is spent.; "
+        "weight 3, BULK; 0 left; may come again 2.5 s after that"
+    )
+    assert "asking again will not help" in told(entry(retry_after_us=-1), 1_000_000)
+    assert "it is only tried out; else: rate_limited" in told(
+        entry(allowed=True, shadow=True), 1_000_000
+    )
+    assert "the store did not answer" in told(
+        entry(allowed=True, degraded=True, reason="", retry_after_us=0), 1_000_000
+    )
+    assert "break-glass" in told(entry(allowed=True, overridden=True, reason=""), 1_000_000)
+    assert "by no rule" in told(entry(rule_id=""), 1_000_000)

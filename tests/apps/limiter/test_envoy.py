@@ -1,0 +1,285 @@
+"""A real Envoy in front of a real service, asking a real `headgate limiter` before each request."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests.apps.limiter.process import LimiterProcess, rules_file
+from tests.engines.child import until
+from tests.engines.envoy import GET, EnvoyProxy, envoy_binary
+
+if TYPE_CHECKING:
+    from tests.engines.redis import RedisServer
+
+pytestmark = pytest.mark.skipif(envoy_binary() is None, reason=f"there is no envoy; get it: {GET}")
+
+RULES = """\
+domain: shop
+descriptors:
+  - key: user
+    value: tried
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 1}
+  - key: user
+    value: free
+    rate_limit: {unlimited: true}
+  - key: user
+    value: vast
+    rate_limit: {unit: hour, requests_per_unit: 1000000}
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 3}
+    metadata: {plan: basic}
+  - key: sms
+    rate_limit: {unit: hour, requests_per_unit: 1}
+"""
+BY_USER = {"actions": [{"request_headers": {"header_name": "x-user", "descriptor_key": "user"}}]}
+BY_SMS = {"actions": [{"request_headers": {"header_name": "x-sms", "descriptor_key": "sms"}}]}
+
+
+class Service(NamedTuple):
+    """What Envoy protects: it answers with the headers that reached it."""
+
+    port: int
+
+
+class Echo(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = json.dumps({key.lower(): value for key, value in self.headers.items()}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield Service(server.server_address[1])
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+    took_ms: float
+
+
+def get(proxy: EnvoyProxy, **headers: str) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=5)
+    began = time.perf_counter()
+    connection.request("GET", "/", headers={f"x-{key}": value for key, value in headers.items()})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    took_ms = (time.perf_counter() - began) * 1_000
+    connection.close()
+    told = {key.lower(): value for key, value in answer.getheaders()}
+    return Answer(answer.status, told, json.loads(text) if text else None, took_ms)
+
+
+@contextmanager
+def limiter(folder: Path, *flags: str) -> Iterator[LimiterProcess]:
+    rules = rules_file(folder, RULES)
+    with LimiterProcess(folder, "--rules", rules, "--shed", "off", *flags) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def front(
+    tmp_path_factory: pytest.TempPathFactory, service: Service
+) -> Iterator[tuple[EnvoyProxy, LimiterProcess]]:
+    folder = tmp_path_factory.mktemp("envoy")
+    with (
+        limiter(folder, "--rls-metadata", "on", "--rls-headers", "on") as process,
+        EnvoyProxy(
+            folder,
+            limiter_port=process.port,
+            service_port=service.port,
+            rate_limits=[BY_USER, BY_SMS],
+            health_checks=True,
+        ) as proxy,
+    ):
+        # The first calls find the limiter's connection not made yet, and Envoy fails open.
+        until(lambda: "x-ratelimit-limit" in get(proxy, user="vast").headers, "asked", 10.0)
+        yield proxy, process
+
+
+def test_beyond_the_limit_the_client_gets_429_with_its_headers(
+    front: tuple[EnvoyProxy, LimiterProcess],
+) -> None:
+    proxy, _ = front
+    answers = [get(proxy, user="ann") for _ in range(5)]
+    assert [answer.status for answer in answers] == [200, 200, 200, 429, 429]
+    first, refused = answers[0], answers[-1]
+    assert first.headers["x-ratelimit-limit"] == "3, 3;w=3600"
+    assert [answer.headers["x-ratelimit-remaining"] for answer in answers] == list("21000")
+    assert 0 < int(first.headers["x-ratelimit-reset"]) <= 7200
+    assert refused.headers["x-envoy-ratelimited"] == "true"
+    assert refused.headers["ratelimit-limit"].startswith("3")
+    assert "x-ratelimit-error" not in first.body
+
+
+def test_a_refused_request_takes_nothing_from_its_other_limits(
+    front: tuple[EnvoyProxy, LimiterProcess],
+) -> None:
+    proxy, _ = front
+    assert get(proxy, user="carl", sms="carl").status == 200
+    # The second limit is spent; the first must not be charged for what it refuses.
+    assert [get(proxy, user="carl", sms="carl").status for _ in range(5)] == [429] * 5
+    assert [get(proxy, user="carl").status for _ in range(3)] == [200, 200, 429]
+
+
+def test_a_rule_in_shadow_is_counted_and_refuses_nobody(
+    front: tuple[EnvoyProxy, LimiterProcess],
+) -> None:
+    proxy, process = front
+    assert [get(proxy, user="tried").status for _ in range(4)] == [200] * 4
+    assert process.metric("headgate_mesh_shadow_mode_total", rule="shop.user_tried") == 3
+
+
+def test_an_unlimited_rule_tells_no_limit(front: tuple[EnvoyProxy, LimiterProcess]) -> None:
+    proxy, _ = front
+    answers = [get(proxy, user="free") for _ in range(5)]
+    assert {answer.status for answer in answers} == {200}
+    assert "x-ratelimit-limit" not in answers[0].headers
+
+
+def test_who_matches_no_rule_is_not_asked_about(
+    front: tuple[EnvoyProxy, LimiterProcess],
+) -> None:
+    proxy, process = front
+    before = process.metric("headgate_limiter_decisions_total")
+    assert get(proxy).status == 200
+    assert process.metric("headgate_limiter_decisions_total") == before
+
+
+def test_envoys_own_health_check_finds_it_well(
+    front: tuple[EnvoyProxy, LimiterProcess],
+) -> None:
+    proxy, _ = front
+    until(lambda: proxy.stat("limiter.health_check.success") > 0, "a health check", 15.0)
+    assert proxy.stat("limiter.health_check.failure") == 0
+
+
+def test_every_answer_comes_within_envoys_20_ms_under_load(
+    front: tuple[EnvoyProxy, LimiterProcess],
+) -> None:
+    proxy, _ = front
+    before = proxy.stat("ratelimit.error")
+    threads = [
+        threading.Thread(target=lambda: [get(proxy, user="vast") for _ in range(100)])
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # A late answer counts as an error. Our own machine may stall for a moment; one in a hundred
+    # would still be too many.
+    assert proxy.stat("ratelimit.error") - before <= 2
+
+
+def test_dynamic_metadata_reaches_envoys_access_log(tmp_path: Path, service: Service) -> None:
+    log = tmp_path / "access.log"
+    with (
+        limiter(tmp_path, "--rls-metadata", "on") as process,
+        EnvoyProxy(
+            tmp_path,
+            limiter_port=process.port,
+            service_port=service.port,
+            rate_limits=[BY_USER],
+            access_log=(log, "%DYNAMIC_METADATA(envoy.filters.http.ratelimit)%\n"),
+        ) as proxy,
+    ):
+        until(lambda: "x-ratelimit-limit" in get(proxy, user="bob").headers, "asked", 10.0)
+        until(lambda: log.exists() and "basic" in log.read_text(), "the log", 15.0)
+        said = next(json.loads(line) for line in log.read_text().splitlines() if "basic" in line)
+        assert said["domain"] == "shop"
+        assert said["descriptors"][0]["entries"] == ["user=bob"]
+        assert said["metadata"] == {"plan": "basic"}
+
+
+@pytest.mark.parametrize(("failure", "status"), [("open", 200), ("closed", 429), ("local", 200)])
+def test_with_redis_stopped_the_failure_policy_answers_within_10_ms_and_says_so(
+    tmp_path: Path, service: Service, redis_server: RedisServer, failure: str, status: int
+) -> None:
+    with (
+        limiter(
+            tmp_path,
+            "--store", f"redis://127.0.0.1:{redis_server.port}",
+            "--failure", failure,
+            "--dlq", f"files:{tmp_path / 'letters'}",
+        ) as process,
+        EnvoyProxy(
+            tmp_path,
+            limiter_port=process.port,
+            service_port=service.port,
+            filter_settings={"failure_mode_deny": True},
+            rate_limits=[BY_USER],
+        ) as proxy,
+    ):  # fmt: skip
+        until(lambda: "x-ratelimit-limit" in get(proxy, user="vast").headers, "asked", 10.0)
+        redis_server.pause()
+        try:
+            paused = [get(proxy, user="vast") for _ in range(20)]
+        finally:
+            redis_server.resume()
+        # In deny mode a late answer would be a 500.
+        assert {answer.status for answer in paused} == {status}
+        if status == 200:
+            assert all("x-ratelimit-error" in answer.body for answer in paused)
+        assert proxy.stat("ratelimit.error") == 0
+        until(
+            lambda: process.metric("headgate_dead_letters_written_total") >= len(paused),
+            "the letters",
+            5.0,
+        )
+        redis_server.kill()
+        killed = [get(proxy, user="vast") for _ in range(20)]
+        assert {answer.status for answer in killed} == {status}
+        assert proxy.stat("ratelimit.error") == 0
+        redis_server.restart()
+
+        def well() -> bool:
+            answer = get(proxy, user="vast")
+            return answer.status == 200 and "x-ratelimit-error" not in answer.body
+
+        until(well, "well again", 10.0)
+
+
+def test_with_the_limiter_itself_gone_envoys_own_mode_decides(
+    tmp_path: Path, service: Service
+) -> None:
+    with (
+        limiter(tmp_path) as process,
+        EnvoyProxy(
+            tmp_path,
+            limiter_port=process.port,
+            service_port=service.port,
+            filter_settings={"failure_mode_deny": True},
+            rate_limits=[BY_USER],
+        ) as proxy,
+    ):
+        until(lambda: get(proxy, user="vast").status == 200, "asked", 10.0)
+        process.end()
+        until(lambda: get(proxy, user="vast").status == 500, "denied", 5.0)

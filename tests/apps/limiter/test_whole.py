@@ -1,0 +1,242 @@
+"""The command as a whole: started as a user starts it, asked through every door."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+import redis
+import yaml
+from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
+from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from headgate.protos import rate_limiter_pb2, rate_limiter_pb2_grpc
+from tests.apps.limiter.process import ENVOY, NATIVE, LimiterProcess, rules_file
+from tests.engines.child import until
+
+PLAYBACK = "/api/v1/playback"
+
+
+def mesh_ask(user: str, domain: str = "shop") -> rls_pb2.RateLimitRequest:
+    entry = ratelimit_pb2.RateLimitDescriptor.Entry(key="user", value=user)
+    descriptor = ratelimit_pb2.RateLimitDescriptor(entries=[entry])
+    return rls_pb2.RateLimitRequest(domain=domain, descriptors=[descriptor])
+
+
+@pytest.fixture(scope="module")
+def limiter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimiterProcess]:
+    folder = tmp_path_factory.mktemp("limiter")
+    rules = folder / "rules"
+    rules.mkdir()
+    rules_file(rules, NATIVE, "native.yaml")
+    rules_file(rules, ENVOY, "envoy.yaml")
+    with LimiterProcess(folder, "--rules", str(rules), "--shed", "off") as process:
+        yield process
+
+
+def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headgate.cli", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_it_says_in_one_line_that_it_is_ready(limiter: LimiterProcess) -> None:
+    line = limiter.ready_line
+    assert f"gRPC, RESP and HTTP on 127.0.0.1:{limiter.port}" in line
+    assert "3 rules (version " in line
+    assert limiter.log.read_text().count("\n") == 1
+
+
+def test_one_port_answers_grpc_resp_and_http_by_the_same_counts(limiter: LimiterProcess) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{limiter.port}") as channel:
+        stub = rate_limiter_pb2_grpc.RateLimiterStub(channel)
+        ask = rate_limiter_pb2.RateLimitRequest(user_id="all doors", resource_path=PLAYBACK)
+        assert stub.Check(ask).remaining_tokens == 5
+        client = redis.Redis(port=limiter.port)
+        said = client.execute_command("HG.CHECK", "all doors", PLAYBACK)  # type: ignore[no-untyped-call]
+        allowed, remaining, *_ = said
+        assert (allowed, remaining) == (1, 4)
+        assert limiter.check("all doors", PLAYBACK)["remaining_tokens"] == 3
+        for _ in range(3):
+            assert stub.Check(ask).allowed
+        refused = stub.Check(ask)
+        assert not refused.allowed
+        assert refused.rule_id == "playback"
+        assert 0 < refused.retry_after_ms <= 60_000
+        client.close()
+
+
+def test_envoys_question_is_answered(limiter: LimiterProcess) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{limiter.port}") as channel:
+        stub = rls_pb2_grpc.RateLimitServiceStub(channel)
+        codes = [stub.ShouldRateLimit(mesh_ask("bob")).overall_code for _ in range(5)]
+        assert codes == [1, 1, 1, 2, 2]
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ShouldRateLimit(mesh_ask("bob", domain=""))
+        assert caught.value.code() is grpc.StatusCode.UNKNOWN
+        assert caught.value.details() == "rate limit domain must not be empty"
+
+
+def test_health_is_told_for_the_service_by_name(limiter: LimiterProcess) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{limiter.port}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        assert stub.Check(health_pb2.HealthCheckRequest(service="ratelimit")).status == 1
+    assert limiter.ask("/healthz")[0] == 200
+    assert limiter.ask("/readyz")[0] == 200
+
+
+def test_why_tells_why_a_user_was_refused(limiter: LimiterProcess) -> None:
+    for _ in range(8):
+        limiter.check("ann", PLAYBACK)
+    done = command("why", "ann", "--at", limiter.url)
+    assert done.returncode == 0, done.stderr
+    first, second, *rest = done.stdout.splitlines()
+    assert "2 x REFUSED by rule 'playback'; rate_limited: The limit for this key is spent." in first
+    assert "6 x allowed by rule 'playback'" in second
+    assert rest == []
+    nobody = command("why", "nobody", "--at", limiter.url, "--since", "5m")
+    assert nobody.stdout.startswith("nothing is kept about 'nobody' of the last 5m")
+
+
+def test_the_dashboard_and_the_alerts_ask_only_for_metrics_that_there_are(
+    limiter: LimiterProcess, tmp_path: Path
+) -> None:
+    deploy = Path(__file__).parents[3] / "deploy" / "limiter"
+    asked = (deploy / "grafana-dashboard.json").read_text() + (deploy / "alerts.yml").read_text()
+    names = set(re.findall(r"\bheadgate_[a-z_]+\b", asked))
+    with LimiterProcess(tmp_path, "--rules", rules_file(tmp_path, ENVOY), "--dlq",
+                        f"files:{tmp_path / 'letters'}") as process:  # fmt: skip
+        process.ask("/json", {"domain": "shop", "descriptors": [
+            {"entries": [{"key": "user", "value": "ann"}]}]})  # fmt: skip
+        page = str(process.ask("/metrics")[1])
+    there = set(re.findall(r"^(headgate_[a-z_]+)", page, re.MULTILINE))
+    there |= set(re.findall(r"^# TYPE (headgate_[a-z_]+)", page, re.MULTILINE))
+    assert names
+    assert names - there == set()
+    assert yaml.safe_load((deploy / "alerts.yml").read_text())["groups"]
+
+
+def test_a_changed_rule_is_in_force_within_a_second_and_keeps_other_counts(
+    tmp_path: Path,
+) -> None:
+    rules = rules_file(tmp_path, NATIVE)
+    with LimiterProcess(tmp_path, "--rules", rules, "--shed", "off") as limiter:
+        assert limiter.check("ann", PLAYBACK)["remaining_tokens"] == 5
+        limiter.check("ann", "/bulk/x", priority="BULK")
+        version = limiter.ask("/v1/rulebook")[1]["version"]
+        rules_file(tmp_path, NATIVE.replace("limit: 1000", "limit: 2000"))
+        until(lambda: limiter.ask("/v1/rulebook")[1]["version"] != version, "the new rules", 1.5)
+        bulk = limiter.check("ann", "/bulk/x", priority="BULK")
+        assert bulk["limit"] == 2000
+        assert limiter.check("ann", PLAYBACK)["remaining_tokens"] == 4
+
+
+def test_a_bad_file_never_replaces_a_good_one(tmp_path: Path) -> None:
+    rules = rules_file(tmp_path, NATIVE)
+    with LimiterProcess(tmp_path, "--rules", rules) as limiter:
+        version = limiter.ask("/v1/rulebook")[1]["version"]
+        rules_file(tmp_path, NATIVE.replace("limit: 1000", "limit: many"))
+
+        def last_load() -> dict[str, object] | None:
+            said = limiter.ask("/v1/rulebook")[1]["last_load"]
+            return said if said["result"] == "refused" else None
+
+        refused = until(last_load, "the bad file seen", 2.0)
+        assert refused["file"] == rules
+        assert refused["line"] == 11
+        assert "many" in str(refused["reason"])
+        assert limiter.ask("/v1/rulebook")[1]["version"] == version
+        assert limiter.check("ann", "/bulk/x", priority="BULK")["limit"] == 1000
+        assert limiter.metric("headgate_limiter_rules_last_load_refused") == 1
+        rules_file(tmp_path, NATIVE.replace("limit: 1000", "limit: 3000"))
+        limiter.signal(signal.SIGHUP)
+        until(
+            lambda: limiter.check("ann", "/bulk/x", priority="BULK")["limit"] == 3000,
+            "the mended file",
+            2.0,
+        )
+
+
+def test_a_bad_file_at_the_start_is_told_with_its_line(tmp_path: Path) -> None:
+    rules = rules_file(tmp_path, ENVOY.replace("hour", "fortnight"))
+    done = command("limiter", "--listen", "127.0.0.1:0", "--rules", rules)
+    assert done.returncode == 2
+    assert "rules.yaml: line 4: descriptors[0].rate_limit.unit" in done.stderr
+    assert "fortnight" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--listen", "0.0.0.0:7070"], "--insecure"),
+        (["--listen", "nowhere"], "--listen: 'nowhere'"),
+        (["--workers", "2"], "processes cannot share memory"),
+        (["--store", "mysql://x"], "--store"),
+        (["--tls-cert", "x.pem"], "--tls-key"),
+        (["--grpc", "other"], "native, grpcio"),
+        (["--dlq", "ftp://x"], "files:DIR or kafka://"),
+        (["--rules", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_a_wrong_flag_is_one_line_that_says_what_to_do(flags: list[str], said: str) -> None:
+    listen = [] if "--listen" in flags else ["--listen", "127.0.0.1:0"]
+    done = command("limiter", *listen, *flags)
+    assert done.returncode in {1, 2}
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_the_config_that_is_printed_starts_the_same_limiter(tmp_path: Path) -> None:
+    printed = command(
+        "limiter", "--grace-s", "3", "--print-config", HEADGATE_LIMITER_KEYS_MAX="5000"
+    )
+    assert 'keys_max = "5000"' in printed.stdout
+    assert "# variable HEADGATE_LIMITER_KEYS_MAX" in printed.stdout
+    file = tmp_path / "limiter.toml"
+    file.write_text(printed.stdout)
+    again = command("limiter", "--config", str(file), "--print-config")
+    assert again.returncode == 0, again.stderr
+    strip = [line.partition("  #")[0].rstrip() for line in printed.stdout.splitlines()]
+    assert strip == [line.partition("  #")[0].rstrip() for line in again.stdout.splitlines()]
+
+
+def test_a_misspelt_variable_is_told() -> None:
+    done = command("limiter", "--print-config", HEADGATE_LIMITER_STROE="memory:")
+    assert done.returncode == 2
+    assert "HEADGATE_LIMITER_STROE" in done.stderr
+
+
+def test_help_shows_examples() -> None:
+    done = command("limiter", "--help")
+    assert "headgate limiter --rules rules/" in done.stdout
+    assert "--store" in done.stdout
+
+
+def test_told_to_end_it_ends_in_peace(tmp_path: Path) -> None:
+    limiter = LimiterProcess(tmp_path, "--rules", rules_file(tmp_path, NATIVE))
+    with limiter:
+        limiter.check("ann", PLAYBACK)
+        assert limiter.end() == 0
+        assert "Traceback" not in limiter.log.read_text()
+
+
+def test_a_port_that_is_taken_is_one_line(limiter: LimiterProcess) -> None:
+    done = command("limiter", "--listen", f"127.0.0.1:{limiter.port}")
+    assert done.returncode == 1
+    assert "in use" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,103 @@
+"""Several worker processes on one port, with their counts in a real Redis."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
+from tests.engines.child import until
+
+if TYPE_CHECKING:
+    from tests.engines.redis import RedisServer
+
+PLAYBACK = "/api/v1/playback"
+WORKERS = 2
+
+
+@pytest.fixture
+def limiter(tmp_path: Path, redis_server: RedisServer) -> Iterator[LimiterProcess]:
+    with LimiterProcess(
+        tmp_path,
+        "--rules", rules_file(tmp_path, NATIVE),
+        "--store", f"redis://127.0.0.1:{redis_server.port}",
+        "--workers", str(WORKERS),
+        "--shed", "off",
+    ) as process:  # fmt: skip
+        yield process
+
+
+def workers_of(limiter: LimiterProcess) -> set[int]:
+    """The process ids of the workers: children of the one that was started."""
+    children = Path(f"/proc/{limiter.child.pid}/task/{limiter.child.pid}/children").read_text()
+    return {int(pid) for pid in children.split()}
+
+
+def asked_workers(limiter: LimiterProcess, times: int) -> set[int]:
+    """Which workers answer, by asking on new connections."""
+    return {limiter.ask("/v1/state")[1]["worker"] for _ in range(times)}
+
+
+def test_they_share_the_port_and_the_counts(limiter: LimiterProcess) -> None:
+    assert f"{WORKERS} workers" in limiter.ready_line
+    until(lambda: len(asked_workers(limiter, 20)) == WORKERS, "both workers asked", 10.0)
+    allowed = [limiter.check("ann", PLAYBACK)["allowed"] for _ in range(20)]
+    assert allowed.count(True) == 6
+
+
+def test_metrics_and_the_audit_are_those_of_all(limiter: LimiterProcess) -> None:
+    for _ in range(20):
+        limiter.check("bob", PLAYBACK)
+    for _ in range(5):
+        assert limiter.metric("headgate_limiter_decisions_total") == 20
+        assert limiter.metric("headgate_limiter_decisions_total", outcome="allowed") == 6
+        entries = limiter.ask("/v1/audit?user=bob")[1]["decisions"]
+        assert sum(entry["times"] for entry in entries) == 20
+    _, page = limiter.ask("/metrics")
+    assert page.count("# TYPE headgate_limiter_decisions_total counter") == 1
+    assert 'worker="0"' in page
+    assert 'worker="1"' in page
+
+
+def test_one_that_dies_is_replaced(limiter: LimiterProcess) -> None:
+    before = workers_of(limiter)
+    assert len(before) == WORKERS
+    victim = min(before)
+    os.kill(victim, signal.SIGKILL)
+    until(
+        lambda: len(workers_of(limiter) - before) == 1 and victim not in workers_of(limiter),
+        "a new worker",
+        5.0,
+    )
+
+    def both_answer() -> bool:
+        return len(asked_workers(limiter, 10)) == WORKERS
+
+    until(both_answer, "the new worker answering", 10.0)
+    assert "has ended by itself" in limiter.log.read_text()
+
+
+def test_told_to_end_all_end(limiter: LimiterProcess) -> None:
+    workers = workers_of(limiter)
+    assert limiter.end() == 0
+    for pid in workers:
+        assert not Path(f"/proc/{pid}").exists()
+    assert "Traceback" not in limiter.log.read_text()
+
+
+def test_a_start_that_fails_ends_all(tmp_path: Path) -> None:
+    limiter = LimiterProcess(
+        tmp_path,
+        "--rules", rules_file(tmp_path, "version: 2\n"),
+        "--store", "redis://127.0.0.1:1",
+        "--workers", "2",
+        wait=False,
+    )  # fmt: skip
+    assert limiter.child.wait(20.0) == 1
+    assert "version" in limiter.log.read_text()
+    assert "Traceback" not in limiter.log.read_text()

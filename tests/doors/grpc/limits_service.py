@@ -1,0 +1,134 @@
+"""A small service behind the servicers: every user may have three a minute, on a real limiter.
+
+It answers at once, or later, as it is told. Rules and shedding are not its business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+from headgate import Limiter
+from headgate.contracts.access import Grant, Identity
+from headgate.contracts.checks import (
+    STATUS_DEGRADED,
+    CheckAnswer,
+    CheckAsk,
+    LeaseAnswer,
+    MeshAnswer,
+    MeshAsk,
+    MeshLimit,
+    MeshStatus,
+    Soon,
+    ThrottleAnswer,
+    ThrottleAsk,
+)
+from headgate.contracts.criticality import DEFAULT_CRITICALITY
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue
+from headgate.contracts.rule import Algorithm
+from headgate.contracts.store import Store
+from headgate.testing import HandClock
+
+T = TypeVar("T")
+
+LIMIT = 3
+MINUTE = 2  # as a unit of the mesh's protocol
+
+
+class SmallService:
+    """Keeps the promise of `RateLimits`, for one rule."""
+
+    def __init__(self, *, later: bool = False) -> None:
+        self.later = later
+        self.limiter = Limiter(
+            f"{LIMIT}/minute", algorithm=Algorithm.FIXED_WINDOW, clock=HandClock()
+        )
+        self.leases: dict[str, tuple[str, int]] = {}
+
+    def _soon(self, answer: T) -> Soon[T]:
+        return _in_a_moment(answer) if self.later else answer
+
+    def _answer(self, ask: CheckAsk, decision: Decision) -> CheckAnswer:
+        priority = DEFAULT_CRITICALITY if ask.priority is None else ask.priority
+        status = STATUS_DEGRADED if ask.headers.get("x-stress") else ""
+        return CheckAnswer(decision, LIMIT, priority, status)
+
+    def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+        by.must(Grant.CHECK)
+        return self._soon(self._answer(ask, self.limiter.take(ask.user_id, ask.weight)))
+
+    def check_each(self, asks: Sequence[CheckAsk], by: Identity) -> Soon[Sequence[CheckAnswer]]:
+        by.must(Grant.CHECK)
+        taken = [self.limiter.take(ask.user_id, ask.weight) for ask in asks]
+        pairs = zip(asks, taken, strict=True)
+        return self._soon([self._answer(ask, decision) for ask, decision in pairs])
+
+    def peek(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+        by.must(Grant.CHECK)
+        return self._soon(self._answer(ask, self.limiter.peek(ask.user_id, ask.weight)))
+
+    async def reset(self, ask: CheckAsk, by: Identity) -> int:
+        by.must(Grant.RESET)
+        self.limiter.reset(ask.user_id)
+        return 1
+
+    async def lease(self, ask: CheckAsk, units: int, by: Identity) -> LeaseAnswer:
+        by.must(Grant.LEASE)
+        units = min(units, self.limiter.peek(ask.user_id, 0).remaining)
+        decision = self.limiter.take(ask.user_id, max(units, 1))
+        lease_id = f"lease {len(self.leases)}" if units else ""
+        self.leases[lease_id] = (ask.user_id, units)
+        return LeaseAnswer(lease_id, units, 60_000_000, self._answer(ask, decision))
+
+    async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
+        by.must(Grant.LEASE)
+        user, left = self.leases.pop(lease_id, ("", 0))
+        self.limiter.refund(user, min(units, left))
+        return min(units, left)
+
+    def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:
+        by.must(Grant.CHECK)
+        if self.later:
+            return self._mesh_later(ask)
+        return self._mesh(ask)
+
+    async def _mesh_later(self, ask: MeshAsk) -> MeshAnswer:
+        return self._mesh(await _in_a_moment(ask))
+
+    def _mesh(self, ask: MeshAsk) -> MeshAnswer:
+        if not ask.domain:
+            raise BadValue("domain", ask.domain, "name the domain")
+        if not ask.descriptors:
+            raise BadValue("descriptors", ask.descriptors, "send a descriptor")
+        if ask.domain == "nowhere":
+            raise BadValue("domain", ask.domain, "name one that there is")
+        statuses = []
+        for descriptor in ask.descriptors:
+            cost = (ask.hits or 1) if descriptor.hits < 0 else descriptor.hits
+            decision = self.limiter.take(repr(descriptor.entries), cost)
+            limit = MeshLimit(LIMIT, MINUTE, "three")
+            statuses.append(
+                MeshStatus(not decision.allowed, limit, decision.remaining, decision.reset_after_us)
+            )
+        return MeshAnswer(any(status.over for status in statuses), statuses)
+
+    def throttle(self, ask: ThrottleAsk, by: Identity) -> Soon[ThrottleAnswer]:
+        raise NotImplementedError
+
+    def store(self, by: Identity) -> Store:
+        raise NotImplementedError
+
+    def serving(self) -> bool:
+        return True
+
+
+async def _in_a_moment(answer: T) -> T:
+    await asyncio.sleep(0)
+    return answer
+
+
+async def told(answer: Soon[bytes]) -> bytes:
+    """The bytes, whenever they come."""
+    return await answer if isinstance(answer, Awaitable) else answer

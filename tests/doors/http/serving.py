@@ -1,0 +1,254 @@
+"""A small honest service behind the HTTP door, and raw clients of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from headgate.contracts.access import EVERY_GRANT, Grant, Identity
+from headgate.contracts.checks import (
+    CheckAnswer,
+    CheckAsk,
+    LeaseAnswer,
+    MeshAnswer,
+    MeshAsk,
+    MeshLimit,
+    MeshStatus,
+    Soon,
+    ThrottleAnswer,
+    ThrottleAsk,
+)
+from headgate.contracts.criticality import DEFAULT_CRITICALITY
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import BadValue, Unavailable
+from headgate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED, SHED
+from headgate.contracts.store import Store
+from headgate.doors.http.bounds import HttpSettings
+from headgate.doors.http.limiter import LimiterHttp, LimiterHttpSettings
+from headgate.doors.http.message import Handler
+from headgate.doors.http.protocol import HttpDoor
+from headgate.doors.listener import Kind, Listener, ListenerSettings
+from headgate.doors.tls import Tls
+from headgate.testing import HandClock
+from tests.doors.listening import WAIT_S, Caller
+
+NOW_US = 1_700_000_000_000_000
+
+
+class Counting:
+    """Five units a user, for ever; `far` answers later, as a store elsewhere would."""
+
+    LIMIT = 5
+
+    def __init__(self, *, far: bool = False) -> None:
+        self.far = far
+        self.spent: dict[str, int] = {}
+        self.asked: list[CheckAsk] = []
+        self.by: list[str] = []
+        self.ready = ""
+        self.audits: list[tuple[str, int | None, int]] = []
+        self.leases = {"lease-1": 10}
+        self.hold: asyncio.Event | None = None
+
+    def _decide(self, ask: CheckAsk, by: Identity, *, count: bool) -> CheckAnswer:
+        by.must(Grant.CHECK)
+        self.asked.append(ask)
+        self.by.append(by.name)
+        if ask.user_id == "bug":
+            raise ZeroDivisionError
+        if ask.user_id == "silent":
+            raise Unavailable("the store", "nothing for a second")
+        if ask.user_id == "nobody":
+            return CheckAnswer(Decision(True, 0, 0, 0, None, ""), -1, DEFAULT_CRITICALITY)
+        spent = self.spent.get(ask.user_id, 0)
+        reason = None
+        if ask.user_id == "shed":
+            reason = SHED
+        elif ask.weight > self.LIMIT:
+            reason = COST_ABOVE_LIMIT
+        elif spent + ask.weight > self.LIMIT:
+            reason = RATE_LIMITED
+        elif count:
+            spent = self.spent[ask.user_id] = spent + ask.weight
+        retry_us = 0 if reason is None else -1 if reason is COST_ABOVE_LIMIT else 1_500_000
+        decision = Decision(reason is None, self.LIMIT - spent, retry_us, 60_000_000, reason, "r-1")
+        if ask.user_id == "dark":
+            decision.marked(degraded=True)
+        return CheckAnswer(decision, self.LIMIT, ask.priority or DEFAULT_CRITICALITY)
+
+    def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+        if self.far or self.hold is not None:
+            return self._check_later(ask, by)
+        return self._decide(ask, by, count=True)
+
+    async def _check_later(self, ask: CheckAsk, by: Identity) -> CheckAnswer:
+        if self.hold is None:
+            await asyncio.sleep(0)
+        else:
+            await self.hold.wait()
+        return self._decide(ask, by, count=True)
+
+    def check_each(self, asks: Sequence[CheckAsk], by: Identity) -> Soon[Sequence[CheckAnswer]]:
+        return [self._decide(ask, by, count=True) for ask in asks]
+
+    def peek(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+        return self._decide(ask, by, count=False)
+
+    async def reset(self, ask: CheckAsk, by: Identity) -> int:
+        by.must(Grant.RESET)
+        return int(self.spent.pop(ask.user_id, 0) > 0)
+
+    async def lease(self, ask: CheckAsk, units: int, by: Identity) -> LeaseAnswer:
+        by.must(Grant.LEASE)
+        self.leases["lease-2"] = units
+        return LeaseAnswer("lease-2", units, 900_000, self._decide(ask, by, count=False))
+
+    async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
+        by.must(Grant.LEASE)
+        return min(units, self.leases.pop(lease_id, 0))
+
+    def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:
+        by.must(Grant.CHECK)
+        if not ask.domain:
+            raise BadValue("domain", "", "say which")
+        over = ask.hits > self.LIMIT
+        status = MeshStatus(over, MeshLimit(self.LIMIT, 1), 0 if over else self.LIMIT, 500_000)
+        return MeshAnswer(over, [status] * len(ask.descriptors))
+
+    def throttle(self, ask: ThrottleAsk, by: Identity) -> Soon[ThrottleAnswer]:
+        raise NotImplementedError
+
+    def store(self, by: Identity) -> Store:
+        raise NotImplementedError
+
+    def serving(self) -> bool:
+        return not self.ready
+
+    # The desk.
+
+    def rulebook(self, by: Identity) -> Mapping[str, object]:
+        return {"version": 3, "files": ["rules.yaml"], "last_load": {"result": "accepted"}}
+
+    def state(self, by: Identity) -> Mapping[str, object]:
+        return {"users": len(self.spent), "odd": "\ud800"}
+
+    def audit(
+        self, user: str, *, since_us: int | None, count_max: int, by: Identity
+    ) -> Soon[Sequence[Mapping[str, object]]]:
+        self.audits.append((user, since_us, count_max))
+        return [{"rule": "r-1", "allowed": False}]
+
+    def metrics(self) -> str:
+        return "# TYPE up gauge\nup 1\n"
+
+    def not_ready(self) -> str:
+        return self.ready
+
+
+class Doorkeeper:
+    """Two tokens, one certificate, and perhaps everybody."""
+
+    def __init__(self, *, everybody: bool = True) -> None:
+        self.anonymous = Identity("anybody", EVERY_GRANT) if everybody else None
+
+    def by_token(self, token: str) -> Identity | None:
+        grants: dict[str, set[Grant]] = {"checks": {Grant.CHECK}, "all": set(EVERY_GRANT)}
+        return Identity(token, grants[token]) if token in grants else None
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        return Identity("gateway", {Grant.CHECK}) if "gateway" in names else None
+
+
+class Answer(NamedTuple):
+    """A response, read from the wire by hand."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class House:
+    """A listener with the HTTP door behind it."""
+
+    def __init__(self, listener: Listener, door: HttpDoor, service: Counting) -> None:
+        self.listener = listener
+        self.door = door
+        self.service = service
+
+    @property
+    def port(self) -> int:
+        return self.listener.addresses[0].port
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def call(self, said: bytes = b"") -> Caller:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(said)
+        return Caller(reader, writer)
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """One request on a connection of its own."""
+        caller = await self.call(request(method, path, self.host, body, **headers))
+        found = await answer(caller, head=method == "HEAD")
+        await caller.leave()
+        return found
+
+
+def request(method: str, path: str, own: str, /, body: Any = None, **headers: str) -> bytes:
+    """The bytes of a request; a body that is no bytes is JSON."""
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"{method} {path} HTTP/1.1"]
+    if "host" not in given:
+        lines.append(f"host: {own}")
+    data = b""
+    if body is not None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        lines.append(f"content-length: {len(data)}")
+        if "content-type" not in given:
+            lines.append("content-type: application/json")
+    lines += [f"{name}: {value}" for name, value in given.items() if value]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
+
+
+async def answer(caller: Caller, *, head: bool = False) -> Answer:
+    """The next response."""
+    async with asyncio.timeout(WAIT_S):
+        lines = (await caller.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        status = int(lines[0].split(" ")[1])
+        headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+        size = 0 if head else int(headers.get("content-length", "0"))
+        return Answer(status, headers, await caller.reader.readexactly(size))
+
+
+@asynccontextmanager
+async def house(
+    *,
+    service: Counting | None = None,
+    everybody: bool = True,
+    handler: Handler | None = None,
+    http: HttpSettings | None = None,
+    tls: Tls | None = None,
+    address: str = "127.0.0.1:0",
+    listener: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> AsyncIterator[House]:
+    """A house that is open, and closed afterwards."""
+    serves = Counting() if service is None else service
+    clock = HandClock(NOW_US)
+    limiter = LimiterHttp(
+        serves, serves, Doorkeeper(everybody=everybody), clock, LimiterHttpSettings(**settings)
+    )
+    door = HttpDoor(handler or limiter.handle, clock, http)
+    bounds = ListenerSettings(**{"look_s": 0.02, **(listener or {})})
+    async with Listener([address], {Kind.HTTP1: door}, settings=bounds, tls=tls) as listening:
+        yield House(listening, door, serves)
+    assert door.under_way == 0

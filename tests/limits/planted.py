@@ -1,0 +1,114 @@
+"""A true log of an outage, and errors planted into it, with what a check must then report."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headgate.contracts.rule import Algorithm, Limit
+from headgate.limits.completeness import (
+    DUPLICATED,
+    MISSING,
+    WRONG_WEIGHT,
+    WRONGLY_ADMITTED,
+    WRONGLY_REFUSED,
+    Recorded,
+)
+from headgate.limits.letter import BEGUN, CLOSED, Letter, Mark
+from headgate.stores.memory.counting import table_for
+from headgate.testing import START_US
+
+SECOND = 1_000_000
+TEN_A_MINUTE = Limit(10, 60 * SECOND, algorithm=Algorithm.FIXED_WINDOW)
+LIMITS = (
+    TEN_A_MINUTE,
+    Limit(20, 10 * SECOND),
+    Limit(15, 30 * SECOND, algorithm=Algorithm.SLIDING_WINDOW),
+    Limit(5, 5 * SECOND, burst=12, algorithm=Algorithm.TOKEN_BUCKET),
+)
+
+
+class World(NamedTuple):
+    """What really happened: each process's letters, and all decisions."""
+
+    letters: list[Letter]
+    decided: list[Recorded]
+    marks: list[Mark]
+
+
+def make_world(seed: int, letters: int = 400, processes: int = 3) -> World:
+    """Traffic of which some is decided by the store and some without; all of it rightly."""
+    dice = random.Random(seed)
+    tables = {limit: table_for("true", limit, 10_000) for limit in LIMITS}
+    numbers, before = Counter[str](), Counter[str]()
+    world = World([], [], [])
+    now_us = START_US
+    while len(world.letters) < letters:
+        now_us += dice.randint(1, SECOND)
+        user, place = f"user-{dice.randrange(4)}", dice.randrange(len(LIMITS))
+        weight, process = dice.randint(1, 4), f"node/{dice.randrange(processes)}"
+        limit = LIMITS[place]
+        allowed = tables[limit].take(user, weight, now_us).allowed
+        degraded = dice.random() < 0.7
+        letter_id = ""
+        if degraded:
+            letter = Letter(
+                user,
+                f"rule-{place}",
+                weight,
+                now_us,
+                allowed=allowed,
+                limit=limit,
+                process=process,
+                number=numbers[process],
+                before=before[process],
+            )
+            numbers[process] += 1
+            before[process] += weight
+            world.letters.append(letter)
+            letter_id = letter.id
+        world.decided.append(
+            Recorded(now_us, user, f"rule-{place}", weight, allowed, degraded, letter_id)
+        )
+    for process in numbers:
+        world.marks.append(Mark(BEGUN, process, 0, 0, START_US))
+        world.marks.append(Mark(CLOSED, process, numbers[process], before[process], now_us))
+    return world
+
+
+def altered(letter: Letter, **changes: object) -> Letter:
+    fields = {name: getattr(letter, name) for name in Letter.__slots__}
+    fields.update(changes)
+    return Letter(**fields)
+
+
+PLANTS = (WRONGLY_ADMITTED, WRONGLY_REFUSED, MISSING, DUPLICATED, WRONG_WEIGHT)
+
+
+def plant(world: World, places: Sequence[int], dice: random.Random) -> tuple[World, Counter[str]]:
+    """Errors at these letters, and what is to be reported: a kind and an id each."""
+    letters, expected = list[Letter](), Counter[str]()
+    chosen = set(places)
+    told = {one.id: one for one in world.decided}
+    for at, letter in enumerate(world.letters):
+        if at not in chosen:
+            letters.append(letter)
+            continue
+        fitting = [kind for kind in PLANTS if kind != (
+            WRONGLY_ADMITTED if letter.allowed else WRONGLY_REFUSED
+        )]  # fmt: skip
+        kind = dice.choice(fitting)
+        expected[f"{kind} {letter.id}"] += 1
+        if kind in {WRONGLY_ADMITTED, WRONGLY_REFUSED}:
+            # The caller was told so, and both records say it.
+            letters.append(altered(letter, allowed=not letter.allowed))
+            told[letter.id] = told[letter.id]._replace(allowed=not letter.allowed)
+        elif kind == WRONG_WEIGHT:
+            letters.append(altered(letter, weight=letter.weight + dice.randint(1, 5)))
+        elif kind == DUPLICATED:
+            letters += [letter, letter]
+    decided = [told[one.id] if one.id else one for one in world.decided]
+    dice.shuffle(letters)
+    return World(letters, decided, world.marks), expected

@@ -1,0 +1,133 @@
+"""A letter comes out of its body as it went in, and what is none is named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.errors import BadValue
+from headgate.contracts.rule import Algorithm, Limit
+from headgate.limits.letter import (
+    CLOSED,
+    Letter,
+    Mark,
+    limit_words,
+    pack,
+    pack_mark,
+    read_limit,
+    unpack,
+    unpack_mark,
+)
+
+LIMITS = (
+    Limit(1, 1),
+    Limit(100, 60_000_000, burst=7),
+    Limit(5, 1_000, algorithm=Algorithm.FIXED_WINDOW),
+    Limit(50, 60_000_000, cells=6, algorithm=Algorithm.SLIDING_WINDOW),
+    Limit(50, 60_000_000, burst=9, algorithm=Algorithm.LEAKY_BUCKET),
+    Limit(50, 60_000_000, algorithm=Algorithm.SLIDING_LOG),
+)
+
+
+def fields(letter: Letter) -> dict[str, object]:
+    return {name: getattr(letter, name) for name in Letter.__slots__}
+
+
+@given(
+    st.text(), st.text(), st.integers(0, 2**53), st.integers(0, 2**60),
+    st.sampled_from([None, *LIMITS]), st.sampled_from(Criticality),
+    st.tuples(*[st.booleans()] * 4), st.text(), st.integers(0, 2**60),
+)  # fmt: skip
+def test_a_letter_comes_back_as_it_was(
+    user: str,
+    rule: str,
+    weight: int,
+    at_us: int,
+    limit: Limit | None,
+    priority: Criticality,
+    marks: tuple[bool, bool, bool, bool],
+    why: str,
+    number: int,
+) -> None:
+    allowed, degraded, shadow, harsh = marks
+    letter = Letter(
+        user, rule, weight, at_us, allowed=allowed, limit=limit, priority=priority,
+        degraded=degraded, shadow=shadow, harsh=harsh, reason=why, why=why,
+        process="node/1/2", number=number, before=weight,
+    )  # fmt: skip
+
+    told = unpack(pack(letter))
+
+    assert isinstance(told, Letter)
+    assert fields(told) == fields(letter)
+
+
+def test_a_usual_letter_is_compact_and_says_its_version() -> None:
+    letter = Letter("ann", "r", 1, 1_700_000_000_000_000, allowed=True, limit=LIMITS[1])
+
+    body = pack(letter)
+
+    assert len(body) < 250
+    assert json.loads(body)["v"] == 1
+    assert "shadow" not in json.loads(body)
+    assert b" " not in body
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=str)
+def test_a_limit_comes_back_as_it_was(limit: Limit) -> None:
+    assert read_limit(json.loads(json.dumps(limit_words(limit)))) == limit
+
+
+@pytest.mark.parametrize(
+    "said", [None, 5, {}, {"count": 1, "period_us": 1, "algorithm": "guess"}, {"count": True}]
+)
+def test_what_is_no_limit_is_refused(said: object) -> None:
+    with pytest.raises(BadValue):
+        read_limit(said)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (b"{", "no JSON"),
+        (b"[1]", "no JSON object"),
+        (b'{"v":2}', "version is 2"),
+        (b'{"v":1}', "cannot be understood"),
+    ],
+)
+def test_what_is_no_letter_is_named(change: bytes, why: str) -> None:
+    assert why in str(unpack(change))
+    assert why in str(unpack_mark(CLOSED, change, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("weight", "1"),
+        ("weight", True),
+        ("at_us", 1.5),
+        ("user", 3),
+        ("priority", "LOUD"),
+        ("limit", {"count": 0, "period_us": 1, "algorithm": "gcra"}),
+    ],
+)
+def test_a_letter_with_a_wrong_field_is_named(name: str, value: object) -> None:
+    said = json.loads(pack(Letter("ann", "r", 1, 1, allowed=True, limit=None)))
+
+    assert "cannot be understood" in str(unpack(json.dumps({**said, name: value}).encode()))
+
+
+def test_what_a_later_program_adds_is_left_alone() -> None:
+    said = json.loads(pack(Letter("ann", "r", 1, 1, allowed=True, limit=None)))
+
+    assert isinstance(unpack(json.dumps({**said, "new": 1}).encode()), Letter)
+
+
+def test_a_mark_comes_back_as_it_was() -> None:
+    mark = Mark(CLOSED, "n/1/2", 7, 70, 99)
+
+    assert unpack_mark(CLOSED, pack_mark(mark), 99) == mark

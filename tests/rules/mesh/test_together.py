@@ -1,0 +1,120 @@
+"""Our semantics as a property: a refused request has changed no counter."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headgate import Limiter
+from headgate.contracts.checks import HITS_UNSAID, Descriptor, MeshAnswer, MeshAsk, Override
+from headgate.rules.mesh.book import MeshBook
+from headgate.rules.mesh.parse import parse_domain
+from headgate.rules.mesh.rule import MeshRule
+from headgate.rules.mesh.service import Mesh
+from headgate.rules.problems import Problems
+from headgate.rules.shapes import Shapes
+from headgate.stores.memory.store import MemoryStore
+from headgate.testing import HandClock
+from tests.rules.mesh.reference import SECONDS, Said
+from tests.rules.mesh.test_reference import STEPS, trees
+from tests.rules.mesh.world import HEADGATE, Noted, OpenGate
+
+WAYS = ("sliding_window", "gcra", "fixed_window", "token_bucket", "leaky_bucket", "sliding_log")
+
+
+def ours(tree: list[dict[str, Any]], shapes: Shapes) -> MeshBook:
+    """The book of a tree."""
+    problems = Problems("tree", {})
+    domain = parse_domain({"domain": "d", "descriptors": tree}, problems, shapes, HEADGATE)
+    problems.raise_if_any()
+    assert domain is not None
+    return MeshBook([domain])
+
+
+def with_ways(tree: list[dict[str, Any]], ways: list[str]) -> list[dict[str, Any]]:
+    """The same tree, each limit counted in one way or another."""
+    for at, node in enumerate(tree):
+        limit = node.get("rate_limit")
+        if limit is not None and not limit.get("unlimited"):
+            limit["algorithm"] = ways[at % len(ways)]
+        with_ways(node.get("descriptors", []), ways)
+    return tree
+
+
+def ask_of(descriptors: list[Said], hits: int) -> MeshAsk:
+    """As it comes from a door."""
+    return MeshAsk(
+        "d",
+        [
+            Descriptor(
+                said.entries,
+                hits=HITS_UNSAID if said.hits is None else said.hits,
+                override=None if said.override is None else Override(*said.override),
+            )
+            for said in descriptors
+        ],
+        hits,
+    )
+
+
+async def room(mesh: Mesh, limiter: Limiter, ask: MeshAsk) -> list[tuple[bool, int]]:
+    """What every counter that this request could meet has left, asked behind the mesh's back."""
+    left = []
+    assert mesh.book is not None
+    for descriptor in ask.descriptors:
+        rule: MeshRule | None = mesh.book.find("d", descriptor.entries)
+        if descriptor.override is not None or rule is None:
+            continue
+        answer = mesh.should_rate_limit(
+            MeshAsk("d", [Descriptor(descriptor.entries, hits=0)]), 10**15
+        )
+        status = (answer if isinstance(answer, MeshAnswer) else await answer).statuses[0]
+        left.append((status.over, status.remaining))
+    return left
+
+
+async def story(
+    tree: list[dict[str, Any]], steps: Any, ways: list[str], clock: HandClock, limiter: Limiter
+) -> None:
+    shapes = Shapes()
+    book = ours(with_ways(tree, ways), shapes)
+    limiter.replace_rules(shapes.rules)
+    ledger = Noted()
+    mesh = Mesh(limiter, OpenGate(), ledger, book=book)
+    for advance_s, descriptors, hits in steps:
+        clock.advance(s=advance_s)
+        ask = ask_of(descriptors, hits)
+        before = await room(mesh, limiter, ask)
+        told = len(ledger.seen)
+        answer = mesh.should_rate_limit(ask, clock.now_us())
+        if not isinstance(answer, MeshAnswer):
+            answer = await answer
+        said = ledger.seen[told:]
+        if answer.over:
+            assert await room(mesh, limiter, ask) == before
+            assert said
+            assert not any(decision.allowed for *_, decision in said)
+        else:
+            assert len(answer.statuses) == len(descriptors)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(trees(tuple(SECONDS)), STEPS, st.lists(st.sampled_from(WAYS), min_size=1, max_size=3))
+def test_a_refused_request_changes_no_counter(
+    tree: list[dict[str, Any]], steps: Any, ways: list[str]
+) -> None:
+    clock = HandClock()
+    asyncio.run(story(tree, steps, ways, clock, Limiter(clock=clock)))
+
+
+@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(trees(tuple(SECONDS)), STEPS, st.lists(st.sampled_from(WAYS), min_size=1, max_size=3))
+def test_nor_does_it_in_a_store_that_answers_later(
+    tree: list[dict[str, Any]], steps: Any, ways: list[str]
+) -> None:
+    clock = HandClock()
+    far = Limiter(clock=clock, open_store=lambda: MemoryStore(clock.now_us))
+    asyncio.run(story(tree, steps, ways, clock, far))

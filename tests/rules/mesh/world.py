@@ -1,0 +1,132 @@
+"""What these tests share: a mesh with counts in this process, and how to ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate import Limiter
+from headgate.contracts.checks import (
+    HITS_UNSAID,
+    STATUS_CALM,
+    STATUS_DEGRADED,
+    Descriptor,
+    MeshAnswer,
+    MeshAsk,
+    Override,
+)
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.decision import Decision
+from headgate.contracts.reasons import SHED
+from headgate.contracts.rule import Limit
+from headgate.rules.mesh.book import MeshBook
+from headgate.rules.mesh.parse import Domain, parse_domain
+from headgate.rules.mesh.rule import Semantics
+from headgate.rules.mesh.service import Mesh
+from headgate.rules.mesh.settings import MeshSettings
+from headgate.rules.problems import Problems
+from headgate.rules.reading import read_text
+from headgate.rules.shapes import Shapes
+from headgate.testing import HandClock
+
+ENVOY, HEADGATE = Semantics.ENVOY, Semantics.HEADGATE
+
+
+class OpenGate:
+    """Sheds the classes it is told to."""
+
+    def __init__(self) -> None:
+        self.sheds: set[Criticality] = set()
+        self.callers: list[str] = []
+
+    def refusal(self, priority: Criticality, caller: str) -> Decision | None:
+        self.callers.append(caller)
+        return Decision(False, 0, 1_500_000, 0, SHED, "shed") if priority in self.sheds else None
+
+    def status(self) -> str:
+        return STATUS_DEGRADED if self.sheds else STATUS_CALM
+
+
+class Noted:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, int, Criticality, Decision]] = []
+
+    def decided(
+        self,
+        entity: str,
+        rule_id: str,
+        weight: int,
+        priority: Criticality,
+        decision: Decision,
+        began_us: int,
+        limit: Limit | None = None,
+    ) -> None:
+        self.seen.append((entity, rule_id, weight, priority, decision))
+
+
+def domain_of(
+    text: str, semantics: Semantics = ENVOY, shapes: Shapes | None = None, source: str = "mesh.yaml"
+) -> Domain:
+    """The domain that a file says, or `BadRules`."""
+    read = read_text(text, form="yaml", source=source)
+    problems = Problems(source, read.lines)
+    domain = parse_domain(
+        read.value,
+        problems,
+        Shapes() if shapes is None else shapes,
+        semantics,
+        source=source,
+        line=read.lines.get(("domain",), 0),
+    )
+    problems.raise_if_any()
+    assert domain is not None
+    return domain
+
+
+class World:
+    """A mesh, its clock, its gate and its ledger."""
+
+    def __init__(
+        self,
+        text: str,
+        settings: MeshSettings | None = None,
+        limiter: Limiter | None = None,
+    ) -> None:
+        self.settings = settings or MeshSettings()
+        self.clock = HandClock()
+        self.gate, self.ledger = OpenGate(), Noted()
+        self.limiter = limiter or Limiter(clock=self.clock)
+        self.mesh = Mesh(self.limiter, self.gate, self.ledger, settings=self.settings)
+        self.load(text)
+
+    def load(self, text: str) -> None:
+        """Have these rules instead."""
+        shapes = Shapes()
+        domain = domain_of(text, self.settings.semantics, shapes)
+        self.limiter.replace_rules(shapes.rules)
+        self.mesh.book = MeshBook([domain])
+
+    def ask(self, *descriptors: Descriptor, domain: str = "shop", hits: int = 0) -> MeshAnswer:
+        """The answer, which is there at once."""
+        ask = MeshAsk(domain, descriptors, hits)
+        answer = self.mesh.should_rate_limit(ask, self.clock.now_us())
+        assert isinstance(answer, MeshAnswer)
+        return answer
+
+
+def by(
+    *entries: tuple[str, str], hits: int = HITS_UNSAID, override: Override | None = None
+) -> Descriptor:
+    """A descriptor."""
+    return Descriptor(entries, hits=hits, override=override)
+
+
+def overs(answer: MeshAnswer) -> Sequence[bool]:
+    """Which descriptors are over."""
+    return [status.over for status in answer.statuses]
+
+
+def lefts(answer: MeshAnswer) -> Sequence[int]:
+    """What is left of each."""
+    return [status.remaining for status in answer.statuses]

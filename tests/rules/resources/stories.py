@@ -1,0 +1,144 @@
+"""What the tests of native rules tell their stories with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from headgate.contracts.checks import CheckAnswer, CheckAsk
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.decision import Decision
+from headgate.contracts.rule import Limit
+from headgate.limits.limiter import Limiter
+from headgate.rules.problems import BadRules, FieldPath, Problem, Problems
+from headgate.rules.reading import read_text
+from headgate.rules.resources.book import ResourceBook
+from headgate.rules.resources.making import compile_book
+from headgate.rules.resources.parse import NativeFile, parse_native
+from headgate.rules.resources.service import Checker
+from headgate.rules.shapes import Shapes
+from headgate.testing import HandClock, SeededChance, hand_limiter
+
+
+class OpenGate:
+    """Sheds what it was told to shed."""
+
+    def __init__(self) -> None:
+        self.shed: dict[Criticality, Decision] = {}
+        self.word = ""
+        self.asked: list[tuple[Criticality, str]] = []
+
+    def refusal(self, priority: Criticality, caller: str) -> Decision | None:
+        self.asked.append((priority, caller))
+        return self.shed.get(priority)
+
+    def status(self) -> str:
+        return self.word
+
+
+class Told:
+    """A ledger that is read afterwards."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, int, Criticality, bool]] = []
+        self.decisions: list[Decision] = []
+        self.began: list[int] = []
+
+    def decided(
+        self,
+        entity: str,
+        rule_id: str,
+        weight: int,
+        priority: Criticality,
+        decision: Decision,
+        began_us: int,
+        limit: Limit | None = None,
+    ) -> None:
+        self.lines.append((entity, rule_id, weight, priority, decision.allowed))
+        self.decisions.append(decision)
+        self.began.append(began_us)
+
+
+def rule(rule_id: str, path: str | None = None, limit: int = 10, **said: object) -> dict[str, Any]:
+    fields: dict[str, Any] = {"rule_id": rule_id, "limit": limit, "window_seconds": 60, **said}
+    if "window" in said:
+        del fields["window_seconds"]
+    if path is not None:
+        fields["resource_path"] = path
+    return fields
+
+
+def native(*rules: Mapping[str, object], **top: object) -> dict[str, object]:
+    return {"version": 1, **top, "rules": [*rules]}
+
+
+def parsed(value: object, source: str = "rules.yaml") -> tuple[NativeFile, Shapes]:
+    """What a file says, from plain values or from YAML; all that is wrong is raised."""
+    lines: dict[FieldPath, int] = {}
+    if isinstance(value, str):
+        value, lines = read_text(value, form="yaml", source=source)
+    problems, shapes = Problems(source, lines), Shapes()
+    file = parse_native(value, problems, shapes)
+    problems.raise_if_any()
+    assert file is not None
+    return file, shapes
+
+
+def book_of(*files: object) -> tuple[ResourceBook, Shapes]:
+    both = Shapes()
+    read: list[NativeFile] = []
+    wrong: list[Problem] = []
+    for value in files:
+        file, shapes = parsed(value)
+        both.rules.update(shapes.rules)
+        read.append(file)
+
+    def complain(number: int, at: FieldPath, value: object, remedy: str) -> None:
+        wrong.append(Problem(f"{number}:{'.'.join(map(str, at))}", value, remedy))
+
+    book = compile_book(read, complain)
+    if wrong:
+        raise BadRules("book", wrong)
+    return book, both
+
+
+class Story:
+    """A checker on a hand-moved clock, its gate and its ledger."""
+
+    def __init__(
+        self, *rules: Mapping[str, object], top: Mapping[str, object] = {}, **settings: Any
+    ):
+        limiter_settings = settings.pop("limiter", {})
+        self.book, self.shapes = book_of(native(*rules, **top))
+        self.limiter: Limiter
+        self.clock: HandClock
+        self.limiter, self.clock = hand_limiter(rules=self.shapes.rules, **limiter_settings)
+        self.gate, self.ledger = OpenGate(), Told()
+        self.checker = Checker(
+            self.limiter, self.gate, self.ledger, book=self.book, chance=SeededChance(7), **settings
+        )
+
+    @property
+    def now(self) -> int:
+        return self.clock.now_us()
+
+    def check(
+        self, user: str = "ann", path: str = "/", weight: int = 1, **said: Any
+    ) -> CheckAnswer:
+        asked = CheckAsk(user, path, weight=weight, **said)
+        return cast("CheckAnswer", self.checker.check(asked, self.now))
+
+    def peek(self, user: str = "ann", path: str = "/", **said: Any) -> CheckAnswer:
+        return cast("CheckAnswer", self.checker.peek(CheckAsk(user, path, **said), self.now))
+
+    def admitted(self, times: int, *args: Any, **said: Any) -> int:
+        return sum(self.check(*args, **said).decision.allowed for _ in range(times))
+
+
+def problems_of(value: object) -> Sequence[str]:
+    """What is wrong with a file, each as it is told."""
+    try:
+        parsed(value)
+    except BadRules as error:
+        return [str(problem) for problem in error.problems]
+    return []

@@ -1,0 +1,108 @@
+"""An entry that is whole is read; of anything else it is said what it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.errors import BadValue
+from headgate.contracts.event_log import KIND_CHARS_MAX, Event
+from headgate.stores.files.entry import (
+    BODY_BYTES_MAX,
+    ENTRY_BYTES_MIN,
+    HEADER_BYTES,
+    MARK,
+    Header,
+    check,
+    entry,
+    entry_at,
+    header,
+    next_entry,
+    read_header,
+)
+
+SALT = 77
+
+
+@given(
+    st.integers(0, 2**63), st.integers(-(2**40), 2**60), st.text(min_size=1, max_size=60),
+    st.binary(max_size=300), st.integers(0, 2**32 - 1), st.binary(max_size=40),
+)  # fmt: skip
+def test_what_is_written_is_read_wherever_it_stands(
+    offset: int, at_us: int, kind: str, body: bytes, salt: int, before: bytes
+) -> None:
+    kind = kind.encode("utf-8", "replace").decode()
+    data = before + entry(salt, offset, at_us, check(kind, body, at_us), body)
+
+    found = entry_at(data, len(before), salt)
+
+    assert found.event == Event(offset, at_us, kind, body)
+    assert found.end == len(data)
+
+
+def test_every_cut_of_an_entry_is_one_that_may_still_come() -> None:
+    whole = entry(SALT, 5, 9, b"news", b"body")
+
+    for cut in range(len(whole)):
+        found = entry_at(whole[:cut], 0, SALT)
+        assert (found.event, found.end, found.more) == (None, 0, True)
+    assert entry_at(b"no entry here", 0, SALT).more is False
+    assert entry_at(b"no", 0, SALT).more is False
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    whole = entry(SALT, 5, 9, b"news", b"body")
+
+    for bit in range(len(whole) * 8):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        assert entry_at(bytes(flipped), 0, SALT).event is None
+
+
+def test_the_next_good_entry_is_found_behind_damage_and_not_within_a_body() -> None:
+    stranger = entry(SALT + 1, 99, 1, b"news", b"of another segment")
+    first = entry(SALT, 1, 1, b"news", b"x" + stranger)
+    second = entry(SALT, 2, 1, b"news", b"y")
+    data = b"?" + first[1:] + MARK + b"rubbish" + second
+
+    assert next_entry(data, 0, SALT, 0) == len(data) - len(second)
+    assert next_entry(data, 0, SALT, 2) == len(data) - len(second)
+    assert next_entry(data, 0, SALT, 3) == -1
+    assert next_entry(MARK[:2] + MARK + second, 0, SALT, 0) == len(MARK) + 2
+    assert len(entry(SALT, 0, 0, b"k", b"")) == ENTRY_BYTES_MIN
+
+
+def test_a_header_says_salt_and_base_or_what_is_wrong_with_it() -> None:
+    head = header(SALT, 1_234)
+
+    assert len(head) == HEADER_BYTES
+    assert read_header(head + b"more") == Header(SALT, 1_234)
+    assert "not whole" in str(read_header(head[:-1]))
+    assert "no segment" in str(read_header(b"x" * 40))
+    assert "checksum" in str(read_header(head[:-1] + bytes([head[-1] ^ 1])))
+
+
+def test_a_header_of_a_later_version_is_named() -> None:
+    import struct
+    from zlib import crc32
+
+    fixed = struct.pack(">8sIIQ", b"headgate", 2, SALT, 0)
+
+    assert "version 2" in str(read_header(fixed + struct.pack(">I", crc32(fixed))))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "at_us", "field"),
+    [
+        ("", b"", 0, "event.kind"),
+        ("k" * (KIND_CHARS_MAX + 1), b"", 0, "event.kind"),
+        ("\U0001f600" * KIND_CHARS_MAX, b"", 0, "event.kind"),
+        ("k", bytes(BODY_BYTES_MAX + 1), 0, "event.body"),
+        ("k", b"", 1 << 62, "event.at_us"),
+    ],
+)
+def test_what_cannot_be_an_entry_is_refused(kind: str, body: bytes, at_us: int, field: str) -> None:
+    with pytest.raises(BadValue) as caught:
+        check(kind, body, at_us)
+    assert caught.value.field == field

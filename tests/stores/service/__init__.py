@@ -1,0 +1,1 @@
+"""The store that is a service elsewhere."""

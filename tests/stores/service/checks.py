@@ -1,0 +1,148 @@
+"""A service for tests: one limit for each user, leases of it, and a store for limiters elsewhere.
+
+It is what stands behind the RESP door in these tests. A lease is units taken from the user's limit
+in advance, with an end by the service's clock; the limit is a fixed window, and a lease ends with
+the window it was taken in. Everything is written down, so that a test can ask afterwards who was
+granted what, and until when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headgate.contracts.access import EVERY_GRANT, Grant, Identity
+from headgate.contracts.checks import (
+    CheckAnswer,
+    CheckAsk,
+    LeaseAnswer,
+    MeshAnswer,
+    MeshAsk,
+    Soon,
+    ThrottleAnswer,
+    ThrottleAsk,
+)
+from headgate.contracts.criticality import DEFAULT_CRITICALITY
+from headgate.contracts.decision import Decision
+from headgate.contracts.errors import Unavailable
+from headgate.contracts.rule import Algorithm, Limit
+from headgate.contracts.store import Store
+from headgate.stores.memory.store import MemoryStore
+from headgate.stores.memory.table import Table
+
+
+@dataclass
+class Lent:
+    """A lease as the service knows it."""
+
+    user: str
+    units: int
+    at_us: int
+    ends_us: int
+    back: int = 0
+
+
+@dataclass
+class Checks:
+    """A `contracts.checks.RateLimits`."""
+
+    clock: Callable[[], int]
+    limit: Limit = field(
+        default_factory=lambda: Limit(100, 60_000_000, algorithm=Algorithm.FIXED_WINDOW)
+    )
+    rule_id: str = "per-user"
+    status: str = ""
+    leasable: bool = True
+    kept: bool = True  # leases can be given back
+    degraded: bool = False  # its own store is away, and its policy refuses for five seconds
+    leases: dict[str, Lent] = field(default_factory=dict)
+    asks: list[CheckAsk] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.counts = MemoryStore(self.clock)
+
+    @property
+    def table(self) -> Table[object]:
+        """What is counted."""
+        return self.counts.table(self.rule_id, self.limit)
+
+    def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+        by.must(Grant.CHECK)
+        self.asks.append(ask)
+        return self._told(self.table.take(ask.user_id, ask.weight, self.clock()))
+
+    def check_each(self, asks: Sequence[CheckAsk], by: Identity) -> Soon[Sequence[CheckAnswer]]:
+        raise Unavailable("this", "it is not for these tests")
+
+    def peek(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+        by.must(Grant.CHECK)
+        return self._told(self.table.peek(ask.user_id, ask.weight, self.clock()))
+
+    async def reset(self, ask: CheckAsk, by: Identity) -> int:
+        by.must(Grant.RESET)
+        self.table.reset(ask.user_id)
+        return 1
+
+    async def lease(self, ask: CheckAsk, units: int, by: Identity) -> LeaseAnswer:
+        by.must(Grant.LEASE)
+        now_us, user = self.clock(), ask.user_id
+        if not self.leasable:
+            return LeaseAnswer("", 0, 0, self._told(self.table.peek(user, 0, now_us)))
+        while True:
+            decision = self.table.take(user, units, now_us)
+            if decision.allowed or units == 1:
+                break
+            units //= 2
+        if not decision.allowed:
+            return LeaseAnswer("", 0, 0, self._told(decision))
+        lease_id = f"lease-{len(self.leases) + 1}"
+        valid_us = self.limit.period_us - now_us % self.limit.period_us
+        self.leases[lease_id] = Lent(user, units, now_us, now_us + valid_us)
+        return LeaseAnswer(lease_id if self.kept else "", units, valid_us, self._told(decision))
+
+    async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
+        by.must(Grant.LEASE)
+        lent, now_us = self.leases.get(lease_id), self.clock()
+        if lent is None or now_us >= lent.ends_us:
+            return 0
+        units = min(units, lent.units - lent.back)
+        lent.back += units
+        self.table.settle(lent.user, -units, now_us, lent.at_us)
+        return units
+
+    def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:
+        raise Unavailable("this", "it is not for these tests")
+
+    def throttle(self, ask: ThrottleAsk, by: Identity) -> Soon[ThrottleAnswer]:
+        raise Unavailable("this", "it is not for these tests")
+
+    def store(self, by: Identity) -> Store:
+        by.must(Grant.LEASE)
+        return self.counts
+
+    def serving(self) -> bool:
+        return True
+
+    def _told(self, decision: Decision) -> CheckAnswer:
+        if self.degraded:
+            decision.allowed, decision.retry_after_us = False, 5_000_000
+            decision.marked(degraded=True)
+        return CheckAnswer(decision, self.limit.burst, DEFAULT_CRITICALITY, self.status)
+
+
+@dataclass
+class Doorman:
+    """A `contracts.access.Access`: one token, or anybody."""
+
+    token: str = ""
+    grants: frozenset[Grant] = EVERY_GRANT
+
+    @property
+    def anonymous(self) -> Identity | None:
+        return None if self.token else Identity("anybody", self.grants)
+
+    def by_token(self, token: str) -> Identity | None:
+        return Identity("the holder", self.grants) if token and token == self.token else None
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        return None

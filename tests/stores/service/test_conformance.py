@@ -1,0 +1,25 @@
+"""The service store is put through the suite that users are given, on a real socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.contracts.store import Store
+from headgate.stores.service.store import ServiceStore
+from headgate.testing import SeededChance
+from headgate.testing.stores import SharedStoreSuite
+from tests.stores.service.door import Service
+
+
+class TestService(SharedStoreSuite):
+    service: Service
+
+    @pytest.fixture(autouse=True)
+    def place(self) -> Iterator[None]:
+        with Service() as self.service:
+            yield
+
+    def open_store(self) -> Store:
+        return ServiceStore(self.service.url, SeededChance(1))

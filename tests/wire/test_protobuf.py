@@ -1,0 +1,147 @@
+"""The pieces of protobuf's wire format, against what a protobuf compiler's classes write."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int32Value, Int64Value, StringValue, UInt64Value
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.errors import BadValue
+from headgate.wire import protobuf
+
+AROUND_EVERY_LENGTH = [
+    value for bits in range(0, 64, 7) for value in ((1 << bits) - 1, 1 << bits, (1 << bits) + 1)
+]
+UNSIGNED = st.integers(0, 2**64 - 1) | st.sampled_from(AROUND_EVERY_LENGTH)
+SIGNED = st.integers(-(2**63), 2**63 - 1)
+
+
+def read(data: bytes) -> int:
+    value, at = protobuf.varint(data, 0, len(data), "x")
+    assert at == len(data)
+    return int(value)
+
+
+@given(UNSIGNED)
+def test_a_number_is_written_as_theirs_is(value: int) -> None:
+    theirs = UInt64Value(value=value).SerializeToString()[1:]
+    assert protobuf.varint_bytes(value) == (theirs or b"\x00")
+
+
+@given(SIGNED)
+def test_a_signed_number_is_written_and_read_as_theirs_is(value: int) -> None:
+    theirs = Int64Value(value=value).SerializeToString()[1:]
+    assert protobuf.varint_bytes(value) == (theirs or b"\x00")
+    assert read(protobuf.varint_bytes(value)) == value
+
+
+@given(UNSIGNED)
+def test_an_unsigned_number_comes_back(value: int) -> None:
+    assert protobuf.unsigned64(read(protobuf.varint_bytes(value))) == value
+
+
+@given(SIGNED)
+def test_a_32_bit_number_keeps_the_lower_half_as_theirs_does(value: int) -> None:
+    message = b"\x08" + protobuf.varint_bytes(value)
+    assert protobuf.signed32(value) == Int32Value.FromString(message).value
+
+
+@pytest.mark.parametrize("value", [2**31 - 1, 2**31, 2**32 - 1, 2**32, -1])
+def test_the_sign_of_a_32_bit_number_is_its_highest_bit(value: int) -> None:
+    message = b"\x08" + protobuf.varint_bytes(value)
+    assert protobuf.signed32(value) == Int32Value.FromString(message).value
+
+
+@given(st.binary(max_size=12))
+def test_any_bytes_are_a_number_or_refused_and_never_another_error(data: bytes) -> None:
+    try:
+        value, at = protobuf.varint(data, 0, len(data), "x")
+    except BadValue:
+        return
+    assert UInt64Value.FromString(b"\x08" + data[:at]).value == protobuf.unsigned64(value)
+
+
+def test_a_number_of_more_than_64_bits_is_refused() -> None:
+    assert protobuf.unsigned64(read(b"\xff" * 9 + b"\x01")) == 2**64 - 1
+    for data in (b"\xff" * 9 + b"\x02", b"\xff" * 10, b"\xff" * 11 + b"\x01"):
+        with pytest.raises(BadValue, match="at most 64 bits"):
+            read(data)
+
+
+def test_a_number_that_is_cut_off_says_so() -> None:
+    for data in (b"", b"\x80", b"\xff" * 9):
+        with pytest.raises(BadValue, match="cut off"):
+            protobuf.varint(data, 0, len(data), "weight")
+
+
+def test_a_number_ends_where_its_message_does_even_if_there_are_more_bytes() -> None:
+    with pytest.raises(BadValue, match="cut off"):
+        protobuf.varint(b"\x80\x01", 0, 1, "weight")
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 20_000])
+def test_text_is_written_and_read_as_theirs_is(size: int) -> None:
+    word = "é" * size
+    theirs = StringValue(value=word).SerializeToString()[1:] or b"\x00"
+    ours = protobuf.text_bytes(word)
+    assert ours == theirs == protobuf.span_bytes(word.encode())
+    begin, end = protobuf.span(ours, 0, len(ours), "x")
+    assert protobuf.text(ours, begin, end, "x", 2 * size) == word
+
+
+def test_text_that_is_not_utf_8_is_refused() -> None:
+    for data in (b"\xff", b"\xed\xa0\x80", b"\xc0\x80"):
+        with pytest.raises(BadValue, match="UTF-8"):
+            protobuf.text(data, 0, len(data), "x", 10)
+
+
+def test_text_that_utf_8_cannot_hold_is_written_with_question_marks() -> None:
+    assert protobuf.text_bytes("a\ud800b") == b"\x03a?b"
+
+
+def test_text_longer_than_its_bound_is_refused_by_the_name_of_the_bound() -> None:
+    assert protobuf.text(b"abc", 0, 3, "x", 3) == "abc"
+    with pytest.raises(BadValue, match="text_bytes_max"):
+        protobuf.text(b"abcd", 0, 4, "x", 3)
+
+
+@pytest.mark.parametrize("data", [b"\x02a", b"\xff\xff\xff\xff\x0fa", b"\xff" * 9 + b"\x01a"])
+def test_a_length_beyond_the_end_is_refused(data: bytes) -> None:
+    with pytest.raises(BadValue, match="cut off"):
+        protobuf.span(data, 0, len(data), "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [(0, b"\xac\x02"), (1, b"12345678"), (2, b"\x03abc"), (5, b"1234")],
+)
+def test_an_unknown_field_is_skipped_whole_and_never_beyond_the_end(kind: int, body: bytes) -> None:
+    end = len(body)
+    assert protobuf.skipped(body, 0, end, 9 << 3 | kind, ("a", "b")) == end
+    for cut in range(end):
+        with pytest.raises(BadValue, match="cut off"):
+            protobuf.skipped(body, 0, cut, 9 << 3 | kind, ("a", "b"))
+
+
+@pytest.mark.parametrize("kind", [3, 4, 6, 7])
+def test_groups_and_wire_types_that_are_none_are_refused(kind: int) -> None:
+    with pytest.raises(BadValue, match=f"wire type {kind}"):
+        protobuf.skipped(b"1234", 0, 4, 9 << 3 | kind, ())
+
+
+def test_a_known_field_of_another_type_is_refused_by_its_name() -> None:
+    with pytest.raises(BadValue, match=r"^weight: 'a length and bytes'"):
+        protobuf.skipped(b"\x00", 0, 1, 2 << 3 | 2, ("user_id", "weight"))
+
+
+@pytest.mark.parametrize("tag", [0, 7, 1 << 32, -8])
+def test_a_field_number_that_is_none_is_refused(tag: int) -> None:
+    with pytest.raises(BadValue, match="protobuf's format"):
+        protobuf.skipped(b"\x00", 0, 1, tag, ())
+
+
+def test_bounds_leave_room_for_something() -> None:
+    assert protobuf.at_least_one("batch_max", 1) == 1
+    with pytest.raises(BadValue, match="batch_max"):
+        protobuf.at_least_one("batch_max", 0)
