@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from headgate import Algorithm, BadValue, Limit, Limiter
@@ -8,6 +10,7 @@ from headgate.limits.claims import judge_far
 from headgate.limits.denials import Denials
 from headgate.limits.rule import Failure, Mode
 from headgate.limits.waiting import finish
+from headgate.stores.memory.store import MemoryStore
 from headgate.testing import HandClock
 from tests.limits.world import Process, SlowStore
 
@@ -270,3 +273,25 @@ def test_an_unknown_scheme_is_told() -> None:
 @pytest.mark.parametrize("url", ["memory:", "memory://", "async+memory://"])
 def test_memory_has_the_names_that_other_libraries_give_it(url: str) -> None:
     assert Limiter("1/s", store_url=url).take("a")
+
+
+def test_a_limiter_that_is_pinned_asks_the_store_of_its_loop_until_that_is_closed() -> None:
+    clock = HandClock()
+    opened: list[MemoryStore] = []
+
+    def open_store() -> MemoryStore:
+        opened.append(MemoryStore(clock.now_us))
+        return opened[-1]
+
+    limiter = Limiter("2/hour", open_store=open_store, clock=clock)
+
+    async def ask() -> list[bool]:
+        limiter.pin()
+        allowed = [(await limiter.atake("ann")).allowed for _ in range(3)]
+        await limiter.aclose()
+        return allowed
+
+    assert asyncio.run(ask()) == [True, True, False]
+    limiter = Limiter("2/hour", open_store=open_store, clock=clock)
+    assert asyncio.run(ask()) == [True, True, False]
+    assert len(opened) == 2

@@ -79,8 +79,9 @@ def test_leases_never_admit_what_one_exact_limit_would_refuse(
             asked = store.asked
             allowed = process.take(cost=cost)
             if allowed:
-                # What the store admitted was admitted there, before the answer's way back.
-                at_us = asked_us if store.asked == asked else clock.now_us() - delays[1]
+                # What the store admitted was admitted there, before the answer's way back and
+                # before what was left of an earlier block was given back.
+                at_us = asked_us if store.asked == asked else store.taken_us
                 admitted_us.append((at_us, cost))
         elif what == "kill":
             processes[which] = start(which)

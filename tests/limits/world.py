@@ -26,6 +26,7 @@ class SlowStore:
         self.back_us = back_us
         self.gone = False
         self.asked = 0
+        self.taken_us = 0  # when it last decided
         self._store = MemoryStore(clock.now_us)
 
     def _reach(self) -> None:
@@ -38,12 +39,14 @@ class SlowStore:
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
         self._reach()
+        self.taken_us = self.clock.now_us()
         ruling = await self._store.take(charges, keep=keep, count_refused=count_refused)
         self.clock.advance(us=self.back_us)
         return ruling
 
     async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
         self._reach()
+        self.taken_us = self.clock.now_us()
         grant = await self._store.take_some(charge, ladder)
         self.clock.advance(us=self.back_us)
         return grant

@@ -19,7 +19,7 @@ from headgate.stores.redis.threads import Bridge, S
 class ByLoop(Generic[S]):
     """The stores of all loops; `open_store` is called within the loop that asks first."""
 
-    __slots__ = ("__weakref__", "_by_loop", "_loop", "_open", "_store", "bridge")
+    __slots__ = ("__weakref__", "_by_loop", "_loop", "_open", "_pinned", "_store", "bridge")
 
     def __init__(self, open_store: Callable[[], S]) -> None:
         self._open = open_store
@@ -28,10 +28,20 @@ class ByLoop(Generic[S]):
         # The one that was asked last, because it mostly is the one that is asked next.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._store: S | None = None
+        self._pinned: S | None = None
         _all.add(self)
+
+    def pin(self) -> None:
+        """Nobody but the running loop will ever ask: do not look which loop it is.
+
+        Looking is a system call, which asks whether this process is still the same.
+        """
+        self._pinned = self.here()
 
     def here(self) -> S:
         """The store of the running loop."""
+        if self._pinned is not None:
+            return self._pinned
         loop = asyncio.get_running_loop()
         store = self._store
         if store is None or loop is not self._loop:
@@ -44,14 +54,14 @@ class ByLoop(Generic[S]):
         """In a child, after a fork."""
         _left_to_the_parent.append((self._store, [*self._by_loop.items()]))
         self._by_loop = WeakKeyDictionary()
-        self._loop = self._store = None
+        self._loop = self._store = self._pinned = None
 
     async def aclose(self) -> None:
         """Close the store of the running loop."""
         loop = asyncio.get_running_loop()
         store = self._by_loop.pop(loop, None)
         if self._loop is loop:
-            self._loop = self._store = None
+            self._loop = self._store = self._pinned = None
         if store is not None:
             await store.close()
 

@@ -46,39 +46,46 @@ class AuditEntry(NamedTuple):
 
 @final
 class _Slot:
+    """An entry being written. What makes it the entry it is stays; the numbers are the last's."""
+
     __slots__ = (
-        "decision",
+        "allowed",
+        "degraded",
         "entity",
         "first_us",
-        "key",
+        "home",
         "last_us",
+        "overridden",
         "priority",
+        "reason",
+        "remaining",
+        "retry_after_us",
         "rule_id",
+        "shadow",
         "times",
         "weight",
     )
 
     def __init__(
-        self,
-        key: str,
-        entity: str,
-        rule_id: str,
-        priority: Criticality,
-        decision: Decision,
-        at_us: int,
+        self, home: dict[str, _Slot], entity: str, rule_id: str, decision: Decision, at_us: int
     ) -> None:
-        self.key = key
+        self.home = home
         self.entity = entity
         self.rule_id = rule_id
-        self.priority = priority
-        self.decision = decision
+        self.allowed = decision.allowed
+        self.reason = "" if decision.reason is None else decision.reason.name
+        self.degraded = decision.degraded
+        self.shadow = decision.shadow
+        self.overridden = decision.overridden
+        self.priority = Criticality.DEGRADED
+        self.remaining = 0
+        self.retry_after_us = 0
         self.first_us = at_us
         self.last_us = at_us
         self.times = 0
         self.weight = 0
 
     def entry(self) -> AuditEntry:
-        decision = self.decision
         return AuditEntry(
             self.first_us,
             self.last_us,
@@ -87,30 +94,31 @@ class _Slot:
             self.rule_id,
             self.weight,
             self.priority.name,
-            decision.allowed,
-            "" if decision.reason is None else decision.reason.name,
-            decision.remaining,
-            decision.retry_after_us,
-            decision.degraded,
-            decision.shadow,
-            decision.overridden,
+            self.allowed,
+            self.reason,
+            self.remaining,
+            self.retry_after_us,
+            self.degraded,
+            self.shadow,
+            self.overridden,
         )
 
 
 @final
 class _Ring:
-    """The last `size` slots, and the open one of each key."""
+    """The last `size` slots, and the open ones: by rule and outcome, then by entity."""
 
-    __slots__ = ("_at", "_latest", "_size", "_slots")
+    __slots__ = ("_at", "_open", "_size", "_slots")
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._slots: list[_Slot] = []
         self._at = 0
-        self._latest: dict[str, _Slot] = {}
+        self._open: dict[str, dict[str, _Slot]] = {}
 
     def note(
         self,
+        kind: str,
         entity: str,
         rule_id: str,
         weight: int,
@@ -118,15 +126,19 @@ class _Ring:
         decision: Decision,
         at_us: int,
     ) -> None:
-        reason = decision.reason
-        key = f"{rule_id}\x1f{'' if reason is None else reason.name}\x1f{entity}"
-        slot = self._latest.get(key)
+        home = self._open.get(kind)
+        if home is None:
+            if len(self._open) >= self._size:
+                self._open.clear()  # what is open goes on as new entries
+            home = self._open[kind] = {}
+        slot = home.get(entity)
         if slot is None or at_us - slot.first_us >= TOGETHER_US or at_us < slot.first_us:
-            slot = _Slot(key, entity, rule_id, priority, decision, at_us)
-            self._latest[key] = slot
+            slot = _Slot(home, entity, rule_id, decision, at_us)
+            home[entity] = slot
             self._put(slot)
-        slot.decision = decision
         slot.priority = priority
+        slot.remaining = decision.remaining
+        slot.retry_after_us = decision.retry_after_us
         slot.last_us = at_us
         slot.times += 1
         slot.weight += weight
@@ -136,8 +148,8 @@ class _Ring:
             self._slots.append(slot)
             return
         gone = self._slots[self._at]
-        if self._latest.get(gone.key) is gone:
-            del self._latest[gone.key]
+        if gone.home.get(gone.entity) is gone:
+            del gone.home[gone.entity]
         self._slots[self._at] = slot
         self._at = (self._at + 1) % self._size
 
@@ -182,9 +194,13 @@ class AuditRing:
         """Keep one decision."""
         if len(entity) > ENTITY_CHARS_MAX:
             entity = entity[:ENTITY_CHARS_MAX]
-        plain = decision.reason is None and not decision.degraded and not decision.overridden
-        ring = self._admissions if plain else self._refusals
-        ring.note(entity, rule_id, weight, priority, decision, at_us)
+        reason = decision.reason
+        if reason is None and not decision.degraded and not decision.overridden:
+            self._admissions.note(rule_id, entity, rule_id, weight, priority, decision, at_us)
+            return
+        marks = decision.degraded * 4 + decision.shadow * 2 + decision.overridden
+        kind = f"{rule_id}\x1f{'' if reason is None else reason.name}\x1f{marks}"
+        self._refusals.note(kind, entity, rule_id, weight, priority, decision, at_us)
 
     def about(
         self, entity: str | None, *, since_us: int = 0, count_max: int = 100

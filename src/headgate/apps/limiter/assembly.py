@@ -71,6 +71,7 @@ class Assembly:
         self.ledger = ServiceLedger(self.tally, self.ring, box)
         self.gate, self.monitor = _gate(settings, self.tally)
         self.store, self.limiter, throttling = _stores(settings, self.store_tally)
+        self.limiter.pin()
         self.throttling = throttling
         self.mesh = Mesh(self.limiter, self.gate, self.ledger, settings=_mesh_settings(settings))
         self.checker = Checker(self.limiter, self.gate, self.ledger)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
+from headgate.apps.limiter.ledger import ServiceLedger
 from headgate.apps.limiter.throttling import Throttling
 from headgate.contracts.access import Grant, Identity
 from headgate.contracts.checks import (
     CheckAnswer,
     CheckAsk,
     LeaseAnswer,
-    Ledger,
     MeshAnswer,
     MeshAsk,
     Soon,
@@ -53,7 +53,7 @@ class LimiterService:
         checker: Checker,
         throttling: Throttling,
         store: Store,
-        ledger: Ledger,
+        ledger: ServiceLedger,
         serving: Callable[[], bool],
     ) -> None:
         self._mesh = mesh
@@ -105,7 +105,7 @@ class LimiterService:
         if not by.checks:
             by.must(Grant.CHECK)
         began_us = now_us()
-        answer = self._throttling.ask(ask)
+        answer = self._throttling.ask(ask, began_us)
         if isinstance(answer, ThrottleAnswer):
             self._note(ask, answer, began_us)
             return answer

@@ -48,10 +48,10 @@ class Throttling:
         self._far = far
         self._failure = failure
 
-    def ask(self, ask: ThrottleAsk) -> Soon[ThrottleAnswer]:
+    def ask(self, ask: ThrottleAsk, now_us: int) -> Soon[ThrottleAnswer]:
         """Decide and count."""
         if self._far is None:
-            return self._near.throttle(ask, self._now_us())
+            return self._near.throttle(ask, now_us)
         return self._ask_far(self._far, ask)
 
     async def _ask_far(self, far: FarThrottle, ask: ThrottleAsk) -> ThrottleAnswer:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from types import CoroutineType
 from typing import Any, Final, cast, final
 
 from headgate.contracts.access import Access
@@ -229,7 +228,7 @@ class GrpcProtocol(asyncio.Protocol):
         """Wait for an answer."""
         if isinstance(answer, asyncio.Future):
             future = answer
-        elif isinstance(answer, CoroutineType):
+        elif asyncio.iscoroutine(answer):  # also one that was compiled, which has a type of its own
             future = self._loop.create_task(answer)
         else:
             future = asyncio.ensure_future(cast("Awaitable[bytes]", answer), loop=self._loop)

@@ -104,11 +104,6 @@ class KafkaLog:
             self._ended = True
             thread.join(_POLL_S * 10)
 
-    @property
-    def pending(self) -> int:
-        """How many events wait for their acknowledgement."""
-        return 0 if self._producer is None else len(self._producer)
-
     # Inside.
 
     def _begin(self) -> Producer:
