@@ -103,9 +103,9 @@ class Limiter:
         return sum(map(int, found))
 
 
-def pinned(core: int) -> list[str]:
+def pinned(core: int | None) -> list[str]:
     """The beginning of a command that stays on one core, where that can be said."""
-    return ["taskset", "-c", str(core)] if shutil.which("taskset") else []
+    return ["taskset", "-c", str(core)] if core is not None and shutil.which("taskset") else []
 
 
 def h2load(port: int, body: Path, *flags: str) -> str:
@@ -169,8 +169,8 @@ def redis_benchmark(port: int, command: list[str], calls: int, pipeline: int) ->
 
 
 @contextmanager
-def redis_server(folder: Path, core: int) -> Iterator[int]:
-    """A real one, that writes nothing to disk."""
+def redis_server(folder: Path, core: int | None) -> Iterator[int]:
+    """A real one, that writes nothing to disk; without a core, wherever there is room."""
     port = free_port("127.0.0.1")
     command = [*pinned(core), "redis-server", "--port", str(port), "--save", "", "--bind",
                "127.0.0.1", "--dir", str(folder)]  # fmt: skip
@@ -201,7 +201,7 @@ def grpc_doors(folder: Path, seconds: float, bars: Bars) -> None:
     """Native against grpcio, memory and Redis."""
     body = folder / "ask.bin"
     body.write_bytes(framed(ask("ann")))
-    with redis_server(folder, core=0) as redis_port:
+    with redis_server(folder, core=None) as redis_port:
         native = Limiter(folder, "native")
         grpcio = Limiter(folder, "grpcio", "--grpc", "grpcio")
         # Redis decides beside us, on the same two cores; with time enough to decide all of it.

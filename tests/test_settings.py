@@ -56,6 +56,12 @@ def test_a_default_is_overruled_by_a_file_that_by_a_variable_and_that_by_a_flag(
     assert found.sources["grpc"] == "default"
 
 
+def test_a_switch_may_be_said_alone() -> None:
+    assert gathered("--shed").values["shed"] is True
+    assert gathered("--shed", "--port", "3").values == gathered("--port", "3", "--shed=on").values
+    assert gathered("--shed", "off").values["shed"] is False
+
+
 def test_what_is_printed_is_a_settings_file_that_says_the_same(tmp_path: Path) -> None:
     first = gathered("--port", "9", "--rules", 'a "b"', "--rules", "c\\d")
     file = tmp_path / "printed.toml"

@@ -78,12 +78,15 @@ def add_flags(parser: ArgumentParser, fields: Sequence[Field]) -> None:
     for field in fields:
         default = f" (default {field.default})" if field.default else ""
         more = "; may be said again" if field.several else ""
+        # A switch may be said alone: `--insecure` is `--insecure on`.
+        alone: dict[str, Any] = {"nargs": "?", "const": "on"} if field.read is yes_or_no else {}
         parser.add_argument(
             _flag(field),
             dest=field.name,
             metavar=field.metavar,
             action="append" if field.several else "store",
             default=None,
+            **alone,
             help=f"{field.help}{more}{default}".replace("%", "%%"),
         )
     parser.add_argument(

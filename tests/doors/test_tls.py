@@ -88,7 +88,8 @@ def test_what_was_agreed_on_decides_and_without_it_the_first_bytes_do(
     async def story() -> None:
         async with hall(tls=Tls(authority.files())) as here:
             for alpn, said, kind in (
-                (("h2", "http/1.1"), PREFACE, "HTTP2"),
+                (("h2",), PREFACE, "HTTP2"),
+                (("h2", "http/1.1"), b"GET / HTTP/1.1\r\n\r\n", "HTTP1"),
                 (("http/1.1",), b"GET / HTTP/1.1\r\n\r\n", "HTTP1"),
                 (("http/1.1",), b"FOO", "HTTP1"),
                 (("h2",), b"not the preface", "HTTP2"),
@@ -101,7 +102,8 @@ def test_what_was_agreed_on_decides_and_without_it_the_first_bytes_do(
                 await caller.leave()
             peers = [echo.peer for echo in here.made]
             assert all(peer.tls for peer in peers)
-            assert [peer.alpn for peer in peers] == ["h2", "http/1.1", "http/1.1", "h2", "", "", ""]
+            agreed = ["h2", "http/1.1", "http/1.1", "http/1.1", "h2", "", "", ""]
+            assert [peer.alpn for peer in peers] == agreed
             assert {peer.names for peer in peers} == {()}
 
     run(story, loop)

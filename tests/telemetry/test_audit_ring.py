@@ -55,6 +55,19 @@ def test_another_reason_or_another_rule_is_another_entry() -> None:
     ]
 
 
+def test_another_priority_is_another_entry() -> None:
+    ring = AuditRing()
+    for at, priority in enumerate([Criticality.BULK, Criticality.DEGRADED, Criticality.BULK]):
+        ring.note("ann", "a", 1, priority, refusal(reason=SHED), 10 * at)
+        ring.note("ann", "a", 1, priority, admission(), 10 * at + 1)
+    assert [(e.priority, e.reason, e.times) for e in ring.about("ann")] == [
+        ("BULK", "", 2),
+        ("BULK", "shed", 2),
+        ("DEGRADED", "", 1),
+        ("DEGRADED", "shed", 1),
+    ]
+
+
 def test_a_flood_of_admissions_washes_no_refusal_away() -> None:
     ring = AuditRing(refusals_max=4, admissions_max=4)
     ring.note("ann", "login", 1, Criticality.BULK, refusal(), 1)

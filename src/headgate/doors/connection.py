@@ -114,8 +114,11 @@ def _no_work() -> int:
 
 
 @final
-class Connection(asyncio.Protocol):
-    """One accepted connection, from the first byte to the last."""
+class Connection:
+    """One accepted connection, from the first byte to the last.
+
+    It does what `asyncio.Protocol` asks for; a compiled class has none but compiled ancestors.
+    """
 
     __slots__ = (
         "_drain",

@@ -18,7 +18,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias, final
+from typing import Any, Final, NamedTuple, TypeAlias, cast, final
 
 from headgate.contracts.errors import BadValue
 from headgate.doors.binding import Address, address_of, bind, bound_address, release
@@ -94,7 +94,9 @@ class Listener:
             raise BadValue("listen", (), "give an address to listen on")
         self._protocols = {served(kind): make for kind, make in protocols.items()}
         if tls is not None:
-            names = (alpn_of(kind) for kind in (Kind.HTTP2, Kind.HTTP1) if kind in protocols)
+            # The first that a peer offers too: who speaks both, as curl and Prometheus, is here
+            # for HTTP, and who is here for gRPC offers h2 alone.
+            names = (alpn_of(kind) for kind in (Kind.HTTP1, Kind.HTTP2) if kind in protocols)
             tls.for_alpn([name for name in names if name is not None])
         self._listening: list[socket.socket] = []
         self._connections: set[Connection] = set()
@@ -314,7 +316,9 @@ class Listener:
                 # A peer whose machine died says nothing ever again.
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.connect_accepted_socket(lambda: connection, client, **secure)
+            await loop.connect_accepted_socket(
+                lambda: cast("asyncio.Protocol", connection), client, **secure
+            )
         except (OSError, ssl.SSLError, EOFError):
             if self.tls is not None and connection.transport is None:
                 self.counts.tls_failures += 1

@@ -43,7 +43,7 @@ class Tls:
 
     __slots__ = ("_alpn", "_seen", "context", "failures", "files", "last_error", "reloads")
 
-    def __init__(self, files: TlsFiles, alpn: Sequence[str] = ("h2", "http/1.1")) -> None:
+    def __init__(self, files: TlsFiles, alpn: Sequence[str] = ("http/1.1", "h2")) -> None:
         self.files = files
         self._alpn = list(alpn)
         self._seen = _state(files)

@@ -83,6 +83,7 @@ class Limiter:
         "_far",
         "_follower",
         "_glass",
+        "_guarded",
         "_kept",
         "_lines",
         "_local",
@@ -132,14 +133,17 @@ class Limiter:
             keys_max=keys_max,
             rules_max=rules_max,
         )
-        self._observer = None if observer is None else _guarded(observer)
+        guarded = None if observer is None else _guarded(observer)
+        self._guarded = guarded
+        # One that counts round trips alone is not told of decisions: each would cost a call.
+        self._observer = guarded if getattr(observer, "hears_decisions", True) else None
         self._follower: Follower | None = None
         if isinstance(glass, str):
             glass, self._follower = _follow(glass, prefix, clock)
         self._glass = glass
         self._far: Stores | None = None
         if open_store is not None or store_url not in MEMORY_URLS:
-            self._far = _open_far(store_url, prefix, open_store, self._observer)
+            self._far = _open_far(store_url, prefix, open_store, guarded)
         self._lines = Lines(self._now_us, waiters_max)
         self._kept = KeptRules(defaults, self._make, rules_max)
         self._tables = self._kept.keys
@@ -520,7 +524,7 @@ class Limiter:
 
     def _make(self, terms: Terms) -> Keys:
         if self._far is not None:
-            return FarKeys(self._far, terms, self._store, self._now_us, self._observer)
+            return FarKeys(self._far, terms, self._store, self._now_us, self._guarded)
         tables = [self._store.table(limit_id, limit) for limit_id, limit in terms.limits]
         keys: NearKeys = tables[0] if len(tables) == 1 else AllOf(tables)
         if terms.mode is Mode.ENFORCE and not terms.count_refused:

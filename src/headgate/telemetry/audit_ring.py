@@ -2,8 +2,8 @@
 
 Refusals, and what was decided without the store or only tried out, have a ring of their own; what
 was plainly admitted has a smaller one. So a flood of admissions never washes a refusal away. What
-repeats itself within a second (the same user, rule and outcome) is one entry with a count, so a
-client that hammers does not wash away the others either.
+repeats itself within a second (the same user, rule, priority and outcome) is one entry with a
+count, so a client that hammers does not wash away the others either.
 
 It is written on the way of every decision and read by people: writing is a look-up and a few
 stores, reading walks both rings. Bounds: `refusals_max` and `admissions_max` entries; an entity of
@@ -67,7 +67,13 @@ class _Slot:
     )
 
     def __init__(
-        self, home: dict[str, _Slot], entity: str, rule_id: str, decision: Decision, at_us: int
+        self,
+        home: dict[str, _Slot],
+        entity: str,
+        rule_id: str,
+        priority: Criticality,
+        decision: Decision,
+        at_us: int,
     ) -> None:
         self.home = home
         self.entity = entity
@@ -77,7 +83,7 @@ class _Slot:
         self.degraded = decision.degraded
         self.shadow = decision.shadow
         self.overridden = decision.overridden
-        self.priority = Criticality.DEGRADED
+        self.priority = priority
         self.remaining = 0
         self.retry_after_us = 0
         self.first_us = at_us
@@ -106,7 +112,7 @@ class _Slot:
 
 @final
 class _Ring:
-    """The last `size` slots, and the open ones: by rule and outcome, then by entity."""
+    """The last `size` slots, and the open ones: by priority, by rule and outcome, by entity."""
 
     __slots__ = ("_at", "_open", "_size", "_slots")
 
@@ -114,7 +120,7 @@ class _Ring:
         self._size = size
         self._slots: list[_Slot] = []
         self._at = 0
-        self._open: dict[str, dict[str, _Slot]] = {}
+        self._open: list[dict[str, dict[str, _Slot]]] = [{} for _ in Criticality]
 
     def note(
         self,
@@ -126,17 +132,17 @@ class _Ring:
         decision: Decision,
         at_us: int,
     ) -> None:
-        home = self._open.get(kind)
+        homes = self._open[priority]
+        home = homes.get(kind)
         if home is None:
-            if len(self._open) >= self._size:
-                self._open.clear()  # what is open goes on as new entries
-            home = self._open[kind] = {}
+            if len(homes) >= self._size:
+                homes.clear()  # what is open goes on as new entries
+            home = homes[kind] = {}
         slot = home.get(entity)
         if slot is None or at_us - slot.first_us >= TOGETHER_US or at_us < slot.first_us:
-            slot = _Slot(home, entity, rule_id, decision, at_us)
+            slot = _Slot(home, entity, rule_id, priority, decision, at_us)
             home[entity] = slot
             self._put(slot)
-        slot.priority = priority
         slot.remaining = decision.remaining
         slot.retry_after_us = decision.retry_after_us
         slot.last_us = at_us

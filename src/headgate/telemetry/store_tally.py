@@ -29,6 +29,7 @@ _OF_DECISIONS: Final = frozenset({"headgate_decisions", "headgate_rules_folded"}
 class StoreTally:
     """A `contracts.observer.Observer` of round trips and leases."""
 
+    hears_decisions = False
     __slots__ = ("_lags", "_lags_us", "_lock", "_tally", "last_failure")
 
     def __init__(self, clock: Clock) -> None:

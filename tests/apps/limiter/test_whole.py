@@ -20,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headgate.protos import rate_limiter_pb2, rate_limiter_pb2_grpc
 from tests.apps.limiter.process import ENVOY, NATIVE, LimiterProcess, rules_file
-from tests.engines.child import until
+from tests.engines.child import free_port, until
 
 PLAYBACK = "/api/v1/playback"
 
@@ -179,10 +179,17 @@ def test_a_bad_file_at_the_start_is_told_with_its_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+# With these anybody may come, and nothing tells who it is.
+OPTIONAL_CERTIFICATE = (
+    "--tls-cert", "c.pem", "--tls-key", "k.pem", "--tls-client-ca", "a.pem", "--tls-client-optional"
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
         (["--listen", "0.0.0.0:7070"], "--insecure"),
+        (["--listen", "0.0.0.0:7070", *OPTIONAL_CERTIFICATE], "so that it knows who asks"),
         (["--listen", "nowhere"], "--listen: 'nowhere'"),
         (["--workers", "2"], "processes cannot share memory"),
         (["--store", "mysql://x"], "--store"),
@@ -199,6 +206,13 @@ def test_a_wrong_flag_is_one_line_that_says_what_to_do(flags: list[str], said: s
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_a_public_address_is_taken_when_insecure_is_said(tmp_path: Path) -> None:
+    port = free_port("127.0.0.1")
+    flags = ("--listen", f"0.0.0.0:{port}", "--insecure", "--shed", "off")
+    with LimiterProcess(tmp_path, *flags, port=port) as limiter:
+        assert limiter.check("ann")["allowed"]
 
 
 def test_the_config_that_is_printed_starts_the_same_limiter(tmp_path: Path) -> None:

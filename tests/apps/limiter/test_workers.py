@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,3 +102,24 @@ def test_a_start_that_fails_ends_all(tmp_path: Path) -> None:
     assert limiter.child.wait(20.0) == 1
     assert "version" in limiter.log.read_text()
     assert "Traceback" not in limiter.log.read_text()
+
+
+def test_who_asks_one_that_began_beside_a_silent_store_does_not_wait(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    redis_server.pause()
+    try:
+        with LimiterProcess(
+            tmp_path,
+            "--rules", rules_file(tmp_path, NATIVE),
+            "--store", f"redis://127.0.0.1:{redis_server.port}?connect_timeout_ms=1500",
+            "--shed", "off",
+        ) as limiter:  # fmt: skip
+            assert "is unavailable" in limiter.log.read_text()
+            began = time.perf_counter()
+            assert limiter.check("ann", PLAYBACK)["degraded"]
+            assert time.perf_counter() - began < 1.0
+            redis_server.resume()
+            until(lambda: not limiter.check("ann", PLAYBACK)["degraded"], "the store", 10.0)
+    finally:
+        redis_server.resume()

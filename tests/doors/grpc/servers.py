@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from headgate.contracts.access import EVERY_GRANT, Grant, Identity
 from headgate.contracts.decision import Decision
@@ -172,7 +172,8 @@ class Native:
 
     async def _listen(self, tls: Any) -> asyncio.Server:
         loop = asyncio.get_running_loop()
-        return await loop.create_server(self.door, "127.0.0.1", 0, ssl=tls)
+        door = cast("Callable[[], asyncio.Protocol]", self.door)
+        return await loop.create_server(door, "127.0.0.1", 0, ssl=tls)
 
     def stop(self) -> None:
         self.running.do(self._stop())

@@ -277,8 +277,8 @@ def test_a_deadline_is_kept_by_the_server_itself(work: Work, path: str) -> None:
         protocol.data_received(GREETING)
         told = [*GRPC[:2], (":path", f"/t.Test/{path}"), GRPC[3], ("grpc-timeout", "20m")]
         body = frame(f.DATA, 0 if path == "Twice" else 1, 1, prefixed(b"x"))
-        protocol.data_received(frame(f.HEADERS, 4, 1, headers(told)) + body)
         began = asyncio.get_running_loop().time()
+        protocol.data_received(frame(f.HEADERS, 4, 1, headers(told)) + body)
         while protocol.streams:
             await asyncio.sleep(0.001)
         assert 0.015 < asyncio.get_running_loop().time() - began < CALL_S_MAX

@@ -7,10 +7,11 @@ Everything is made here in the order in which it is needed, and closed in the re
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -22,7 +23,7 @@ from headgate.apps.limiter.service import LimiterService
 from headgate.apps.limiter.settings import Settings
 from headgate.apps.limiter.throttling import FarThrottle, Throttling
 from headgate.contracts.checks import Gate
-from headgate.contracts.errors import BadValue
+from headgate.contracts.errors import BadValue, HeadgateError
 from headgate.contracts.observer import Observer
 from headgate.contracts.store import Store
 from headgate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp
@@ -46,6 +47,8 @@ from headgate.telemetry.store_tally import StoreTally
 
 # An answer is due within 20 ms, Envoy's own time-out; so the store has this long.
 STORE_TIMEOUT_US: Final = 5_000
+Connects = tuple[Callable[[], Awaitable[None]], ...]
+_log: Final = logging.getLogger("headgate.limiter")
 
 
 @final
@@ -70,7 +73,7 @@ class Assembly:
             )
         self.ledger = ServiceLedger(self.tally, self.ring, box)
         self.gate, self.monitor = _gate(settings, self.tally)
-        self.store, self.limiter, throttling = _stores(settings, self.store_tally)
+        self.store, self.limiter, throttling, self._connects = _stores(settings, self.store_tally)
         self.limiter.pin()
         self.throttling = throttling
         self.mesh = Mesh(self.limiter, self.gate, self.ledger, settings=_mesh_settings(settings))
@@ -96,6 +99,20 @@ class Assembly:
                 clock=self.clock,
             )
             self.rules.start()
+
+    async def connect(self) -> None:
+        """Connect to the store, or find out that it cannot be now.
+
+        Until the first attempt has ended a client lets those who ask wait for it; here that would
+        be longer than they wait for us. After it, whoever asks without a store hears so at once.
+        """
+        tried = (connect() for connect in self._connects)
+        for ended in await asyncio.gather(*tried, return_exceptions=True):
+            if isinstance(ended, HeadgateError):
+                _log.warning("%s; until it answers, failure policies decide", ended)
+                return
+            if ended is not None:
+                raise ended
 
     def put_in_force(self, book: ServiceBook) -> None:
         """Let everything that comes from now on go by this book."""
@@ -219,7 +236,7 @@ def _letters(settings: Settings, worker: int) -> DeadLetters | None:
         url = f"{path.rstrip('/')}/worker-{worker}{mark}{options}"
     return DeadLetters(
         open_log(url),
-        node=f"{socket.gethostname()}-{worker}-{os.getpid()}",
+        node=f"{socket.gethostname()}-{worker}",
         clock=SystemClock(),
         buffer_max=settings.dlq_buffer,
     )
@@ -241,23 +258,25 @@ def _gate(settings: Settings, tally: ServiceTally) -> tuple[Gate, Monitor | None
     return gate, Monitor(gate, tally)
 
 
-def _stores(settings: Settings, observer: StoreTally) -> tuple[Store, Limiter, Throttling]:
+def _stores(
+    settings: Settings, observer: StoreTally
+) -> tuple[Store, Limiter, Throttling, Connects]:
     failure = Failure(settings.failure)
     if not settings.shared:
         limiter = Limiter(failure=failure, keys_max=settings.keys_max)
         store: Store = MemoryStore(now_us, keys_max=settings.keys_max)
-        return store, limiter, Throttling(now_us, settings.keys_max, None, failure)
-    store, throttle = _open_redis(settings.store, observer)
+        return store, limiter, Throttling(now_us, settings.keys_max, None, failure), ()
+    store, throttle, connects = _open_redis(settings.store, observer)
     limiter = Limiter(
         open_store=lambda: store,
         failure=failure,
         keys_max=settings.keys_max,
         observer=observer,
     )
-    return store, limiter, Throttling(now_us, settings.keys_max, throttle, failure)
+    return store, limiter, Throttling(now_us, settings.keys_max, throttle, failure), connects
 
 
-def _open_redis(url: str, observer: Observer) -> tuple[Store, FarThrottle]:
+def _open_redis(url: str, observer: Observer) -> tuple[Store, FarThrottle, Connects]:
     # Here, because memory needs none of it and no package for it.
     from headgate.stores.redis.store import RedisStore  # noqa: PLC0415
     from headgate.stores.redis.throttle import RedisThrottle  # noqa: PLC0415
@@ -271,7 +290,7 @@ def _open_redis(url: str, observer: Observer) -> tuple[Store, FarThrottle]:
         redis = replace(redis, timeout_us=STORE_TIMEOUT_US)
     store = RedisStore(redis, SystemChance(), observer=observer, clock=now_us)
     throttle = RedisThrottle(redis, SystemChance(), observer=observer, clock=now_us)
-    return store, throttle
+    return store, throttle, (store.connect, throttle.connect)
 
 
 def _mesh_settings(settings: Settings) -> MeshSettings:

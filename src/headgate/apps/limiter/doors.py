@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 from headgate import __version__
 from headgate.apps.limiter.access_file import ReloadedAccess
@@ -53,9 +53,9 @@ class Doors:
         self._folder = folder
         self._worker = worker
         self.access = ReloadedAccess(settings.access, settings.token)
-        self.tls = _tls(settings)
         self._wanted = [address_of(one, field="--listen") for one in settings.listen]
         self._check_public(self._wanted)
+        self.tls = _tls(settings)
         self.desk = self._desk(alone=False)
         self.health = Health(assembly.serving)
         self._grpc = GrpcDoor(self._methods(), self.access, _grpc_settings(settings))
@@ -127,13 +127,15 @@ class Doors:
     def _check_public(self, addresses: Iterable[Address]) -> None:
         settings = self._settings
         wanted = [*addresses]
+        # A certificate that callers may leave out tells nothing of who comes without one.
+        certified = bool(settings.tls_client_ca) and not settings.tls_client_optional
         if settings.grpc == "grpcio":
             wanted.append(address_of(settings.grpc_listen, field="--grpc-listen"))
         for address in wanted:
             check_public(
                 address,
                 tls=bool(settings.tls_cert),
-                auth=bool(settings.access or settings.token or settings.tls_client_ca),
+                auth=bool(settings.access or settings.token or certified),
                 insecure=settings.insecure,
             )
 
@@ -155,7 +157,7 @@ class Doors:
             Kind.HTTP1: self._http(self.desk, self.access, hosts),
         }
         if self._settings.grpc == "native":
-            protocols[Kind.HTTP2] = lambda _: self._grpc()
+            protocols[Kind.HTTP2] = lambda _: cast("asyncio.Protocol", self._grpc())
         return protocols
 
     def _http(self, desk: LimiterDesk, access: Access, hosts: frozenset[str] | None) -> HttpDoor:

@@ -43,6 +43,7 @@ async def _serve(settings: Settings, folder: str, worker: int, ready: Callable[[
     assembly = Assembly(settings, worker)
     try:
         assembly.load()
+        await assembly.connect()
         doors = Doors(settings, assembly, folder, worker)
         loop.add_signal_handler(signal.SIGHUP, _reload, assembly, doors)
         try:

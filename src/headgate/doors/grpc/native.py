@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final, cast, final
 
 from headgate.contracts.access import Access
 from headgate.contracts.errors import HeadgateError
+from headgate.doors.driven import Driven
 from headgate.doors.grpc.call import GrpcError, Methods, Status
 from headgate.doors.grpc.protocol import Calls, Counts, Partial
 from headgate.doors.grpc.route import Route
 from headgate.doors.grpc.settings import GrpcSettings
+from headgate.doors.grpc.streaming import Running
 from headgate.wire.h2.stream import Stream
 
 _log: Final = logging.getLogger("headgate.grpc")
@@ -102,8 +104,11 @@ def make(methods: Methods, access: Access, settings: GrpcSettings | None = None)
 
 
 @final
-class GrpcProtocol(asyncio.Protocol):
-    """One connection on a loop."""
+class GrpcProtocol:
+    """One connection on a loop.
+
+    It does what `asyncio.Protocol` asks for; a compiled class has none but compiled ancestors.
+    """
 
     def __init__(self, door: GrpcDoor) -> None:
         self._door = door
@@ -226,23 +231,24 @@ class GrpcProtocol(asyncio.Protocol):
 
     def later(self, stream: Stream, answer: object, deadline_us: int) -> None:
         """Wait for an answer."""
-        if isinstance(answer, asyncio.Future):
-            future = answer
-        elif asyncio.iscoroutine(answer):  # also one that was compiled, which has a type of its own
-            future = self._loop.create_task(answer)
-        else:
-            future = asyncio.ensure_future(cast("Awaitable[bytes]", answer), loop=self._loop)
-        waiting = _Waiting(self, stream, future)
+        waiting = _Waiting(self, stream)
         stream.call = waiting
         if deadline_us >= 0:
             waiting.timer = self._loop.call_at(deadline_us / _US, waiting.late)
+        if asyncio.iscoroutine(answer):
+            driven = Driven(answer, self._loop, waiting.ended)
+            waiting.work = driven
+            driven.begin()
+            return
+        future = asyncio.ensure_future(cast("Awaitable[bytes]", answer), loop=self._loop)
+        waiting.work = future
         future.add_done_callback(waiting.done)
 
     def run(self, stream: Stream, route: Route, deadline_us: int) -> None:
         """Start a stream's method."""
         held = stream.call
         assert isinstance(held, Partial)
-        running = _Running(self, stream)
+        running = Running(self, stream)
         held.waiter = running
         running.task = self._loop.create_task(running.run(route))
         if deadline_us >= 0:
@@ -251,7 +257,7 @@ class GrpcProtocol(asyncio.Protocol):
     def heard(self, stream: Stream) -> None:
         """Wake the stream's method."""
         held = stream.call
-        if isinstance(held, Partial) and isinstance(held.waiter, _Running):
+        if isinstance(held, Partial) and isinstance(held.waiter, Running):
             held.waiter.wake()
 
     def gone(self, stream: Stream) -> None:
@@ -259,7 +265,7 @@ class GrpcProtocol(asyncio.Protocol):
         call = stream.call
         if isinstance(call, Partial):
             call = call.waiter
-        if isinstance(call, _Waiting | _Running):
+        if isinstance(call, _Waiting | Running):
             call.stop()
 
     def bug(self, error: BaseException) -> None:
@@ -300,104 +306,38 @@ class GrpcProtocol(asyncio.Protocol):
 class _Waiting:
     """A unary call whose answer is not here yet."""
 
-    __slots__ = ("future", "protocol", "stream", "timer")
-
-    def __init__(self, protocol: GrpcProtocol, stream: Stream, future: asyncio.Future[Any]) -> None:
-        self.protocol = protocol
-        self.stream = stream
-        self.future = future
-        self.timer: asyncio.TimerHandle | None = None
-
-    def done(self, future: asyncio.Future[Any]) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-        stream = self.stream
-        stream.call = None
-        calls = self.protocol.calls
-        if future.cancelled():
-            calls.failed(stream, GrpcError(Status.CANCELLED, "the work was cancelled"))
-        else:
-            error = future.exception()
-            if error is None:
-                answer = future.result()
-                if isinstance(answer, bytes):
-                    calls.answered(stream, answer)
-                else:
-                    calls.failed(stream, TypeError(f"a method answered {type(answer).__name__}"))
-            elif not stream.gone or not isinstance(error, HeadgateError):
-                calls.failed(stream, error)
-        self.protocol.flush_soon()
-
-    def late(self) -> None:
-        self.protocol.calls.expired(self.stream)
-        self.protocol.flush_soon()
-
-    def stop(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-        self.future.cancel()
-
-
-@final
-class _Running:
-    """A stream's method at work."""
-
-    __slots__ = ("_more", "protocol", "stream", "task", "timer")
+    __slots__ = ("protocol", "stream", "timer", "work")
 
     def __init__(self, protocol: GrpcProtocol, stream: Stream) -> None:
         self.protocol = protocol
         self.stream = stream
-        self.task: asyncio.Task[None] | None = None
+        self.work: Driven | asyncio.Future[Any] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self._more = asyncio.Event()
 
-    async def run(self, route: Route) -> None:
+    def done(self, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            self.ended(None, asyncio.CancelledError())
+        else:
+            error = future.exception()
+            self.ended(None if error is not None else future.result(), error)
+
+    def ended(self, answer: object, error: BaseException | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.work = None  # it holds us
+        stream = self.stream
+        stream.call = None
         calls = self.protocol.calls
-        stream = self.stream
-        method = route.stream
-        assert method is not None
-        answers = method(self._incoming(), route.identity)
-        try:
-            async for message in answers:
-                calls.say(stream, message)
-                self.protocol.flush_soon()
-                while stream.queue is not None and not stream.gone:
-                    await self._heard()
-            calls.close(stream)
-        except asyncio.CancelledError:
-            calls.failed(stream, GrpcError(Status.CANCELLED, "the work was cancelled"))
-            raise
-        except Exception as error:
-            calls.failed(stream, error)  # whatever a method raises is the end of its call
-        finally:
-            if self.timer is not None:
-                self.timer.cancel()
-            close = getattr(answers, "aclose", None)
-            if close is not None:
-                await close()
-            # What knows of this, and this of it: a cancelled task keeps its frames.
-            stream.call = None
-            self.task = None
-        self.protocol.flush_soon()
-
-    async def _incoming(self) -> AsyncIterator[bytes]:
-        stream = self.stream
-        while not stream.gone:
-            message = self.protocol.calls.next_message(stream)
-            if message is not None:
-                self.protocol.flush_soon()  # a window may have opened
-                yield message
-            elif stream.ended_by_peer:
-                return
+        if error is None:
+            if isinstance(answer, bytes):
+                calls.answered(stream, answer)
             else:
-                await self._heard()
-
-    async def _heard(self) -> None:
-        self._more.clear()
-        await self._more.wait()
-
-    def wake(self) -> None:
-        self._more.set()
+                calls.failed(stream, TypeError(f"a method answered {type(answer).__name__}"))
+        elif isinstance(error, asyncio.CancelledError):
+            calls.failed(stream, GrpcError(Status.CANCELLED, "the work was cancelled"))
+        elif not stream.gone or not isinstance(error, HeadgateError):
+            calls.failed(stream, error)
+        self.protocol.flush_soon()
 
     def late(self) -> None:
         self.protocol.calls.expired(self.stream)
@@ -406,8 +346,8 @@ class _Running:
     def stop(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
-        if self.task is not None:
-            self.task.cancel()
+        if self.work is not None:
+            self.work.cancel()
 
 
 def certificate_names(ssl_object: Any) -> Sequence[str]:

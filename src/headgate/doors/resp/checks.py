@@ -87,7 +87,7 @@ def five(answer: ThrottleAnswer) -> bytes:
         return (
             f"*5\r\n:0\r\n:{answer.limit}\r\n:{answer.remaining}\r\n:-1\r\n"
             f":{answer.reset_after_s}\r\n"
-        ).encode()
+        ).encode("ascii")
     limited = 1 if answer.limited else 0
     return (
         f"*5\r\n:{limited}\r\n:{answer.limit}\r\n:{answer.remaining}\r\n"

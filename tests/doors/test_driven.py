@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.doors.driven import Driven
+
+
+class Told:
+    """Who waits: what it was told, once."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.then: Callable[[], object] = lambda: None
+
+    def __call__(self, result: Any, error: BaseException | None) -> None:
+        self.times += 1
+        self.result, self.error = result, error
+        self.then()
+
+
+def drive(make: Callable[[], Coroutine[Any, Any, Any]]) -> Told:
+    """Run one to its end on a loop of its own."""
+
+    async def whole() -> Told:
+        loop = asyncio.get_running_loop()
+        told, ended = Told(), asyncio.Event()
+        told.then = ended.set
+        # From a callback, as a door does, and not from within this task.
+        loop.call_soon(lambda: Driven(make(), loop, told).begin())
+        async with asyncio.timeout(5):
+            await ended.wait()
+        assert told.times == 1
+        return told
+
+    return asyncio.run(whole())
+
+
+def test_what_does_not_wait_is_done_at_once() -> None:
+    async def story() -> None:
+        async def work() -> int:
+            return 5
+
+        told = Told()
+        Driven(work(), asyncio.get_running_loop(), told).begin()
+        assert (told.times, told.result) == (1, 5)
+
+    asyncio.run(story())
+
+
+def test_it_awaits_what_a_task_could_await() -> None:
+    async def work() -> list[object]:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        loop.call_later(0.001, future.set_result, "later")
+        seen: list[object] = [await future]
+        await asyncio.sleep(0)
+        seen += await asyncio.gather(asyncio.sleep(0.001, 1), asyncio.sleep(0, 2))
+        seen.append(await asyncio.create_task(asyncio.sleep(0.001, 3)))
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.sleep(10)
+        except TimeoutError:
+            seen.append("timed out")
+        try:
+            await asyncio.wait_for(asyncio.sleep(10), 0.001)
+        except TimeoutError:
+            seen.append("again")
+        return seen
+
+    told = drive(work)
+    assert told.error is None
+    assert told.result == ["later", 1, 2, 3, "timed out", "again"]
+
+
+def test_an_error_of_what_it_awaits_is_raised_in_it_and_its_own_is_told() -> None:
+    async def work() -> None:
+        future = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(future.set_exception, KeyError("in"))
+        with pytest.raises(KeyError):
+            await future
+        raise ValueError("out")
+
+    assert isinstance(drive(work).error, ValueError)
+
+
+@pytest.mark.parametrize("wait", ["future", "turn"])
+def test_cancelled_it_ends_where_it_waits_and_cleans_up(wait: str) -> None:
+    cleaned: list[str] = []
+
+    async def work() -> None:
+        try:
+            if wait == "future":
+                await asyncio.get_running_loop().create_future()
+            else:
+                while True:
+                    await asyncio.sleep(0)
+        finally:
+            cleaned.append("up")
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        told = Told()
+        driven = Driven(work(), loop, told)
+        driven.begin()
+        await asyncio.sleep(0.001)
+        assert driven.cancel()
+        await asyncio.sleep(0.001)
+        assert isinstance(told.error, asyncio.CancelledError)
+        assert not driven.cancel()
+
+    asyncio.run(story())
+    assert cleaned == ["up"]
+
+
+def test_a_cancellation_it_swallows_does_not_end_it() -> None:
+    async def work() -> str:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+        return "went on"
+
+    async def story() -> None:
+        told = Told()
+        driven = Driven(work(), asyncio.get_running_loop(), told)
+        driven.begin()
+        driven.cancel()
+        await asyncio.sleep(0.005)
+        assert told.result == "went on"
+
+    asyncio.run(story())
+
+
+def test_begun_within_a_task_it_leaves_that_task_as_it_was() -> None:
+    async def story() -> None:
+        outer = asyncio.current_task()
+        inside: list[object] = []
+
+        async def work() -> None:
+            inside.append(asyncio.current_task())
+            await asyncio.sleep(0)
+            inside.append(asyncio.current_task())
+
+        told = Told()
+        driven = Driven(work(), asyncio.get_running_loop(), told)
+        driven.begin()
+        assert asyncio.current_task() is outer
+        await asyncio.sleep(0.001)
+        assert inside == [driven, driven]
+
+    asyncio.run(story())
+
+
+@given(st.lists(st.sampled_from(["turn", "future", "done", "error"]), max_size=12))
+def test_whatever_it_waits_for_it_comes_to_the_end_that_a_task_comes_to(waits: list[str]) -> None:
+    async def work() -> list[str]:
+        loop = asyncio.get_running_loop()
+        seen: list[str] = []
+        for wait in waits:
+            if wait == "turn":
+                await asyncio.sleep(0)
+            else:
+                future = loop.create_future()
+                if wait == "future":
+                    loop.call_soon(future.set_result, wait)
+                elif wait == "done":
+                    future.set_result(wait)
+                else:
+                    loop.call_soon(future.set_exception, KeyError(wait))
+                try:
+                    seen.append(await future)
+                except KeyError:
+                    seen.append("raised")
+        return seen
+
+    assert drive(work).result == asyncio.run(work())
