@@ -61,10 +61,14 @@ fix: $(VENV)/.installed ## let ruff mend and format what it can
 .PHONY: bench
 bench: $(COMPILED)/.bench ## every claim of the README, measured against its peer
 	@failed=""; cd benchmarks && for file in *.py; do \
-		name=$${file%.py}; case $$name in __init__|rounds|peers) continue;; esac; \
+		name=$${file%.py}; case $$name in __init__|rounds|peers|service_peers) continue;; esac; \
 		echo; echo "== benchmarks/$$file"; \
 		(cd .. && $(COMPILED)/bin/python -m benchmarks.$$name) || failed="$$failed $$name"; \
 	done; if [ -n "$$failed" ]; then echo; echo "bars missed in:$$failed"; exit 1; fi
+
+.PHONY: bench-peers
+bench-peers: $(COMPILED)/.bench ## the rate-limit service beside throttlecrab and gubernator, built from source
+	$(COMPILED)/bin/python -m benchmarks.service_peers $(ARGS)
 
 .PHONY: engines
 engines: $(VENV)/.engines $(ENVOY)/.installed ## tests on real Kafka and Cassandra, which it fetches by itself

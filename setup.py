@@ -82,6 +82,7 @@ HOT_FILES = (
     "stores/redis/batch.py",
     "stores/redis/counting.py",
     "stores/redis/script.py",
+    "stores/redis/store.py",
     "stores/redis/throttle.py",
     "stores/service/words.py",
     "system.py",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 import re
 import shutil
@@ -108,8 +109,9 @@ require github.com/mailgun/gubernator/v2 {version}
 
 NOT_COMPARABLE = """
 What is compared, and what is not
-  "CPU a call" is the server's processor time, all threads, and "busy" how much of its core it had
-  use for: well below 100% means that it waited, for a client at its own end or for the network.
+  "CPU a call" is the server's processor time, all threads, and "busy" its share of one core: well
+  below 100% means that it waited, for a client at its own end, for the network or for whatever
+  else this machine runs. Where "busy" is low, the CPU compares, and the calls do not.
   One core each. The peers are threaded (tokio, goroutines) and would take more cores in one
   process; headgate takes them by --workers, one process each. Nothing here tells how either grows.
   throttlecrab: GCRA on both sides, the limit in every command, {keys:,} keys. Its command allows
@@ -120,8 +122,7 @@ What is compared, and what is not
   headgate finds the limit in its rulebook, slides the window and fills Envoy's answer. One key,
   the same headers in every call. Gubernator runs alone here, inside a main function of ours;
   what it is made for (peers, batches, global counts) is not asked for.
-  headgate also notes each decision for its audit, throttlecrab and gubernator do not. Shedding is
-  off.
+  headgate notes its decisions for `headgate why` too, its peers do not. Its shedding is off.
 """
 
 
@@ -318,13 +319,16 @@ def get_rate_limits() -> bytes:
 
 
 def cpu_s(child: Child) -> float:
-    """The processor time of a server so far, all its threads together; Linux tells it."""
-    after_name = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+    """The processor time of a server so far, all its threads together, where /proc tells it."""
+    told = Path(f"/proc/{child.pid}/stat")
+    if not told.exists():
+        return math.nan
+    after_name = told.read_text().rpartition(")")[2].split()
     return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Side:
-    """A server with its load; calling it runs the load once and returns the calls a second."""
+    """A server with its load, and what each round of it has cost the server."""
 
     def __init__(self, server: Server, calls: int, run: Callable[[], float]) -> None:
         self.server = server
@@ -333,6 +337,7 @@ class Side:
         self.costs_us: list[float] = []
 
     def __call__(self) -> float:
+        """One round: the calls a second, each of which must have been counted as allowed."""
         allowed, spent_s = self.server.allowed(), cpu_s(self.server.child)
         rate = self.run()
         spent_s = cpu_s(self.server.child) - spent_s

@@ -124,3 +124,14 @@ def test_threads_take_no_more_than_there_is() -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(many, range(8))) == 1_000
+
+
+@pytest.mark.parametrize("rate", [(-1, -1, -1, -1), (0, 0, 0, 0), (1, 0, 1, 1)])
+def test_what_is_no_rate_is_refused_at_first_and_after_a_good_one(
+    rate: tuple[int, int, int, int],
+) -> None:
+    throttle = MemoryThrottle(HandClock().now_us)
+    for _ in range(2):
+        with pytest.raises(BadValue, match="Zero rates"):
+            throttle.throttle(ThrottleAsk("k", *rate))
+        assert not throttle.throttle(ThrottleAsk("k", 5, 1, 1, 1)).limited

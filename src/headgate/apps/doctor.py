@@ -102,6 +102,7 @@ COMPILED_FILES: Final = (
     "stores.redis.batch",
     "stores.redis.counting",
     "stores.redis.script",
+    "stores.redis.store",
     "stores.redis.throttle",
     "stores.service.words",
     "system",

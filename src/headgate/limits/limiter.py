@@ -179,7 +179,15 @@ class Limiter:
         _check(key)
         decision = self._overridden(table, key, now_us)
         if decision is None:
-            decision = await self._ataken(table, key, units, now_us)
+            # As `_ataken` has it, without a coroutine more.
+            far = self._far
+            if far is None:
+                decision = table.take(key, units, now_us)
+            else:
+                own = cast("FarKeys", table)
+                decision = own.known(key, units, now_us)
+                if decision is None:
+                    decision = await own.ask(far.here(), key, units, now_us)
         return decision if self._observer is None else self._seen(decision, key, now_us)
 
     def peek(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:

@@ -73,7 +73,7 @@ def test_a_log_may_be_named_by_the_environment(
         (["show", "redis://x"], "give files:DIR or kafka://"),
         (["show", "files:x", "--since", "soon"], "--since: 'soon' cannot be used"),
         (["replay", "files:x"], "--store: '' cannot be used"),
-        (["check", "files:x", "--store", "memory:"], "store_url"),
+        (["check", "files:.", "--store", "memory:"], "store_url"),
     ],
 )
 def test_a_wrong_question_is_answered_in_one_line(
@@ -152,3 +152,11 @@ def test_following_shows_what_comes_and_ends_cleanly(url: str, tmp_path: Path) -
     finally:
         child.kill()
         child.wait()
+
+
+def test_a_folder_that_is_not_there_is_no_log_without_letters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in ("show", "check"):
+        assert dlq(verb, f"files:{tmp_path}/slip") == 1
+        assert "/slip is unavailable: there is no such folder" in capsys.readouterr().err

@@ -74,3 +74,4 @@ def test_an_entry_is_told_in_words_that_one_can_act_on() -> None:
     )
     assert "break-glass" in told(entry(allowed=True, overridden=True, reason=""), 1_000_000)
     assert "by no rule" in told(entry(rule_id=""), 1_000_000)
+    assert " left" not in told(entry(rule_id="", reason="shed"), 1_000_000)

@@ -98,6 +98,14 @@ def test_health_is_told_for_the_service_by_name(limiter: LimiterProcess) -> None
     assert limiter.ask("/readyz")[0] == 200
 
 
+def test_the_state_names_what_was_decided(limiter: LimiterProcess) -> None:
+    before = limiter.ask("/v1/state")[1]["decisions"]["DEGRADED"]["allowed"]
+    limiter.check("somebody", "/nowhere")
+    decisions = limiter.ask("/v1/state")[1]["decisions"]
+    assert list(decisions) == ["CRITICAL", "DEGRADED", "BEST_EFFORT", "BULK"]
+    assert decisions["DEGRADED"]["allowed"] == before + 1
+
+
 def test_why_tells_why_a_user_was_refused(limiter: LimiterProcess) -> None:
     for _ in range(8):
         limiter.check("ann", PLAYBACK)
@@ -195,6 +203,7 @@ OPTIONAL_CERTIFICATE = (
         (["--store", "mysql://x"], "--store"),
         (["--tls-cert", "x.pem"], "--tls-key"),
         (["--grpc", "other"], "native, grpcio"),
+        (["--rls-near-ratio", "0"], "a share above 0"),
         (["--dlq", "ftp://x"], "files:DIR or kafka://"),
         (["--rules", "/nowhere"], "/nowhere"),
     ],
@@ -213,6 +222,21 @@ def test_a_public_address_is_taken_when_insecure_is_said(tmp_path: Path) -> None
     flags = ("--listen", f"0.0.0.0:{port}", "--insecure", "--shed", "off")
     with LimiterProcess(tmp_path, *flags, port=port) as limiter:
         assert limiter.check("ann")["allowed"]
+
+
+def test_two_files_of_one_domain_are_merged_when_that_is_said(tmp_path: Path) -> None:
+    for key in ("a", "b"):
+        limit = "{unit: hour, requests_per_unit: 4}"
+        text = f"domain: shop\ndescriptors:\n  - key: {key}\n    rate_limit: {limit}\n"
+        (tmp_path / f"{key}.yaml").write_text(text)
+    done = command("limiter", "--listen", "127.0.0.1:0", "--rules", str(tmp_path))
+    assert "--rls-merge-domains" in done.stderr
+    flags = ("--rules", str(tmp_path), "--rls-merge-domains", "--rls-near-ratio", "50%")
+    with LimiterProcess(tmp_path, *flags, "--shed", "off") as limiter:
+        for key in ("a", "b"):
+            ask = {"domain": "shop", "descriptors": [{"entries": [{"key": key, "value": "x"}]}]}
+            assert [limiter.ask("/json", ask)[0] for _ in range(5)] == [200] * 4 + [429]
+        assert limiter.metric("headgate_mesh_near_limit_total", rule="shop.a") == 2
 
 
 def test_the_config_that_is_printed_starts_the_same_limiter(tmp_path: Path) -> None:

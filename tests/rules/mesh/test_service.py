@@ -470,6 +470,30 @@ def test_what_matters_less_is_shed_before_it_is_counted() -> None:
     assert shop.ask(by(USER)).over, "it was counted by the request that entered"
 
 
+def test_as_envoys_own_has_it_nothing_is_shed_but_where_a_rule_names_a_priority() -> None:
+    text = (
+        "  - {key: user, rate_limit: {unit: minute, requests_per_unit: 9}, priority: BULK}\n"
+        "  - {key: path, rate_limit: {unit: minute, requests_per_unit: 9}}"
+    )
+    shop = world(text, IN_ENVOY)
+    shop.gate.sheds |= {Criticality.BULK, Criticality.DEGRADED}
+    assert not shop.ask(by(PATH)).over
+    assert not shop.ask(by(PATH), by(("other", "x"))).over
+    assert shop.ask(by(USER)).over
+    shop.gate.sheds.remove(Criticality.DEGRADED)
+    assert not shop.ask(by(USER), by(PATH)).over
+
+
+def test_the_metadata_of_what_enters_tells_of_the_stress_too() -> None:
+    shop = World(SHOP, MeshSettings(metadata=True))
+    assert "headgate" not in (shop.ask(by(USER)).metadata or {})
+    shop.gate.sheds.add(Criticality.BULK)
+    for answer in (shop.ask(by(USER)), shop.ask(by(PATH), by(("other", "x")))):
+        assert answer.metadata is not None
+        assert answer.metadata["headgate"] == {"status": "DEGRADED_MODE"}
+        assert answer.metadata["domain"] == "shop"
+
+
 def test_the_ledger_is_told_of_what_was_taken_and_of_what_refused() -> None:
     shop = World(SHOP)
     shop.ask(by(USER, hits=2), by(PATH, hits=2))

@@ -99,6 +99,8 @@ def _each(urls: Sequence[str]) -> list[str]:
         within: list[str] = []
         if url.startswith(SCHEME):
             folder = Path(parse_url(url).folder)
+            if not folder.is_dir():  # a slip of the pen must not read as a log without letters
+                raise Unavailable(f"the event log {SCHEME}{folder}", "there is no such folder")
             query = url.partition("?")[2]
             if folder.is_dir() and not bases(str(folder)):
                 within = [

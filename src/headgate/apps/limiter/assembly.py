@@ -42,7 +42,7 @@ from headgate.stores.memory.store import MemoryStore
 from headgate.system import SystemChance, SystemClock, memory_bytes, now_us
 from headgate.telemetry.audit_ring import AuditRing
 from headgate.telemetry.prometheus import Family, Sample
-from headgate.telemetry.service_tally import ServiceTally
+from headgate.telemetry.service_tally import OUTCOMES, ServiceTally
 from headgate.telemetry.store_tally import StoreTally
 
 # An answer is due within 20 ms, Envoy's own time-out; so the store has this long.
@@ -95,6 +95,7 @@ class Assembly:
                 self.settings.rules,
                 self.put_in_force,
                 semantics=self.settings.rls_semantics,
+                merge_domains=self.settings.rls_merge_domains,
                 loop=asyncio.get_running_loop(),
                 clock=self.clock,
             )
@@ -155,7 +156,10 @@ class Assembly:
         await self.limiter.aclose()
         await self.store.close()
         if self.letters is not None:
-            self.letters.close()
+            stats = self.letters.close()
+            lost = stats.offered - stats.written
+            if lost:
+                _log.warning("%d dead letters were not written: %s", lost, stats.last_error)
 
     # What there is to see.
 
@@ -163,7 +167,7 @@ class Assembly:
         """The parts of /v1/state, each by a function that tells it."""
         parts: dict[str, Any] = {
             "process": self._process,
-            "decisions": lambda: dict(zip(_CLASSES, self.tally.classes, strict=True)),
+            "decisions": self._decisions,
             "store": self.store_tally.snapshot,
             "rulebook": self.rulebook,
         }
@@ -172,6 +176,12 @@ class Assembly:
         if self.letters is not None:
             parts["dead_letters"] = self.letters.stats
         return parts
+
+    def _decisions(self) -> object:
+        return {
+            name: dict(zip(OUTCOMES, counts, strict=True))
+            for name, counts in zip(_CLASSES, self.tally.classes, strict=True)
+        }
 
     def _process(self) -> object:
         return {
@@ -301,6 +311,7 @@ def _mesh_settings(settings: Settings) -> MeshSettings:
         metadata=settings.rls_metadata,
         local_cache_max=settings.rls_local_cache,
         stop_when_over=settings.rls_stop_when_over,
+        near_ratio=settings.rls_near_ratio,
     )
 
 

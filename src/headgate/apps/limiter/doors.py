@@ -16,7 +16,7 @@ from headgate.apps.limiter.desk import LimiterDesk
 from headgate.apps.limiter.peers import Peers, socket_of
 from headgate.apps.limiter.settings import Settings
 from headgate.contracts.access import Access
-from headgate.contracts.errors import BadValue
+from headgate.contracts.errors import BadValue, HeadgateError
 from headgate.doors.binding import Address, address_of, bind, bound_address, check_public
 from headgate.doors.bounds import ListenerSettings
 from headgate.doors.grpc.call import Methods
@@ -179,9 +179,15 @@ class Doors:
         return HttpDoor(routes.handle, clock, bounds)
 
     async def _open_grpcio(self) -> None:
-        from headgate.doors.grpc.grpcio_server import (  # noqa: PLC0415 - only with --grpc grpcio
-            GrpcioServer,
-        )
+        try:
+            from headgate.doors.grpc.grpcio_server import (  # noqa: PLC0415 - only where it is said
+                GrpcioServer,
+            )
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("headgate"):
+                raise
+            get = f"the package {error.name} is missing; pip install 'headgate[grpc]'"
+            raise HeadgateError(f"--grpc grpcio: {get}") from None
 
         settings = self._settings
         self._grpcio = GrpcioServer(self._methods(), self.access, _grpc_settings(settings))

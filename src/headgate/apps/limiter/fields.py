@@ -157,6 +157,20 @@ FIELDS: Final = (
         "on|off",
     ),
     Field(
+        "rls_merge_domains",
+        yes_or_no,
+        "off",
+        "let several of Envoy's files stand for one domain",
+        "on|off",
+    ),
+    Field(
+        "rls_near_ratio",
+        share,
+        "0.8",
+        "above this share of a limit, hits are counted as near it",
+        "SHARE",
+    ),
+    Field(
         "failure",
         one_of(*(member.value for member in Failure)),
         "open",

@@ -41,6 +41,8 @@ class Settings:
     rls_shadow: bool
     rls_local_cache: int
     rls_stop_when_over: bool
+    rls_merge_domains: bool
+    rls_near_ratio: float
     failure: str
     dlq: str
     dlq_buffer: int
@@ -91,6 +93,8 @@ def _check(settings: Settings) -> None:
         raise BadValue(
             "--tls-client-ca", settings.tls_client_ca, "give --tls-cert and --tls-key too"
         )
+    if not settings.rls_near_ratio:
+        raise BadValue("--rls-near-ratio", settings.rls_near_ratio, "give a share above 0")
     if settings.shed_critical_from < 0.8:
         raise BadValue("--shed-critical-from", settings.shed_critical_from, "give 0.8 or more")
     if settings.shed_from > 0.7:

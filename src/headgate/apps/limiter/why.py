@@ -89,7 +89,8 @@ def told(entry: dict[str, Any], now_us: int) -> str:
     if entry["overridden"]:
         words.append("enforcement is stopped for now (break-glass)")
     words.append(f"weight {entry['weight']:,}, {entry['priority']}")
-    words.append(f"{entry['remaining']:,} left")
+    if entry["rule_id"]:  # without a rule there is nothing to have some left of
+        words.append(f"{entry['remaining']:,} left")
     if entry["retry_after_us"] > 0:
         words.append(f"may come again {entry['retry_after_us'] / 1e6:,.3g} s after that")
     elif entry["retry_after_us"] < 0:

@@ -125,5 +125,11 @@ def shed(
     return MeshAnswer(True, statuses, response_headers=headers, metadata=_marked(told, mark))
 
 
+def stressed(told: dict[str, object], status: str) -> dict[str, object]:
+    """Say of an answer that it came from a service under stress."""
+    return told if status == STATUS_CALM else _marked(told, {"status": status})
+
+
 def _marked(told: Mapping[str, object] | None, mark: dict[str, object]) -> dict[str, object]:
-    return {**(told or {}), _MARK: mark}
+    before = (told or {}).get(_MARK)
+    return {**(told or {}), _MARK: {**before, **mark} if isinstance(before, dict) else mark}

@@ -39,7 +39,8 @@ class MeshBook:
             found = parts.setdefault(domain.name, [])
             if found and not merge_domains:
                 where = f" ({found[0].source})" if found[0].source else ""
-                remedy = f"another file has it{where}; keep one of them, or set merge_domains"
+                merge = "or say merge_domains (--rls-merge-domains)"
+                remedy = f"another file has it{where}; keep one of them, {merge}"
                 raise _refused(domain, remedy)
             found.append(domain)
         self._indexes: dict[str, RuleIndex[MeshRule]] = {}

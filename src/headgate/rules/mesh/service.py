@@ -36,7 +36,7 @@ from headgate.contracts.store import RULE_MARK, SHARED
 from headgate.limits.claims import Claim
 from headgate.limits.limiter import Limiter
 from headgate.limits.waiting import finish
-from headgate.rules.mesh.answer import NO_LIMIT, degraded, limit_headers, metadata, shed
+from headgate.rules.mesh.answer import NO_LIMIT, degraded, limit_headers, metadata, shed, stressed
 from headgate.rules.mesh.asked import REMAINING_UNLIMITED, Asked, Part, asked
 from headgate.rules.mesh.book import MeshBook
 from headgate.rules.mesh.identity import entity_of, tally_key
@@ -125,7 +125,9 @@ class Mesh:
             counting = rule.form.only
             if counting is not None and hits > 0 and not counting.blocks:
                 entity = entity_of(rule.form, descriptor.entries)
-                refusal = self._gate.refusal(self._priority(rule), entity)
+                refusal = None
+                if self._sheds(rule):
+                    refusal = self._gate.refusal(self._priority(rule), entity)
                 if refusal is not None:
                     return self._shed(ask, refusal, [rule], [asked_of(rule, entity, hits)], now_us)
                 part = Part(counting, f"{entity}{RULE_MARK}{rule.rule_id}", hits)
@@ -191,10 +193,10 @@ class Mesh:
                 one = asked(rule, descriptor.entries, _hits(descriptor.hits, ask.hits))
                 asking.append(one)
             places.append(one)
-        if asking and not self.settings.global_shadow:
-            first = asking[0]
+        sheds = [one for one in asking if self._sheds(one.rule)]
+        if sheds and not self.settings.global_shadow:
             priority = min([self._priority(one.rule) for one in asking])
-            refusal = self._gate.refusal(priority, first.entity)
+            refusal = self._gate.refusal(priority, asking[0].entity)
             if refusal is not None:
                 return self._shed(ask, refusal, rules, asking, now_us)
         if self._each:
@@ -239,7 +241,7 @@ class Mesh:
         cache = self._cache
         if cache is not None:
             for part in parts:
-                part.cached = part.counting.above and cache.knows(part.key, now_us)
+                part.cached = part.counting.above and cache.knows(_counter_of(part), now_us)
             parts = [part for part in parts if not part.cached]
         if self.settings.stop_when_over and len(parts) > 1:
             await self._ask_each(parts, keep=False)
@@ -255,7 +257,7 @@ class Mesh:
                 part.settle()
                 if part.over and part.counting.above and not part.uncounted:
                     period_us = part.counting.period_us
-                    cache.add(part.key, now_us - now_us % period_us + period_us)
+                    cache.add(_counter_of(part), now_us - now_us % period_us + period_us)
 
     async def _ask_each(self, parts: Sequence[Part], *, keep: bool) -> None:
         if self._near or len(parts) < 2:
@@ -418,12 +420,19 @@ class Mesh:
     ) -> MeshAnswer:
         settings = self.settings
         names = settings.header_names
+        told = None
+        if settings.metadata:
+            told = stressed(metadata(ask, statuses, rules), self._gate.status())
         return MeshAnswer(
             over,
             statuses,
             response_headers=() if names is None else limit_headers(names, statuses, rules),
-            metadata=metadata(ask, statuses, rules) if settings.metadata else None,
+            metadata=told,
         )
+
+    def _sheds(self, rule: MeshRule) -> bool:
+        """Whether the gate has a say; where all is as Envoy has it, only if the rule says so."""
+        return not self._each or rule.form.priority is not None
 
     def _priority(self, rule: MeshRule) -> Criticality:
         said = rule.form.priority
@@ -442,6 +451,14 @@ class Mesh:
 def asked_of(rule: MeshRule, entity: str, hits: int) -> Asked:
     """A descriptor whose entity is known."""
     return Asked(rule, entity, hits)
+
+
+def _counter_of(part: Part) -> str:
+    """What tells a counter from all others: limits that descriptors bring along have their own."""
+    counting = part.counting
+    if isinstance(counting.shape, str):
+        return part.key
+    return f"{part.key}{RULE_MARK}{counting.count}/{counting.period_us}"
 
 
 def _hits(own: int, whole: int) -> int:

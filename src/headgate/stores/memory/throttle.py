@@ -21,18 +21,36 @@ from headgate.stores.memory.table import Table
 KEYS_MAX_DEFAULT: Final = 1_000_000
 
 _US_NS: Final = 1_000
+_NO_COUNT: Final = -(1 << 70)  # that no protocol can carry
 _NO_LIMIT: Final = Limit(1, 1)  # a table wants one; the asks bring theirs
 
 
 @final
 class _ThrottleKeys(Table[tuple[int, int]]):
-    """State: the TAT, and the instant from which one unit is admitted; both in nanoseconds."""
+    """State: the TAT, and the instant from which one unit is admitted; both in nanoseconds.
 
-    __slots__ = ()
+    Most asks name the rate that the one before named, so what follows from it is kept.
+    """
+
+    __slots__ = ("_charge", "_interval", "_rate", "_tolerance")
+
+    def __init__(self, rule_id: str, limit: Limit, keys_max: int) -> None:
+        super().__init__(rule_id, limit, keys_max)
+        self._rate = ThrottleAsk("", 0, _NO_COUNT, 0, 0)
+        self._interval = self._tolerance = self._charge = 0
 
     def ask(self, ask: ThrottleAsk, now_us: int) -> ThrottleAnswer:
         """Decide under the turn that the caller holds."""
-        interval, tolerance, charge = quota_of(ask)
+        rate = self._rate
+        if (
+            rate.count != ask.count
+            or rate.period_s != ask.period_s
+            or rate.max_burst != ask.max_burst
+            or rate.quantity != ask.quantity
+        ):
+            self._interval, self._tolerance, self._charge = quota_of(ask)
+            self._rate = ThrottleAsk("", ask.max_burst, ask.count, ask.period_s, ask.quantity)
+        interval, tolerance, charge = self._interval, self._tolerance, self._charge
         key, now_ns = ask.key, product(now_us, _US_NS)
         index = self._index(key)
         shard = self._shards[index]

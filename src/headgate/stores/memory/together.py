@@ -54,6 +54,8 @@ def _decide(place: tuple[Table[Any], str], cost: int, now_us: int, keep: bool) -
 
 def binding(decisions: Sequence[Decision]) -> Decision:
     """The one that speaks for all: the refusal that lasts longest, or else the least left."""
+    if len(decisions) == 1:
+        return decisions[0]
     refused = [decision for decision in decisions if not decision.allowed]
     if not refused:
         return min(decisions, key=_left)
