@@ -1,0 +1,72 @@
+"""The rate-limit service while its Redis is paused and killed, time after time.
+
+`h2load` asks a real `headgate limiter` at a steady rate and writes down how long each answer took.
+It runs alone, for a machine that is busy with other work says nothing of a time-out of
+milliseconds; for ten minutes where the proofs are wanted in full, else for a part of one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apps.limiter.process import LimiterProcess, rules_file
+from tests.prove.seeds import whole
+from tests.prove.test_limiter_service import CLIENTS, PLENTY, asked_by_mesh, h2load, needs
+
+if TYPE_CHECKING:
+    from tests.engines.redis import RedisServer
+
+LATE_US = 10_000
+LATE_SHARE_MAX = 0.0001
+
+
+@pytest.mark.engine
+@needs("h2load")
+def test_while_redis_is_paused_and_killed_answers_come_within_10_ms(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    seconds, rate = (600, 500) if whole() else (25, 500)
+    log = tmp_path / "calls.tsv"
+    with LimiterProcess(
+        tmp_path,
+        "--rules", rules_file(tmp_path, PLENTY),
+        "--store", f"redis://127.0.0.1:{redis_server.port}",
+        "--dlq", f"files:{tmp_path / 'letters'}",
+        "--shed", "off",
+    ) as limiter:  # fmt: skip
+        load = threading.Thread(
+            target=h2load,
+            args=(
+                limiter.port, asked_by_mesh(tmp_path), "-m", "8", "--rps", str(rate // CLIENTS),
+                "-D", str(seconds), "--log-file", str(log),
+            ),
+        )  # fmt: skip
+        load.start()
+        end_s = time.monotonic() + seconds - 5
+        turn = 0
+        while time.monotonic() < end_s:
+            turn += 1
+            time.sleep(2)
+            if turn % 2:
+                redis_server.pause()
+                time.sleep(1.5)
+                redis_server.resume()
+            else:
+                redis_server.kill()
+                time.sleep(1.5)
+                redis_server.restart()
+        load.join()
+        degraded = limiter.metric("headgate_limiter_decisions_total", outcome="degraded_allowed")
+    calls = [line.split("\t") for line in log.read_text().splitlines()]
+    late = [int(took) for _, _, took in calls if int(took) > LATE_US]
+    assert {status for _, status, _ in calls} == {"200"}
+    assert len(calls) >= 0.9 * rate * seconds
+    assert degraded > 0.1 * len(calls)
+    assert len(late) <= LATE_SHARE_MAX * len(calls), (
+        f"{len(late)} of {len(calls)} answers took more than 10 ms: {sorted(late)[-10:]} us"
+    )
