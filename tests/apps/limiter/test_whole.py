@@ -75,7 +75,7 @@ def test_one_port_answers_grpc_resp_and_http_by_the_same_counts(limiter: Limiter
         refused = stub.Check(ask)
         assert not refused.allowed
         assert refused.rule_id == "playback"
-        assert 0 < refused.retry_after_ms <= 60_000
+        assert 0 < refused.retry_after_ms <= 120_000  # what the window before counted fades slowly
         client.close()
 
 
