@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -22,8 +21,7 @@ from tests.doors.listening import run
 
 HEALTH_P99_MS_MAX = 100
 ASKED = 100
-ROUNDS = 2
-CORE_SHARE_MIN = 0.8  # a full server that has less of a core shares it with strangers
+ROUNDS = 3
 SLOW_S = 0.05
 WORK_ROUNDS = 2_000  # some 100 us of the loop's time
 
@@ -135,21 +133,21 @@ async def p99_ms(port: int) -> float:
     return took_ms[int(ASKED * 0.99)]
 
 
+# Among the engines' tests, because those run one after the other: beside others it would measure
+# the machine.
+@pytest.mark.engine
 @pytest.mark.parametrize(("service", "kept"), [(Waiting(), 20), (Working(), 1_000)])
 def test_health_is_answered_within_100_ms_at_ten_times_the_load(
     service: Counting, kept: int
 ) -> None:
-    seen: list[tuple[float, float]] = []  # the share of a core that the server had, and the p99
+    seen: list[float] = []  # the p99 of each round
 
     async def story() -> None:
         # The waiting service does 20 at once, and is asked by 200 without a pause.
         async with house(service=service, http=HttpSettings(requests_max=kept)) as here:
             async with load(here.port, 200):
-                while len(seen) < ROUNDS and not any(ms <= HEALTH_P99_MS_MAX for _, ms in seen):
-                    cpu_s, wall_s = time.process_time(), time.monotonic()
-                    ms = await p99_ms(here.port)
-                    share = (time.process_time() - cpu_s) / (time.monotonic() - wall_s)
-                    seen.append((share, ms))
+                while len(seen) < ROUNDS and not any(ms <= HEALTH_P99_MS_MAX for ms in seen):
+                    seen.append(await p99_ms(here.port))
                 served = here.door.requests
             assert served > 10 * ASKED, "there was a load"
             if kept == 20:
@@ -157,10 +155,4 @@ def test_health_is_answered_within_100_ms_at_ten_times_the_load(
                 assert refused > 0.9, f"{refused:.0%} were more than could be served"
 
     run(story)
-    if any(ms <= HEALTH_P99_MS_MAX for _, ms in seen):
-        return
-    if all(share < CORE_SHARE_MIN for share, _ in seen):
-        pytest.skip(
-            f"the machine was busy with other work, which this cannot be measured beside: {seen}"
-        )
-    pytest.fail(f"too slow: {seen}")
+    assert min(seen) <= HEALTH_P99_MS_MAX, f"too slow: {seen}"
