@@ -57,13 +57,11 @@ def test_clients_never_admit_more_than_the_limit(
             which = number % len(clients)
             client, link = clients[which]
             if what == "check":
-                began = len(link.commands)
-                asked_us = clock.now_us()
                 answer = await client.check("ann", "/play", weight)
                 if answer:
-                    # What was spent here counts now; what the service counted, it counted amid.
+                    # What was spent here counts now; what the service counted, when it was there.
                     here = answer.source == "lease"
-                    at_us = clock.now_us() if here else asked_us + _sent_after(link, began, delays)
+                    at_us = clock.now_us() if here else link.checked_us
                     place = at_us // PERIOD_US
                     spent_in[place] = spent_in.get(place, 0) + weight
             elif what == "idle":
@@ -93,12 +91,6 @@ async def returned(client: Client) -> None:
     """Until what goes back has gone."""
     while client._returning:
         await asyncio.sleep(0)
-
-
-def _sent_after(link: HandLink, began: int, delays: tuple[int, int]) -> int:
-    """How long after it was asked the service counted it: after the questions before it."""
-    trips = len(link.commands) - began - 1
-    return trips * (delays[0] + delays[1]) + delays[0]
 
 
 # The stories, one by one.

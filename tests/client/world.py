@@ -57,6 +57,7 @@ class HandLink:
         self.gone = False
         self.commands: list[list[str]] = []
         self.vias: list[object] = []
+        self.checked_us = 0  # when the last HG.CHECK reached the service
         self.gate: asyncio.Event | None = None  # answers wait for it
         self.closed = False
 
@@ -67,6 +68,8 @@ class HandLink:
         self.clock.advance(us=self.there_us)
         if self.gone:
             raise Unavailable("the service", "it is gone")
+        if words[0] == "HG.CHECK":
+            self.checked_us = self.clock.now_us()
         pipe = Pipe()
         protocol = self._door.protocol()
         protocol.connection_made(pipe)
