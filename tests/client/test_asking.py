@@ -10,7 +10,8 @@ import pytest
 from headgate import Algorithm, BadValue, Criticality, Limit, Unavailable
 from headgate.client import Client
 from headgate.client.answer import answer_of
-from headgate.client.refusals import BELIEVED_US_MAX, Refusals
+from headgate.client.refusals import Refusals
+from headgate.stores.memory.believed import BELIEVED_US_MAX
 from tests.client.world import World, run, window
 
 
