@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.contracts.errors import BadValue
-from headgate.stores.redis.url import Endpoint, RedisSettings, parse_url, redacted
+from headgate.stores.redis.url import Endpoint, RedisSettings, parse_url
+from headgate.stores.urls import redacted
 
 
 @pytest.mark.parametrize(

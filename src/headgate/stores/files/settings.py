@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from headgate.contracts.errors import BadValue
+from headgate.stores.urls import Query, as_ms, as_seconds, read_query
 
 SCHEME: Final = "files:"
 ALWAYS: Final = "always"  # an event is acknowledged when the disk has it
@@ -62,31 +62,23 @@ _BOUNDS: Final[dict[str, tuple[int, int]]] = {
 }
 
 
-def _ms(text: str) -> int:
-    return round(float(text) * 1_000)
-
-
-def _seconds(text: str) -> int:
-    return round(float(text) * 1_000_000)
-
-
 def _octal(text: str) -> int:
     return int(text, 8)
 
 
 # A query's name: the setting, and how its text is read.
-_QUERY: Final[dict[str, tuple[str, Callable[[str], object], str]]] = {
+_QUERY: Final[Query] = {
     "sync": ("sync", str, "always or system"),
-    "linger_ms": ("linger_us", _ms, "milliseconds"),
+    "linger_ms": ("linger_us", as_ms, "milliseconds"),
     "pending_max": ("pending_max", int, "a whole number"),
     "pending_bytes_max": ("pending_bytes_max", int, "a whole number"),
     "segment_bytes_max": ("segment_bytes_max", int, "a whole number"),
     "retain_bytes": ("retain_bytes", int, "a whole number"),
-    "retain_s": ("retain_us", _seconds, "seconds"),
+    "retain_s": ("retain_us", as_seconds, "seconds"),
     "file_mode": ("file_mode", _octal, "a mode as 0600"),
     "folder_mode": ("folder_mode", _octal, "a mode as 0700"),
     "damage": ("damage", str, "skip or stop"),
-    "poll_ms": ("poll_us", _ms, "milliseconds"),
+    "poll_ms": ("poll_us", as_ms, "milliseconds"),
 }
 
 
@@ -99,16 +91,7 @@ def parse_url(url: str) -> FilesSettings:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(mark))
     except ValueError:
         raise BadValue("event_log.url", url, "write files:DIR?name=value&name=value") from None
-    said: dict[str, object] = {}
-    for name, text in pairs:
-        row = _QUERY.get(name)
-        if row is None:
-            raise BadValue("event_log.url", name, f"ask for one of {', '.join(_QUERY)}")
-        setting, read, wanted = row
-        try:
-            said[setting] = read(text)
-        except (ValueError, OverflowError):
-            raise BadValue(f"event_log.url?{name}", text, f"give {wanted}") from None
+    said = read_query(pairs, _QUERY, "event_log.url")
     # files:///var/x is the same folder as files:/var/x.
     folder = unquote("/" + path.lstrip("/") if path.startswith("//") else path)
     return FilesSettings(folder=folder, **said)  # type: ignore[arg-type]

@@ -9,12 +9,12 @@ batches; what would weaken the promise of a log is not. A secret is in no repr a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headgate.contracts.errors import BadValue
+from headgate.stores.urls import Query, as_ms, read_query, redacted
 
 SKIP: Final = "skip"
 STOP: Final = "stop"
@@ -73,13 +73,9 @@ _BOUNDS: Final[dict[str, tuple[int, int]]] = {
 }
 
 
-def _ms(text: str) -> int:
-    return round(float(text) * 1_000)
-
-
-_QUERY: Final[dict[str, tuple[str, Callable[[str], object], str]]] = {
+_QUERY: Final[Query] = {
     "partition": ("partition", int, "a whole number"),
-    "timeout_ms": ("timeout_us", _ms, "milliseconds"),
+    "timeout_ms": ("timeout_us", as_ms, "milliseconds"),
     "pending_max": ("pending_max", int, "a whole number"),
     "pending_bytes_max": ("pending_bytes_max", int, "a whole number"),
     "damage": ("damage", str, "skip or stop"),
@@ -114,15 +110,8 @@ def parse_url(url: str) -> KafkaSettings:
                     "event_log.url", name, f"only what begins with {', '.join(_PASSED)} passes"
                 )
             passed[name] = text
-            continue
-        row = _QUERY.get(name)
-        if row is None:
-            raise BadValue("event_log.url", name, f"ask for one of {', '.join(_QUERY)}")
-        setting, read, wanted = row
-        try:
-            said[setting] = read(text)
-        except (ValueError, OverflowError):
-            raise BadValue(f"event_log.url?{name}", text, f"give {wanted}") from None
+    ours = [(name, text) for name, text in pairs if "." not in name]
+    said.update(read_query(ours, _QUERY, "event_log.url"))
     topic = unquote(parts.path.strip("/"))
     return KafkaSettings(topic=topic, passed=tuple(passed.items()), **said)  # type: ignore[arg-type]
 
@@ -143,14 +132,3 @@ def _brokers(hosts: str, shown: str) -> str:
 
 def _plain(topic: str) -> bool:
     return topic.isascii() and all(c.isalnum() or c in "._-" for c in topic)
-
-
-def redacted(url: str) -> str:
-    """The URL as it may be shown: without what stands before the last @, or in a query."""
-    scheme, colon, rest = url.partition("://")
-    if not colon:
-        return "..."
-    if "@" in rest:
-        rest = "***@" + rest.rpartition("@")[2]
-    rest, mark, _ = rest.partition("?")
-    return f"{scheme}://{rest}{'?***' if mark else ''}"

@@ -7,12 +7,13 @@ a repr, and never in an error, whatever is wrong with the URL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from headgate.contracts.errors import BadValue
+from headgate.stores.urls import Query, as_ms, as_seconds, read_query, redacted
 
 SINGLE: Final = "single"
 CLUSTER: Final = "cluster"
@@ -160,14 +161,6 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _ms(text: str) -> int:
-    return round(float(text) * 1_000)
-
-
-def _seconds(text: str) -> int:
-    return round(float(text) * 1_000_000)
-
-
 def _truth(text: str) -> bool:
     return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
         text.lower()
@@ -183,18 +176,18 @@ def _text(text: str) -> str:
 
 
 # A query's name: the setting, and how its text is read. The second half is other clients' names.
-_QUERY: Final[dict[str, tuple[str, Callable[[str], object], str]]] = {
+_QUERY: Final[Query] = {
     "db": ("db", _whole, "a whole number"),
     "layout": ("layout", _text, "cells or windows"),
     "client_name": ("client_name", _text, "a name without spaces"),
     "shared": ("shared", _truth, "true or false"),
-    "timeout_ms": ("timeout_us", _ms, "milliseconds"),
-    "connect_timeout_ms": ("connect_timeout_us", _ms, "milliseconds"),
-    "silence_ms_max": ("silence_us_max", _ms, "milliseconds"),
-    "backoff_ms": ("backoff_us", _ms, "milliseconds"),
-    "backoff_ms_max": ("backoff_us_max", _ms, "milliseconds"),
-    "refresh_ms": ("refresh_us", _ms, "milliseconds"),
-    "refresh_ms_min": ("refresh_us_min", _ms, "milliseconds"),
+    "timeout_ms": ("timeout_us", as_ms, "milliseconds"),
+    "connect_timeout_ms": ("connect_timeout_us", as_ms, "milliseconds"),
+    "silence_ms_max": ("silence_us_max", as_ms, "milliseconds"),
+    "backoff_ms": ("backoff_us", as_ms, "milliseconds"),
+    "backoff_ms_max": ("backoff_us_max", as_ms, "milliseconds"),
+    "refresh_ms": ("refresh_us", as_ms, "milliseconds"),
+    "refresh_ms_min": ("refresh_us_min", as_ms, "milliseconds"),
     "inflight_max": ("inflight_max", _whole, "a whole number"),
     "unsent_bytes_max": ("unsent_bytes_max", _whole, "a whole number"),
     "reply_bytes_max": ("reply_bytes_max", _whole, "a whole number"),
@@ -212,8 +205,8 @@ _QUERY: Final[dict[str, tuple[str, Callable[[str], object], str]]] = {
     "tls_check_host": ("tls_check_host", _truth, "true or false"),
     "username": ("user", _text, "a name"),
     "service_name": ("service", _text, "the master's name"),
-    "socket_timeout": ("timeout_us", _seconds, "seconds"),
-    "socket_connect_timeout": ("connect_timeout_us", _seconds, "seconds"),
+    "socket_timeout": ("timeout_us", as_seconds, "seconds"),
+    "socket_connect_timeout": ("connect_timeout_us", as_seconds, "seconds"),
     "ssl_ca_certs": ("tls_ca", _text, "a file"),
     "ssl_certfile": ("tls_cert", _text, "a file"),
     "ssl_keyfile": ("tls_key", _text, "a file"),
@@ -256,7 +249,7 @@ def parse_url(
     else:
         said["endpoints"] = _hosts(hosts, topology, shown)
         said.update(_path(parts.path, topology, shown))
-    said.update(_query(pairs))
+    said.update(read_query(pairs, _QUERY, "redis.url"))
     return RedisSettings(**said)  # type: ignore[arg-type]
 
 
@@ -295,28 +288,3 @@ def _path(path: str, topology: str, shown: str) -> dict[str, object]:
     if not name.isdecimal():
         raise BadValue("redis.url", shown, "end it with the database's number, or nothing")
     return {"db": int(name)}
-
-
-def _query(pairs: list[tuple[str, str]]) -> dict[str, object]:
-    said: dict[str, object] = {}
-    for name, text in pairs:
-        row = _QUERY.get(name)
-        if row is None:
-            raise BadValue("redis.url", name, f"ask for one of {', '.join(_QUERY)}")
-        setting, read, wanted = row
-        try:
-            said[setting] = read(text)
-        except (ValueError, KeyError, OverflowError):
-            raise BadValue(f"redis.url?{name}", text, f"give {wanted}") from None
-    return said
-
-
-def redacted(url: str) -> str:
-    """The URL as it may be shown: without what stands before the last @, or in a query."""
-    scheme, colon, rest = url.partition("://")
-    if not colon:
-        return "..."
-    if "@" in rest:
-        rest = "***@" + rest.rpartition("@")[2]
-    rest, mark, _ = rest.partition("?")
-    return f"{scheme}://{rest}{'?***' if mark else ''}"
