@@ -13,7 +13,13 @@ from headgate.contracts.decision import Decision
 
 
 class Observer(Protocol):
-    """What may be watched. Instants are of the limiter's own clock."""
+    """What may be watched. Instants are of the limiter's own clock.
+
+    Two things an observer may say beside: with an attribute `hears_decisions` that is False it is
+    not told of decisions, each of which costs a call; and if it has a method
+    `aged(rule: str, lag_us: int)`, it is told how old a block of a lease was when it was last spent
+    of.
+    """
 
     def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         """One decision."""

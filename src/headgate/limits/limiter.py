@@ -12,9 +12,9 @@ trip, `atake` its task. The a-names are the same operations for asyncio.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, SupportsIndex, cast, final
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast, final
 
 from headgate.contracts.clock import Clock, Pausing
 from headgate.contracts.decision import Decision
@@ -177,17 +177,9 @@ class Limiter:
         """`take`, for asyncio."""
         table, units, now_us = self._asked(rule), _units(cost), self._now_us()
         _check(key)
-        decision = self._overridden(table, key, now_us)
+        decision = self._known(table, key, units, now_us)
         if decision is None:
-            # As `_ataken` has it, without a coroutine more.
-            far = self._far
-            if far is None:
-                decision = table.take(key, units, now_us)
-            else:
-                own = cast("FarKeys", table)
-                decision = own.known(key, units, now_us)
-                if decision is None:
-                    decision = await own.ask(far.here(), key, units, now_us)
+            decision = await self._ask_far(table, key, units, now_us)
         return decision if self._observer is None else self._seen(decision, key, now_us)
 
     def peek(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
@@ -244,8 +236,8 @@ class Limiter:
 
         async def take() -> Decision:
             now_us = self._now_us()
-            opened = self._overridden(keys, key, now_us)
-            return opened or await self._ataken(keys, key, units, now_us)
+            known = self._known(keys, key, units, now_us)
+            return await self._ask_far(keys, key, units, now_us) if known is None else known
 
         async def look() -> Decision:
             return await self.apeek(key, units, rule)
@@ -462,13 +454,21 @@ class Limiter:
         clock = self._clock
         return HandTicket(cast("Pausing", clock), ticket) if hasattr(clock, "pause") else ticket
 
-    async def _ataken(self, keys: Keys, key: str, units: int, now_us: int) -> Decision:
-        far = self._far
-        if far is None:
+    def _known(self, keys: Keys, key: str, units: int, now_us: int) -> Decision | None:
+        """What can be decided without waiting; None if a far store must be asked."""
+        opened = self._overridden(keys, key, now_us)
+        if opened is not None:
+            return opened
+        if self._far is None:
             return keys.take(key, units, now_us)
-        own = cast("FarKeys", keys)
-        known = own.known(key, units, now_us)
-        return known if known is not None else await own.ask(far.here(), key, units, now_us)
+        return cast("FarKeys", keys).known(key, units, now_us)
+
+    def _ask_far(
+        self, keys: Keys, key: str, units: int, now_us: int
+    ) -> Coroutine[Any, Any, Decision]:
+        # The coroutine itself, and not one around it: each costs a turn of every wait.
+        far = cast("Stores", self._far)
+        return cast("FarKeys", keys).ask(far.here(), key, units, now_us)
 
     def _overridden(self, keys: Keys, key: str, now_us: int) -> Decision | None:
         """The decision where the glass is broken; None where it is whole."""

@@ -51,9 +51,9 @@ class Counter(ABC):
     """One limit, as the scripts know it. A subclass is one of their kinds."""
 
     __slots__ = (
+        "_end",
         "_head",
         "_key_bytes_max",
-        "_shared",
         "_tail",
         "declared",
         "limit",
@@ -76,8 +76,10 @@ class Counter(ABC):
         # The window whose beginning a script adds to the key; empty where the key is whole.
         self.times_key = b""
         self._head = f"{prefix}:{{"
-        self._tail = f"}}:{limit_id}:{self.window()}"
-        self._shared = limit_id.startswith(SHARED)
+        window = self.window()
+        self._tail = f"}}:{limit_id}:{window}"
+        # Behind a rule's name, where the key brings it along; empty where it does not.
+        self._end = f":{window}" if limit_id.startswith(SHARED) else ""
         self._key_bytes_max = key_bytes_max
 
     def window(self) -> str:
@@ -87,9 +89,9 @@ class Counter(ABC):
     def key(self, entity: str) -> bytes:
         """The key of an entity; all of one entity's keys share a slot of a cluster."""
         tail = self._tail
-        if self._shared:
+        if self._end:
             entity, _, rule_id = entity.rpartition(RULE_MARK)
-            tail = f"}}:{rule_id}:{self.window()}"
+            tail = f"}}:{rule_id}{self._end}"
         return key_of(self._head, entity, tail, self._key_bytes_max)
 
     @abstractmethod
