@@ -113,9 +113,12 @@ def test_what_was_agreed_on_decides_and_without_it_the_first_bytes_do(
 def test_only_what_is_served_is_offered(loop: str, authority: Authority) -> None:
     async def story() -> None:
         async with hall(kinds=[Kind.HTTP1, Kind.RESP], tls=Tls(authority.files())) as here:
-            caller = await call(here, authority.client("h2", "http/1.1"), b"GET / HTTP/1.1\r\n")
-            await caller.hears(b"HTTP1:")
-            await caller.leave()
+            for offered in (("h2", "http/1.1"), ("h2",)):
+                caller = await call(here, authority.client(*offered), b"GET / HTTP/1.1\r\n")
+                agreed = caller.writer.get_extra_info("ssl_object").selected_alpn_protocol()
+                assert agreed == ("http/1.1" if "http/1.1" in offered else None)
+                await caller.hears(b"HTTP1:")
+                await caller.leave()
 
     run(story, loop)
 
