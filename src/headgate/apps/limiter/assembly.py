@@ -12,9 +12,16 @@ import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final, final
 
+from headgate.apps.limiter.figures import (
+    CLASSES,
+    gauge,
+    of_gate,
+    of_letters,
+    of_mesh,
+    of_rules,
+)
 from headgate.apps.limiter.ledger import ServiceLedger
 from headgate.apps.limiter.letters import LetterBox
 from headgate.apps.limiter.monitor import Monitor
@@ -41,7 +48,7 @@ from headgate.stores.event_logs import open_log
 from headgate.stores.memory.store import MemoryStore
 from headgate.system import SystemChance, SystemClock, memory_bytes, now_us
 from headgate.telemetry.audit_ring import AuditRing
-from headgate.telemetry.prometheus import Family, Sample
+from headgate.telemetry.prometheus import Family
 from headgate.telemetry.service_tally import OUTCOMES, ServiceTally
 from headgate.telemetry.store_tally import StoreTally
 
@@ -180,7 +187,7 @@ class Assembly:
     def _decisions(self) -> object:
         return {
             name: dict(zip(OUTCOMES, counts, strict=True))
-            for name, counts in zip(_CLASSES, self.tally.classes, strict=True)
+            for name, counts in zip(CLASSES, self.tally.classes, strict=True)
         }
 
     def _process(self) -> object:
@@ -195,40 +202,14 @@ class Assembly:
         """The metrics of all parts."""
         yield from self.tally.families()
         yield from self.store_tally.families()
-        yield from self._rules_families()
+        yield from of_rules(self.rules, 0 if self.book is None else len(self.book))
+        yield from of_mesh(self.mesh.tallies())
         if isinstance(self.gate, UtilizationGate):
-            yield from _gate_families(self.gate)
+            yield from of_gate(self.gate.stats(), self.gate.settings)
         if self.letters is not None:
-            stats = self.letters.stats()
-            yield _counter("headgate_dead_letters_written", "Dead letters kept.", stats.written)
-            yield _counter("headgate_dead_letters_dropped", "Dead letters lost.", stats.dropped)
-            yield _gauge("headgate_dead_letters_depth", "Dead letters waiting.", stats.depth)
-        yield _gauge("headgate_limiter_memory_bytes", "Memory of the process.", memory_bytes())
-
-    def _rules_families(self) -> Iterable[Family]:
-        accepted, refused = (1, 0) if self.rules is None else self.rules.counts
-        loads = [
-            Sample("_total", (("result", result),), count)
-            for result, count in (("accepted", accepted), ("refused", refused))
-        ]
-        last: Any = self.rulebook()["last_load"]
-        yield Family("headgate_limiter_rules_loads", "counter", "", "Loads of rules.", loads)
-        yield _gauge(
-            "headgate_limiter_rules_last_load_refused",
-            "1 while the files as they are now were refused.",
-            int(last["result"] == "refused"),
-        )
-        count = 0 if self.book is None else len(self.book)
-        yield _gauge("headgate_limiter_rules", "Rules in force.", count)
-        yield _gauge("headgate_limiter_leases_open", "Open leases.", self.checker.leases_open)
-        tallies = self.mesh.tallies()
-        for name, meaning in _MESH_COUNTS:
-            samples = [
-                Sample("_total", (("rule", one.key),), getattr(one, name)) for one in tallies
-            ]
-            yield Family(
-                f"headgate_mesh_{name.removeprefix('total_')}", "counter", "", meaning, samples
-            )
+            yield from of_letters(self.letters.stats())
+        yield gauge("headgate_limiter_leases_open", "Open leases.", self.checker.leases_open)
+        yield gauge("headgate_limiter_memory_bytes", "Memory of the process.", memory_bytes())
 
     # Inside.
 
@@ -295,9 +276,7 @@ def _open_redis(url: str, observer: Observer) -> tuple[Store, FarThrottle, Conne
     if not url.startswith(("redis", "valkey", "unix")):
         shown = url.partition(":")[0] + ":..."
         raise BadValue("--store", shown, "give memory:, redis://... or redis+cluster://...")
-    redis = parse_url(url)
-    if "timeout" not in url:
-        redis = replace(redis, timeout_us=STORE_TIMEOUT_US)
+    redis = parse_url(url, defaults={"timeout_us": STORE_TIMEOUT_US})
     store = RedisStore(redis, SystemChance(), observer=observer, clock=now_us)
     throttle = RedisThrottle(redis, SystemChance(), observer=observer, clock=now_us)
     return store, throttle, (store.connect, throttle.connect)
@@ -313,55 +292,3 @@ def _mesh_settings(settings: Settings) -> MeshSettings:
         stop_when_over=settings.rls_stop_when_over,
         near_ratio=settings.rls_near_ratio,
     )
-
-
-def _gate_families(gate: UtilizationGate) -> Iterable[Family]:
-    stats = gate.stats()
-    readings = stats.readings
-    limits = gate.settings
-    yield _gauge("headgate_limiter_utilization", "What the gate goes by.", stats.utilization)
-    yield Family(
-        "headgate_limiter_reading",
-        "gauge",
-        "",
-        "Each reading as a share of what counts as full.",
-        [
-            Sample("", (("signal", name),), value)
-            for name, value in (
-                ("cpu", readings.cpu),
-                ("io", (readings.io or 0.0) / limits.io_full),
-                ("memory", (readings.memory or 0.0) / limits.memory_full),
-                ("lag", readings.lag_us / limits.lag_us_full),
-                ("queue", readings.queue_us / limits.queue_us_full),
-            )
-        ],
-    )
-    yield Family(
-        "headgate_limiter_shed_share",
-        "gauge",
-        "",
-        "The share of each class that is shed now.",
-        [
-            Sample("", (("priority", name),), value)
-            for name, value in zip(_CLASSES, stats.shares, strict=True)
-        ],
-    )
-
-
-def _counter(name: str, meaning: str, value: float) -> Family:
-    return Family(name, "counter", "", meaning, [Sample("_total", (), value)])
-
-
-def _gauge(name: str, meaning: str, value: float) -> Family:
-    return Family(name, "gauge", "", meaning, [Sample("", (), value)])
-
-
-_CLASSES: Final = ("CRITICAL", "DEGRADED", "BEST_EFFORT", "BULK")
-_MESH_COUNTS: Final = (
-    ("total_hits", "Hits by rule of the mesh."),
-    ("over_limit", "Hits over the limit."),
-    ("near_limit", "Hits near the limit."),
-    ("over_limit_with_local_cache", "Hits over the limit that needed no store."),
-    ("within_limit", "Hits within the limit."),
-    ("shadow_mode", "Hits over a limit that is only tried out."),
-)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final, cast, final
 
 from headgate import __version__
-from headgate.apps.limiter.access_file import ReloadedAccess
+from headgate.access_file import ReloadedAccess
 from headgate.apps.limiter.assembly import Assembly
 from headgate.apps.limiter.desk import LimiterDesk
 from headgate.apps.limiter.peers import Peers, socket_of

@@ -1,0 +1,104 @@
+"""Figures: what the parts of a limiter count, as metrics. Nothing is counted here.
+
+The names stand in `deploy/limiter/`, in the dashboard and the alerts; a test holds them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from headgate.contracts.criticality import Criticality
+from headgate.limits.dead_letters import DeadLetterStats
+from headgate.policies.utilization_gate import GateSettings, GateStats
+from headgate.rules.mesh.tally import TallyNow
+from headgate.rules.service_watch import ServiceRules
+from headgate.telemetry.prometheus import Family, Sample
+
+CLASSES: Final = tuple(criticality.name for criticality in Criticality)
+# A number of a rule's tally, the metric, and what it means.
+_MESH_COUNTS: Final = (
+    ("total_hits", "hits", "Hits by rule of the mesh."),
+    ("over_limit", "over_limit", "Hits over the limit."),
+    ("near_limit", "near_limit", "Hits near the limit."),
+    (
+        "over_limit_with_local_cache",
+        "over_limit_with_local_cache",
+        "Hits over the limit that needed no store.",
+    ),
+    ("within_limit", "within_limit", "Hits within the limit."),
+    ("shadow_mode", "shadow_mode", "Hits over a limit that is only tried out."),
+)
+
+
+def of_rules(rules: ServiceRules | None, count: int) -> Iterable[Family]:
+    """How loads went, and how many rules are in force; without rules the empty book is the load."""
+    accepted, refused = (1, 0) if rules is None else rules.counts
+    loads = [
+        Sample("_total", (("result", result),), count)
+        for result, count in (("accepted", accepted), ("refused", refused))
+    ]
+    yield Family("headgate_limiter_rules_loads", "counter", "", "Loads of rules.", loads)
+    last: Any = {"result": "accepted"} if rules is None else rules.status()["last_load"]
+    yield gauge(
+        "headgate_limiter_rules_last_load_refused",
+        "1 while the files as they are now were refused.",
+        int(last["result"] == "refused"),
+    )
+    yield gauge("headgate_limiter_rules", "Rules in force.", count)
+
+
+def of_mesh(tallies: Sequence[TallyNow]) -> Iterable[Family]:
+    """The statistics of Envoy's rules."""
+    for field, name, meaning in _MESH_COUNTS:
+        samples = [Sample("_total", (("rule", one.key),), getattr(one, field)) for one in tallies]
+        yield Family(f"headgate_mesh_{name}", "counter", "", meaning, samples)
+
+
+def of_gate(stats: GateStats, limits: GateSettings) -> Iterable[Family]:
+    """Where the gate stands, and why."""
+    readings = stats.readings
+    yield gauge("headgate_limiter_utilization", "What the gate goes by.", stats.utilization)
+    yield Family(
+        "headgate_limiter_reading",
+        "gauge",
+        "",
+        "Each reading as a share of what counts as full.",
+        [
+            Sample("", (("signal", name),), value)
+            for name, value in (
+                ("cpu", readings.cpu),
+                ("io", (readings.io or 0.0) / limits.io_full),
+                ("memory", (readings.memory or 0.0) / limits.memory_full),
+                ("lag", readings.lag_us / limits.lag_us_full),
+                ("queue", readings.queue_us / limits.queue_us_full),
+            )
+        ],
+    )
+    yield Family(
+        "headgate_limiter_shed_share",
+        "gauge",
+        "",
+        "The share of each class that is shed now.",
+        [
+            Sample("", (("priority", name),), value)
+            for name, value in zip(CLASSES, stats.shares, strict=True)
+        ],
+    )
+
+
+def of_letters(stats: DeadLetterStats) -> Iterable[Family]:
+    """What became of the dead letters."""
+    yield counter("headgate_dead_letters_written", "Dead letters kept.", stats.written)
+    yield counter("headgate_dead_letters_dropped", "Dead letters lost.", stats.dropped)
+    yield gauge("headgate_dead_letters_depth", "Dead letters waiting.", stats.depth)
+
+
+def counter(name: str, meaning: str, value: float) -> Family:
+    """One number that only rises."""
+    return Family(name, "counter", "", meaning, [Sample("_total", (), value)])
+
+
+def gauge(name: str, meaning: str, value: float) -> Family:
+    """One number as it is now."""
+    return Family(name, "gauge", "", meaning, [Sample("", (), value)])
