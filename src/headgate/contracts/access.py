@@ -22,6 +22,9 @@ class Grant(Enum):
     LEASE = "lease"  # take in advance, give back, correct: for clients that count themselves
     AUDIT = "audit"  # read decisions, states and rules
     CAPTURE = "capture"  # read captured traffic
+    READ_RULES = "read-rules"  # rules, proposals, what a fleet runs
+    PROPOSE = "propose"  # a change of rules
+    APPROVE = "approve"  # a change of rules: it goes live, or comes back
 
 
 EVERY_GRANT = frozenset(Grant)

@@ -98,3 +98,16 @@ class MissingPackage(HeadgateError):  # noqa: N818 - likewise
 
     def __reduce__(self) -> tuple[type[MissingPackage], tuple[str, str]]:
         return MissingPackage, (self.package, self.extra)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Conflict(HeadgateError):  # noqa: N818 - likewise
+    """Somebody else changed it first: what it is, and what is there now. Read it, and try again."""
+
+    def __init__(self, what: str, seen: str) -> None:
+        super().__init__(f"{what} was changed by somebody else: {seen}")
+        self.what = what
+        self.seen = seen
+
+    def __reduce__(self) -> tuple[type[Conflict], tuple[str, str]]:
+        return Conflict, (self.what, self.seen)
