@@ -68,6 +68,7 @@ HOT_FILES = (
     "rules/mesh/tally.py",
     "rules/problems.py",
     "rules/resources/book.py",
+    "rules/resources/callers.py",
     "rules/resources/leases.py",
     "rules/resources/paths.py",
     "rules/resources/priorities.py",

@@ -88,6 +88,7 @@ COMPILED_FILES: Final = (
     "rules.mesh.tally",
     "rules.problems",
     "rules.resources.book",
+    "rules.resources.callers",
     "rules.resources.leases",
     "rules.resources.paths",
     "rules.resources.priorities",

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from headgate.contracts.criticality import Criticality
-from headgate.rules.resources.priorities import Callers, Names, Priorities
+from headgate.rules.resources.callers import Callers
+from headgate.rules.resources.priorities import Names, Priorities
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 TABLE = {"Play*": DEGRADED, "PlaybackStart": CRITICAL, "*Prefetch": BULK, "*": BEST_EFFORT}

@@ -22,13 +22,12 @@ from headgate.limits.rates import parse_rate
 from headgate.limits.rule import Failure, Mode, Rule
 from headgate.rules.keys import header_name
 from headgate.rules.problems import FieldPath, Problems
+from headgate.rules.resources.callers import CALLERS_MAX, PENALTY_MAX, QUOTA_MARK, Callers
 from headgate.rules.resources.paths import plain_pattern
 from headgate.rules.resources.priorities import (
-    CALLERS_MAX,
     CLIENT_TYPE_HEADER_DEFAULT,
     NAME_HEADER_DEFAULT,
     NAMES_MAX,
-    Callers,
     Names,
 )
 from headgate.rules.resources.rule import ANY_PRIORITY, EVERY_PATH, Kind, Per, ResourceRule
@@ -65,7 +64,8 @@ FIELDS: Final = (
 )
 TOP: Final = ("version", "defaults", "priorities", "callers", "client_type_header", "rules")
 PRIORITIES: Final = ("header", "names", "default")
-CALLERS: Final = ("names", "strangers")
+CALLERS: Final = ("names", "strangers", "quotas", "penalties", "pins")
+QUOTA: Final = ("limit", "window_seconds", "window", *TERMS)
 
 _RULE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}")
 _PERCENT: Final = re.compile(r"[1-9][0-9]?%|100%")
@@ -108,7 +108,7 @@ _NO_TERMS: Final = _Terms()
 
 def is_native(value: object) -> bool:
     """Whether a file means to be of the native format."""
-    return isinstance(value, Mapping) and "rules" in value
+    return isinstance(value, Mapping) and ("rules" in value or "callers" in value)
 
 
 def parse_native(
@@ -150,7 +150,8 @@ class _Parser:
             header = self._header(("client_type_header",), header, CLIENT_TYPE_HEADER_DEFAULT)
         defaults = self._mapping(("defaults",), top.get("defaults") or {}, TERMS) or {}
         self._defaults = self._terms(("defaults",), defaults)
-        said = top.get("rules")
+        # A file may say nothing but who the callers are.
+        said = top.get("rules", [] if "callers" in top else None)
         if not isinstance(said, list):
             self._wrong(("rules",), said, "give a list of rules, each with a rule_id and a limit")
             return None
@@ -186,6 +187,9 @@ class _Parser:
             remedy = "name it with up to 128 letters, digits, '_', '-', '.', ':', '@' and '/'"
             self._wrong((*at, "rule_id"), rule_id, remedy + _quote(rule_id))
             rule_id = ""
+        elif rule_id.startswith(QUOTA_MARK):
+            remedy = f"begin it otherwise: {QUOTA_MARK}NAME is what the quota of a caller is called"
+            self._wrong((*at, "rule_id"), rule_id, remedy)
         rule_ids.append(rule_id)  # also a bad one, so that places stay in step
         path = self._path(at, value.get("resource_path"))
         bucket = value.get("priority_bucket")
@@ -199,16 +203,19 @@ class _Parser:
         elif not _is_text(client_type):
             self._wrong((*at, "client_type"), client_type, _text_remedy(client_type))
             client_type = ""
-        before = len(self._problems)
-        count = self._count(at, value.get("limit"))
-        window_us = self._window(at, value)
-        number, terms = self._all_terms(at, value)
-        if not count or not window_us or len(self._problems) > before:
-            return None
-        kind = self._kind(at, count, window_us, number, terms)
+        kind = self._kind_said(at, value)
         if kind is None or path is None or not rule_id:
             return None
         return ResourceRule(rule_id, kind, path, client_type, priority)
+
+    def _kind_said(self, at: FieldPath, fields: Mapping[str, Any]) -> Kind | None:
+        before = len(self._problems)
+        count = self._count(at, fields.get("limit"))
+        window_us = self._window(at, fields)
+        number, terms = self._all_terms(at, fields)
+        if not count or not window_us or len(self._problems) > before:
+            return None
+        return self._kind(at, count, window_us, number, terms)
 
     def _path(self, at: FieldPath, value: object) -> str | None:
         if value is None:
@@ -379,10 +386,9 @@ class _Parser:
     def _burst(self, at: FieldPath, value: object) -> Fraction | None:
         if value is None:
             return None
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and math.isfinite(value) and 1 <= value <= BURST_CAPACITY_MAX:  # type: ignore[arg-type,operator]
-            # As it is written: 1.15 is 115/100, which no binary fraction is.
-            return Fraction(str(value))
+        found = _fraction(value, BURST_CAPACITY_MAX)
+        if found is not None:
+            return found
         self._wrong(at, value, f"give a number from 1 to {BURST_CAPACITY_MAX}, as 1.2")
         return None
 
@@ -423,8 +429,64 @@ class _Parser:
             return None
         at: FieldPath = ("callers",)
         fields = self._mapping(at, value, CALLERS) or {}
-        table = self._table((*at, "names"), fields.get("names"), CALLERS_MAX)
-        return Callers(table, strangers=self._common((*at, "strangers"), fields.get("strangers")))
+        return Callers(
+            self._table((*at, "names"), fields.get("names"), CALLERS_MAX),
+            strangers=self._common((*at, "strangers"), fields.get("strangers")),
+            quotas=self._quotas((*at, "quotas"), fields.get("quotas")),
+            penalties=self._penalties((*at, "penalties"), fields.get("penalties")),
+            pins=self._pins((*at, "pins"), fields.get("pins")),
+        )
+
+    def _quotas(self, at: FieldPath, value: object) -> dict[str, ResourceRule]:
+        found: dict[str, ResourceRule] = {}
+        for name, said in self._by_caller(at, value).items():
+            here: FieldPath = (*at, name)
+            fields = self._mapping(here, _rate_said(said), QUOTA)
+            if fields is None:
+                continue
+            if fields.get("per") is not None:
+                self._wrong((*here, "per"), fields["per"], "leave it out: it counts this caller")
+                continue
+            kind = self._kind_said(here, {**fields, "per": Per.USER.value})
+            if kind is not None:
+                rule_id = f"{QUOTA_MARK}{name}"
+                found[name] = ResourceRule(rule_id, kind, EVERY_PATH, "", ANY_PRIORITY)
+        return found
+
+    def _penalties(self, at: FieldPath, value: object) -> dict[str, Fraction]:
+        found: dict[str, Fraction] = {}
+        for name, said in self._by_caller(at, value).items():
+            factor = _fraction(said, PENALTY_MAX)
+            if factor is None:
+                remedy = f"give a number from 1 to {PENALTY_MAX:,}: everything costs so many times"
+                self._wrong((*at, name), said, remedy)
+            else:
+                found[name] = factor
+        return found
+
+    def _pins(self, at: FieldPath, value: object) -> frozenset[str]:
+        said = [] if value is None else value
+        if not isinstance(said, list) or len(said) > CALLERS_MAX:
+            self._wrong(at, value, f"give a list of callers, at most {CALLERS_MAX:,}")
+            return frozenset()
+        found: set[str] = set()
+        for place, name in enumerate(said):
+            if _is_text(name):
+                found.add(name)
+            else:
+                self._wrong((*at, place), name, _text_remedy(name))
+        return frozenset(found)
+
+    def _by_caller(self, at: FieldPath, value: object) -> dict[str, object]:
+        """What is said of each caller, of those whose names are names."""
+        said = self._mapping(at, {} if value is None else value, ()) or {}
+        if len(said) > CALLERS_MAX:
+            self._wrong(at, f"{len(said):,} callers", f"give at most {CALLERS_MAX:,}")
+            return {}
+        for name in said:
+            if not _is_text(name):
+                self._wrong((*at, name), name, _text_remedy(name))
+        return {name: one for name, one in said.items() if _is_text(name)}
 
     def _table(self, at: FieldPath, value: object, many_max: int) -> dict[str, Criticality]:
         named = self._mapping(at, {} if value is None else value, ()) or {}
@@ -499,6 +561,24 @@ class _Parser:
 def _members(kind: Any) -> str:
     members: Iterable[Any] = kind
     return ", ".join(str(member.value) for member in members)
+
+
+def _fraction(value: object, most: int) -> Fraction | None:
+    """A number from 1 on, as it is written: 1.15 is 115/100, which no binary fraction is."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return Fraction(str(value)) if math.isfinite(value) and 1 <= value <= most else None
+
+
+def _rate_said(value: object) -> object:
+    """The short form of a quota: "100/s" is a limit of 100 and a window of 1s."""
+    if not isinstance(value, str):
+        return value
+    count, slash, window = value.partition("/")
+    if not slash or not count.strip().isdecimal():
+        return value
+    window = window.strip()
+    return {"limit": int(count), "window": window if window[:1].isdigit() else f"1{window}"}
 
 
 def _is_text(value: object) -> bool:

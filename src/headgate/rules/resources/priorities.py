@@ -16,11 +16,11 @@ from typing import Final, final
 
 from headgate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from headgate.kernels.glob_index import GlobIndex
+from headgate.rules.resources.callers import Callers
 
 NAME_HEADER_DEFAULT: Final = "x-netflix.request-name"
 CLIENT_TYPE_HEADER_DEFAULT: Final = "x-client-type"
 NAMES_MAX: Final = 100_000
-CALLERS_MAX: Final = 1_000_000
 GLOB_TRIES_MAX: Final = 1_000
 _NAME_CHARS_MAX: Final = 256  # a longer one is no name that anybody wrote down
 
@@ -57,29 +57,6 @@ class Names:
             if place >= 0:
                 return self._of_globs[place]
         return self.default
-
-
-@final
-class Callers:
-    """The table of callers: the highest class that each may claim."""
-
-    __slots__ = ("_highest", "strangers")
-
-    def __init__(
-        self,
-        highest: Mapping[str, Criticality] = _NOBODY,
-        *,
-        strangers: Criticality = DEFAULT_CRITICALITY,
-    ) -> None:
-        self._highest = dict(highest)
-        self.strangers = strangers
-
-    def clamp(self, caller: str, claim: Criticality) -> Criticality:
-        """The claim, as far as it is believed."""
-        highest = self._highest.get(caller)
-        if highest is None:
-            highest = self.strangers
-        return highest if claim < highest else claim
 
 
 @final

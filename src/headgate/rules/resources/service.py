@@ -57,11 +57,15 @@ OF_THE_ASK: Final = -1
 
 @final
 class Settled:
-    """An ask that may be asked, and what applies to it: the rules, and its path as they see it."""
+    """An ask that may be asked, and what applies to it: the rules, and its path as they see it.
 
-    __slots__ = ("path", "priority", "rules")
+    `cost` is what is counted: the weight, or more where the caller has a penalty.
+    """
 
-    def __init__(self, priority: Criticality, path: str, rules: Rules) -> None:
+    __slots__ = ("cost", "path", "priority", "rules")
+
+    def __init__(self, priority: Criticality, path: str, rules: Rules, cost: int) -> None:
+        self.cost = cost
         self.priority = priority
         self.path = path
         self.rules = rules
@@ -133,7 +137,7 @@ class Checker:
         if len(rules) == 1:
             rule = rules[0]
             key = rule.key(ask.user_id, settled.path)
-            decision = self._limiter.take(key, ask.weight, rule.kind.shape)
+            decision = self._limiter.take(key, settled.cost, rule.kind.shape)
         else:
             judgement = self._limiter.judge(*_claims(ask, settled))
             rule = _bound(judgement, rules)
@@ -145,7 +149,7 @@ class Checker:
         if len(rules) == 1:
             rule = rules[0]
             key = rule.key(ask.user_id, settled.path)
-            decision = await self._limiter.atake(key, ask.weight, rule.kind.shape)
+            decision = await self._limiter.atake(key, settled.cost, rule.kind.shape)
         else:
             judgement = await self._limiter.ajudge(*_claims(ask, settled))
             rule = _bound(judgement, rules)
@@ -169,17 +173,17 @@ class Checker:
             return self._answer(settled.priority, NO_LIMIT, _unlimited())
         if not self._near:
             return self._peek_far(ask, settled)
-        weight = ask.weight or 1
+        cost = settled.cost
         looks = [
-            self._limiter.peek(rule.key(ask.user_id, settled.path), weight, rule.kind.shape)
+            self._limiter.peek(rule.key(ask.user_id, settled.path), cost, rule.kind.shape)
             for rule in settled.rules
         ]
         return self._looked(settled, looks)
 
     async def _peek_far(self, ask: CheckAsk, settled: Settled) -> CheckAnswer:
-        weight = ask.weight or 1
+        cost = settled.cost
         looks = [
-            self._limiter.apeek(rule.key(ask.user_id, settled.path), weight, rule.kind.shape)
+            self._limiter.apeek(rule.key(ask.user_id, settled.path), cost, rule.kind.shape)
             for rule in settled.rules
         ]
         return self._looked(settled, await asyncio.gather(*looks))
@@ -227,7 +231,9 @@ class Checker:
             answer = self._told(ask, settled, None, _unlimited(), now_us, units)
             return LeaseAnswer(NOT_KEPT, units, self._lease_us_max, answer)
         left = units
-        for rung in _rungs(settled.rules, units):
+        # What a penalty makes dear is asked for each time, so that it ends when the penalty does.
+        penalized = settled.cost > (ask.weight or 1)
+        for rung in () if penalized else _rungs(settled.rules, units):
             if left < rung > 1:
                 continue  # no use in asking for more than was said to be there
             parts, refusing, decision = await self._reserve(ask.user_id, settled, rung)
@@ -317,7 +323,16 @@ class Checker:
         priority = priorities.settle(ask.user_id, ask.priority, headers)
         client_type = headers.get(priorities.client_type_header) or ""
         path = plain_path(ask.resource_path)
-        return Settled(priority, path, book.find(path, client_type, priority))
+        rules = book.find(path, client_type, priority)
+        cost = ask.weight or 1
+        callers = priorities.callers
+        if callers.special:
+            quota = callers.quotas.get(ask.user_id)
+            if quota is not None:
+                # What is enforced stands first, as a limiter tells what it has counted.
+                rules = (*rules, quota) if quota.kind.shadow else (quota, *rules)
+            cost = callers.price(ask.user_id, cost)
+        return Settled(priority, path, rules, cost)
 
     def _told(
         self,
@@ -363,7 +378,7 @@ def _unlimited() -> Decision:
 
 def _claims(ask: CheckAsk, settled: Settled) -> list[Claim]:
     return [
-        Claim(rule.key(ask.user_id, settled.path), rule.kind.shape, ask.weight)
+        Claim(rule.key(ask.user_id, settled.path), rule.kind.shape, settled.cost)
         for rule in settled.rules
     ]
 
