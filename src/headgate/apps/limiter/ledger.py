@@ -22,14 +22,27 @@ Offer = Callable[[str, str, int, Criticality, Decision, int, "Limit | None"], No
 
 @final
 class ServiceLedger:
-    """A `contracts.checks.Ledger`."""
+    """A `contracts.checks.Ledger`.
 
-    __slots__ = ("_offer", "ring", "tally")
+    `asked` and `refused` count, for each class, what was decided since `count_anew`.
+    """
+
+    __slots__ = ("_offer", "asked", "refused", "ring", "tally")
 
     def __init__(self, tally: ServiceTally, ring: AuditRing, offer: Offer | None) -> None:
         self.tally = tally
         self.ring = ring
         self._offer = offer
+        self.count_anew()
+
+    def beside(self) -> ServiceLedger:
+        """One that tells the same, and counts by itself."""
+        return ServiceLedger(self.tally, self.ring, self._offer)
+
+    def count_anew(self) -> None:
+        """Other rules are in force."""
+        self.asked = [0] * len(Criticality)
+        self.refused = [0] * len(Criticality)
 
     def decided(
         self,
@@ -43,6 +56,9 @@ class ServiceLedger:
     ) -> None:
         """Take note of one decision."""
         at_us = now_us()
+        self.asked[priority] += 1
+        if not decision.allowed:
+            self.refused[priority] += 1
         self.tally.decided(rule_id, priority, decision, at_us - began_us)
         self.ring.note(entity, rule_id, weight, priority, decision, at_us)
         if decision.degraded and self._offer is not None:

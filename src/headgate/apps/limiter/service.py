@@ -6,11 +6,13 @@ come along. Whatever is decided at once is answered at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import final
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, final
 
 from headgate.apps.limiter.ledger import ServiceLedger
 from headgate.apps.limiter.throttling import Throttling
+from headgate.apps.limiter.trial import Trial
 from headgate.contracts.access import Grant, Identity
 from headgate.contracts.checks import (
     CheckAnswer,
@@ -34,9 +36,22 @@ THROTTLE_RULE = "CL.THROTTLE"
 _S_US = 1_000_000
 
 
+class Witness(Protocol):
+    """One who keeps what was asked, and what came of it. It never waits, and never raises."""
+
+    def note_check(self, ask: CheckAsk, now_us: int, refused: bool) -> None:
+        """Somebody asked for a resource."""
+
+    def note_mesh(self, ask: MeshAsk, now_us: int, refused: bool) -> None:
+        """A mesh asked."""
+
+
 @final
 class LimiterService:
-    """A `contracts.checks.RateLimits`."""
+    """A `contracts.checks.RateLimits`.
+
+    `trial` decides for a share of the callers, and `witness` keeps what is asked, if there is one.
+    """
 
     __slots__ = (
         "_checker",
@@ -45,6 +60,8 @@ class LimiterService:
         "_serving",
         "_store",
         "_throttling",
+        "trial",
+        "witness",
     )
 
     def __init__(
@@ -62,43 +79,69 @@ class LimiterService:
         self._store = store
         self._ledger = ledger
         self._serving = serving
+        self.trial: Trial | None = None
+        self.witness: Witness | None = None
 
     def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
         """Decide and count."""
         if not by.checks:
             by.must(Grant.CHECK)
-        return self._checker.check(ask, now_us())
+        at_us = now_us()
+        answer = self._checker_for(ask).check(ask, at_us)
+        return answer if self.witness is None else self._seen(ask, answer, at_us)
 
     def check_each(self, asks: Sequence[CheckAsk], by: Identity) -> Soon[Sequence[CheckAnswer]]:
         """Decide several, each by itself, in order."""
         by.must(Grant.CHECK)
-        return self._checker.check_each(asks, now_us())
+        if self.trial is None and self.witness is None:
+            return self._checker.check_each(asks, now_us())
+        return self._check_each(asks, now_us())
 
     def peek(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
         """What `check` would answer; nothing is counted."""
         by.must(Grant.CHECK)
-        return self._checker.peek(ask, now_us())
+        return self._checker_for(ask).peek(ask, now_us())
 
     async def reset(self, ask: CheckAsk, by: Identity) -> int:
         """Forget what the rules for this ask have counted; how many rules."""
         by.must(Grant.RESET)
-        return await self._checker.reset(ask)
+        return await self._checker_for(ask).reset(ask)
 
     async def lease(self, ask: CheckAsk, units: int, by: Identity) -> LeaseAnswer:
         """Take up to so many units in advance."""
         by.must(Grant.LEASE)
-        return await self._checker.lease(ask, units, now_us(), holder=by.name)
+        at_us = now_us()
+        answer = await self._checker_for(ask).lease(ask, units, at_us, holder=by.name)
+        if self.witness is not None and answer.units:
+            # One ask of all its units: what is spent of them is not seen here.
+            weighed = CheckAsk(
+                ask.user_id,
+                ask.resource_path,
+                headers=ask.headers,
+                weight=answer.units,
+                priority=ask.priority,
+            )
+            self.witness.note_check(weighed, at_us, refused=False)
+        return answer
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
         """Give back what was not spent; how much was accepted."""
         by.must(Grant.LEASE)
-        return await self._checker.give_back(lease_id, units, now_us(), holder=by.name)
+        back = await self._checker.give_back(lease_id, units, now_us(), holder=by.name)
+        if not back and self.trial is not None:
+            checker = self.trial.checker
+            back = await checker.give_back(lease_id, units, now_us(), holder=by.name)
+        return back
 
     def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:
         """Envoy's question."""
         if not by.checks:
             by.must(Grant.CHECK)
-        return self._mesh.should_rate_limit(ask, now_us())
+        at_us = now_us()
+        trial = self.trial
+        mesh = trial.mesh if trial is not None and trial.takes_mesh(ask) else self._mesh
+        answer = mesh.should_rate_limit(ask, at_us)
+        return answer if self.witness is None else self._seen_mesh(ask, answer, at_us)
 
     def throttle(self, ask: ThrottleAsk, by: Identity) -> Soon[ThrottleAnswer]:
         """CL.THROTTLE's question."""
@@ -146,3 +189,45 @@ class LimiterService:
     def serving(self) -> bool:
         """Whether new work is welcome."""
         return self._serving()
+
+    def _checker_for(self, ask: CheckAsk) -> Checker:
+        trial = self.trial
+        return trial.checker if trial is not None and trial.takes_check(ask) else self._checker
+
+    async def _check_each(self, asks: Sequence[CheckAsk], at_us: int) -> Sequence[CheckAnswer]:
+        """As the checker does it, where some are decided by the trial, or all are witnessed."""
+        self._checker.examine(asks)
+        answers = [self._seen(ask, self._checker_for(ask).check(ask, at_us), at_us) for ask in asks]
+        return await asyncio.gather(*[_told(answer) for answer in answers])
+
+    def _seen(self, ask: CheckAsk, answer: Soon[CheckAnswer], at_us: int) -> Soon[CheckAnswer]:
+        if not isinstance(answer, CheckAnswer):
+            return self._seen_later(ask, answer, at_us)
+        if self.witness is not None and ask.weight:
+            self.witness.note_check(ask, at_us, not answer.decision.allowed)
+        return answer
+
+    async def _seen_later(
+        self, ask: CheckAsk, answer: Awaitable[CheckAnswer], at_us: int
+    ) -> CheckAnswer:
+        told = await answer
+        self._seen(ask, told, at_us)
+        return told
+
+    def _seen_mesh(self, ask: MeshAsk, answer: Soon[MeshAnswer], at_us: int) -> Soon[MeshAnswer]:
+        if not isinstance(answer, MeshAnswer):
+            return self._seen_mesh_later(ask, answer, at_us)
+        if self.witness is not None:
+            self.witness.note_mesh(ask, at_us, answer.over)
+        return answer
+
+    async def _seen_mesh_later(
+        self, ask: MeshAsk, answer: Awaitable[MeshAnswer], at_us: int
+    ) -> MeshAnswer:
+        told = await answer
+        self._seen_mesh(ask, told, at_us)
+        return told
+
+
+async def _told(answer: Soon[CheckAnswer]) -> CheckAnswer:
+    return answer if isinstance(answer, CheckAnswer) else await answer

@@ -158,13 +158,17 @@ class Checker:
 
     def check_each(self, asks: Sequence[CheckAsk], now_us: int) -> Soon[Sequence[CheckAnswer]]:
         """Decide several, each by itself, in order; if one cannot be asked, none is counted."""
+        self.examine(asks)
+        answers = [self.check(ask, now_us) for ask in asks]
+        ready = [answer for answer in answers if isinstance(answer, CheckAnswer)]
+        return ready if len(ready) == len(answers) else _all_of(answers)
+
+    def examine(self, asks: Sequence[CheckAsk]) -> None:
+        """A `BadValue` if one of them cannot be asked."""
         if len(asks) > self._asks_max:
             raise BadValue("asks", len(asks), f"give at most {self._asks_max:,} (asks_max)")
         for ask in asks:
             self._examine(ask)
-        answers = [self.check(ask, now_us) for ask in asks]
-        ready = [answer for answer in answers if isinstance(answer, CheckAnswer)]
-        return ready if len(ready) == len(answers) else _all_of(answers)
 
     def peek(self, ask: CheckAsk, now_us: int) -> Soon[CheckAnswer]:
         """What `check` would answer if nothing is shed; nothing is counted, nobody is told."""

@@ -1,0 +1,56 @@
+"""Trial: rules that are in force for a share of the callers, beside those of everybody else.
+
+Both decide by the same limiter and the same gate, so a rule that is in both counts in one place,
+whoever it is asked by. What differs is the book, and that each keeps count of what it has decided:
+that is what the share is widened by, or taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from headgate.apps.limiter.ledger import ServiceLedger
+from headgate.contracts.checks import CheckAsk, MeshAsk
+from headgate.rules.mesh.service import Mesh
+from headgate.rules.resources.service import Checker
+
+
+@final
+class Trial:
+    """The halves of a service as they are for some callers; `takes` says for whom."""
+
+    __slots__ = ("_takes", "checker", "ledger", "mesh", "version")
+
+    def __init__(
+        self,
+        version: int,
+        takes: Callable[[str], bool],
+        checker: Checker,
+        mesh: Mesh,
+        ledger: ServiceLedger,
+    ) -> None:
+        self.version = version
+        self._takes = takes
+        self.checker = checker
+        self.mesh = mesh
+        self.ledger = ledger
+
+    def takes_check(self, ask: CheckAsk) -> bool:
+        """Whether this ask is decided here."""
+        return self._takes(ask.user_id)
+
+    def takes_mesh(self, ask: MeshAsk) -> bool:
+        """Likewise. A mesh's caller is who its first descriptor names first."""
+        return self._takes(caller_of(ask))
+
+    def with_share(self, takes: Callable[[str], bool]) -> Trial:
+        """The same for more callers, or for fewer; what was counted stays."""
+        return Trial(self.version, takes, self.checker, self.mesh, self.ledger)
+
+
+def caller_of(ask: MeshAsk) -> str:
+    """Whose request it is, as far as a mesh says it."""
+    if not ask.descriptors or not ask.descriptors[0].entries:
+        return ask.domain
+    return f"{ask.domain}/{ask.descriptors[0].entries[0][1]}"

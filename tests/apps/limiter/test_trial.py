@@ -1,0 +1,170 @@
+"""A share of the callers goes by rules that are on trial, and whoever watches sees every ask."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from headgate.apps.limiter.ledger import ServiceLedger
+from headgate.apps.limiter.remote import RemoteStore
+from headgate.apps.limiter.service import LimiterService
+from headgate.apps.limiter.throttling import Throttling
+from headgate.apps.limiter.trial import Trial, caller_of
+from headgate.contracts.checks import CheckAnswer, CheckAsk, Descriptor, MeshAnswer, MeshAsk
+from headgate.contracts.criticality import Criticality
+from headgate.limits.limiter import Limiter
+from headgate.limits.rule import Failure
+from headgate.policies.access import EVERYBODY
+from headgate.policies.utilization_gate import OpenGate
+from headgate.rules.mesh.service import Mesh
+from headgate.rules.resources.service import Checker
+from headgate.rules.service_book import ServiceBook
+from headgate.stores.memory.store import MemoryStore
+from headgate.system import now_us
+from headgate.telemetry.audit_ring import AuditRing
+from headgate.telemetry.service_tally import ServiceTally
+
+LIVE = """
+version: 1
+rules: [{rule_id: play, resource_path: /play, limit: 5, window: 1h}]
+"""
+TRIED = LIVE.replace("limit: 5", "limit: 2")
+MESH = """
+domain: edge
+descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]
+"""
+
+
+class Seen:
+    """A witness that keeps everything."""
+
+    def __init__(self) -> None:
+        self.checks: list[tuple[str, int, bool]] = []
+        self.meshes: list[tuple[str, bool]] = []
+
+    def note_check(self, ask: CheckAsk, now_us: int, refused: bool) -> None:
+        self.checks.append((ask.user_id, ask.weight, refused))
+
+    def note_mesh(self, ask: MeshAsk, now_us: int, refused: bool) -> None:
+        self.meshes.append((caller_of(ask), refused))
+
+
+class Service:
+    """A whole service whose live rules admit five of each, and those on trial two."""
+
+    def __init__(self, folder: Path) -> None:
+        live = self.book(folder / "live", LIVE, MESH)
+        tried = self.book(folder / "tried", TRIED, MESH.replace("5}}", "2}}"))
+        limiter = Limiter(rules={**live.rules, **tried.rules})
+        self.ledger = ServiceLedger(ServiceTally(), AuditRing(), None)
+        beside = self.ledger.beside()
+        gate = OpenGate()
+        self.service = LimiterService(
+            Mesh(limiter, gate, self.ledger, book=live.mesh),
+            Checker(limiter, gate, self.ledger, book=live.resources),
+            Throttling(now_us, 100, None, Failure.OPEN),
+            RemoteStore(MemoryStore(now_us)),
+            self.ledger,
+            lambda: True,
+        )
+        self.trial = Trial(
+            7,
+            lambda caller: caller.endswith("bob"),
+            Checker(limiter, gate, beside, book=tried.resources),
+            Mesh(limiter, gate, beside, book=tried.mesh),
+            beside,
+        )
+
+    @staticmethod
+    def book(folder: Path, *texts: str) -> ServiceBook:
+        folder.mkdir()
+        for at, text in enumerate(texts):
+            (folder / f"{at}.yaml").write_text(text)
+        return ServiceBook.load([folder])
+
+    def admitted(self, user: str, times: int = 10) -> int:
+        answers = [self.service.check(CheckAsk(user, "/play"), EVERYBODY) for _ in range(times)]
+        return sum(one.decision.allowed for one in answers if isinstance(one, CheckAnswer))
+
+    def passed(self, user: str, times: int = 10) -> int:
+        ask = MeshAsk("edge", [Descriptor([("user", user)])])
+        answers = [self.service.should_rate_limit(ask, EVERYBODY) for _ in range(times)]
+        return sum(not one.over for one in answers if isinstance(one, MeshAnswer))
+
+
+def test_those_on_trial_go_by_the_rules_on_trial_and_others_by_those_in_force(
+    tmp_path: Path,
+) -> None:
+    service = Service(tmp_path)
+    service.service.trial = service.trial
+    assert (service.admitted("ann"), service.admitted("bob")) == (5, 2)
+    assert (service.passed("ann"), service.passed("bob")) == (5, 2)
+
+
+def test_each_counts_what_it_has_decided(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    service.service.trial = service.trial
+    service.admitted("ann")
+    service.admitted("bob")
+    beside = service.trial.ledger
+    place = Criticality.DEGRADED
+    assert (service.ledger.asked[place], service.ledger.refused[place]) == (10, 5)
+    assert (beside.asked[place], beside.refused[place]) == (10, 8)
+    assert service.ledger.tally.decisions == 20  # and the metrics have both
+    beside.count_anew()
+    assert sum(beside.asked) == 0
+
+
+def test_when_a_trial_ends_its_callers_go_on_with_their_counts(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    service.service.trial = service.trial
+    assert service.admitted("bob", 1) == 1
+    service.service.trial = None
+    # Another limit is another count; had the rule stayed as it is, one would be gone.
+    assert service.admitted("bob") == 5
+
+
+def test_several_asks_at_once_are_each_decided_where_they_belong(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    service.service.trial = service.trial
+    asks = [CheckAsk(user, "/play") for user in ("ann", "bob") for _ in range(4)]
+
+    async def told() -> list[bool]:
+        answering = service.service.check_each(asks, EVERYBODY)
+        assert not isinstance(answering, list)
+        return [one.decision.allowed for one in await answering]  # type: ignore[misc] # later
+
+    assert asyncio.run(told()) == [True] * 4 + [True, True, False, False]
+
+
+def test_what_was_leased_on_trial_can_be_given_back(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    service.service.trial = service.trial
+
+    async def told() -> int:
+        lease = await service.service.lease(CheckAsk("bob", "/play"), 2, EVERYBODY)
+        assert lease.units == 2
+        return await service.service.give_back(lease.lease_id, 1, EVERYBODY)
+
+    assert asyncio.run(told()) == 1
+    assert service.admitted("bob") == 1
+
+
+def test_a_witness_sees_every_ask_and_what_came_of_it(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    seen = service.service.witness = Seen()
+    service.admitted("ann", 6)
+    service.passed("ann", 6)
+    service.service.check(CheckAsk("ann", "/play", weight=0), EVERYBODY)  # only a look
+
+    async def told() -> None:
+        await service.service.lease(CheckAsk("eve", "/play"), 4, EVERYBODY)
+        asks = [CheckAsk("joe", "/play", weight=3), CheckAsk("joe", "/play", weight=3)]
+        await service.service.check_each(asks, EVERYBODY)  # type: ignore[misc] # it is awaited
+
+    asyncio.run(told())
+    assert seen.checks == [
+        *[("ann", 1, False)] * 5, ("ann", 1, True),
+        ("eve", 4, False), ("joe", 3, False), ("joe", 3, True),
+    ]  # fmt: skip
+    assert seen.meshes == [*[("edge/ann", False)] * 5, ("edge/ann", True)]
