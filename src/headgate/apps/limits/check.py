@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from headgate.apps.limits.words import (
-    counted,
     entry_json,
     key_words,
     limit_words,
-    table,
     term_words,
 )
 from headgate.contracts.errors import HeadgateError
+from headgate.lines import counted, table
 from headgate.rules.advice import Advice, advise
 from headgate.rules.problems import BadRules
 from headgate.rules.rulebook import Rulebook

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, NamedTuple, final
 
-from headgate.apps.limits.words import EXEMPT, counted, limit_words, table, term_words
+from headgate.apps.limits.words import EXEMPT, limit_words, term_words
 from headgate.contracts.errors import BadValue
 from headgate.contracts.guard import Judgement
 from headgate.limits.limiter import Limiter
 from headgate.limits.rates import parse_rate
+from headgate.lines import counted, table
 from headgate.rules.guard import Guard
 from headgate.rules.reading import read_bytes
 from headgate.rules.rulebook import Matched, Rulebook

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from headgate.contracts.rule import Algorithm, Limit
 from headgate.limits.rates import format_rate
 from headgate.limits.rule import Mode, Rule
@@ -74,18 +72,3 @@ def entry_json(entry: Entry) -> dict[str, object]:
         "terms": term_words(entry),
         "stop": entry.stop,
     }
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of aligned columns, two spaces in."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    return [
-        "  "
-        + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (head, *rows)
-    ]
-
-
-def counted(count: int, thing: str) -> str:
-    """`1 rule`, `2 rules`."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
