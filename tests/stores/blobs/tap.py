@@ -1,0 +1,110 @@
+"""Between a client and the real server: passes bytes on, and does harm when it is told to."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from threading import Event, Lock, Thread
+
+from tests.engines.child import free_port
+
+HOST = "127.0.0.1"
+PIECE = 16 * 1024
+# Headers of the same length that mean nothing to a server.
+DEAF = ((b"if-none-match:", b"x-nothing-nok:"), (b"if-match:", b"x-nogood:"))
+
+
+class Tap:
+    """A port that leads to another; each request has a connection of its own."""
+
+    def __init__(self, to_port: int) -> None:
+        self.port = free_port(HOST)
+        self._to_port = to_port
+        self.silent = False  # takes requests and never answers
+        self.deaf = False  # hides conditions from the server
+        self.answer = b""  # what is answered in the server's place
+        self.failing = 0  # requests that are yet to be cut off unanswered
+        self.cut_after = -1  # bytes of an answer, after which the connection ends
+        self.requests = 0
+        self.passed = 0  # bytes of answers
+        self._lock = Lock()
+        self._over = Event()
+        self._listener = socket.create_server((HOST, self.port))
+        self._open: set[socket.socket] = set()
+        self._accepting = Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def close(self) -> None:
+        self._over.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for each in self._open:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+        self._accepting.join(10)
+
+    def _accept(self) -> None:
+        while not self._over.is_set():
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                self._open.add(client)
+                self.requests += 1
+            Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            request = _read_request(client)
+            with self._lock:
+                failing, self.failing = self.failing > 0, max(self.failing - 1, 0)
+            if failing:
+                client.shutdown(socket.SHUT_RDWR)
+            elif self.silent:
+                self._over.wait(30)
+            elif self.answer:
+                client.sendall(self.answer)
+            else:
+                self._pass(client, request)
+        with self._lock:
+            self._open.discard(client)
+
+    def _pass(self, client: socket.socket, request: bytes) -> None:
+        head, end, body = request.partition(b"\r\n\r\n")
+        if self.deaf:
+            for heard, unheard in DEAF:
+                head = head.replace(heard, unheard)
+        with socket.create_connection((HOST, self._to_port), 10) as server:
+            server.sendall(head + b"\r\nconnection: close" + end + body)
+            left = self.cut_after
+            while piece := server.recv(PIECE if left < 0 else max(min(left, PIECE), 1)):
+                if left == 0:
+                    return
+                client.sendall(piece)
+                with self._lock:
+                    self.passed += len(piece)
+                left = left - len(piece) if left > 0 else left
+
+
+def _read_request(client: socket.socket) -> bytes:
+    """One request with its body, whose length its head says."""
+    request, wanted = bytearray(), -1
+    while wanted < 0 or len(request) < wanted:
+        piece = client.recv(PIECE)
+        if not piece:
+            break
+        request += piece
+        if wanted < 0 and (end := request.find(b"\r\n\r\n")) >= 0:
+            wanted = end + 4 + _length(bytes(request[:end]))
+    return bytes(request)
+
+
+def _length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, text = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(text)
+    return 0
