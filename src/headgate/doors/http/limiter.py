@@ -12,24 +12,23 @@ page; the type of the body; who asks, and whether they may. All that is known be
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar, final
+from typing import Final, final
 
 from headgate.contracts.access import Access, Identity
 from headgate.contracts.checks import Desk, RateLimits, Soon
 from headgate.contracts.clock import Clock
 from headgate.contracts.errors import BadValue, Forbidden, HeadgateError, Unauthenticated
+from headgate.doors.http.forms import not_json, query_of, whole_of
+from headgate.doors.http.health import HEALTHY, RESERVED, metrics_reply, ready_reply
+from headgate.doors.http.later import caught, soon
 from headgate.doors.http.limiter_forms import (
     ask_from_headers,
     batch_reply,
     mesh_reply,
-    not_json,
-    query_of,
     since_us_of,
     status_writer,
-    whole_of,
 )
 from headgate.doors.http.limiter_routes import routes_of
 from headgate.doors.http.limiter_schemas import SCHEMAS
@@ -40,7 +39,6 @@ from headgate.doors.http.message import (
     Request,
     json_bytes,
     json_reply,
-    problem,
 )
 from headgate.doors.http.openapi import document
 from headgate.doors.http.routes import Route, Table
@@ -50,19 +48,9 @@ from headgate.wire import check_json, mesh_json
 from headgate.wire.mesh_messages import MESH_BOUNDS, MeshBounds
 from headgate.wire.rate_limiter_messages import CHECK_BOUNDS, CheckBounds
 
-T = TypeVar("T")
-
 AUDIT_COUNT_DEFAULT: Final = 100
 AUDIT_COUNT_MAX: Final = 10_000
-METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
-_RESERVED: Final = problem(
-    503,
-    "Capacity is reduced for the moment",
-    "too many connections are open here; only health is answered on this one",
-    headers=((b"retry-after", b"1"),),
-    close=True,
-)
 _NOBODY: Final = Identity("", ())
 
 
@@ -114,7 +102,7 @@ class LimiterHttp:
             answer = self._finish(found, request, _NOBODY, b"")
             return answer if isinstance(answer, Reply) else lambda _: answer
         if request.peer.reserved:
-            return _RESERVED
+            return RESERVED
         refused = other_host(request, self.settings.hosts)
         if refused is not None:
             return refused
@@ -139,29 +127,29 @@ class LimiterHttp:
             return reply_of(error)
         if isinstance(answer, Reply):
             return answer
-        return _caught(answer, reply_of)
+        return caught(answer, reply_of)
 
     # What the routes do.
 
     def check(self, request: Request, by: Identity, body: bytes) -> Soon[Reply]:
         """POST /v1/check."""
         ask = check_json.ask_from_json(body, self.settings.check_bounds)
-        return _soon(self._limits.check(ask, by), status_writer(request))
+        return soon(self._limits.check(ask, by), status_writer(request))
 
     def check_by_headers(self, request: Request, by: Identity, _body: bytes) -> Soon[Reply]:
         """GET /v1/check."""
         ask = ask_from_headers(request, self.settings.check_bounds)
-        return _soon(self._limits.check(ask, by), status_writer(request))
+        return soon(self._limits.check(ask, by), status_writer(request))
 
     def check_each(self, _request: Request, by: Identity, body: bytes) -> Soon[Reply]:
         """POST /v1/check/batch."""
         asks = check_json.batch_from_json(body, self.settings.check_bounds)
-        return _soon(self._limits.check_each(asks, by), batch_reply)
+        return soon(self._limits.check_each(asks, by), batch_reply)
 
     def peek(self, request: Request, by: Identity, body: bytes) -> Soon[Reply]:
         """POST /v1/peek."""
         ask = check_json.ask_from_json(body, self.settings.check_bounds)
-        return _soon(self._limits.peek(ask, by), status_writer(request))
+        return soon(self._limits.peek(ask, by), status_writer(request))
 
     async def reset(self, _request: Request, by: Identity, body: bytes) -> Reply:
         """POST /v1/reset."""
@@ -183,7 +171,7 @@ class LimiterHttp:
     def mesh(self, _request: Request, by: Identity, body: bytes) -> Soon[Reply]:
         """POST /json."""
         ask = mesh_json.ask_from_json(body, self.settings.mesh_bounds)
-        return _soon(self._limits.should_rate_limit(ask, by), mesh_reply)
+        return soon(self._limits.should_rate_limit(ask, by), mesh_reply)
 
     def rulebook(self, _request: Request, by: Identity, _body: bytes) -> Reply:
         """GET /v1/rulebook."""
@@ -204,7 +192,7 @@ class LimiterHttp:
             since_us = self._clock.now_us() - since_us_of(fields["since"])
         count = whole_of("count", fields.get("count", str(AUDIT_COUNT_DEFAULT)), 1, AUDIT_COUNT_MAX)
         found = self._desk.audit(user, since_us=since_us, count_max=count, by=by)
-        return _soon(found, lambda found: json_reply({"user": user, "decisions": list(found)}))
+        return soon(found, lambda found: json_reply({"user": user, "decisions": list(found)}))
 
     def openapi(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
         """GET /openapi.json."""
@@ -212,24 +200,15 @@ class LimiterHttp:
 
     def healthz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
         """GET /healthz: this process answers."""
-        return _HEALTHY
+        return HEALTHY
 
     def readyz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
         """GET /readyz: it should get traffic, or why not."""
-        why = self._desk.not_ready()
-        return json_reply({"ready": False, "reason": why}, 503) if why else _READY
+        return ready_reply(self._desk.not_ready())
 
     def metrics(self, _request: Request, _by: Identity, _body: bytes) -> Soon[Reply]:
         """GET /metrics."""
-        return _soon(self._desk.metrics(), _metrics_reply)
-
-
-_HEALTHY: Final = json_reply({"status": "ok"})
-_READY: Final = json_reply({"ready": True, "reason": ""})
-
-
-def _metrics_reply(text: str) -> Reply:
-    return Reply(200, text.encode(), METRICS_TYPE)
+        return soon(self._desk.metrics(), metrics_reply)
 
 
 def mesh_error(error: HeadgateError) -> Reply:
@@ -237,21 +216,3 @@ def mesh_error(error: HeadgateError) -> Reply:
     if isinstance(error, Forbidden | Unauthenticated):
         return reply_to(error)
     return Reply(400, f"{error}\n".encode("utf-8", "replace"), TEXT)
-
-
-def _soon(answer: Soon[T], write: Callable[[T], Reply]) -> Soon[Reply]:
-    """Write the answer now, if it is there."""
-    if isinstance(answer, Awaitable):
-        return _written_later(answer, write)
-    return write(answer)
-
-
-async def _written_later(answer: Awaitable[T], write: Callable[[T], Reply]) -> Reply:
-    return write(await answer)
-
-
-async def _caught(answer: Awaitable[Reply], reply_of: Callable[[HeadgateError], Reply]) -> Reply:
-    try:
-        return await answer
-    except HeadgateError as error:
-        return reply_of(error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from typing import Final
-from urllib.parse import parse_qsl
 
 from headgate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer
 from headgate.contracts.criticality import parse_criticality
@@ -20,11 +19,11 @@ from headgate.doors.headers import (
     quote,
     retry_after_s,
 )
-from headgate.doors.http.message import JSON, Headers, Reply, Request, problem
+from headgate.doors.http.forms import query_of, whole_of
+from headgate.doors.http.message import JSON, Headers, Reply, Request
 from headgate.wire import check_json, mesh_json
 from headgate.wire.rate_limiter_messages import CheckBounds
 
-FIELDS_MAX: Final = 16
 SINCE_US_MAX: Final = 366 * 86_400 * 1_000_000
 
 USER: Final = b"x-headgate-user"
@@ -42,9 +41,6 @@ _UNITS_US: Final = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-_NOT_JSON: Final = problem(
-    415, "Unsupported Media Type", "send it with Content-Type: application/json"
-)
 _DEGRADED: Final = (ERROR.encode(), STORE_UNAVAILABLE.name.encode())
 
 
@@ -118,33 +114,6 @@ def mesh_reply(answer: MeshAnswer) -> Reply:
 # Reading.
 
 
-def not_json(request: Request) -> Reply | None:
-    """The refusal of a body that is not said to be JSON: what a page's form could send too."""
-    kind = request.header(b"content-type").partition(b";")[0].strip().lower()
-    return None if kind == JSON else _NOT_JSON
-
-
-def query_of(request: Request, names: Sequence[str]) -> dict[str, str]:
-    """The fields of the query; each one of these names, and once."""
-    try:
-        pairs = parse_qsl(
-            request.query.decode("ascii"),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=FIELDS_MAX,
-        )
-    except ValueError:
-        raise BadValue("query", request.query, "write it as name=value&..., in UTF-8") from None
-    found: dict[str, str] = {}
-    for name, value in pairs:
-        if name not in names:
-            raise BadValue("query", name, f"there is {', '.join(names)}")
-        if name in found:
-            raise BadValue(name, value, "give it once")
-        found[name] = value
-    return found
-
-
 def ask_from_headers(request: Request, bounds: CheckBounds) -> CheckAsk:
     """The question as a gateway puts it that can send headers alone."""
     user = _text_header(request, USER, bounds)
@@ -188,10 +157,3 @@ def since_us_of(text: str) -> int:
     if match is None or since_us > SINCE_US_MAX:
         raise BadValue("since", text, "write it as 90s, 10m, 2h or 1d, up to a year")
     return since_us
-
-
-def whole_of(field: str, text: str, least: int, most: int) -> int:
-    """A whole number within bounds, as a text says it."""
-    if text.isascii() and text.isdigit() and len(text) <= 16 and least <= int(text) <= most:
-        return int(text)
-    raise BadValue(field, text, f"give a whole number from {least:,} to {most:,}")

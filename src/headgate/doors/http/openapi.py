@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.doors.http.routes import Route, Said, Table
+from headgate.doors.http.routes import Parameter, Route, Said, Table, places_in
 
 VERSION: Final = "3.1.1"
 PROBLEM_TYPE: Final = "application/problem+json"
@@ -25,6 +25,9 @@ PROBLEM_SCHEMA: Final[Schema] = {
         "remedy": {"type": "string", "description": "What would be right."},
         "grant": {"type": "string", "description": "What the caller would need."},
         "reason": {"type": "string"},
+        "who": {"type": "string", "description": "Who may not."},
+        "what": {"type": "string", "description": "What is away, or was changed meanwhile."},
+        "seen": {"type": "string", "description": "What was seen of it, or is there now."},
     },
 }
 
@@ -35,7 +38,9 @@ def document(
     """The document, as JSON can hold it."""
     paths: dict[str, dict[str, object]] = {}
     for route in table.routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.path.replace("{+", "{"), {})[route.method.lower()] = _operation(
+            route
+        )
     return {
         "openapi": VERSION,
         "info": {"title": title, "summary": summary, "version": version},
@@ -67,7 +72,8 @@ def _operation(route: Route) -> dict[str, object]:
     if not (route.open or route.health):
         # A token or a certificate; or neither, where nobody has a name.
         found["security"] = [{"token": []}, {"certificate": []}, {}]
-    if route.parameters:
+    parameters = [*(_place(name) for name in places_in(route.path)), *route.parameters]
+    if parameters:
         found["parameters"] = [
             {
                 "name": one.name,
@@ -76,7 +82,7 @@ def _operation(route: Route) -> dict[str, object]:
                 "description": one.sentence,
                 "schema": one.schema,
             }
-            for one in route.parameters
+            for one in parameters
         ]
     if route.asks:
         found["requestBody"] = {
@@ -86,9 +92,18 @@ def _operation(route: Route) -> dict[str, object]:
     return found
 
 
+def _place(name: str) -> Parameter:
+    return Parameter(name, "As the path says it.", {"type": "string"}, "path", required=True)
+
+
 def _response(said: Said) -> dict[str, object]:
+    if said.empty:
+        return {"description": said.sentence}
     schema = _ref(said.schema) if said.schema else {"type": "string"}
-    return {"description": said.sentence, "content": {said.content_type: {"schema": schema}}}
+    content = {said.content_type: {"schema": schema}}
+    for kind in said.texts:
+        content[kind] = {"schema": {"type": "string"}}
+    return {"description": said.sentence, "content": content}
 
 
 def _ref(name: str) -> dict[str, object]:

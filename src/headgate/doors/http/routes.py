@@ -3,10 +3,14 @@
 The table is the program: a request is looked up in it, and the OpenAPI document is written from it.
 HEAD goes wherever GET goes. OPTIONS tells what may be asked and grants nothing to other sites: a
 page of theirs gets no leave.
+
+A path may have places: `/v1/rules/proposals/{id}` takes what stands there up to the next slash, and
+`{+name}` takes slashes too. A path without places is found first, then those with, in their order.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, final
 
@@ -24,10 +28,12 @@ class Said(NamedTuple):
     sentence: str
     schema: str = ""  # a component of the document; empty is no JSON
     content_type: str = "application/json"
+    texts: Sequence[str] = ()  # types of text that it may be instead
+    empty: bool = False  # no body at all
 
 
 class Parameter(NamedTuple):
-    """One of a route's parameters in the query, or, with `place`, in a header."""
+    """One of a route's parameters in the query, or, with `place`, in a header or in the path."""
 
     name: str
     sentence: str
@@ -57,16 +63,18 @@ class Route(NamedTuple):
     parameters: Sequence[Parameter] = ()
 
 
-_NO_SUCH: Final = "there is no such address here; GET /openapi.json tells what there is"
+_PLACE: Final = re.compile(r"\{\+?([a-z_]+)\}")
+DOCUMENT: Final = "/openapi.json"
 
 
 @final
 class Table:
-    """The rows by path and method."""
+    """The rows by path and method. `document` is where they are told to machines."""
 
-    __slots__ = ("_allowed", "_by_path", "routes")
+    __slots__ = ("_allowed", "_by_path", "_no_such", "_templates", "routes")
 
-    def __init__(self, routes: Sequence[Route]) -> None:
+    def __init__(self, routes: Sequence[Route], *, document: str = DOCUMENT) -> None:
+        self._no_such = f"there is no such address here; GET {document} tells what there is"
         self.routes = tuple(routes)
         self._by_path: dict[str, dict[str, Route]] = {}
         for route in routes:
@@ -78,18 +86,33 @@ class Table:
             path: ", ".join(sorted({*methods, "OPTIONS"})).encode()
             for path, methods in self._by_path.items()
         }
+        self._templates = [(_pattern(path), path) for path in self._by_path if "{" in path]
+
+    def named(self, path: str) -> Mapping[str, str]:
+        """What a request's path says in the places of its row; empty where there are none."""
+        return self._row_of(path)[1]
+
+    def _row_of(self, path: str) -> tuple[str, Mapping[str, str]]:
+        """The row's path for that of a request, and what stands in its places."""
+        if "{" in path or path not in self._by_path:
+            for pattern, template in self._templates:
+                match = pattern.fullmatch(path)
+                if match is not None:
+                    return template, match.groupdict()
+        return path, {}
 
     def find(self, request: Request) -> Route | Reply:
         """The row for a request, or the reply where there is none."""
-        methods = self._by_path.get(request.path)
+        path = self._row_of(request.path)[0] if self._templates else request.path
+        methods = self._by_path.get(path)
         if methods is None:
             if request.path == "*" and request.method == "OPTIONS":
                 return Reply(204)
-            return problem(404, "Not Found", _NO_SUCH)
+            return problem(404, "Not Found", self._no_such)
         route = methods.get(request.method)
         if route is not None:
             return route
-        allowed = self._allowed[request.path]
+        allowed = self._allowed[path]
         if request.method == "OPTIONS":
             return Reply(204, headers=((b"allow", allowed),))
         return problem(
@@ -98,3 +121,18 @@ class Table:
             f"this address is for {allowed.decode()}",
             headers=((b"allow", allowed),),
         )
+
+
+def places_in(path: str) -> tuple[str, ...]:
+    """The names of a path's places."""
+    return tuple(_PLACE.findall(path))
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    parts: list[str] = []
+    end = 0
+    for match in _PLACE.finditer(path):
+        taken = ".+" if "+" in match[0] else "[^/]+"
+        parts += [re.escape(path[end : match.start()]), f"(?P<{match[1]}>{taken})"]
+        end = match.end()
+    return re.compile("".join([*parts, re.escape(path[end:])]), re.DOTALL)

@@ -7,6 +7,7 @@ from typing import Final
 from headgate.contracts.access import Access, Identity
 from headgate.contracts.errors import (
     BadValue,
+    Conflict,
     Forbidden,
     HeadgateError,
     Refused,
@@ -35,9 +36,9 @@ def identity_of(request: Request, access: Access) -> Identity | Reply:
     said = request.header(b"authorization")
     if said:
         if said[: len(_BEARER)].lower() != _BEARER or request.count(b"authorization") > 1:
-            return _unauthorized("send Authorization: Bearer, once", CHALLENGE)
+            return unauthorized("send Authorization: Bearer, once", CHALLENGE)
         known = access.by_token(said[len(_BEARER) :].strip().decode("latin-1"))
-        return known or _unauthorized("this token is nobody's", WRONG_TOKEN)
+        return known or unauthorized("this token is nobody's", WRONG_TOKEN)
     if request.peer.names:
         known = access.by_certificate(request.peer.names)
         if known is not None:
@@ -45,24 +46,23 @@ def identity_of(request: Request, access: Access) -> Identity | Reply:
     nobody = access.anonymous
     if nobody is not None:
         return nobody
-    return _unauthorized("send Authorization: Bearer and a token", CHALLENGE)
+    return unauthorized("send Authorization: Bearer and a token", CHALLENGE)
 
 
 def reply_to(error: HeadgateError) -> Reply:
     """An error that was raised on purpose, as problem details."""
     if isinstance(error, BadValue):
-        value = error.value if isinstance(error.value, str) else repr(error.value)
-        if len(value) > _SHOWN_CHARS_MAX:
-            value = f"{value[:_SHOWN_CHARS_MAX]}..."
-        more = {"field": error.field, "value": value, "remedy": error.remedy}
+        more = {"field": error.field, "value": shown(error.value), "remedy": error.remedy}
         return problem(400, "Bad Request", str(error), more=more)
     if isinstance(error, Unauthenticated):
-        return _unauthorized(error.remedy, CHALLENGE)
+        return unauthorized(error.remedy, CHALLENGE)
     if isinstance(error, Forbidden):
-        return problem(403, "Forbidden", str(error), more={"grant": error.grant})
+        more = {"grant": error.grant, "who": error.who}
+        return problem(403, "Forbidden", str(error), more=more)
     if isinstance(error, Unavailable):
         retry = ((b"retry-after", b"1"),)
-        return problem(503, "Service Unavailable", str(error), headers=retry)
+        seen = {"what": error.what, "seen": error.seen}
+        return problem(503, "Service Unavailable", str(error), headers=retry, more=seen)
     if isinstance(error, Refused):
         members = details(Judgement(error.decision, ()))
         reason = error.decision.reason
@@ -70,8 +70,19 @@ def reply_to(error: HeadgateError) -> Reply:
         wait = ((b"retry-after", b"%d" % seconds),) if seconds > 0 else ()
         status = 503 if reason is None else reason.http_status
         return Reply(status, json_bytes(members), PROBLEM, wait)
+    if isinstance(error, Conflict):
+        more = {"what": error.what, "seen": error.seen}
+        return problem(409, "Conflict", str(error), more=more)
     return problem(409, "Conflict", str(error))
 
 
-def _unauthorized(remedy: str, challenge: tuple[bytes, bytes]) -> Reply:
-    return problem(401, "Unauthorized", remedy, headers=(challenge,))
+def shown(value: object) -> str:
+    """A value as a problem tells it."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
+
+
+def unauthorized(remedy: str, challenge: tuple[bytes, bytes]) -> Reply:
+    """The 401 that asks for a name."""
+    more = {"remedy": remedy}
+    return problem(401, "Unauthorized", remedy, headers=(challenge,), more=more)

@@ -1,0 +1,199 @@
+"""A rulebook's door on real sockets: on this loop, or on a loop of its own for blocking clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from headgate.contracts.access import Access, Grant, Identity
+from headgate.contracts.clock import Clock
+from headgate.doors.http.bounds import HttpSettings
+from headgate.doors.http.protocol import HttpDoor
+from headgate.doors.http.rules import RulesHttp
+from headgate.doors.http.rules_settings import RulesHttpSettings
+from headgate.doors.listener import Kind, Listener, ListenerSettings
+from headgate.doors.tls import Tls
+from headgate.policies.access import Credential, KnownCallers, token_digest
+from headgate.testing import HandClock
+from tests.doors.http.rules.memory_desk import MemoryDesk, no_gate
+from tests.doors.http.serving import Answer, answer, request
+from tests.doors.listening import Caller
+
+READS = frozenset({Grant.READ_RULES})
+GRANTS = {
+    "rita": READS,
+    "paul": READS | {Grant.PROPOSE},
+    "ada": READS | {Grant.APPROVE},
+    "bob": READS | {Grant.APPROVE, Grant.PROPOSE, Grant.AUDIT},
+    "chuck": frozenset({Grant.CHECK}),
+}
+LOOK_S = 0.01
+
+
+def token_of(who: str) -> str:
+    """Whoever has it is them."""
+    return f"{who}-{who}-secret-0123456789"
+
+
+def identity(who: str) -> Identity:
+    """As the access knows them."""
+    return Identity(who, GRANTS[who])
+
+
+def access(*, anonymous: frozenset[Grant] = frozenset()) -> KnownCallers:
+    """Everybody above, by token and by certificate."""
+    return KnownCallers(
+        [
+            Credential(who, grants, token_digest(token_of(who)), f"{who}.example")
+            for who, grants in GRANTS.items()
+        ],
+        anonymous=anonymous,
+    )
+
+
+class Well:
+    """Vitals of a service that is well, until `ready` says why not."""
+
+    def __init__(self) -> None:
+        self.ready = ""
+
+    def metrics(self) -> str:
+        return "# TYPE up gauge\nup 1\n"
+
+    def not_ready(self) -> str:
+        return self.ready
+
+
+class RulesHouse:
+    """A listener with the rulebook's door behind it."""
+
+    def __init__(
+        self, listener: Listener, door: HttpDoor, http: RulesHttp, desk: MemoryDesk, well: Well
+    ) -> None:
+        self.listener = listener
+        self.door = door
+        self.http = http
+        self.desk = desk
+        self.well = well
+        self.port = listener.addresses[0].port
+        self.host = f"127.0.0.1:{self.port}"
+
+    async def call(self, said: bytes = b"") -> Caller:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(said)
+        return Caller(reader, writer)
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, who: str = "bob", **headers: str
+    ) -> Answer:
+        """One request on a connection of its own; `who` empty is nobody."""
+        if who:
+            headers.setdefault("authorization", f"Bearer {token_of(who)}")
+        if method == "POST":
+            body = {} if body is None else body
+        caller = await self.call(request(method, path, self.host, body, **headers))
+        found = await answer(caller, head=method == "HEAD" or "if_none_match" in headers)
+        await caller.leave()
+        return found
+
+    async def propose(self, text: str, *, who: str = "paul", name: str = "shop.yaml") -> Any:
+        """A proposal for that file."""
+        live = (await self.ask("GET", "/v1/rules")).json["commit"]
+        got = await self.ask(
+            "POST",
+            "/v1/rules/proposals",
+            {"base": live, "changes": {name: text}, "message": "Change it", "reason": "So"},
+            who=who,
+        )
+        assert got.status == 201, got.json
+        return got.json
+
+
+def rules_of(limit: int) -> str:
+    """A file that is in order."""
+    return f"rules:\n  - rule_id: shop\n    limit: {limit}\n"
+
+
+@asynccontextmanager
+async def rules_house(
+    *,
+    desk: MemoryDesk | None = None,
+    doorkeeper: Access | None = None,
+    http: HttpSettings | None = None,
+    tls: Tls | None = None,
+    address: str = "127.0.0.1:0",
+    reports: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    **settings: Any,
+) -> AsyncIterator[RulesHouse]:
+    """A house that is open, and closed afterwards."""
+    serves = MemoryDesk(no_gate) if desk is None else desk
+    time = HandClock() if clock is None else clock
+    well = Well()
+    bounds = RulesHttpSettings(**{"wait_look_s": LOOK_S, **settings})
+    rules = RulesHttp(
+        serves,
+        well,
+        access() if doorkeeper is None else doorkeeper,
+        time,
+        bounds,
+        reports=reports,
+    )
+    door = HttpDoor(rules.handle, time, http)
+    look = ListenerSettings(look_s=0.02)
+    try:
+        async with Listener([address], {Kind.HTTP1: door}, settings=look, tls=tls) as listening:
+            yield RulesHouse(listening, door, rules, serves, well)
+    finally:
+        rules.close()
+    async with asyncio.timeout(5):
+        while door.under_way or rules.stats().calls:
+            await asyncio.sleep(0.002)
+
+
+@contextmanager
+def rules_house_aside(**how: Any) -> Iterator[RulesHouse]:
+    """The same on a loop in a thread of its own."""
+    made: list[RulesHouse] = []
+    open_now, failed = threading.Event(), []
+    loop = asyncio.new_event_loop()
+    ends = asyncio.Event()
+
+    async def live() -> None:
+        async with rules_house(**how) as here:
+            made.append(here)
+            open_now.set()
+            await ends.wait()
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(live())
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            open_now.set()
+            loop.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    open_now.wait(10)
+    try:
+        if failed:
+            raise failed[0]
+        yield made[0]
+    finally:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(ends.set)
+        thread.join(10)
+        assert not thread.is_alive()
+    if failed:
+        raise failed[0]
+
+
+def said(got: Answer) -> str:
+    """A whole answer as text, to look for what must not be in it."""
+    return json.dumps(dict(got.headers)) + got.body.decode("utf-8", "replace")

@@ -1,0 +1,264 @@
+"""Who may do what with a rulebook over HTTP, and which pages may not."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from headgate.contracts.access import EVERY_GRANT, Grant, Identity
+from headgate.doors.binding import Address
+from headgate.doors.http.site import hosts_of
+from headgate.doors.tls import Tls, TlsFiles
+from headgate.policies.access import Credential, KnownCallers, OpenAccess, token_digest
+from tests.doors.http.rules.serving import READS, access, rules_house, rules_of, said, token_of
+from tests.doors.http.serving import answer, request
+from tests.doors.listening import Caller, run
+
+PROPOSE = {"base": "live", "changes": {"shop.yaml": rules_of(3)}, "message": "m"}
+CHANGES: tuple[tuple[str, Any, Grant], ...] = (
+    ("/v1/rules/proposals", PROPOSE, Grant.PROPOSE),
+    ("/v1/rules/proposals/p1/judge", {}, Grant.PROPOSE),
+    ("/v1/rules/proposals/p1/approve", {"override": "o"}, Grant.APPROVE),
+    ("/v1/rules/proposals/p1/reject", {"reason": "r"}, Grant.APPROVE),
+    ("/v1/rules/proposals/p1/publish", {}, Grant.APPROVE),
+    ("/v1/rules/proposals/p1/canary", {"share": 1}, Grant.APPROVE),
+    ("/v1/rules/rollback", {"to": "1", "reason": "r"}, Grant.APPROVE),
+    ("/v1/rules/pins", {"node": "n", "version": 1, "reason": "r"}, Grant.APPROVE),
+)
+READ = (
+    "/v1/rules",
+    "/v1/rules/files/shop.yaml",
+    "/v1/rules/diff?to=live",
+    "/v1/rules/proposals",
+    "/v1/rules/versions",
+    "/v1/rules/status",
+    "/v1/rules/wait?version=1&timeout_s=0",
+    "/v1/rules/audit",
+)
+
+
+def test_nobody_is_asked_for_a_name_and_a_wrong_token_is_nobodys() -> None:
+    async def story() -> None:
+        async with rules_house() as here:
+            for path in (*READ, "/metrics"):
+                got = await here.ask("GET", path, who="")
+                assert (got.status, got.headers["www-authenticate"][:6]) == (401, "Bearer")
+            for path, body, _ in CHANGES:
+                assert (await here.ask("POST", path, body, who="")).status == 401
+            wrong = "Bearer wrong-wrong-wrong-wrong"
+            got = await here.ask("GET", "/v1/rules", authorization=wrong)
+            assert got.status == 401
+            assert "wrong-wrong" not in said(got)
+            assert here.desk.calls == 0
+            for path in ("/healthz", "/readyz", "/v1/rules/openapi.json"):
+                assert (await here.ask("GET", path, who="")).status == 200
+
+    run(story)
+
+
+def test_a_grant_that_lacks_is_named_and_the_refusal_of_a_known_caller_is_noted() -> None:
+    async def story() -> None:
+        async with rules_house() as here:
+            for path, body, grant in CHANGES:
+                who = "rita" if grant is Grant.APPROVE else "ada"
+                got = await here.ask("POST", path, body, who=who)
+                assert (got.status, got.json["grant"], got.json["who"]) == (403, grant.value, who)
+            for path in READ:
+                got = await here.ask("GET", path, who="chuck")
+                assert (got.status, got.json["grant"]) == (403, "read-rules")
+            got = await here.ask("GET", "/metrics", who="paul")
+            assert (got.status, got.json["grant"]) == (403, "audit")
+            assert (await here.ask("GET", "/metrics", who="bob")).body.startswith(b"# TYPE up")
+            noted = (await here.ask("GET", "/v1/rules/audit", who="rita")).json["audit"]
+            assert len(noted) == len(CHANGES) + len(READ)
+            assert {one["by"] for one in noted} == {"rita", "ada", "chuck"}
+
+    run(story)
+
+
+@pytest.mark.parametrize("grants", [READS, EVERY_GRANT])
+def test_nobody_may_read_where_the_access_says_so_and_never_change_anything(
+    grants: frozenset[Grant],
+) -> None:
+    async def story() -> None:
+        async with rules_house(doorkeeper=access(anonymous=grants)) as here:
+            for path in READ:
+                assert (await here.ask("GET", path, who="")).status == 200
+            calls = here.desk.calls
+            for path, body, _ in CHANGES:
+                got = await here.ask("POST", path, body, who="")
+                assert (got.status, "changes take a name" in got.json["detail"]) == (401, True)
+            assert here.desk.calls == calls
+            assert (await here.ask("POST", "/v1/rules/proposals", PROPOSE)).status == 201
+
+    run(story)
+
+
+def test_who_may_not_look_is_told_what_is_wrong_all_the_same() -> None:
+    async def story() -> None:
+        blind = Credential("ida", frozenset({Grant.APPROVE}), token_digest(token_of("ida")))
+        both = KnownCallers([blind, Credential("bob", EVERY_GRANT, token_digest(token_of("bob")))])
+        async with rules_house(doorkeeper=both) as here:
+            one = (await here.propose(rules_of(7), who="bob"))["id"]
+            got = await here.ask("POST", f"/v1/rules/proposals/{one}/publish", who="ida")
+            assert (got.status, got.json["field"]) == (400, "proposal")
+            match = {"if_match": "*"}
+            got = await here.ask("POST", f"/v1/rules/proposals/{one}/publish", who="ida", **match)
+            assert (got.status, got.json["grant"]) == (403, "read-rules")
+
+    run(story)
+
+
+def test_nobody_without_the_grant_is_refused_before_the_desk_hears_of_it() -> None:
+    async def story() -> None:
+        nobody = access(anonymous=frozenset({Grant.CHECK}))
+        async with rules_house(doorkeeper=nobody) as here:
+            for path in READ:
+                assert (await here.ask("GET", path, who="")).status == 403
+            assert here.desk.calls == 0
+
+    run(story)
+
+
+class Forgetful:
+    """Makes anew who nobody is, each time."""
+
+    @property
+    def anonymous(self) -> Identity:
+        return Identity("anonymous", EVERY_GRANT)
+
+    def by_token(self, token: str) -> Identity | None:
+        return None
+
+    def by_certificate(self, names: object) -> Identity | None:
+        return None
+
+
+@pytest.mark.parametrize("doorkeeper", [OpenAccess(), Forgetful()])
+def test_where_everybody_may_do_everything_changes_still_take_a_name(doorkeeper: Any) -> None:
+    async def story() -> None:
+        async with rules_house(doorkeeper=doorkeeper) as here:
+            assert (await here.ask("GET", "/v1/rules", who="")).status == 200
+            for path, body, _ in CHANGES:
+                assert (await here.ask("POST", path, body, who="")).status == 401
+            got = await here.ask("POST", "/v1/rules/proposals", PROPOSE, who="bob")
+            assert got.status == 401
+            assert here.desk.calls == 1
+
+    run(story)
+
+
+def test_no_page_of_another_site_can_drive_it_through_a_browser() -> None:
+    async def story() -> None:
+        async with rules_house(doorkeeper=access(anonymous=READS)) as here:
+            foreign: tuple[dict[str, str], ...] = (
+                {"origin": "https://evil.example"},
+                {"origin": "null"},
+                {"sec_fetch_site": "cross-site"},
+                {"sec_fetch_site": "same-site"},
+                {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"},
+            )
+            for path, body, _ in CHANGES:
+                for headers in foreign:
+                    assert (await here.ask("POST", path, body, **headers)).status == 403
+                for kind in ("text/plain", "", "application/x-www-form-urlencoded"):
+                    got = await here.ask("POST", path, body, content_type=kind)
+                    assert got.status == 415
+            for path in (*READ, "/metrics"):
+                for headers in foreign[:4]:
+                    assert (await here.ask("GET", path, **headers)).status == 403
+            assert here.desk.calls == 0
+            link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}
+            assert (await here.ask("GET", "/v1/rules/status", **link)).status == 200
+            assert (await here.ask("GET", "/metrics", **link)).status == 403
+            own = {"origin": f"http://{here.host}", "sec_fetch_site": "same-origin"}
+            got = await here.ask("POST", "/v1/rules/proposals", PROPOSE, **own)
+            assert got.status == 201
+            got = await here.ask("OPTIONS", "/v1/rules/proposals", origin="https://evil.example")
+            assert not any(name.startswith("access-control") for name in got.headers)
+
+    run(story)
+
+
+def test_only_our_own_names_are_answered_to() -> None:
+    async def story() -> None:
+        hosts = hosts_of([Address("127.0.0.1", 8_080)])
+        async with rules_house(hosts=hosts) as here:
+            for host in ("evil.example", "127.0.0.1:1", "127.0.0.1:8080.evil.example"):
+                assert (await here.ask("GET", "/v1/rules", host=host)).status == 421
+                got = await here.ask("POST", "/v1/rules/proposals", PROPOSE, host=host)
+                assert got.status == 421
+            assert here.desk.calls == 0
+            assert (await here.ask("GET", "/v1/rules", host="localhost:8080")).status == 200
+            assert (await here.ask("GET", "/healthz", host="evil.example")).status == 200
+
+    run(story)
+
+
+def test_a_listener_of_this_machine_goes_by_its_own_names_without_a_setting() -> None:
+    async def story() -> None:
+        async with rules_house(doorkeeper=access(anonymous=READS)) as here:
+            for host in ("evil.example", f"evil.example:{here.port}", "127.0.0.1"):
+                assert (await here.ask("GET", "/v1/rules", host=host, who="")).status == 421
+            for host in (here.host, f"localhost:{here.port}"):
+                assert (await here.ask("GET", "/v1/rules", host=host, who="")).status == 200
+        async with rules_house(doorkeeper=access(), address="0.0.0.0:0") as here:
+            assert (await here.ask("GET", "/v1/rules", host="rules.example")).status == 200
+
+    run(story)
+
+
+def test_a_certificate_is_as_good_as_a_token(tmp_path: Path) -> None:
+    async def story() -> None:
+        ca = trustme.CA()
+        cert, key, clients = (tmp_path / name for name in ("a.crt", "a.key", "ca.crt"))
+        issued = ca.issue_cert("127.0.0.1")
+        issued.cert_chain_pems[0].write_to_path(str(cert))
+        issued.private_key_pem.write_to_path(str(key))
+        ca.cert_pem.write_to_path(str(clients))
+        files = TlsFiles(str(cert), str(key), str(clients), client_required=False)
+        nobody = access(anonymous=READS)
+        async with rules_house(tls=Tls(files), doorkeeper=nobody) as here:
+
+            async def ask(name: str, said: bytes) -> Any:
+                context = ssl.create_default_context()
+                ca.configure_trust(context)
+                if name:
+                    ca.issue_cert(name).configure_cert(context)
+                reader, writer = await asyncio.open_connection("127.0.0.1", here.port, ssl=context)
+                writer.write(said)
+                caller = Caller(reader, writer)
+                found = await answer(caller)
+                await caller.leave()
+                return found
+
+            post = request("POST", "/v1/rules/proposals", here.host, PROPOSE)
+            assert (await ask("paul.example", post)).status == 201
+            assert (await ask("ada.example", post)).json["grant"] == "propose"
+            assert (await ask("eve.example", post)).status == 401
+            assert (await ask("", post)).status == 401
+            assert (await ask("", request("GET", "/v1/rules", here.host))).status == 200
+            page = {"origin": "https://evil.example"}
+            evil = request("POST", "/v1/rules/proposals", here.host, PROPOSE, **page)
+            assert (await ask("paul.example", evil)).status == 403, "a browser sends it by itself"
+
+    run(story)
+
+
+def test_a_token_is_in_no_log_and_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with rules_house() as here:
+            here.desk.versions = None  # type: ignore[assignment,method-assign]
+            got = await here.ask("GET", "/v1/rules/versions")
+            assert got.status == 500
+            assert token_of("bob") not in said(got)
+            assert here.door.faults == 1
+
+    with caplog.at_level("DEBUG"):
+        run(story)
+    assert token_of("bob") not in caplog.text

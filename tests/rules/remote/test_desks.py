@@ -1,0 +1,58 @@
+"""The same promises, of a desk in this process and of one that is asked over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.contracts.rule_desk import RuleDesk
+from headgate.rules.remote.desk import RemoteDesk
+from tests.doors.http.rules.memory_desk import MemoryDesk, no_gate
+from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, rules_of, token_of
+from tests.rules.remote.desk_suite import DeskSuite
+
+
+class Near:
+    """The desk itself."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryDesk(no_gate)
+
+    def desk(self, who: str) -> RuleDesk:
+        return self.memory
+
+    def text(self, limit: int) -> str:
+        return rules_of(limit)
+
+    def reports(self, node: str, version: int) -> None:
+        self.memory.reports(node, version)
+
+
+class Far:
+    """The desk behind a door; each of the people has a token."""
+
+    def __init__(self, house: RulesHouse) -> None:
+        self.house = house
+
+    def desk(self, who: str) -> RuleDesk:
+        return RemoteDesk(f"http://{self.house.host}", token=token_of(who))
+
+    def text(self, limit: int) -> str:
+        return rules_of(limit)
+
+    def reports(self, node: str, version: int) -> None:
+        self.house.desk.reports(node, version)
+
+
+class TestNear(DeskSuite):
+    @pytest.fixture
+    def world(self) -> Near:
+        return Near()
+
+
+class TestFar(DeskSuite):
+    @pytest.fixture
+    def world(self) -> Iterator[Far]:
+        with rules_house_aside() as here:
+            yield Far(here)

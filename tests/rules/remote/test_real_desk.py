@@ -1,0 +1,130 @@
+"""The promises once more, of the real rulebook: a git repository, a blob store, and its publisher.
+
+It is asked in this process, and over HTTP. What it answers over HTTP is as the document says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from headgate.contracts.access import EVERY_GRANT, Identity
+from headgate.contracts.rule_desk import RuleDesk
+from headgate.contracts.rulebook import NodeReport
+from headgate.rules.editions.signing import Signer, new_key
+from headgate.rules.publishing.making import Publishing, open_publishing
+from headgate.rules.remote.desk import RemoteDesk
+from headgate.rules.repository.repository import Repository
+from headgate.stores.blobs.files import FileBlobs
+from headgate.stores.blobs.files_url import FilesSettings
+from headgate.system import SystemClock
+from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, token_of
+from tests.rules.remote.desk_suite import FILE, DeskSuite
+
+OWNER = Identity("owner", EVERY_GRANT)
+
+
+def text_of(limit: int) -> str:
+    """A file with a rule of its own."""
+    return (
+        "version: 1\nrules:\n"
+        f"  - rule_id: rule-{limit}\n    resource_path: /{limit}\n"
+        f"    limit: {limit}\n    window_seconds: 60\n"
+    )
+
+
+class Kept:
+    """A rulebook in a folder."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        clock = SystemClock()
+        files = {FILE: text_of(10).encode()}
+        repository = Repository.create(folder / "rules.git", files=files, clock=clock)
+        stack.callback(repository.close)
+        new_key(folder / "keys")
+        blobs = FileBlobs(FilesSettings(folder=str(folder / "blobs")))
+        stack.callback(blobs.close)
+        self.publishing: Publishing = open_publishing(
+            repository, blobs, Signer.read(folder / "keys" / "signing.pem"), clock=clock
+        )
+        stack.callback(self.publishing.close)
+        self.publishing.desk.begin(None, message="Begin", by=OWNER)
+        self._clock = clock
+
+    def desk(self, who: str) -> RuleDesk:
+        return self.publishing.desk
+
+    def text(self, limit: int) -> str:
+        return text_of(limit)
+
+    def reports(self, node: str, version: int) -> None:
+        now_us = self._clock.now_us()
+        self.publishing.shelf.put_report(
+            NodeReport(node, 1, version, 0, now_us, now_us, 1_000, "", {})
+        )
+
+
+class Asked(Kept):
+    """The same behind a door."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        super().__init__(folder, stack)
+        real: Any = self.publishing.desk
+        self.house: RulesHouse = stack.enter_context(rules_house_aside(desk=real))
+
+    def desk(self, who: str) -> RuleDesk:
+        return RemoteDesk(f"http://{self.house.host}", token=token_of(who))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory where that can be had: a rulebook syncs each step, and that is tried elsewhere."""
+    memory = "/dev/shm"
+    with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as made:
+        yield Path(made)
+
+
+class TestKept(DeskSuite):
+    @pytest.fixture
+    def world(self, folder: Path) -> Iterator[Kept]:
+        with ExitStack() as stack:
+            yield Kept(folder, stack)
+
+
+class TestAsked(DeskSuite):
+    @pytest.fixture
+    def world(self, folder: Path) -> Iterator[Asked]:
+        with ExitStack() as stack:
+            yield Asked(folder, stack)
+
+    def test_what_it_answers_is_as_the_document_says(
+        self, world: Asked, ask: Any, make_live: Any, propose: Any
+    ) -> None:
+        one, two = make_live(5), propose(6)["id"]
+        world.reports("n-1", 1)
+        rita: Any = world.desk("rita")
+        document = rita._get("/openapi.json")
+        for path, template in (
+            ("", ""),
+            (f"?at={two}", ""),
+            (f"/files/{FILE}", "/files/{name}"),
+            (f"/diff?from=1&to={one}", "/diff"),
+            ("/proposals", "/proposals"),
+            (f"/proposals/{one}", "/proposals/{id}"),
+            (f"/proposals/{two}", "/proposals/{id}"),
+            ("/versions", "/versions"),
+            ("/status", "/status"),
+            ("/wait?version=1&timeout_s=0", "/wait"),
+            ("/audit", "/audit"),
+        ):
+            operation = document["paths"][f"/v1/rules{template}"]["get"]
+            schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+            whole = {**schema, "components": document["components"]}
+            Draft202012Validator(whole).validate(rita._get(path))
