@@ -1,0 +1,93 @@
+"""A press: what a publisher does with a shelf, without a life of proposals around it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from headgate.contracts.blob_store import BlobStore
+from headgate.contracts.rulebook import Canary, Edition, Orders
+from headgate.rules.editions.shelf import Shelf
+from headgate.rules.editions.signed import SignedOrders, sign_edition, sign_orders
+from headgate.rules.editions.signing import Signer, new_key
+from headgate.rules.snapshot.delta import make_delta
+from headgate.rules.snapshot.packing import pack
+from headgate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from headgate.stores.blobs.memory import MemoryBlobs
+from headgate.testing import START_US
+
+COMMIT = "c0ffee" * 6 + "c0de"
+
+
+def new_signer() -> Signer:
+    with TemporaryDirectory() as folder:
+        return Signer.read(new_key(Path(folder, "keys")).private)
+
+
+SIGNER = new_signer()
+
+
+def files(**limits: int) -> dict[str, bytes]:
+    """One file with a rule for each name."""
+    rules = [
+        {"rule_id": name, "resource_path": f"/{name}", "limit": limit, "window_seconds": 60}
+        for name, limit in limits.items()
+    ]
+    return {"rules.yaml": json.dumps({"version": 1, "rules": rules}).encode()}
+
+
+class Press:
+    """Prints editions and gives orders."""
+
+    def __init__(self, blobs: BlobStore | None = None, signer: Signer = SIGNER) -> None:
+        self.blobs = MemoryBlobs() if blobs is None else blobs
+        self.signer = signer
+        self.shelf = Shelf(self.blobs, signer.verifier())
+        self.printed: dict[int, Snapshot] = {}
+
+    def edition(self, version: int, *deltas_from: int, **limits: int) -> Edition:
+        """An edition whose rules these are, with deltas from earlier ones; on the shelf."""
+        snapshot = compile_snapshot(files(**limits))
+        self.printed[version] = snapshot
+        before = [self.printed[one] for one in deltas_from]
+        edition = Edition(
+            version=version,
+            commit=COMMIT,
+            content=snapshot.content,
+            snapshot=self.shelf.put_snapshot(pack(snapshot)),
+            bytes_unpacked=1_000,
+            rules=snapshot.rules,
+            made_us=START_US,
+            deltas={one.content: self.shelf.put_delta(make_delta(one, snapshot)) for one in before},
+        )
+        return self.shelf.put_edition(sign_edition(edition, self.signer).signed)
+
+    def signed(
+        self,
+        number: int,
+        live: int,
+        *,
+        canary: Canary | None = None,
+        pins: Mapping[str, int] | None = None,
+        back: bool = False,
+        at_us: int = START_US,
+    ) -> SignedOrders:
+        orders = Orders(number, live, canary, pins or {}, back, "because", at_us)
+        return sign_orders(orders, self.signer)
+
+    def order(
+        self,
+        number: int,
+        live: int,
+        *,
+        canary: Canary | None = None,
+        pins: Mapping[str, int] | None = None,
+        back: bool = False,
+        at_us: int = START_US,
+    ) -> SignedOrders:
+        """Give orders."""
+        given = self.signed(number, live, canary=canary, pins=pins, back=back, at_us=at_us)
+        self.shelf.put_orders(given.signed)
+        return given

@@ -1,0 +1,62 @@
+"""A fleet whose shelf is a bucket of a real S3 server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.contracts.errors import Conflict
+from headgate.rules.editions.shelf import Shelf
+from headgate.rules.following.fleet import Fleet
+from headgate.stores.blob_stores import open_blobs
+from headgate.testing import START_US
+from tests.rules.editions.press import Press
+from tests.rules.following.node import Node
+from tests.stores.blobs.s3_server import SECRETS, S3Server
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    server = S3Server(tmp_path)
+    yield server
+    server.stop()
+
+
+def test_a_fleet_follows_a_bucket_and_outlives_it(
+    server: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "headgate.rules")
+    url = server.url(settings="&timeout_ms=2000")
+    press = Press(open_blobs(url))
+    press.edition(1, a=1)
+    press.edition(2, 1, a=2)
+    press.order(1, 1)
+    node = Node(press, tmp_path / "rules").begin()
+    press.order(2, 2)
+    press.order(2, 2)
+    with pytest.raises(Conflict):
+        press.order(2, 2, back=True)
+    assert node.poll()
+    assert node.follower.figures().deltas == 1
+    press.shelf.put_report(node.follower.report())
+    assert Fleet(press.shelf, node.clock).look().versions() == {2: 1}
+    press.shelf.sweep(1, now_us=START_US)
+    swept = press.shelf.sweep(1, now_us=START_US + HOUR_US)
+    assert len(swept.deleted) == 1  # the snapshot of 1; the delta from it is an edition's still
+    fresh = Shelf(open_blobs(url), press.signer.verifier())
+    second = fresh.edition(2)
+    assert second is not None
+    assert fresh.snapshot(second.edition).snapshot.content == second.edition.content
+    node.close()
+    server.stop()
+    again = Node(press, tmp_path / "rules").begin()
+    assert again.runs == (2, 0)
+    assert not again.poll()
+    assert "orders" in again.trouble
