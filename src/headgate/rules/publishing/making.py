@@ -1,0 +1,102 @@
+"""Making: publishing from its parts, in the one order in which they know each other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headgate.contracts.blob_store import BlobStore
+from headgate.contracts.clock import Clock
+from headgate.contracts.event_log import EventLog
+from headgate.contracts.rulebook import Judge
+from headgate.rules.editions.shelf import Shelf
+from headgate.rules.editions.signing import Signer, Verifier
+from headgate.rules.following.fleet import Fleet
+from headgate.rules.publishing.contents import Compile, Contents
+from headgate.rules.publishing.desk import Desk
+from headgate.rules.publishing.drafts import Drafts
+from headgate.rules.publishing.ledger import Ledger
+from headgate.rules.publishing.outbox import At, Outbox, go_on
+from headgate.rules.publishing.publisher import Publisher
+from headgate.rules.publishing.pushes import Pushes
+from headgate.rules.publishing.refusals import Refusals
+from headgate.rules.publishing.revisions import Revisions
+from headgate.rules.publishing.settings import PublishingSettings
+from headgate.rules.publishing.showing import Showing
+from headgate.rules.publishing.tidying import Tidying
+from headgate.rules.publishing.watchman import Watchman
+from headgate.rules.repository.repository import Repository
+from headgate.rules.snapshot.snapshot import compile_snapshot
+from headgate.system import SystemClock
+
+
+class Publishing(NamedTuple):
+    """The parts that an app holds: the desk for whoever asks, the watchman for the rest."""
+
+    desk: Desk
+    watchman: Watchman
+    publisher: Publisher
+    ledger: Ledger
+    shelf: Shelf
+    refusals: Refusals
+
+    def start(self) -> None:
+        """Tell what is still to be told, and look after everything from now on, in a thread."""
+        self.watchman.start()
+
+    def close(self) -> None:
+        """Stop looking. What was given (the stores, the logs) is its owner's to close."""
+        self.watchman.close()
+        self.refusals.close()
+
+
+def open_publishing(
+    repository: Repository,
+    blobs: BlobStore,
+    signer: Signer,
+    *,
+    verifier: Verifier | None = None,
+    events: EventLog | None = None,
+    audit: EventLog | None = None,
+    judge: Judge | None = None,
+    settings: PublishingSettings | None = None,
+    compiler: Compile = compile_snapshot,
+    clock: Clock | None = None,
+    at: At = go_on,
+) -> Publishing:
+    """Publishing over a repository, a blob store, and an event log for announcements.
+
+    `verifier` trusts more keys than the signer's own, so that what an earlier key has signed is
+    still read. `audit` keeps refused calls; `judge` is None where there is no gate. `compiler` is
+    `compile_snapshot` with the settings that the nodes' service has. `at` is for tests.
+    """
+    settings = PublishingSettings() if settings is None else settings
+    clock = SystemClock() if clock is None else clock
+    shelf = Shelf(blobs, signer.verifier() if verifier is None else verifier)
+    ledger = Ledger(repository, settings=settings, clock=clock)
+    contents = Contents(repository, settings=settings, compiler=compiler)
+    drafts = Drafts(repository, ledger, contents, judge, settings=settings, clock=clock)
+    outbox = Outbox(
+        repository, ledger, contents, shelf, events, signer, settings=settings, clock=clock, at=at
+    )
+    publisher = Publisher(
+        repository, ledger, contents, drafts, outbox, settings=settings, clock=clock, at=at
+    )
+    pushes = Pushes(repository, ledger, drafts, settings=settings)
+    fleet = Fleet(shelf, clock, stale_us=settings.report_age_us_max)
+    tidying = Tidying(repository, ledger, shelf, settings=settings, clock=clock)
+    watchman = Watchman(ledger, publisher, pushes, tidying, fleet, settings=settings, clock=clock)
+    revisions = Revisions(repository, ledger)
+    refusals = Refusals(audit, kept_max=settings.refusals_max)
+    desk = Desk(
+        ledger,
+        drafts,
+        publisher,
+        watchman,
+        fleet,
+        revisions,
+        Showing(repository, contents, revisions),
+        refusals,
+        settings=settings,
+        clock=clock,
+    )
+    return Publishing(desk, watchman, publisher, ledger, shelf, refusals)

@@ -1,0 +1,156 @@
+"""Kill -9 of a real publisher at every step: nobody sees half a version, and nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.rules.publishing.outbox import (
+    ANNOUNCED,
+    CRASH_POINTS,
+    DECIDED,
+    EDITION_PUT,
+    LIVE_MOVED,
+    MERGED,
+    NOTED,
+    ORDERS_PUT,
+    SNAPSHOT_PUT,
+    TOLD,
+)
+from tests.rules.publishing.dying import Processes
+from tests.rules.publishing.world import BOB, LIVE_REF, MAIN, READER, Make, World, rules
+
+MANY = {f"r{n}": n + 1 for n in range(200)}  # so that a delta is worth its while
+OLD = {"web.yaml": rules(**MANY)}
+NEW = {"web.yaml": rules(**{**MANY, "r7": 1_000})}
+
+
+def some(*plain: str) -> list[object]:
+    """All points; those that are not plain belong to the long proofs."""
+    return [
+        one if one in plain else pytest.param(one, marks=pytest.mark.prove) for one in CRASH_POINTS
+    ]
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    started = Processes()
+    yield started
+    started.close()
+
+
+def prepared(folder: Path) -> str:
+    """Two versions, and a proposal that was approved; nobody has it open."""
+    world = World(folder).begin()
+    world.live(OLD)
+    id = world.approved(NEW)  # noqa: A001 - it is what it is called
+    world.close()
+    return id
+
+
+def check_whole(world: World, versions: int) -> None:
+    """Everything that was decided is everywhere, once."""
+    state = world.ledger.state()
+    assert state.fleet.versions == versions
+    assert state.fleet.told == (versions, state.fleet.orders)
+    assert state.fleet.marks == ()
+    assert world.shelf.versions() == [*range(1, versions + 1)]
+    assert state.live is not None
+    for number in world.shelf.versions():
+        edition = world.shelf.edition(number)
+        assert edition is not None
+        assert edition.edition.commit == state.versions[number].commit
+    assert world.tip(LIVE_REF) == world.tip(MAIN) == state.live.commit
+    assert world.orders() == state.orders[state.fleet.orders]
+    numbers = [] if world.events is None else [orders.number for orders in world.announced()]
+    assert numbers == sorted(numbers)  # some may come twice
+    assert world.events is None or numbers[-1] == state.fleet.orders
+    for number in range(1, state.fleet.orders + 1):
+        assert world.shelf.orders_of(number) is not None
+    # And it rests: there is nothing more to do.
+    tip = world.tip("refs/headgate/ledger")
+    world.look()
+    assert world.publishing.watchman.troubles == {}
+    assert world.tip("refs/headgate/ledger") == tip
+    assert world.events is None or len(world.announced()) == len(numbers)
+
+
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_a_publication_goes_through_exactly_once(
+    point: str, make: Make, tmp_path: Path, processes: Processes
+) -> None:
+    id = prepared(tmp_path)  # noqa: A001 - it is what it is called
+    with processes.watched(tmp_path) as seen:
+        assert processes.run(tmp_path, call="publish", id=id, point=point) == -signal.SIGKILL
+        world = make()
+        if point == MERGED:
+            # Nothing was decided, so nothing happens until somebody asks again.
+            world.look()
+            assert world.state_of(id) == "approved"
+            world.desk.publish(id, by=BOB)
+        else:
+            assert world.state_of(id) == "live"
+        world.look()
+        check_whole(world, 3)
+    assert seen["wrong"] == []
+    assert seen["lives"] in ([2, 3], [3])
+    assert seen["numbers"] == sorted(seen["numbers"])
+    assert world.files() == {**world.files(), **NEW}
+    assert world.repository.notes(world.tip(LIVE_REF)).count("Live as version 3") == 1
+    told = world.desk.proposal(id, by=READER)
+    assert (told["state"], told["version"]) == ("live", 3)
+    edition = world.shelf.edition(3)
+    assert edition is not None
+    assert len(edition.edition.deltas) == 1
+
+
+@pytest.mark.parametrize("point", some(LIVE_MOVED, SNAPSHOT_PUT, ORDERS_PUT, NOTED))
+def test_a_roll_back_goes_through_exactly_once(
+    point: str, make: Make, tmp_path: Path, processes: Processes
+) -> None:
+    prepared(tmp_path)
+    with processes.watched(tmp_path) as seen:
+        # The rules of version 1 are small; only the whole is put.
+        code = processes.run(tmp_path, call="roll back", point=point)
+        assert code == (0 if point == "delta put" else -signal.SIGKILL)
+        world = make()
+        world.look()
+        if point == MERGED:
+            assert world.ledger.state().fleet.versions == 2
+            world.desk.roll_back("1", reason="again", by=BOB)
+        check_whole(world, 3)
+    assert seen["wrong"] == []
+
+
+@pytest.mark.parametrize("point", some(DECIDED, EDITION_PUT, ANNOUNCED))
+def test_a_canary_begins_exactly_once(
+    point: str, make: Make, tmp_path: Path, processes: Processes
+) -> None:
+    id = prepared(tmp_path)  # noqa: A001 - it is what it is called
+    with processes.watched(tmp_path) as seen:
+        code = processes.run(tmp_path, call="canary", id=id, point=point)
+        assert code == (0 if point == "live moved" else -signal.SIGKILL)
+        world = make()
+        world.look()
+        if point != MERGED:
+            check_whole(world, 3)
+            canary = world.orders().canary
+            assert canary is not None
+            assert (canary.version, canary.share, world.orders().live) == (3, 100, 2)
+    assert seen["wrong"] == []
+    assert seen["lives"] == [2]
+
+
+def test_the_healing_may_be_killed_too(make: Make, tmp_path: Path, processes: Processes) -> None:
+    id = prepared(tmp_path)  # noqa: A001 - it is what it is called
+    with processes.watched(tmp_path) as seen:
+        assert processes.run(tmp_path, call="publish", id=id, point=DECIDED) == -signal.SIGKILL
+        for point in CRASH_POINTS[2:]:  # those that come before DECIDED are behind us
+            assert processes.run(tmp_path, call="look", point=point) == -signal.SIGKILL
+        assert processes.run(tmp_path, call="look", point=TOLD) == 0
+        check_whole(make(), 3)
+    assert seen["wrong"] == []
+    assert seen["numbers"] in ([2, 3], [3])

@@ -1,0 +1,228 @@
+"""The ledger: one commit a change, nothing lost, and formats that newer programs may extend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from headgate.contracts.errors import BadValue, Unavailable
+from headgate.contracts.rulebook import (
+    LIVE,
+    REJECTED,
+    Author,
+    Canary,
+    Orders,
+    Verdict,
+)
+from headgate.rules.publishing import records
+from headgate.rules.publishing.canary import CanaryState
+from headgate.rules.publishing.decisions import first, pinned
+from headgate.rules.publishing.ledger import NOTHING, OUTBOX, Change, Ledger, State
+from headgate.rules.publishing.records import (
+    CanaryRun,
+    Fleet,
+    Mark,
+    Proposal,
+    Step,
+    Told,
+    Version,
+)
+from headgate.rules.publishing.reviewing import STEPS_MAX, befell, proposed
+from headgate.rules.publishing.settings import PublishingSettings
+from headgate.rules.repository.repository import Repository
+from headgate.rules.repository.settings import RepositorySettings
+from tests.rules.publishing.world import BOB, LEDGER_REF, Make, World, rules
+
+PROPOSAL = Proposal(
+    "p1234567",
+    "a" * 40,
+    "b" * 40,
+    Author("ann", "ann@example.org"),
+    "ann",
+    7,
+    "Less \u201clogins\u201d",
+    "Bots.\nMany.",
+    verdict=Verdict("passed", "fine", 0.5, {"a": [1, 2, {"b": None}]}),
+    approvals=("bob", "cat"),
+    steps=(Step(7, "ann", "proposed"), Step(8, "bob", "approved", "why not")),
+)
+VERSION = Version(3, "a" * 40, "b" * 40, "p1234567", "publish", "bob", "why", 9)
+ORDERS = Orders(4, 3, Canary(5, "nodes", 100, "salt"), {"n1": 2}, True, "why", 10)
+FLEET = Fleet(
+    live=3,
+    versions=5,
+    orders=4,
+    highest=5,
+    canary=CanaryRun("p1234567", "nodes", "salt", CanaryState(5, 100, 11), ("n9",)),
+    pins={"n1": 2},
+    told=Told(2, 3),
+    marks=(Mark("a" * 40, "Live"),),
+    seen="c" * 40,
+    refused="d" * 40,
+)
+KINDS: list[tuple[object, Callable[..., bytes], Callable[[str, bytes], object]]] = [
+    (PROPOSAL, records.proposal_bytes, records.proposal_from),
+    (PROPOSAL._replace(verdict=None), records.proposal_bytes, records.proposal_from),
+    (VERSION, records.version_bytes, records.version_from),
+    (ORDERS, records.orders_bytes, records.orders_from),
+    (ORDERS._replace(canary=None), records.orders_bytes, records.orders_from),
+    (FLEET, records.fleet_bytes, records.fleet_from),
+    (Fleet(), records.fleet_bytes, records.fleet_from),
+]
+
+
+@pytest.mark.parametrize(("record", "write", "read"), KINDS)
+def test_a_record_is_read_as_it_was_written(
+    record: object, write: Callable[..., bytes], read: Callable[[str, bytes], object]
+) -> None:
+    assert read("x.json", write(record)) == record
+
+
+@pytest.mark.parametrize(("record", "write", "read"), KINDS)
+def test_newer_programs_may_add_fields_and_newer_formats_are_refused(
+    record: object, write: Callable[..., bytes], read: Callable[[str, bytes], object]
+) -> None:
+    said = json.loads(write(record))
+    assert read("x.json", json.dumps({**said, "novel": 1}).encode()) == record
+    with pytest.raises(Unavailable, match="upgrade"):
+        read("x.json", json.dumps({**said, "format": 2}).encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"format": "1"}',
+        b'{"format": 1, "id": 7}',
+        b'{"format": 1, "steps": 7}',
+    ],
+)
+def test_a_damaged_record_is_named(data: bytes) -> None:
+    with pytest.raises(Unavailable, match="proposals/x"):
+        records.proposal_from("proposals/x.json", data)
+
+
+def new_ledger(world: World, settings: PublishingSettings | None = None) -> Ledger:
+    return Ledger(world.repository, settings=settings or world.settings, clock=world.clock)
+
+
+def test_the_state_of_a_new_ledger_is_what_another_one_has_written(world: World) -> None:
+    world.live({"web.yaml": rules(login=1)})
+    assert new_ledger(world).state() == world.ledger.state()
+
+
+def test_a_ledger_follows_what_another_one_writes(world: World) -> None:
+    other = new_ledger(world)
+    other.state()
+    for version in (1, 0):
+        world.desk.pin("n1", version, reason="x", by=BOB)
+        assert other.state() == world.ledger.state()
+
+
+def test_a_change_is_worked_out_again_when_somebody_was_faster(world: World) -> None:
+    other = new_ledger(world)
+    seen: list[State] = []
+
+    def make(state: State) -> Change | None:
+        seen.append(state)
+        if len(seen) == 1:
+            other.change("eve", lambda now: pin(now, "theirs"))
+        return pin(state, "mine")
+
+    state = world.ledger.change("ann", make)
+    assert len(seen) == 2
+    assert seen[1].fleet.pins == {"theirs": 1}
+    assert state.fleet.pins == {"theirs": 1, "mine": 1}
+    assert other.state() == state
+
+
+def pin(state: State, node: str) -> Change | None:
+    return pinned(state, node, 1, why="x", settings=PublishingSettings(), at_us=1, by="ann")
+
+
+def test_what_a_change_raises_leaves_no_trace(world: World) -> None:
+    tip = world.tip(LEDGER_REF)
+
+    def make(state: State) -> Change | None:
+        raise BadValue("x", 1, "no")
+
+    with pytest.raises(BadValue):
+        world.ledger.change("ann", make)
+    assert world.ledger.change("ann", lambda state: None).tip == tip
+    assert world.tip(LEDGER_REF) == tip
+
+
+def test_old_proposals_leave_the_state_and_stay_in_the_history(world: World) -> None:
+    ledger = new_ledger(world, PublishingSettings(proposals_max=3))
+    for n in range(6):
+        it = PROPOSAL._replace(
+            id=f"p{n}", at_us=n, state=LIVE if n == 0 else REJECTED, verdict=None
+        )
+        ledger.change("ann", partial(proposed, it=it))
+    assert sorted(ledger.state().proposals) == ["p0", "p4", "p5"]  # what is live stays
+    assert new_ledger(world).state() == ledger.state()
+    assert len([one for one in ledger.entries(100) if one.call == "propose"]) == 6
+
+
+def test_old_versions_and_orders_leave_the_state_once_they_are_told(world: World) -> None:
+    settings = PublishingSettings(editions_max=3, orders_max=2)
+    folder = world.folder
+    world.close()
+    other = World(folder, settings=settings, clock=world.clock)
+    other.desk.pin("n1", 1, reason="x", by=BOB)
+    for n in range(6):
+        other.live({"web.yaml": rules(login=n + 1)})
+    state = other.ledger.state()
+    assert sorted(state.versions) == [1, 5, 6, 7]  # the pinned one stays
+    assert sorted(state.orders) == [7, 8]
+    assert other.shelf.versions() == [1, 2, 3, 4, 5, 6, 7]
+    other.close()
+
+
+def test_more_records_than_the_repository_would_read_are_refused(world: World) -> None:
+    small = Repository.open(
+        world.repository.path, settings=RepositorySettings(files_max=100), clock=world.clock
+    )
+    with pytest.raises(BadValue, match="files_max"):
+        Ledger(small, settings=PublishingSettings(), clock=world.clock)
+    small.close()
+
+
+def test_the_audit_goes_as_far_back_as_is_asked(world: World) -> None:
+    for n in range(120):
+        world.ledger.change("ann", partial(pin, node=f"n{n}"))
+    everything = world.ledger.entries(1_000)
+    assert len(everything) == 121
+    assert everything[-1].call == "begin"
+    world.ledger.change(OUTBOX, lambda state: Change("told", OUTBOX))
+    for count in (1, 2, 99, 100, 101, 121, 122):
+        assert world.ledger.entries(count) == everything[:count]
+
+
+def test_what_befell_a_proposal_is_bounded() -> None:
+    it = PROPOSAL
+    for n in range(STEPS_MAX + 10):
+        it = befell(it, n, "ann", f"step {n}")
+    assert len(it.steps) == STEPS_MAX
+    assert it.steps[0].what == "proposed"
+    assert it.steps[-1].what == f"step {STEPS_MAX + 9}"
+
+
+def test_the_first_version_is_the_first() -> None:
+    change = first(NOTHING, "a" * 40, why="x", at_us=1, by="ann")
+    assert change.versions[0].number == change.orders[0].number == change.orders[0].live == 1
+
+
+def test_an_instant_is_kept_to_the_microsecond(world: World) -> None:
+    world.clock.advance(us=7)
+    world.ledger.change("ann", lambda state: pin(state, "n1"))
+    assert world.ledger.entries(1)[0].at_us == world.clock.now_us()
+
+
+def test_without_a_ledger_nothing_is_known(make: Make) -> None:
+    assert make().ledger.state() == NOTHING

@@ -1,0 +1,380 @@
+"""The life of a change, from a proposal to a fleet that is told to run it."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.contracts.errors import BadValue, Conflict, Unavailable
+from headgate.contracts.rulebook import FAILED, NOT_JUDGED, Verdict
+from headgate.rules.problems import BadRules
+from headgate.rules.publishing.settings import PublishingSettings
+from tests.rules.publishing.world import (
+    ANN,
+    BOB,
+    CAT,
+    FIRST,
+    LIVE_REF,
+    MAIN,
+    READER,
+    HandJudge,
+    Make,
+    World,
+    rules,
+)
+
+NEW = {"web.yaml": rules(login=5, search=100)}
+
+
+def test_the_branch_becomes_version_one(make: Make) -> None:
+    world = make()
+    status = world.desk.begin(None, message="the first rules", by=CAT)
+    assert status["live"]["version"] == 1
+    assert world.tip(LIVE_REF) == world.tip(MAIN)
+    assert world.files() == FIRST
+    assert world.shelf.versions() == [1]
+    assert [orders.live for orders in world.announced()] == [1]
+    with pytest.raises(Conflict):
+        world.desk.begin(None, message="again", by=CAT)
+
+
+def test_a_rulebook_may_begin_with_files_that_are_given(make: Make) -> None:
+    world = make()
+    world.desk.begin(NEW, message="begin", by=CAT)
+    assert world.files() == NEW
+    assert world.tip(MAIN) == world.tip(LIVE_REF)
+
+
+def test_nothing_can_be_proposed_before_the_first_version(make: Make) -> None:
+    with pytest.raises(Unavailable, match="begin"):
+        make().propose(NEW)
+
+
+def test_a_change_goes_from_a_proposal_to_a_fleet(make: Make) -> None:
+    judge = HandJudge()
+    world = make(judge=judge).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    told = world.desk.proposal(id, by=READER)
+    assert (told["state"], told["judged"], told["proposer"]) == ("open", "passed", "ann")
+    assert judge.asked[0][0]["web.yaml"] == FIRST["web.yaml"].encode()
+    assert judge.asked[0][1]["web.yaml"] == NEW["web.yaml"].encode()
+    assert judge.asked[0][1]["api.yaml"] == FIRST["api.yaml"].encode()
+    assert world.files() == FIRST
+
+    assert world.desk.approve(id, by=BOB)["state"] == "approved"
+    assert world.files() == FIRST
+    told = world.desk.publish(id, by=BOB)
+    assert (told["state"], told["version"]) == ("live", 2)
+    assert world.files() == {**FIRST, **NEW}
+    assert world.tip(MAIN) == world.tip(LIVE_REF)
+    assert [orders.live for orders in world.announced()] == [1, 2]
+    assert world.orders().live == 2
+    edition = world.shelf.edition(2)
+    assert edition is not None
+    assert edition.edition.commit == world.tip(LIVE_REF)
+    assert edition.edition.rules == 3
+    assert [one["what"] for one in told["history"]] == [
+        "proposed",
+        "judged: passed",
+        "approved",
+        "live as version 2",
+    ]
+
+
+def test_author_message_and_reason_are_kept_in_the_commit(world: World) -> None:
+    world.desk.propose(NEW, base="live", message="Less logins", reason="Bots.\nMany.", by=ANN)
+    [told] = world.desk.proposals(by=READER)
+    commit = world.repository.info(told["commit"])
+    assert (commit.author.name, commit.message) == ("ann", "Less logins\n\nBots.\nMany.")
+    assert told["reason"] == "Bots.\nMany."
+    assert commit.parents == (world.tip(LIVE_REF),)
+
+
+def test_an_edition_has_deltas_that_lead_to_it_from_those_before(make: Make) -> None:
+    many = {f"r{n}": n + 1 for n in range(300)}
+    world = make().begin()
+    world.live({"many.yaml": rules(**many)})
+    world.live({"many.yaml": rules(**{**many, "r7": 1_000})})
+    editions = [world.shelf.edition(version) for version in (2, 3)]
+    assert all(one is not None for one in editions)
+    before, after = [one.edition for one in editions if one is not None]
+    assert list(after.deltas) == [before.content]
+    assert after.deltas[before.content].bytes < after.snapshot.bytes
+    have = world.shelf.snapshot(before).snapshot
+    assert world.shelf.snapshot(after, [have]).before == before.content
+
+
+def test_as_many_deltas_as_the_setting_says(make: Make) -> None:
+    many = {f"r{n}": n + 1 for n in range(300)}
+    world = make(settings=PublishingSettings(deltas=2)).begin()
+    for limit in range(1_000, 1_005):
+        world.live({"many.yaml": rules(**{**many, "r7": limit})})
+    edition = world.shelf.edition(6)
+    assert edition is not None
+    assert len(edition.edition.deltas) == 2
+
+
+def test_bad_rules_are_no_proposal(world: World) -> None:
+    with pytest.raises(BadRules, match=r"web\.yaml"):
+        world.propose({"web.yaml": "version: 1\nrules: 7\n"})
+    assert world.desk.proposals(by=READER) == []
+
+
+def test_a_change_that_changes_nothing_is_none(world: World) -> None:
+    with pytest.raises(BadValue, match="other files"):
+        world.propose(FIRST)
+    with pytest.raises(BadValue, match="at least one"):
+        world.propose({})
+
+
+@pytest.mark.parametrize("base", ["nowhere", "999", "pffffff", "0" * 40, "abc"])
+def test_the_base_must_be_known(world: World, base: str) -> None:
+    with pytest.raises(BadValue):
+        world.propose(NEW, base=base)
+
+
+def test_a_message_is_needed_and_bounded(world: World) -> None:
+    for message in ("", "  ", "x" * 10_001):
+        with pytest.raises(BadValue, match="message"):
+            world.desk.propose(NEW, base="live", message=message, by=ANN)
+
+
+def test_a_file_that_changed_since_the_base_is_a_conflict_that_names_it(world: World) -> None:
+    base = world.tip(LIVE_REF)
+    world.live(NEW)
+    with pytest.raises(Conflict, match=r"web\.yaml"):
+        world.propose({"web.yaml": rules(login=7)}, base=base)
+    world.propose({"api.yaml": rules(orders=7)}, base=base)
+
+
+def test_what_others_have_changed_meanwhile_stays(make: Make) -> None:
+    judge = HandJudge()
+    world = make(judge=judge).begin()
+    other = world.propose({"api.yaml": rules(orders=7)})
+    mine = world.propose(NEW)
+    for id in (other, mine):  # noqa: A001 - it is what it is called
+        world.desk.approve(id, by=BOB)
+    world.desk.publish(other, by=BOB)
+    before = len(judge.asked)
+    world.desk.publish(mine, by=BOB)
+    assert world.files() == {**NEW, "api.yaml": rules(orders=7)}
+    # It is judged again, for what would be live is not what it was.
+    assert len(judge.asked) == before + 1
+    assert judge.asked[-1][0]["api.yaml"] == rules(orders=7).encode()
+    assert judge.asked[-1][1]["web.yaml"] == NEW["web.yaml"].encode()
+    assert world.desk.proposal(other, by=READER)["state"] == "replaced"
+
+
+def test_what_is_judged_again_and_fails_does_not_go_live(make: Make) -> None:
+    judge = HandJudge()
+    world = make(judge=judge).begin()
+    other = world.propose({"api.yaml": rules(orders=7)})
+    mine = world.propose(NEW)
+    for id in (other, mine):  # noqa: A001 - it is what it is called
+        world.desk.approve(id, by=BOB)
+    world.desk.publish(other, by=BOB)
+    judge.result, judge.sentence = FAILED, "it would refuse 6% of CRITICAL"
+    with pytest.raises(BadValue, match="6% of CRITICAL"):
+        world.desk.publish(mine, by=BOB)
+    assert world.state_of(mine) == "rejected"
+    assert world.files()["web.yaml"] == FIRST["web.yaml"]
+
+
+def test_what_cannot_be_judged_again_needs_a_new_approval(make: Make) -> None:
+    judge = HandJudge()
+    world = make(judge=judge).begin()
+    other = world.propose({"api.yaml": rules(orders=7)})
+    mine = world.propose(NEW)
+    for id in (other, mine):  # noqa: A001 - it is what it is called
+        world.desk.approve(id, by=BOB)
+    world.desk.publish(other, by=BOB)
+    judge.result = NOT_JUDGED
+    with pytest.raises(BadValue, match="override"):
+        world.desk.publish(mine, by=BOB)
+    assert world.state_of(mine) == "open"
+    world.desk.approve(mine, override="it is small", by=BOB)
+    assert world.desk.publish(mine, by=BOB)["state"] == "live"
+
+
+def test_a_merge_that_is_not_plain_is_a_conflict(world: World) -> None:
+    mine = world.approved({"web.yaml": rules(login=3)})
+    world.live(NEW)
+    with pytest.raises(Conflict, match=r"web\.yaml"):
+        world.desk.publish(mine, by=BOB)
+    assert world.files()["web.yaml"] == NEW["web.yaml"]
+
+
+def test_what_the_gate_fails_is_rejected_with_a_note(make: Make) -> None:
+    world = make(judge=HandJudge(FAILED, "it would refuse 6% of CRITICAL")).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    told = world.desk.proposal(id, by=READER)
+    assert told["state"] == "rejected"
+    assert "6% of CRITICAL" in world.repository.notes(told["commit"])
+    assert any("6% of CRITICAL" in str(one["why"]) for one in world.desk.audit(by=READER))
+    for override in ("", "I know better"):
+        with pytest.raises(BadValue, match="rejected"):
+            world.desk.approve(id, override=override, by=BOB)
+
+
+def test_without_a_verdict_an_approval_needs_a_word(world: World) -> None:
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    with pytest.raises(BadValue, match="override"):
+        world.desk.approve(id, by=BOB)
+    told = world.desk.approve(id, override="there is no traffic yet", by=BOB)
+    assert (told["state"], told["override"]) == ("approved", "there is no traffic yet")
+    assert "there is no traffic yet" in str(world.desk.audit(by=READER)[0]["why"])
+
+
+def test_a_judge_who_is_away_has_not_judged(make: Make) -> None:
+    judge = HandJudge()
+    judge.error = Unavailable("the capture", "its disk is gone")
+    world = make(judge=judge).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    told = world.desk.proposal(id, by=READER)
+    assert (told["state"], told["judged"]) == ("open", "not judged")
+    assert "its disk is gone" in told["verdict"]["sentence"]
+    with pytest.raises(Unavailable):
+        world.desk.judge(id, by=ANN)
+    judge.error = None
+    assert world.desk.judge(id, by=ANN)["judged"] == "passed"
+    assert world.desk.approve(id, by=BOB)["state"] == "approved"
+
+
+def test_nobody_approves_their_own_proposal_unless_that_is_set(make: Make) -> None:
+    world = make(judge=HandJudge()).begin()
+    id = world.propose(NEW, by=BOB)  # noqa: A001 - it is what it is called
+    with pytest.raises(BadValue, match="somebody else"):
+        world.desk.approve(id, by=BOB)
+    world.desk.approve(id, by=CAT)
+
+
+def test_a_small_team_may_set_that_they_do(make: Make) -> None:
+    world = make(judge=HandJudge(), settings=PublishingSettings(own_approval=True)).begin()
+    id = world.propose(NEW, by=BOB)  # noqa: A001 - it is what it is called
+    assert world.desk.approve(id, by=BOB)["state"] == "approved"
+
+
+def test_two_people_may_be_needed(make: Make) -> None:
+    world = make(judge=HandJudge(), settings=PublishingSettings(approvals_min=2)).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    assert world.desk.approve(id, by=BOB)["state"] == "open"
+    with pytest.raises(BadValue, match="already"):
+        world.desk.approve(id, by=BOB)
+    assert world.desk.approve(id, by=CAT)["state"] == "approved"
+
+
+def test_only_what_is_approved_goes_live(world: World) -> None:
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    with pytest.raises(BadValue, match="it is open"):
+        world.desk.publish(id, by=BOB)
+    world.desk.reject(id, reason="not now", by=BOB)
+    with pytest.raises(BadValue, match="it is rejected"):
+        world.desk.publish(id, by=BOB)
+    told = world.desk.proposal(id, by=READER)
+    assert (told["history"][-1]["what"], told["history"][-1]["why"]) == ("rejected", "not now")
+    assert "not now" in world.repository.notes(told["commit"])
+
+
+def test_going_back_is_a_new_version_with_the_old_rules(world: World) -> None:
+    first = world.tip(LIVE_REF)
+    id = world.approved(NEW)  # noqa: A001 - it is what it is called
+    world.desk.publish(id, by=BOB)
+    second = world.tip(LIVE_REF)
+    status = world.desk.roll_back("1", reason="logins fail", by=BOB)
+    assert status["live"]["version"] == 3
+    assert world.files() == FIRST
+    commit = world.repository.info(world.tip(LIVE_REF))
+    assert commit.parents == (second,)
+    assert "logins fail" in commit.message
+    assert world.state_of(id) == "rolled back"
+    assert "logins fail" in world.repository.notes(second)
+    edition, old = world.shelf.edition(3), world.shelf.edition(1)
+    assert edition is not None
+    assert old is not None
+    assert edition.edition.content == old.edition.content
+    assert world.repository.is_ancestor(first, commit.id)
+    assert world.tip(MAIN) == commit.id
+
+
+def test_one_can_only_go_back_to_what_was_live(world: World) -> None:
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    with pytest.raises(BadValue, match="was live"):
+        world.desk.roll_back(id, reason="a way round the gate", by=BOB)
+    with pytest.raises(BadValue, match="live already"):
+        world.desk.roll_back("live", reason="nothing to do", by=BOB)
+    with pytest.raises(BadValue, match="why"):
+        world.desk.roll_back("1", reason=" ", by=BOB)
+
+
+def test_a_pin_is_part_of_the_orders(world: World) -> None:
+    world.live(NEW)
+    world.desk.pin("n7", 1, reason="to compare", by=BOB)
+    assert dict(world.orders().pins) == {"n7": 1}
+    assert world.announced()[-1] == world.orders()
+    number = world.orders().number
+    world.desk.pin("n7", 1, reason="again", by=BOB)
+    assert world.orders().number == number
+    world.desk.pin("n7", 0, reason="done", by=BOB)
+    assert dict(world.orders().pins) == {}
+    for node, version in (("n7", 9), ("../n7", 1)):
+        with pytest.raises(BadValue):
+            world.desk.pin(node, version, reason="no", by=BOB)
+
+
+def test_versions_and_orders_have_no_gaps(world: World) -> None:
+    for limit in range(1, 6):
+        world.live({"web.yaml": rules(login=limit)})
+    assert world.shelf.versions() == [1, 2, 3, 4, 5, 6]
+    assert [orders.number for orders in world.announced()] == [1, 2, 3, 4, 5, 6]
+    versions = world.desk.versions(by=READER)
+    assert [one["version"] for one in versions] == [6, 5, 4, 3, 2, 1]
+    assert [one["live"] for one in versions] == [True, *[False] * 5]
+    assert len(world.desk.versions(count_max=2, by=READER)) == 2
+
+
+def test_a_report_that_is_too_large_is_cut(make: Make) -> None:
+    class Wordy:
+        def judge(self, current: object, candidate: object) -> Verdict:
+            return Verdict("passed", "fine", 1.0, {"all": "x" * 2_000})
+
+    world = make(judge=Wordy(), settings=PublishingSettings(report_bytes_max=1_024)).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    assert "report_bytes_max" in world.desk.proposal(id, by=READER)["verdict"]["report"]["cut"]
+
+
+def test_a_proposal_may_stand_on_another_one(world: World) -> None:
+    first = world.propose(NEW)
+    second = world.propose({"api.yaml": rules(orders=1)}, base=first)
+    world.desk.approve(second, override="both", by=BOB)
+    world.desk.publish(second, by=BOB)
+    assert world.files() == {**NEW, "api.yaml": rules(orders=1)}
+
+
+def test_rules_may_be_in_a_folder(make: Make) -> None:
+    world = make(settings=PublishingSettings(folder="limits"))
+    inside = {f"limits/{name}": text for name, text in FIRST.items()}
+    with pytest.raises(BadValue, match="folder limits"):
+        world.desk.begin(FIRST, message="begin", by=CAT)
+    world.desk.begin(inside, message="begin", by=CAT)
+    assert world.shelf.versions() == [1]
+    with pytest.raises(BadValue, match="folder limits"):
+        world.propose(NEW)
+    world.live({"limits/web.yaml": NEW["web.yaml"]})
+    edition = world.shelf.edition(2)
+    assert edition is not None
+    assert edition.edition.rules == 3
+    # What else there is in the repository is none of our business, and goes live with it.
+    author = world.repository.info(world.tip(MAIN)).author
+    commit = world.repository.write(
+        {"compose.yaml": b"services: {}\n", "limits/api.yaml": rules(orders=1).encode()},
+        parents=(world.tip(MAIN),),
+        author=author,
+        message="theirs",
+        at_us=1,
+    )
+    world.repository.move(MAIN, commit.id, expected=world.tip(MAIN))
+    world.look()
+    [told] = world.desk.proposals("open", by=READER)
+    world.desk.approve(told["id"], override="a test", by=BOB)
+    world.desk.publish(told["id"], by=BOB)
+    assert [one["name"] for one in world.desk.rules(by=READER)["files"]] == [*inside][::-1]
+    assert "compose.yaml" in world.files()
