@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.shadow.instants import instant_us
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DATES = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2200, 1, 1))  # noqa: DTZ001
+OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+
+
+@given(DATES, OFFSETS)
+def test_a_date_is_read_as_python_reads_it(date: datetime, offset: timezone) -> None:
+    aware = date.replace(tzinfo=offset)
+    right = (aware - EPOCH) // timedelta(microseconds=1)
+    assert instant_us(aware.isoformat()) == right
+    assert instant_us(aware.isoformat(" ").replace(".", ",")) == right
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "us"),
+    [
+        ("1.5", "s", 1_500_000),
+        ("1700000000.123456789", "s", 1_700_000_000_123_456),
+        ("1700000000123", "ms", 1_700_000_000_123_000),
+        ("7", "us", 7),
+        ("7999", "ns", 7),
+        ("1970-01-01T00:00:00Z", "s", 0),
+        ("1970-01-01 00:00:01,5+00:00", "s", 1_500_000),
+        ("1970-01-01T00:00:00.1234567", "ms", 123_456),
+        ("2016-12-31T23:59:60Z", "s", 1_483_228_800_000_000),
+    ],
+)
+def test_numbers_are_read_exactly_in_their_unit(text: str, unit: str, us: int) -> None:
+    assert instant_us(f" {text} ", unit) == us
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "now", "1e9", "-1", "1969-12-31T23:59:59Z", "2030-13-01T00:00:00Z",
+     "2030-1-1T00:00:00Z", "99999999999999999999"],
+)  # fmt: skip
+def test_what_is_no_instant_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"time|date"):
+        instant_us(text)

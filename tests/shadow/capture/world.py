@@ -1,0 +1,137 @@
+"""What the tests of capturing share: asks by chance, a log in a folder, its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
+from headgate.contracts.criticality import Criticality
+from headgate.rules.resources.paths import plain_path
+from headgate.shadow.ask_keys import AskKey, check_key, mesh_key, whole_key
+from headgate.shadow.capture_format import blocks, read_head
+from headgate.shadow.capture_key import CaptureKey
+from headgate.shadow.capture_log import CaptureLog
+from headgate.shadow.capture_settings import HEADERS_DEFAULT, CaptureSettings
+from headgate.shadow.captured import ALL, Captured
+from headgate.shadow.redaction import Vocabulary
+from headgate.testing import START_US, HandClock
+
+KEY = CaptureKey(b"k" * 32)
+HEADERS = tuple(sorted(HEADERS_DEFAULT))
+Request = tuple[int, int, "CheckAsk | MeshAsk"]
+
+# Long enough not to stand in a file by chance, and with marks that formats stumble over.
+VALUES = st.text("abcdefgh é/|\\~=%\n\0", min_size=7, max_size=12).filter(
+    lambda one: one.strip("/")
+)
+_SEGMENTS = st.text("abcdefgh-é~", min_size=7, max_size=12)
+_NUMBERS = st.integers(0, (1 << 32) - 1)
+
+CHECKS = st.builds(
+    CheckAsk,
+    VALUES,
+    st.lists(_SEGMENTS, max_size=4).map(lambda parts: "/" + "/".join(parts)),
+    headers=st.dictionaries(st.sampled_from(HEADERS), VALUES, max_size=2),
+    weight=_NUMBERS,
+    priority=st.none() | st.sampled_from(Criticality),
+)
+DESCRIPTORS = st.builds(
+    Descriptor,
+    st.lists(st.tuples(st.sampled_from(["tenant", "path", "generic_key"]), VALUES), min_size=1,
+             max_size=3),
+    override=st.none() | st.builds(Override, _NUMBERS, st.integers(1, 7)),
+    hits=st.integers(-1, 1 << 60),
+)  # fmt: skip
+MESHES = st.builds(
+    MeshAsk,
+    st.sampled_from(["shop", "edge"]),
+    st.lists(DESCRIPTORS, min_size=1, max_size=3),
+    _NUMBERS,
+)
+REQUESTS = st.lists(
+    st.tuples(
+        st.integers(START_US, START_US + 10**9) | st.integers(0, 1 << 60),
+        st.sampled_from([-1, 0, 1]),
+        CHECKS | MESHES,
+    ),
+    max_size=30,
+)
+
+
+def settings(folder: Path, **said: object) -> CaptureSettings:
+    return CaptureSettings(**{"folder": str(folder), "share": ALL, **said})  # type: ignore[arg-type]
+
+
+def key_of(ask: CheckAsk | MeshAsk) -> AskKey:
+    return check_key(ask, HEADERS) if isinstance(ask, CheckAsk) else mesh_key(ask)
+
+
+def written(
+    folder: Path, requests: Iterable[Request], *, batch: int = 10, **said: object
+) -> CaptureLog:
+    """A log of these requests, ended."""
+    log = CaptureLog(settings(folder, **said), KEY, clock=HandClock())
+    rows = [(at_us, outcome, key_of(ask)) for at_us, outcome, ask in requests]
+    for begin in range(0, len(rows), batch):
+        log.write(rows[begin : begin + batch])
+    log.close()
+    return log
+
+
+def vocabulary(asks: Iterable[CheckAsk | MeshAsk]) -> Vocabulary:
+    """All texts of these asks."""
+    return Vocabulary(values_of(asks), key=KEY)
+
+
+def values_of(asks: Iterable[CheckAsk | MeshAsk]) -> set[str]:
+    """All texts that a redaction must hide."""
+    found: set[str] = set()
+    for ask in asks:
+        if isinstance(ask, CheckAsk):
+            found.add(ask.user_id)
+            found.update(part for part in plain_path(ask.resource_path).split("/") if part)
+            found.update(ask.headers.values())
+        else:
+            for one in ask.descriptors:
+                found.update(value for _, value in one.entries)
+    return found
+
+
+def told(captured: Captured) -> list[tuple[int, int, AskKey]]:
+    """A capture as plain rows."""
+    keys = [whole_key(ask) for ask in captured.asks]
+    return [
+        (at_us, outcome, keys[number])
+        for at_us, outcome, number in zip(
+            captured.at_us, captured.outcomes, captured.which, strict=True
+        )
+    ]
+
+
+def expected(requests: Sequence[Request]) -> list[tuple[int, int, AskKey]]:
+    """What a capture of these must tell: paths as rules see them, in order of time."""
+    rows: list[tuple[int, int, AskKey]] = []
+    for at_us, outcome, ask in requests:
+        key = key_of(ask)
+        if len(key) == 5:
+            key = (key[0], plain_path(key[1]), *key[2:])
+        rows.append((at_us, outcome, key))
+    return rows
+
+
+def segment_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.hgc"))
+
+
+def unpacked(folder: Path) -> bytes:
+    """All that stands in the files, as it stands there and unpacked."""
+    parts: list[bytes] = []
+    for path in segment_files(folder):
+        data = path.read_bytes()
+        head = read_head(data, path.name)
+        assert not isinstance(head, str)
+        parts += [data, *[block.data for block in blocks(data, head[1], head[0].salt)]]
+    return b"\n".join(parts)
