@@ -1,12 +1,31 @@
-"""What all tests share: how Hypothesis runs. Fixtures live beside the tests that use them."""
+"""What all tests share: how Hypothesis runs, and where files go. Fixtures live with their tests."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+# Much of what is tested waits for a disk to say that all is there. In memory it says so at once;
+# the order of the calls, which is what the tests are about, is the same.
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 4 << 30
+TEMPORARY = "PYTEST_DEBUG_TEMPROOT"
 
 # A busy machine is no fault of the code, so no deadline. HYPOTHESIS_PROFILE=thorough looks longer.
 settings.register_profile("default", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put temporary folders in memory if there is enough of it and nobody says otherwise."""
+    if TEMPORARY in os.environ or config.option.basetemp:
+        return
+    with suppress(OSError):
+        if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN and os.access(MEMORY, os.W_OK):
+            os.environ[TEMPORARY] = str(MEMORY)

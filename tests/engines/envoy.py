@@ -88,7 +88,7 @@ class EnvoyProxy:
             str(file),
             "--concurrency",
             "1",
-            "--use-dynamic-base-id",
+            "--disable-hot-restart",  # it would leave shared memory behind
             "--log-level",
             "warning",
         ]
