@@ -15,6 +15,7 @@ from headgate.rules.publishing.contents import Compile, Contents
 from headgate.rules.publishing.desk import Desk
 from headgate.rules.publishing.drafts import Drafts
 from headgate.rules.publishing.ledger import Ledger
+from headgate.rules.publishing.mirror import Mirror
 from headgate.rules.publishing.outbox import At, Outbox, go_on
 from headgate.rules.publishing.publisher import Publisher
 from headgate.rules.publishing.pushes import Pushes
@@ -84,7 +85,10 @@ def open_publishing(
     pushes = Pushes(repository, ledger, drafts, settings=settings)
     fleet = Fleet(shelf, clock, stale_us=settings.report_age_us_max)
     tidying = Tidying(repository, ledger, shelf, settings=settings, clock=clock)
-    watchman = Watchman(ledger, publisher, pushes, tidying, fleet, settings=settings, clock=clock)
+    mirror = Mirror(repository, settings=settings, clock=clock)
+    watchman = Watchman(
+        ledger, publisher, pushes, mirror, tidying, fleet, settings=settings, clock=clock
+    )
     revisions = Revisions(repository, ledger)
     refusals = Refusals(audit, kept_max=settings.refusals_max)
     desk = Desk(

@@ -20,6 +20,9 @@ class PublishingSettings:
 
     branch: str = "refs/heads/main"  # what people push to; empty if nobody does
     folder: str = ""  # where in the repository the rules are; all of it if empty
+    remote: str = ""  # where the branch is kept as well, as a URL or a path; empty if nowhere
+    remote_look_us: int = 10_000_000  # between looks at that
+    remote_us_max: int = 15_000_000  # that it may take to answer
     own_approval: bool = False  # whether a proposer may approve what they proposed
     approvals_min: int = 1  # different people
     deltas: int = 2  # earlier editions that a delta leads on from; nodes go through those between
@@ -50,6 +53,8 @@ class PublishingSettings:
 
 
 _BOUNDS: Final[dict[str, tuple[int, int]]] = {
+    "remote_look_us": (10_000, 86_400_000_000),
+    "remote_us_max": (100_000, 600_000_000),
     "approvals_min": (1, 100),
     "deltas": (0, 64),
     "proposals_max": (1, 100_000),

@@ -21,6 +21,7 @@ from headgate.contracts.rulebook import NodeReport
 from headgate.rules.following.fleet import Fleet
 from headgate.rules.publishing import canary, decisions
 from headgate.rules.publishing.ledger import Ledger
+from headgate.rules.publishing.mirror import Mirror
 from headgate.rules.publishing.publisher import Publisher
 from headgate.rules.publishing.pushes import Pushes
 from headgate.rules.publishing.settings import PublishingSettings
@@ -29,6 +30,7 @@ from headgate.rules.publishing.tidying import Tidying
 
 OURSELVES: Final = "headgate"
 CLOSE_S_MAX: Final = 60.0
+REMOTE: Final = "remote"
 PUSHES: Final = "pushes"
 OUTBOX: Final = "publishing"
 CANARY: Final = "canary"
@@ -46,6 +48,8 @@ class Watchman:
         "_closed",
         "_fleet",
         "_ledger",
+        "_mirror",
+        "_mirroring",
         "_proposing",
         "_publisher",
         "_publishing",
@@ -63,6 +67,7 @@ class Watchman:
         ledger: Ledger,
         publisher: Publisher,
         pushes: Pushes,
+        mirror: Mirror,
         tidying: Tidying,
         fleet: Fleet,
         *,
@@ -72,10 +77,12 @@ class Watchman:
         self._ledger = ledger
         self._publisher = publisher
         self._pushes = pushes
+        self._mirror = mirror
         self.tidying: Final = tidying
         self._fleet = fleet
         self._settings = settings
         self._clock = clock
+        self._mirroring = threading.Lock()
         self._proposing = threading.Lock()
         self._publishing = threading.Lock()
         self._telling = threading.Lock()  # over the troubles
@@ -96,6 +103,7 @@ class Watchman:
 
     def look(self) -> None:
         """Do all there is to do."""
+        self._reflect()
         self._propose()
         self._publish()
 
@@ -107,7 +115,11 @@ class Watchman:
         """Look in threads that do not keep the program alive; after a fork, not before."""
         if self._threads or self._closed.is_set():
             return
-        for name, look in (("propose rules", self._propose), ("publish rules", self._publish)):
+        for name, look in (
+            ("mirror rules", self._reflect),
+            ("propose rules", self._propose),
+            ("publish rules", self._publish),
+        ):
             thread = threading.Thread(target=self._run, args=(look,), name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -121,6 +133,10 @@ class Watchman:
                 thread.join(CLOSE_S_MAX)
 
     # Inside.
+
+    def _reflect(self) -> None:
+        with self._mirroring:
+            self._try(REMOTE, self._mirror.look)
 
     def _propose(self) -> None:
         with self._proposing:
