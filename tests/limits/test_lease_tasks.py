@@ -127,7 +127,7 @@ def test_idle_blocks_go_back_in_a_second_loop_as_in_the_first(
 def test_a_thread_that_waits_for_a_fill_waits_a_bounded_time() -> None:
     store = GatedStore()
     limiter = leasing(store)
-    keys = limiter._asked(None)
+    keys = limiter.keys_of(None)
     assert isinstance(keys, FarKeys)
     assert keys._leases is not None
     hand = keys._leases.hand_for("a", now_us())

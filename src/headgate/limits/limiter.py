@@ -175,7 +175,7 @@ class Limiter:
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> Decision:
         """`take`, for asyncio."""
-        table, units, now_us = self._asked(rule), _units(cost), self._now_us()
+        table, units, now_us = self.keys_of(rule), _units(cost), self._now_us()
         _check(key)
         decision = self._known(table, key, units, now_us)
         if decision is None:
@@ -184,7 +184,7 @@ class Limiter:
 
     def peek(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
         """What `take` would decide now; nothing is taken."""
-        return self._asked(rule).peek(_check(key), _units(cost), self._now_us())
+        return self.keys_of(rule).peek(_check(key), _units(cost), self._now_us())
 
     async def apeek(
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
@@ -193,7 +193,7 @@ class Limiter:
         far = self._far
         if far is None:
             return self.peek(key, cost, rule)
-        keys = cast("FarKeys", self._asked(rule))
+        keys = cast("FarKeys", self.keys_of(rule))
         return await keys.look(far.here(), _check(key), _units(cost), self._now_us())
 
     def wait(
@@ -208,7 +208,7 @@ class Limiter:
 
         The answer is a refusal as soon as it is clear that the wait would be too long.
         """
-        keys, units, began_us = self._asked(rule), _units(cost), self._now_us()
+        keys, units, began_us = self.keys_of(rule), _units(cost), self._now_us()
         _check(key)
 
         async def take() -> Decision:
@@ -231,7 +231,7 @@ class Limiter:
         timeout_s: float | None = None,
     ) -> Decision:
         """`wait`, for asyncio."""
-        keys, units, began_us = self._asked(rule), _units(cost), self._now_us()
+        keys, units, began_us = self.keys_of(rule), _units(cost), self._now_us()
         _check(key)
 
         async def take() -> Decision:
@@ -253,7 +253,7 @@ class Limiter:
         if len(claims) == 1 and self._far is None and self._glass is None:
             # The way of most web requests: one rule, one limit, in this process.
             key, rule, cost = claims[0]
-            table = self._asked(rule)
+            table = self.keys_of(rule)
             if isinstance(table, Table) and self._observer is None:
                 decision = table.take(_check(key), _units(cost), self._now_us())
                 return Judgement(decision, (Counted(decision.rule_id, table.limit, decision),))
@@ -304,7 +304,7 @@ class Limiter:
 
         With `wait_s`, a call waits up to so long for its turn before it is refused.
         """
-        self._asked(rule)  # a bad rule is told here, not at the first call
+        self.keys_of(rule)  # a bad rule is told here, not at the first call
         if wait_s is not None:
             wait = partial(self.wait, rule=rule, timeout_s=wait_s)
             return Limited(wait, partial(self.await_, rule=rule, timeout_s=wait_s), key, cost)
@@ -314,7 +314,7 @@ class Limiter:
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> Reservation:
         """Take an estimate now, to be settled when the true cost is known."""
-        keys, units, now_us = self._asked(rule), _units(cost), self._now_us()
+        keys, units, now_us = self.keys_of(rule), _units(cost), self._now_us()
         _check(key)
         if isinstance(keys, FarKeys):
             return finish(keys.reserve(keys.stores.blocking, key, units, now_us))
@@ -328,7 +328,7 @@ class Limiter:
         far = self._far
         if far is None:
             return self.reserve(key, cost, rule)
-        keys = cast("FarKeys", self._asked(rule))
+        keys = cast("FarKeys", self.keys_of(rule))
         return await keys.reserve(far.here(), _check(key), _units(cost), self._now_us())
 
     # Correct.
@@ -336,7 +336,7 @@ class Limiter:
     def refund(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
         """Give back what was taken just now and not used; a limit is never fuller than full."""
         now_us = self._now_us()
-        self._asked(rule).settle(_check(key), -_units(cost), now_us, now_us)
+        self.keys_of(rule).settle(_check(key), -_units(cost), now_us, now_us)
 
     async def arefund(
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
@@ -350,7 +350,7 @@ class Limiter:
         A window fills up to its limit; the others go into debt by one burst at most.
         """
         now_us = self._now_us()
-        self._asked(rule).settle(_check(key), _units(cost), now_us, now_us)
+        self.keys_of(rule).settle(_check(key), _units(cost), now_us, now_us)
 
     async def acharge(
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
@@ -360,7 +360,7 @@ class Limiter:
 
     def reset(self, key: str, rule: RuleLike | None = None) -> None:
         """Forget what `key` has taken under this rule."""
-        self._asked(rule).reset(_check(key))
+        self.keys_of(rule).reset(_check(key))
 
     async def areset(self, key: str, rule: RuleLike | None = None) -> None:
         """`reset`, for asyncio."""
@@ -368,7 +368,7 @@ class Limiter:
         if far is None:
             self.reset(key, rule)
         else:
-            await cast("FarKeys", self._asked(rule)).forget(far.here(), _check(key))
+            await cast("FarKeys", self.keys_of(rule)).forget(far.here(), _check(key))
 
     # Rules, and the end.
 
@@ -392,11 +392,11 @@ class Limiter:
 
     def limits_of(self, rule: RuleLike | None = None) -> list[Limit]:
         """The limits of a rule."""
-        return _limits(self._asked(rule))
+        return _limits(self.keys_of(rule))
 
     def keys_tracked(self, rule: RuleLike | None = None) -> int:
         """How many keys of a rule are tracked now; some may be at rest and not swept yet."""
-        keys = self._asked(rule)
+        keys = self.keys_of(rule)
         if self._far is not None:
             raise BadValue("keys_tracked", rule, "ask the store: its keys are not here")
         return len(cast("NearKeys", keys))
@@ -513,7 +513,7 @@ class Limiter:
         return judgement
 
     async def _acorrect(self, key: str, correction: int, rule: RuleLike | None) -> None:
-        keys, now_us = self._asked(rule), self._now_us()
+        keys, now_us = self.keys_of(rule), self._now_us()
         _check(key)
         far = self._far
         if far is None:
@@ -524,9 +524,10 @@ class Limiter:
     def _claimed(self, claims: tuple[Claim, ...]) -> list[tuple[Keys, str, int]]:
         if not 1 <= len(claims) <= CLAIMS_MAX:
             raise BadValue("claims", len(claims), f"give from 1 to {CLAIMS_MAX}")
-        return [(self._asked(rule), _check(key), _units(cost)) for key, rule, cost in claims]
+        return [(self.keys_of(rule), _check(key), _units(cost)) for key, rule, cost in claims]
 
-    def _asked(self, rule: RuleLike | None) -> Keys:
+    def keys_of(self, rule: RuleLike | None) -> Keys:
+        """The keys under a rule, by its name or itself; for who asks them more than once."""
         table = self._table if rule is None else self._tables.get(rule)
         return self._kept.keys_of(rule) if table is None else table
 

@@ -121,13 +121,13 @@ class Mesh:
                 rule = index.find(descriptor.entries)
             if rule is None:
                 return self._unmatched(ask)
-            hits = _hits(descriptor.hits, ask.hits)
+            hits = hits_of(descriptor.hits, ask.hits)
             counting = rule.form.only
             if counting is not None and hits > 0 and not counting.blocks:
                 entity = entity_of(rule.form, descriptor.entries)
                 refusal = None
                 if self._sheds(rule):
-                    refusal = self._gate.refusal(self._priority(rule), entity)
+                    refusal = self._gate.refusal(self.priority_of(rule), entity)
                 if refusal is not None:
                     return self._shed(ask, refusal, [rule], [asked_of(rule, entity, hits)], now_us)
                 part = Part(counting, f"{entity}{RULE_MARK}{rule.rule_id}", hits)
@@ -161,7 +161,7 @@ class Mesh:
             entity,
             rule.rule_id,
             part.hits,
-            self._priority(rule),
+            self.priority_of(rule),
             told,
             now_us,
             part.counting.limit,
@@ -184,18 +184,18 @@ class Mesh:
     # Any request.
 
     async def _several(self, ask: MeshAsk, book: MeshBook, now_us: int) -> MeshAnswer:
-        rules = self._rules(ask, book)
+        rules = self.rules_of(ask, book)
         asking: list[Asked] = []
         places: list[Asked | None] = []
         for descriptor, rule in zip(ask.descriptors, rules, strict=True):
             one = None
             if rule is not None and not rule.form.unlimited:
-                one = asked(rule, descriptor.entries, _hits(descriptor.hits, ask.hits))
+                one = asked(rule, descriptor.entries, hits_of(descriptor.hits, ask.hits))
                 asking.append(one)
             places.append(one)
         sheds = [one for one in asking if self._sheds(one.rule)]
         if sheds and not self.settings.global_shadow:
-            priority = min([self._priority(one.rule) for one in asking])
+            priority = min([self.priority_of(one.rule) for one in asking])
             refusal = self._gate.refusal(priority, asking[0].entity)
             if refusal is not None:
                 return self._shed(ask, refusal, rules, asking, now_us)
@@ -205,7 +205,7 @@ class Mesh:
             await self._decide_together(asking)
         return self._answered(ask, rules, places, now_us)
 
-    def _rules(self, ask: MeshAsk, book: MeshBook) -> list[MeshRule | None]:
+    def rules_of(self, ask: MeshAsk, book: MeshBook) -> list[MeshRule | None]:
         """The rule of each descriptor; those that another replaces are none."""
         index = book.index(ask.domain)
         if index is None:
@@ -381,7 +381,7 @@ class Mesh:
             one.entity,
             rule.rule_id,
             one.hits,
-            self._priority(rule),
+            self.priority_of(rule),
             told,
             now_us,
             binding.counting.limit,
@@ -402,7 +402,7 @@ class Mesh:
         """Turned away before anything was counted."""
         for one in asking:
             self._ledger.decided(
-                one.entity, one.rule.rule_id, one.hits, self._priority(one.rule), refusal, now_us
+                one.entity, one.rule.rule_id, one.hits, self.priority_of(one.rule), refusal, now_us
             )
         statuses = [
             NO_LIMIT if rule is None else MeshStatus(True) if rule.form.countings else _UNLIMITED
@@ -434,7 +434,8 @@ class Mesh:
         """Whether the gate has a say; where all is as Envoy has it, only if the rule says so."""
         return not self._each or rule.form.priority is not None
 
-    def _priority(self, rule: MeshRule) -> Criticality:
+    def priority_of(self, rule: MeshRule) -> Criticality:
+        """How much the work under a rule matters."""
         said = rule.form.priority
         return self.settings.priority if said is None else said
 
@@ -461,7 +462,7 @@ def _counter_of(part: Part) -> str:
     return f"{part.key}{RULE_MARK}{counting.count}/{counting.period_us}"
 
 
-def _hits(own: int, whole: int) -> int:
+def hits_of(own: int, whole: int) -> int:
     """What a descriptor weighs: what it says itself, also nothing; else what the request says."""
     if own < 0:
         return whole or 1

@@ -125,7 +125,7 @@ class Checker:
         """Decide and count; a weight of 0 only looks whether one more unit would be admitted."""
         if ask.weight == 0:
             return self.peek(ask, now_us)
-        settled = self._settled(ask)
+        settled = self.settle(ask)
         shed = self._gate.refusal(settled.priority, ask.user_id)
         if shed is not None:
             return self._told(ask, settled, None, shed, now_us)
@@ -139,8 +139,8 @@ class Checker:
             key = rule.key(ask.user_id, settled.path)
             decision = self._limiter.take(key, settled.cost, rule.kind.shape)
         else:
-            judgement = self._limiter.judge(*_claims(ask, settled))
-            rule = _bound(judgement, rules)
+            judgement = self._limiter.judge(*claims_of(ask, settled))
+            rule = bound(judgement, rules)
             decision = judgement.decision
         return self._told(ask, settled, rule, decision, now_us)
 
@@ -151,8 +151,8 @@ class Checker:
             key = rule.key(ask.user_id, settled.path)
             decision = await self._limiter.atake(key, settled.cost, rule.kind.shape)
         else:
-            judgement = await self._limiter.ajudge(*_claims(ask, settled))
-            rule = _bound(judgement, rules)
+            judgement = await self._limiter.ajudge(*claims_of(ask, settled))
+            rule = bound(judgement, rules)
             decision = judgement.decision
         return self._told(ask, settled, rule, decision, now_us)
 
@@ -172,7 +172,7 @@ class Checker:
 
     def peek(self, ask: CheckAsk, now_us: int) -> Soon[CheckAnswer]:
         """What `check` would answer if nothing is shed; nothing is counted, nobody is told."""
-        settled = self._settled(ask)
+        settled = self.settle(ask)
         if not settled.rules:
             return self._answer(settled.priority, NO_LIMIT, _unlimited())
         if not self._near:
@@ -202,7 +202,7 @@ class Checker:
 
     async def reset(self, ask: CheckAsk) -> int:
         """Forget what the rules for this ask have counted; how many rules."""
-        settled = self._settled(ask)
+        settled = self.settle(ask)
         rules = settled.rules
         keys = [rule.key(ask.user_id, settled.path) for rule in rules]
         self._leases.void({*keys})
@@ -227,7 +227,7 @@ class Checker:
         """
         if not 1 <= units <= self._weight_max:
             raise BadValue("units", units, f"give a whole number from 1 to {self._weight_max:,}")
-        settled = self._settled(ask)
+        settled = self.settle(ask)
         shed = self._gate.refusal(settled.priority, ask.user_id)
         if shed is not None:
             return LeaseAnswer(NOT_KEPT, 0, 0, self._told(ask, settled, None, shed, now_us, units))
@@ -319,7 +319,8 @@ class Checker:
             remedy = f"give a whole number from 0 to {self._weight_max:,}"
             raise BadValue("weight", ask.weight, remedy)
 
-    def _settled(self, ask: CheckAsk) -> Settled:
+    def settle(self, ask: CheckAsk) -> Settled:
+        """What applies to an ask by the book in force; a `BadValue` if it cannot be asked."""
         self._examine(ask)
         book = self.book
         priorities = book.priorities
@@ -380,14 +381,15 @@ def _unlimited() -> Decision:
     return Decision(True, 0, 0, 0, None, "")
 
 
-def _claims(ask: CheckAsk, settled: Settled) -> list[Claim]:
+def claims_of(ask: CheckAsk, settled: Settled) -> list[Claim]:
+    """What the rules of an ask claim together."""
     return [
         Claim(rule.key(ask.user_id, settled.path), rule.kind.shape, settled.cost)
         for rule in settled.rules
     ]
 
 
-def _bound(judgement: Judgement, rules: Rules) -> ResourceRule:
+def bound(judgement: Judgement, rules: Rules) -> ResourceRule:
     """The rule whose decision binds; a limiter names the shape, and counts in the rules' order."""
     decision = judgement.decision
     shape = decision.rule_id

@@ -1,0 +1,76 @@
+"""Folder judge: tries each change of rules on whatever a folder of captures holds by then."""
+
+from __future__ import annotations
+
+import os
+from typing import final
+
+from headgate.contracts.errors import HeadgateError
+from headgate.contracts.rulebook import Files, Verdict
+from headgate.rules.problems import BadRules
+from headgate.shadow.capture_key import CaptureKey, read_key
+from headgate.shadow.capture_read import CaptureRead, read_capture
+from headgate.shadow.gate import JudgeSettings, ShadowJudge, unjudged
+from headgate.shadow.literals import vocabulary_of
+from headgate.shadow.replay import Progress
+
+
+@final
+class FolderJudge:
+    """A `contracts.rulebook.Judge`. Without the key, a redacted capture cannot be read.
+
+    `read` is what was read last, for whoever wants to know how much of it there was.
+    """
+
+    __slots__ = ("_folder", "_key_file", "_progress", "_settings", "read")
+
+    def __init__(
+        self,
+        folder: str,
+        key_file: str,
+        settings: JudgeSettings,
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        self._folder = folder
+        self._key_file = key_file
+        self._settings = settings
+        self._progress = progress
+        self.read: CaptureRead | None = None
+
+    def judge(self, current: Files, candidate: Files) -> Verdict:
+        """Try the candidate beside what is live now."""
+        if not os.path.isdir(self._folder) or not os.listdir(self._folder):
+            return unjudged(f"Not judged: nothing has been captured in {self._folder} yet.")
+        try:
+            read = self.read = self._captured(current, candidate)
+        except BadRules as error:
+            return unjudged(f"Not judged: the rules cannot be read: {error}")
+        except HeadgateError as error:
+            return unjudged(f"Not judged: the capture cannot be read: {error}")
+        judge = ShadowJudge(
+            lambda: read.captured, self._settings, notes=_notes(read), progress=self._progress
+        )
+        return judge.judge(current, candidate)
+
+    def _captured(self, current: Files, candidate: Files) -> CaptureRead:
+        key, settings = self._key(), self._settings
+        vocabulary = vocabulary_of(
+            (current, candidate), key, semantics=settings.mesh.semantics, names=settings.pinned
+        )
+        return read_capture(self._folder, key=key, vocabulary=vocabulary)
+
+    def _key(self) -> CaptureKey | None:
+        return read_key(self._key_file) if os.path.exists(self._key_file) else None
+
+
+def _notes(read: CaptureRead) -> list[str]:
+    """What a reader of the report must know of the capture."""
+    notes = [f"Damaged: {sentence}." for sentence in read.damage]
+    if read.withheld:
+        notes.append(f"{read.withheld:,} requests, or parts of them, were withheld as secret.")
+    notes += [
+        f"{glob!r} of {where} cannot match what was redacted; rules by it are not tried."
+        for where, glob in read.unmatched_globs
+    ]
+    return notes

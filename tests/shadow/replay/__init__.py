@@ -1,0 +1,1 @@
+"""Replay, analysis, gate and report of captured traffic."""

@@ -1,0 +1,164 @@
+"""Work is shared by processes only where that changes nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.checks import CheckAsk, Override
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.errors import BadValue
+from headgate.rules.mesh.rule import Semantics
+from headgate.rules.mesh.settings import MeshSettings
+from headgate.shadow.gate import JudgeSettings, ShadowJudge
+from headgate.shadow.made import made_capture
+from headgate.shadow.parting import largest_share, shared_out
+from headgate.shadow.replay import BLOCK, replay
+from headgate.shadow.report import as_json
+from headgate.shadow.side import Ask
+from headgate.shadow.workers import ask_of, plain
+from tests.shadow.replay.captures import captured, check, envoy, limit, mesh, native, rules
+
+TENANT = {
+    "key": "tenant",
+    "descriptors": [{"key": "path", "rate_limit": {"unit": "second", "requests_per_unit": 2}}],
+}
+
+
+def book(count: int) -> dict[str, bytes]:
+    return {
+        **native(
+            limit("play", count, resource_path="/api/v1/playback"),
+            limit("search", count * 2, resource_path="/api/v1/search", algorithm="sliding_window"),
+            limit("hour", count * 9, 3600, resource_path="/api/v1/search"),
+            limit("orders", count, resource_path="/users/{id}/orders", algorithm="gcra"),
+            limit("try", 1, resource_path="/api/v1/logs", mode="shadow"),
+        ),
+        **envoy(TENANT),
+        "made.yaml": b'{"domain": "made", "descriptors": [{"key": "tenant", "rate_limit": '
+        b'{"unit": "second", "requests_per_unit": %d}}]}' % count,
+    }
+
+
+def test_any_number_of_workers_makes_the_same_report_to_the_byte() -> None:
+    made = made_capture(20_000, seed=5, entities=40, mesh=2_500, refused=500, per_s=500)
+    judges = [
+        ShadowJudge(lambda: made, JudgeSettings(pinned=["user-3"], workers=workers))
+        for workers in (1, 2, 3)
+    ]
+    one, two, three = [as_json(judge.judge(book(9), book(6)).report) for judge in judges]
+    assert one == two
+    assert one == three
+    assert '"newly_refused": 0' in one
+    assert replay(made, rules(book(9)), rules(book(6)), workers=2).processes == 2
+
+
+def test_a_rule_that_ties_all_together_is_replayed_in_one_process_and_says_so() -> None:
+    made = made_capture(2_000, seed=5, entities=40)
+    tied = book(9) | native(limit("everybody", 50, per="resource"), limit("each", 9))
+    replayed = replay(made, rules(book(9)), rules(tied), workers=3)
+    assert replayed.processes == 1
+    assert "everybody" in replayed.alone
+    assert replay(made, rules(book(9)), rules(book(9)), workers=1).alone == ""
+
+
+def test_what_the_mesh_remembers_of_all_is_replayed_in_one_process() -> None:
+    made = made_capture(500, seed=5, entities=40)
+    settings = MeshSettings(semantics=Semantics.ENVOY, local_cache_max=10)
+    current = rules(book(9), semantics="envoy")
+    assert "local_cache_max" in replay(made, current, current, mesh=settings, workers=2).alone
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=30),
+    st.integers(1, 4),
+)
+def test_no_group_is_in_two_parts_and_no_ask_is_left_out(numbers: list[int], parts: int) -> None:
+    groups = [numbers.index(number) for number in numbers]
+    made = shared_out(groups, [3] * len(groups), parts)
+    assert sorted(ask for asks in made for ask in asks) == [*range(len(groups))]
+    where = {ask: part for part, asks in enumerate(made) for ask in asks}
+    assert all(where[ask] == where[group] for ask, group in enumerate(groups))
+    assert all(made)
+    most = max(groups.count(group) for group in groups)
+    assert largest_share(groups, [3] * len(groups)) == most / len(groups)
+
+
+def test_asks_travel_as_they_are() -> None:
+    several: list[Ask] = [
+        check("ann", "/a", weight=3, claim=Criticality.BULK),
+        CheckAsk("bob", "/b", headers={"x-client-type": "tv"}),
+        mesh([("a", "1"), ("b", "2")], [("c", "3")], hits=4, own=2, override=Override(7, 2)),
+        mesh([("a", "1")]),
+    ]
+    for ask in several:
+        again = ask_of(plain(ask))
+        assert plain(again) == plain(ask)
+        assert type(again) is type(ask)
+
+
+def test_progress_is_told_until_all_is_done() -> None:
+    ask = check("ann")
+    made = captured([(0.001 * at, ask) for at in range(BLOCK + 10)])
+    told: list[tuple[int, int]] = []
+    replay(made, rules({}), rules(book(3)), progress=lambda done, total: told.append((done, total)))
+    assert told == [(BLOCK, BLOCK + 10), (BLOCK + 10, BLOCK + 10)]
+
+
+def test_progress_of_several_processes_ends_at_all() -> None:
+    made = made_capture(1_000, seed=5, entities=40)
+    told: list[int] = []
+    replay(
+        made,
+        rules(book(9)),
+        rules(book(6)),
+        workers=2,
+        progress=lambda done, total: told.append(done),
+    )
+    assert len(told) == 2
+    assert told[-1] == 1_000
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_ends_it_cleanly(workers: int) -> None:
+    program = textwrap.dedent(f"""
+        import multiprocessing, os, signal
+        from headgate.shadow.made import made_capture
+        from headgate.shadow.replay import replay
+        from tests.shadow.replay.captures import limit, native, rules
+
+        if __name__ == "__main__":
+            made = made_capture(30_000, seed=5, entities=40)
+            book = rules(native(limit("play", 5)))
+            try:
+                replay(
+                    made,
+                    book,
+                    book,
+                    workers={workers},
+                    progress=lambda done, total: os.kill(os.getpid(), signal.SIGINT),
+                )
+            except KeyboardInterrupt:
+                print("ended", len(multiprocessing.active_children()))
+    """)
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert ran.stdout == "ended 0\n", ran.stderr
+    assert ran.returncode == 0
+
+
+def test_the_number_of_workers_is_bounded() -> None:
+    with pytest.raises(BadValue, match="workers"):
+        replay(captured([]), rules({}), rules({}), workers=0)
