@@ -70,6 +70,8 @@ HOT_FILES = (
     "rules/resources/book.py",
     "rules/resources/callers.py",
     "rules/resources/leases.py",
+    "rules/resources/packed.py",
+    "rules/resources/pages.py",
     "rules/resources/paths.py",
     "rules/resources/priorities.py",
     "rules/resources/rule.py",

@@ -90,6 +90,8 @@ COMPILED_FILES: Final = (
     "rules.resources.book",
     "rules.resources.callers",
     "rules.resources.leases",
+    "rules.resources.packed",
+    "rules.resources.pages",
     "rules.resources.paths",
     "rules.resources.priorities",
     "rules.resources.rule",

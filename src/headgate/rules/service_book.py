@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple, NoReturn, final
 
@@ -38,7 +38,7 @@ VERSION_CHARS: Final = 12
 ENVOY: Final = "envoy"
 NATIVE: Final = "native"
 
-_SUFFIXES: Final = (".yaml", ".yml", ".toml")
+SUFFIXES: Final = (".yaml", ".yml", ".toml")
 
 
 class FileNow(NamedTuple):
@@ -58,7 +58,7 @@ class _Found(NamedTuple):
 
 
 @final
-class _Part:
+class Part:
     """What one file says."""
 
     __slots__ = ("domain", "native", "path", "rules", "sha", "shapes")
@@ -78,15 +78,21 @@ class _Part:
         self.shapes = shapes
         self.rules = native.said if native is not None else len(domain.rules) if domain else 0
 
+    def shown(self, name: str) -> FileNow:
+        """The file under the name it has below its folder."""
+        kind = ENVOY if self.native is None else NATIVE
+        return FileNow(name, kind, self.rules, self.sha[:VERSION_CHARS])
+
 
 @final
 class ServiceBook:
     """All rules in force; immutable.
 
-    `rules` are the limits by the names that both halves know them by, for `replace_rules`.
+    `rules` are the limits by the names that both halves know them by, for `replace_rules`. A book
+    that was made of a snapshot has in `remade` what the next can be made of sooner.
     """
 
-    __slots__ = ("_parts", "_settings", "files", "mesh", "resources", "rules", "version")
+    __slots__ = ("_parts", "_settings", "files", "mesh", "remade", "resources", "rules", "version")
 
     def __init__(
         self,
@@ -95,8 +101,9 @@ class ServiceBook:
         rules: Mapping[str, Rule],
         version: str,
         files: Sequence[FileNow],
-        parts: Sequence[_Part] = (),
+        parts: Sequence[Part] = (),
         settings: object = None,
+        remade: object = None,
     ) -> None:
         self.mesh: Final = mesh
         self.resources: Final = resources
@@ -105,6 +112,7 @@ class ServiceBook:
         self.files: Final = tuple(files)
         self._parts = {part.path: part for part in parts}
         self._settings = settings
+        self.remade = remade
 
     def __len__(self) -> int:
         return sum(file.rules for file in self.files)
@@ -136,7 +144,7 @@ class ServiceBook:
         """
         settings = (Semantics(semantics), rules_max, shapes_max, file_bytes_max)
         known = before._parts if before is not None and before._settings == settings else {}
-        parts: list[_Part] = []
+        parts: list[Part] = []
         files: list[FileNow] = []
         digest = sha256()
         for path, name in find_files(paths, files_max=files_max):
@@ -144,16 +152,15 @@ class ServiceBook:
             sha = sha256(data).hexdigest()
             part = known.get(path)
             if part is None or part.sha != sha:
-                part = _read_part(path, sha, data, Semantics(semantics), rules_max, shapes_max)
+                part, _ = read_part(path, sha, data, Semantics(semantics), rules_max, shapes_max)
             parts.append(part)
-            kind = ENVOY if part.native is None else NATIVE
-            files.append(FileNow(name, kind, part.rules, sha[:VERSION_CHARS]))
+            files.append(part.shown(name))
             digest.update(f"{name}\0{sha}\n".encode("utf-8", "surrogateescape"))
         domains = [part.domain for part in parts if part.domain is not None]
         return cls(
             MeshBook(domains, merge_domains=merge_domains),
-            _compiled(parts, rules_max),
-            _shapes_of(parts, shapes_max),
+            compiled(parts, rules_max, lambda path: read_bytes(path, FILE_BYTES_MAX)),
+            shapes_of(parts, shapes_max),
             digest.hexdigest()[:VERSION_CHARS],
             files,
             parts,
@@ -176,7 +183,7 @@ def find_files(
             continue
         below = _below(path, "", 0, files_max)
         if not below:
-            names = ", ".join(_SUFFIXES)
+            names = ", ".join(SUFFIXES)
             raise BadValue("rules", path, f"put a rules file there, named with {names} at the end")
         for one in below:
             found.setdefault(one.path, one)
@@ -201,7 +208,7 @@ def _below(folder: str, within: str, depth: int, files_max: int) -> list[_Found]
         if os.path.isdir(path):
             if depth < DEPTH_MAX:
                 found += _below(path, f"{shown}/", depth + 1, files_max)
-        elif name.lower().endswith(_SUFFIXES):
+        elif name.lower().endswith(SUFFIXES):
             found.append(_Found(path, shown))
         if len(found) > files_max:
             break
@@ -211,15 +218,15 @@ def _below(folder: str, within: str, depth: int, files_max: int) -> list[_Found]
 # One file.
 
 
-def _read_part(
+def read_part(
     path: str, sha: str, data: bytes, semantics: Semantics, rules_max: int, shapes_max: int
-) -> _Part:
-    """What a file says; `BadRules` if anything in it is wrong."""
+) -> tuple[Part, object]:
+    """What a file says, and the plain values of it; `BadRules` if anything in it is wrong."""
     failed: BadRules | RecursionError | None = None
     read = _read_json(data)
     if read is not None:
         try:
-            return _parsed(path, sha, read, semantics, rules_max, shapes_max)
+            return _parsed(path, sha, read, semantics, rules_max, shapes_max), read.value
         except (BadRules, RecursionError) as error:
             failed = error  # read it once more, for the lines
     try:
@@ -227,12 +234,12 @@ def _read_part(
     except BadRules as error:
         # JSON has no bound on how many values there are, YAML has.
         raise failed if isinstance(failed, BadRules) else error from None
-    return _parsed(path, sha, read, semantics, rules_max, shapes_max)
+    return _parsed(path, sha, read, semantics, rules_max, shapes_max), read.value
 
 
 def _parsed(
     path: str, sha: str, read: Read, semantics: Semantics, rules_max: int, shapes_max: int
-) -> _Part:
+) -> Part:
     value, lines = read.value, with_items(read.lines)
     problems = Problems(path, lines)
     shapes = Shapes(shapes_max)
@@ -246,7 +253,7 @@ def _parsed(
     else:
         problems.add((), value, _neither(value))
     problems.raise_if_any()
-    return _Part(path, sha, domain, native, shapes.rules)
+    return Part(path, sha, domain, native, shapes.rules)
 
 
 def with_items(lines: Mapping[FieldPath, int]) -> dict[FieldPath, int]:
@@ -296,7 +303,10 @@ def _no_number(word: str) -> NoReturn:
 # All of them.
 
 
-def _compiled(parts: Sequence[_Part], rules_max: int) -> ResourceBook:
+def compiled(
+    parts: Sequence[Part], rules_max: int, data_of: Callable[[str], bytes]
+) -> ResourceBook:
+    """The native half; `BadRules` says what is wrong between files, with lines from `data_of`."""
     own = [part for part in parts if part.native is not None]
     found: list[tuple[int, FieldPath, object, str]] = []
     more = 0
@@ -311,18 +321,21 @@ def _compiled(parts: Sequence[_Part], rules_max: int) -> ResourceBook:
     files = [part.native for part in own if part.native is not None]
     book = compile_book(files, complain, rules_max=rules_max)
     if found:
-        raise _refused([part.path for part in own], found, more)
+        raise _refused([part.path for part in own], found, more, data_of)
     return book
 
 
 def _refused(
-    paths: Sequence[str], found: Sequence[tuple[int, FieldPath, object, str]], more: int
+    paths: Sequence[str],
+    found: Sequence[tuple[int, FieldPath, object, str]],
+    more: int,
+    data_of: Callable[[str], bytes],
 ) -> BadRules:
     """The error for what is wrong between files, told of the first file that has any of it."""
     path = paths[found[0][0]]
     here = [one for one in found if paths[one[0]] == path]
     try:
-        lines = read_text(read_bytes(path, FILE_BYTES_MAX), form=form_of(path), source=path).lines
+        lines = read_text(data_of(path), form=form_of(path), source=path).lines
     except (BadValue, Unavailable):
         lines = {}  # it has gone meanwhile, or is JSON of more values than YAML may have
     problems = Problems(path, with_items(lines))
@@ -335,7 +348,8 @@ def _refused(
     raise AssertionError("a refusal has a problem")
 
 
-def _shapes_of(parts: Sequence[_Part], shapes_max: int) -> dict[str, Rule]:
+def shapes_of(parts: Sequence[Part], shapes_max: int) -> dict[str, Rule]:
+    """The different limits of all files."""
     rules: dict[str, Rule] = {}
     for part in parts:
         rules.update(part.shapes)

@@ -39,7 +39,7 @@ def compile_book(
             except ValueError as error:
                 place = file.rule_ids.index(rule.rule_id)
                 complain(number, ("rules", place), rule.rule_id, str(error))
-    return ResourceBook(index, _priorities(files, complain), named)
+    return ResourceBook(index, priorities_of(files, complain), named)
 
 
 def _by_name(files: Sequence[NativeFile], complain: Complain) -> dict[str, ResourceRule | None]:
@@ -54,7 +54,7 @@ def _by_name(files: Sequence[NativeFile], complain: Complain) -> dict[str, Resou
     return named
 
 
-def _priorities(files: Sequence[NativeFile], complain: Complain) -> Priorities:
+def priorities_of(files: Sequence[NativeFile], complain: Complain) -> Priorities:
     """The tables, each of which one file may have."""
     names, callers, header = None, None, None
     for number, file in enumerate(files):

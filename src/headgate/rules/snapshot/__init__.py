@@ -1,0 +1,1 @@
+"""Snapshot: what a commit's rules files say, compiled once and carried to every node."""
