@@ -48,13 +48,23 @@ class Defaults:
 class KeptRules:
     """The keys of each rule, by every spelling of it that was asked for."""
 
-    __slots__ = ("_defaults", "_make", "_named", "_names", "_rules_max", "_unnamed", "keys")
+    __slots__ = (
+        "_defaults",
+        "_make",
+        "_named",
+        "_names",
+        "_rules_max",
+        "_said",
+        "_unnamed",
+        "keys",
+    )
 
     def __init__(self, defaults: Defaults, make: Callable[[Terms], Keys], rules_max: int) -> None:
         self._defaults = defaults
         self._make = make
         self._rules_max = rules_max
         self._named: dict[str, tuple[Terms, Keys]] = {}
+        self._said: dict[str, RuleLike] = {}
         self._unnamed: dict[Terms, Keys] = {}
         self._names: dict[Keys, str] = {}
         self.keys: dict[RuleLike, Keys] = {}
@@ -88,10 +98,13 @@ class KeptRules:
         """
         made: dict[str, tuple[Terms, Keys]] = {}
         for name, rule in rules.items():
+            before = self._named.get(name)
+            if before is not None and self._said.get(name) is rule:
+                made[name] = before  # nobody has to read it again
+                continue
             if not name or "/" in name:
                 raise BadValue("rules", name, "give a name without a slash, so it is not a rate")
             terms = self._terms(rule, name, f"rules.{name}")
-            before = self._named.get(name)
             # What stays as it is keeps all it has: counts, leases, denials.
             same = before is not None and before[0] == terms
             made[name] = before if before is not None and same else (terms, self._make(terms))
@@ -103,6 +116,7 @@ class KeptRules:
             self._names[keys] = name
         gone = _limit_ids(self._named) - _limit_ids(made)
         self._named = made
+        self._said = dict(rules)
         return gone
 
     def _terms(self, said: RuleLike, name: str | None, field: str) -> Terms:
