@@ -34,6 +34,7 @@ examples:
   headgate up                 see limits at work: a demo load and a live view
   headgate limits check FILE  what a rules file says, in words
   headgate limiter --rules D  a rate-limit service for a mesh, a gateway, a program
+  headgate rules status       what the nodes that follow a rulebook run
   headgate lab run overload   a claim about overload, tried on virtual time
   headgate doctor             what is compiled, what is present, what is missing
   headgate up --help          the flags of a command, with examples
@@ -72,6 +73,12 @@ COMMANDS: Final = (
         "the rate-limit service: gRPC, Envoy, RESP and HTTP on one port",
         "headgate.apps.limiter.command",
         extra="server",
+    ),
+    Command(
+        "rules",
+        "rules in git: propose, try, approve, publish, roll back; and who runs what",
+        "headgate.apps.rulebook.command",
+        extra="rulebook",
     ),
     Command(
         "why",

@@ -12,11 +12,13 @@ import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 from headgate.apps.limiter.figures import (
     CLASSES,
+    Loads,
     gauge,
+    of_capture,
     of_gate,
     of_letters,
     of_mesh,
@@ -29,8 +31,11 @@ from headgate.apps.limiter.remote import RemoteStore
 from headgate.apps.limiter.service import LimiterService
 from headgate.apps.limiter.settings import Settings
 from headgate.apps.limiter.throttling import FarThrottle, Throttling
+from headgate.apps.limiter.trial import Trial
 from headgate.contracts.checks import Gate
+from headgate.contracts.clock import Clock
 from headgate.contracts.errors import BadValue, HeadgateError
+from headgate.contracts.event_log import EventLog
 from headgate.contracts.observer import Observer
 from headgate.contracts.store import Store
 from headgate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp
@@ -38,12 +43,16 @@ from headgate.limits.dead_letters import DeadLetters
 from headgate.limits.limiter import Limiter
 from headgate.limits.rule import Failure
 from headgate.policies.utilization_gate import GateSettings, OpenGate, UtilizationGate
+from headgate.rules.following.fleet_books import FleetBooks
 from headgate.rules.mesh.rule import Semantics
 from headgate.rules.mesh.service import Mesh
 from headgate.rules.mesh.settings import HEADER_NAMES, MeshSettings
 from headgate.rules.resources.service import Checker
 from headgate.rules.service_book import ServiceBook
 from headgate.rules.service_watch import ServiceRules
+from headgate.shadow.capture import Capture
+from headgate.shadow.capture_settings import HEADERS_DEFAULT, CaptureSettings
+from headgate.shadow.captured import ALL
 from headgate.stores.event_logs import open_log
 from headgate.stores.memory.store import MemoryStore
 from headgate.system import SystemChance, SystemClock, memory_bytes, now_us
@@ -56,6 +65,16 @@ from headgate.telemetry.store_tally import StoreTally
 STORE_TIMEOUT_US: Final = 5_000
 Connects = tuple[Callable[[], Awaitable[None]], ...]
 _log: Final = logging.getLogger("headgate.limiter")
+
+
+class KeptRules(Loads, Protocol):
+    """What keeps the rules as they should be: files that are watched, or a fleet's orders."""
+
+    def reload(self) -> None:
+        """Look now."""
+
+    def close(self) -> None:
+        """Stop."""
 
 
 @final
@@ -93,20 +112,39 @@ class Assembly:
             self.ledger,
             self.serving,
         )
-        self.rules: ServiceRules | None = None
+        self.rules: KeptRules | None = None
+        self.books: FleetBooks | None = None
+        self.capture = _capture(settings, self.clock)
+        self.service.witness = self.capture
+        self._worker = worker
+        self._announcements: EventLog | None = None
+        self._follower: Any = None
 
     def load(self) -> None:
         """Read the rules and follow them; what is wrong with them is raised."""
-        if self.settings.rules:
+        loop = asyncio.get_running_loop()
+        if self.settings.rulebook:
+            # It takes packages that only this needs.
+            from headgate.apps.limiter.following import follow  # noqa: PLC0415
+
+            follower, self._announcements = follow(
+                self.settings,
+                self._worker,
+                self.put_fleet,
+                self.counts,
+                loop=loop,
+                clock=self.clock,
+            )
+            self.rules = self._follower = follower.start()
+        elif self.settings.rules:
             self.rules = ServiceRules(
                 self.settings.rules,
                 self.put_in_force,
                 semantics=self.settings.rls_semantics,
                 merge_domains=self.settings.rls_merge_domains,
-                loop=asyncio.get_running_loop(),
+                loop=loop,
                 clock=self.clock,
-            )
-            self.rules.start()
+            ).start()
 
     async def connect(self) -> None:
         """Connect to the store, or find out that it cannot be now.
@@ -125,9 +163,30 @@ class Assembly:
     def put_in_force(self, book: ServiceBook) -> None:
         """Let everything that comes from now on go by this book."""
         self.limiter.replace_rules(book.rules_beside(self.book))
-        self.mesh.book = book.mesh
-        self.checker.book = book.resources
-        self.book = book
+        self._take(book)
+
+    def put_fleet(self, books: FleetBooks) -> None:
+        """The same for what a fleet is ordered to run: the live book, and one on trial."""
+        before, trial = self.books, self.service.trial
+        self.limiter.replace_rules(books.rules_beside(before))
+        if before is None or before.live_version != books.live_version:
+            self.ledger.count_anew()
+        self._take(books.live)
+        if books.canary is None:
+            self.service.trial = None
+        elif trial is not None and trial.version == books.canary_version:
+            self.service.trial = trial.with_share(books.runs_canary)
+        else:
+            self.service.trial = self._trial(books, books.canary)
+        self.books = books
+
+    def counts(self) -> dict[str, list[int]]:
+        """What was decided since, by version and class, for the node's reports."""
+        from headgate.apps.limiter.following import counts_of  # noqa: PLC0415 - as in `load`
+
+        trial = self.service.trial
+        ledgers = [self.ledger] if trial is None else [self.ledger, trial.ledger]
+        return counts_of(self.books, ledgers)
 
     def rulebook(self) -> Mapping[str, object]:
         """What GET /v1/rulebook tells."""
@@ -157,6 +216,10 @@ class Assembly:
         """Give everything back, the last that was made first."""
         if self.rules is not None:
             self.rules.close()
+        if self._announcements is not None:
+            self._announcements.close()
+        if self.capture is not None:
+            self.capture.close()
         if self.monitor is not None:
             await self.monitor.close()
         await self.throttling.close()
@@ -182,6 +245,8 @@ class Assembly:
             parts["gate"] = self.gate.stats
         if self.letters is not None:
             parts["dead_letters"] = self.letters.stats
+        if self.capture is not None:
+            parts["capture"] = self.capture.stats
         return parts
 
     def _decisions(self) -> object:
@@ -204,6 +269,12 @@ class Assembly:
         yield from self.store_tally.families()
         yield from of_rules(self.rules, 0 if self.book is None else len(self.book))
         yield from of_mesh(self.mesh.tallies())
+        if self._follower is not None:
+            from headgate.apps.limiter.following import of_following  # noqa: PLC0415 - as in `load`
+
+            yield from of_following(self._follower, self.clock.now_us())
+        if self.capture is not None:
+            yield from of_capture(self.capture.stats())
         if isinstance(self.gate, UtilizationGate):
             yield from of_gate(self.gate.stats(), self.gate.settings)
         if self.letters is not None:
@@ -212,6 +283,27 @@ class Assembly:
         yield gauge("headgate_limiter_memory_bytes", "Memory of the process.", memory_bytes())
 
     # Inside.
+
+    def _take(self, book: ServiceBook) -> None:
+        self.mesh.book = book.mesh
+        self.checker.book = book.resources
+        self.book = book
+
+    def _trial(self, books: FleetBooks, book: ServiceBook) -> Trial:
+        ledger = self.ledger.beside()
+        return Trial(
+            books.canary_version,
+            books.runs_canary,
+            Checker(self.limiter, self.gate, ledger, book=book.resources),
+            Mesh(
+                self.limiter,
+                self.gate,
+                ledger,
+                settings=_mesh_settings(self.settings),
+                book=book.mesh,
+            ),
+            ledger,
+        )
 
     def _why(self) -> str:
         return self.store_tally.last_failure
@@ -231,6 +323,22 @@ def _letters(settings: Settings, worker: int) -> DeadLetters | None:
         clock=SystemClock(),
         buffer_max=settings.dlq_buffer,
     )
+
+
+def _capture(settings: Settings, clock: Clock) -> Capture | None:
+    if not settings.capture:
+        return None
+    said = CaptureSettings(
+        folder=settings.capture,
+        key_file=settings.capture_key,
+        share=round(settings.capture_share * ALL),
+        plain_values=settings.capture_clear,
+        headers=(*HEADERS_DEFAULT, *settings.capture_headers),
+        mesh_keys=settings.capture_mesh_keys,
+        retain_bytes=settings.capture_bytes_max,
+        retain_us=settings.capture_hours * 3_600_000_000,
+    )
+    return Capture(said, clock=clock)
 
 
 def _gate(settings: Settings, tally: ServiceTally) -> tuple[Gate, Monitor | None]:

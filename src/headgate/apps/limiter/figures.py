@@ -5,14 +5,14 @@ The names stand in `deploy/limiter/`, in the dashboard and the alerts; a test ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from headgate.contracts.criticality import Criticality
 from headgate.limits.dead_letters import DeadLetterStats
 from headgate.policies.utilization_gate import GateSettings, GateStats
 from headgate.rules.mesh.tally import TallyNow
-from headgate.rules.service_watch import ServiceRules
+from headgate.shadow.capture import CaptureStats
 from headgate.telemetry.prometheus import Family, Sample
 
 CLASSES: Final = tuple(criticality.name for criticality in Criticality)
@@ -31,7 +31,20 @@ _MESH_COUNTS: Final = (
 )
 
 
-def of_rules(rules: ServiceRules | None, count: int) -> Iterable[Family]:
+class Loads(Protocol):
+    """Who loads rules, and tells how it went."""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Loads since the start: accepted, refused."""
+        ...
+
+    def status(self) -> Mapping[str, object]:
+        """Which rules are in force, and how the last load went."""
+        ...
+
+
+def of_rules(rules: Loads | None, count: int) -> Iterable[Family]:
     """How loads went, and how many rules are in force; without rules the empty book is the load."""
     accepted, refused = (1, 0) if rules is None else rules.counts
     loads = [
@@ -92,6 +105,23 @@ def of_letters(stats: DeadLetterStats) -> Iterable[Family]:
     yield counter("headgate_dead_letters_written", "Dead letters kept.", stats.written)
     yield counter("headgate_dead_letters_dropped", "Dead letters lost.", stats.dropped)
     yield gauge("headgate_dead_letters_depth", "Dead letters waiting.", stats.depth)
+
+
+def of_capture(stats: CaptureStats) -> Iterable[Family]:
+    """What became of the requests that were to be kept."""
+    yield counter("headgate_capture_kept", "Requests of the sample.", stats.kept)
+    yield counter("headgate_capture_written", "Requests written.", stats.written)
+    yield counter(
+        "headgate_capture_withheld",
+        "Requests of which something secret was left out.",
+        stats.withheld,
+    )
+    lost = [
+        Sample("_total", (("why", why),), count)
+        for why, count in (("full", stats.lost_full), ("disk", stats.lost_disk))
+    ]
+    yield Family("headgate_capture_lost", "counter", "", "Requests lost.", lost)
+    yield counter("headgate_capture_bytes", "Bytes of captures written.", stats.bytes)
 
 
 def counter(name: str, meaning: str, value: float) -> Family:

@@ -25,6 +25,20 @@ class Settings:
     listen: tuple[str, ...]
     store: str
     rules: tuple[str, ...]
+    rulebook: str
+    rulebook_keys: tuple[str, ...]
+    rulebook_events: str
+    rulebook_folder: str
+    rulebook_every_s: float
+    node: str
+    capture: str
+    capture_key: str
+    capture_share: float
+    capture_headers: tuple[str, ...]
+    capture_mesh_keys: tuple[str, ...]
+    capture_clear: tuple[str, ...]
+    capture_hours: int
+    capture_bytes_max: int
     workers: int
     tls_cert: str
     tls_key: str
@@ -99,6 +113,11 @@ def _check(settings: Settings) -> None:
         raise BadValue("--shed-critical-from", settings.shed_critical_from, "give 0.8 or more")
     if settings.shed_from > 0.7:
         raise BadValue("--shed-from", settings.shed_from, "give at most 0.7; 0.6 is the default")
+    if settings.rulebook and settings.rules:
+        raise BadValue("--rules", settings.rules[0], "leave it out: --rulebook brings the rules")
+    if settings.rulebook and not settings.rulebook_keys:
+        remedy = "give the public key it is signed with, as keys/signing.pub.pem of the rulebook"
+        raise BadValue("--rulebook-keys", "", remedy)
     for at in settings.listen:
         if settings.workers > 1 and at.endswith(":0"):
             raise BadValue("--listen", at, "several workers need a port of a number, not 0")

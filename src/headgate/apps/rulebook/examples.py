@@ -1,0 +1,149 @@
+"""Examples: what stands under the help of `headgate rules` and of each of its verbs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXAMPLES: Final = """\
+examples:
+  headgate rules init book --rules rules/ --alone       a rulebook of your own
+  headgate rules propose rules/api.yaml -m "Let exports have twice as much"
+  headgate rules approve 3f2a91 && headgate rules publish 3f2a91 --wait 2
+  headgate rules status                                 what every node runs
+  headgate rules rollback 6 --reason "exports starved playback"
+  headgate rules propose --help                         the flags of a verb, with examples
+
+A rulebook is a folder (--rulebook book, or HEADGATE_RULEBOOK), or a server that keeps one
+(--rulebook https://rules:7075, with HEADGATE_TOKEN). Nodes follow it:
+  headgate limiter --rulebook files:book/blobs --rulebook-keys book/keys/signing.pub.pem
+"""
+INIT: Final = """\
+examples:
+  headgate rules init book                      an empty one: git, blobs, events and keys in book/
+  headgate rules init book --rules rules/       these rules are its first version
+  headgate rules init book --rules rules/ --alone
+  headgate rules init book --rules rules/ --blobs 's3://rules/prod?region=eu-west-1'
+
+--alone lets one person propose and approve. Everything else is said in book/rulebook.toml. Where
+making it was interrupted, the same command goes on.
+"""
+LINT: Final = """\
+examples:
+  headgate rules lint rules/
+  headgate rules lint rules/api.yaml envoy/ --json
+  headgate rules lint ratelimit/ --semantics envoy
+
+exit code: 0 they can be used; 1 they cannot, and each problem is told; 2 asked wrongly
+"""
+LIST: Final = """\
+examples:
+  headgate rules list                           the latest proposals
+  headgate rules list --state open
+  headgate rules list --versions                what has been live
+  headgate rules list --files --at 6            the files of version 6
+"""
+SHOW: Final = """\
+examples:
+  headgate rules show 3f2a91                    who, what, why, and what befell it
+  headgate rules show 3f2a91 --html report.html the report of the gate, as a page
+  headgate rules show api.yaml --at 6           a file as it was
+"""
+DIFF: Final = """\
+examples:
+  headgate rules diff 3f2a91                    from live to a proposal
+  headgate rules diff 6 7                       from one version to the next
+
+exit code: 0 whether or not they differ
+"""
+PROPOSE: Final = """\
+examples:
+  headgate rules propose api.yaml -m "Let exports have twice as much" --reason "INC-214"
+  headgate rules propose rules/ -m "New quarter"        a folder: its files take their places
+  headgate rules propose --remove old.yaml -m "Drop what nobody asks for"
+  headgate rules propose mesh.yaml --under envoy --base 6f1c22 -m "..."
+
+What is wrong with the files is told, and nothing is proposed. A file that has changed in the
+rulebook since --base is a conflict.
+"""
+SHADOW: Final = """\
+examples:
+  headgate rules shadow 3f2a91                  try a proposal on what has been captured
+  headgate rules shadow --rules live/ --rules new/ --capture capture/ --key capture.key
+  headgate rules shadow --rules live/ --rules new/ --envoy-log access.json \\
+      --map user=x-user-id --html report.html
+  headgate rules shadow --rules live/ --rules new/ --csv log.csv --unit ms --bad-rows 100
+
+exit code: 0 it may go live; 1 it may not; 3 it was not judged
+"""
+APPROVE: Final = """\
+examples:
+  headgate rules approve 3f2a91
+  headgate rules approve 3f2a91 --publish
+  headgate rules approve 3f2a91 --override "a new service, nothing captured yet"
+
+Whoever proposed it may not approve it, unless own_approval is on.
+"""
+REJECT: Final = """\
+examples:
+  headgate rules reject 3f2a91 --reason "the nightly export needs more"
+"""
+PUBLISH: Final = """\
+examples:
+  headgate rules publish 3f2a91
+  headgate rules publish 3f2a91 --wait 20 --timeout 10  until 20 nodes run it
+
+exit code: 0 it is live (and, with --wait, runs); 1 it is not, or nodes cannot hear of it yet; 2
+asked wrongly
+"""
+CANARY: Final = """\
+examples:
+  headgate rules canary 3f2a91                          for 1% of the callers
+  headgate rules canary 3f2a91 --share 25%
+  headgate rules canary 3f2a91 --share 10% --by nodes
+  headgate rules canary 3f2a91 --share 0                take it back
+
+A server widens it step by step (canary_steps), and takes it back by itself if CRITICAL work fares
+worse under it.
+"""
+STATUS: Final = """\
+examples:
+  headgate rules status
+  headgate rules status --version 7 --wait 20           until 20 nodes run version 7
+  headgate rules status --json
+"""
+ROLLBACK: Final = """\
+examples:
+  headgate rules rollback 6 --reason "exports starved playback"
+  headgate rules rollback 6 --reason "..." --wait 20
+
+The rules of version 6 become a new version; nothing is taken out of the history.
+"""
+PIN: Final = """\
+examples:
+  headgate rules pin edge-7 6 --reason "to compare"
+  headgate rules pin edge-7 0 --reason "compared"
+"""
+AUDIT: Final = """\
+examples:
+  headgate rules audit --count 50
+  headgate rules audit --json
+"""
+IMPORT_ENVOY: Final = """\
+examples:
+  headgate rules import-envoy ratelimit/config --dry-run    what it says, and what counts otherwise
+  headgate rules import-envoy ratelimit/config -m "Take over the mesh's limits"
+
+The files become a proposal. With Envoy's semantics every counter is by itself; with ours a request
+counts in all of its limits or in none.
+"""
+SERVE: Final = """\
+examples:
+  headgate rules serve --rulebook book                  the admin API on 127.0.0.1:7075
+  headgate rules serve --rulebook book --listen 0.0.0.0:7075 --access people.toml \\
+      --tls-cert chain.pem --tls-key key.pem
+  headgate rules serve --rulebook book --print-config
+
+Pushes to the branch become proposals, canaries are widened or taken back, and what was published
+is announced. Who may do what is said in the file of --access; grants are read-rules, propose and
+approve. Variables are named HEADGATE_RULES_ and the flag.
+"""

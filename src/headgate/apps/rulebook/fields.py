@@ -1,0 +1,167 @@
+"""Fields: everything that a rulebook can be told, in one table.
+
+A row is a name in `rulebook.toml`, a flag of `headgate rules serve` and a variable (see
+`headgate/settings.py`). Paths in the file count from the folder of the rulebook.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.contracts.errors import BadValue
+from headgate.settings import Field, one_of, seconds, text, whole, yes_or_no
+
+LISTEN_DEFAULT: Final = "127.0.0.1:7075"
+PARTS: Final = 10_000
+
+
+def share(said: str, where: str) -> float:
+    """A share from 0 to 1, or a percentage."""
+    try:
+        value = float(said[:-1]) / 100 if said.endswith("%") else float(said)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise BadValue(where, said, "give a share from 0 to 1, or a percentage as 5%")
+    return value
+
+
+def steps(said: str, where: str) -> tuple[int, ...]:
+    """The shares of a canary, one after the other, as parts of 10,000."""
+    found = tuple(round(share(one.strip(), where) * PARTS) for one in said.split(","))
+    rising = [*found] == sorted({*found})
+    if not found or not rising or not found[0] or found[-1] != PARTS:
+        raise BadValue(where, said, "give rising shares that end with 100%, as 1%,5%,25%,100%")
+    return found
+
+
+FIELDS: Final = (
+    Field("repository", text, "rules.git", "the git repository, bare or a clone's", "DIR"),
+    Field("branch", text, "main", "the branch that people push to", "NAME"),
+    Field(
+        "remote",
+        text,
+        "",
+        "where the branch is kept as well, and pushed to: a URL or a path of git's",
+        "URL",
+        secret=True,
+    ),
+    Field("remote_every_s", seconds(0.1, 86_400), "10", "between looks at that", "SECONDS"),
+    Field("blobs", text, "files:blobs", "where nodes find the rules: files:DIR, s3://...", "URL"),
+    Field(
+        "events",
+        text,
+        "files:events",
+        "where changes are announced: files:DIR, kafka://HOST/TOPIC, or nothing for none",
+        "URL",
+    ),
+    Field("signing_key", text, "keys/signing.pem", "the private key, PEM, mode 600", "FILE"),
+    Field(
+        "trusted_keys",
+        text,
+        "keys/signing.pub.pem",
+        "public keys of earlier editions, PEM",
+        "FILE",
+        several=True,
+    ),
+    Field("capture", text, "capture", "captured traffic that changes are tried on", "DIR"),
+    Field("capture_key", text, "capture.key", "the key of its redaction", "FILE"),
+    Field(
+        "critical_refused_max",
+        share,
+        "5%",
+        "a change that newly refuses more of the CRITICAL traffic is turned down",
+        "SHARE",
+    ),
+    Field(
+        "critical_samples_min",
+        whole(1, 1_000_000_000),
+        "1000",
+        "with fewer CRITICAL requests a change is not judged",
+        "N",
+    ),
+    Field(
+        "own_approval",
+        yes_or_no,
+        "off",
+        "let people approve what they proposed themselves",
+        "on|off",
+    ),
+    Field("approvals_min", whole(1, 100), "1", "people who must approve", "N"),
+    Field("canary_steps", steps, "1%,5%,25%,100%", "the shares of a canary", "SHARES"),
+    Field(
+        "canary_hold_s",
+        seconds(0.1, 86_400),
+        "300",
+        "how long each step is watched at least",
+        "SECONDS",
+    ),
+    Field(
+        "canary_samples_min",
+        whole(1, 1_000_000_000),
+        "1000",
+        "CRITICAL decisions that each step must have seen",
+        "N",
+    ),
+    Field(
+        "semantics",
+        one_of("headgate", "envoy"),
+        "headgate",
+        "how rules of Envoy's format count; as the nodes have it",
+        "headgate|envoy",
+    ),
+    Field(
+        "merge_domains", yes_or_no, "off", "let several of Envoy's files be of one domain", "on|off"
+    ),
+    Field("deltas", whole(0, 100), "2", "earlier editions that a delta leads on from", "N"),
+    Field(
+        "listen",
+        text,
+        LISTEN_DEFAULT,
+        "where `serve` listens",
+        "HOST:PORT",
+        several=True,
+    ),
+    Field("tls_cert", text, "", "the certificate chain, PEM", "FILE"),
+    Field("tls_key", text, "", "its key, PEM", "FILE"),
+    Field(
+        "tls_client_ca",
+        text,
+        "",
+        "authorities of client certificates, PEM: callers must have one",
+        "FILE",
+    ),
+    Field(
+        "tls_client_optional",
+        yes_or_no,
+        "off",
+        "let callers come with a token and without a certificate too",
+        "on|off",
+    ),
+    Field("access", text, "", "who may do what: a TOML file of callers", "FILE"),
+    Field(
+        "token",
+        text,
+        "",
+        "one token that may do everything; better in the variable than the flag",
+        "TOKEN",
+        secret=True,
+    ),
+    Field(
+        "insecure",
+        yes_or_no,
+        "off",
+        "allow an address that others can reach without access control and TLS",
+        "on|off",
+    ),
+    Field("hosts", text, "", "Host names that are answered to as well", "NAME", several=True),
+    Field("look_s", seconds(0.05, 3_600), "1", "between looks for pushes and canaries", "SECONDS"),
+    Field("grace_s", seconds(0, 3_600), "10", "time for what is under way at the end", "SECONDS"),
+    Field(
+        "log",
+        one_of("debug", "info", "warning", "error"),
+        "info",
+        "what is written to stderr",
+        "LEVEL",
+    ),
+)

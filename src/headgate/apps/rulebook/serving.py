@@ -1,0 +1,184 @@
+"""Serve: the admin API, and all that happens by itself: pushes, announcements, canaries.
+
+What has been started is ended whatever happens in between; a second signal cuts the grace short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from argparse import Namespace
+from contextlib import suppress
+from typing import Final, final
+
+from headgate import __version__
+from headgate.access_file import ReloadedAccess
+from headgate.apps.rulebook.assembly import Assembly
+from headgate.apps.rulebook.settings import FILE_NAME, Settings, read_settings
+from headgate.apps.rulebook.vitals import Vitals
+from headgate.apps.rulebook.where import place_said
+from headgate.contracts.access import Access, Grant
+from headgate.contracts.errors import BadValue, HeadgateError
+from headgate.doors.binding import address_of, bind, bound_address, check_public
+from headgate.doors.bounds import ListenerSettings
+from headgate.doors.http.bounds import HttpSettings
+from headgate.doors.http.protocol import HttpDoor
+from headgate.doors.http.rules import RulesHttp
+from headgate.doors.http.rules_settings import RulesHttpSettings
+from headgate.doors.http.site import hosts_of
+from headgate.doors.listener import Listener, new_loop
+from headgate.doors.sniff import Kind
+from headgate.doors.tls import Tls, TlsFiles
+from headgate.policies.access import KnownCallers
+from headgate.shadow.report_page import page_of
+from headgate.shadow.report_text import text_of
+from headgate.system import SystemClock
+
+BODY_BYTES_MAX: Final = 16 << 20
+ANSWER_S_MAX: Final = 120.0  # to try a change on a large capture takes a while
+_log: Final = logging.getLogger("headgate.rules")
+
+
+def run(arguments: Namespace) -> int:
+    """Serve until told to end."""
+    if arguments.config:
+        remedy = f"a rulebook's settings are in {FILE_NAME}, in its folder"
+        raise BadValue("--config", arguments.config, remedy)
+    settings, effective = read_settings(place_said(arguments), arguments)
+    if arguments.print_config:
+        sys.stdout.write("\n".join([*effective.lines(), ""]))
+        return 0
+    logging.basicConfig(
+        level=settings.log.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    assembly = Assembly(settings)
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(_serve(settings, assembly))
+    finally:
+        assembly.close()
+
+
+async def _serve(settings: Settings, assembly: Assembly) -> int:
+    ended, hurried = asyncio.Event(), asyncio.Event()
+
+    def end() -> None:
+        (hurried if ended.is_set() else ended).set()
+
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, end)
+    door = Door(settings, assembly)
+    loop.add_signal_handler(signal.SIGHUP, door.reload)
+    assembly.publishing.start()
+    try:
+        words = door.open()
+        sys.stdout.write(f"{words}\n")
+        sys.stdout.flush()
+        await ended.wait()
+        _log.info("ending: what is under way has %g s", settings.grace_s)
+        closing = asyncio.ensure_future(door.close(settings.grace_s))
+        cut = asyncio.ensure_future(hurried.wait())
+        await asyncio.wait((closing, cut), return_when=asyncio.FIRST_COMPLETED)
+        cut.cancel()
+        closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
+    finally:
+        await door.close(0.0)
+    return 0
+
+
+@final
+class Door:
+    """What listens."""
+
+    def __init__(self, settings: Settings, assembly: Assembly) -> None:
+        self._settings = settings
+        self._assembly = assembly
+        self.access: Access = _access(settings)
+        self.tls = _tls(settings)
+        self._http: RulesHttp | None = None
+        self._listener: Listener | None = None
+
+    def open(self) -> str:
+        """Listen; the line that says it is ready."""
+        settings, clock = self._settings, SystemClock()
+        wanted = [address_of(one, field="--listen") for one in settings.listen]
+        for address in wanted:
+            check_public(
+                address,
+                tls=bool(settings.tls_cert),
+                auth=bool(settings.access or settings.token),
+                insecure=settings.insecure,
+            )
+        bounds = ListenerSettings()
+        sockets = [one for address in wanted for one in bind(address, bounds)]
+        bound = [bound_address(one) for one in sockets]
+        vitals = Vitals(self._assembly)
+        self._http = RulesHttp(
+            self._assembly.desk,
+            vitals,
+            self.access,
+            clock,
+            RulesHttpSettings(hosts=hosts_of(bound, settings.hosts), version=__version__),
+            reports={"html": page_of, "text": text_of},
+        )
+        vitals.door = self._http.stats
+        http = HttpDoor(
+            self._http.handle,
+            clock,
+            HttpSettings(body_bytes_max=BODY_BYTES_MAX, answer_timeout_s=ANSWER_S_MAX),
+        )
+        self._listener = Listener(sockets, {Kind.HTTP1: http}, settings=bounds, tls=self.tls)
+        self._listener.start()
+        secure = " over TLS" if settings.tls_cert else ""
+        at = " and ".join(str(one) for one in bound)
+        named = settings.access or settings.token
+        reads = "" if named else "; --access or --token says who may change it, now nobody may"
+        return f"headgate rules is ready: /v1/rules{secure} on {at}; {self._words()}{reads}"
+
+    async def close(self, grace_s: float) -> None:
+        """Take nothing more, let what is under way finish within the grace, and end."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            try:
+                await listener.close(grace_s)
+            except asyncio.CancelledError:
+                await listener.close(0.0)
+                raise
+        http, self._http = self._http, None
+        if http is not None:
+            http.close()
+
+    def reload(self) -> None:
+        """SIGHUP: callers and certificates are read again; what is bad changes nothing."""
+        try:
+            if isinstance(self.access, ReloadedAccess):
+                self.access.reload()
+            if self.tls is not None:
+                self.tls.reload()
+        except HeadgateError as error:
+            _log.warning("not reloaded: %s", error)
+
+    def _words(self) -> str:
+        live = self._assembly.publishing.ledger.state().fleet.live
+        folder = os.path.abspath(self._settings.folder)
+        return f"version {live} is live in {folder}" if live else f"{folder} has no version yet"
+
+
+def _access(settings: Settings) -> Access:
+    """Who may do what; where nobody is named, whoever is on this machine may read."""
+    if settings.access or settings.token:
+        return ReloadedAccess(settings.access, settings.token)
+    return KnownCallers((), anonymous={Grant.READ_RULES})
+
+
+def _tls(settings: Settings) -> Tls | None:
+    if not settings.tls_cert:
+        return None
+    required = bool(settings.tls_client_ca) and not settings.tls_client_optional
+    return Tls(TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca, required))

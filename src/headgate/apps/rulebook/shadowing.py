@@ -1,0 +1,147 @@
+"""Shadow: try rules on traffic that was seen, before they are in force."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from typing import Any, Final
+
+from headgate.apps.rulebook.reports import Bar, write_page, write_report
+from headgate.apps.rulebook.showing import show_proposal, verdict_words, write, write_json
+from headgate.apps.rulebook.where import the_rulebook
+from headgate.contracts.errors import BadValue
+from headgate.contracts.rulebook import FAILED, PASSED, Files, Judge, Verdict
+from headgate.rules.mesh.rule import Semantics
+from headgate.rules.mesh.settings import MeshSettings
+from headgate.rules.reading import read_bytes
+from headgate.rules.service_book import FILE_BYTES_MAX, find_files
+from headgate.settings import whole
+from headgate.shadow.folder_judge import FolderJudge
+from headgate.shadow.gate import JudgeSettings, ShadowJudge
+from headgate.shadow.import_envoy import EnvoyFields, import_envoy
+from headgate.shadow.import_rows import BAD_ROWS_MAX, Rows
+from headgate.shadow.import_tables import import_csv, import_jsonl
+from headgate.shadow.importing import collect
+from headgate.shadow.replay import WORKERS_MAX
+
+_CODES: Final = {PASSED: 0, FAILED: 1}
+_NOT_JUDGED: Final = 3
+_SIDES: Final = 2
+
+
+def run(arguments: Namespace) -> int:
+    """Try a proposal, or two folders of rules."""
+    if arguments.id:
+        _alone(arguments)
+        return _proposal(arguments)
+    if len(arguments.rules) != _SIDES:
+        remedy = "give it twice: the rules in force, and those to be tried; or the ID of a proposal"
+        raise BadValue("--rules", arguments.rules, remedy)
+    current, candidate = (_files(path) for path in arguments.rules)
+    verdict = _judge(arguments).judge(current, candidate)
+    _tell(arguments, verdict)
+    return _CODES.get(verdict.result, _NOT_JUDGED)
+
+
+def _alone(arguments: Namespace) -> None:
+    """A proposal is tried by its rulebook: on the capture, and as strictly, as that is told."""
+    for name in ("rules", "capture", "key", "envoy_log", "csv", "jsonl", "map"):
+        value = getattr(arguments, name)
+        if value:
+            remedy = "leave it out: a proposal is tried on the capture of its rulebook"
+            raise BadValue(f"--{name.replace('_', '-')}", value, remedy)
+
+
+def _proposal(arguments: Namespace) -> int:
+    with the_rulebook(arguments) as place:
+        one = place.desk.judge(arguments.id, by=place.by)
+    verdict = one["verdict"] or {}
+    report = verdict.get("report")
+    if arguments.html and report:
+        write_page(report, arguments.html)
+    if arguments.json:
+        write_json(one)
+    else:
+        if report:
+            write_report(report, as_program=False)
+        show_proposal(one)
+    return _CODES.get(str(verdict.get("result")), _NOT_JUDGED)
+
+
+def _tell(arguments: Namespace, verdict: Verdict) -> None:
+    if not verdict.report:
+        if arguments.json:
+            found = {"result": verdict.result, "sentence": verdict.sentence}
+            write_json({"verdict": {**found, "confidence": verdict.confidence}})
+        else:
+            write(verdict_words(verdict.result, verdict.sentence))
+        return
+    if arguments.html:
+        write_page(verdict.report, arguments.html)
+    write_report(verdict.report, as_program=arguments.json)
+
+
+def _judge(arguments: Namespace) -> Judge:
+    settings = JudgeSettings(
+        workers=int(whole(1, WORKERS_MAX)(arguments.workers, "--workers")),
+        mesh=MeshSettings(semantics=Semantics(arguments.semantics)),
+        merge_domains=arguments.merge_domains,
+    )
+    rows = _rows(arguments)
+    if rows is not None:
+        captured = collect(rows)
+        return ShadowJudge(lambda: captured, settings, progress=Bar("tried"))
+    if not arguments.capture:
+        remedy = "give captured traffic: --capture DIR, or --envoy-log, --csv or --jsonl FILE"
+        raise BadValue("--capture", "", remedy)
+    key = arguments.key or f"{arguments.capture.rstrip('/')}.key"
+    return FolderJudge(arguments.capture, key, settings, progress=Bar("tried"))
+
+
+def _rows(arguments: Namespace) -> Rows | None:
+    given = [one for one in (arguments.envoy_log, arguments.csv, arguments.jsonl) if one]
+    if len(given) + bool(arguments.capture) > 1:
+        raise BadValue("--capture", given, "give traffic from one place")
+    if arguments.map and not arguments.envoy_log:
+        raise BadValue("--map", arguments.map, "leave it out: it says how to read --envoy-log")
+    more: Any = {
+        "bad_rows_max": whole(0, BAD_ROWS_MAX)(arguments.bad_rows, "--bad-rows"),
+        "progress": Bar("read"),
+    }
+    if arguments.envoy_log:
+        fields = _mapped([f"unit={arguments.unit}", *arguments.map])
+        return import_envoy(arguments.envoy_log, fields, **more)
+    if arguments.csv:
+        return import_csv(arguments.csv, unit=arguments.unit, **more)
+    return import_jsonl(arguments.jsonl, unit=arguments.unit, **more) if arguments.jsonl else None
+
+
+def _mapped(said: list[str]) -> EnvoyFields:
+    """Which fields of the log say what; each as user=x-user-id."""
+    fields: dict[str, str] = {}
+    for one in said:
+        name, mark, field = one.partition("=")
+        if not mark or name not in _MAPPED:
+            raise BadValue("--map", one, f"write NAME=FIELD, where NAME is {', '.join(_MAPPED)}")
+        fields[name] = field
+    return EnvoyFields(**fields)  # type: ignore[arg-type] # all of these are texts
+
+
+_MAPPED: Final = (
+    "time",
+    "unit",
+    "user",
+    "path",
+    "status",
+    "flags",
+    "weight",
+    "priority",
+    "anonymous",
+)
+
+
+def _files(path: str) -> Files:
+    """The rules files of one side; an empty folder is a service without rules."""
+    if os.path.isdir(path) and not os.listdir(path):
+        return {}
+    return {name: read_bytes(at, FILE_BYTES_MAX) for at, name in find_files([path])}
