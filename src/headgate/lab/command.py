@@ -28,6 +28,7 @@ examples:
   headgate lab report --out lab-report         a page to look at, with pictures
   headgate lab tune queue                      a sweep of settings, its frontier and its knee
   headgate lab replay requests.csv             a recorded trace against our chain and a baseline
+  headgate lab what-if --capture DIR --rules live/ --rules new/ --capacity 2000
 """
 
 RUNS_DEFAULT: Final = 5
@@ -46,6 +47,7 @@ class Verb(NamedTuple):
 
 VERBS: Final = (
     Verb("replay", "play a recorded trace against our chain and a baseline", "replay"),
+    Verb("what-if", "captured traffic against rulebooks: who is answered in time", "what_if"),
     Verb("tune", "sweep settings, and name the knee of the frontier", "tune"),
     Verb("hunt", "look for a broken invariant with random faults", "hunt.command"),
 )
