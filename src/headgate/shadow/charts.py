@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Final, NamedTuple, TypeAlias
 
+LABEL_TALL: Final = 14
+LABEL_TOP: Final = 4  # higher up a label would be cut off
 WIDTH: Final = 720
 _LEFT: Final = 56
 _RIGHT: Final = 96
@@ -161,9 +163,14 @@ def _share(value: float) -> str:
 
 
 def _free(y: float, taken: Sequence[float]) -> float:
-    """A place for a label near its line that is not another's."""
-    while any(abs(y - other) < 14 for other in taken):
-        y -= 14
+    """A place for a label near its line that is not another's: above it, or below at the top."""
+    place = y
+    while place >= LABEL_TOP and any(abs(place - other) < LABEL_TALL for other in taken):
+        place -= LABEL_TALL
+    if place >= LABEL_TOP:
+        return place
+    while any(abs(y - other) < LABEL_TALL for other in taken):
+        y += LABEL_TALL
     return y
 
 
