@@ -10,18 +10,14 @@ and a child whose parent has died ends itself.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing.connection import wait as wait_for
-from threading import Thread
 from traceback import format_exc
 from typing import Final, NamedTuple
 
+from headgate.children import children
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.lab.scenario import (
     AnyScenario,
@@ -95,7 +91,7 @@ def play_all(units: Iterable[Unit], jobs: int) -> Iterator[Ran]:
         yield from map(play, units)
         return
     left = iter(units)
-    with _children(jobs) as pool:
+    with children(jobs) as pool:
         under_way: dict[Future[Ran | _Failed], Unit] = {}
         while True:
             for unit in left:
@@ -149,33 +145,3 @@ def _play_there(unit: Unit) -> Ran | _Failed:
         command = repeat_command(scenario, unit.contender, unit.case, unit.seed, where=unit.where)
         sentence = f"{type(error).__name__}: {error}; repeat it: {command}"
         return _Failed(sentence, format_exc())
-
-
-@contextmanager
-def _children(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of fresh processes, all of which are gone at the end."""
-    others = {child.pid for child in multiprocessing.active_children()}
-    # A fork would copy whatever threads and loops there are here.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin)
-    try:
-        yield pool
-        pool.shutdown()
-    finally:
-        for child in multiprocessing.active_children():
-            if child.pid not in others:
-                child.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _begin() -> None:
-    """A child begins: Ctrl-C is the parent's to hear, and whoever has no parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait_for([parent.sentinel])
-        os._exit(1)

@@ -20,7 +20,7 @@ from headgate.shadow.books import Rules
 from headgate.shadow.capture_key import CaptureKey, read_key
 from headgate.shadow.capture_read import read_capture
 from headgate.shadow.captured import Captured
-from headgate.shadow.import_envoy import EnvoyFields, import_envoy
+from headgate.shadow.import_envoy import EnvoyFields, fields_said, import_envoy
 from headgate.shadow.import_rows import Rows
 from headgate.shadow.import_tables import import_csv, import_jsonl
 from headgate.shadow.importing import collect
@@ -28,17 +28,6 @@ from headgate.shadow.literals import vocabulary_of
 
 NONE: Final = "none"
 DAMAGE_SHOWN: Final = 10
-_MAPPED: Final = (
-    "time",
-    "unit",
-    "user",
-    "path",
-    "status",
-    "flags",
-    "weight",
-    "priority",
-    "anonymous",
-)
 
 # Is told how much is read, of how much.
 Read = Callable[[int, int], None]
@@ -131,21 +120,14 @@ def _key(capture: str, said: str) -> CaptureKey | None:
 
 def _rows(arguments: Namespace, progress: Read) -> Rows:
     if arguments.envoy_log:
-        return import_envoy(arguments.envoy_log, _mapped(arguments.map), progress=progress)
+        return import_envoy(
+            arguments.envoy_log,
+            EnvoyFields(**fields_said(arguments.map, "--map")),  # type: ignore[arg-type] # texts
+            progress=progress,
+        )
     if arguments.csv:
         return import_csv(arguments.csv, progress=progress)
     return import_jsonl(arguments.jsonl, progress=progress)
-
-
-def _mapped(said: Sequence[str]) -> EnvoyFields:
-    """Which fields of the log say what; each as user=x-user-id."""
-    fields: dict[str, str] = {}
-    for one in said:
-        name, mark, field = one.partition("=")
-        if not mark or name not in _MAPPED:
-            raise BadValue("--map", one, f"write NAME=FIELD, where NAME is {', '.join(_MAPPED)}")
-        fields[name] = field
-    return EnvoyFields(**fields)  # type: ignore[arg-type] # all of these are texts
 
 
 def _names(said: Sequence[str]) -> list[str]:

@@ -40,14 +40,14 @@ class FolderJudge:
 
     def judge(self, current: Files, candidate: Files) -> Verdict:
         """Try the candidate beside what is live now."""
-        if not os.path.isdir(self._folder) or not os.listdir(self._folder):
-            return unjudged(f"Not judged: nothing has been captured in {self._folder} yet.")
         try:
+            if not os.path.isdir(self._folder) or not os.listdir(self._folder):
+                return unjudged(f"Nothing has been captured in {self._folder} yet.")
             read = self.read = self._captured(current, candidate)
         except BadRules as error:
-            return unjudged(f"Not judged: the rules cannot be read: {error}")
-        except HeadgateError as error:
-            return unjudged(f"Not judged: the capture cannot be read: {error}")
+            return unjudged(f"The rules cannot be read: {error}")
+        except (HeadgateError, OSError) as error:
+            return unjudged(f"The capture cannot be read: {error}")
         judge = ShadowJudge(
             lambda: read.captured, self._settings, notes=_notes(read), progress=self._progress
         )

@@ -20,7 +20,7 @@ descriptor one of whose fields is missing is left out, as Envoy leaves it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,6 +35,18 @@ from headgate.shadow.redaction import check_names
 from headgate.shadow.secret_names import is_secret
 
 CONSTANT: Final = "="
+# The fields of `EnvoyFields` that one word says.
+SAID: Final = (
+    "time",
+    "unit",
+    "user",
+    "path",
+    "status",
+    "flags",
+    "weight",
+    "priority",
+    "anonymous",
+)
 LIMITED_FLAG: Final = "RL"  # Envoy's rate-limit filter has refused it
 
 
@@ -79,6 +91,17 @@ class EnvoyFields:
                 if is_secret(key):
                     remedy = "leave it out: what carries a secret is never kept"
                     raise BadValue("descriptors", key, remedy)
+
+
+def fields_said(said: Sequence[str], where: str) -> dict[str, str]:
+    """Which fields of a log say what, from words as `user=x-user-id`; for `EnvoyFields`."""
+    fields: dict[str, str] = {}
+    for one in said:
+        name, mark, field = one.partition("=")
+        if not mark or name not in SAID:
+            raise BadValue(where, one, f"write NAME=FIELD, where NAME is {', '.join(SAID)}")
+        fields[name] = field
+    return fields
 
 
 def import_envoy(

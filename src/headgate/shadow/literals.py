@@ -84,6 +84,8 @@ def _globs_below(descriptors: object) -> Iterator[tuple[str, str]]:
     for one in descriptors:
         if isinstance(one, Mapping):
             key, value = one.get("key"), one.get("value")
+            if type(key) is int:
+                key = str(key)
             if isinstance(key, str) and isinstance(value, str) and _GLOB in value:
                 yield key, value
             yield from _globs_below(one.get("descriptors"))

@@ -7,18 +7,13 @@ error, Ctrl-C) ends them at once, and a child whose parent has died ends itself.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 from array import array
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing.connection import wait as wait_for
-from threading import Thread
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from headgate.children import children
 from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
 from headgate.contracts.criticality import Criticality
 from headgate.contracts.errors import Unavailable
@@ -78,7 +73,7 @@ def replay_parts(
 ) -> Iterator[tuple[int, Counts]]:
     """Replay each in a process of its own; the number of the part and its counts, as they end."""
     both, said = (_plain_rules(current), _plain_rules(candidate)), _plain_settings(mesh)
-    with _children(len(parts)) as pool:
+    with children(len(parts)) as pool:
         under_way: dict[Future[Counts], int] = {}
         for number, part in enumerate(parts):
             asks = [plain(ask) for ask in part.asks]
@@ -161,36 +156,3 @@ def _rules_of(values: Plain) -> Rules:
 def _plain_settings(mesh: MeshSettings) -> Plain:
     said = {name: getattr(mesh, name) for name in _SETTINGS}
     return (mesh.semantics.value, int(mesh.priority), said)
-
-
-# Children.
-
-
-@contextmanager
-def _children(count: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of fresh processes, all of which are gone at the end."""
-    others = {child.pid for child in multiprocessing.active_children()}
-    # A fork would copy whatever threads and loops there are here.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
-    try:
-        yield pool
-        pool.shutdown()
-    finally:
-        for child in multiprocessing.active_children():
-            if child.pid not in others:
-                child.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _begin() -> None:
-    """A child begins: Ctrl-C is the parent's to hear, and whoever has no parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait_for([parent.sentinel])
-        os._exit(1)
