@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from argparse import ArgumentParser
 from pathlib import Path
 
+from headgate.apps.limiter import command
+from headgate.apps.limiter.assembly import Assembly
 from headgate.apps.limiter.ledger import ServiceLedger
 from headgate.apps.limiter.remote import RemoteStore
 from headgate.apps.limiter.service import LimiterService
+from headgate.apps.limiter.settings import read_settings
 from headgate.apps.limiter.throttling import Throttling
-from headgate.apps.limiter.trial import Trial, caller_of
+from headgate.apps.limiter.trial import Beside, caller_of
 from headgate.contracts.checks import CheckAnswer, CheckAsk, Descriptor, MeshAnswer, MeshAsk
 from headgate.contracts.criticality import Criticality
 from headgate.limits.limiter import Limiter
 from headgate.limits.rule import Failure
 from headgate.policies.access import EVERYBODY
 from headgate.policies.utilization_gate import OpenGate
+from headgate.rules.following.fleet_books import FleetBooks
 from headgate.rules.mesh.service import Mesh
 from headgate.rules.resources.service import Checker
 from headgate.rules.service_book import ServiceBook
@@ -55,7 +60,7 @@ class Service:
     def __init__(self, folder: Path) -> None:
         live = self.book(folder / "live", LIVE, MESH)
         tried = self.book(folder / "tried", TRIED, MESH.replace("5}}", "2}}"))
-        limiter = Limiter(rules={**live.rules, **tried.rules})
+        limiter = self.limiter = Limiter(rules={**live.rules, **tried.rules})
         self.ledger = ServiceLedger(ServiceTally(), AuditRing(), None)
         beside = self.ledger.beside()
         gate = OpenGate()
@@ -67,13 +72,9 @@ class Service:
             self.ledger,
             lambda: True,
         )
-        self.trial = Trial(
-            7,
-            lambda caller: caller.endswith("bob"),
-            Checker(limiter, gate, beside, book=tried.resources),
-            Mesh(limiter, gate, beside, book=tried.mesh),
-            beside,
-        )
+        self.beside = Beside(Checker(limiter, gate, beside), Mesh(limiter, gate, beside), beside)
+        self.trial = self.beside.begin(7, lambda caller: caller.endswith("bob"), tried)
+        self.service.beside = self.beside.checker
 
     @staticmethod
     def book(folder: Path, *texts: str) -> ServiceBook:
@@ -141,13 +142,75 @@ def test_what_was_leased_on_trial_can_be_given_back(tmp_path: Path) -> None:
     service = Service(tmp_path)
     service.service.trial = service.trial
 
-    async def told() -> int:
+    async def told(*, ended: bool) -> int:
         lease = await service.service.lease(CheckAsk("bob", "/play"), 2, EVERYBODY)
         assert lease.units == 2
-        return await service.service.give_back(lease.lease_id, 1, EVERYBODY)
+        if ended:
+            service.service.trial = None
+            service.beside.end()
+        return await service.service.give_back(lease.lease_id, 2, EVERYBODY)
 
-    assert asyncio.run(told()) == 1
-    assert service.admitted("bob") == 1
+    assert asyncio.run(told(ended=False)) == 2
+    assert asyncio.run(told(ended=True)) == 2
+    assert service.beside.checker.leases_open == 0
+
+
+def test_the_next_trial_counts_from_nothing_and_decides_by_its_own_book(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    service.service.trial = service.trial
+    assert service.admitted("bob") == 2
+    third = service.book(tmp_path / "third", TRIED.replace("limit: 2", "limit: 3"))
+    service.limiter.replace_rules(third.rules)
+    service.service.trial = service.beside.begin(8, lambda name: name.endswith("bob"), third)
+    assert sum(service.service.trial.ledger.asked) == 0
+    assert service.service.trial.version == 8
+    assert service.admitted("bob") == 3
+    assert service.passed("bob") == 10  # no rule of the third is for a mesh
+    service.beside.end()
+    service.service.trial = None
+
+
+def made(*words: str) -> Assembly:
+    parser = ArgumentParser()
+    command.add_arguments(parser)
+    return Assembly(read_settings(parser.parse_args(list(words)), {})[0], 0)
+
+
+def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_live(
+    tmp_path: Path,
+) -> None:
+    live = Service.book(tmp_path / "live", LIVE, MESH)
+    tried = Service.book(tmp_path / "tried", TRIED, MESH.replace("5}}", "2}}"))
+
+    async def told() -> None:
+        assembly = made("--shed", "off")
+
+        def hits() -> float:
+            (family,) = [one for one in assembly.families() if one.name == "headgate_mesh_hits"]
+            return sum(sample.value for sample in family.samples)
+
+        def ask() -> int:
+            asks = [MeshAsk("edge", [Descriptor([("user", f"u{n}")])]) for n in range(20)]
+            answers = [assembly.service.should_rate_limit(one, EVERYBODY) for one in asks * 3]
+            return sum(isinstance(one, MeshAnswer) and not one.over for one in answers)
+
+        assembly.put_fleet(FleetBooks(live, 1))
+        assert (ask(), hits()) == (60, 60)
+        assembly.put_fleet(FleetBooks(live, 1, tried, 2, 5_000, "salt"))
+        assert ask() < 60
+        assert hits() == 120
+        half = assembly.counts()
+        assert {name.partition("/")[0] for name in half} == {"1", "2"}
+        assembly.put_fleet(FleetBooks(live, 1, tried, 2, 9_000, "salt"))
+        assert assembly.counts() == half  # a larger share is the same trial
+        assembly.put_fleet(FleetBooks(tried, 2))
+        assert hits() == 120
+        ask()
+        assert hits() == 180  # also of rules that were counted on trial first
+        assert sum(sum(pair) for pair in assembly.counts().values()) >= 60
+        await assembly.close()
+
+    asyncio.run(told())
 
 
 def test_a_witness_sees_every_ask_and_what_came_of_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ callers:
 rules:
   - {rule_id: play, resource_path: /play, limit: 100, window: 1h}
 """
+_TIMES = count(1)
 
 
 class Book:
@@ -71,7 +73,9 @@ class Book:
 
     def propose(self, text: str, *more: object, name: str = "rules.yaml") -> str:
         """The id of a proposal of this text."""
-        said = self.told("propose", self.file(text, name), "-m", "Change it", *more)
+        # The same words twice within a second would be the same commit.
+        message = f"Change it, {next(_TIMES)}"
+        said = self.told("propose", self.file(text, name), "-m", message, *more)
         return str(said["id"])
 
     def publish(self, text: str) -> int:

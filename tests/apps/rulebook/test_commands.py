@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.rules.repository.repository import Repository
 from tests.apps.rulebook.stories import RULES, Book
 
 LESS = RULES.replace("limit: 100", "limit: 50")
@@ -132,7 +133,7 @@ def test_lint_tells_every_problem_with_its_line(book: Book) -> None:
     code, out, _ = book.run("lint", file, "--json")
     (problem,) = json.loads(out)["problems"]
     assert (code, problem["line"], problem["field"]) == (1, 3, "rules[0].limit")
-    assert "they can be used" in book.ok("lint", book.file(RULES))
+    assert "these files can be used" in book.ok("lint", book.file(RULES))
 
 
 def test_envoys_rules_are_taken_over_as_a_proposal(book: Book) -> None:
@@ -143,7 +144,7 @@ def test_envoys_rules_are_taken_over_as_a_proposal(book: Book) -> None:
         "edge.yaml",
     )
     dry = book.at("import-envoy", file, "--dry-run")
-    assert "1 rule of the domains edge" in dry
+    assert "1 rule of the domain edge" in dry
     assert book.told("list") == []
     said = book.told("import-envoy", file)
     assert book.told("diff", said["id"])["files"][0]["name"] == "envoy/edge.yaml"
@@ -189,3 +190,181 @@ def test_a_wrong_setting_is_told_with_its_file(book: Book, line: str, told: str)
     said = book.refused("list")
     assert told in said
     assert "rulebook.toml" in said
+
+
+def test_nothing_is_said_twice_of_a_change_that_was_not_judged(book: Book) -> None:
+    book.init()
+    known = book.propose(LESS)
+    for said in (book.at("show", known), book.at("audit"), book.refused("approve", known)):
+        assert "nothing has been captured" in said.lower()
+        assert "Not judged" not in said
+    assert f"proposal {known}: it is open" in book.refused("publish", known)
+    assert "a rulebook is in" in book.ok("init", f"{book.folder}-2", "--rules", book.file(RULES))
+
+
+def test_every_answer_is_json_where_that_is_asked_for(book: Book) -> None:
+    book.init()
+    known = book.propose(LESS)
+    for words in (
+        ["show", known], ["show", "rules.yaml"], ["diff", known], ["list"], ["list", "--files"],
+        ["list", "--versions"], ["status"], ["audit"], ["shadow", known],
+        ["approve", known, "--override", "x"], ["canary", known], ["canary", known, "--share", "0"],
+        ["pin", "n1", 1, "--reason", "x"], ["pin", "n1", 0, "--reason", "x"],
+        ["import-envoy", book.file("domain: d\n", "d.yaml"), "--dry-run"],
+    ):  # fmt: skip
+        code, out, _ = book.run(*words, "--rulebook", book.folder, "--json")
+        assert code == (3 if words[0] == "shadow" else 0), words
+        json.loads(out)
+    second = book.propose(RULES.replace("100", "70"))
+    book.at("approve", second, "--override", "x")
+    for words in (["publish", second], ["rollback", "1", "--reason", "x"]):
+        code, out, err = book.run(
+            *words, "--wait", 1, "--timeout", 0.1, "--rulebook", book.folder, "--json"
+        )
+        assert (code, json.loads(out)["reached"]) == (1, False)
+        assert "runs on 0 of 1 node\n" in err
+    assert json.loads(book.run("reject", book.propose(LESS), "--reason", "x", "--json",
+                               "--rulebook", book.folder)[1])["state"] == "rejected"  # fmt: skip
+
+
+def test_what_a_store_could_not_take_is_told_and_handed_on_later(book: Book) -> None:
+    book.init()
+    known = book.propose(LESS)
+    book.at("approve", known, "--override", "x")
+    blobs = book.folder / "blobs"
+    blobs.rename(book.folder / "away")
+    blobs.write_text("in its place")
+    code, out, err = book.run("publish", known, "--rulebook", book.folder)
+    assert code == 1
+    assert "live as version 2" in out
+    assert err.startswith("headgate: publishing: the blob store")
+    assert "headgate:" not in out
+    blobs.unlink()
+    (book.folder / "away").rename(blobs)
+    code, out, err = book.run("status", "--rulebook", book.folder)
+    assert (code, err) == (0, "")
+    assert (blobs / "editions" / "2.json").exists()
+
+
+@pytest.mark.parametrize("made", ["keys", "repository", "settings"])
+def test_init_goes_on_where_it_was_interrupted(book: Book, made: str) -> None:
+    book.ok("init", book.folder, "--rules", book.file(RULES))
+    half = book.folder.parent / "half"
+    shutil.copytree(book.folder / "keys", half / "keys")
+    key = (half / "keys" / "signing.pem").read_bytes()
+    if made != "keys":
+        Repository.create(half / "rules.git", files={"rules.yaml": RULES.encode()}).close()
+    if made == "settings":
+        shutil.copy(book.folder / "rulebook.toml", half)
+    said = book.ok("init", half, "--rules", book.file(LESS))
+    assert "version 1, 1 file of rules" in said
+    assert (half / "keys" / "signing.pem").read_bytes() == key
+    assert "limit: 50" in book.ok("show", "rules.yaml", "--rulebook", half)
+    assert "already" in book.run("init", half)[2]
+
+
+def test_a_repository_that_is_there_becomes_a_rulebook(book: Book, tmp_path: Path) -> None:
+    theirs = tmp_path / "limits.git"
+    files = {"team/a.yaml": RULES.encode(), "README.md": b"ours"}
+    Repository.create(theirs, branch="trunk", files=files).close()
+    words = ["init", book.folder, "--repository", theirs, "--branch", "trunk", "--alone"]
+    said = book.ok(*words)
+    assert f"git clone {theirs}" in said
+    assert "play" in book.at("show", "team/a.yaml")
+    known = book.propose(LESS, "--under", "team", name="a.yaml")
+    book.at("approve", known, "--override", "x", "--publish")
+    assert not (book.folder / "rules.git").exists()
+    code, _, err = book.run("init", f"{book.folder}-2", "--repository", tmp_path / "none")
+    assert (code, "there is no git repository" in err) == (2, True)
+    Repository.create(tmp_path / "other.git", branch="trunk", files=files).close()
+    code, _, err = book.run("init", f"{book.folder}-3", "--repository", tmp_path / "other.git")
+    assert (code, "--rules: give files; there is nothing on refs/heads/main" in err) == (2, True)
+    assert not Path(f"{book.folder}-2").exists()
+
+
+def test_init_takes_another_store_and_tells_nodes_of_it(book: Book, tmp_path: Path) -> None:
+    said = book.ok("init", book.folder, "--blobs", f"files:{tmp_path}/more blobs", "--events", "")
+    assert f"--rulebook 'files:{tmp_path}/more blobs'" in said
+    assert (tmp_path / "more blobs" / "editions" / "1.json").exists()
+    assert not (book.folder / "events" / "segments").exists()
+    book.ok("init", tmp_path / "branched", "--branch", "trunk")
+    head = (tmp_path / "branched" / "rules.git" / "HEAD").read_text()
+    assert head == "ref: refs/heads/trunk\n"
+    assert json.loads(book.ok("list", "--files", "--rulebook", tmp_path / "branched", "--json"))
+    (tmp_path / "file").write_text("")
+    code, _, err = book.run("init", tmp_path / "file")
+    assert code == 2
+    assert "is no folder" in err
+
+
+def test_a_folder_can_be_moved_and_typed_paths_count_from_where_they_are_typed(
+    book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book.init()
+    book.folder = book.folder.rename(tmp_path / "elsewhere")
+    assert book.publish(LESS) == 2
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADGATE_RULES_CAPTURE", "seen")
+    said = book.at("serve", "--print-config", "--access", "people.toml", "--events", "files:e")
+    lines = dict(line.split(" = ", 1) for line in said.splitlines())
+    assert lines["access"].startswith(f'"{tmp_path}/people.toml"')
+    assert lines["capture"].startswith(f'"{tmp_path}/seen"')
+    assert lines["events"].startswith(f'"files:{tmp_path}/e"')
+    assert lines["blobs"].startswith('"files:blobs"')
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--tls-client-ca", "ca.pem"], "--tls-cert"),
+        (["--tls-client-ca", "ca.pem", "--tls-cert", "c", "--tls-key", "k"], "--access"),
+        (["--tls-cert", "c"], "--tls-key"),
+        (["--config", "x"], "rulebook.toml"),
+        (["--listen", "0.0.0.0:0"], "--insecure"),
+    ],
+)
+def test_a_server_is_told_what_is_missing(book: Book, flags: list[str], told: str) -> None:
+    book.init()
+    code, _, err = book.run("serve", "--rulebook", book.folder, *flags)
+    assert code == 2
+    assert told in err
+
+
+@pytest.mark.parametrize("place", ["ftp://rules.example.org", "http:/rules", "https://"])
+def test_a_place_that_is_none_is_told_what_a_place_is(book: Book, place: str) -> None:
+    code, _, err = book.run("list", "--rulebook", place)
+    assert code == 2
+    assert "--rulebook" in err
+    assert ("unix:PATH" in err) == (place == "ftp://rules.example.org")
+
+
+def test_a_canary_stays_of_what_it_is_and_its_share_is_said_plainly(book: Book) -> None:
+    book.init()
+    known = book.propose(LESS)
+    book.at("approve", known, "--override", "x")
+    for said, told in (("1", "1% or 100%"), ("0.00001", "0.01%"), ("-1", "--share"), ("x", "5%")):
+        assert told in book.refused("canary", known, f"--share={said}")
+    book.at("canary", known, "--by", "nodes", "--share", "1%")
+    assert book.told("canary", known, "--share", "0.5")["state"] == "canary"
+    canary = book.told("status")["canary"]
+    assert (canary["share"], canary["by"]) == (5_000, "nodes")
+    assert "this canary is by nodes" in book.refused("canary", known, "--by", "callers")
+    other = book.propose(RULES.replace("100", "70"))
+    book.at("approve", other, "--override", "x")
+    said = book.refused("publish", other)
+    assert said.startswith("headgate: a canary of version 2")
+    assert "somebody else" not in said
+    book.at("canary", known, "--share", "0")
+    assert book.told("status")["canary"] is None
+    assert book.told("canary", other, "--share", "100%")["state"] == "live"
+
+
+def test_names_of_any_alphabet_are_names(book: Book) -> None:
+    book.init()
+    name = "größe-日本.yaml"
+    text = "version: 1\nrules:\n  - {rule_id: big, resource_path: /größe, limit: 5, window: 1h}\n"
+    known = book.propose(text, "--as", "Éva Ünal", "--reason", "weil es so ist", name=name)
+    assert book.told("show", known)["proposer"] == "Éva Ünal"
+    assert f"+++ b/{name}" in book.at("diff", known)
+    book.at("approve", known, "--override", "ça va", "--publish")
+    assert "/größe" in book.at("show", name)

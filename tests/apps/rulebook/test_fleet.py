@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from headgate.apps.limiter import command
+from headgate.apps.limiter.assembly import Assembly
+from headgate.apps.limiter.settings import read_settings
 from headgate.contracts.access import EVERY_GRANT, Identity
-from headgate.contracts.errors import Forbidden, Unauthenticated
+from headgate.contracts.errors import BadValue, Forbidden, HeadgateError, Unauthenticated
 from headgate.policies.access import token_digest
 from headgate.rules.remote.desk import RemoteDesk
 from tests.apps.limiter.process import LimiterProcess
@@ -35,6 +40,7 @@ def following(book: Book, *more: str) -> list[str]:
         "--rulebook-keys", f"{book.folder}/keys/signing.pub.pem",
         "--rulebook-folder", f"{book.folder}/nodes",
         "--rulebook-every-s", "0.1",
+        "--rulebook-report-s", "0.3",
         "--shed", "off",
         *more,
     ]  # fmt: skip
@@ -123,7 +129,10 @@ def test_what_was_captured_judges_the_next_change(book: Book) -> None:
     assert few["verdict"]["result"] == "failed", few["verdict"]
     assert few["state"] == "rejected"
     assert "100 of 1,100" in few["verdict"]["sentence"]
-    assert "cannot" in book.refused("approve", few["id"], "--override", "all the same")
+    page = book.folder.parent / "report.html"
+    assert "gate      failed: the candidate newly" in book.at("show", few["id"], "--html", page)
+    assert page.read_text().startswith("<!doctype html>")
+    assert "it is rejected" in book.refused("approve", few["id"], "--override", "all the same")
     some = book.told("propose", book.file(rules.replace("limit: 100", "limit: 106")), "-m", "Fewer")
     assert some["verdict"]["result"] == "passed", some["verdict"]
     book.at("approve", some["id"], "--publish")
@@ -274,7 +283,7 @@ def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book)
         asked = iter(range(10**6))
 
         def over() -> bool:
-            user = f"u{next(asked) % 40}"
+            user = f"u{next(asked) // 6 % 40}"  # of six asks one may pass
             one.ask(
                 "/v1/check", {"user_id": user, "resource_path": "/play", "priority": "CRITICAL"}
             )
@@ -285,3 +294,36 @@ def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book)
         assert desk.status(by=ANYBODY)["live"]["version"] == 1
         told = desk.proposal(said["id"], by=ANYBODY)["history"][-1]
         assert (told["by"], "CRITICAL" in told["why"]) == ("headgate", True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "told"),
+    [
+        (["--rulebook", "files:nowhere/blobs"], 1, "there is no folder nowhere/blobs"),
+        (["--rulebook", "book/blobs"], 2, "--rulebook: "),
+        (["--rulebook-events", "carrier-pigeon:x"], 2, "--rulebook-events: "),
+        (["--rulebook-report-s", "0"], 2, "--rulebook-report-s: "),
+        (["--rulebook-keys", "none.pem"], 1, "the key none.pem"),
+    ],
+)
+def test_a_limiter_is_told_what_is_wrong_with_where_it_is_to_look(
+    book: Book, flags: list[str], code: int, told: str
+) -> None:
+    book.init(FIVE)
+    said = dict(zip(*[iter(following(book, "--node", "n1"))] * 2, strict=True))
+    said |= dict(zip(*[iter(flags)] * 2, strict=True))
+    words = [word for pair in said.items() for word in pair]
+    parser = ArgumentParser()
+    command.add_arguments(parser)
+    with pytest.raises(HeadgateError) as refused:
+        asyncio.run(loaded(parser.parse_args(words)))
+    assert told in str(refused.value)
+    assert isinstance(refused.value, BadValue) == (code == 2)
+
+
+async def loaded(arguments: Namespace) -> None:
+    assembly = Assembly(read_settings(arguments)[0], 0)
+    try:
+        assembly.load()
+    finally:
+        await assembly.close()

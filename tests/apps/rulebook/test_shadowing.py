@@ -57,3 +57,70 @@ def test_without_traffic_it_is_said_where_it_comes_from(book: Book) -> None:
     code, _, err = book.run("shadow", "--rules", live, "--rules", live)
     assert code == 2
     assert "--capture" in err
+
+
+def test_what_was_not_judged_is_json_too(book: Book, tmp_path: Path) -> None:
+    live = book.file(RULES)
+    code, out, _ = book.run(
+        "shadow", "--rules", live, "--rules", live, "--capture", tmp_path / "none", "--json"
+    )
+    assert code == 3
+    assert json.loads(out)["verdict"]["result"] == "not judged"
+    code, out, _ = book.run(
+        "shadow", "--rules", live, "--rules", live, "--capture", tmp_path / "none"
+    )
+    assert out == f"not judged: nothing has been captured in {tmp_path / 'none'} yet.\n"
+
+
+def test_times_have_a_unit_and_some_rows_may_be_bad(book: Book, tmp_path: Path) -> None:
+    live = book.file(rules(100))
+    log = tmp_path / "log.csv"
+    rows = [f"{at},gateway-{at % 100},/play,CRITICAL" for at in range(2_000)]
+    log.write_text("\n".join(["time,user,path,priority", "nonsense,x,/play,", *rows]) + "\n")
+    words = ["shadow", "--rules", live, "--rules", live, "--csv", log, "--unit", "ms"]
+    code, _, err = book.run(*words)
+    assert code == 2
+    assert "line 2" in err
+    code, out, _ = book.run(*words, "--bad-rows", 1, "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert report["verdict"]["result"] == "passed"
+    assert report["capture"]["requests"] == 2_000
+    assert report["capture"]["span_us"] == 1_999_000
+
+
+def test_a_log_of_envoys_is_asked_of_rules_for_a_mesh(book: Book, tmp_path: Path) -> None:
+    def mesh(limit: int) -> str:
+        return (
+            "domain: edge\ndescriptors:\n- key: user\n  rate_limit: "
+            f"{{unit: day, requests_per_unit: {limit}}}\n  priority: CRITICAL\n"
+        )
+
+    log = tmp_path / "access.json"
+    log.write_text(
+        "\n".join(
+            json.dumps({"start_time": f"2026-01-01T00:00:{at % 60:02}Z", "who": f"u{at % 10}"})
+            for at in range(1_000)
+        )
+    )
+    words = [
+        "shadow", "--rules", book.file(mesh(100), "live.yaml"),
+        "--rules", book.file(mesh(90), "new.yaml"), "--envoy-log", log, "--domain", "edge",
+    ]  # fmt: skip
+    code, out, err = book.run(*words, "--descriptor", "user=who")
+    assert code == 1, out + err
+    assert "100 of 1,000" in out
+    assert "--descriptor" in book.run(*words)[2]
+    assert "KEY=FIELD" in book.run(*words, "--descriptor", "user")[2]
+
+
+def test_what_a_proposal_is_tried_on_is_its_rulebooks_business(book: Book, tmp_path: Path) -> None:
+    book.init()
+    known = book.propose(RULES.replace("100", "70"))
+    assert "--csv" in book.refused("shadow", known, "--csv", tmp_path / "log.csv")
+    live = book.file(RULES)
+    code, _, err = book.run(
+        "shadow", "--rules", live, "--rules", live, "--csv", live, "--map", "user=x"
+    )
+    assert code == 2
+    assert "--map" in err

@@ -31,7 +31,7 @@ from headgate.apps.limiter.remote import RemoteStore
 from headgate.apps.limiter.service import LimiterService
 from headgate.apps.limiter.settings import Settings
 from headgate.apps.limiter.throttling import FarThrottle, Throttling
-from headgate.apps.limiter.trial import Trial
+from headgate.apps.limiter.trial import Beside
 from headgate.contracts.checks import Gate
 from headgate.contracts.clock import Clock
 from headgate.contracts.errors import BadValue, HeadgateError
@@ -114,6 +114,7 @@ class Assembly:
         )
         self.rules: KeptRules | None = None
         self.books: FleetBooks | None = None
+        self.beside: Beside | None = None
         self.capture = _capture(settings, self.clock)
         self.service.witness = self.capture
         self._worker = worker
@@ -125,7 +126,7 @@ class Assembly:
         loop = asyncio.get_running_loop()
         if self.settings.rulebook:
             # It takes packages that only this needs.
-            from headgate.apps.limiter.following import follow  # noqa: PLC0415
+            from headgate.apps.limiter.following import follow, start  # noqa: PLC0415
 
             follower, self._announcements = follow(
                 self.settings,
@@ -135,7 +136,7 @@ class Assembly:
                 loop=loop,
                 clock=self.clock,
             )
-            self.rules = self._follower = follower.start()
+            self.rules = self._follower = start(follower, self.settings)
         elif self.settings.rules:
             self.rules = ServiceRules(
                 self.settings.rules,
@@ -174,10 +175,14 @@ class Assembly:
         self._take(books.live)
         if books.canary is None:
             self.service.trial = None
+            if self.beside is not None:
+                self.beside.end()
         elif trial is not None and trial.version == books.canary_version:
             self.service.trial = trial.with_share(books.runs_canary)
         else:
-            self.service.trial = self._trial(books, books.canary)
+            beside = self._beside()
+            trial = beside.begin(books.canary_version, books.runs_canary, books.canary)
+            self.service.trial = trial
         self.books = books
 
     def counts(self) -> dict[str, list[int]]:
@@ -268,7 +273,8 @@ class Assembly:
         yield from self.tally.families()
         yield from self.store_tally.families()
         yield from of_rules(self.rules, 0 if self.book is None else len(self.book))
-        yield from of_mesh(self.mesh.tallies())
+        beside = self.beside
+        yield from of_mesh(self.mesh.tallies(), () if beside is None else beside.mesh.tallies())
         if self._follower is not None:
             from headgate.apps.limiter.following import of_following  # noqa: PLC0415 - as in `load`
 
@@ -279,7 +285,8 @@ class Assembly:
             yield from of_gate(self.gate.stats(), self.gate.settings)
         if self.letters is not None:
             yield from of_letters(self.letters.stats())
-        yield gauge("headgate_limiter_leases_open", "Open leases.", self.checker.leases_open)
+        leases = self.checker.leases_open + (0 if beside is None else beside.checker.leases_open)
+        yield gauge("headgate_limiter_leases_open", "Open leases.", leases)
         yield gauge("headgate_limiter_memory_bytes", "Memory of the process.", memory_bytes())
 
     # Inside.
@@ -289,21 +296,17 @@ class Assembly:
         self.checker.book = book.resources
         self.book = book
 
-    def _trial(self, books: FleetBooks, book: ServiceBook) -> Trial:
-        ledger = self.ledger.beside()
-        return Trial(
-            books.canary_version,
-            books.runs_canary,
-            Checker(self.limiter, self.gate, ledger, book=book.resources),
-            Mesh(
-                self.limiter,
-                self.gate,
+    def _beside(self) -> Beside:
+        """What decides for those on trial, made when somebody is for the first time."""
+        if self.beside is None:
+            ledger = self.ledger.beside()
+            self.beside = Beside(
+                Checker(self.limiter, self.gate, ledger),
+                Mesh(self.limiter, self.gate, ledger, settings=_mesh_settings(self.settings)),
                 ledger,
-                settings=_mesh_settings(self.settings),
-                book=book.mesh,
-            ),
-            ledger,
-        )
+            )
+            self.service.beside = self.beside.checker
+        return self.beside
 
     def _why(self) -> str:
         return self.store_tally.last_failure

@@ -101,6 +101,13 @@ FIELDS: Final = (
         "between looks for new orders",
         "SECONDS",
     ),
+    Field(
+        "rulebook_report_s",
+        seconds(0.1, 3_600),
+        "5",
+        "between reports of what it runs, and of what that decides, to the rulebook",
+        "SECONDS",
+    ),
     Field("node", text, "", "what this node is called; else by its host", "NAME"),
     Field(
         "capture",

@@ -61,10 +61,13 @@ def of_rules(rules: Loads | None, count: int) -> Iterable[Family]:
     yield gauge("headgate_limiter_rules", "Rules in force.", count)
 
 
-def of_mesh(tallies: Sequence[TallyNow]) -> Iterable[Family]:
-    """The statistics of Envoy's rules."""
+def of_mesh(tallies: Sequence[TallyNow], beside: Sequence[TallyNow] = ()) -> Iterable[Family]:
+    """The statistics of Envoy's rules; of those that some callers try, together with the others."""
     for field, name, meaning in _MESH_COUNTS:
-        samples = [Sample("_total", (("rule", one.key),), getattr(one, field)) for one in tallies]
+        counts: dict[str, int] = {}
+        for one in (*tallies, *beside):
+            counts[one.key] = counts.get(one.key, 0) + getattr(one, field)
+        samples = [Sample("_total", (("rule", key),), count) for key, count in counts.items()]
         yield Family(f"headgate_mesh_{name}", "counter", "", meaning, samples)
 
 

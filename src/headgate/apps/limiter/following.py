@@ -6,16 +6,18 @@ Imported only when a rulebook is to be followed: signatures and snapshots take p
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from headgate.apps.limiter.figures import counter, gauge
 from headgate.apps.limiter.ledger import ServiceLedger
 from headgate.apps.limiter.settings import Settings
 from headgate.contracts.clock import Clock
 from headgate.contracts.criticality import Criticality
+from headgate.contracts.errors import BadValue, Unavailable
 from headgate.contracts.event_log import EventLog
 from headgate.rules.editions.shelf import Shelf
 from headgate.rules.editions.signing import Verifier
@@ -25,9 +27,11 @@ from headgate.stores.blob_stores import open_blobs
 from headgate.stores.event_logs import open_log
 from headgate.telemetry.prometheus import Family, Sample
 
-REPORT_EVERY_S: Final = 5.0
 # A log tells at once what there is; the looks beside it are for when it fails.
 LOOKS_BESIDE: Final = 10
+_FILES: Final = "files:"
+_log: Final = logging.getLogger("headgate.limiter")
+_Opened = TypeVar("_Opened")
 
 
 def node_of(settings: Settings, worker: int) -> str:
@@ -47,21 +51,41 @@ def follow(
 ) -> tuple[Follower, EventLog | None]:
     """A follower that is yet to be started, and the log it listens to, to be closed after it."""
     node = node_of(settings, worker)
-    log = open_log(settings.rulebook_events) if settings.rulebook_events else None
+    blobs = _opened(open_blobs, settings.rulebook, "--rulebook")
+    log = None
+    if settings.rulebook_events:
+        log = _opened(open_log, settings.rulebook_events, "--rulebook-events")
+        folder = settings.rulebook_events.removeprefix(_FILES)
+        if folder != settings.rulebook_events and not os.path.isdir(folder):
+            _log.warning(
+                "there is no folder %s (--rulebook-events); changes will come late", folder
+            )
     every_s = settings.rulebook_every_s * (1 if log is None else LOOKS_BESIDE)
     follower = Follower(
-        Shelf(open_blobs(settings.rulebook), Verifier.read(settings.rulebook_keys)),
+        Shelf(blobs, Verifier.read(settings.rulebook_keys)),
         put_in_force,
         node=node,
         folder=os.path.join(settings.rulebook_folder, node),
         announcements=log,
         every_s=every_s,
-        report_every_s=REPORT_EVERY_S,
+        report_every_s=settings.rulebook_report_s,
         loop=loop,
         clock=clock,
         counts=counts,
     )
     return follower, log
+
+
+def start(follower: Follower, settings: Settings) -> Follower:
+    """Put in force what there is, and follow; where that is nothing, it says why."""
+    try:
+        return follower.start()
+    except Unavailable as error:
+        seen = error.seen
+        folder = settings.rulebook.removeprefix(_FILES)
+        if folder != settings.rulebook and not os.path.isdir(folder):
+            seen = f"{seen}; there is no folder {folder}"
+        raise Unavailable("the rulebook", seen) from None
 
 
 def counts_of(books: FleetBooks | None, ledgers: Sequence[ServiceLedger]) -> dict[str, list[int]]:
@@ -74,6 +98,15 @@ def counts_of(books: FleetBooks | None, ledgers: Sequence[ServiceLedger]) -> dic
             name = f"{version}/{criticality.name}"
             counts[name] = [ledger.asked[criticality], ledger.refused[criticality]]
     return counts
+
+
+def _opened(opening: Callable[[str], _Opened], url: str, flag: str) -> _Opened:
+    """What the URL of this flag opens; what is wrong with it is told of the flag."""
+    try:
+        return opening(url)
+    except BadValue as error:
+        # A URL may hold a secret; the error has taken it out.
+        raise BadValue(flag, error.value, error.remedy) from None
 
 
 def of_following(follower: Follower, now_us: int) -> Iterable[Family]:

@@ -51,6 +51,7 @@ class LimiterService:
     """A `contracts.checks.RateLimits`.
 
     `trial` decides for a share of the callers, and `witness` keeps what is asked, if there is one.
+    `beside` has what was leased under trials, also those that have ended.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class LimiterService:
         "_serving",
         "_store",
         "_throttling",
+        "beside",
         "trial",
         "witness",
     )
@@ -80,6 +82,7 @@ class LimiterService:
         self._ledger = ledger
         self._serving = serving
         self.trial: Trial | None = None
+        self.beside: Checker | None = None
         self.witness: Witness | None = None
 
     def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
@@ -128,9 +131,8 @@ class LimiterService:
         """Give back what was not spent; how much was accepted."""
         by.must(Grant.LEASE)
         back = await self._checker.give_back(lease_id, units, now_us(), holder=by.name)
-        if not back and self.trial is not None:
-            checker = self.trial.checker
-            back = await checker.give_back(lease_id, units, now_us(), holder=by.name)
+        if not back and self.beside is not None:
+            back = await self.beside.give_back(lease_id, units, now_us(), holder=by.name)
         return back
 
     def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:

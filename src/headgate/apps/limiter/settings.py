@@ -30,6 +30,7 @@ class Settings:
     rulebook_events: str
     rulebook_folder: str
     rulebook_every_s: float
+    rulebook_report_s: float
     node: str
     capture: str
     capture_key: str

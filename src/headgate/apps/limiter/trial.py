@@ -3,6 +3,9 @@
 Both decide by the same limiter and the same gate, so a rule that is in both counts in one place,
 whoever it is asked by. What differs is the book, and that each keeps count of what it has decided:
 that is what the share is widened by, or taken back.
+
+The halves that decide for those on trial are made once and kept: what was leased under a trial can
+be given back after it, and what its rules have counted stays in the metrics when they go live.
 """
 
 from __future__ import annotations
@@ -12,8 +15,11 @@ from typing import final
 
 from headgate.apps.limiter.ledger import ServiceLedger
 from headgate.contracts.checks import CheckAsk, MeshAsk
+from headgate.rules.mesh.book import MeshBook
 from headgate.rules.mesh.service import Mesh
+from headgate.rules.resources.book import EMPTY_BOOK, ResourceBook
 from headgate.rules.resources.service import Checker
+from headgate.rules.service_book import ServiceBook
 
 
 @final
@@ -47,6 +53,32 @@ class Trial:
     def with_share(self, takes: Callable[[str], bool]) -> Trial:
         """The same for more callers, or for fewer; what was counted stays."""
         return Trial(self.version, takes, self.checker, self.mesh, self.ledger)
+
+
+@final
+class Beside:
+    """The halves that trials use, one after the other."""
+
+    __slots__ = ("checker", "ledger", "mesh")
+
+    def __init__(self, checker: Checker, mesh: Mesh, ledger: ServiceLedger) -> None:
+        self.checker = checker
+        self.mesh = mesh
+        self.ledger = ledger
+
+    def begin(self, version: int, takes: Callable[[str], bool], book: ServiceBook) -> Trial:
+        """Another trial, of this book; what it decides is counted from nothing."""
+        self._decide_by(book.mesh, book.resources)
+        self.ledger.count_anew()
+        return Trial(version, takes, self.checker, self.mesh, self.ledger)
+
+    def end(self) -> None:
+        """Nobody is on trial any more."""
+        self._decide_by(MeshBook(), EMPTY_BOOK)  # the rules themselves need not be kept
+
+    def _decide_by(self, mesh: MeshBook, resources: ResourceBook) -> None:
+        self.mesh.book = mesh
+        self.checker.book = resources
 
 
 def caller_of(ask: MeshAsk) -> str:

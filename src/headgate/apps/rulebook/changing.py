@@ -17,6 +17,7 @@ from headgate.apps.rulebook.texts import texts_of
 from headgate.apps.rulebook.where import Place, the_rulebook
 from headgate.contracts.errors import BadValue
 from headgate.contracts.rule_desk import Answer
+from headgate.contracts.rulebook import BY_CALLERS
 from headgate.lines import counted
 from headgate.settings import seconds, whole
 
@@ -80,10 +81,28 @@ def _approve(arguments: Namespace, place: Place) -> int:
 
 
 def _canary(arguments: Namespace, place: Place) -> int:
-    parts = round(share(arguments.share, "--share") * PARTS)
-    said = place.desk.canary(arguments.id, share=parts, kind=arguments.by, by=place.by)
+    parts = _parts(arguments.share)
+    kind = arguments.by or _kind_now(place)
+    said = place.desk.canary(arguments.id, share=parts, kind=kind, by=place.by)
     _shown(arguments, said)
     return _told(said)
+
+
+def _parts(said: str) -> int:
+    """A share of 10,000. What could mean everybody, or nobody, must say so."""
+    value = share(said, "--share")
+    parts = round(value * PARTS)
+    if value == 1 and not said.endswith("%"):
+        raise BadValue("--share", said, "write 1% or 100%, whichever you mean")
+    if value and not parts:
+        raise BadValue("--share", said, "give at least 0.01%, or 0 to take it back")
+    return parts
+
+
+def _kind_now(place: Place) -> str:
+    """What the canary that is under way is a share of; callers, where there is none."""
+    canary = place.desk.status(by=place.by)["canary"]
+    return str(canary["by"]) if canary else BY_CALLERS
 
 
 def _pin(arguments: Namespace, place: Place) -> int:

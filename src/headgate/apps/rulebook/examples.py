@@ -22,6 +22,7 @@ examples:
   headgate rules init book                      an empty one: git, blobs, events and keys in book/
   headgate rules init book --rules rules/       these rules are its first version
   headgate rules init book --rules rules/ --alone
+  headgate rules init book --repository /srv/git/limits.git     what is on its branch main
   headgate rules init book --rules rules/ --blobs 's3://rules/prod?region=eu-west-1'
 
 --alone lets one person propose and approve. Everything else is said in book/rulebook.toml. Where
@@ -44,9 +45,9 @@ examples:
 """
 SHOW: Final = """\
 examples:
-  headgate rules show 3f2a91                    who, what, why, and what befell it
-  headgate rules show 3f2a91 --html report.html the report of the gate, as a page
-  headgate rules show api.yaml --at 6           a file as it was
+  headgate rules show 3f2a91                      who, what, why, and what befell it
+  headgate rules show 3f2a91 --html report.html   the report of the gate, as a page
+  headgate rules show api.yaml --at 6             a file as it was
 """
 DIFF: Final = """\
 examples:
@@ -71,6 +72,8 @@ examples:
   headgate rules shadow --rules live/ --rules new/ --capture capture/ --key capture.key
   headgate rules shadow --rules live/ --rules new/ --envoy-log access.json \\
       --map user=x-user-id --html report.html
+  headgate rules shadow --rules envoy/ --rules new/ --envoy-log access.json \\
+      --domain edge --descriptor user=x-user-id --descriptor generic_key==all,user=x-user-id
   headgate rules shadow --rules live/ --rules new/ --csv log.csv --unit ms --bad-rows 100
 
 exit code: 0 it may go live; 1 it may not; 3 it was not judged

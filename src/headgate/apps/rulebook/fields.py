@@ -154,6 +154,7 @@ FIELDS: Final = (
         "allow an address that others can reach without access control and TLS",
         "on|off",
     ),
+    Field("metrics_open", yes_or_no, "on", "serve /metrics to whoever can connect", "on|off"),
     Field("hosts", text, "", "Host names that are answered to as well", "NAME", several=True),
     Field("look_s", seconds(0.05, 3_600), "1", "between looks for pushes and canaries", "SECONDS"),
     Field("grace_s", seconds(0, 3_600), "10", "time for what is under way at the end", "SECONDS"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Final
@@ -50,7 +49,7 @@ def _list(arguments: Namespace, place: Place) -> int:
 def _show(arguments: Namespace, place: Place) -> int:
     if arguments.id.endswith(_SUFFIXES):
         file = place.desk.file(arguments.id, arguments.at, by=place.by)
-        return _out(arguments, file, lambda: sys.stdout.write(file["text"]))
+        return _out(arguments, file, lambda: showing.write_text(file["text"]))
     one = place.desk.proposal(arguments.id, by=place.by)
     if arguments.html:
         report = (one["verdict"] or {}).get("report")

@@ -43,8 +43,8 @@ rules: []
 """
 _SETTINGS: Final = """\
 # A rulebook of headgate. Every setting, with its default: headgate rules serve --print-config
-repository = "rules.git"
-branch = "main"
+repository = {repository}
+branch = {branch}
 blobs = {blobs}
 events = {events}
 signing_key = "keys/signing.pem"
@@ -53,57 +53,62 @@ capture_key = "capture.key"
 own_approval = {alone}
 """
 
+_Texts = Mapping[str, str]
+
 
 def run(arguments: Namespace) -> int:
     """Make it, with its first version."""
     folder = arguments.folder
-    texts = texts_of(arguments.rules, under="") if arguments.rules else {_STARTER: _NO_RULES}
-    files = {name: text for name, text in texts.items() if text is not None}
-    compile_snapshot(_encoded(files))  # what is wrong is told before anything is made
+    given = _given(arguments)
     # An earlier command may have been interrupted; whatever it has made is taken as it is.
-    begun = os.path.exists(os.path.join(folder, _REPOSITORY))
+    begun = bool(arguments.repository) or os.path.exists(os.path.join(folder, _REPOSITORY))
     if not os.path.exists(os.path.join(folder, FILE_NAME)):
         try:
-            _make(arguments, files, begun=begun)
+            _make(arguments, None if begun else given)
         except FileExistsError as error:
+            if os.path.basename(error.filename) == FILE_NAME:  # another command was faster
+                raise _already(folder) from None
             remedy = f"{error.filename} is there already and is no folder; give another DIR"
             raise BadValue("DIR", folder, remedy) from None
         except OSError as error:
             raise Unavailable(f"the folder {folder}", error.strerror or str(error)) from None
     settings, _ = read_settings(folder)
-    said, count = _begin(settings, files if begun and arguments.rules else None)
-    write(
-        f"a rulebook is in {folder}: version {said['live']['version']}, "
-        f"{counted(count, 'file')} of rules",
-        "",
-        "let a limiter follow it:",
-        f"  headgate limiter --rulebook {_quoted(settings.blobs)} \\",
-        f"      --rulebook-keys {_quoted(os.path.join(folder, 'keys', 'signing.pub.pem'))} \\",
-        f"      --rulebook-events {_quoted(settings.events)} \\",
-        f"      --capture {_quoted(settings.capture)}",
-        "change it:",
-        f'  headgate rules propose --rulebook {_quoted(folder)} FILE -m "what changes"',
-        f"  git clone {_quoted(settings.repository)}    and push: a push is a proposal",
-    )
+    said, count = _begin(settings, given if begun and arguments.rules else None)
+    version = f"version {said['live']['version']}, {counted(count, 'file')} of rules"
+    write(f"a rulebook is in {folder}: {version}", "", *_hints(settings))
     tell_troubles(said)
     return int(bool(said["troubles"]))
 
 
-def _begin(settings: Settings, files: Mapping[str, str] | None) -> tuple[Answer, int]:
+def _given(arguments: Namespace) -> _Texts:
+    """The files to begin with. What is wrong with them is told before anything is made."""
+    if arguments.repository:
+        Repository.open(arguments.repository).close()
+    texts = texts_of(arguments.rules, under="") if arguments.rules else {_STARTER: _NO_RULES}
+    given = {name: text for name, text in texts.items() if text is not None}
+    compile_snapshot(_encoded(given))
+    return given
+
+
+def _begin(settings: Settings, files: _Texts | None) -> tuple[Answer, int]:
     """The first version is live: the status, and how many files it has."""
     assembly = Assembly(settings)
     try:
         by = Identity(getpass.getuser(), EVERY_GRANT)
         if assembly.desk.versions(count_max=1, by=by):
-            remedy = f"there is a rulebook in it already ({FILE_NAME})"
-            raise BadValue("DIR", settings.folder, remedy)
+            raise _already(settings.folder)
         said = assembly.desk.begin(files, message=_MESSAGE, by=by)
         return said, len(assembly.desk.rules(by=by)["files"])
     finally:
         assembly.close()
 
 
-def _make(arguments: Namespace, files: Mapping[str, str], *, begun: bool) -> None:
+def _already(folder: str) -> BadValue:
+    return BadValue("DIR", folder, f"there is a rulebook in it already ({FILE_NAME})")
+
+
+def _make(arguments: Namespace, files: _Texts | None) -> None:
+    """The folder and what is in it; its repository of these files, unless there is one."""
     folder = arguments.folder
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name in _FOLDERS:
@@ -112,13 +117,19 @@ def _make(arguments: Namespace, files: Mapping[str, str], *, begun: bool) -> Non
     if not os.path.exists(os.path.join(keys, PRIVATE_NAME)):
         new_key(keys)
     open_key(os.path.join(folder, "capture.key"))
-    if not begun:
+    if files is not None:
         where = os.path.join(folder, _REPOSITORY)
-        Repository.create(where, files=_encoded(files), message=_MESSAGE).close()
+        made = Repository.create(
+            where, branch=arguments.branch, files=_encoded(files), message=_MESSAGE
+        )
+        made.close()
+    theirs = os.path.abspath(arguments.repository) if arguments.repository else ""
     # Last, since it is what makes a folder a rulebook.
     with open(os.path.join(folder, FILE_NAME), "x", encoding="utf-8") as file:
         file.write(
             _SETTINGS.format(
+                repository=json.dumps(theirs or _REPOSITORY),
+                branch=json.dumps(arguments.branch),
                 blobs=json.dumps(arguments.blobs),
                 events=json.dumps(arguments.events),
                 alone="true" if arguments.alone else "false",
@@ -126,10 +137,22 @@ def _make(arguments: Namespace, files: Mapping[str, str], *, begun: bool) -> Non
         )
 
 
-def _encoded(files: Mapping[str, str]) -> dict[str, bytes]:
+def _encoded(files: _Texts) -> dict[str, bytes]:
     return {name: text.encode() for name, text in files.items()}
 
 
-def _quoted(word: str) -> str:
-    """As a shell reads it."""
-    return shlex.quote(word)
+def _hints(settings: Settings) -> list[str]:
+    """How to go on, as lines for a shell."""
+    quoted = shlex.quote
+    public = os.path.join(settings.folder, "keys", "signing.pub.pem")
+    events = [f"      --rulebook-events {quoted(settings.events)} \\"] if settings.events else []
+    return [
+        "let a limiter follow it:",
+        f"  headgate limiter --rulebook {quoted(settings.blobs)} \\",
+        f"      --rulebook-keys {quoted(public)} \\",
+        *events,
+        f"      --capture {quoted(settings.capture)}",
+        "change it:",
+        f'  headgate rules propose --rulebook {quoted(settings.folder)} FILE -m "what changes"',
+        f"  git clone {quoted(settings.repository)}    and push: a push is a proposal",
+    ]

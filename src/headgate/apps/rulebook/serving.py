@@ -124,7 +124,11 @@ class Door:
             vitals,
             self.access,
             clock,
-            RulesHttpSettings(hosts=hosts_of(bound, settings.hosts), version=__version__),
+            RulesHttpSettings(
+                hosts=hosts_of(bound, settings.hosts),
+                metrics_open=settings.metrics_open,
+                version=__version__,
+            ),
             reports={"html": page_of, "text": text_of},
         )
         vitals.door = self._http.stats

@@ -62,6 +62,7 @@ class Settings:
     access: str
     token: str
     insecure: bool
+    metrics_open: bool
     hosts: tuple[str, ...]
     look_s: float
     grace_s: float

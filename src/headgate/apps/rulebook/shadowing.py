@@ -27,6 +27,7 @@ from headgate.shadow.replay import WORKERS_MAX
 _CODES: Final = {PASSED: 0, FAILED: 1}
 _NOT_JUDGED: Final = 3
 _SIDES: Final = 2
+_OF_ENVOY: Final = ("map", "domain", "descriptor")
 
 
 def run(arguments: Namespace) -> int:
@@ -45,7 +46,7 @@ def run(arguments: Namespace) -> int:
 
 def _alone(arguments: Namespace) -> None:
     """A proposal is tried by its rulebook: on the capture, and as strictly, as that is told."""
-    for name in ("rules", "capture", "key", "envoy_log", "csv", "jsonl", "map"):
+    for name in ("rules", "capture", "key", "envoy_log", "csv", "jsonl", *_OF_ENVOY):
         value = getattr(arguments, name)
         if value:
             remedy = "leave it out: a proposal is tried on the capture of its rulebook"
@@ -102,29 +103,44 @@ def _rows(arguments: Namespace) -> Rows | None:
     given = [one for one in (arguments.envoy_log, arguments.csv, arguments.jsonl) if one]
     if len(given) + bool(arguments.capture) > 1:
         raise BadValue("--capture", given, "give traffic from one place")
-    if arguments.map and not arguments.envoy_log:
-        raise BadValue("--map", arguments.map, "leave it out: it says how to read --envoy-log")
+    for name in _OF_ENVOY:
+        value = getattr(arguments, name)
+        if value and not arguments.envoy_log:
+            raise BadValue(f"--{name}", value, "leave it out: it says how to read --envoy-log")
     more: Any = {
         "bad_rows_max": whole(0, BAD_ROWS_MAX)(arguments.bad_rows, "--bad-rows"),
         "progress": Bar("read"),
     }
     if arguments.envoy_log:
-        fields = _mapped([f"unit={arguments.unit}", *arguments.map])
-        return import_envoy(arguments.envoy_log, fields, **more)
+        return import_envoy(arguments.envoy_log, _mapped(arguments), **more)
     if arguments.csv:
         return import_csv(arguments.csv, unit=arguments.unit, **more)
     return import_jsonl(arguments.jsonl, unit=arguments.unit, **more) if arguments.jsonl else None
 
 
-def _mapped(said: list[str]) -> EnvoyFields:
+def _mapped(arguments: Namespace) -> EnvoyFields:
     """Which fields of the log say what; each as user=x-user-id."""
-    fields: dict[str, str] = {}
-    for one in said:
+    fields: dict[str, Any] = {"unit": arguments.unit, "domain": arguments.domain}
+    fields["descriptors"] = tuple(map(_descriptor, arguments.descriptor))
+    if bool(arguments.domain) != bool(arguments.descriptor):
+        missing = "--descriptor" if arguments.domain else "--domain"
+        raise BadValue(missing, "", "give --domain and --descriptor together, or neither")
+    for one in arguments.map:
         name, mark, field = one.partition("=")
         if not mark or name not in _MAPPED:
             raise BadValue("--map", one, f"write NAME=FIELD, where NAME is {', '.join(_MAPPED)}")
         fields[name] = field
-    return EnvoyFields(**fields)  # type: ignore[arg-type] # all of these are texts
+    return EnvoyFields(**fields)
+
+
+def _descriptor(said: str) -> tuple[tuple[str, str], ...]:
+    """One descriptor: pairs of a key and the field that has its value."""
+    pairs = tuple(
+        [(key, field) for key, _, field in [one.partition("=") for one in said.split(",")]]
+    )
+    if not all(key and field for key, field in pairs):
+        raise BadValue("--descriptor", said, "write KEY=FIELD, or KEY=FIELD,KEY=FIELD")
+    return pairs
 
 
 _MAPPED: Final = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,12 +14,28 @@ from headgate.system import now_us
 
 ID_SHOWN: Final = 10
 _PERCENT: Final = 100  # parts of 10,000
+# Also what turns the direction of writing; a tab and the end of a line may be in a text.
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_SHOWN_INSTEAD: Final = "\N{REPLACEMENT CHARACTER}"
 _RESULT_SAID: Final = "Not judged: "
 
 
 def write(*lines: str) -> None:
     """Lines to standard output."""
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("\n".join(map(harmless, lines)) + "\n")
+
+
+def harmless(text: str) -> str:
+    """What others have written, without what would move a terminal's cursor or change its colours.
+
+    Whoever pushes a commit chooses its words, and whoever approves it reads them.
+    """
+    return text if text.isprintable() else _CONTROLS.sub(_SHOWN_INSTEAD, text)
+
+
+def write_text(text: str) -> None:
+    """A file to standard output: as it is to a program, harmless to a terminal."""
+    sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
 
 
 def write_json(value: object) -> None:
@@ -164,7 +181,7 @@ def tell_troubles(said: Answer) -> None:
     """What does not go as it should, a line each, beside what was asked for."""
     for what, why in (said.get("troubles") or {}).items():
         words = why if why.startswith(what) else f"{what}: {why}"
-        sys.stderr.write(f"headgate: {words}\n")
+        sys.stderr.write(f"headgate: {harmless(words)}\n")
 
 
 def tell_unreached(fleet: Answer, version: int, *, nodes: int, timeout_s: float) -> None:

@@ -36,6 +36,15 @@ def _init(parser: ArgumentParser) -> None:
         "--alone", action="store_true", help="one person proposes and approves (own_approval = on)"
     )
     parser.add_argument(
+        "--repository",
+        metavar="DIR",
+        default="",
+        help="a git repository of yours, in place of a new one: bare, or a clone's .git",
+    )
+    parser.add_argument(
+        "--branch", metavar="NAME", default="main", help="that people push to (default main)"
+    )
+    parser.add_argument(
         "--blobs",
         metavar="URL",
         default="files:blobs",
@@ -120,7 +129,11 @@ def _canary(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--share", default="1%", help="of callers or nodes; 0 takes it back (default 1%%)"
     )
-    parser.add_argument("--by", choices=("callers", "nodes"), default="callers", help="(callers)")
+    parser.add_argument(
+        "--by",
+        choices=("callers", "nodes"),
+        help="what it is a share of (default callers, or as it is so far)",
+    )
 
 
 def _status(parser: ArgumentParser) -> None:
@@ -162,6 +175,16 @@ def _shadow(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         help="of Envoy's log: which field says the user, path, time, status, priority, ...",
+    )
+    parser.add_argument(
+        "--domain", metavar="NAME", default="", help="of Envoy's log: whose asks they are of a mesh"
+    )
+    parser.add_argument(
+        "--descriptor",
+        metavar="KEY=FIELD,...",
+        action="append",
+        default=[],
+        help="with --domain, may be said again: what Envoy would ask, KEY==TEXT for a constant",
     )
     parser.add_argument("--csv", metavar="FILE", help="traffic from a table with a header")
     parser.add_argument("--jsonl", metavar="FILE", help="traffic from lines of JSON")

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from headgate.contracts.errors import BadValue, Forbidden, HeadgateError, Unavailable
+from headgate.contracts.errors import (
+    BadValue,
+    Conflict,
+    Forbidden,
+    HeadgateError,
+    Unauthenticated,
+    Unavailable,
+)
 
 TOKEN_VARIABLE: Final = "HEADGATE_TOKEN"
 
@@ -20,6 +27,7 @@ _CALLED: Final = {
     "changes": "PATH",
     "count_max": "--count",
     "key": "--cert-key",
+    "files": "--rules",
     "kind": "--by",
     "message": "--message",
     "node": "NODE",
@@ -39,6 +47,10 @@ _ADVICE: Final = (
     ("approve it with an override that says why", "approve it with --override WHY"),
     ("(Not judged: ", "("),
 )
+_UNDER_WAY: Final = "is under way"
+_BEARER: Final = "Authorization: Bearer"
+_NAMED: Final = f"put a token into {TOKEN_VARIABLE}, or give --cert and --cert-key"
+_NOBODY: Final = ("", "anonymous")
 _CHARS_MAX: Final = 80
 _ID_CHARS: Final = 12
 _NO_CERTIFICATE: Final = ("closed connection", "EOF occurred", "CERTIFICATE_REQUIRED")
@@ -62,11 +74,12 @@ def reworded(error: HeadgateError) -> HeadgateError:
     if type(error) is BadValue:
         sentence = _sentence(error)
         return error if sentence == str(error) else Reworded(sentence, error)
-    if isinstance(error, Forbidden) and not error.who:
-        return HeadgateError(
-            f"this takes the grant {error.grant!r}, and whoever gives no token has not got it; "
-            f"put a token into {TOKEN_VARIABLE}, or give --cert and --cert-key"
-        )
+    if isinstance(error, Conflict) and _UNDER_WAY in error.seen:
+        return HeadgateError(error.seen)  # whoever has begun it, nothing was changed behind a back
+    if isinstance(error, Unauthenticated) and _BEARER in error.remedy:
+        return Unauthenticated(_NAMED)
+    if isinstance(error, Forbidden) and error.who in _NOBODY:
+        return HeadgateError(f"this takes the grant {error.grant!r}; {_NAMED}")
     return error
 
 
@@ -94,7 +107,7 @@ def _sentence(error: BadValue) -> str:
     if field in _THINGS and isinstance(value, str):
         return f"{_THINGS[field]}{_short(value, of_commit=field == 'commit')}: {remedy}"
     if value is None or (value == "" and field not in _CALLED and not field.startswith("--")):
-        return f"{field}: {remedy}"
+        return f"{_CALLED.get(field, field)}: {remedy}"
     return str(BadValue(_CALLED.get(field, field), value, remedy))
 
 

@@ -1,0 +1,145 @@
+"""What the rulebook says of callers acts on what runs: limiters, and programs of one's own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate import Limiter
+from headgate.contracts.checks import CheckAnswer, CheckAsk
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.decision import Decision
+from headgate.contracts.rule import Limit
+from headgate.policies.utilization_gate import OpenGate
+from headgate.rules.editions.shelf import Shelf
+from headgate.rules.editions.signing import Verifier
+from headgate.rules.following.fleet_books import FleetBooks
+from headgate.rules.following.follower import Follower
+from headgate.rules.resources.service import Checker
+from headgate.stores.blob_stores import open_blobs
+from headgate.stores.event_logs import open_log
+from headgate.system import now_us
+from tests.apps.limiter.process import LimiterProcess
+from tests.apps.rulebook.stories import Book
+from tests.apps.rulebook.test_fleet import admitted, following
+from tests.engines.child import until
+from tests.engines.redis import RedisServer
+
+
+def rules(**callers: object) -> str:
+    """Ten an hour for everybody, and what is said of callers."""
+    return (
+        f"version: 1\ncallers: {json.dumps(callers)}\n"
+        "rules: [{rule_id: play, resource_path: /play, limit: 10, window: 1h}]\n"
+    )
+
+
+class Change:
+    """Publishes callers' tables, and says how long it took until what runs goes by them."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    def __call__(self, runs: Callable[[int], bool], **callers: object) -> float:
+        known = self._book.propose(rules(**callers))
+        self._book.at("approve", known, "--override", "nothing captured yet")
+        version = self._book.told("publish", known)["version"]
+        began = time.monotonic()
+        until(lambda: runs(version), f"version {version}", 5)
+        return time.monotonic() - began
+
+
+def changes_act(book: Book, limiter: LimiterProcess, nodes: int) -> None:
+    """Each table in turn, on a limiter that is never restarted."""
+
+    def runs(version: int) -> bool:
+        status = book.told("status")["nodes"]
+        return [one.get("version") for one in status] == [version] * nodes
+
+    change = Change(book)
+    assert admitted(limiter, "nobody", 12) == 10
+    took = [change(runs, quotas={"q": {"limit": 3, "window": "1h"}})]
+    assert admitted(limiter, "q", 12) == 3
+    took += [change(runs, penalties={"p": 5})]
+    assert admitted(limiter, "p", 12) == 2
+    took += [change(runs, names={"c": "CRITICAL"}, pins=["c"])]
+    assert limiter.check("c", "/play", priority="CRITICAL")["priority"] == "CRITICAL"
+    assert limiter.check("x", "/play", priority="CRITICAL")["priority"] == "DEGRADED"
+    assert admitted(limiter, "q", 12) == 7  # its quota is gone, what it has counted is not
+    took += [change(runs, names={"c": "BULK"})]
+    assert limiter.check("c", "/play", priority="CRITICAL")["priority"] == "BULK"
+    # Usually well within a second; a command that looks takes most of it.
+    assert min(took) < 3
+
+
+def test_tables_of_callers_act_at_once_where_counts_are_in_memory(book: Book) -> None:
+    book.init(rules())
+    events = ["--rulebook-events", f"files:{book.folder}/events", "--node", "n1"]
+    with LimiterProcess(book.folder, *following(book, *events)) as one:
+        changes_act(book, one, nodes=1)
+        assert one.metric("headgate_rules_lag_seconds") < 3
+
+
+def test_and_with_redis_on_all_workers(book: Book, redis_server: RedisServer) -> None:
+    book.init(rules())
+    more = [
+        "--rulebook-events", f"files:{book.folder}/events", "--node", "n1", "--workers", "2",
+        "--store", f"redis://127.0.0.1:{redis_server.port}?timeout_ms=1000",
+        "--capture", f"{book.folder}/capture",
+    ]  # fmt: skip
+    with LimiterProcess(book.folder, *following(book, *more)) as one:
+        changes_act(book, one, nodes=2)
+    assert {one["node"] for one in book.told("status")["nodes"]} == {"n1-0", "n1-1"}
+    # What both workers have captured is read as one.
+    verdict = book.told("propose", book.file(rules(names={"c": "DEGRADED"})), "-m", "x")["verdict"]
+    assert verdict["report"]["capture"]["requests"] == 12 * 3 + 3 + 12
+
+
+class Silent:
+    def decided(
+        self,
+        entity: str,
+        rule_id: str,
+        weight: int,
+        priority: Criticality,
+        decision: Decision,
+        began_us: int,
+        limit: Limit | None = None,
+    ) -> None: ...
+
+
+def test_a_program_of_ones_own_follows_too(book: Book, tmp_path: Path) -> None:
+    book.init(rules())
+    limiter = Limiter()
+    checker = Checker(limiter, OpenGate(), Silent())
+    seen: list[FleetBooks] = []
+
+    def put_in_force(books: FleetBooks) -> None:
+        limiter.replace_rules(books.rules_beside(seen[-1] if seen else None))
+        checker.book = books.live.resources
+        seen.append(books)
+
+    def allowed(caller: str) -> int:
+        answers = [checker.check(CheckAsk(caller, "/play"), now_us()) for _ in range(12)]
+        return sum(isinstance(one, CheckAnswer) and one.decision.allowed for one in answers)
+
+    events = open_log(f"files:{book.folder}/events")
+    verifier = Verifier.read([book.folder / "keys" / "signing.pub.pem"])
+    shelf = Shelf(open_blobs(f"files:{book.folder}/blobs"), verifier)
+    with Follower(
+        shelf, put_in_force, node="mine", folder=tmp_path / "last", announcements=events
+    ) as follower:
+        assert allowed("q") == 10
+        change = Change(book)
+        quotas = {"r": {"limit": 3, "window": "1h"}}
+        change(
+            lambda version: follower.books.live_version == version,
+            quotas=quotas, names={"c": "CRITICAL"},
+        )  # fmt: skip
+        assert allowed("r") == 3
+        callers = follower.books.live.resources.priorities.callers
+        assert callers.clamp("c", Criticality.CRITICAL) is Criticality.CRITICAL
+        assert callers.clamp("x", Criticality.CRITICAL) is Criticality.DEGRADED
+    events.close(1_000_000)

@@ -1,0 +1,79 @@
+"""The gate on a folder of captures: what it cannot read, it says once and in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.contracts.checks import CheckAsk
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.rulebook import NOT_JUDGED, PASSED
+from headgate.shadow.capture import Capture
+from headgate.shadow.capture_settings import CaptureSettings
+from headgate.shadow.captured import ALL
+from headgate.shadow.folder_judge import FolderJudge
+from headgate.shadow.gate import JudgeSettings
+from headgate.testing import START_US, HandClock
+
+RULES = {
+    "a.yaml": b"version: 1\ncallers: {names: {ann: CRITICAL}}\n"
+    b"rules: [{rule_id: play, resource_path: /play, limit: 100, window: 1h}]\n"
+}
+
+
+def captured(folder: Path, *, asks: int = 30) -> Path:
+    """A capture of one caller, redacted under the key beside it."""
+    capture = Capture(CaptureSettings(folder=str(folder), share=ALL), clock=HandClock(START_US))
+    for number in range(asks):
+        ask = CheckAsk("ann", "/play", priority=Criticality.CRITICAL)
+        capture.note_check(ask, START_US + number * 1_000, False)
+    capture.close()
+    return folder
+
+
+def judged(folder: Path, key: Path | None = None) -> tuple[str, str]:
+    settings = JudgeSettings(samples_min=20)
+    key = folder.with_name(f"{folder.name}.key") if key is None else key
+    verdict = FolderJudge(str(folder), str(key), settings).judge(RULES, RULES)
+    return verdict.result, verdict.sentence
+
+
+def test_a_capture_under_its_key_is_tried_with_the_names_that_rules_know(tmp_path: Path) -> None:
+    result, sentence = judged(captured(tmp_path / "capture"))
+    assert result == PASSED, sentence
+    assert "of 30 CRITICAL" in sentence
+
+
+def test_a_folder_of_nothing_is_not_judged(tmp_path: Path) -> None:
+    for folder in (tmp_path / "none", tmp_path):
+        assert judged(folder) == (NOT_JUDGED, f"Nothing has been captured in {folder} yet.")
+
+
+def test_without_the_key_it_says_that_the_capture_cannot_be_read(tmp_path: Path) -> None:
+    result, sentence = judged(captured(tmp_path / "capture"), tmp_path / "none.key")
+    assert result == NOT_JUDGED
+    assert sentence.startswith("The capture cannot be read: ")
+    assert "key" in sentence
+
+
+def test_a_folder_that_may_not_be_listed_is_no_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = captured(tmp_path / "capture")
+
+    def refuse(path: object) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("headgate.shadow.folder_judge.os.listdir", refuse)
+    result, sentence = judged(folder)
+    assert result == NOT_JUDGED
+    assert "Permission denied" in sentence
+
+
+def test_rules_that_cannot_be_read_are_told_as_such(tmp_path: Path) -> None:
+    folder = captured(tmp_path / "capture")
+    judge = FolderJudge(str(folder), f"{folder}.key", JudgeSettings(samples_min=20))
+    verdict = judge.judge(RULES, {"a.yaml": b"version: 1\nrules: [\n"})
+    assert verdict.result == NOT_JUDGED
+    assert verdict.sentence.startswith("The rules cannot be read: a.yaml: line 3")

@@ -1,0 +1,70 @@
+"""Literals: what rules name is read back from a capture, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.rules.problems import BadRules
+from headgate.shadow.capture_key import CaptureKey
+from headgate.shadow.literals import vocabulary_of
+from headgate.shadow.redaction import Vocabulary
+
+KEY = CaptureKey(b"k" * 32)
+NATIVE = b"""\
+version: 1
+callers:
+  names: {gateway: CRITICAL}
+  quotas: {reports: {limit: 5, window: 1h}}
+  penalties: {crawler: 3}
+  pins: [vip]
+priorities:
+  header: X-Kind
+  names: {checkout: CRITICAL, "batch-*": BULK}
+rules:
+  - {rule_id: api, resource_path: "/api/v1/{id}/*", client_type: tv, limit: 5, window: 1h}
+"""
+MESH = b"""\
+domain: edge
+descriptors:
+  - key: status
+    value: 404
+    rate_limit: {unit: hour, requests_per_unit: 5}
+    descriptors:
+      - {key: agent, value: "curl/*"}
+      - {key: 7, value: "a*"}
+"""
+
+
+def known(vocabulary: Vocabulary, text: str) -> bool:
+    return vocabulary.literal(KEY.token(text)) == text
+
+
+def test_whatever_a_native_rule_names_is_read_back() -> None:
+    found = vocabulary_of([{"a.yaml": NATIVE}], KEY)
+    for text in ("gateway", "reports", "crawler", "vip", "checkout", "api", "v1", "tv"):
+        assert known(found, text), text
+    assert not known(found, "ann")
+    assert found.globs == (("x-kind", "batch-*"),)
+
+
+def test_a_number_is_the_text_that_a_mesh_would_send() -> None:
+    found = vocabulary_of([{"mesh.yaml": MESH}], KEY)
+    assert known(found, "404")
+    assert found.globs == (("7", "a*"), ("agent", "curl/*"))
+
+
+def test_both_books_are_read_and_other_files_are_not() -> None:
+    books = [{"a.yaml": NATIVE, "README.md": b"not: [rules"}, {"mesh.yaml": MESH}]
+    found = vocabulary_of(books, KEY, names=["from a setting"])
+    assert known(found, "vip")
+    assert known(found, "404")
+    assert known(found, "from a setting")
+
+
+def test_a_file_that_is_no_rules_file_says_so() -> None:
+    with pytest.raises(BadRules, match=r"bad\.yaml"):
+        vocabulary_of([{"bad.yaml": b"version: 1\nrules: [\n"}], KEY)
+
+
+def test_without_a_key_nothing_was_redacted_and_nothing_is_to_be_read_back() -> None:
+    assert len(vocabulary_of([{"a.yaml": NATIVE}], None)) == 0
