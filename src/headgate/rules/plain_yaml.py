@@ -168,7 +168,8 @@ class _Reader:
     def _count(self, event: Any, values: int) -> None:
         self._values += values
         if self._values > VALUES_MAX:
-            raise self._wrong(event, f"it unfolds to more than {VALUES_MAX:,} values")
+            remedy = "write it as JSON, which has no such bound, or as several files"
+            raise self._wrong(event, f"it unfolds to more than {VALUES_MAX:,} values; {remedy}")
 
     def _wrong(self, event: Any, remedy: str) -> BadRules:
         return _syntax(self._source, event.start_mark.line + 1, remedy)

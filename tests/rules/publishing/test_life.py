@@ -378,3 +378,18 @@ def test_rules_may_be_in_a_folder(make: Make) -> None:
     world.desk.publish(told["id"], by=BOB)
     assert [one["name"] for one in world.desk.rules(by=READER)["files"]] == [*inside][::-1]
     assert "compose.yaml" in world.files()
+
+
+def test_the_same_change_proposed_again_at_once_is_another_proposal(world: World) -> None:
+    changes = {"web.yaml": rules(login=5)}
+
+    def proposed() -> str:
+        answer = world.desk.propose(changes, base="live", message="Less", by=ANN)
+        return str(answer["id"])
+
+    first = proposed()
+    assert proposed() == first  # it is open: it is the same
+    world.desk.reject(first, reason="not now", by=BOB)
+    again = proposed()
+    assert again != first
+    assert world.desk.proposal(again, by=READER)["state"] == "open"

@@ -19,6 +19,7 @@ from headgate.apps.limiter.doors import Doors
 from headgate.apps.limiter.settings import Settings
 from headgate.contracts.errors import HeadgateError
 from headgate.doors.listener import new_loop
+from headgate.lines import counted
 
 COLLECT_EVERY: Final = 50_000  # objects made and not yet gone
 END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -89,7 +90,7 @@ def _reload(assembly: Assembly, doors: Doors) -> None:
 
 def _words(settings: Settings, assembly: Assembly, doors: Doors) -> str:
     """The one line that says it is ready."""
-    rules = "no rules" if assembly.book is None else f"{len(assembly.book):,} rules"
+    rules = "no rules" if assembly.book is None else counted(len(assembly.book), "rule")
     version = "" if assembly.book is None else f" (version {assembly.book.version})"
     store = "memory" if not settings.shared else settings.store.partition(":")[0]
     secure = " over TLS" if settings.tls_cert else ""

@@ -18,6 +18,7 @@ from headgate.contracts.rulebook import (
     APPROVED,
     FAILED,
     NOT_JUDGED,
+    OPEN,
     REJECTED,
     Commit,
     Judge,
@@ -34,6 +35,7 @@ TITLE_CHARS_MAX: Final = 200
 ID_CHARS: Final = 12
 GATE: Final = "the gate"
 _READY_TRIES_MAX: Final = 16
+_SECOND_US: Final = 1_000_000
 
 _log: Final = logging.getLogger("headgate.rules")
 
@@ -81,13 +83,7 @@ class Drafts:
         }
         self._not_since(base, live.commit, files)
         text = f"{one_line(title)}\n\n{reason}\n" if reason else f"{one_line(title)}\n"
-        commit = self._repository.write(
-            files,
-            parents=(base,),
-            author=author_of(by),
-            message=text,
-            at_us=self._clock.now_us(),
-        )
+        commit = self._written(files, base, text, by)
         if not self._repository.changes(base, commit.id):
             raise BadValue("changes", sorted(changes), "give other files than those at the base")
         candidate = self.checked(commit.id, live.commit)
@@ -160,6 +156,21 @@ class Drafts:
         return self._live(self._ledger.state())
 
     # Inside.
+
+    def _written(
+        self, files: Mapping[str, bytes | None], base: str, message: str, by: str
+    ) -> Commit:
+        """A commit that no earlier proposal has; git counts in seconds, and people are quicker."""
+        proposals = self._ledger.state().proposals
+        at_us = self._clock.now_us()
+        while True:
+            commit = self._repository.write(
+                files, parents=(base,), author=author_of(by), message=message, at_us=at_us
+            )
+            known = proposals.get(proposal_id(commit.id))
+            if known is None or known.state == OPEN:
+                return commit
+            at_us += _SECOND_US
 
     def _live(self, state: State) -> Version:
         if state.live is None:
