@@ -41,7 +41,10 @@ WORDS_MAX: Final = 100  # characters shown of what a program says of itself
 
 # What setup.py compiles: whole packages but for these files, and single hot files.
 COMPILED_PACKAGES: Final = ("kernels", "contracts", "policies", "stores.memory")
-NEVER_COMPILED: Final = ("native",)
+NEVER_COMPILED: Final = (
+    "errors",
+    "native",
+)
 COMPILED_FILES: Final = (
     "apps.limiter.ledger",
     "apps.limiter.service",
@@ -86,7 +89,6 @@ COMPILED_FILES: Final = (
     "rules.mesh.service",
     "rules.mesh.settings",
     "rules.mesh.tally",
-    "rules.problems",
     "rules.resources.book",
     "rules.resources.callers",
     "rules.resources.leases",

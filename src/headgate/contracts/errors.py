@@ -2,6 +2,9 @@
 
 `BadValue` is the asker's fault, `Unavailable` that of something we lean on, `Refused` is nobody's:
 it carries a decision. What a caller may act on is one of these; anything else is our own bug.
+
+This file is never compiled. A compiled exception was seen to be freed while something still held
+it; and none of these is on the way of an answer.
 """
 
 from __future__ import annotations
@@ -9,17 +12,14 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.contracts.decision import Decision
-from headgate.kernels.native import mypyc_attr
 
 _SHOWN_CHARS_MAX: Final = 80
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class HeadgateError(Exception):
     """Whatever Headgate raises on purpose."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class BadValue(HeadgateError, ValueError):  # noqa: N818 - it names the thing, not the class
     """A value that cannot be used: the field, the value, and what would be right."""
 
@@ -37,7 +37,6 @@ class BadValue(HeadgateError, ValueError):  # noqa: N818 - it names the thing, n
         return BadValue, (self.field, self.value, self.remedy)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Unavailable(HeadgateError):  # noqa: N818 - likewise
     """Something we lean on does not answer: what it is, and what was seen."""
 
@@ -50,7 +49,6 @@ class Unavailable(HeadgateError):  # noqa: N818 - likewise
         return Unavailable, (self.what, self.seen)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Refused(HeadgateError):  # noqa: N818 - likewise
     """A unit of work that may not enter; `decision` says why and when to come back."""
 
@@ -63,7 +61,6 @@ class Refused(HeadgateError):  # noqa: N818 - likewise
         return Refused, (self.decision,)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Unauthenticated(HeadgateError):  # noqa: N818 - likewise
     """Nobody knows who speaks, and here one must be known."""
 
@@ -75,7 +72,6 @@ class Unauthenticated(HeadgateError):  # noqa: N818 - likewise
         return Unauthenticated, (self.remedy,)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Forbidden(HeadgateError):  # noqa: N818 - likewise
     """Somebody who is known, and may not do this."""
 
@@ -100,7 +96,6 @@ class MissingPackage(HeadgateError):  # noqa: N818 - likewise
         return MissingPackage, (self.package, self.extra)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Conflict(HeadgateError):  # noqa: N818 - likewise
     """Somebody else changed it first: what it is, and what is there now. Read it, and try again."""
 

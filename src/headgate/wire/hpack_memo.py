@@ -20,12 +20,14 @@ from typing import Any, Final, cast, final
 
 from hpack import Decoder, HPACKError
 
+from headgate.kernels.native import mypyc_attr
 from headgate.wire.h2.fields import Field
 
 BLOCK_BYTES_MAX: Final = 2_048
 _BOMB: Final = 4  # decoded at most so many times the list that is allowed
 
 
+@mypyc_attr(native_class=False)
 class BadBlock(Exception):  # noqa: N818 - it names the thing, not the class
     """A block that cannot be decoded; the two sides' tables are no longer the same."""
 

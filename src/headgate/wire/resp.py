@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 from headgate.contracts.errors import BadValue, HeadgateError
-from headgate.kernels.native import i64
+from headgate.kernels.native import i64, mypyc_attr
 
 Part = bytes | str | int
 
@@ -58,6 +58,7 @@ _LENGTHS: Final = [b"$%d\r\n" % length for length in range(128)]
 
 
 @final
+@mypyc_attr(native_class=False)
 class ErrorReply(HeadgateError):  # noqa: N818 - it names the thing, not the class
     """What a server answered instead of a result; `sentence` says what to do if it is known."""
 
@@ -162,6 +163,7 @@ _HEX: Final = b"0123456789abcdefABCDEF"
 _ESCAPES: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
 
+@mypyc_attr(native_class=False)
 class WireError(HeadgateError):
     """What came is not RESP, or more than is taken: nothing behind it can be understood."""
 
