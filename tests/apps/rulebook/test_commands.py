@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 from pathlib import Path
@@ -325,9 +326,11 @@ def test_a_folder_can_be_moved_and_typed_paths_count_from_where_they_are_typed(
 )
 def test_a_server_is_told_what_is_missing(book: Book, flags: list[str], told: str) -> None:
     book.init()
+    before = signal.getsignal(signal.SIGINT)
     code, _, err = book.run("serve", "--rulebook", book.folder, *flags)
     assert code == 2
     assert told in err
+    assert signal.getsignal(signal.SIGINT) is before  # Ctrl-C is ours again
 
 
 @pytest.mark.parametrize("place", ["ftp://rules.example.org", "http:/rules", "https://"])

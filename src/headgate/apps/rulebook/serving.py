@@ -39,6 +39,7 @@ from headgate.system import SystemClock
 
 BODY_BYTES_MAX: Final = 16 << 20
 ANSWER_S_MAX: Final = 120.0  # to try a change on a large capture takes a while
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _log: Final = logging.getLogger("headgate.rules")
 
 
@@ -69,10 +70,9 @@ async def _serve(settings: Settings, assembly: Assembly) -> int:
         (hurried if ended.is_set() else ended).set()
 
     loop = asyncio.get_running_loop()
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, end)
     door = Door(settings, assembly)
-    loop.add_signal_handler(signal.SIGHUP, door.reload)
+    for signum, heard in zip(SIGNALS, (end, end, door.reload), strict=True):
+        loop.add_signal_handler(signum, heard)
     assembly.publishing.start()
     try:
         words = door.open()
@@ -89,6 +89,8 @@ async def _serve(settings: Settings, assembly: Assembly) -> int:
             await closing
     finally:
         await door.close(0.0)
+        for signum in SIGNALS:
+            loop.remove_signal_handler(signum)  # who started us hears them again
     return 0
 
 
