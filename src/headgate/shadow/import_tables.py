@@ -122,9 +122,11 @@ def _csv_rows(path: str, progress: Callable[[int, int], None] | None) -> Iterato
 def _check_names(path: str, names: list[str]) -> None:
     if "time" not in names:
         raise BadValue(f"{path}, line 1", ",".join(names), "name the columns there; one is `time`")
-    for name in names:
-        if name and names.count(name) > 1:
+    seen: set[str] = set()
+    for name in filter(None, names):
+        if name in seen:
             raise BadValue(f"{path}, line 1", name, "this column stands twice; keep one")
+        seen.add(name)
 
 
 def _row(fields: Mapping[str, object], unit: str) -> Row:

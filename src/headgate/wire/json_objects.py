@@ -35,9 +35,11 @@ def parsed(data: bytes) -> object:
 def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadValue("body", twice, "name it once in an object")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise BadValue("body", name, "name it once in an object")
+            seen.add(name)
     return found
 
 
