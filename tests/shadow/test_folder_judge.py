@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.checks import CheckAsk
+from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk
 from headgate.contracts.criticality import Criticality
 from headgate.contracts.rulebook import NOT_JUDGED, PASSED
 from headgate.shadow.capture import Capture
@@ -77,3 +77,38 @@ def test_rules_that_cannot_be_read_are_told_as_such(tmp_path: Path) -> None:
     verdict = judge.judge(RULES, {"a.yaml": b"version: 1\nrules: [\n"})
     assert verdict.result == NOT_JUDGED
     assert verdict.sentence.startswith("The rules cannot be read: a.yaml: line 3")
+
+
+def tried(folder: Path, candidate: bytes) -> tuple[str, str]:
+    judge = FolderJudge(str(folder), f"{folder}.key", JudgeSettings(samples_min=20))
+    verdict = judge.judge(RULES, {**RULES, "new.yaml": candidate})
+    return verdict.result, verdict.sentence
+
+
+def test_nothing_passes_that_could_not_be_tried(tmp_path: Path) -> None:
+    folder = captured(tmp_path / "capture")
+    result, sentence = tried(
+        folder,
+        b"version: 1\nclient_type_header: x-kind\n"
+        b"rules: [{rule_id: tv, client_type: tv, limit: 1, window: 1h}]\n",
+    )
+    assert result == NOT_JUDGED
+    assert "the header x-kind was not captured" in sentence
+
+
+def test_a_glob_over_what_was_redacted_is_not_judged(tmp_path: Path) -> None:
+    folder = tmp_path / "capture"
+    capture = Capture(CaptureSettings(folder=str(folder), share=ALL), clock=HandClock(START_US))
+    for number in range(30):
+        capture.note_check(
+            CheckAsk("ann", "/play", priority=Criticality.CRITICAL), START_US + number, False
+        )
+        ask = MeshAsk("edge", [Descriptor([("user", f"u-{number}")])])
+        capture.note_mesh(ask, START_US + number, False)
+    capture.close()
+    limit = "{unit: hour, requests_per_unit: 1}"
+    mesh = f"domain: edge\ndescriptors: [{{key: user, value: '%s', rate_limit: {limit}}}]\n"
+    result, sentence = tried(folder, (mesh % "u-*").encode())
+    assert result == NOT_JUDGED
+    assert "'u-*' of user cannot match" in sentence
+    assert tried(folder, (mesh % "u-7").encode())[0] == PASSED

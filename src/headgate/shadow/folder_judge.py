@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import final
+from threading import Lock
+from typing import Final, final
 
 from headgate.contracts.errors import HeadgateError
 from headgate.contracts.rulebook import Files, Verdict
@@ -11,18 +12,22 @@ from headgate.rules.problems import BadRules
 from headgate.shadow.capture_key import CaptureKey, read_key
 from headgate.shadow.capture_read import CaptureRead, read_capture
 from headgate.shadow.gate import JudgeSettings, ShadowJudge, unjudged
-from headgate.shadow.literals import vocabulary_of
+from headgate.shadow.literals import untried, vocabulary_of
 from headgate.shadow.replay import Progress
+
+ASKS_MAX: Final = 500_000  # different ones, of which each takes about a kilobyte
 
 
 @final
 class FolderJudge:
-    """A `contracts.rulebook.Judge`. Without the key, a redacted capture cannot be read.
+    """A `contracts.rulebook.Judge`; one judgement at a time, for each takes memory.
+
+    Without the key, a redacted capture cannot be read.
 
     `read` is what was read last, for whoever wants to know how much of it there was.
     """
 
-    __slots__ = ("_folder", "_key_file", "_progress", "_settings", "read")
+    __slots__ = ("_folder", "_key_file", "_progress", "_settings", "_turn", "read")
 
     def __init__(
         self,
@@ -36,6 +41,7 @@ class FolderJudge:
         self._key_file = key_file
         self._settings = settings
         self._progress = progress
+        self._turn = Lock()
         self.read: CaptureRead | None = None
 
     def judge(self, current: Files, candidate: Files) -> Verdict:
@@ -43,13 +49,28 @@ class FolderJudge:
         try:
             if not os.path.isdir(self._folder) or not os.listdir(self._folder):
                 return unjudged(f"Nothing has been captured in {self._folder} yet.")
-            read = self.read = self._captured(current, candidate)
+            with self._turn:
+                return self._judged(current, candidate)
         except BadRules as error:
             return unjudged(f"The rules cannot be read: {error}")
         except (HeadgateError, OSError) as error:
             return unjudged(f"The capture cannot be read: {error}")
+
+    def _judged(self, current: Files, candidate: Files) -> Verdict:
+        read = self.read = self._captured(current, candidate)
+        doubts = untried(
+            current,
+            candidate,
+            read.captured,
+            read.unmatched_globs,
+            semantics=self._settings.mesh.semantics,
+        )
         judge = ShadowJudge(
-            lambda: read.captured, self._settings, notes=_notes(read), progress=self._progress
+            lambda: read.captured,
+            self._settings,
+            notes=_notes(read),
+            doubts=doubts,
+            progress=self._progress,
         )
         return judge.judge(current, candidate)
 
@@ -58,7 +79,7 @@ class FolderJudge:
         vocabulary = vocabulary_of(
             (current, candidate), key, semantics=settings.mesh.semantics, names=settings.pinned
         )
-        return read_capture(self._folder, key=key, vocabulary=vocabulary)
+        return read_capture(self._folder, key=key, vocabulary=vocabulary, asks_max=ASKS_MAX)
 
     def _key(self) -> CaptureKey | None:
         return read_key(self._key_file) if os.path.exists(self._key_file) else None

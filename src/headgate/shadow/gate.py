@@ -4,7 +4,7 @@
                 included, more than `refused_max` are newly refused: admitted by the current rules
                 and refused by the candidate
     NOT JUDGED  there is no capture, it cannot be read, or it has fewer than `samples_min` CRITICAL
-                requests
+                requests; or nothing failed, and something of the candidate could not be tried
     PASSED      everything else
 
 The share is worked out of all CRITICAL requests, and of those that came after their limits had a
@@ -15,7 +15,7 @@ or behind another name. What is refused already is told apart and fails nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias, final
 
@@ -114,7 +114,7 @@ class ShadowJudge:
     `notes` are what its reader must know of the capture, in sentences, for the report.
     """
 
-    __slots__ = ("_notes", "_progress", "_settings", "_source")
+    __slots__ = ("_doubts", "_notes", "_progress", "_settings", "_source")
 
     def __init__(
         self,
@@ -122,9 +122,11 @@ class ShadowJudge:
         settings: JudgeSettings | None = None,
         *,
         notes: Iterable[str] = (),
+        doubts: Sequence[str] = (),
         progress: Progress | None = None,
     ) -> None:
         self._notes = tuple(notes)
+        self._doubts = tuple(doubts)
         self._source = source
         self._settings = JudgeSettings() if settings is None else settings
         self._progress = progress
@@ -165,7 +167,7 @@ class ShadowJudge:
             ),
             pinned=settings.pinned,
         )
-        return verdict_of(analysis, settings, notes=self._notes)
+        return verdict_of(analysis, settings, notes=self._notes, doubts=self._doubts)
 
 
 def unjudged(sentence: str) -> Verdict:
@@ -174,10 +176,14 @@ def unjudged(sentence: str) -> Verdict:
 
 
 def verdict_of(
-    analysis: Analysis, settings: JudgeSettings, *, notes: Iterable[str] = ()
+    analysis: Analysis,
+    settings: JudgeSettings,
+    *,
+    notes: Iterable[str] = (),
+    doubts: Sequence[str] = (),
 ) -> Verdict:
     """The verdict on a replay, with its report."""
-    found = judged(analysis, settings)
+    found = judged(analysis, settings, doubts=doubts)
     share = found.share
     confidence = confidence_of(
         analysis, newly=share.newly, requests=share.requests, refused_max=settings.refused_max
@@ -195,8 +201,11 @@ def verdict_of(
     return Verdict(found.result, found.sentence, round(confidence.score, 6), report)
 
 
-def judged(analysis: Analysis, settings: JudgeSettings) -> Judged:
-    """What the gate finds, in a sentence with the figures."""
+def judged(analysis: Analysis, settings: JudgeSettings, *, doubts: Sequence[str] = ()) -> Judged:
+    """What the gate finds, in a sentence with the figures.
+
+    `doubts` are rules that the capture could not try: with one, nothing passes.
+    """
     share = max(_shares(analysis, settings.samples_min), key=lambda one: one.value)
     samples = analysis.critical.requests
     figures = _figures(share, settings.refused_max)
@@ -211,6 +220,11 @@ def judged(analysis: Analysis, settings: JudgeSettings) -> Judged:
         return Judged(NOT_JUDGED, sentence, share)
     if share.value > Fraction(str(settings.refused_max)):
         return Judged(FAILED, figures, share)
+    unasked = analysis.replayed.pair.unasked
+    if unasked > settings.refused_max * (samples + unasked):
+        doubts = [f"{unasked:,} captured requests could not be asked of these rules", *doubts]
+    if doubts:
+        return Judged(NOT_JUDGED, f"Not judged: {'; '.join(doubts)}. {figures}", share)
     return Judged(PASSED, figures, share)
 
 

@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from headgate.contracts.checks import CheckAsk
 from headgate.contracts.rulebook import Files
 from headgate.rules.mesh.parse import is_mesh
 from headgate.rules.mesh.rule import Semantics
 from headgate.rules.resources.priorities import NAME_HEADER_DEFAULT
 from headgate.shadow.books import is_rules_file, read_file
 from headgate.shadow.capture_key import CaptureKey
+from headgate.shadow.capture_settings import HEADERS_DEFAULT
+from headgate.shadow.captured import Captured
 from headgate.shadow.redaction import Vocabulary
 
 _GLOB: Final = "*"
@@ -44,6 +47,46 @@ def vocabulary_of(
                 literals.update(_texts(value))
                 globs.update(_globs(value))
     return Vocabulary(sorted(literals), key=key, globs=sorted(globs))
+
+
+def untried(
+    current: Files,
+    candidate: Files,
+    captured: Captured,
+    unmatched_globs: Iterable[tuple[str, str]],
+    *,
+    semantics: Semantics | str = Semantics.HEADGATE,
+) -> list[str]:
+    """What of the candidate's changed files this capture cannot try, in words.
+
+    A glob over what was redacted matches nothing, and a header that was not kept says nothing.
+    """
+    changed = {name: data for name, data in candidate.items() if current.get(name) != data}
+    globs: set[tuple[str, str]] = set()
+    headers: set[str] = set()
+    for name, data in changed.items():
+        if is_rules_file(name):
+            _, value = read_file(name, data, semantics)
+            globs.update(_globs(value))
+            headers.update(_headers(value))
+    words = [
+        f"{glob!r} of {where} cannot match what was redacted"
+        for where, glob in sorted(globs.intersection(unmatched_globs))
+    ]
+    headers.difference_update(HEADERS_DEFAULT)
+    if headers:
+        kept = {name for ask in captured.asks if isinstance(ask, CheckAsk) for name in ask.headers}
+        words += [f"the header {name} was not captured" for name in sorted(headers - kept)]
+    return words
+
+
+def _headers(value: object) -> Iterator[str]:
+    """The headers that rules read."""
+    if isinstance(value, Mapping):
+        priorities = value.get("priorities")
+        said = [value.get("client_type_header")]
+        said.append(priorities.get("header") if isinstance(priorities, Mapping) else None)
+        yield from (name.lower() for name in said if isinstance(name, str))
 
 
 def _texts(value: object) -> Iterator[str]:
