@@ -14,7 +14,7 @@ import pytest
 from headgate.contracts.access import EVERY_GRANT, Identity
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.contracts.rulebook import FAILED
-from headgate.rules.publishing.settings import PublishingSettings
+from headgate.rules.publishing.settings import LEDGER_REF, PublishingSettings
 from tests.rules.publishing.world import (
     BOB,
     FIRST,
@@ -277,11 +277,25 @@ def test_a_branch_that_was_set_back_moves_forward_again(world: World, clone: Clo
     assert any("set back" in sentence for sentence in world.sentences())
 
 
-def test_a_push_to_live_itself_stops_publishing(world: World, clone: Clone) -> None:
+@pytest.mark.parametrize("ref", [LIVE_REF, LEDGER_REF, "refs/headgate/x", "refs/notes/headgate"])
+def test_nobody_pushes_to_the_refs_that_decide_what_is_live(
+    world: World, clone: Clone, ref: str
+) -> None:
+    was = world.repository.tip(ref)
+    clone.commit({"api.yaml": rules(orders=1)})
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        clone.git("push", "--quiet", "--force", "origin", f"HEAD:{ref}")
+    assert "hidden" in refused.value.stderr
+    assert world.repository.tip(ref) == was
+
+
+def test_live_that_was_moved_by_hand_stops_publishing(world: World, clone: Clone) -> None:
     was = world.tip(LIVE_REF)
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
     commit = clone.commit({"api.yaml": rules(orders=1)})
-    clone.git("push", "--quiet", "origin", f"HEAD:{LIVE_REF}")
+    clone.git("push", "--quiet", "origin", "HEAD:refs/heads/other")
+    moved = [str(GIT), "update-ref", LIVE_REF, commit]
+    subprocess.run(moved, cwd=world.repository.path, check=True, timeout=30)
     desk = world.desk
     calls: list[Callable[[], object]] = [
         partial(desk.publish, id, by=BOB),

@@ -47,10 +47,18 @@ def new_folder(path: str, branch: str) -> Iterator[tuple[str, str]]:
         raise Unavailable(f"the repository {path}", f"it cannot be made: {error}") from None
 
 
+_OURS: Final = (b"refs/headgate", b"refs/notes/headgate")
+
+
 def _have_git_sync(path: str) -> None:
-    """Git leaves what is pushed to the system unless it is told to sync it."""
+    """Git leaves what is pushed to the system unless it is told to sync it.
+
+    And it lets whoever may push move any ref; those of ours decide what is live.
+    """
     config = ConfigFile.from_path(path)
     config.set(b"core", b"fsync", _SYNCED)
+    for refs in _OURS:
+        config.add(b"receive", b"hideRefs", refs)
     config.write_to_path(path)
 
 
