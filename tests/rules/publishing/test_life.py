@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headgate.contracts.errors import BadValue, Conflict, Unavailable
-from headgate.contracts.rulebook import FAILED, NOT_JUDGED, Verdict
+from headgate.contracts.rulebook import FAILED, NOT_JUDGED, Files, Verdict
+from headgate.rules.editions.signing import Signer, new_key
 from headgate.rules.problems import BadRules
+from headgate.rules.publishing.making import open_publishing
 from headgate.rules.publishing.settings import PublishingSettings
 from tests.rules.publishing.world import (
     ANN,
@@ -393,3 +397,36 @@ def test_the_same_change_proposed_again_at_once_is_another_proposal(world: World
     again = proposed()
     assert again != first
     assert world.desk.proposal(again, by=READER)["state"] == "open"
+
+
+def test_what_is_approved_while_it_is_judged_does_not_go_round_the_judge(make: Make) -> None:
+    class Slow:
+        """Somebody approves in a hurry while it judges; it then finds what it finds."""
+
+        def __init__(self) -> None:
+            self.world: World | None = None
+
+        def judge(self, current: Files, candidate: Files) -> Verdict:
+            world = self.world
+            if world is not None:
+                self.world = None
+                [one] = world.desk.proposals("open", by=READER)
+                world.desk.approve(one["id"], override="no time", by=BOB)
+                with pytest.raises(BadValue, match="must not go live"):
+                    world.desk.publish(one["id"], by=BOB)
+            return Verdict(FAILED, "it would refuse 6% of CRITICAL", 0.9, {})
+
+    judge = Slow()
+    world = make(judge=judge).begin()
+    judge.world = world
+    told = world.desk.propose({"web.yaml": rules(login=5)}, base="live", message="Less", by=ANN)
+    assert told["state"] == "rejected"
+    assert world.desk.status(by=READER)["live"]["version"] == 1
+
+
+def test_a_key_that_is_not_trusted_is_told_before_anything_is_signed(
+    world: World, tmp_path: Path
+) -> None:
+    other = Signer.read(new_key(tmp_path / "other").private)
+    with pytest.raises(BadValue, match="trusted_keys"):
+        open_publishing(world.repository, world.blobs, other, verifier=world.signer.verifier())

@@ -36,10 +36,14 @@ class NodeSeen(NamedTuple):
     stale: bool
     wrong: str
 
-    def runs(self, version: int) -> bool:
-        """Whether it runs this version, for all its callers or for some, or one that came later."""
+    def runs(self, version: int, orders: int = 0) -> bool:
+        """Whether it runs this version, for all its callers or for some, or one that came later;
+        and has taken the orders of this number, or later ones.
+        """
         report = self.report
-        return report is not None and (report.version >= version or report.canary == version)
+        if report is None or report.orders < orders:
+            return False
+        return report.version >= version or report.canary == version
 
 
 class FleetSeen(NamedTuple):
@@ -48,9 +52,9 @@ class FleetSeen(NamedTuple):
     at_us: int
     nodes: tuple[NodeSeen, ...]
 
-    def running(self, version: int) -> int:
+    def running(self, version: int, orders: int = 0) -> int:
         """How many nodes that are not stale run this version, or one that came later."""
-        return sum(node.runs(version) and not node.stale for node in self.nodes)
+        return sum(node.runs(version, orders) and not node.stale for node in self.nodes)
 
     def versions(self) -> dict[int, int]:
         """How many nodes that are not stale run which version."""
@@ -88,10 +92,14 @@ class Fleet:
         """All nodes, as they are told now."""
         return self._seen(self._read(self._shelf.nodes()))
 
-    def wait_for(self, version: int, *, nodes: int, timeout_s: float) -> tuple[bool, FleetSeen]:
+    def wait_for(
+        self, version: int, *, nodes: int, timeout_s: float, orders: int = 0
+    ) -> tuple[bool, FleetSeen]:
         """Wait until so many nodes run a version or a later one; whether they do, and all nodes.
 
-        A node that has been seen to run it is not asked again until the end.
+        With `orders` only nodes count that have taken these or later ones: a version may also be
+        what a node still runs, for some or from before it was taken back. A node that has been seen
+        to run it is not asked again until the end.
         """
         if nodes < 1:
             raise BadValue("nodes", nodes, "give 1 or more")
@@ -104,11 +112,11 @@ class Fleet:
             names = self._shelf.nodes()
             there &= set(names)
             seen = self._seen(self._read([name for name in names if name not in there]))
-            there |= {one.node for one in seen.nodes if one.runs(version) and not one.stale}
+            there |= {one.node for one in seen.nodes if one.runs(version, orders) and not one.stale}
             left_us = until_us - self._clock.now_us()
             if len(there) >= nodes or left_us <= 0:
                 whole = self.look()
-                return whole.running(version) >= nodes, whole
+                return whole.running(version, orders) >= nodes, whole
             never.wait(min(pause_s, left_us / 1e6))
             pause_s = min(LOOK_S_MAX, pause_s * 1.5)
 

@@ -173,6 +173,7 @@ class Running:
         if last_good is not None:
             try:
                 held = {version: rebase(self._shelf, held[version], last_good) for version in held}
+                self._held = held  # what was fetched for it is not fetched again
                 last_good.save(signed, [one.chain for one in held.values()])
             except HeadgateError as error:
                 if self._record.failed(DISK, error):

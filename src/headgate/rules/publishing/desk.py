@@ -119,7 +119,12 @@ class Desk:
     def wait(self, version: int, *, nodes: int, timeout_s: float, by: Identity) -> Answer:
         """The status once that many nodes run the version; `reached` says whether they do."""
         with self._reads("wait", str(version), by):
-            reached, seen = self._fleet.wait_for(version, nodes=nodes, timeout_s=timeout_s)
+            fleet = self._ledger.state().fleet
+            # Of what is live, the newest orders are meant; what was live has none of its own.
+            orders = fleet.orders if version == fleet.live else 0
+            reached, seen = self._fleet.wait_for(
+                version, nodes=nodes, timeout_s=timeout_s, orders=orders
+            )
             return {**self._status(seen), "reached": reached}
 
     def audit(self, *, count_max: int = 100, by: Identity) -> Sequence[Answer]:

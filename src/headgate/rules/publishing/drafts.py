@@ -217,16 +217,23 @@ class Drafts:
 
     def _entered(self, it: Proposal, by: str) -> Proposal:
         self._keep(it)
-        state = self._ledger.change(by, lambda state: reviewing.proposed(state, it))
+        # What no judge has seen yet says so: until then, whatever is approved is judged first.
+        new = it if self._judge is None else it._replace(judged_on="", candidate="")
+        state = self._ledger.change(by, lambda state: reviewing.proposed(state, new))
         kept = state.proposals[it.id]
-        if self._judge is None or kept.verdict is not None:
+        settled = kept.verdict is not None or kept.state not in (OPEN, APPROVED)
+        if self._judge is None or settled:
             return kept
         try:
             verdict = self._verdict(it.judged_on, it.candidate)
         except HeadgateError as error:
             # It is proposed all the same; whoever approves is told that nobody could judge it.
             verdict = Verdict(NOT_JUDGED, str(error), None, {})
-        return self._judged(it.id, verdict, it.judged_on, it.candidate, GATE)
+        try:
+            return self._judged(it.id, verdict, it.judged_on, it.candidate, GATE)
+        except BadValue:
+            # Somebody has turned it down meanwhile, or it was judged and went live.
+            return self._ledger.state().proposals[it.id]
 
     def _verdict(self, live: str, candidate: str) -> Verdict | None:
         if self._judge is None:

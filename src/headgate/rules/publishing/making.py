@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from headgate.contracts.blob_store import BlobStore
 from headgate.contracts.clock import Clock
+from headgate.contracts.errors import BadValue
 from headgate.contracts.event_log import EventLog
 from headgate.contracts.rulebook import Judge
 from headgate.rules.editions.shelf import Shelf
@@ -70,6 +71,9 @@ def open_publishing(
     still read. `audit` keeps refused calls; `judge` is None where there is no gate. `compiler` is
     `compile_snapshot` with the settings that the nodes' service has. `at` is for tests.
     """
+    if verifier is not None and signer.id not in verifier.ids:
+        remedy = "add the public key that belongs to the signing key, beside those of earlier ones"
+        raise BadValue("trusted_keys", list(verifier.ids), remedy)
     settings = PublishingSettings() if settings is None else settings
     clock = SystemClock() if clock is None else clock
     shelf = Shelf(blobs, signer.verifier() if verifier is None else verifier)

@@ -26,7 +26,7 @@ from headgate.contracts.rulebook import RULES_CHANGED, Edition, Orders, Part
 from headgate.rules.editions.layout import SNAPSHOTS
 from headgate.rules.editions.shelf import Shelf
 from headgate.rules.editions.signed import sign_edition, sign_orders
-from headgate.rules.editions.signing import Signer, Untrusted
+from headgate.rules.editions.signing import Signer
 from headgate.rules.publishing.contents import Contents
 from headgate.rules.publishing.ledger import OUTBOX, Change, Ledger, State, author_of
 from headgate.rules.publishing.records import TRIED, Told, Version
@@ -281,12 +281,13 @@ class Outbox:
             orders = state.orders.get(number)
             if orders is None:
                 continue
-            self._all_there(state, orders)
+            if number == fleet.orders:
+                self._all_there(state, orders)  # nobody follows those before
             signed = sign_orders(orders, self._signer).signed
             try:
                 self._shelf.put_orders(signed)
-            except (Conflict, Untrusted) as error:
-                self._not_ours(state, error)
+            except Conflict as error:
+                self._not_ours(state, number, error)
         self._at(ORDERS_PUT)
         if not signed or self._events is None:
             return
@@ -315,12 +316,13 @@ class Outbox:
                     "pin go, or roll back to it, which makes a new version",
                 )
 
-    def _not_ours(self, state: State, error: HeadgateError) -> None:
+    def _not_ours(self, state: State, number: int, error: HeadgateError) -> None:
         now = self._ledger.state()
         if now.fleet.told.orders > state.fleet.told.orders:
             return  # another publisher was faster, and has told it all
         there = self._shelf.orders()
-        if there is not None and there.orders == now.orders.get(there.orders.number):
+        known = there is not None and there.orders == now.orders.get(there.orders.number)
+        if there is not None and known and there.orders.number >= number:
             return  # it is about to
         raise Unavailable(
             "the blob store",
