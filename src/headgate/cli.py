@@ -20,6 +20,7 @@ from io import TextIOWrapper
 from typing import Final, NamedTuple, NoReturn, Protocol, cast
 
 from headgate import BadValue, HeadgateError, __version__
+from headgate.lines import harmless
 
 DONE: Final = 0
 COULD_NOT: Final = 1
@@ -194,7 +195,8 @@ def _unknown(name: str) -> str:
 
 
 def _fail(sentence: str, code: int) -> int:
-    sys.stderr.write(f"headgate: {sentence}\n")
+    # Some of it may be what a server, or whoever pushed a commit, has written.
+    sys.stderr.write(f"headgate: {harmless(sentence)}\n")
     return code
 
 

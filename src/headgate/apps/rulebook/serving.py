@@ -38,7 +38,7 @@ from headgate.shadow.report_text import text_of
 from headgate.system import SystemClock
 
 BODY_BYTES_MAX: Final = 16 << 20
-ANSWER_S_MAX: Final = 120.0  # to try a change on a large capture takes a while
+ANSWER_S_MAX: Final = 50.0  # to try a change on a large capture takes a while
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _log: Final = logging.getLogger("headgate.rules")
 

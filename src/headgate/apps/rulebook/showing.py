@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from headgate.contracts.rule_desk import Answer
-from headgate.lines import ago, counted, table
+from headgate.lines import ago, counted, harmless, table
 from headgate.system import now_us
 
 ID_SHOWN: Final = 10
 _PERCENT: Final = 100  # parts of 10,000
 # Also what turns the direction of writing; a tab and the end of a line may be in a text.
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_SHOWN_INSTEAD: Final = "\N{REPLACEMENT CHARACTER}"
 _RESULT_SAID: Final = "Not judged: "
 
 
 def write(*lines: str) -> None:
     """Lines to standard output."""
     sys.stdout.write("\n".join(map(harmless, lines)) + "\n")
-
-
-def harmless(text: str) -> str:
-    """What others have written, without what would move a terminal's cursor or change its colours.
-
-    Whoever pushes a commit chooses its words, and whoever approves it reads them.
-    """
-    return text if text.isprintable() else _CONTROLS.sub(_SHOWN_INSTEAD, text)
 
 
 def write_text(text: str) -> None:

@@ -26,6 +26,8 @@ ReportWriter: TypeAlias = "Callable[[Mapping[str, object]], str]"
 Places: TypeAlias = "Mapping[str, str]"
 
 HTML: Final = b"text/html; charset=utf-8"
+# What is left of an answer that is too long to be sent.
+_SHORT: Final = ("id", "state", "version", "live", "orders", "canary")
 PROPOSALS: Final = "/v1/rules/proposals"
 # What a desk may call the thing that the path names.
 _PROPOSAL: Final = ("id", "proposal")
@@ -263,7 +265,11 @@ class RuleWorks:
         return Reply(200, body, JSON, headers)
 
     def _done(self, answer: Answer) -> Reply:
-        return Reply(200, self._bounded(_json(answer)))
+        """The answer to a change. It has been made, so there is no refusing any more."""
+        body = _json(answer)
+        if len(body) > self._bounds.answer_bytes_max:
+            body = _json({**{name: answer[name] for name in _SHORT if name in answer}, "cut": True})
+        return Reply(200, body)
 
     def _bounded(self, body: bytes) -> bytes:
         most = self._bounds.answer_bytes_max
