@@ -376,3 +376,16 @@ def test_git_finds_nothing_wrong_with_what_was_written(world: World, clone: Clon
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_whoever_wrote_any_commit_of_a_push_cannot_approve_it(world: World, clone: Clone) -> None:
+    clone.git("config", "user.name", "unused")
+    clone._env |= {"GIT_AUTHOR_NAME": "bob", "GIT_AUTHOR_EMAIL": "bob@example.org"}
+    clone.commit(NEW, "What bob wants")
+    clone._env |= {"GIT_AUTHOR_NAME": "Dan", "GIT_AUTHOR_EMAIL": "dan@example.org"}
+    clone.push({"README": "nothing"}, "Nothing of note")
+    world.look()
+    told = only(world)
+    assert told["proposer"] == "git:Dan <dan@example.org>"
+    with pytest.raises(BadValue, match="proposed"):
+        world.desk.approve(str(told["id"]), override="mine", by=BOB)

@@ -34,6 +34,7 @@ from headgate.rules.repository.repository import Repository
 TITLE_CHARS_MAX: Final = 200
 ID_CHARS: Final = 12
 GATE: Final = "the gate"
+PUSHED_MAX: Final = 1_000  # commits of one push
 _READY_TRIES_MAX: Final = 16
 _SECOND_US: Final = 1_000_000
 
@@ -97,7 +98,9 @@ class Drafts:
         author = commit.author
         by = one_line(f"git:{author.name} <{author.email}>")
         it = self._draft(commit, base, by)._replace(
-            source=BY_PUSH, reason=commit.message.partition("\n\n")[2].strip()
+            source=BY_PUSH,
+            reason=commit.message.partition("\n\n")[2].strip(),
+            authors=self._authors(commit, base),
         )
         live = self._live(self._ledger.state())
         try:
@@ -156,6 +159,22 @@ class Drafts:
         return self._live(self._ledger.state())
 
     # Inside.
+
+    def _authors(self, commit: Commit, base: str) -> tuple[str, ...]:
+        """Names and addresses of all who have a part in what was pushed since the base."""
+        found: set[str] = set()
+        seen, ahead = {commit.id}, [commit]
+        while ahead:
+            one = ahead.pop()
+            found |= {one.author.name, one.author.email}
+            for parent in one.parents:
+                if parent not in seen and not self._repository.is_ancestor(parent, base):
+                    if len(seen) >= PUSHED_MAX:
+                        remedy = f"at most {PUSHED_MAX:,} commits at once; squash them"
+                        raise BadValue("push", f"{len(seen):,} commits", remedy)
+                    seen.add(parent)
+                    ahead.append(self._repository.info(parent))
+        return tuple(sorted(found))
 
     def _written(
         self, files: Mapping[str, bytes | None], base: str, message: str, by: str

@@ -58,6 +58,7 @@ class Proposal(NamedTuple):
     candidate: str = ""
     approvals: tuple[str, ...] = ()
     override: str = ""
+    authors: tuple[str, ...] = ()  # of a push: whoever has written any of its commits
     version: int = 0
     steps: tuple[Step, ...] = ()
 
@@ -187,6 +188,7 @@ def proposal_from(name: str, data: bytes) -> Proposal:
         candidate=at.text("candidate"),
         approvals=at.texts("approvals"),
         override=at.text("override"),
+        authors=at.texts("authors"),
         version=at.number("version"),
         steps=tuple(
             Step(one.number("at_us"), one.text("by"), one.text("what"), one.text("why"))

@@ -131,8 +131,9 @@ def rejected(
 
 
 def is_own(it: Proposal, name: str) -> bool:
-    """Whether this identity made the proposal; of a push only what its author wrote is known."""
-    names = {it.proposer, it.author.name, it.author.email, it.author.email.partition("@")[0]}
+    """Whether this identity has a part in the proposal; of a push only what git says is known."""
+    said = {it.author.name, it.author.email, *it.authors}
+    names = {it.proposer, *said, *(one.partition("@")[0] for one in said)}
     return name == it.proposer or name.casefold() in {one.casefold() for one in names if one}
 
 
