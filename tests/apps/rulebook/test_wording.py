@@ -8,7 +8,6 @@ import pytest
 
 from headgate.apps.rulebook.showing import (
     bare,
-    harmless,
     tell_troubles,
     tell_unreached,
     verdict_words,
@@ -22,6 +21,7 @@ from headgate.contracts.errors import (
     Unauthenticated,
     Unavailable,
 )
+from headgate.lines import harmless
 
 NAMED = "put a token into HEADGATE_TOKEN, or give --cert and --cert-key"
 
