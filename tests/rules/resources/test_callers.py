@@ -79,6 +79,13 @@ def test_a_quota_bounds_what_is_leased() -> None:
     asyncio.run(told())
 
 
+def test_the_defaults_of_a_file_are_for_its_rules_and_its_quotas() -> None:
+    top = {"defaults": {"burst_capacity": 2}, **with_callers(quotas={"batch": "3/m"})}
+    story = Story(rule("play", "/play", 4), top=top)
+    assert story.admitted(20, "ann", "/play") == 8
+    assert story.admitted(20, "batch", "/other") == 6
+
+
 def test_a_new_book_changes_a_quota_at_once_and_keeps_what_is_not_changed() -> None:
     before, shapes = book_of({"version": 1, "callers": {"quotas": {"a": "5/m", "b": "5/m"}}})
     after, more = book_of({"version": 1, "callers": {"quotas": {"a": "5/m", "b": "7/m"}}})

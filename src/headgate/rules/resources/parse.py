@@ -143,13 +143,14 @@ class _Parser:
         version = top.get("version")
         if type(version) is not int or version != VERSION:
             self._wrong(("version",), version, f"say which form this is: version: {VERSION}")
+        # First, for whatever has terms has these where it does not say its own.
+        defaults = self._mapping(("defaults",), top.get("defaults") or {}, TERMS) or {}
+        self._defaults = self._terms(("defaults",), defaults)
         names = self._names(top.get("priorities"))
         callers = self._callers(top.get("callers"))
         header = top.get("client_type_header")
         if header is not None:
             header = self._header(("client_type_header",), header, CLIENT_TYPE_HEADER_DEFAULT)
-        defaults = self._mapping(("defaults",), top.get("defaults") or {}, TERMS) or {}
-        self._defaults = self._terms(("defaults",), defaults)
         # A file may say nothing but who the callers are.
         said = top.get("rules", [] if "callers" in top else None)
         if not isinstance(said, list):
