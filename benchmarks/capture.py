@@ -19,9 +19,6 @@ from pathlib import Path
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
 from headgate import Limiter
 from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.rule import Limit
 from headgate.rules.resources.service import Checker
 from headgate.rules.service_book import ServiceBook
 from headgate.shadow import capture as hook
@@ -34,6 +31,7 @@ from headgate.shadow.capture_settings import CaptureSettings
 from headgate.shadow.captured import ALL
 from headgate.shadow.made import made_capture
 from headgate.system import SystemClock, now_us
+from headgate.testing.calm import Calm
 
 CALLS = 20_000
 ENTITIES = 1_000
@@ -41,29 +39,6 @@ REQUESTS = 500_000
 OUT_SHARE_MAX = 0.10
 IN_TIMES_MAX = 2.0
 RULES = '{"version": 1, "rules": [{"rule_id": "all", "limit": 1000000000, "window": "1m"}]}'
-
-
-class Calm:
-    """Sheds nothing, and keeps no record."""
-
-    def refusal(self, priority: Criticality, caller: str) -> Decision | None:
-        """Nothing is shed."""
-
-    def status(self) -> str:
-        """All is calm."""
-        return ""
-
-    def decided(
-        self,
-        entity: str,
-        rule_id: str,
-        weight: int,
-        priority: Criticality,
-        decision: Decision,
-        began_us: int,
-        limit: Limit | None = None,
-    ) -> None:
-        """Not kept."""
 
 
 def capture_of(folder: Path, share: int) -> Capture:

@@ -21,9 +21,6 @@ from pathlib import Path
 from benchmarks.rounds import build_of, interleaved, ratio
 from headgate import Limiter
 from headgate.contracts.checks import Descriptor, MeshAsk
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.rule import Limit
 from headgate.rules.mesh import service
 from headgate.rules.mesh.book import MeshBook
 from headgate.rules.mesh.parse import parse_domain
@@ -33,6 +30,7 @@ from headgate.rules.mesh.settings import MeshSettings
 from headgate.rules.problems import Problems
 from headgate.rules.shapes import Shapes
 from headgate.testing import HandClock
+from headgate.testing.calm import Calm
 
 PATHS = 10
 CALLS = 100_000
@@ -42,30 +40,6 @@ FILE_RULES = 10_000
 BAR = 3.0
 
 Entries = tuple[tuple[str, str], ...]
-
-
-class Calm:
-    """Sheds nobody and keeps nothing: what is measured is the mesh's own work."""
-
-    def refusal(self, priority: Criticality, caller: str) -> Decision | None:
-        """Nobody."""
-        return None
-
-    def status(self) -> str:
-        """Calm."""
-        return ""
-
-    def decided(
-        self,
-        entity: str,
-        rule_id: str,
-        weight: int,
-        priority: Criticality,
-        decision: Decision,
-        began_us: int,
-        limit: Limit | None = None,
-    ) -> None:
-        """Heard, and forgotten."""
 
 
 def tree(first: int, rules: int) -> dict[str, object]:

@@ -30,13 +30,12 @@ from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
 from headgate import Limiter
 from headgate.contracts.checks import CheckAnswer, CheckAsk
 from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.rule import Limit
 from headgate.rules.resources import service
 from headgate.rules.resources.paths import plain_path
 from headgate.rules.resources.service import Checker
 from headgate.rules.service_book import ServiceBook
 from headgate.system import now_us
+from headgate.testing.calm import Calm
 
 RULES = 1_000_000
 RULES_A_FILE = 20_000
@@ -48,29 +47,6 @@ FORMS = (
     ("/users/{n}/{{id}}", "/users/{n}/77"),
     ("/files/{n}/*", "/files/{n}/a/b"),
 )
-
-
-class Open:
-    """Sheds nothing, and keeps no record."""
-
-    def refusal(self, priority: Criticality, caller: str) -> Decision | None:
-        """Nothing is shed."""
-
-    def status(self) -> str:
-        """All is calm."""
-        return ""
-
-    def decided(
-        self,
-        entity: str,
-        rule_id: str,
-        weight: int,
-        priority: Criticality,
-        decision: Decision,
-        began_us: int,
-        limit: Limit | None = None,
-    ) -> None:
-        """Not kept."""
 
 
 def text_of(first: int, count: int, limit: int = 1_000_000) -> str:
@@ -119,7 +95,7 @@ def checking(book: ServiceBook, asks: list[bytes]) -> Callable[[], int]:
     """Check all of them, counts in memory."""
     limiter = Limiter()
     limiter.replace_rules(book.rules)
-    gate = Open()
+    gate = Calm()
     checker = Checker(limiter, gate, gate, book=book.resources)
 
     def run() -> int:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
-from benchmarks.resource_rules import FORMS, RULES, RULES_A_FILE, Open, resident
+from benchmarks.resource_rules import FORMS, RULES, RULES_A_FILE, resident
 from benchmarks.rounds import Bars, build_of, interleaved, print_results
 from headgate import Limiter
 from headgate.contracts.checks import CheckAsk
@@ -39,6 +39,7 @@ from headgate.rules.snapshot.delta import apply_delta, make_delta
 from headgate.rules.snapshot.packing import pack, unpack
 from headgate.rules.snapshot.snapshot import Snapshot, compile_snapshot
 from headgate.system import now_us
+from headgate.testing.calm import Calm
 
 SEED = 6
 ASKS = 50_000
@@ -214,7 +215,7 @@ class Deciding:
 
     def __init__(self, asks: list[Ask]) -> None:
         self.limiter = Limiter()
-        gate = Open()
+        gate = Calm()
         self.checker = Checker(self.limiter, gate, gate)
         self.asks = asks
         self.at = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from headgate import Limiter, Rule
 from headgate.contracts.store import Charge, Grant, Ruling
 from headgate.limits.far import FarKeys
 from headgate.limits.lease import FILL_US_MAX
+from headgate.limits.stores import SWEEP_S
 from headgate.limits.tasks import TaskTicket
 from headgate.stores.memory.store import MemoryStore
 from headgate.system import now_us
@@ -122,6 +124,33 @@ def test_idle_blocks_go_back_in_a_second_loop_as_in_the_first(
     assert not store.settled
     asyncio.run(patient())
     assert store.settled
+
+
+def test_a_loop_that_ends_when_a_sweep_is_due_leaves_nothing_behind() -> None:
+    limiter = leasing(GatedStore())
+    loop = asyncio.new_event_loop()
+    ahead_s = [0.0]
+    real_time = loop.time
+    loop.time = lambda: real_time() + ahead_s[0]  # type: ignore[method-assign]
+
+    async def story() -> None:
+        assert await limiter.atake("a")
+
+    async def late() -> None:
+        ahead_s[0] = 10 * SWEEP_S
+
+    async def cancel_others() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    loop.run_until_complete(story())
+    loop.run_until_complete(cancel_others())
+    loop.run_until_complete(late())
+    loop.close()
+    # A coroutine that was begun and never run is a warning, and so an error.
+    gc.collect()
 
 
 def test_a_thread_that_waits_for_a_fill_waits_a_bounded_time() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias, final
+from typing import Final, final
 from weakref import WeakKeyDictionary
 
 from headgate.contracts.observer import Observer
@@ -22,20 +22,18 @@ from headgate.system import SystemChance, now_us
 
 SWEEP_S: Final = 0.5  # between looks for idle blocks
 
-# Whose blocks are looked after: None while the next look is due, or the one under way.
-Sweeps: TypeAlias = "dict[FarKeys, asyncio.Task[None] | None]"
-
 
 @final
 class Stores(ByLoop[Store]):
     """Where a far store of limits is, for tasks and for threads."""
 
-    __slots__ = ("_sweeps", "_threads_swept", "blocking")
+    __slots__ = ("_swept", "_threads_swept", "blocking")
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
         super().__init__(open_store)
-        # By loop, because a loop that ends takes its timers with it.
-        self._sweeps: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeps] = WeakKeyDictionary()
+        # By loop, because a loop that ends takes its tasks with it.
+        self._swept: WeakKeyDictionary[asyncio.AbstractEventLoop, set[FarKeys]]
+        self._swept = WeakKeyDictionary()
         self._threads_swept: set[FarKeys] = set()  # in the background loop, without a look at it
         self.blocking: Store = BlockingStore(self.bridge)
 
@@ -54,31 +52,31 @@ class Stores(ByLoop[Store]):
     def begin_anew(self) -> None:
         """In a child, after a fork."""
         super().begin_anew()
-        self._sweeps = WeakKeyDictionary()
+        self._swept = WeakKeyDictionary()
         self._threads_swept = set()
 
     async def _arm(self, store: Store, keys: FarKeys) -> None:
         self._sweep_here(store, keys)
 
     def _sweep_here(self, store: Store, keys: FarKeys) -> None:
-        sweeps = self._sweeps.setdefault(asyncio.get_running_loop(), {})
-        if keys not in sweeps:
-            self._sweep_later(store, keys, sweeps)
+        loop = asyncio.get_running_loop()
+        swept = self._swept.setdefault(loop, set())
+        if keys not in swept:
+            swept.add(keys)
+            # The loop holds it, by its timer or by the store's answer: were it held from here, a
+            # loop that nobody ended properly would be kept for ever.
+            loop.create_task(self._sweep(store, keys, swept))  # noqa: RUF006
 
-    def _sweep_later(self, store: Store, keys: FarKeys, sweeps: Sweeps) -> None:
-        sweeps[keys] = None
-        asyncio.get_running_loop().call_later(SWEEP_S, self._begin_sweep, store, keys, sweeps)
-
-    def _begin_sweep(self, store: Store, keys: FarKeys, sweeps: Sweeps) -> None:
-        sweep = self._sweep(store, keys, sweeps)
-        sweeps[keys] = asyncio.get_running_loop().create_task(sweep)
-
-    async def _sweep(self, store: Store, keys: FarKeys, sweeps: Sweeps) -> None:
-        await keys.give_back(store)
-        if keys.leased:
-            self._sweep_later(store, keys, sweeps)
-        else:
-            del sweeps[keys]
+    async def _sweep(self, store: Store, keys: FarKeys, swept: set[FarKeys]) -> None:
+        """From the first block to the last: a timer would begin tasks in a loop that ends."""
+        try:
+            await asyncio.sleep(SWEEP_S)
+            await keys.give_back(store)
+            while keys.leased:
+                await asyncio.sleep(SWEEP_S)
+                await keys.give_back(store)
+        finally:
+            swept.discard(keys)
             self._threads_swept.discard(keys)
 
 

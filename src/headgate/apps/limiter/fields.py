@@ -5,39 +5,14 @@ A row is a flag, a variable and a name in the settings file (see `headgate/setti
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-from headgate.contracts.errors import BadValue
 from headgate.limits.rule import Failure
+from headgate.server_fields import AROUND, WHO_MAY, address, share
 from headgate.settings import Field, one_of, seconds, text, whole, yes_or_no
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7070"
 WORKERS_MAX: Final = 256
-PORT_MAX: Final = 65_535
-_ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]+)):(?P<port>[0-9]{1,5})")
-
-
-def address(said: str, where: str) -> str:
-    """HOST:PORT or unix:PATH."""
-    if said.startswith("unix:") and len(said) > len("unix:"):
-        return said
-    found = _ADDRESS.fullmatch(said.strip())
-    if found is None or int(found["port"]) > PORT_MAX:
-        remedy = f"write HOST:PORT, as {LISTEN_DEFAULT}, or unix:PATH; port 0 takes a free one"
-        raise BadValue(where, said, remedy)
-    return said.strip()
-
-
-def share(said: str, where: str) -> float:
-    """A share from 0 to 1, or a percentage."""
-    try:
-        value = float(said[:-1]) / 100 if said.endswith("%") else float(said)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise BadValue(where, said, "give a share from 0 to 1, or a percentage")
-    return value
 
 
 FIELDS: Final = (
@@ -163,40 +138,7 @@ FIELDS: Final = (
         "processes that share the port; above 1 the store must be shared too",
         "N",
     ),
-    Field(
-        "tls_cert", text, "", "the certificate chain, PEM; with it every connection is TLS", "FILE"
-    ),
-    Field("tls_key", text, "", "its key, PEM", "FILE"),
-    Field(
-        "tls_client_ca",
-        text,
-        "",
-        "authorities of client certificates, PEM: callers must have one",
-        "FILE",
-    ),
-    Field(
-        "tls_client_optional",
-        yes_or_no,
-        "off",
-        "let callers come without a certificate too",
-        "on|off",
-    ),
-    Field("access", text, "", "who may ask what: a TOML file of callers (see the guide)", "FILE"),
-    Field(
-        "token",
-        text,
-        "",
-        "one token that may do everything; better in the variable than the flag",
-        "TOKEN",
-        secret=True,
-    ),
-    Field(
-        "insecure",
-        yes_or_no,
-        "off",
-        "allow an address that others can reach without access control and TLS",
-        "on|off",
-    ),
+    *WHO_MAY,
     Field(
         "grpc",
         one_of("native", "grpcio"),
@@ -330,23 +272,5 @@ FIELDS: Final = (
         "close one that has not said what it wants by then",
         "SECONDS",
     ),
-    Field(
-        "grace_s", seconds(0, 3_600), "10", "time for what is under way when told to end", "SECONDS"
-    ),
-    Field("metrics_open", yes_or_no, "on", "serve /metrics to whoever can connect", "on|off"),
-    Field(
-        "hosts",
-        text,
-        "",
-        "Host names the HTTP door answers to, besides those it listens on",
-        "NAME",
-        several=True,
-    ),
-    Field(
-        "log",
-        one_of("debug", "info", "warning", "error"),
-        "info",
-        "what is written to stderr",
-        "LEVEL",
-    ),
+    *AROUND,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final, NamedTuple
 
-from headgate.apps.rulebook.fields import PARTS, share
+from headgate.apps.rulebook.fields import PARTS
 from headgate.apps.rulebook.showing import (
     show_fleet,
     show_proposal,
@@ -19,6 +19,7 @@ from headgate.contracts.errors import BadValue
 from headgate.contracts.rule_desk import Answer
 from headgate.contracts.rulebook import BY_CALLERS
 from headgate.lines import counted
+from headgate.server_fields import share
 from headgate.settings import seconds, whole
 
 _VERSIONS_MAX: Final = 1 << 53

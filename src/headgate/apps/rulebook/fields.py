@@ -9,21 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.contracts.errors import BadValue
+from headgate.server_fields import AROUND, WHO_MAY, address, share
 from headgate.settings import Field, one_of, seconds, text, whole, yes_or_no
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7075"
 PARTS: Final = 10_000
-
-
-def share(said: str, where: str) -> float:
-    """A share from 0 to 1, or a percentage."""
-    try:
-        value = float(said[:-1]) / 100 if said.endswith("%") else float(said)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise BadValue(where, said, "give a share from 0 to 1, or a percentage as 5%")
-    return value
 
 
 def steps(said: str, where: str) -> tuple[int, ...]:
@@ -116,53 +106,13 @@ FIELDS: Final = (
     Field("deltas", whole(0, 100), "2", "earlier editions that a delta leads on from", "N"),
     Field(
         "listen",
-        text,
+        address,
         LISTEN_DEFAULT,
         "where `serve` listens",
         "HOST:PORT",
         several=True,
     ),
-    Field("tls_cert", text, "", "the certificate chain, PEM", "FILE"),
-    Field("tls_key", text, "", "its key, PEM", "FILE"),
-    Field(
-        "tls_client_ca",
-        text,
-        "",
-        "authorities of client certificates, PEM: callers must have one",
-        "FILE",
-    ),
-    Field(
-        "tls_client_optional",
-        yes_or_no,
-        "off",
-        "let callers come with a token and without a certificate too",
-        "on|off",
-    ),
-    Field("access", text, "", "who may do what: a TOML file of callers", "FILE"),
-    Field(
-        "token",
-        text,
-        "",
-        "one token that may do everything; better in the variable than the flag",
-        "TOKEN",
-        secret=True,
-    ),
-    Field(
-        "insecure",
-        yes_or_no,
-        "off",
-        "allow an address that others can reach without access control and TLS",
-        "on|off",
-    ),
-    Field("metrics_open", yes_or_no, "on", "serve /metrics to whoever can connect", "on|off"),
-    Field("hosts", text, "", "Host names that are answered to as well", "NAME", several=True),
+    *WHO_MAY,
     Field("look_s", seconds(0.05, 3_600), "1", "between looks for pushes and canaries", "SECONDS"),
-    Field("grace_s", seconds(0, 3_600), "10", "time for what is under way at the end", "SECONDS"),
-    Field(
-        "log",
-        one_of("debug", "info", "warning", "error"),
-        "info",
-        "what is written to stderr",
-        "LEVEL",
-    ),
+    *AROUND,
 )

@@ -18,7 +18,7 @@ from headgate.rules.service_book import FILE_BYTES_MAX, find_files
 from headgate.settings import whole
 from headgate.shadow.folder_judge import FolderJudge
 from headgate.shadow.gate import JudgeSettings, ShadowJudge
-from headgate.shadow.import_envoy import EnvoyFields, import_envoy
+from headgate.shadow.import_envoy import EnvoyFields, fields_said, import_envoy
 from headgate.shadow.import_rows import BAD_ROWS_MAX, Rows
 from headgate.shadow.import_tables import import_csv, import_jsonl
 from headgate.shadow.importing import collect
@@ -125,11 +125,7 @@ def _mapped(arguments: Namespace) -> EnvoyFields:
     if bool(arguments.domain) != bool(arguments.descriptor):
         missing = "--descriptor" if arguments.domain else "--domain"
         raise BadValue(missing, "", "give --domain and --descriptor together, or neither")
-    for one in arguments.map:
-        name, mark, field = one.partition("=")
-        if not mark or name not in _MAPPED:
-            raise BadValue("--map", one, f"write NAME=FIELD, where NAME is {', '.join(_MAPPED)}")
-        fields[name] = field
+    fields.update(fields_said(arguments.map, "--map"))
     return EnvoyFields(**fields)
 
 
@@ -141,19 +137,6 @@ def _descriptor(said: str) -> tuple[tuple[str, str], ...]:
     if not all(key and field for key, field in pairs):
         raise BadValue("--descriptor", said, "write KEY=FIELD, or KEY=FIELD,KEY=FIELD")
     return pairs
-
-
-_MAPPED: Final = (
-    "time",
-    "unit",
-    "user",
-    "path",
-    "status",
-    "flags",
-    "weight",
-    "priority",
-    "anonymous",
-)
 
 
 def _files(path: str) -> Files:

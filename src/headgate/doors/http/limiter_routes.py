@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.contracts.access import Grant
+from headgate.doors.http.health import health_routes
 from headgate.doors.http.routes import Parameter, Route, Said
 
 if TYPE_CHECKING:
@@ -147,35 +148,11 @@ def routes_of(to: LimiterHttp, *, metrics_open: bool) -> tuple[Route, ...]:
         ),
         Route(
             "GET",
-            "/metrics",
-            to.metrics,
-            "All metrics, for Prometheus.",
-            {200: Said("Prometheus text.", "", "text/plain")},
-            grant=None if metrics_open else audit,
-            open=metrics_open,
-        ),
-        Route(
-            "GET",
             "/openapi.json",
             to.openapi,
             "This document.",
             {200: Said("The document.", "Document")},
             open=True,
         ),
-        Route(
-            "GET",
-            "/healthz",
-            to.healthz,
-            "Whether this process answers.",
-            {200: Said("It does.", "Health")},
-            health=True,
-        ),
-        Route(
-            "GET",
-            "/readyz",
-            to.readyz,
-            "Whether it should get traffic.",
-            {200: Said("It should.", "Ready"), 503: Said("It should not.", "Ready")},
-            health=True,
-        ),
+        *health_routes(to, metrics_open=metrics_open),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.contracts.access import Grant
 from headgate.contracts.rulebook import STATES
+from headgate.doors.http.health import health_routes
 from headgate.doors.http.routes import Parameter, Route, Said, Work
 from headgate.doors.http.rules_settings import RulesHttpSettings
 from headgate.doors.http.schemas import TEXT
@@ -166,29 +167,5 @@ def _others(to: RulesHttp, settings: RulesHttpSettings) -> tuple[Route, ...]:
     document = {200: Said("The document.", "Document")}
     return (
         Route("GET", DOCUMENT, to.openapi, "This document.", document, open=True),
-        Route(
-            "GET",
-            "/metrics",
-            to.metrics,
-            "All metrics, for Prometheus.",
-            {200: Said("Prometheus text.", "", "text/plain")},
-            grant=None if settings.metrics_open else Grant.AUDIT,
-            open=settings.metrics_open,
-        ),
-        Route(
-            "GET",
-            "/healthz",
-            to.healthz,
-            "Whether this process answers.",
-            {200: Said("It does.", "Health")},
-            health=True,
-        ),
-        Route(
-            "GET",
-            "/readyz",
-            to.readyz,
-            "Whether it should get traffic.",
-            {200: Said("It should.", "Ready"), 503: Said("It should not.", "Ready")},
-            health=True,
-        ),
+        *health_routes(to, metrics_open=settings.metrics_open),
     )
