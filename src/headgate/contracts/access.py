@@ -7,10 +7,11 @@ may see why a user was refused, or forget what was counted, is not whoever may a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
+from headgate.contracts.criticality import Criticality
 from headgate.contracts.errors import Forbidden
 
 
@@ -25,21 +26,48 @@ class Grant(Enum):
     READ_RULES = "read-rules"  # rules, proposals, what a fleet runs
     PROPOSE = "propose"  # a change of rules
     APPROVE = "approve"  # a change of rules: it goes live, or comes back
+    OPERATE = "operate"  # back up, restore, make room: for who runs a store
+
+
+class TableGrant(Enum):
+    """What may be done with a table of a key-value store."""
+
+    READ = "read"
+    WRITE = "write"
+    BULK = "bulk"  # upload in bulk
 
 
 EVERY_GRANT = frozenset(Grant)
+EVERY_TABLE_GRANT = frozenset(TableGrant)
+ANY_TABLE: Final = "*"  # what stands for every table that is not named
+_NOTHING: Final[frozenset[TableGrant]] = frozenset()
+_NO_TABLES: Final[Mapping[str, frozenset[TableGrant]]] = {}
 
 
 @final
 class Identity:
-    """Somebody with a name, and what they may ask."""
+    """Somebody with a name, what they may ask, and how much it matters unless they say.
 
-    __slots__ = ("checks", "grants", "name")
+    `tables` says what they may do with which table of a key-value store: nothing, unless it is
+    said. `highest` is the highest class they may claim; None leaves that to the service.
+    """
 
-    def __init__(self, name: str, grants: Iterable[Grant]) -> None:
+    __slots__ = ("checks", "criticality", "grants", "highest", "name", "tables")
+
+    def __init__(
+        self,
+        name: str,
+        grants: Iterable[Grant],
+        tables: Mapping[str, frozenset[TableGrant]] = _NO_TABLES,
+        criticality: Criticality | None = None,
+        highest: Criticality | None = None,
+    ) -> None:
         self.name = name
         self.grants = frozenset(grants)
         self.checks = Grant.CHECK in self.grants  # asked at every decision
+        self.tables = tables
+        self.criticality = criticality
+        self.highest = highest
 
     def may(self, grant: Grant) -> bool:
         """Whether this grant was given."""
@@ -49,6 +77,14 @@ class Identity:
         """`Forbidden` unless this grant was given."""
         if grant not in self.grants:
             raise Forbidden(self.name, grant.value)
+
+    def must_on(self, table: str, grant: TableGrant) -> None:
+        """`Forbidden` unless this grant was given on this table."""
+        granted = self.tables.get(table)
+        if granted is None:
+            granted = self.tables.get(ANY_TABLE, _NOTHING)
+        if grant not in granted:
+            raise Forbidden(self.name, f"{grant.value} on {table}")
 
     def __repr__(self) -> str:
         grants = ", ".join(sorted(grant.value for grant in self.grants))

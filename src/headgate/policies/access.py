@@ -18,13 +18,19 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple, final
 
-from headgate.contracts.access import EVERY_GRANT, Grant, Identity
+from headgate.contracts.access import (
+    ANY_TABLE,
+    EVERY_GRANT,
+    EVERY_TABLE_GRANT,
+    Grant,
+    Identity,
+)
 from headgate.contracts.errors import BadValue
 
 CALLERS_MAX: Final = 100_000
 TOKEN_CHARS_MAX: Final = 1_024
 TOKEN_CHARS_MIN: Final = 16
-EVERYBODY: Final = Identity("anonymous", EVERY_GRANT)
+EVERYBODY: Final = Identity("anonymous", EVERY_GRANT, {ANY_TABLE: EVERY_TABLE_GRANT})
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
