@@ -8,18 +8,34 @@
     token_sha256 = "..."            # of a token made by `headgate limiter --new-token`
     certificate = "gateway.local"   # or: the name in its client certificate
     grants = ["check", "lease"]
+    tables = { listings = ["read", "write", "bulk"], "*" = ["read"] }
+    criticality = "DEGRADED"        # of what it asks, unless it says
+    highest = "CRITICAL"            # that it may claim
+
+`tables` is for a key-value store: what may be done with which table, nothing unless it is said.
 
 The file holds digests, never tokens, and is read once at the start and again on SIGHUP.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
-from headgate.contracts.access import EVERY_GRANT, Access, Grant, Identity
+from headgate.contracts.access import (
+    ANY_TABLE,
+    EVERY_GRANT,
+    EVERY_TABLE_GRANT,
+    Access,
+    Grant,
+    Identity,
+    TableGrant,
+)
+from headgate.contracts.criticality import Criticality
 from headgate.contracts.errors import BadValue
+from headgate.contracts.key_values import TABLE_CHARS_MAX
 from headgate.policies.access import (
     TOKEN_CHARS_MIN,
     Credential,
@@ -30,7 +46,11 @@ from headgate.policies.access import (
 
 FILE_BYTES_MAX: Final = 10_000_000
 _TOP: Final = ("anonymous", "callers")
-_CALLER: Final = ("name", "grants", "token_sha256", "certificate")
+_ANONYMOUS: Final = ("grants", "tables")
+_CALLER: Final = (
+    "name", "grants", "token_sha256", "certificate", "tables", "criticality", "highest"
+)  # fmt: skip
+_TABLE: Final = re.compile(rf"\*|[a-z0-9][a-z0-9._-]{{0,{TABLE_CHARS_MAX - 1}}}")
 
 
 @final
@@ -48,6 +68,11 @@ class ReloadedAccess:
     def anonymous(self) -> Identity | None:
         """Who speaks without having said who."""
         return self._access.anonymous
+
+    @property
+    def identities(self) -> Sequence[Identity]:
+        """All whom the file names."""
+        return self._access.identities if isinstance(self._access, KnownCallers) else ()
 
     def by_token(self, token: str) -> Identity | None:
         """Whose secret this is."""
@@ -67,7 +92,7 @@ class ReloadedAccess:
 def make_access(path: str, token: str) -> Access:
     """The table that the settings amount to; with neither, everybody may do everything."""
     credentials: list[Credential] = []
-    anonymous: frozenset[Grant] = frozenset()
+    anonymous = Credential("anonymous", frozenset())
     if path:
         anonymous, credentials = read_access_file(path)
     if token:
@@ -76,13 +101,21 @@ def make_access(path: str, token: str) -> Access:
                 "--token", "(not shown)", f"give at least {TOKEN_CHARS_MIN} characters, made by "
                 "headgate limiter --new-token"
             )  # fmt: skip
-        credentials.append(Credential("token", EVERY_GRANT, token_sha256=token_digest(token)))
+        credentials.append(
+            Credential(
+                "token",
+                EVERY_GRANT,
+                token_sha256=token_digest(token),
+                tables={ANY_TABLE: EVERY_TABLE_GRANT},
+                highest=Criticality.CRITICAL,
+            )
+        )
     if not path and not token:
         return OpenAccess()
-    return KnownCallers(credentials, anonymous=anonymous)
+    return KnownCallers(credentials, anonymous=anonymous.grants, anonymous_tables=anonymous.tables)
 
 
-def read_access_file(path: str) -> tuple[frozenset[Grant], list[Credential]]:
+def read_access_file(path: str) -> tuple[Credential, list[Credential]]:
     """What nobody in particular may do, and the callers."""
     try:
         with open(path, "rb") as file:
@@ -99,12 +132,17 @@ def read_access_file(path: str) -> tuple[frozenset[Grant], list[Credential]]:
     anonymous = top.get("anonymous", {})
     if not isinstance(anonymous, dict):
         raise BadValue(f"{path}: anonymous", anonymous, 'write [anonymous] and grants = ["check"]')
-    _known(anonymous, ("grants",), f"{path}: anonymous")
+    _known(anonymous, _ANONYMOUS, f"{path}: anonymous")
     callers = top.get("callers", [])
     if not isinstance(callers, list):
         raise BadValue(f"{path}: callers", callers, "write each as [[callers]]")
     found = [_credential(one, f"{path}: callers[{at}]") for at, one in enumerate(callers)]
-    return _grants(anonymous.get("grants", []), f"{path}: anonymous.grants"), found
+    nobody = Credential(
+        "anonymous",
+        _grants(anonymous.get("grants", []), f"{path}: anonymous.grants"),
+        tables=_tables(anonymous.get("tables", {}), f"{path}: anonymous.tables"),
+    )
+    return nobody, found
 
 
 def _credential(value: Any, where: str) -> Credential:
@@ -120,7 +158,35 @@ def _credential(value: Any, where: str) -> Credential:
         _grants(value.get("grants", []), f"{where}.grants"),
         texts["token_sha256"].lower(),
         texts["certificate"],
+        _tables(value.get("tables", {}), f"{where}.tables"),
+        _class(value, "criticality", where),
+        _class(value, "highest", where),
     )
+
+
+def _tables(value: Any, where: str) -> dict[str, frozenset[TableGrant]]:
+    names = [grant.value for grant in TableGrant]
+    if not isinstance(value, dict):
+        raise BadValue(where, value, 'write tables = { listings = ["read"] }')
+    found: dict[str, frozenset[TableGrant]] = {}
+    for table, granted in value.items():
+        if not _TABLE.fullmatch(table):
+            remedy = "name a table by a-z, 0-9 and - _ . , or * for all that are not named"
+            raise BadValue(f"{where}: {table}", table, remedy)
+        if not isinstance(granted, list) or not all(one in names for one in granted):
+            raise BadValue(f"{where}.{table}", granted, f"give a list of {', '.join(names)}")
+        found[table] = frozenset(TableGrant(one) for one in granted)
+    return found
+
+
+def _class(value: Mapping[str, Any], field: str, where: str) -> Criticality | None:
+    said = value.get(field)
+    if said is None:
+        return None
+    if not isinstance(said, str) or said.upper() not in Criticality.__members__:
+        names = ", ".join(Criticality.__members__)
+        raise BadValue(f"{where}.{field}", said, f"give one of {names}")
+    return Criticality[said.upper()]
 
 
 def _grants(value: Any, where: str) -> frozenset[Grant]:

@@ -37,6 +37,22 @@ class WaitingPolicy(Protocol):
         ...
 
 
+class PromptPolicy(Protocol):
+    """A waiting policy that can tell whether anybody would have to wait.
+
+    What is asked first and told without a step of the loop between the two holds: who is `ready`
+    is answered by `admit_now`, and does not wait.
+    """
+
+    def ready(self, request: Request, now_us: int) -> bool:
+        """Whether it would be answered at once."""
+        ...
+
+    def admit_now(self, request: Request, now_us: int) -> Admission:
+        """A permit or a decision, for whoever is ready."""
+        ...
+
+
 @final
 class NothingHeld:
     """The permit of a policy that keeps nothing of what it admits."""

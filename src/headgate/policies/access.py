@@ -14,7 +14,7 @@ Bound: `CALLERS_MAX` callers, and `TOKEN_CHARS_MAX` characters a token; a longer
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple, final
 
@@ -24,13 +24,16 @@ from headgate.contracts.access import (
     EVERY_TABLE_GRANT,
     Grant,
     Identity,
+    TableGrant,
 )
+from headgate.contracts.criticality import Criticality
 from headgate.contracts.errors import BadValue
 
 CALLERS_MAX: Final = 100_000
 TOKEN_CHARS_MAX: Final = 1_024
 TOKEN_CHARS_MIN: Final = 16
 EVERYBODY: Final = Identity("anonymous", EVERY_GRANT, {ANY_TABLE: EVERY_TABLE_GRANT})
+_NO_TABLES: Final[Mapping[str, frozenset[TableGrant]]] = {}
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -41,6 +44,9 @@ class Credential(NamedTuple):
     grants: frozenset[Grant]
     token_sha256: str = ""
     certificate: str = ""  # a common name or a SAN of its certificate
+    tables: Mapping[str, frozenset[TableGrant]] = _NO_TABLES
+    criticality: Criticality | None = None  # unless it says
+    highest: Criticality | None = None  # that it may claim
 
 
 def token_digest(token: str) -> str:
@@ -55,7 +61,11 @@ class KnownCallers:
     __slots__ = ("_by_certificate", "_by_digest", "anonymous")
 
     def __init__(
-        self, credentials: Iterable[Credential], *, anonymous: Iterable[Grant] = ()
+        self,
+        credentials: Iterable[Credential],
+        *,
+        anonymous: Iterable[Grant] = (),
+        anonymous_tables: Mapping[str, frozenset[TableGrant]] = _NO_TABLES,
     ) -> None:
         self._by_digest: dict[str, Identity] = {}
         self._by_certificate: dict[str, Identity] = {}
@@ -67,7 +77,7 @@ class KnownCallers:
             if not one.name or one.name in names:
                 raise BadValue(f"{field}.name", one.name, "give each caller a name of its own")
             names.add(one.name)
-            identity = Identity(one.name, one.grants)
+            identity = Identity(one.name, one.grants, one.tables, one.criticality, one.highest)
             if not one.token_sha256 and not one.certificate:
                 raise BadValue(field, one.name, "give it a token_sha256 or a certificate")
             if one.token_sha256:
@@ -83,7 +93,14 @@ class KnownCallers:
                     raise BadValue(f"{field}.certificate", one.certificate, "another caller has it")
                 self._by_certificate[one.certificate] = identity
         granted = frozenset(anonymous)
-        self.anonymous: Identity | None = Identity("anonymous", granted) if granted else None
+        self.anonymous: Identity | None = None
+        if granted or anonymous_tables:
+            self.anonymous = Identity("anonymous", granted, anonymous_tables)
+
+    @property
+    def identities(self) -> Sequence[Identity]:
+        """All who are known."""
+        return [*self._by_digest.values(), *self._by_certificate.values()]
 
     def by_token(self, token: str) -> Identity | None:
         """Whose secret this is."""

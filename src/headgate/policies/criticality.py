@@ -133,6 +133,10 @@ class CriticalityClamp:
         self._by_class[claim] += 1
         return NOTHING_HELD
 
+    def replace(self, callers: Mapping[str, Criticality]) -> None:
+        """The table is another from now on."""
+        self._callers = dict(callers)
+
     def stats(self) -> CriticalityStats:
         """Counts since the start."""
         critical, degraded, best_effort, bulk = self._by_class

@@ -41,6 +41,14 @@ class Pricing(Protocol):
         ...
 
 
+class Penalties(Protocol):
+    """What a request unit costs one caller beside that; `penalty` is one."""
+
+    def price_milli(self, caller: str, now_us: int) -> int:
+        """In thousandths."""
+        ...
+
+
 @final
 class TokenPurses:
     """A continuous bucket a caller."""

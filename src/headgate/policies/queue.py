@@ -198,16 +198,23 @@ class Queue:
             self._leave(found, clock.now_us())
             raise
 
+    def ready(self, request: Request, now_us: int) -> bool:
+        """Whether a place is free; nobody is overtaken, for then nobody waits."""
+        return self.inflight < self.places
+
+    def admit_now(self, request: Request, now_us: int) -> QueuePermit | Decision:
+        """That place."""
+        self.inflight += 1
+        self._admitted += 1
+        return QueuePermit(self, now_us, 0, self.inflight * 2 <= self.places)
+
     def enter(self, request: Request, now_us: int) -> QueuePermit | Decision | _Waiter:
         """The same without waiting: a permit, a refusal, or the place in line that `admit` awaits.
 
         Whoever calls it runs in the loop, and calls `admit` instead if the answer may be to wait.
         """
-        # Nobody is overtaken: while somebody waits, no place is free.
-        if self.inflight < self.places:
-            self.inflight += 1
-            self._admitted += 1
-            return QueuePermit(self, now_us, 0, self.inflight * 2 <= self.places)
+        if self.ready(request, now_us):
+            return self.admit_now(request, now_us)
         return self._line_up(request, now_us)
 
     def release(self, now_us: int) -> None:

@@ -59,7 +59,7 @@ from headgate.kernels.token_bucket import PRICE_ONE_MILLI
 from headgate.kernels.verdict import NEVER, Verdict
 from headgate.policies.chunks import cut, rows_each
 from headgate.policies.operation_cost import CallerRatios, OperationCost, Shape, shape_told
-from headgate.policies.purses import Pricing, Purse, TokenPurses
+from headgate.policies.purses import Penalties, Pricing, Purse, TokenPurses
 from headgate.policies.settings import within
 
 OPERATIONS_MAX: Final = 1_000
@@ -240,6 +240,7 @@ class RequestUnits:
         "_debited_mru",
         "_named",
         "_other",
+        "_penalties",
         "_pricing",
         "_purse",
         "_refunded_mru",
@@ -260,6 +261,7 @@ class RequestUnits:
         *,
         purse: Purse | None = None,
         pricing: Pricing | None = None,
+        penalties: Penalties | None = None,
         shape_of: Callable[[Request], Shape] | None = None,
     ) -> None:
         self.settings = settings
@@ -267,6 +269,7 @@ class RequestUnits:
             settings.rate_ru, settings.burst_ru, settings.debt_ru, callers_max=settings.callers_max
         )
         self._pricing = pricing
+        self._penalties = penalties
         self._shape_of = shape_of
         self._named = {
             name: _operation(name, weights, settings)
@@ -294,6 +297,9 @@ class RequestUnits:
         price_milli = PRICE_ONE_MILLI
         if self._pricing is not None:
             price_milli = self._pricing.price_milli(request.criticality, now_us)
+        if self._penalties is not None:
+            times_milli = self._penalties.price_milli(request.caller, now_us)
+            price_milli = price_milli * times_milli // PRICE_ONE_MILLI
         charged_mru = _priced(predicted_mru, price_milli)
         verdict = self._purse.charge(request.caller, charged_mru, now_us)
         if not verdict.allowed:
@@ -311,6 +317,11 @@ class RequestUnits:
             price_milli,
             charged_mru,
         )
+
+    def charge_cached(self, caller: str, now_us: int) -> None:
+        """What was answered without the backend: small, not nothing, and never refused."""
+        self.cached += 1
+        self._purse.settle(caller, self.settings.cached_mru, now_us)
 
     def predict_mru(self, request: Request) -> int:
         """What it would be charged at a price of one; nothing is charged."""

@@ -31,6 +31,9 @@ The law: each stage is asked in turn, and the first refusal ends it. What earlie
 then given back in reverse order with `spent=False`; the same if whoever waits is cancelled, or a
 stage fails. What all admit holds one `StackPermit`, which ends all of them in reverse, once.
 
+`admit` is a coroutine. Where no stage would have to wait, which is what most requests meet, `ready`
+says so and `admit_now` does the same without one.
+
 A stage that answers at once is told the instant, and all of them between two waits the same one. A
 stage that waits is given the clock. A permit that ends without `request.measured` is measured here:
 from the instant at which the last stage admitted it, so no queue of ours is in it.
@@ -39,20 +42,27 @@ Observers hear of each wait (since the request was read off its socket, if that 
 event loop did not get round to is a queue too), each refusal and each end. They must be quick and
 must not raise.
 
-Cost: a coroutine, and for each stage a call to ask and one to end. Bound: `STAGES_MAX`.
+Cost: for each stage a call to ask and one to end, and a coroutine where anybody waits. Bound:
+`STAGES_MAX`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, final
+from typing import Any, Final, NamedTuple, Protocol, cast, final
 
 from headgate.contracts.clock import Clock
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, Refused, Unavailable
 from headgate.contracts.permit import Outcome, Permit
-from headgate.contracts.policy import NOTHING_HELD, Admission, Policy, WaitingPolicy
+from headgate.contracts.policy import (
+    NOTHING_HELD,
+    Admission,
+    Policy,
+    PromptPolicy,
+    WaitingPolicy,
+)
 from headgate.contracts.request import Measured, Request
 
 STAGES_MAX: Final = 32
@@ -126,12 +136,16 @@ def waits(name: str, policy: WaitingPolicy) -> Stage:
 class Step:
     """A stage in use, and its counts."""
 
-    __slots__ = ("admitted", "at_once", "name", "refused", "unwound", "waiting")
+    __slots__ = ("admitted", "at_once", "name", "prompt", "refused", "unwound", "waiting")
 
     def __init__(self, stage: Stage) -> None:
         self.name = stage.name
         self.at_once = stage.at_once
         self.waiting = stage.waiting
+        # None: it cannot say, so whoever comes may have to wait.
+        self.prompt: PromptPolicy | None = None
+        if hasattr(stage.waiting, "ready") and hasattr(stage.waiting, "admit_now"):
+            self.prompt = cast("PromptPolicy", stage.waiting)
         self.admitted = self.refused = self.unwound = 0
 
     def stats(self) -> StageStats:
@@ -179,6 +193,7 @@ class Stack:
         "_observers",
         "_refused",
         "_steps",
+        "_waits",
     )
 
     def __init__(self, *stages: Stage, observers: Sequence[StackObserver] = ()) -> None:
@@ -191,8 +206,48 @@ class Stack:
             if names.count(name) > 1:
                 raise BadValue("stage.name", name, "give each stage of a stack its own name")
         self._steps = [Step(stage) for stage in stages]
+        self._waits = [step for step in self._steps if step.waiting is not None]
         self._observers = list(observers)
         self._entered = self._admitted = self._refused = self._broken_off = self._ended = 0
+
+    def ready(self, request: Request, now_us: int) -> bool:
+        """Whether no stage would have to wait for anything."""
+        for step in self._waits:
+            prompt = step.prompt
+            if prompt is None or not prompt.ready(request, now_us):
+                return False
+        return True
+
+    def admit_now(self, request: Request, now_us: int) -> StackPermit | Decision:
+        """Every stage at one instant, for whoever is `ready`; like `admit` in all else."""
+        self._entered += 1
+        request.measured = None
+        held: list[Permit] = []
+        passed = 0
+        try:
+            for step in self._steps:
+                policy = step.at_once
+                if policy is not None:
+                    admission = policy.admit(request, now_us)
+                else:
+                    prompt = step.prompt
+                    assert prompt is not None  # else it was not asked whether it is ready
+                    admission = prompt.admit_now(request, now_us)
+                    self._tell_waited(request, now_us, now_us)
+                if isinstance(admission, Decision):
+                    if not admission.allowed:
+                        self._turn_away(request, admission, held, passed, now_us)
+                        return admission
+                elif admission is not NOTHING_HELD:
+                    held.append(admission)
+                step.admitted += 1
+                passed += 1
+        except BaseException:
+            self._broken_off += 1
+            self._unwind(held, passed, now_us)
+            raise
+        self._admitted += 1
+        return StackPermit(self, request, held, now_us)
 
     async def admit(self, request: Request, clock: Clock) -> StackPermit | Decision:
         """Ask every stage; what is refused, cancelled or broken off on the way holds nothing."""

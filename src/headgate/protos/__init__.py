@@ -1,9 +1,9 @@
 """What is published of the gRPC services: .proto files, what is made of them, descriptors.
 
-`PROTO_ROOT` is the include path for any protobuf compiler, in any language. `rate_limiter_pb2` and
-`rate_limiter_pb2_grpc` are the Python client; importing them takes the packages of the extra
-`grpc`, and nothing of the service's own path does. `descriptor_set` is for server reflection: it is
-read as bytes and registered nowhere, because a process may have Envoy's own classes too.
+`PROTO_ROOT` is the include path for any protobuf compiler, in any language. `rate_limiter_pb2`,
+`key_values_pb2` and their `_grpc` are the Python clients; importing them takes the packages of the
+extra `grpc`, and nothing of the services' own path does. `descriptor_set` is for server reflection:
+it is read as bytes and registered nowhere, because a process may have Envoy's own classes too.
 Everything generated is made anew by `python -m headgate.protos.generate`.
 """
 
@@ -14,16 +14,17 @@ from typing import Final
 
 from headgate.contracts.errors import BadValue
 
-__all__ = ["HEADGATE", "MESH", "PROTO_ROOT", "descriptor_set"]
+__all__ = ["HEADGATE", "KEY_VALUES", "MESH", "PROTO_ROOT", "descriptor_set"]
 
 PROTO_ROOT: Final = Path(__file__).resolve().parent
 
 HEADGATE: Final = "headgate_v1"  # headgate.v1.RateLimiter
+KEY_VALUES: Final = "headgate_kv_v1"  # headgate.v1.KeyValues
 MESH: Final = "envoy_rls_v3"  # envoy.service.ratelimit.v3.RateLimitService
 
 
 def descriptor_set(name: str) -> bytes:
     """The serialized `FileDescriptorSet` of a service: its files, each behind those it imports."""
-    if name not in (HEADGATE, MESH):
-        raise BadValue("descriptor_set", name, f"give {HEADGATE} or {MESH}")
+    if name not in (HEADGATE, KEY_VALUES, MESH):
+        raise BadValue("descriptor_set", name, f"give {HEADGATE}, {KEY_VALUES} or {MESH}")
     return (PROTO_ROOT / f"{name}.binpb").read_bytes()

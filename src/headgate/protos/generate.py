@@ -27,20 +27,24 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
 )
 
-from headgate.protos import HEADGATE, MESH, PROTO_ROOT
+from headgate.protos import HEADGATE, KEY_VALUES, MESH, PROTO_ROOT
 from headgate.protos.mesh_tables import FILES, METHOD, SERVICE, SERVICE_FILE, Field, File
 
-SOURCE: Final = "headgate/v1/rate_limiter.proto"
+# Each source, and the set that has its descriptors: a server reflects the services it has.
+SOURCES: Final = {
+    "headgate/v1/rate_limiter.proto": HEADGATE,
+    "headgate/v1/key_values.proto": KEY_VALUES,
+}
 MADE: Final = (
-    "rate_limiter_pb2.py",
-    "rate_limiter_pb2.pyi",
-    "rate_limiter_pb2_grpc.py",
-    "rate_limiter_pb2_grpc.pyi",
-    f"{HEADGATE}.binpb",
-    f"{MESH}.binpb",
+    *(
+        f"{Path(source).stem}{ending}"
+        for source in SOURCES
+        for ending in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
+    ),
+    *(f"{name}.binpb" for name in (*SOURCES.values(), MESH)),
 )
 
-_HEAD: Final = f'"""Made by headgate/protos/generate.py from {SOURCE}; not to be edited."""\n\n'
+_HEAD: Final = '"""Made by headgate/protos/generate.py from {}; not to be edited."""\n\n'
 # What the compilers write about their own versions.
 _VERSION_LINES: Final = re.compile(
     r"^# Protobuf Python Version: .*\n"
@@ -54,16 +58,17 @@ _VERSION_LINES: Final = re.compile(
 
 def generate(folder: Path) -> None:
     """Write all that is generated into this folder."""
-    with tempfile.TemporaryDirectory(prefix="headgate-protos-") as made:
-        _compile(Path(made), f"{folder / HEADGATE}.binpb")
-        for path in sorted((Path(made) / SOURCE).parent.iterdir()):
-            code = path.read_text(encoding="utf-8")
-            (folder / path.name).write_text(_adapted(code), encoding="utf-8")
+    for source, name in SOURCES.items():
+        with tempfile.TemporaryDirectory(prefix="headgate-protos-") as made:
+            _compile(source, Path(made), f"{folder / name}.binpb")
+            for path in sorted((Path(made) / source).parent.iterdir()):
+                code = path.read_text(encoding="utf-8")
+                (folder / path.name).write_text(_adapted(source, code), encoding="utf-8")
     mesh = FileDescriptorSet(file=[_file(file) for file in FILES])
     (folder / f"{MESH}.binpb").write_bytes(mesh.SerializeToString(deterministic=True))
 
 
-def _compile(folder: Path, descriptors: str) -> None:
+def _compile(source: str, folder: Path, descriptors: str) -> None:
     words = [sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={PROTO_ROOT}"]
     for plugin in ("protoc-gen-mypy", "protoc-gen-mypy_grpc"):
         # Beside the interpreter, where a virtual environment that is not active has it.
@@ -73,14 +78,15 @@ def _compile(folder: Path, descriptors: str) -> None:
         words.append(f"--plugin={plugin}={found}")
     words += [f"--python_out={folder}", f"--grpc_python_out={folder}"]
     words += [f"--mypy_out=quiet:{folder}", f"--mypy_grpc_out=quiet:{folder}"]
-    subprocess.run([*words, f"--descriptor_set_out={descriptors}", SOURCE], check=True)
+    subprocess.run([*words, f"--descriptor_set_out={descriptors}", source], check=True)
 
 
-def _adapted(code: str) -> str:
+def _adapted(source: str, code: str) -> str:
     code = _VERSION_LINES.sub("", code)
     code = code.replace("from headgate.v1 import", "from headgate.protos import")
-    code = code.replace("headgate.v1.rate_limiter_pb2", "headgate.protos.rate_limiter_pb2")
-    return _HEAD + code
+    module = f"{Path(source).stem}_pb2"
+    code = code.replace(f"headgate.v1.{module}", f"headgate.protos.{module}")
+    return _HEAD.format(source) + code
 
 
 def _file(file: File) -> FileDescriptorProto:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import json
 
-from headgate.apps.limiter.desk import plain
-from headgate.apps.limiter.peers import merged_pages
 from headgate.apps.limiter.why import told
 from headgate.contracts.criticality import Criticality
+from headgate.peers import merged_pages
+from headgate.plain_values import plain
 from headgate.policies.utilization_gate import GateSettings, Readings
 
 

@@ -64,7 +64,7 @@ def run(arguments: Namespace) -> int:
     )
     # They bring the doors and the stores.
     from headgate.apps.limiter.serve import serve  # noqa: PLC0415
-    from headgate.apps.limiter.workers import Workers  # noqa: PLC0415
+    from headgate.workers import Workers  # noqa: PLC0415
 
     if settings.workers == 1:
         return serve(settings, "", 0, say)

@@ -7,14 +7,13 @@ the other workers where there are several, and asks for the grant. Nothing here 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
-from enum import Enum
 from typing import Any, final
 from urllib.parse import quote
 
 from headgate import __version__
-from headgate.apps.limiter.peers import Peers, merged_pages
 from headgate.contracts.access import Grant, Identity
+from headgate.peers import Peers, merged_pages
+from headgate.plain_values import plain
 from headgate.system import now_us
 from headgate.telemetry.audit_ring import AuditRing
 from headgate.telemetry.prometheus import Family, page
@@ -116,20 +115,3 @@ class LimiterDesk:
     def not_ready(self) -> str:
         """Why this instance should get no traffic; empty if it should."""
         return self._not_ready()
-
-
-def plain(value: object) -> object:
-    """A value as JSON can hold it: tuples with names and dataclasses by their fields."""
-    if isinstance(value, Enum):
-        return value.name
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, Mapping):
-        return {str(plain(key)): plain(one) for key, one in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if isinstance(value, Iterable):
-        return [plain(one) for one in value]
-    return str(value)

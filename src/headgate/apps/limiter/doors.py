@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final, cast, final
+from typing import Any, cast, final
 
 from headgate import __version__
 from headgate.access_file import ReloadedAccess
 from headgate.apps.limiter.assembly import Assembly
 from headgate.apps.limiter.desk import LimiterDesk
-from headgate.apps.limiter.peers import Peers, socket_of
 from headgate.apps.limiter.settings import Settings
 from headgate.contracts.access import Access
 from headgate.contracts.errors import BadValue, HeadgateError
-from headgate.doors.binding import Address, address_of, bind, bound_address, check_public
+from headgate.doors.binding import Address, address_of, bind, bound_address
 from headgate.doors.bounds import ListenerSettings
 from headgate.doors.grpc.call import Methods
 from headgate.doors.grpc.health import Health
@@ -25,22 +24,26 @@ from headgate.doors.grpc.mesh import MeshServicer
 from headgate.doors.grpc.native import GrpcDoor
 from headgate.doors.grpc.rate_limiter import RateLimiterServicer
 from headgate.doors.grpc.reflection import Reflection, files_of
-from headgate.doors.grpc.settings import GrpcSettings
-from headgate.doors.http.bounds import HttpSettings
 from headgate.doors.http.limiter import LimiterHttp, LimiterHttpSettings
 from headgate.doors.http.protocol import HttpDoor
 from headgate.doors.http.site import hosts_of
-from headgate.doors.listener import Listener, PeerInfo, ProtocolFactory
+from headgate.doors.listener import Listener, ProtocolFactory
 from headgate.doors.resp.protocol import RespDoor
 from headgate.doors.resp.settings import RespSettings
 from headgate.doors.sniff import Kind
-from headgate.doors.tls import Tls, TlsFiles
+from headgate.listening import (
+    check_all_public,
+    grpc_settings,
+    http_settings,
+    listener_families,
+    listener_settings,
+    name_of,
+    tls_of,
+)
+from headgate.peers import Peers, socket_of
 from headgate.policies.access import OpenAccess
 from headgate.protos import HEADGATE, MESH, descriptor_set
-from headgate.telemetry.prometheus import Family, Sample
-from headgate.wire.h2.settings import H2Settings
-
-_US: Final = 1_000_000
+from headgate.telemetry.prometheus import Family
 
 
 @final
@@ -55,10 +58,10 @@ class Doors:
         self.access = ReloadedAccess(settings.access, settings.token)
         self._wanted = [address_of(one, field="--listen") for one in settings.listen]
         self._check_public(self._wanted)
-        self.tls = _tls(settings)
+        self.tls = tls_of(settings)
         self.desk = self._desk(alone=False)
         self.health = Health(assembly.serving)
-        self._grpc = GrpcDoor(self._methods(), self.access, _grpc_settings(settings))
+        self._grpc = GrpcDoor(self._methods(), self.access, grpc_settings(settings))
         self._resp = RespDoor(assembly.service, self.access, _resp_settings(settings))
         self._listener: Listener | None = None
         self._private: Listener | None = None
@@ -68,7 +71,7 @@ class Doors:
 
     async def open(self) -> None:
         """Listen."""
-        settings = _listener_settings(self._settings)
+        settings = listener_settings(self._settings)
         # Bound before anything is made, because the HTTP door must know by which names it goes.
         sockets = [one for wanted in self._wanted for one in bind(wanted, settings)]
         bound = [bound_address(one) for one in sockets]
@@ -127,17 +130,9 @@ class Doors:
     def _check_public(self, addresses: Iterable[Address]) -> None:
         settings = self._settings
         wanted = [*addresses]
-        # A certificate that callers may leave out tells nothing of who comes without one.
-        certified = bool(settings.tls_client_ca) and not settings.tls_client_optional
         if settings.grpc == "grpcio":
             wanted.append(address_of(settings.grpc_listen, field="--grpc-listen"))
-        for address in wanted:
-            check_public(
-                address,
-                tls=bool(settings.tls_cert),
-                auth=bool(settings.access or settings.token or certified),
-                insecure=settings.insecure,
-            )
+        check_all_public(settings, wanted)
 
     def _methods(self) -> Methods:
         service = self._assembly.service
@@ -153,7 +148,7 @@ class Doors:
 
     def _protocols(self, hosts: frozenset[str] | None) -> dict[Kind, ProtocolFactory]:
         protocols: dict[Kind, ProtocolFactory] = {
-            Kind.RESP: lambda peer: self._resp.protocol(_name_of(peer), peer.names),
+            Kind.RESP: lambda peer: self._resp.protocol(name_of(peer), peer.names),
             Kind.HTTP1: self._http(self.desk, self.access, hosts),
         }
         if self._settings.grpc == "native":
@@ -171,12 +166,7 @@ class Doors:
                 hosts=hosts, metrics_open=settings.metrics_open, version=__version__
             ),
         )
-        bounds = HttpSettings(
-            body_bytes_max=settings.message_bytes_max,
-            head_timeout_s=settings.head_s,
-            keep_alive_s=settings.idle_s,
-        )
-        return HttpDoor(routes.handle, clock, bounds)
+        return HttpDoor(routes.handle, clock, http_settings(settings))
 
     async def _open_grpcio(self) -> None:
         try:
@@ -190,7 +180,7 @@ class Doors:
             raise HeadgateError(f"--grpc grpcio: {get}") from None
 
         settings = self._settings
-        self._grpcio = GrpcioServer(self._methods(), self.access, _grpc_settings(settings))
+        self._grpcio = GrpcioServer(self._methods(), self.access, grpc_settings(settings))
         address = address_of(settings.grpc_listen, field="--grpc-listen")
         port = await self._grpcio.start(str(address), _grpcio_credentials(settings))
         self.grpc_address = str(address._replace(port=port))
@@ -205,65 +195,7 @@ class Doors:
         }
 
     def _families(self) -> Iterable[Family]:
-        if self._listener is None:
-            return
-        stats = self._listener.stats()
-        open_now = {kind.value: 0 for kind in (Kind.HTTP2, Kind.RESP, Kind.HTTP1)}
-        for _, kind in self._listener.open_connections():
-            if kind is not None and kind.value in open_now:
-                open_now[kind.value] += 1
-        yield Family(
-            "headgate_limiter_connections",
-            "gauge",
-            "",
-            "Connections open now, by protocol.",
-            [Sample("", (("protocol", name),), count) for name, count in open_now.items()],
-        )
-        refused = {
-            "full": stats.refused_full,
-            "per_address": stats.refused_per_address,
-            "kind": stats.refused_kind,
-            "unknown": stats.unknown,
-            "tls": stats.tls_failures,
-            "slow": stats.sniff_timeouts,
-            "idle": stats.idle_timeouts,
-            "not_reading": stats.not_reading,
-        }
-        yield Family(
-            "headgate_limiter_connections_ended",
-            "counter",
-            "",
-            "Connections that were refused or ended by a bound.",
-            [Sample("_total", (("why", name),), count) for name, count in refused.items()],
-        )
-
-
-def _name_of(peer: PeerInfo) -> str:
-    return f"{peer.host}:{peer.port}" if peer.host else "unix"
-
-
-def _tls(settings: Settings) -> Tls | None:
-    if not settings.tls_cert:
-        return None
-    required = bool(settings.tls_client_ca) and not settings.tls_client_optional
-    return Tls(TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca, required))
-
-
-def _listener_settings(settings: Settings) -> ListenerSettings:
-    return ListenerSettings(
-        connections_max=settings.connections_max,
-        connections_per_address_max=settings.connections_per_address_max,
-        sniff_timeout_s=settings.head_s,
-        idle_timeout_s=settings.idle_s,
-        reuse_port=settings.workers > 1,
-    )
-
-
-def _grpc_settings(settings: Settings) -> GrpcSettings:
-    return GrpcSettings(
-        h2=H2Settings(streams_max=settings.streams_max, idle_us_max=int(settings.idle_s * _US)),
-        message_bytes_max=settings.message_bytes_max,
-    )
+        return () if self._listener is None else listener_families(self._listener, "limiter")
 
 
 def _resp_settings(settings: Settings) -> RespSettings:

@@ -6,9 +6,10 @@ All of "gRPC over HTTP/2" that is only spelling, as functions and constants.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Final
 
-from headgate.doors.grpc.call import GrpcError, Status
+from headgate.doors.grpc.call import Field, GrpcError, Status
 from headgate.wire.h2.blocks import Block, block
 
 PREFIX_BYTES: Final = 5
@@ -36,17 +37,17 @@ def prefixed(message: bytes) -> bytes:
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
-def trailers_only(status: Status, message: str) -> Block:
+def trailers_only(status: Status, message: str, metadata: Sequence[Field] = ()) -> Block:
     """An answer that is nothing but a status."""
     fields = [(b":status", b"200"), _CONTENT_TYPE]
     if status == Status.UNIMPLEMENTED:
         fields.append((b"grpc-accept-encoding", ACCEPTED))
-    return block([*fields, *_status(status, message)])
+    return block([*fields, *_status(status, message), *metadata])
 
 
-def trailers(status: Status, message: str) -> Block:
+def trailers(status: Status, message: str, metadata: Sequence[Field] = ()) -> Block:
     """The status after a head."""
-    return block(_status(status, message))
+    return block([*_status(status, message), *metadata])
 
 
 def _status(status: Status, message: str) -> list[tuple[bytes, bytes]]:

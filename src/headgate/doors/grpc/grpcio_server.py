@@ -14,15 +14,28 @@ import grpc
 import grpc.aio
 
 from headgate.contracts.access import Access, Identity
+from headgate.contracts.checks import Soon
 from headgate.contracts.errors import HeadgateError, Unavailable
-from headgate.doors.grpc.call import GrpcError, Methods, Status, Stream, Unary, status_of
+from headgate.doors.grpc.call import (
+    Field,
+    GrpcError,
+    Methods,
+    Status,
+    Stream,
+    Told,
+    Unary,
+    UnaryTold,
+    metadata_of,
+    status_of,
+)
 from headgate.doors.grpc.protocol import Counts
-from headgate.doors.grpc.route import NOBODY, UNKNOWN_SPEAKER, who
+from headgate.doors.grpc.route import NO_TIMEOUT, NOBODY, UNKNOWN_SPEAKER, who
 from headgate.doors.grpc.settings import GrpcSettings
 
 _log: Final = logging.getLogger("headgate.grpc")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _ALT_NAMES: Final = "x509_subject_alternative_name"
+_US: Final = 1_000_000
 _COMMON_NAME: Final = "x509_common_name"
 
 
@@ -74,6 +87,9 @@ class GrpcioServer(grpc.GenericRpcHandler):
         unary = self._methods.unary.get(path)
         if unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(path, unary))
+        told = self._methods.told.get(path)
+        if told is not None:
+            return grpc.unary_unary_rpc_method_handler(self._told(path, told))
         stream = self._methods.streams.get(path)
         if stream is not None:
             return grpc.stream_stream_rpc_method_handler(self._stream(path, stream))
@@ -91,6 +107,21 @@ class GrpcioServer(grpc.GenericRpcHandler):
             except Exception as error:
                 failure = error
             return await self._end(context, failure)
+
+        return call
+
+    def _told(self, path: str, method: UnaryTold) -> Any:
+        async def call(message: bytes, context: Any) -> bytes:
+            # It tells no word of when the call began: what is left is all that is known.
+            left_s = context.time_remaining()
+            left_us = NO_TIMEOUT if left_s is None else max(int(left_s * _US), 0)
+            told = Told(_metadata(context), left_us, 0)
+
+            def unary(message: bytes, by: Identity) -> Soon[bytes]:
+                return method(message, by, told)
+
+            answer: bytes = await self._unary(path, unary)(message, context)
+            return answer
 
         return call
 
@@ -112,11 +143,7 @@ class GrpcioServer(grpc.GenericRpcHandler):
     async def _who(self, path: str, context: Any) -> Identity:
         if path in self._methods.open:
             return NOBODY
-        shown = [
-            value.encode("latin-1") if isinstance(value, str) else value
-            for key, value in context.invocation_metadata() or ()
-            if key == "authorization"
-        ]
+        shown = [value for key, value in _metadata(context) if key == b"authorization"]
         identity = who(shown, self._access, _names(context.auth_context()))
         if identity is None:
             return await self._end(context, GrpcError(Status.UNAUTHENTICATED, UNKNOWN_SPEAKER))
@@ -127,7 +154,8 @@ class GrpcioServer(grpc.GenericRpcHandler):
         if not isinstance(error, HeadgateError):
             _log.error("a method failed", exc_info=error)
         status, message = status_of(error)
-        await context.abort(_CODES[int(status)], message)
+        metadata = [(key.decode(), value.decode("latin-1")) for key, value in metadata_of(error)]
+        await context.abort(_CODES[int(status)], message, tuple(metadata))
         raise AssertionError("abort raises")
 
 
@@ -136,6 +164,13 @@ def _no_method(path: str) -> Any:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {path}")
 
     return call
+
+
+def _metadata(context: Any) -> list[Field]:
+    return [
+        (key.encode("latin-1"), value.encode("latin-1") if isinstance(value, str) else value)
+        for key, value in context.invocation_metadata() or ()
+    ]
 
 
 def _names(found: Any) -> Sequence[str]:

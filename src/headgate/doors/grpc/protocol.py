@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol, final
 
 from headgate.contracts.access import Access
+from headgate.contracts.checks import Soon
 from headgate.contracts.errors import HeadgateError
-from headgate.doors.grpc.call import GrpcError, Methods, Status, status_of
+from headgate.doors.grpc.call import GrpcError, Methods, Status, Told, metadata_of, status_of
 from headgate.doors.grpc.framing import (
     HEAD,
     OK,
@@ -27,7 +28,7 @@ from headgate.doors.grpc.framing import (
     trailers_only,
     unpacked,
 )
-from headgate.doors.grpc.route import Route, refused, route_of
+from headgate.doors.grpc.route import NO_TIMEOUT, Route, refused, route_of
 from headgate.doors.grpc.route import too_large as head_too_large
 from headgate.doors.grpc.settings import GrpcSettings
 from headgate.wire.h2.connection import Connection
@@ -144,7 +145,9 @@ class Calls:
         self.h2.sweep(now_us)
         late_us = now_us - self._settings.call_us_max
         for stream in list(self.h2.streams.values()):
-            if stream.began_us <= late_us and _route(stream).unary is not None:
+            route = _route(stream)
+            unary = route.unary is not None or route.told is not None
+            if unary and stream.began_us <= late_us:
                 self.expired(stream)
         self.count_flood()
 
@@ -183,7 +186,7 @@ class Calls:
     def came(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
         """A part of a body."""
         route = _route(stream)
-        if route.unary is not None:
+        if route.unary is not None or route.told is not None:
             if last and stream.call is None:
                 self._unary(stream, route, data, start, end)
             else:
@@ -207,8 +210,6 @@ class Calls:
     # Unary calls.
 
     def _unary(self, stream: Stream, route: Route, data: bytes, start: int, end: int) -> None:
-        unary = route.unary
-        assert unary is not None
         size = end - start - PREFIX_BYTES
         try:
             if (
@@ -223,7 +224,11 @@ class Calls:
             if route.timeout_us >= 0:
                 self._in_time(stream, route)
             self._counts.calls += 1
-            answer = unary(message, route.identity)
+            unary = route.unary
+            if unary is not None:
+                answer = unary(message, route.identity)
+            else:
+                answer = self._telling(stream, route, message)
             if isinstance(answer, bytes):
                 self.h2.reply(stream, HEAD, prefixed(answer), OK)
             else:
@@ -231,6 +236,13 @@ class Calls:
                 self._host.later(stream, answer, _deadline_us(stream, route))
         except Exception as error:
             self.failed(stream, error)  # whatever a method raises is the end of its call
+
+    def _telling(self, stream: Stream, route: Route, message: bytes) -> Soon[bytes]:
+        told = route.told
+        assert told is not None
+        waited_us = self._now_us - stream.began_us
+        left_us = route.timeout_us - waited_us if route.timeout_us >= 0 else NO_TIMEOUT
+        return told(message, route.identity, Told(route.metadata, left_us, waited_us))
 
     def _in_time(self, stream: Stream, route: Route) -> None:
         if self._now_us - stream.began_us >= route.timeout_us:
@@ -291,12 +303,13 @@ class Calls:
             return
         self._counts.failed += 1
         status, message = status_of(error)
+        metadata = metadata_of(error)
         said = isinstance(stream.call, Partial) and stream.call.said
         self._let_go(stream)
         if said:
-            self.h2.finish(stream, trailers(status, message))
+            self.h2.finish(stream, trailers(status, message, metadata))
         else:
-            self.h2.start(stream, trailers_only(status, message), last=True)
+            self.h2.start(stream, trailers_only(status, message, metadata), last=True)
 
     def expired(self, stream: Stream) -> None:
         """Its deadline has passed: tell the peer, and stop the work."""

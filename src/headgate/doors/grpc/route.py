@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from headgate.contracts.access import Access, Identity
-from headgate.doors.grpc.call import Methods, Status, Stream, Unary
+from headgate.doors.grpc.call import Field, Methods, Status, Stream, Unary, UnaryTold
 from headgate.doors.grpc.framing import timeout_us, trailers_only
 from headgate.wire.h2.blocks import Block, block
 from headgate.wire.h2.fields import Head
@@ -31,13 +31,29 @@ WHY_431: Final = b"the headers are too large\n"
 
 @final
 class Route:
-    """What to do with a request. `refusal` ends it as gRPC, `plain` as HTTP with a body."""
+    """What to do with a request. `refusal` ends it as gRPC, `plain` as HTTP with a body.
 
-    __slots__ = ("gzip", "identity", "plain", "refusal", "stream", "timeout_us", "unary", "why")
+    `metadata` is kept where the method is told of it.
+    """
+
+    __slots__ = (
+        "gzip",
+        "identity",
+        "metadata",
+        "plain",
+        "refusal",
+        "stream",
+        "timeout_us",
+        "told",
+        "unary",
+        "why",
+    )
 
     def __init__(self) -> None:
         self.unary: Unary | None = None
+        self.told: UnaryTold | None = None
         self.stream: Stream | None = None
+        self.metadata: list[Field] = []
         self.identity = NOBODY
         self.timeout_us = NO_TIMEOUT
         self.gzip = False
@@ -69,14 +85,15 @@ def route_of(head: Head, methods: Methods, access: Access, names: Sequence[str])
         return _refused_plainly(route, _415, WHY_415)
     path = head.path.decode("latin-1")
     unary = methods.unary.get(path)
+    told = methods.told.get(path)
     stream = methods.streams.get(path)
-    if unary is None and stream is None:
+    if unary is None and told is None and stream is None:
         return _refused(route, Status.UNIMPLEMENTED, f"there is no method {path}")
     packed = head.values(b"grpc-encoding")
     if packed and packed != [b"identity"]:
         if packed != [b"gzip"]:
-            told = b",".join(packed).decode("latin-1")
-            return _refused(route, Status.UNIMPLEMENTED, f"messages packed as {told} are not read")
+            kinds = b",".join(packed).decode("latin-1")
+            return _refused(route, Status.UNIMPLEMENTED, f"messages packed as {kinds} are not read")
         route.gzip = True
     timeouts = head.values(b"grpc-timeout")
     if timeouts:
@@ -89,7 +106,10 @@ def route_of(head: Head, methods: Methods, access: Access, names: Sequence[str])
             return _refused(route, Status.UNAUTHENTICATED, UNKNOWN_SPEAKER)
         route.identity = identity
     route.unary = unary
+    route.told = told
     route.stream = stream
+    if told is not None:
+        route.metadata = head.fields
     return route
 
 

@@ -24,10 +24,21 @@ def not_json(request: Request) -> Reply | None:
 
 def query_of(request: Request, names: Sequence[str]) -> dict[str, str]:
     """The fields of the query; each one of these names, and once."""
+    return _fields_of(request, names, "utf-8")
+
+
+def raw_query_of(request: Request, names: Sequence[str]) -> dict[str, bytes]:
+    """The same where the values are any bytes."""
+    found = _fields_of(request, names, "latin-1")
+    return {name: value.encode("latin-1") for name, value in found.items()}
+
+
+def _fields_of(request: Request, names: Sequence[str], encoding: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(
             request.query.decode("ascii"),
             keep_blank_values=True,
+            encoding=encoding,
             errors="strict",
             max_num_fields=FIELDS_MAX,
         )

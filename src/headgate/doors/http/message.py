@@ -18,9 +18,13 @@ Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
 @final
 class Request:
-    """The head of a request. Header names are in lower case, in the order in which they came."""
+    """The head of a request. Header names are in lower case, in the order in which they came.
 
-    __slots__ = ("headers", "method", "path", "peer", "query")
+    `raw_path` is the path as it was sent: what stands in it may be any bytes, slashes too. A
+    handler that counts time from a request's head writes down when that was, in `arrived_us`.
+    """
+
+    __slots__ = ("arrived_us", "headers", "method", "path", "peer", "query", "raw_path")
 
     def __init__(
         self,
@@ -29,12 +33,15 @@ class Request:
         query: bytes,
         headers: list[tuple[bytes, bytes]],
         peer: PeerInfo,
+        raw_path: str = "",
     ) -> None:
         self.method = method
         self.path = path
         self.query = query
         self.headers = headers
         self.peer = peer
+        self.raw_path = raw_path or path
+        self.arrived_us = 0
 
     def header(self, name: bytes) -> bytes:
         """The value of a header; empty if it is not there, the first if it is there twice."""

@@ -69,6 +69,8 @@ def _operation(route: Route) -> dict[str, object]:
     }
     if route.grant is not None:
         found["description"] = f"Needs the grant `{route.grant.value}`."
+    if route.table_grant is not None:
+        found["description"] = f"Needs the grant `{route.table_grant.value}` on the table."
     if not (route.open or route.health):
         # A token or a certificate; or neither, where nobody has a name.
         found["security"] = [{"token": []}, {"certificate": []}, {}]
@@ -89,6 +91,8 @@ def _operation(route: Route) -> dict[str, object]:
             "required": True,
             "content": {"application/json": {"schema": _ref(route.asks)}},
         }
+    if route.takes:
+        found["requestBody"] = {"required": True, "content": {kind: {} for kind in route.takes}}
     return found
 
 

@@ -334,8 +334,9 @@ class HttpProtocol(asyncio.Protocol):
         parser = self._parser
         version: str = parser.get_http_version()
         method: str = parser.get_method().decode("ascii")
-        path, query = _target(self._url)
-        asked = Request(method, path, query, self._headers, self._peer)
+        raw_path, query = _target(self._url)
+        path = unquote(raw_path) if "%" in raw_path else raw_path
+        asked = Request(method, path, query, self._headers, self._peer, raw_path)
         bad = self._bad
         if bad is None and (not path or (version != "1.0" and asked.count(b"host") != 1)):
             bad = BAD_REQUEST
@@ -585,7 +586,7 @@ class HttpProtocol(asyncio.Protocol):
 
 
 def _target(url: bytes) -> tuple[str, bytes]:
-    """The path and the query; without a path it is no target of ours."""
+    """The path as it was sent, and the query; without a path it is no target of ours."""
     if url == b"*":
         return "*", b""
     try:
@@ -593,4 +594,4 @@ def _target(url: bytes) -> tuple[str, bytes]:
         path = (parsed.path or b"").decode("ascii")
     except (httptools.HttpParserError, UnicodeDecodeError):
         return "", b""
-    return (unquote(path) if "%" in path else path), parsed.query or b""
+    return path, parsed.query or b""

@@ -12,6 +12,8 @@ NO_BODY: Final = (204, 304)
 _STATUS: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
+# No registered status: what a caller may set for units that are spent, apart from every other 429.
+_STATUS[419] = b"HTTP/1.1 419 Insufficient Request Units\r\n"
 _ALWAYS: Final = b"cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
 
 BAD_REQUEST: Final = problem(

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, final
 
-from headgate.contracts.access import Grant, Identity
+from headgate.contracts.access import Grant, Identity, TableGrant
 from headgate.contracts.checks import Soon
 from headgate.doors.http.message import Reply, Request, problem
 
@@ -45,8 +45,8 @@ class Parameter(NamedTuple):
 class Route(NamedTuple):
     """One row.
 
-    `asks` is the component that its body holds; without one the body is not waited for. `open`
-    needs no identity. `health` is asked by machines that know no name or secret of ours, and is
+    `asks` is the component that its body holds, `takes` are the types of a body that is no JSON.
+    `grant` is what it needs, `table_grant` what it needs on the table that it names. `open` needs no identity. `health` is asked by machines that know no name or secret of ours, and is
     answered whatever else is refused. `any_type` is for clients that send JSON and do not say so.
     """
 
@@ -61,6 +61,8 @@ class Route(NamedTuple):
     health: bool = False
     any_type: bool = False
     parameters: Sequence[Parameter] = ()
+    takes: Sequence[str] = ()
+    table_grant: TableGrant | None = None
 
 
 _PLACE: Final = re.compile(r"\{\+?([a-z_]+)\}")
@@ -69,11 +71,18 @@ DOCUMENT: Final = "/openapi.json"
 
 @final
 class Table:
-    """The rows by path and method. `document` is where they are told to machines."""
+    """The rows by path and method. `document` is where they are told to machines.
 
-    __slots__ = ("_allowed", "_by_path", "_no_such", "_templates", "routes")
+    With `raw` a path is looked up as it was sent: what stands in a place is percent-encoded still,
+    and may have any bytes.
+    """
 
-    def __init__(self, routes: Sequence[Route], *, document: str = DOCUMENT) -> None:
+    __slots__ = ("_allowed", "_by_path", "_no_such", "_raw", "_templates", "routes")
+
+    def __init__(
+        self, routes: Sequence[Route], *, document: str = DOCUMENT, raw: bool = False
+    ) -> None:
+        self._raw = raw
         self._no_such = f"there is no such address here; GET {document} tells what there is"
         self.routes = tuple(routes)
         self._by_path: dict[str, dict[str, Route]] = {}
@@ -103,7 +112,8 @@ class Table:
 
     def find(self, request: Request) -> Route | Reply:
         """The row for a request, or the reply where there is none."""
-        path = self._row_of(request.path)[0] if self._templates else request.path
+        sent = request.raw_path if self._raw else request.path
+        path = self._row_of(sent)[0] if self._templates else sent
         methods = self._by_path.get(path)
         if methods is None:
             if request.path == "*" and request.method == "OPTIONS":

@@ -27,7 +27,7 @@ _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _HEARD: Final = frozenset({*_PASSED_ON, signal.SIGCHLD})
 _READY_BYTES_MAX: Final = 4_096
 
-_log: Final = logging.getLogger("headgate.limiter")
+_log: Final = logging.getLogger("headgate.workers")
 
 # A worker's number and what tells that it is ready, to its exit code.
 Serve = Callable[[int, Callable[[str], None]], int]

@@ -1,0 +1,117 @@
+"""Settings of `headgate kv`: the checked values of `fields.py`, alone and together.
+
+Nothing is started here and nothing heavy is imported, so that a wrong flag is told before anything
+else happens.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.apps.kv.fields import FIELDS
+from headgate.contracts.errors import BadValue
+from headgate.settings import Effective, gather
+
+VARIABLES_PREFIX: Final = "HEADGATE_KV_"
+# Engines that one process has for itself.
+_ALONE: Final = ("memory:", "rocksdb:", "faulty+")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that `headgate kv` is told, as `FIELDS` has it."""
+
+    listen: tuple[str, ...]
+    engine: str
+    store: str
+    workers: int
+    tls_cert: str
+    tls_key: str
+    tls_client_ca: str
+    tls_client_optional: bool
+    access: str
+    token: str
+    insecure: bool
+    policy: str
+    quota_ru: int
+    quota_form: str
+    epoch_ms: int
+    members: int
+    node: str
+    groups: str
+    rules: tuple[str, ...]
+    weights: str
+    learn: bool
+    settle: bool
+    chunk_ru: int
+    quota_status: int
+    minute_quota: int
+    places: int
+    shard_places: int
+    queue_length: int
+    queue_bytes: int
+    deadline_ms: int
+    ratio: str
+    ratio_enter: float
+    penalty_max: int
+    hot: bool
+    hot_ttl_ms: int
+    hot_min: int
+    hot_permille: int
+    cache_bytes: int
+    tables_max: int
+    value_bytes_max: int
+    usage: str
+    usage_days: int
+    connections_max: int
+    connections_per_address_max: int
+    streams_max: int
+    message_bytes_max: int
+    idle_s: float
+    head_s: float
+    grace_s: float
+    metrics_open: bool
+    hosts: tuple[str, ...]
+    log: str
+
+
+def read_settings(
+    arguments: Namespace, environment: Mapping[str, str] | None = None
+) -> tuple[Settings, Effective]:
+    """The settings in effect, checked alone and together."""
+    effective = gather(FIELDS, arguments, VARIABLES_PREFIX, environment)
+    values: dict[str, Any] = dict(effective.values)
+    settings = Settings(**values)
+    _check(settings)
+    return settings, effective
+
+
+def _check(settings: Settings) -> None:
+    engine = settings.engine.partition(":")[0]
+    if settings.workers > 1 and settings.engine.startswith(_ALONE):
+        remedy = "several workers cannot share it: take lmdb: or a cluster, or --workers 1"
+        raise BadValue("--engine", engine, remedy)
+    if settings.workers > 1 and not settings.store and settings.policy == "layers":
+        remedy = "workers share quotas by a store: give --store redis://..., or --workers 1"
+        raise BadValue("--workers", settings.workers, remedy)
+    if settings.shard_places > settings.places:
+        remedy = f"a shard has at most what all have, {settings.places} (--places)"
+        raise BadValue("--shard-places", settings.shard_places, remedy)
+    if not settings.ratio_enter:
+        raise BadValue("--ratio-enter", settings.ratio_enter, "give a share above 0")
+    if settings.quota_status not in (419, 429):
+        raise BadValue("--quota-status", settings.quota_status, "give 429 or 419")
+    if settings.groups and settings.policy != "layers":
+        raise BadValue("--groups", settings.groups, "it takes --policy layers")
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise BadValue("--tls-key", settings.tls_key, "give --tls-cert and --tls-key together")
+    if settings.tls_client_ca and not settings.tls_cert:
+        raise BadValue(
+            "--tls-client-ca", settings.tls_client_ca, "give --tls-cert and --tls-key too"
+        )
+    for at in settings.listen:
+        if settings.workers > 1 and at.endswith(":0"):
+            raise BadValue("--listen", at, "several workers need a port of a number, not 0")

@@ -1,0 +1,93 @@
+"""Usage: what each caller has used of this dispatcher, since it began.
+
+An observer of the stack, on the way of every request. Rates are for whoever looks twice; what is
+kept for longer is written from here (`rollups.py`). Callers beyond `callers_max` are counted
+together, as `OTHERS`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, final
+
+from headgate.contracts.decision import Decision
+from headgate.contracts.permit import Outcome
+from headgate.contracts.request import Request
+
+OTHERS: Final = "(others)"
+
+
+class Used(NamedTuple):
+    """One caller's counts: request units as charged, and requests by what became of them."""
+
+    ru: int
+    admitted: int
+    refused: int
+    refused_ru: int  # what the refused would have been charged
+    cached: int
+
+
+@final
+class Account:
+    """One caller's counts, while they grow."""
+
+    __slots__ = ("admitted", "cached", "refused", "refused_ru", "ru")
+
+    def __init__(self) -> None:
+        self.ru = self.admitted = self.refused = self.refused_ru = self.cached = 0
+
+
+@final
+class CallerUsage:
+    """Counts by caller, and refusals by reason."""
+
+    __slots__ = ("_accounts", "_others", "callers_max", "delay_us", "reasons")
+
+    def __init__(self, callers_max: int = 10_000) -> None:
+        self.callers_max = callers_max
+        self._accounts: dict[str, Account] = {}
+        self._others = Account()
+        self.reasons: dict[str, int] = {}
+        self.delay_us = 0  # of the last that had waited
+
+    def waited(self, request: Request, delay_us: int, now_us: int) -> None:
+        """It has left the queue."""
+        self.delay_us = delay_us
+
+    def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
+        """It may not enter."""
+        account = self._account(request.caller)
+        account.refused += 1
+        account.refused_ru += request.cost_ru
+        reason = "" if decision.reason is None else decision.reason.name
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+    def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
+        """It was done, or was lost on the way."""
+        account = self._account(request.caller)
+        account.admitted += 1
+        account.ru += request.cost_ru
+
+    def cached(self, caller: str) -> None:
+        """It was answered without the engine."""
+        self._account(caller).cached += 1
+
+    def now(self) -> dict[str, Used]:
+        """Everybody's counts."""
+        told = {name: _used(account) for name, account in self._accounts.items()}
+        if self._others.admitted or self._others.refused or self._others.cached:
+            told[OTHERS] = _used(self._others)
+        return told
+
+    def _account(self, caller: str) -> Account:
+        account = self._accounts.get(caller)
+        if account is None:
+            if len(self._accounts) >= self.callers_max:
+                return self._others
+            account = self._accounts[caller] = Account()
+        return account
+
+
+def _used(account: Account) -> Used:
+    return Used(
+        account.ru, account.admitted, account.refused, account.refused_ru, account.cached
+    )
