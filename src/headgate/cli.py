@@ -35,6 +35,7 @@ examples:
   headgate up                 see limits at work: a demo load and a live view
   headgate limits check FILE  what a rules file says, in words
   headgate limiter --rules D  a rate-limit service for a mesh, a gateway, a program
+  headgate kv                 a key-value store for many tenants, with quotas and shedding
   headgate rules status       what the nodes that follow a rulebook run
   headgate lab run overload   a claim about overload, tried on virtual time
   headgate doctor             what is compiled, what is present, what is missing
@@ -74,6 +75,12 @@ COMMANDS: Final = (
         "the rate-limit service: gRPC, Envoy, RESP and HTTP on one port",
         "headgate.apps.limiter.command",
         extra="server",
+    ),
+    Command(
+        "kv",
+        "the dispatcher: a key-value store for many tenants that stays up under any load",
+        "headgate.apps.kv.command",
+        extra="kv",
     ),
     Command(
         "rules",

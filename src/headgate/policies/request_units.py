@@ -318,6 +318,10 @@ class RequestUnits:
             charged_mru,
         )
 
+    def penalize(self, penalties: Penalties | None) -> None:
+        """Who pays more is told by these from now on."""
+        self._penalties = penalties
+
     def charge_cached(self, caller: str, now_us: int) -> None:
         """What was answered without the backend: small, not nothing, and never refused."""
         self.cached += 1

@@ -42,6 +42,16 @@ class Family(NamedTuple):
     samples: Sequence[Sample]
 
 
+def counter(name: str, meaning: str, value: float) -> Family:
+    """One number that only rises."""
+    return Family(name, "counter", "", meaning, [Sample("_total", (), value)])
+
+
+def gauge(name: str, meaning: str, value: float) -> Family:
+    """One number as it is now."""
+    return Family(name, "gauge", "", meaning, [Sample("", (), value)])
+
+
 def families(seen: Snapshot) -> tuple[Family, ...]:
     """Every metric there is, in a fixed order."""
     return (

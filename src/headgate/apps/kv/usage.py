@@ -37,21 +37,30 @@ class Account:
 
 
 @final
+class Worked:
+    """What the engine did of one operation."""
+
+    __slots__ = ("done", "failed", "service_us")
+
+    def __init__(self) -> None:
+        self.done = self.failed = self.service_us = 0
+
+
+@final
 class CallerUsage:
     """Counts by caller, and refusals by reason."""
 
-    __slots__ = ("_accounts", "_others", "callers_max", "delay_us", "reasons")
+    __slots__ = ("_accounts", "_others", "_worked", "callers_max", "reasons")
 
     def __init__(self, callers_max: int = 10_000) -> None:
         self.callers_max = callers_max
         self._accounts: dict[str, Account] = {}
         self._others = Account()
         self.reasons: dict[str, int] = {}
-        self.delay_us = 0  # of the last that had waited
+        self._worked: dict[str, Worked] = {}
 
     def waited(self, request: Request, delay_us: int, now_us: int) -> None:
         """It has left the queue."""
-        self.delay_us = delay_us
 
     def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """It may not enter."""
@@ -66,6 +75,15 @@ class CallerUsage:
         account = self._account(request.caller)
         account.admitted += 1
         account.ru += request.cost_ru
+        worked = self._worked.get(request.operation)
+        if worked is None:  # there are few operations, all of them ours
+            worked = self._worked[request.operation] = Worked()
+        if outcome is Outcome.SUCCESS:
+            worked.done += 1
+            if request.measured is not None:
+                worked.service_us += request.measured.service_us
+        else:
+            worked.failed += 1
 
     def cached(self, caller: str) -> None:
         """It was answered without the engine."""
@@ -78,6 +96,13 @@ class CallerUsage:
             told[OTHERS] = _used(self._others)
         return told
 
+    def operations(self) -> dict[str, tuple[int, int, int]]:
+        """By operation: done, failed, and for how long the engine was at it, in microseconds."""
+        return {
+            name: (worked.done, worked.failed, worked.service_us)
+            for name, worked in self._worked.items()
+        }
+
     def _account(self, caller: str) -> Account:
         account = self._accounts.get(caller)
         if account is None:
@@ -88,6 +113,4 @@ class CallerUsage:
 
 
 def _used(account: Account) -> Used:
-    return Used(
-        account.ru, account.admitted, account.refused, account.refused_ru, account.cached
-    )
+    return Used(account.ru, account.admitted, account.refused, account.refused_ru, account.cached)

@@ -17,7 +17,6 @@ from typing import Any, Final, Protocol, final
 from headgate.apps.limiter.figures import (
     CLASSES,
     Loads,
-    gauge,
     of_capture,
     of_gate,
     of_letters,
@@ -57,7 +56,7 @@ from headgate.stores.event_logs import open_log
 from headgate.stores.memory.store import MemoryStore
 from headgate.system import SystemChance, SystemClock, memory_bytes, now_us
 from headgate.telemetry.audit_ring import AuditRing
-from headgate.telemetry.prometheus import Family
+from headgate.telemetry.prometheus import Family, gauge
 from headgate.telemetry.service_tally import OUTCOMES, ServiceTally
 from headgate.telemetry.store_tally import StoreTally
 

@@ -13,7 +13,7 @@ from headgate.limits.dead_letters import DeadLetterStats
 from headgate.policies.utilization_gate import GateSettings, GateStats
 from headgate.rules.mesh.tally import TallyNow
 from headgate.shadow.capture import CaptureStats
-from headgate.telemetry.prometheus import Family, Sample
+from headgate.telemetry.prometheus import Family, Sample, counter, gauge
 
 CLASSES: Final = tuple(criticality.name for criticality in Criticality)
 # A number of a rule's tally, the metric, and what it means.
@@ -125,13 +125,3 @@ def of_capture(stats: CaptureStats) -> Iterable[Family]:
     ]
     yield Family("headgate_capture_lost", "counter", "", "Requests lost.", lost)
     yield counter("headgate_capture_bytes", "Bytes of captures written.", stats.bytes)
-
-
-def counter(name: str, meaning: str, value: float) -> Family:
-    """One number that only rises."""
-    return Family(name, "counter", "", meaning, [Sample("_total", (), value)])
-
-
-def gauge(name: str, meaning: str, value: float) -> Family:
-    """One number as it is now."""
-    return Family(name, "gauge", "", meaning, [Sample("", (), value)])

@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from headgate.apps.limiter.figures import counter, gauge
 from headgate.apps.limiter.ledger import ServiceLedger
 from headgate.apps.limiter.settings import Settings
 from headgate.contracts.clock import Clock
@@ -25,7 +24,7 @@ from headgate.rules.following.fleet_books import FleetBooks
 from headgate.rules.following.follower import Follower
 from headgate.stores.blob_stores import open_blobs
 from headgate.stores.event_logs import open_log
-from headgate.telemetry.prometheus import Family, Sample
+from headgate.telemetry.prometheus import Family, Sample, counter, gauge
 
 # A log tells at once what there is; the looks beside it are for when it fails.
 LOOKS_BESIDE: Final = 10

@@ -33,7 +33,7 @@ _NO_PENALTIES: Final[Mapping[str, Fraction]] = {}
 class Callers:
     """The tables of callers. `special` is whether quotas or penalties say anything."""
 
-    __slots__ = ("_highest", "_penalties", "pins", "quotas", "special", "strangers")
+    __slots__ = ("_penalties", "highest", "pins", "quotas", "special", "strangers")
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Callers:
         penalties: Mapping[str, Fraction] = _NO_PENALTIES,
         pins: frozenset[str] = frozenset(),
     ) -> None:
-        self._highest = dict(highest)
+        self.highest: Mapping[str, Criticality] = dict(highest)
         self._penalties = {
             name: (factor.numerator, factor.denominator) for name, factor in penalties.items()
         }
@@ -55,7 +55,7 @@ class Callers:
 
     def clamp(self, caller: str, claim: Criticality) -> Criticality:
         """The claim, as far as it is believed."""
-        highest = self._highest.get(caller)
+        highest = self.highest.get(caller)
         if highest is None:
             highest = self.strangers
         return highest if claim < highest else claim

@@ -1,0 +1,276 @@
+"""Assembly: the parts of one worker, made and joined, before anything listens.
+
+Everything is made here in the order in which it is needed, and closed in the reverse order by
+`close`. Nothing here decides or speaks a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, final
+
+from headgate.apps.kv.admission import Admission, shape
+from headgate.apps.kv.board import CallerUse, EngineUse, board
+from headgate.apps.kv.callers import CallerTable
+from headgate.apps.kv.chain import BULK, Chain
+from headgate.apps.kv.dispatcher import Dispatcher
+from headgate.apps.kv.figures import of_callers, of_queue, of_shield, of_stack, of_stress
+from headgate.apps.kv.quotas import Quotas, minute_quota, node_of
+from headgate.apps.kv.settings import Settings
+from headgate.apps.kv.shield import Shield
+from headgate.apps.kv.shield_settings import HotPlace, ShieldSettings
+from headgate.apps.kv.tables.book import UploadState
+from headgate.apps.kv.tables.catalogue import Catalogue, View
+from headgate.apps.kv.tables.keeping import Keeper
+from headgate.apps.kv.tables.layers import Layers
+from headgate.apps.kv.tables.settings import TableSettings
+from headgate.apps.kv.tables.uploads import TableUploads
+from headgate.apps.kv.usage import CallerUsage
+from headgate.apps.kv.vitals import Vitals
+from headgate.apps.kv.weights import read_weights_file
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.errors import HeadgateError
+from headgate.contracts.key_values import Ask, Upload
+from headgate.policies.stack import StackPermit
+from headgate.rules.service_watch import ServiceRules
+from headgate.stores.open_engine import open_engine
+from headgate.system import SystemChance, SystemClock, memory_bytes
+from headgate.telemetry.prometheus import Family, gauge
+
+_LOWEST: Final = Criticality.BULK
+HOT_TOLD: Final = 20  # keys that dispatchers tell each other
+_JITTER: Final = 0.1
+_log: Final = logging.getLogger("headgate.kv")
+
+
+@final
+class Assembly:
+    """One worker's parts. Made within the loop that serves."""
+
+    def __init__(self, settings: Settings, worker: int) -> None:
+        self.settings = settings
+        self.draining = False
+        self.clock = SystemClock()
+        self.chance = SystemChance()
+        self.node = node_of(settings, worker)
+        self.usage = CallerUsage()
+        self.quotas = Quotas(settings, worker, self.clock, self.chance)
+        self.chain = Chain(
+            settings,
+            self.chance,
+            self.usage,
+            purse=self.quotas.purse,
+            weights=read_weights_file(settings.weights),
+            minute_quota=minute_quota(settings, self.clock, self.chance),
+        )
+        layered = self.chain.layered
+        self.callers = CallerTable(
+            settings.epoch_ms * 1_000,
+            self.chain.penalty,
+            set_quotas=self.quotas.set_quotas,
+            set_classes=self.chain.replace_classes,
+        )
+        self.chain.units.penalize(self.callers)
+        self.admission = Admission(self.chain, self.clock, self.quotas.shares if layered else None)
+        self.engine = open_engine(settings.engine)
+        tables = TableSettings(
+            tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
+        )
+        self.catalogue = Catalogue(self.engine, self.clock, tables)
+        self.layers = Layers(self.engine, self.catalogue, self.clock, tables)
+        self.keeper = Keeper(
+            self.engine, self.catalogue, self.clock, tables, self._admit_bulk, holder=self.node
+        )
+        self.uploads = TableUploads(
+            self.engine, self.catalogue, self.keeper, self.clock, tables, self._admit_bulk
+        )
+        self.shield: Shield | None = None
+        if settings.hot and layered:
+            self.shield = Shield(_shield(settings), self.chance)
+        self.dispatcher = Dispatcher(
+            self.admission,
+            self.chain,
+            self.layers,
+            self.shield,
+            self.uploads,
+            self.clock,
+            value_bytes_max=settings.value_bytes_max,
+            chunk_ru=settings.chunk_ru,
+        )
+        self.vitals = Vitals(self.chain.stress, self.clock)
+        self.rules: ServiceRules | None = None
+        self._views: Mapping[str, View] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Read the rules and the book of tables, and begin what runs by itself."""
+        if self.settings.rules:
+            self.rules = ServiceRules(
+                self.settings.rules,
+                self.callers.put_in_force,
+                loop=asyncio.get_running_loop(),
+                clock=self.clock,
+            ).start()
+        try:
+            await self.quotas.connect()
+        except HeadgateError as error:
+            _log.warning("%s; until it answers, each caller has its last share", error)
+        connect = getattr(self.engine, "connect", None)
+        if connect is not None:
+            await connect()
+        await self.catalogue.refresh()
+        self._views = self.catalogue.views
+        self.catalogue.refreshed = self._turned
+        self.quotas.start(self._hottest)
+        self.vitals.start()
+        loop = asyncio.get_running_loop()
+        for work in (self.catalogue.follow(), self.keeper.follow(), self.keeper.follow_sweep()):
+            self._tasks.append(loop.create_task(work))
+        if self.shield is not None:
+            self._tasks.append(loop.create_task(self._heed(self.shield)))
+
+    def not_ready(self) -> str:
+        """Why not; empty if it is."""
+        return "this instance is going away" if self.draining else ""
+
+    def serving(self) -> bool:
+        """Whether new work is welcome."""
+        return not self.draining
+
+    async def close(self) -> None:
+        """Give everything back, the last that was made first."""
+        if self.rules is not None:
+            self.rules.close()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.vitals.close()
+        if self.shield is not None:
+            await self.shield.close()
+        await self.quotas.close()
+        await self.engine.close()
+
+    # What there is to see.
+
+    def parts(self) -> dict[str, Any]:
+        """The parts of /v1/state, each by a function that tells it."""
+        return {
+            "process": self._process,
+            "board": self._board,
+            "stages": lambda: self.chain.stack.stats().stages,
+            "quotas": self.quotas.told,
+            "request_units": self.chain.units.stats,
+            "penalty": self.chain.penalty.stats,
+            "engine": lambda: {"name": self.engine.name, "durability": self.engine.durability},
+        }
+
+    def hot_board(self, k: int) -> list[HotPlace]:
+        """The hottest keys, and what became of their reads."""
+        return [] if self.shield is None else self.shield.board(k)
+
+    def families(self) -> Iterable[Family]:
+        """The metrics of all parts."""
+        now_us = self.clock.now_us()
+        chain = self.chain
+        yield from of_stack(chain.stack.stats(), self.usage)
+        yield from of_callers(self.usage)
+        yield from of_stress(chain.stress.read(now_us), chain.prices.stats().prices_milli)
+        yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
+        if self.shield is not None:
+            yield from of_shield(self.shield.stats())
+        yield from self.quotas.families()
+        yield gauge("headgate_kv_memory_bytes", "Memory of the process.", memory_bytes())
+
+    def _board(self) -> object:
+        now_us = self.clock.now_us()
+        chain, shield = self.chain, self.shield
+        usage = {
+            name: CallerUse(used.ru * 1_000, used.admitted + used.cached, used.refused)
+            for name, used in self.usage.now().items()
+        }
+        engine = {name: EngineUse(*used) for name, used in self.usage.operations().items()}
+        return board(
+            at_us=now_us,
+            node=self.node,
+            stack=chain.stack.stats(),
+            refusals=self.usage.reasons,
+            usage=usage,
+            picture=chain.stress.read(now_us),
+            shed=chain.levels.stats()._replace(prices_milli=chain.prices.stats().prices_milli),
+            queue=chain.queue.stats(),
+            engine=engine,
+            shield=None if shield is None else shield.stats(),
+            hot=self.hot_board(HOT_TOLD),
+            remembered=0 if shield is None else shield.remembered,
+            uploads=[_upload(one) for one in self.catalogue.book.uploads.values()],
+        )
+
+    def _process(self) -> object:
+        return {
+            "pid": os.getpid(),
+            "memory_bytes": memory_bytes(),
+            "tasks": len(asyncio.all_tasks()),
+            "threads": threading.active_count(),
+        }
+
+    # Inside.
+
+    async def _admit_bulk(self, ask: Ask, rows: int, size_bytes: int) -> StackPermit:
+        """How uploads, folding and sweeping enter: as everything else does, in the lowest class."""
+        request = self.admission.request(
+            BULK, BULK, "", Ask(ask.by, criticality=_LOWEST), shape(rows, size_bytes)
+        )
+        return await self.admission.later(request)
+
+    def _turned(self) -> None:
+        """What is known of tables has changed: nothing kept of those that look different now."""
+        before, self._views = self._views, self.catalogue.views
+        if self.shield is None:
+            return
+        for name, view in self._views.items():
+            was = before.get(name)
+            if was is None or was.beside != view.beside or was.epoch != view.epoch:
+                self.shield.turned(name)
+
+    def _hottest(self) -> Mapping[str, int]:
+        return {} if self.shield is None else dict(self.shield.top(HOT_TOLD))
+
+    async def _heed(self, shield: Shield) -> None:
+        """What is hot for others is hot here."""
+        while True:
+            await asyncio.sleep(1.0)
+            now_us = self.clock.now_us()
+            for other in self.quotas.members.others():
+                shield.heed(other.hot, now_us)
+
+
+def _upload(state: UploadState) -> Upload:
+    return Upload(
+        state.table,
+        state.name,
+        state.mode,
+        state.state,
+        range(state.parts),
+        state.rows,
+        state.bytes,
+        state.begun_us,
+        state.by,
+    )
+
+
+def _shield(settings: Settings) -> ShieldSettings:
+    # So much is taken off at most; what is kept is never older than was said.
+    ttl_us = settings.hot_ttl_ms * 1_000
+    return ShieldSettings(
+        ttl_us=ttl_us,
+        jitter=_JITTER,
+        hot_min=settings.hot_min,
+        hot_permille=settings.hot_permille,
+        cache_bytes_max=settings.cache_bytes,
+        entry_bytes_max=min(settings.cache_bytes, 4 << 20),
+    )

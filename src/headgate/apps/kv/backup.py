@@ -1,0 +1,35 @@
+"""`headgate kv backup FOLDER`: has a running dispatcher copy its embedded engine, online.
+
+The folder is one of the machine where the dispatcher runs, and must be empty or not there. To
+restore, start `headgate kv --engine lmdb:FOLDER` on it, or on a copy of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from headgate.apps.kv.asking import add_where, ask
+
+EXAMPLES = """\
+examples:
+  headgate kv backup /var/backups/kv-monday
+  headgate kv --engine lmdb:/var/backups/kv-monday      the copy, served
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument("folder", metavar="FOLDER", help="an empty folder, where it runs")
+    add_where(parser, "with the grant operate")
+
+
+def run(arguments: Namespace) -> int:
+    """Ask for the copy, and wait for it."""
+    folder = str(Path(arguments.folder).absolute())
+    body = json.dumps({"folder": folder}).encode()
+    said = ask(arguments, "POST", "/v1/backup", body)
+    sys.stdout.write(f"copied {said['bytes']:,} bytes to {folder}\n")
+    return 0

@@ -1,0 +1,84 @@
+"""Callers: what rules and the access file say of those who ask, for the chain and the purse.
+
+    callers.names       the highest class that a caller may claim     rules, else the access file
+    callers.quotas      request units over a time                     rules, else --quota-ru
+    callers.penalties   what a caller asks for costs so many times    rules
+
+Rules follow their files, so all of this changes without a restart. A quota of a caller in the rules
+of a limiter counts hits; here the same number counts request units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Final, final
+
+from headgate.contracts.access import Identity
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.rule import Limit
+from headgate.policies.penalty import Penalty
+from headgate.rules.resources.callers import Callers
+from headgate.rules.service_book import ServiceBook
+
+NOBODY: Final = Callers()
+
+
+@final
+class CallerTable:
+    """What is said of callers now, and who is told when that changes.
+
+    It prices as well: a penalty of the rules, on top of that of whoever slows the engine down.
+    """
+
+    __slots__ = ("_callers", "_epoch_us", "_identities", "_learned", "_set_classes", "_set_quotas")
+
+    def __init__(
+        self,
+        epoch_us: int,
+        learned: Penalty,
+        *,
+        set_quotas: Callable[[Mapping[str, int]], None],
+        set_classes: Callable[[Mapping[str, Criticality]], None],
+    ) -> None:
+        self._epoch_us = epoch_us
+        self._learned = learned
+        self._set_quotas = set_quotas
+        self._set_classes = set_classes
+        self._callers = NOBODY
+        self._identities: Sequence[Identity] = ()
+
+    def put_in_force(self, book: ServiceBook) -> None:
+        """The rules are these from now on."""
+        self._callers = book.resources.priorities.callers
+        self._tell()
+
+    def know(self, identities: Sequence[Identity]) -> None:
+        """The access file names these."""
+        self._identities = identities
+        self._tell()
+
+    def price_milli(self, caller: str, now_us: int) -> int:
+        """What a request unit costs this caller now, in thousandths."""
+        learned = self._learned.price_milli(caller, now_us)
+        if not self._callers.special:
+            return learned
+        return self._callers.price(caller, learned)
+
+    def quotas(self) -> dict[str, int]:
+        """By caller, request units an epoch."""
+        return {
+            caller: max(1, units_in(rule.kind.limit, self._epoch_us))
+            for caller, rule in self._callers.quotas.items()
+        }
+
+    def _tell(self) -> None:
+        classes = {one.name: one.highest for one in self._identities if one.highest is not None}
+        classes.update(self._callers.highest)
+        self._set_classes(classes)
+        self._set_quotas(self.quotas())
+
+
+def units_in(limit: Limit, epoch_us: int) -> int:
+    """How many units a limit gives in an epoch, rounded to the nearest."""
+    return round(Fraction(limit.count * epoch_us, limit.period_us))

@@ -1,0 +1,100 @@
+"""The command `headgate kv`: its flags, its verbs, and the step from them to workers that serve.
+
+Light to import: what serves is imported when it is to run.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from functools import partial
+from importlib import import_module
+from typing import Final, NamedTuple
+
+from headgate.apps.kv.fields import FIELDS
+from headgate.apps.kv.settings import read_settings
+from headgate.settings import add_flags
+
+EXAMPLES: Final = """\
+examples:
+  headgate kv                                           on 127.0.0.1:7080, values in ./headgate-kv
+  headgate kv --engine lmdb:/var/lib/headgate --usage /var/lib/headgate-usage
+  headgate kv --engine cassandra://10.0.0.1,10.0.0.2/mussel --store redis://10.0.0.9 --workers 4
+  headgate kv --access callers.toml --rules rules/ --listen 0.0.0.0:7080 \\
+      --tls-cert chain.pem --tls-key key.pem            for others than this machine
+  headgate kv --policy generation-one                   a counter a minute for each caller
+  headgate kv --config kv.toml --print-config
+
+then, from another terminal:
+  redis-cli -p 7080 SET listings:42 '{"name": "Villa"}'
+  redis-cli -p 7080 HG.RANGE reviews:42 LIMIT 10
+  curl http://127.0.0.1:7080/v1/tables/listings/rows/42
+  headgate kv top                                       callers, refusals, stress, hot keys, live
+  headgate kv load listings rows.csv                    millions of rows, visible at once
+
+Variables are named HEADGATE_KV_ and the flag, as HEADGATE_KV_ENGINE. SIGHUP reads rules, callers
+and certificates again; SIGTERM ends it when what is under way is done.
+"""
+
+
+class Verb(NamedTuple):
+    """One row: a module with `EXAMPLES`, `add_arguments` and `run`."""
+
+    name: str
+    help: str
+    module: str
+
+
+VERBS: Final = (Verb("backup", "copy the embedded engine of a running dispatcher", "backup"),)
+_PACKAGE: Final = "headgate.apps.kv"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags of the server, and the verbs."""
+    add_flags(parser, FIELDS)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs; without one it serves")
+    for verb in VERBS:
+        module = import_module(f"{_PACKAGE}.{verb.module}")
+        one = verbs.add_parser(
+            verb.name,
+            help=verb.help,
+            description=f"{verb.help[0].upper()}{verb.help[1:]}.",
+            epilog=module.EXAMPLES,
+            formatter_class=RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(one)
+
+
+def run(arguments: Namespace) -> int:
+    """Serve until told to end, or do what the verb says."""
+    for verb in VERBS:
+        if arguments.verb == verb.name:
+            code: int = import_module(f"{_PACKAGE}.{verb.module}").run(arguments)
+            return code
+    settings, effective = read_settings(arguments)
+    if arguments.print_config:
+        sys.stdout.write("\n".join([*effective.lines(), ""]))
+        return 0
+    logging.basicConfig(
+        level=settings.log.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # They bring the doors and the engines.
+    from headgate.apps.kv.serve import serve  # noqa: PLC0415
+    from headgate.workers import Workers  # noqa: PLC0415
+
+    if settings.workers == 1:
+        return serve(settings, "", 0, say)
+    folder = tempfile.mkdtemp(prefix="headgate-kv-")
+    try:
+        return Workers(settings.workers, partial(serve, settings, folder), say).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def say(words: str) -> None:
+    """The line that says it is ready."""
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()

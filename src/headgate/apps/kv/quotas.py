@@ -1,0 +1,142 @@
+"""Quotas: the purses of a dispatcher, who keeps them supplied, and who else is in the fleet.
+
+    --store given    blocks of each quota come out of it, and heartbeats in it say who is there
+    no store         this dispatcher has the whole of each quota, or 1 / --members of it
+    --groups given   what is left of a quota is lent inside its group
+
+When the store dies, the last share is kept; nothing here is on the way of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, final
+
+from headgate.apps.kv.members import HeartbeatMembers, Members, StaticMembers
+from headgate.apps.kv.settings import Settings
+from headgate.apps.kv.shares import Shares
+from headgate.apps.kv.tables.admitting import KEEPER
+from headgate.contracts.chance import Chance
+from headgate.contracts.clock import Clock
+from headgate.contracts.errors import BadValue
+from headgate.contracts.policy import WaitingPolicy
+from headgate.contracts.store import Store
+from headgate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
+from headgate.stores.redis.topology import Client
+from headgate.telemetry.prometheus import Family, counter, gauge
+
+# A round is for the next moments of an epoch; who waits for it waits for a few milliseconds.
+STORE_TIMEOUT_US: Final = 250_000
+KEEPER_RU: Final = 1 << 40  # what folds and sweeps has no quota, only the lowest class
+_MS: Final = 1_000
+_SCHEMES: Final = ("redis", "rediss", "valkey", "unix")
+
+
+@final
+class Quotas:
+    """The purse, and the tasks that keep it. Made within the loop that serves."""
+
+    __slots__ = ("_client", "_settings", "_store", "_tasks", "members", "purse", "shares")
+
+    def __init__(self, settings: Settings, worker: int, clock: Clock, chance: Chance) -> None:
+        self._settings = settings
+        self._tasks: list[asyncio.Task[None]] = []
+        self._store: Store | None = None
+        self._client: Client | None = None
+        self.members: Members = StaticMembers(settings.members or 1)
+        if settings.store and settings.policy == "layers":
+            self._open(settings, worker, chance)
+        self.purse = LeasedPurse(
+            LeasedPurseSettings(
+                form=settings.quota_form,
+                quota_ru=max(1, settings.quota_ru * settings.epoch_ms // 1_000),
+                epoch_us=settings.epoch_ms * _MS,
+                live=max(1, settings.members),
+            )
+        )
+        self.shares = Shares(self.purse, clock, store=self._asked(settings), members=self.members)
+
+    def start(self, hot: Callable[[], Mapping[str, int]] | None) -> None:
+        """Keep the purse supplied, and beat."""
+        members = self.members
+        loop = asyncio.get_running_loop()
+        if isinstance(members, HeartbeatMembers):
+            members.hot = hot
+            self._tasks.append(loop.create_task(members.run()))
+        self._tasks.append(loop.create_task(self.shares.run()))
+
+    async def connect(self) -> None:
+        """Connect to the store, or find out that it cannot be now."""
+        store = self._store
+        connect = getattr(store, "connect", None)
+        if connect is not None:
+            await connect()
+
+    def set_quotas(self, quotas_ru: Mapping[str, int]) -> None:
+        """Those of named callers, an epoch."""
+        settings = self._settings
+        base_ru = max(1, settings.quota_ru * settings.epoch_ms // 1_000)
+        self.purse.set_quotas(base_ru, {**quotas_ru, KEEPER: KEEPER_RU})
+
+    def told(self) -> Mapping[str, object]:
+        """Where quotas come from now, and who is there."""
+        return {
+            "purse": self.purse.stats(),
+            "shares": self.shares.stats(),
+            "members": self.members.names(),
+        }
+
+    def families(self) -> Iterable[Family]:
+        """The same as metrics."""
+        stats = self.purse.stats()
+        yield gauge("headgate_kv_members", "Dispatchers in the fleet.", self.members.live())
+        yield gauge("headgate_kv_store_gone", "1: each has its last share.", int(stats.alone))
+        yield counter("headgate_kv_granted_ru", "Taken out of the store.", stats.granted_mru / 1e3)
+
+    async def close(self) -> None:
+        """End the tasks, and give back what is held."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._store is not None:
+            await self._store.close()
+        if self._client is not None:
+            await self._client.close()
+
+    def _open(self, settings: Settings, worker: int, chance: Chance) -> None:
+        # Here, because a dispatcher that is alone needs no driver.
+        from headgate.stores.redis.store import RedisStore  # noqa: PLC0415
+        from headgate.stores.redis.topology import open_client  # noqa: PLC0415
+        from headgate.stores.redis.url import parse_url  # noqa: PLC0415
+
+        if not settings.store.startswith(_SCHEMES):
+            shown = settings.store.partition(":")[0] + ":..."
+            raise BadValue("--store", shown, "give redis://... or redis+cluster://...")
+        redis = parse_url(settings.store, defaults={"timeout_us": STORE_TIMEOUT_US})
+        self._store = RedisStore(redis, chance)
+        if not settings.members:
+            self._client = open_client(redis, chance)
+            self.members = HeartbeatMembers(self._client, node_of(settings, worker))
+
+    def _asked(self, settings: Settings) -> Store | None:
+        """Only leases are taken out of the store; the other forms need to know who is there."""
+        return self._store if settings.quota_form == "leases" else None
+
+
+def node_of(settings: Settings, worker: int) -> str:
+    """What this process is called among the others."""
+    name = settings.node or f"{socket.gethostname()}-{os.getpid()}"
+    return f"{name}-{worker}" if settings.workers > 1 else name
+
+
+def minute_quota(settings: Settings, clock: Clock, chance: Chance) -> WaitingPolicy | None:
+    """With generation one: a counter a minute for each caller."""
+    if settings.policy != "generation-one":
+        return None
+    from headgate.apps.kv.generation_one import open_generation_one  # noqa: PLC0415 - likewise
+
+    return open_generation_one(settings.store, settings.minute_quota, clock, chance)
