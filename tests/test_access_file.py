@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from headgate.access_file import make_access
-from headgate.contracts.access import Grant
-from headgate.contracts.errors import BadValue
+from headgate.contracts.access import Grant, TableGrant
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.errors import BadValue, Forbidden
 from headgate.policies.access import OpenAccess, token_digest
 
 TOKEN = "a token of enough characters"
@@ -79,3 +80,50 @@ def test_a_short_token_is_refused_and_not_shown() -> None:
     with pytest.raises(BadValue, match="at least 16") as caught:
         make_access("", "sesame")
     assert "sesame" not in str(caught.value)
+
+
+def test_tables_and_classes_of_a_caller_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "callers.toml"
+    file.write_text(
+        f"""
+[anonymous]
+tables = {{ public = ["read"] }}
+
+[[callers]]
+name = "shop"
+token_sha256 = "{token_digest("s" * 20)}"
+tables = {{ homes = ["read", "write", "bulk"], "*" = ["read"] }}
+criticality = "degraded"
+highest = "CRITICAL"
+"""
+    )
+    access = make_access(str(file), "")
+    shop = access.by_token("s" * 20)
+    assert shop is not None
+    shop.must_on("homes", TableGrant.BULK)
+    shop.must_on("others", TableGrant.READ)
+    with pytest.raises(Forbidden, match="write on others"):
+        shop.must_on("others", TableGrant.WRITE)
+    assert (shop.criticality, shop.highest) == (Criticality.DEGRADED, Criticality.CRITICAL)
+    nobody = access.anonymous
+    assert nobody is not None
+    nobody.must_on("public", TableGrant.READ)
+    with pytest.raises(Forbidden):
+        nobody.must_on("homes", TableGrant.READ)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('tables = ["homes"]', "tables"),
+        ('tables = { Homes = ["read"] }', "Homes"),
+        ('tables = { homes = ["delete"] }', "homes"),
+        ('criticality = "URGENT"', "criticality"),
+        ("highest = 1", "highest"),
+    ],
+)
+def test_a_wrong_table_or_class_names_its_field(tmp_path: Path, line: str, said: str) -> None:
+    file = tmp_path / "callers.toml"
+    file.write_text(f'[[callers]]\nname = "a"\ntoken_sha256 = "{"0" * 64}"\n{line}\n')
+    with pytest.raises(BadValue, match=said):
+        make_access(str(file), "")

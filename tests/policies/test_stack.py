@@ -21,6 +21,7 @@ from headgate.contracts.reasons import OVERLOADED, QUEUE_FULL, QUOTA_SPENT, SHED
 from headgate.contracts.request import Measured, Request
 from headgate.policies.criticality import CriticalityClamp, CriticalitySettings
 from headgate.policies.deadline import Deadline, DeadlineSettings
+from headgate.policies.queue import Queue, QueueSettings
 from headgate.policies.shed import Shed, ShedSettings
 from headgate.policies.stack import (
     Stack,
@@ -640,3 +641,57 @@ def test_swapping_criticality_and_shed() -> None:
     bot, shop = lied(clamp_first=False)
     assert bot == 1.0
     assert shop == pytest.approx(0.5, abs=0.1)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["in", "out", "refuse"]), st.sampled_from(Criticality)),
+        max_size=40,
+    )
+)
+def test_who_is_ready_is_answered_at_once_as_who_waits_would_be(
+    story: list[tuple[str, Criticality]],
+) -> None:
+    """One stack is asked without a coroutine wherever that can be, the other always with one."""
+
+    def stack_of() -> tuple[Stack, Gate]:
+        gate = Gate("gate")
+        return Stack(at_once("gate", gate), waits("queue", Queue(QueueSettings(places=3)))), gate
+
+    async def play() -> None:
+        clock = HandClock()
+        (prompt, first), (patient, second) = stack_of(), stack_of()
+        held: list[tuple[StackPermit, StackPermit]] = []
+        for word, criticality in story:
+            clock.advance(us=100)
+            if word == "out" and held:
+                for permit in held.pop(0):
+                    permit.end(Outcome.SUCCESS, clock.now_us())
+                continue
+            first.refuses = second.refuses = no(SHED) if word == "refuse" else None
+            one = Request("k", criticality=criticality)
+            if not prompt.ready(one, clock.now_us()):
+                assert len(held) == 3  # nobody overtakes, and nobody waits for nothing
+                continue
+            mine = prompt.admit_now(one, clock.now_us())
+            theirs = await patient.admit(Request("k", criticality=criticality), clock)
+            if isinstance(mine, StackPermit):
+                assert isinstance(theirs, StackPermit)
+                held.append((mine, theirs))
+            else:
+                assert mine == theirs
+        assert prompt.stats()[:-1] == patient.stats()[:-1]
+        for mine, theirs in zip(prompt.stats().stages, patient.stats().stages, strict=True):
+            assert mine[:-1] == theirs[:-1]
+        assert first.held == second.held == len(held)
+
+    asyncio.run(play())
+
+
+def test_a_stage_that_cannot_say_whether_it_waits_is_never_ready() -> None:
+    class Slow:
+        async def admit(self, request: Request, clock: Clock) -> NothingHeld:
+            return NOTHING_HELD
+
+    assert not Stack(waits("slow", Slow())).ready(Request("k"), NOW)
+    assert Stack(at_once("gate", Gate("gate"))).ready(Request("k"), NOW)

@@ -48,7 +48,13 @@ class Verb(NamedTuple):
     module: str
 
 
-VERBS: Final = (Verb("backup", "copy the embedded engine of a running dispatcher", "backup"),)
+VERBS: Final = (
+    Verb("top", "callers, refusals, stress and hot keys of dispatchers, live", "top"),
+    Verb("hot", "the hot keys of dispatchers, live", "hot"),
+    Verb("load", "upload millions of rows beside live traffic", "load"),
+    Verb("calibrate", "measure an engine, and print what operations cost", "calibrate"),
+    Verb("backup", "copy the embedded engine of a running dispatcher", "backup"),
+)
 _PACKAGE: Final = "headgate.apps.kv"
 
 

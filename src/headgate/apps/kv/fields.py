@@ -121,10 +121,10 @@ FIELDS: Final = (
         "429|419",
     ),
     Field(
-        "minute_quota",
+        "qps",
         whole(1, 1 << 40),
-        "60000",
-        "with --policy generation-one: requests a minute for each caller",
+        "1000",
+        "with --policy generation-one: requests a second for each caller, counted by the minute",
         "N",
     ),
     # How much at a time.

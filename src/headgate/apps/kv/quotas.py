@@ -15,6 +15,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, final
 
+from headgate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
 from headgate.apps.kv.members import HeartbeatMembers, Members, StaticMembers
 from headgate.apps.kv.settings import Settings
 from headgate.apps.kv.shares import Shares
@@ -22,10 +23,10 @@ from headgate.apps.kv.tables.admitting import KEEPER
 from headgate.contracts.chance import Chance
 from headgate.contracts.clock import Clock
 from headgate.contracts.errors import BadValue
-from headgate.contracts.policy import WaitingPolicy
 from headgate.contracts.store import Store
 from headgate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
 from headgate.stores.redis.topology import Client
+from headgate.stores.redis.url import RedisSettings
 from headgate.telemetry.prometheus import Family, counter, gauge
 
 # A round is for the next moments of an epoch; who waits for it waits for a few milliseconds.
@@ -111,12 +112,8 @@ class Quotas:
         # Here, because a dispatcher that is alone needs no driver.
         from headgate.stores.redis.store import RedisStore  # noqa: PLC0415
         from headgate.stores.redis.topology import open_client  # noqa: PLC0415
-        from headgate.stores.redis.url import parse_url  # noqa: PLC0415
 
-        if not settings.store.startswith(_SCHEMES):
-            shown = settings.store.partition(":")[0] + ":..."
-            raise BadValue("--store", shown, "give redis://... or redis+cluster://...")
-        redis = parse_url(settings.store, defaults={"timeout_us": STORE_TIMEOUT_US})
+        redis = redis_of(settings)
         self._store = RedisStore(redis, chance)
         if not settings.members:
             self._client = open_client(redis, chance)
@@ -133,10 +130,23 @@ def node_of(settings: Settings, worker: int) -> str:
     return f"{name}-{worker}" if settings.workers > 1 else name
 
 
-def minute_quota(settings: Settings, clock: Clock, chance: Chance) -> WaitingPolicy | None:
-    """With generation one: a counter a minute for each caller."""
+def minute_quota(settings: Settings, clock: Clock, chance: Chance) -> GenerationOne | None:
+    """With generation one: a counter a minute for each caller, in the store or here."""
     if settings.policy != "generation-one":
         return None
-    from headgate.apps.kv.generation_one import open_generation_one  # noqa: PLC0415 - likewise
+    store: Store | None = None
+    if settings.store:
+        from headgate.stores.redis.store import RedisStore  # noqa: PLC0415 - as in `_open`
 
-    return open_generation_one(settings.store, settings.minute_quota, clock, chance)
+        store = RedisStore(redis_of(settings), chance)
+    return GenerationOne(GenerationOneSettings(qps=settings.qps), clock, store=store)
+
+
+def redis_of(settings: Settings) -> RedisSettings:
+    """Where the store is."""
+    from headgate.stores.redis.url import parse_url  # noqa: PLC0415 - likewise
+
+    if not settings.store.startswith(_SCHEMES):
+        shown = settings.store.partition(":")[0] + ":..."
+        raise BadValue("--store", shown, "give redis://... or redis+cluster://...")
+    return parse_url(settings.store, defaults={"timeout_us": STORE_TIMEOUT_US})

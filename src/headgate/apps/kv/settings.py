@@ -48,7 +48,7 @@ class Settings:
     settle: bool
     chunk_ru: int
     quota_status: int
-    minute_quota: int
+    qps: int
     places: int
     shard_places: int
     queue_length: int

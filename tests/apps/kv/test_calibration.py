@@ -1,0 +1,103 @@
+"""Measured costs become weights: those that were put in come out, and ranks are kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.apps.kv.calibration import Sample, calibrated, fitted, spearman
+from headgate.apps.kv.chain import OPERATIONS
+from headgate.apps.kv.weights import read_weights_file, weights_text
+from headgate.contracts.errors import BadValue
+
+SHAPES = [(1, 64), (1, 16_384), (10, 640), (100, 6_400), (100, 102_400), (1_000, 64_000)]
+
+
+def samples(operation: str, base: float, row: float, byte: float) -> list[Sample]:
+    return [Sample(operation, rows, size, base + row * rows + byte * size) for rows, size in SHAPES]
+
+
+@given(st.floats(0.1, 1_000), st.one_of(st.just(0.0), st.floats(0.01, 100)), st.floats(0.0001, 0.1))
+def test_costs_that_follow_the_model_are_found_again(base: float, row: float, byte: float) -> None:
+    fit = fitted(samples("get", base, row, byte))
+    for rows, size in SHAPES:
+        true = base + row * rows + byte * size
+        assert fit.cost_us(rows, size) == pytest.approx(true, rel=0.01)
+
+
+def test_no_weight_is_below_zero_whatever_was_measured() -> None:
+    noisy = [Sample("get", rows, size, 10.0 - at) for at, (rows, size) in enumerate(SHAPES)]
+    fit = fitted(noisy)
+    assert fit.base_us > 0
+    assert fit.row_us >= 0
+    assert fit.byte_us >= 0
+
+
+def test_a_get_of_one_row_is_one_unit_and_the_others_are_told_in_it() -> None:
+    found = calibrated(
+        samples("get", 2.0, 0.0, 0.001) + samples("put", 170.0, 2.0, 0.002), overhead_us=18.0
+    )
+    assert found.unit_us == pytest.approx(20.0, rel=0.01)
+    assert found.weights["put"].base_ru == pytest.approx(188 / 20, rel=0.02)
+    assert found.weights["get"].byte_ru == pytest.approx(0.001 / 20, rel=0.02)
+    assert found.rank == pytest.approx(1.0)
+    with pytest.raises(BadValue, match="measure get too"):
+        calibrated(samples("put", 1, 1, 1))
+
+
+def test_ranks_are_alike_only_if_they_are() -> None:
+    assert spearman([1, 2, 3, 4], [10, 20, 30, 40]) == 1
+    assert spearman([1, 2, 3, 4], [4, 3, 2, 1]) == -1
+    assert spearman([1, 1, 2], [1, 1, 2]) == 1
+
+
+def test_a_weights_file_says_what_it_was_written_from(tmp_path: Path) -> None:
+    found = calibrated(samples("get", 2.0, 0.0, 0.001) + samples("scan", 3.0, 0.5, 0.001))
+    path = tmp_path / "weights.toml"
+    path.write_text(weights_text(found.weights, {"get": "a comment"}))
+    read = read_weights_file(str(path))
+    assert set(read) == set(OPERATIONS)
+    assert read["scan"].row_ru == pytest.approx(found.weights["scan"].row_ru, rel=1e-4)
+    assert read["put"].base_ru == 6  # the seed's
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("version = 2", "version"),
+        ("version = 1\n[take]\nbase_ru = 1", "take"),
+        ("version = 1\n[get]\nbase_ru = 1", "get"),
+        ("version = 1\n[get]\nbase_ru = -1\nrow_ru = 0\nbyte_ru = 0\nms_ru = 0", "base_ru"),
+        ("version = 1\n[get]\nbase_ru = nan\nrow_ru = 0\nbyte_ru = 0\nms_ru = 0", "base_ru"),
+        ("version = 1\n[get]\nbase_ru = 0\nrow_ru = 0\nbyte_ru = 0\nms_ru = 0", "get"),
+        ("get = [", "TOML"),
+    ],
+)
+def test_a_wrong_weights_file_names_its_field(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "weights.toml"
+    path.write_text(text)
+    with pytest.raises(BadValue, match=said):
+        read_weights_file(str(path))
+
+
+def test_an_engine_is_calibrated_by_what_its_operations_take(tmp_path: Path) -> None:
+    command = ["kv", "calibrate", "--engine", f"lmdb:{tmp_path / 'data'}", "--seconds", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "headgate.cli", *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "weights.toml"
+    path.write_text(done.stdout)
+    weights = read_weights_file(str(path))
+    # What is synced costs more than what is read, a thousand rows more than ten.
+    assert weights["put"].base_ru > 2 * weights["get"].base_ru
+    assert weights["scan"].row_ru > 0
