@@ -681,8 +681,8 @@ def test_who_is_ready_is_answered_at_once_as_who_waits_would_be(
             else:
                 assert mine == theirs
         assert prompt.stats()[:-1] == patient.stats()[:-1]
-        for mine, theirs in zip(prompt.stats().stages, patient.stats().stages, strict=True):
-            assert mine[:-1] == theirs[:-1]
+        stages = zip(prompt.stats().stages, patient.stats().stages, strict=True)
+        assert all(a[:-1] == b[:-1] for a, b in stages)
         assert first.held == second.held == len(held)
 
     asyncio.run(play())

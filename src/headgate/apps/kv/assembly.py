@@ -20,6 +20,7 @@ from headgate.apps.kv.chain import BULK, Chain
 from headgate.apps.kv.dispatcher import Dispatcher
 from headgate.apps.kv.figures import of_callers, of_queue, of_shield, of_stack, of_stress
 from headgate.apps.kv.quotas import Quotas, minute_quota, node_of
+from headgate.apps.kv.rollups import Rollups
 from headgate.apps.kv.settings import Settings
 from headgate.apps.kv.shield import Shield
 from headgate.apps.kv.shield_settings import HotPlace, ShieldSettings
@@ -40,6 +41,7 @@ from headgate.rules.service_watch import ServiceRules
 from headgate.stores.open_engine import open_engine
 from headgate.system import SystemChance, SystemClock, memory_bytes
 from headgate.telemetry.prometheus import Family, gauge
+from headgate.telemetry.usage_files import UsageWriter
 
 _LOWEST: Final = Criticality.BULK
 HOT_TOLD: Final = 20  # keys that dispatchers tell each other
@@ -102,6 +104,10 @@ class Assembly:
             chunk_ru=settings.chunk_ru,
         )
         self.vitals = Vitals(self.chain.stress, self.clock)
+        self.rollups: Rollups | None = None
+        if settings.usage:
+            writer = UsageWriter(settings.usage, self.node, days=settings.usage_days)
+            self.rollups = Rollups(self.usage, writer, self.clock)
         self.rules: ServiceRules | None = None
         self._views: Mapping[str, View] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -132,6 +138,8 @@ class Assembly:
             self._tasks.append(loop.create_task(work))
         if self.shield is not None:
             self._tasks.append(loop.create_task(self._heed(self.shield)))
+        if self.rollups is not None:
+            self._tasks.append(loop.create_task(self.rollups.run()))
 
     def not_ready(self) -> str:
         """Why not; empty if it is."""

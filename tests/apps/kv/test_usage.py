@@ -1,0 +1,51 @@
+"""What callers use is counted by who they are, and rolled up minute by minute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.apps.kv.rollups import Rollups
+from headgate.apps.kv.usage import OTHERS, CallerUsage, Used
+from headgate.contracts.decision import Decision
+from headgate.contracts.permit import Outcome
+from headgate.contracts.reasons import QUOTA_SPENT
+from headgate.contracts.request import Measured, Request
+from headgate.telemetry.usage_files import MINUTE_US, Minute, UsageWriter, read_usage
+from headgate.testing import HandClock
+
+CLOCK = HandClock()
+NOW = CLOCK.now_us()
+NO = Decision(False, 0, 1, 1, QUOTA_SPENT, "quota")
+
+
+def asked(caller: str, ru: int) -> Request:
+    request = Request("k", caller=caller, operation="get")
+    request.cost_ru = ru
+    request.measured = Measured(500, 1, 1)
+    return request
+
+
+def test_callers_are_counted_apart_up_to_a_bound() -> None:
+    usage = CallerUsage(callers_max=1)
+    usage.ended(asked("shop", 3), Outcome.SUCCESS, NOW)
+    usage.refused(asked("shop", 2), "quota", NO, NOW)
+    usage.cached("shop")
+    usage.ended(asked("late", 5), Outcome.DROPPED, NOW)
+    assert usage.now() == {"shop": Used(3, 1, 1, 2, 1), OTHERS: Used(5, 1, 0, 0, 0)}
+    assert usage.reasons == {"quota_spent": 1}
+    assert usage.operations() == {"get": (1, 1, 500)}
+
+
+def test_each_minute_has_what_was_used_in_it(tmp_path: Path) -> None:
+    usage = CallerUsage()
+    rollups = Rollups(usage, UsageWriter(str(tmp_path), "n", days=35), CLOCK)
+    minute = NOW // MINUTE_US
+    usage.ended(asked("shop", 3), Outcome.SUCCESS, NOW)
+    rollups.roll(minute)
+    usage.ended(asked("shop", 4), Outcome.SUCCESS, NOW)
+    usage.refused(asked("shop", 6), "quota", NO, NOW)
+    rollups.roll(minute + 1)
+    rollups.roll(minute + 2)
+    assert read_usage([str(tmp_path)], minute, minute + 9) == {
+        "shop": {minute: Minute(3, 0), minute + 1: Minute(10, 6)}
+    }

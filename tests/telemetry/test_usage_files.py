@@ -1,0 +1,61 @@
+"""What callers use is kept by the minute, added up over nodes, and forgotten in time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.contracts.errors import BadValue
+from headgate.telemetry.usage_files import DAY_MINUTES, Minute, UsageWriter, read_usage
+
+AT = 20_000 * DAY_MINUTES
+
+
+def test_minutes_of_several_nodes_are_added_up(tmp_path: Path) -> None:
+    one = UsageWriter(str(tmp_path), "node/1", days=35)
+    two = UsageWriter(str(tmp_path), "node 2", days=35)
+    one.write(AT, {"shop": Minute(100, 10), "app": Minute(5, 0)})
+    two.write(AT, {"shop": Minute(50, 0)})
+    two.write(AT + 1, {"shop": Minute(7, 0)})
+    found = read_usage([str(tmp_path)], AT, AT + 2)
+    assert found == {
+        "shop": {AT: Minute(150, 10), AT + 1: Minute(7, 0)},
+        "app": {AT: Minute(5, 0)},
+    }
+    assert read_usage([str(tmp_path)], AT + 1, AT + 2) == {"shop": {AT + 1: Minute(7, 0)}}
+
+
+def test_what_a_crash_has_cut_and_what_is_newer_is_passed_over(tmp_path: Path) -> None:
+    UsageWriter(str(tmp_path), "a", days=35).write(AT, {"shop": Minute(1, 0)})
+    (file,) = tmp_path.iterdir()
+    with open(file, "a") as end:
+        end.write('{"v": 2, "minute": 1, "callers": {"shop": [1, 2]}}\n')
+        end.write('{"v": 1, "minute": 1, "callers": {"shop": ["1", 2]}}\n')
+        end.write(f'{{"v": 1, "minute": {AT}, "callers": {{"shop"')
+    assert read_usage([str(tmp_path)], AT, AT + 1) == {"shop": {AT: Minute(1, 0)}}
+
+
+def test_days_beyond_what_is_kept_are_deleted_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    writer = UsageWriter(str(tmp_path), "a", days=2)
+    for day in range(5):
+        writer.write(AT + day * DAY_MINUTES, {"shop": Minute(1, 0)})
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [
+        "notes.txt",
+        "usage-a-20002.jsonl",
+        "usage-a-20003.jsonl",
+        "usage-a-20004.jsonl",
+    ]
+
+
+def test_a_line_holds_those_who_asked_for_most(tmp_path: Path) -> None:
+    writer = UsageWriter(str(tmp_path), "a", days=2, callers_max=2)
+    writer.write(AT, {f"c{at}": Minute(at, 0) for at in range(1, 5)})
+    assert set(read_usage([str(tmp_path)], AT, AT + 1)) == {"c3", "c4"}
+
+
+def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="usage"):
+        read_usage([str(tmp_path / "nothing")], 0, 1)
