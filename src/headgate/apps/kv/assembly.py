@@ -65,7 +65,7 @@ class Assembly:
             settings,
             self.chance,
             self.usage,
-            purse=self.quotas.purse,
+            purse=self.quotas.spent_from,
             weights=read_weights_file(settings.weights),
             minute_quota=minute_quota(settings, self.clock, self.chance),
         )
@@ -77,7 +77,7 @@ class Assembly:
             set_classes=self.chain.replace_classes,
         )
         self.chain.units.penalize(self.callers)
-        self.admission = Admission(self.chain, self.clock, self.quotas.shares if layered else None)
+        self.admission = Admission(self.chain, self.clock, self.quotas.supply if layered else None)
         self.engine = open_engine(settings.engine)
         tables = TableSettings(
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max

@@ -13,6 +13,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, final
 
 from headgate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
@@ -24,13 +25,18 @@ from headgate.contracts.chance import Chance
 from headgate.contracts.clock import Clock
 from headgate.contracts.errors import BadValue
 from headgate.contracts.store import Store
+from headgate.policies.group_settings import ResourceGroupsSettings, read_groups
 from headgate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
+from headgate.policies.purses import Purse
+from headgate.policies.resource_groups import ResourceGroups
+from headgate.rules.plain_yaml import read_yaml
 from headgate.stores.redis.topology import Client
 from headgate.stores.redis.url import RedisSettings
 from headgate.telemetry.prometheus import Family, counter, gauge
 
 # A round is for the next moments of an epoch; who waits for it waits for a few milliseconds.
 STORE_TIMEOUT_US: Final = 250_000
+GROUPS_BYTES_MAX: Final = 10_000_000
 KEEPER_RU: Final = 1 << 40  # what folds and sweeps has no quota, only the lowest class
 _MS: Final = 1_000
 _SCHEMES: Final = ("redis", "rediss", "valkey", "unix")
@@ -40,10 +46,21 @@ _SCHEMES: Final = ("redis", "rediss", "valkey", "unix")
 class Quotas:
     """The purse, and the tasks that keep it. Made within the loop that serves."""
 
-    __slots__ = ("_client", "_settings", "_store", "_tasks", "members", "purse", "shares")
+    __slots__ = (
+        "_client",
+        "_clock",
+        "_settings",
+        "_store",
+        "_tasks",
+        "groups",
+        "members",
+        "purse",
+        "shares",
+    )
 
     def __init__(self, settings: Settings, worker: int, clock: Clock, chance: Chance) -> None:
         self._settings = settings
+        self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self._store: Store | None = None
         self._client: Client | None = None
@@ -58,6 +75,9 @@ class Quotas:
                 live=max(1, settings.members),
             )
         )
+        self.groups: ResourceGroups | None = None
+        if settings.groups:
+            self.groups = ResourceGroups(groups_of(settings))
         self.shares = Shares(self.purse, clock, store=self._asked(settings), members=self.members)
 
     def start(self, hot: Callable[[], Mapping[str, int]] | None) -> None:
@@ -67,7 +87,20 @@ class Quotas:
         if isinstance(members, HeartbeatMembers):
             members.hot = hot
             self._tasks.append(loop.create_task(members.run()))
-        self._tasks.append(loop.create_task(self.shares.run()))
+        if self.groups is None:
+            self._tasks.append(loop.create_task(self.shares.run()))
+        else:
+            self._tasks.append(loop.create_task(self._follow(self.groups)))
+
+    @property
+    def spent_from(self) -> Purse:
+        """The purse that request units are charged to."""
+        return self.purse if self.groups is None else self.groups
+
+    @property
+    def supply(self) -> Shares | None:
+        """Where more of a quota may come from; groups lend at once, and need nobody."""
+        return self.shares if self.groups is None else None
 
     async def connect(self) -> None:
         """Connect to the store, or find out that it cannot be now."""
@@ -88,6 +121,7 @@ class Quotas:
             "purse": self.purse.stats(),
             "shares": self.shares.stats(),
             "members": self.members.names(),
+            "groups": () if self.groups is None else self.groups.groups(self._clock.now_us()),
         }
 
     def families(self) -> Iterable[Family]:
@@ -108,6 +142,12 @@ class Quotas:
         if self._client is not None:
             await self._client.close()
 
+    async def _follow(self, groups: ResourceGroups) -> None:
+        """Each dispatcher has its part of every group."""
+        while True:
+            groups.set_live(max(1, self.members.live()))
+            await asyncio.sleep(self._settings.epoch_ms / 1e3)
+
     def _open(self, settings: Settings, worker: int, chance: Chance) -> None:
         # Here, because a dispatcher that is alone needs no driver.
         from headgate.stores.redis.store import RedisStore  # noqa: PLC0415
@@ -122,6 +162,38 @@ class Quotas:
     def _asked(self, settings: Settings) -> Store | None:
         """Only leases are taken out of the store; the other forms need to know who is there."""
         return self._store if settings.quota_form == "leases" else None
+
+
+def groups_of(settings: Settings) -> ResourceGroupsSettings:
+    """The tree that --groups says, a YAML file."""
+    try:
+        with open(settings.groups, encoding="utf-8") as file:
+            text = file.read(GROUPS_BYTES_MAX)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadValue("--groups", settings.groups, f"it cannot be read: {error}") from None
+    said, _ = read_yaml(text, settings.groups)
+    if not isinstance(said, Mapping):
+        raise BadValue("--groups", settings.groups, "write `groups:` and `callers:` in it")
+    found = read_groups(said)
+
+    def an_epochs(ru: int | None) -> int | None:
+        """As a file says it a quota is a second's, like all quotas."""
+        return None if ru is None else ru * settings.epoch_ms // 1_000
+
+    groups = {
+        name: replace(
+            group,
+            quota_ru=an_epochs(group.quota_ru) or 0,
+            ceiling_ru=an_epochs(group.ceiling_ru),
+        )
+        for name, group in found.groups.items()
+    }
+    return replace(
+        found,
+        groups=groups,
+        quota_ru=an_epochs(found.quota_ru),
+        epoch_us=settings.epoch_ms * _MS,
+    )
 
 
 def node_of(settings: Settings, worker: int) -> str:
