@@ -83,6 +83,12 @@ COMMANDS: Final = (
         extra="kv",
     ),
     Command(
+        "quota",
+        "propose quotas by what callers have used, and file them with the rulebook",
+        "headgate.apps.quota.command",
+        extra="rules",
+    ),
+    Command(
         "rules",
         "rules in git: propose, try, approve, publish, roll back; and who runs what",
         "headgate.apps.rulebook.command",

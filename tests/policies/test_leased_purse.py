@@ -95,6 +95,17 @@ def test_the_whole_quota_can_be_had_and_no_more() -> None:
     assert these.charge("a", RU, START + 900_000).retry_after_us == 100_000 + TRIP // 2
 
 
+def test_what_others_have_taken_is_not_asked_for_again_in_this_epoch() -> None:
+    these, bank = purse(), Bank()
+    bank.given["a", START // SECOND] = bank.quota_mru
+    assert these.charge("a", RU, START).retry_after_us < SECOND // 2
+    bank.answer(these, START)
+    refused = these.charge("a", RU, START + 100_000)
+    assert refused.retry_after_us == 900_000 + TRIP // 2
+    assert not these.hopeful("a", START + 100_000)
+    assert supplied(bank, these, "a", RU, START + SECOND)
+
+
 def test_a_block_is_what_is_spent_in_a_tenth_of_an_epoch() -> None:
     these, bank = purse(), Bank()
     for epoch in range(12):

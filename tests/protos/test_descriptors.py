@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 
 from headgate.contracts.errors import BadValue
-from headgate.protos import HEADGATE, MESH, descriptor_set
+from headgate.protos import HEADGATE, KEY_VALUES, MESH, descriptor_set
 from headgate.protos.mesh_tables import FILES
 
 SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
@@ -104,14 +104,15 @@ else:
 def test_reading_descriptors_takes_no_protobuf_package() -> None:
     code = """
 import sys
-from headgate.protos import HEADGATE, descriptor_set
+from headgate.protos import HEADGATE, KEY_VALUES, descriptor_set
 import headgate.doors.grpc.mesh, headgate.doors.grpc.rate_limiter, headgate.wire.mesh_json
-assert descriptor_set(HEADGATE)
+import headgate.doors.grpc.key_values
+assert descriptor_set(HEADGATE) and descriptor_set(KEY_VALUES)
 assert not [name for name in sys.modules if name.startswith(("google", "grpc"))]
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_set_that_is_none_is_refused_by_the_names_of_those_there_are() -> None:
-    with pytest.raises(BadValue, match=f"{HEADGATE} or {MESH}"):
+    with pytest.raises(BadValue, match=f"{HEADGATE}, {KEY_VALUES} or {MESH}"):
         descriptor_set("rls")

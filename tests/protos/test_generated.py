@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from headgate.protos import HEADGATE, PROTO_ROOT, descriptor_set, rate_limiter_pb2
-from headgate.protos.generate import MADE, SOURCE, generate
+from headgate.protos import PROTO_ROOT, descriptor_set, key_values_pb2, rate_limiter_pb2
+from headgate.protos.generate import MADE, SOURCES, generate
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +39,17 @@ def test_the_client_takes_any_runtime_that_the_extra_allows(name: str) -> None:
     assert "from headgate.protos import" in code or "pb2_grpc" not in name
 
 
-def test_the_descriptors_are_those_of_the_published_file() -> None:
-    files = FileDescriptorSet.FromString(descriptor_set(HEADGATE)).file
-    assert [file.name for file in files] == [SOURCE]
+@pytest.mark.parametrize(
+    ("source", "client"), [*zip(SOURCES, (rate_limiter_pb2, key_values_pb2), strict=True)]
+)
+def test_the_descriptors_are_those_of_the_published_file(source: str, client: Any) -> None:
+    files = FileDescriptorSet.FromString(descriptor_set(SOURCES[source])).file
+    assert [file.name for file in files] == [source]
     # Whoever made it, it is the same file but for a protobuf compiler's names for JSON.
     for message in files[0].message_type:
         for field in [*message.field, *(f for m in message.nested_type for f in m.field)]:
             field.ClearField("json_name")
-    assert files[0].SerializeToString() == rate_limiter_pb2.DESCRIPTOR.serialized_pb
+    assert files[0].SerializeToString() == client.DESCRIPTOR.serialized_pb
 
 
 def test_the_first_fields_keep_their_numbers() -> None:

@@ -49,6 +49,8 @@ VERBS: Final = (
     Verb("replay", "play a recorded trace against our chain and a baseline", "replay"),
     Verb("what-if", "captured traffic against rulebooks: who is answered in time", "what_if"),
     Verb("tune", "sweep settings, and name the knee of the frontier", "tune"),
+    Verb("drill", "try the dispatcher's claims on real processes and sockets", "drills.command"),
+    Verb("ycsb", "YCSB's mixes A to F against an engine or a dispatcher", "ycsb"),
     Verb("hunt", "look for a broken invariant with random faults", "hunt.command"),
 )
 

@@ -174,7 +174,7 @@ def test_a_bug_is_no_reason_to_serve_what_is_old() -> None:
         bench.error = KeyError("a bug")
         with pytest.raises(KeyError):
             await bench.read(ROW)
-        await bench.shield.close()
+        await pause_us(1)
 
     loop_errors: list[object] = []
 
@@ -197,11 +197,11 @@ def test_an_answer_near_its_end_is_served_and_one_reader_fetches_ahead() -> None
         assert bench.shield.ahead(bench.key, request, loop, bench.fetch)
         assert not bench.shield.ahead(bench.key, request, loop, bench.fetch)  # it is under way
         assert bench.look() == (REFRESH, ROW)
-        await pause_us(20 * MS)
+        await pause_us(21 * MS)
         assert bench.look() == (FRESH, Row(b"s", b"new"))
         flown = bench.flown[-1]
         assert (flown.caller, flown.criticality) == ("ann", Criticality.BULK)
-        assert flown.deadline_us == loop.now_us() - 20 * MS + SECOND  # its own, not the reader's
+        assert flown.deadline_us == loop.now_us() - 21 * MS + SECOND  # its own, not the reader's
         assert len(bench.flown) == 2
 
     run(story)
@@ -383,6 +383,14 @@ def test_what_is_remembered_keeps_step_with_the_counters() -> None:
         await pause_us(100 * SECOND)
         bench.look()
         assert bench.shield.remembered == 1
+
+    run(story)
+
+
+def test_the_longest_key_there_is_can_be_hot() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop, hot_min=1)
+        assert bench.look(key_of("t" * 64, b"p" * 240, b"s" * 240, 7))[0] == MISS
 
     run(story)
 

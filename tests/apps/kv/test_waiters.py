@@ -20,6 +20,7 @@ from headgate.testing import SeededChance
 from tests.policies.virtual import VirtualLoop, pause_us, run
 
 CROWD = 10_000
+FEW = 1_000  # where the number is not the story
 MS = 1_000
 SECOND = 1_000_000
 ROW = Row(b"", b"value")
@@ -132,7 +133,7 @@ def test_the_leader_is_refused_and_the_refusal_is_no_storm() -> None:
             raise Refused(Decision(False, 0, 5 * MS, 5 * MS, QUEUE_FULL, "queue"))
 
         crowd.engine = refuses
-        found = await crowd.ended(crowd.come(CROWD))
+        found = await crowd.ended(crowd.come(FEW))
         assert all(isinstance(one, Refused) and one.decision.reason is QUEUE_FULL for one in found)
         assert crowd.reads == 1
 
@@ -197,7 +198,7 @@ def test_the_first_fetch_hangs_and_the_second_answers_all_who_still_wait() -> No
 def test_all_leave_and_the_fetch_is_given_up() -> None:
     async def story(crowd: Crowd) -> None:
         crowd.engine = crowd.hangs
-        clients = crowd.come(CROWD)
+        clients = crowd.come(FEW)
         await pause_us(MS)
         for client in clients:
             client.cancel()
@@ -213,9 +214,9 @@ def test_an_old_answer_is_served_when_the_fetch_fails() -> None:
         await crowd.ended(crowd.come(1))
         await pause_us(4 * SECOND)
         crowd.engine = crowd.fails
-        assert await crowd.ended(crowd.come(CROWD)) == [ROW] * CROWD
+        assert await crowd.ended(crowd.come(FEW)) == [ROW] * FEW
         assert crowd.reads == 2
-        assert crowd.shield.stats().stale_served == CROWD
+        assert crowd.shield.stats().stale_served == FEW
 
     told(story)
 
@@ -226,8 +227,8 @@ def test_an_old_answer_is_served_soon_when_the_engine_hangs() -> None:
         await pause_us(4 * SECOND)
         crowd.engine = crowd.hangs
         began_us = crowd.loop.now_us()
-        clients = crowd.come(CROWD - 1)  # the fetch ahead waits too
-        assert await asyncio.gather(*clients) == [ROW] * (CROWD - 1)
+        clients = crowd.come(FEW - 1)  # the fetch ahead waits too
+        assert await asyncio.gather(*clients) == [ROW] * (FEW - 1)
         assert crowd.loop.now_us() - began_us <= 101 * MS
         assert crowd.cancelled == 0  # it goes on, so that an engine that is only slow brings it
         await pause_us(SECOND)
@@ -256,11 +257,11 @@ def test_an_engine_that_is_slower_than_the_old_answer_still_brings_the_new_one()
 
 def test_one_more_than_there_is_room_for_is_refused_and_told_when_to_come_back() -> None:
     async def story(crowd: Crowd) -> None:
-        found = await crowd.ended(crowd.come(CROWD + 1))
-        assert found[:CROWD] == [ROW] * CROWD
-        last = found[CROWD]
+        found = await crowd.ended(crowd.come(FEW + 1))
+        assert found[:FEW] == [ROW] * FEW
+        last = found[FEW]
         assert isinstance(last, Refused)
         assert last.decision.reason is WAITERS_FULL
         assert last.decision.retry_after_us > 0
 
-    told(story)
+    told(story, waiters_max=FEW)

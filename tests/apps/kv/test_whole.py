@@ -95,7 +95,7 @@ def test_who_has_no_grant_on_a_table_has_nothing_of_it(tmp_path: Path) -> None:
             lambda: reader.set("homes:1", "b"),
             lambda: shop.get("reviews:1"),
             lambda: kv.redis().get("homes:1"),
-            lambda: shop.execute_command("HG.BULK", "LIST", "homes"),
+            lambda: shop.execute_command("HG.BULK", "LIST", "homes"),  # type: ignore[no-untyped-call]
         ):
             with pytest.raises(redis.exceptions.RedisError):
                 denied()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.contracts.access import Identity
 from headgate.contracts.errors import Unavailable
-from headgate.doors.grpc.call import GrpcError, Methods, Status
+from headgate.doors.grpc.call import GrpcError, Methods, Status, Told
 from headgate.doors.grpc.framing import percent_encoded, prefixed, timeout_us, unpacked
 from headgate.doors.grpc.protocol import Calls, Counts
 from headgate.doors.grpc.route import Route
@@ -508,3 +508,40 @@ def test_bent_calls_never_raise_and_never_see_each_other(bends: list[tuple[int, 
     assert other.answer(1)[0] == prefixed(b"another")
     assert b"another" not in b"".join(x.payload for x in line.sent)
     assert not line.host.bugs
+
+
+def test_a_method_that_is_told_learns_how_long_the_call_has_waited_and_what_is_left() -> None:
+    heard: list[tuple[int, int, list[bytes]]] = []
+
+    def told(message: bytes, _by: Identity, said: Told) -> bytes:
+        heard.append((said.waited_us, said.left_us, said.values(b"x-word")))
+        return message
+
+    line = Line()
+    methods = Methods({}, {}, told={"/t.Test/Told": told})
+    line.calls = Calls(methods, Door(), GrpcSettings(), line.counts, line.host, (), NOW)
+    line.say(GREETING, settings_frame())
+    body = prefixed(b"hello")
+    for number, timeout in ((1, "20m"), (3, "")):
+        fields = {**dict(GRPC), ":path": "/t.Test/Told", "x-word": "tea"}
+        if timeout:
+            fields["grpc-timeout"] = timeout
+        line.say(frame(f.HEADERS, f.END_HEADERS, number, headers(list(fields.items()))))
+        line.now_us += 3_000
+        line.say(frame(f.DATA, 0, number, body[:6]))
+        line.say(frame(f.DATA, f.END_STREAM, number, body[6:]))
+    assert heard == [(3_000, 17_000, [b"tea"]), (3_000, -1, [b"tea"])]
+    assert line.answer(3)[0] == body
+
+
+def test_a_call_that_is_told_and_never_whole_is_ended_by_the_sweep() -> None:
+    line = Line()
+    methods = Methods({}, {}, told={"/t.Test/Told": lambda message, _by, _told: message})
+    bounds = GrpcSettings(call_us_max=1_000_000)
+    line.calls = Calls(methods, Door(), bounds, line.counts, line.host, (), NOW)
+    line.say(GREETING, settings_frame())
+    fields = {**dict(GRPC), ":path": "/t.Test/Told"}
+    line.say(frame(f.HEADERS, f.END_HEADERS, 1, headers(list(fields.items()))))
+    line.calls.sweep(NOW + 1_000_000)
+    line.take()
+    assert line.answer(1)[1]["grpc-status"] == str(int(Status.DEADLINE_EXCEEDED))

@@ -11,7 +11,7 @@ import pytest
 from headgate.contracts.access import EVERY_GRANT, Grant, Identity
 from headgate.contracts.checks import ThrottleAnswer, ThrottleAsk
 from headgate.contracts.criticality import Criticality
-from headgate.doors.resp.commands import TABLE
+from headgate.doors.resp.limiter_commands import LIMITER
 from headgate.doors.resp.protocol import RespDoor
 from headgate.doors.resp.settings import RespSettings
 from headgate.wire.resp import Part, command
@@ -95,8 +95,8 @@ def test_hello_changes_the_protocol() -> None:
 def test_one_who_is_not_known_may_only_say_who_they_are() -> None:
     async def story() -> None:
         client = Client(access=Tokens({"s3cret": ANN, "t": ONLY_CHECKS}, everybody=False))
-        for name in TABLE:
-            row = TABLE[name]
+        for name in LIMITER.by_name:
+            row = LIMITER.by_name[name]
             if not row.open:
                 assert await client.say(name, *["a"] * 3) == "NOAUTH Authentication required."
         assert await client.say("NONSENSE") == "NOAUTH Authentication required."
@@ -220,10 +220,10 @@ def test_a_client_is_told_of_those_of_its_own_name_alone() -> None:
 def test_the_table_tells_of_itself() -> None:
     async def story() -> None:
         client = Client()
-        assert await client.say("COMMAND", "COUNT") == len(TABLE)
-        assert len(await client.say("COMMAND")) == len(TABLE)
+        assert await client.say("COMMAND", "COUNT") == len(LIMITER.by_name)
+        assert len(await client.say("COMMAND")) == len(LIMITER.by_name)
         assert sorted(await client.say("COMMAND", "LIST")) == sorted(
-            name.decode().lower() for name in TABLE
+            name.decode().lower() for name in LIMITER.by_name
         )
         assert await client.say("COMMAND", "INFO", "hg.check", "get") == [
             ["hg.check", -3, ["fast"], 1, 1, 1],
@@ -404,7 +404,7 @@ def test_every_limit_can_be_said() -> None:
         ):  # fmt: skip
             told = await client.say("HG.TAKE", 1, 0, 1, str(rate), *rate, "k", 1)
             assert told[1] == 1
-        assert len(client.door._shared.limits) <= 2
+        assert len(client.door._shared.kept) <= 2
         for rate, why in (
             (("gcra", 0, 7, 1, 1), "count"), (("gcra", 5, 0, 5, 1), "period_us"),
             (("nonsense", 5, 7, 5, 1), "algorithm"), (("fixed_window", 5, 7, 6, 1), "burst"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.contracts.access import Identity
 from headgate.contracts.checks import ThrottleAnswer, ThrottleAsk
 from headgate.contracts.errors import BadValue, Unavailable
-from headgate.doors.resp.commands import TABLE
+from headgate.doors.resp.limiter_commands import LIMITER
 from headgate.doors.resp.protocol import RespDoor
 from headgate.doors.resp.settings import RespSettings
 from headgate.wire.resp import command
@@ -314,8 +314,8 @@ def test_what_a_command_raises_becomes_its_reply(caplog: pytest.LogCaptureFixtur
 
 
 SENT = [
-    *(command(name.decode(), "a", "b", 1) for name in TABLE),
-    *(command(name.lower()) for name in TABLE if name != b"QUIT"),
+    *(command(name.decode(), "a", "b", 1) for name in LIMITER.by_name),
+    *(command(name.lower()) for name in LIMITER.by_name if name != b"QUIT"),
     ASK,
     command("HG.CHECK", "ann", "/x", "WEIGHT", 2, "HEADER", "A", "b"),
     command("HG.TAKE", 1, 0, 1, "l", "gcra", 5, 1_000_000, 5, 1, "k", 1),

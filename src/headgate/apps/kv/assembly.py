@@ -92,7 +92,7 @@ class Assembly:
         )
         self.shield: Shield | None = None
         if settings.hot and layered:
-            self.shield = Shield(_shield(settings), self.chance)
+            self.shield = Shield(_shield(settings), self.chance, self.chain.queue.requeue)
         self.dispatcher = Dispatcher(
             self.admission,
             self.chain,

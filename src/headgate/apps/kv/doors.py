@@ -46,6 +46,8 @@ from headgate.protos import descriptor_set
 from headgate.wire.key_values_messages import KvBounds
 
 PART_BYTES_MAX: Final = 8 << 20
+COMMAND_BYTES_BESIDE: Final = 64 << 10  # of a command, beside its longest word
+REPLIES_OWED_MAX: Final = 128  # values may be long, and who does not read is owed them
 
 
 @final
@@ -178,9 +180,12 @@ class Doors:
 
 
 def _resp_settings(settings: Settings) -> RespSettings:
-    most = settings.message_bytes_max
+    bulk = max(settings.value_bytes_max, PART_BYTES_MAX)
+    command = max(settings.message_bytes_max, bulk) + COMMAND_BYTES_BESIDE
     return RespSettings(
-        command_bytes_max=most,
-        bulk_bytes_max=min(most, max(settings.value_bytes_max, PART_BYTES_MAX)),
+        command_bytes_max=command,
+        bulk_bytes_max=bulk,
+        unread_bytes_max=2 * command,
+        replies_owed_max=REPLIES_OWED_MAX,
         version=__version__,
     )

@@ -57,7 +57,7 @@ def document(
 
 def _operation(route: Route) -> dict[str, object]:
     found: dict[str, object] = {
-        "operationId": getattr(route.work, "__name__", route.path),
+        "operationId": route.name or getattr(route.work, "__name__", route.path),
         "summary": route.summary,
         "responses": {
             **{str(status): _response(said) for status, said in route.answers.items()},

@@ -45,9 +45,11 @@ class Parameter(NamedTuple):
 class Route(NamedTuple):
     """One row.
 
-    `asks` is the component that its body holds, `takes` are the types of a body that is no JSON.
-    `grant` is what it needs, `table_grant` what it needs on the table that it names. `open` needs no identity. `health` is asked by machines that know no name or secret of ours, and is
-    answered whatever else is refused. `any_type` is for clients that send JSON and do not say so.
+    `asks` is the component that its body holds, `takes` are the types of a body that is no JSON;
+    with neither the body is not waited for. `grant` is what it needs, `table_grant` what it needs
+    on the table that it names; `open` needs no identity. `health` is asked by machines that know no
+    name or secret of ours, and is answered whatever else is refused. `any_type` is for clients that
+    send JSON and do not say so. `name` is what the document calls a route whose work has several.
     """
 
     method: str
@@ -61,6 +63,7 @@ class Route(NamedTuple):
     health: bool = False
     any_type: bool = False
     parameters: Sequence[Parameter] = ()
+    name: str = ""
     takes: Sequence[str] = ()
     table_grant: TableGrant | None = None
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar, cast
 
-from headgate.contracts.access import Identity
 from headgate.contracts.checks import (
     CheckAnswer,
     CheckAsk,
     LeaseAnswer,
+    RateLimits,
     Soon,
     ThrottleAnswer,
     ThrottleAsk,
 )
 from headgate.contracts.criticality import Criticality, parse_criticality
-from headgate.contracts.errors import BadValue, Unauthenticated
+from headgate.contracts.errors import BadValue
 from headgate.contracts.request import NO_ATTRIBUTES
 from headgate.doors.resp.errors import refusal
-from headgate.doors.resp.session import Session
+from headgate.doors.resp.session import Session, identity_of
 from headgate.kernels import cell_throttle
 from headgate.wire.resp import encoded, error_line, text_of, whole_number
 
@@ -55,7 +55,7 @@ def throttle(session: Session, parts: list[bytes]) -> Soon[bytes]:
         return error_line(f"{_CELL}Couldn't parse as integer: {shown}")
     ask = ThrottleAsk(text_of(parts[1]), max_burst, count, period_s, quantity)
     try:
-        answer = session.shared.service.throttle(ask, identity_of(session))
+        answer = _limits(session).throttle(ask, identity_of(session))
     except BadValue as error:
         return _no_rate(ask, error)
     if isinstance(answer, ThrottleAnswer):
@@ -97,7 +97,7 @@ def five(answer: ThrottleAnswer) -> bytes:
 
 def check(session: Session, parts: list[bytes]) -> Soon[bytes]:
     """HG.CHECK user resource [WEIGHT n] [PRIORITY name] [HEADER name value]..."""
-    answer = session.shared.service.check(_asked(session, parts, 3), identity_of(session))
+    answer = _limits(session).check(_asked(session, parts, 3), identity_of(session))
     if isinstance(answer, CheckAnswer):
         return nine(answer)
     return _later(answer, nine)
@@ -105,7 +105,7 @@ def check(session: Session, parts: list[bytes]) -> Soon[bytes]:
 
 def peek(session: Session, parts: list[bytes]) -> Soon[bytes]:
     """HG.PEEK: what HG.CHECK would answer."""
-    answer = session.shared.service.peek(_asked(session, parts, 3), identity_of(session))
+    answer = _limits(session).peek(_asked(session, parts, 3), identity_of(session))
     if isinstance(answer, CheckAnswer):
         return nine(answer)
     return _later(answer, nine)
@@ -114,21 +114,21 @@ def peek(session: Session, parts: list[bytes]) -> Soon[bytes]:
 def reset(session: Session, parts: list[bytes]) -> Soon[bytes]:
     """HG.RESET: forget; how many rules."""
     ask = _asked(session, parts, 3)
-    return _later(session.shared.service.reset(ask, identity_of(session)), encoded)
+    return _later(_limits(session).reset(ask, identity_of(session)), encoded)
 
 
 def lease(session: Session, parts: list[bytes]) -> Soon[bytes]:
     """HG.LEASE user resource units [as HG.CHECK]: units in advance."""
     units = counted("units", parts[3], 1)
     ask = _asked(session, parts, 4)
-    return _later(session.shared.service.lease(ask, units, identity_of(session)), _twelve)
+    return _later(_limits(session).lease(ask, units, identity_of(session)), _twelve)
 
 
 def give_back(session: Session, parts: list[bytes]) -> Soon[bytes]:
     """HG.GIVEBACK lease_id units: what was not spent."""
     units = counted("units", parts[2], 0)
     by = identity_of(session)
-    return _later(session.shared.service.give_back(text_of(parts[1]), units, by), encoded)
+    return _later(_limits(session).give_back(text_of(parts[1]), units, by), encoded)
 
 
 def nine(answer: CheckAnswer) -> bytes:
@@ -210,12 +210,9 @@ def counted(field: str, part: bytes, least: int) -> int:
     return number
 
 
-def identity_of(session: Session) -> Identity:
-    """Who speaks; the table has seen to it that somebody does."""
-    identity = session.identity
-    if identity is None:
-        raise Unauthenticated("send AUTH first")
-    return identity
+def _limits(session: Session) -> RateLimits:
+    limits: RateLimits = session.shared.service
+    return limits
 
 
 def _later(answer: Soon[T], say: Callable[[T], bytes]) -> Awaitable[bytes]:

@@ -66,6 +66,7 @@ def reset(session: Session, parts: list[bytes]) -> bytes:
     session.protocol = 2
     session.name = ""
     session.identity = session.at_first
+    session.wish_nothing()
     return encoded(Plain("RESET"))
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from headgate.contracts.errors import (
     BadValue,
+    Conflict,
     Forbidden,
     HeadgateError,
     Refused,
@@ -45,11 +46,18 @@ def refusal(error: BaseException) -> bytes:
     if isinstance(error, Refused):
         reason = error.decision.reason
         code = "LIMITED" if reason is None else reason.resp_error
-        return error_line(f"{code} {error}")
+        return error_line(f"{code} {error}{_when(error.decision.retry_after_us)}")
+    if isinstance(error, Conflict):
+        return error_line(f"CONFLICT {error}")
     if isinstance(error, HeadgateError):
         return error_line(f"ERR {error}")
     _log.error("a command failed", exc_info=error)
     return error_line(_OURS)
+
+
+def _when(retry_after_us: int) -> str:
+    """When to come back, where that is known; a moment earlier would be too early."""
+    return f" retry_after_ms={-(-retry_after_us // 1_000)}" if retry_after_us > 0 else ""
 
 
 def unknown_command(parts: list[bytes]) -> bytes:

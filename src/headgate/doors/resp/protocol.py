@@ -7,7 +7,8 @@ more is read. Nor is anything read while the client does not read. So one client
 settings say, whatever it sends.
 
 The first thing that is not RESP is answered with an error and ends the connection, when the replies
-before it are out.
+before it are out. Where a table's commands must keep their order, one that may not yet be run is
+held, and what is behind it stays unread.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from functools import partial
 from typing import Any, Final, cast, final
 
 from headgate.contracts.access import Access, Identity
-from headgate.contracts.checks import RateLimits
+from headgate.contracts.checks import Soon
+from headgate.contracts.clock import Clock
+from headgate.contracts.errors import BadValue
 from headgate.doors.resp.commands import run
 from headgate.doors.resp.errors import refusal
+from headgate.doors.resp.limiter_commands import LIMITER
+from headgate.doors.resp.order import Order
 from headgate.doors.resp.session import Session, Shared
 from headgate.doors.resp.settings import RespSettings
+from headgate.doors.resp.table import Table
 from headgate.wire.resp import CommandReader, WireError, error_line
 
 _TOO_SLOW: Final = error_line("ERR a command took too long to come whole")
@@ -47,12 +53,15 @@ class RespProtocol:
 
     __slots__ = (
         "_began_s",
+        "_clock",
         "_dead",
         "_ended",
         "_flushing",
         "_futures",
+        "_held",
         "_line",
         "_loop",
+        "_order",
         "_owed_max",
         "_partial_at",
         "_partial_since_s",
@@ -75,6 +84,10 @@ class RespProtocol:
             settings.inline_bytes_max,
         )
         self._owed_max = settings.replies_owed_max
+        self._clock = shared.clock
+        ordered = shared.table.ordered
+        self._order = Order(shared.table, settings.replies_owed_max) if ordered else None
+        self._held: list[bytes] | None = None  # a command that waits for those before it
         self._turn_bytes = settings.turn_bytes
         self._transport: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,6 +118,9 @@ class RespProtocol:
 
     def data_received(self, data: bytes) -> None:
         """More of it."""
+        clock = self._clock
+        if clock is not None and not (self._paused and self._behind()):
+            self._session.arrived_us = clock.now_us()
         self._reader.feed(data)
         if self._ended:
             return
@@ -172,32 +188,25 @@ class RespProtocol:
         """Run all that has come whole, as far as there is room for its replies."""
         out: list[bytes] = []
         size = 0
-        reader, session, line = self._reader, self._session, self._line
+        session, line = self._session, self._line
         known = session.identity
         while not (self._ended or self._stalled or len(line) >= self._owed_max):
-            try:
-                parts = reader.gets()
-            except WireError as error:
-                self._ended = True
-                reply = error_line(f"ERR {error}")
-            else:
-                if parts is None:
-                    break
-                told = run(session, parts)
-                if not isinstance(told, bytes):
-                    self._owe(told)
-                    continue
-                reply = told
-                if session.ends:
-                    self._ended = True
-                if session.identity is not known:
-                    known = session.identity
-                    self._trust()
-            if line:
-                line.append(Owed(reply))
+            told = self._next()
+            if told is None:
+                break
+            if not isinstance(told, bytes):
+                self._owe(told)
                 continue
-            out.append(reply)
-            size += len(reply)
+            if session.ends:
+                self._ended = True
+            if session.identity is not known:
+                known = session.identity
+                self._trust()
+            if line:
+                line.append(Owed(told))
+                continue
+            out.append(told)
+            size += len(told)
             if size >= self._turn_bytes:
                 self._transport.write(b"".join(out))
                 out, size = [], 0
@@ -208,6 +217,27 @@ class RespProtocol:
             if self._silent and not self._paused:
                 self._ended = True
         self._close_if_done()
+
+    def _next(self) -> Soon[bytes] | None:
+        """The reply to the next command; None if none has come whole, or it may not be run yet."""
+        try:
+            parts = self._reader.gets() if self._held is None else self._held
+        except WireError as error:
+            self._ended = True
+            return error_line(f"ERR {error}")
+        if parts is None:
+            return None
+        order = self._order
+        if order is None:
+            return run(self._session, parts)
+        if self._line and not order.may_run(parts):
+            self._held = parts
+            return None
+        self._held = None
+        told = run(self._session, parts)
+        if not isinstance(told, bytes):
+            order.note(parts)
+        return told
 
     def _owe(self, later: Awaitable[bytes]) -> None:
         owed = Owed(b"")
@@ -243,6 +273,8 @@ class RespProtocol:
             out.append(line.popleft().reply)
         if out:
             self._transport.write(b"".join(out))
+        if not line and self._order is not None:
+            self._order.clear()
         self._close_if_done()
         self._go_on()
 
@@ -251,9 +283,13 @@ class RespProtocol:
         if self._paused and not self._ended:
             self._run()
 
+    def _behind(self) -> bool:
+        """Whether something of an earlier read has not been run."""
+        return self._held is not None or self._reader.partial
+
     def _pace(self) -> None:
         """Read only while there is room for what it would lead to."""
-        full = self._stalled or len(self._line) >= self._owed_max
+        full = self._stalled or self._held is not None or len(self._line) >= self._owed_max
         if full is self._paused:
             return
         self._paused = full
@@ -288,14 +324,26 @@ class RespProtocol:
 
 @final
 class RespDoor:
-    """Makes the protocol of each connection that speaks RESP."""
+    """Makes the protocol of each connection that speaks RESP.
+
+    `service` is what the rows of `table` ask: a limiter's, unless another is given. A table whose
+    commands have deadlines needs a clock.
+    """
 
     __slots__ = ("_shared",)
 
     def __init__(
-        self, service: RateLimits, access: Access, settings: RespSettings | None = None
+        self,
+        service: Any,
+        access: Access,
+        settings: RespSettings | None = None,
+        table: Table = LIMITER,
+        clock: Clock | None = None,
     ) -> None:
-        self._shared = Shared(service, access, RespSettings() if settings is None else settings)
+        if table.ordered and clock is None:
+            raise BadValue("clock", clock, "hand in the one that deadlines are told by")
+        chosen = RespSettings() if settings is None else settings
+        self._shared = Shared(service, access, chosen, table, clock)
 
     def protocol(self, peer: str = "", names: Sequence[str] = ()) -> asyncio.Protocol:
         """For a connection from `peer`, whose verified client certificate has these names."""

@@ -29,6 +29,9 @@ class RespSettings:
     charges_max: int = 256  # of one HG.TAKE, HG.SETTLE or HG.FORGET; and rungs of a ladder
     headers_max: int = 64  # of one HG.CHECK
     limits_kept_max: int = 4_096  # limits of other limiters that are kept read
+    cursors_max: int = 64  # of one caller's scans that are kept open
+    scanners_max: int = 1_024  # callers with scans open
+    scan_count_max: int = 1_000  # places that one SCAN looks at
     version: str = "0.1.0"  # as HELLO and INFO tell it
 
     def __post_init__(self) -> None:
@@ -55,4 +58,7 @@ _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "charges_max": (1, 1 << 16),
     "headers_max": (0, 1 << 16),
     "limits_kept_max": (1, 1 << 20),
+    "cursors_max": (2, 1 << 16),
+    "scanners_max": (1, 1 << 20),
+    "scan_count_max": (1, 1 << 20),
 }

@@ -9,18 +9,24 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from headgate.contracts.checks import Soon
+from headgate.contracts.checks import RateLimits, Soon
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue
 from headgate.contracts.rule import BURSTING, Algorithm, Limit
 from headgate.contracts.store import Charge, Store
-from headgate.doors.resp.checks import WEIGHT_MAX, counted, identity_of
+from headgate.doors.resp.checks import WEIGHT_MAX, counted
 from headgate.doors.resp.errors import refusal
-from headgate.doors.resp.session import Session, Shared
+from headgate.doors.resp.session import Session, Shared, identity_of
+from headgate.doors.resp.settings import RespSettings
 from headgate.wire.resp import OK, encoded, text_of, whole_number
 
 CHARGE_WORDS: Final = 8
 _ALGORITHMS: Final = {algorithm.value: algorithm for algorithm in Algorithm}
+
+
+def kept_limits(settings: RespSettings) -> dict[tuple[bytes, ...], Limit]:
+    """Limits that other limiters count here, by how they were written."""
+    return {}
 
 
 def take(session: Session, parts: list[bytes]) -> Soon[bytes]:
@@ -86,7 +92,8 @@ async def _done(work: Awaitable[None]) -> bytes:
 
 
 def _store(session: Session) -> Store:
-    return session.shared.service.store(identity_of(session))
+    limits: RateLimits = session.shared.service
+    return limits.store(identity_of(session))
 
 
 def _told(decision: Decision) -> list[object]:
@@ -114,12 +121,13 @@ def _charges(session: Session, parts: list[bytes], at: int, cost_min: int) -> li
 
 def _charge(shared: Shared, parts: list[bytes], at: int, cost_min: int) -> Charge:
     said = (parts[at + 1], parts[at + 2], parts[at + 3], parts[at + 4], parts[at + 5])
-    limit = shared.limits.get(said)
+    kept: dict[tuple[bytes, ...], Limit] = shared.kept
+    limit = kept.get(said)
     if limit is None:
         limit = _limit(said)
-        if len(shared.limits) >= shared.settings.limits_kept_max:
-            shared.limits.clear()
-        shared.limits[said] = limit
+        if len(kept) >= shared.settings.limits_kept_max:
+            kept.clear()
+        kept[said] = limit
     cost = _whole("cost", parts[at + 7], cost_min)
     return Charge(text_of(parts[at]), limit, text_of(parts[at + 6]), cost)
 

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.apps.kv.tables.settings import TableSettings
 from headgate.contracts.access import Identity, TableGrant
-from headgate.contracts.errors import BadValue, Conflict, Forbidden, HeadgateError, Unavailable
+from headgate.contracts.errors import BadValue, Conflict, Forbidden, Unavailable
 from headgate.contracts.key_values import Ask, Condition, Row, Span, Upload, Write, tag_of
 from headgate.testing import START_US, HandClock
 from headgate.wire.row_stream import StreamRow, stream_of
@@ -204,8 +204,8 @@ async def test_a_part_that_is_damaged_is_not_kept() -> None:
     data = stream_of(PARTS[0])
     with pytest.raises(BadValue, match="sha256"):
         await node.uploads.part("t", "u", 0, data[:-1], sha256(data).digest(), ANYBODY)
+    cut = data[:-1]
     with pytest.raises(BadValue, match="cut"):
-        cut = data[:-1]
         await node.uploads.part("t", "u", 0, cut, sha256(cut).digest(), ANYBODY)
     assert (await node.uploads.show("t", "u", ANYBODY)).parts == ()
     await send(node, 0, PARTS[0])  # and nothing was claimed
@@ -345,8 +345,8 @@ async def test_what_is_admitted_is_told_and_its_permit_ends() -> None:
         return Held()
 
     node = Node(memory(), HandClock())
-    node.uploads._admit = admit  # type: ignore[misc]
-    node.keeper._admit = admit  # type: ignore[misc]
+    node.uploads._admit = admit
+    node.keeper._admit = admit
     await loaded(node)
     await commit(node)
     await node.until_normal("t")
@@ -488,10 +488,8 @@ async def test_whoever_was_killed_in_a_fold_is_followed_by_another_when_the_leas
     await loaded(first)
     await commit(first)
     engine.calls_left = 4
-    with pytest.raises(HeadgateError):
-        while True:
-            await first.keeper.step()
-            clock.advance(us=1)
+    with pytest.raises(Crash):
+        await first.until_normal("t")
     engine.calls_left = None
     await second.catalogue.refresh()
     calls = engine.calls
@@ -568,3 +566,53 @@ async def test_a_book_of_a_newer_release_is_refused() -> None:
     await node.engine.load("catalogue", [(b"book", b"", b"{")])
     with pytest.raises(Unavailable, match="backup"):
         await node.catalogue.refresh()
+
+
+async def test_an_engine_may_forget_only_what_was_written_while_normal() -> None:
+    engine, clock = memory(), HandClock()
+    node = Node(engine, clock)
+    hints: list[int] = []
+    write = engine.write
+
+    async def noted(changes: Any) -> None:
+        hints.extend(change.purge_us for change in changes)
+        await write(changes)
+
+    engine.write = noted  # type: ignore[method-assign]
+    await put(node, b"0", b"v", 10)
+    await put(node, b"1", b"v")
+    assert hints == [START_US + 10 + SETTINGS.purge_after_us, 0]
+    await loaded(node)
+    await commit(node)
+    hints.clear()
+    await put(node, b"0", b"v", 10)
+    assert hints == [0]
+
+
+async def test_a_write_that_took_too_long_is_acknowledged_only_if_the_table_is_as_it_was() -> None:
+    for sealed_meanwhile in (False, True):
+        engine, clock = memory(), HandClock()
+        node, other = Node(engine, clock), Node(engine, clock, TableSettings(commit_wait_us=1))
+        await loaded(other)
+        await node.catalogue.refresh()
+        write = engine.write
+
+        async def slow(
+            changes: Any,
+            clock: HandClock = clock,
+            other: Node = other,
+            write: Any = write,
+            sealed: bool = sealed_meanwhile,
+        ) -> None:
+            if sealed:
+                with pytest.raises(Unavailable):
+                    await commit(other)
+            clock.advance(us=2 * SETTINGS.stale_us + SETTINGS.write_timeout_us + 1)
+            await write(changes)
+
+        engine.write = slow  # type: ignore[method-assign]
+        if sealed_meanwhile:
+            with pytest.raises(Unavailable, match="took too long"):
+                await put(node, b"0", b"v")
+        else:
+            await put(node, b"0", b"v")

@@ -1,0 +1,153 @@
+"""Load, its link: a connection to a dispatcher that asks again while that may help.
+
+Refused for now, no answer, a broken connection: it waits as long as it was told, or a little longer
+each time, and asks again, until `patience_s` are over. Every question here may be asked twice.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from base64 import b64encode
+from collections.abc import Callable
+from threading import Event
+from typing import Any, Final, NamedTuple, final
+from urllib.parse import quote, urlsplit
+
+from headgate.apps.kv.load_parts import LoadPart
+from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
+from headgate.kernels.backoff import EQUAL, Backoff
+from headgate.system import SystemChance, now_us
+from headgate.wire.row_stream import ROWS_MEDIA_TYPE
+
+TIMEOUT_S: Final = 90.0
+_ANSWER_BYTES_MAX: Final = 16 << 20
+_AGAIN: Final = frozenset({408, 425, 429, 419, 500, 502, 503, 504})
+_BASE_US: Final = 50_000
+_CAP_US: Final = 5_000_000
+_HINT_US_MAX: Final = 60_000_000
+_JSON: Final = "application/json"
+
+
+class Target(NamedTuple):
+    """Which dispatcher, who asks, and for which upload."""
+
+    at: str
+    ca: str
+    token: str
+    table: str
+    name: str
+
+
+class Stopped(HeadgateError):  # noqa: N818 - it names the thing, as in contracts.errors
+    """Somebody asked us to end."""
+
+
+@final
+class Link:
+    """One connection, for one thread. `stop` ends every wait."""
+
+    def __init__(
+        self, target: Target, patience_s: float, stop: Event, waited: Callable[[], None]
+    ) -> None:
+        where = urlsplit(target.at)
+        if where.scheme not in {"http", "https"} or not where.hostname:
+            raise BadValue("--at", target.at, "write it as http://127.0.0.1:7080")
+        self._target = target
+        self._patience_us = round(patience_s * 1e6)
+        self._stop = stop
+        self._waited = waited
+        self._backoff = Backoff(_BASE_US, _CAP_US, jitter=EQUAL, hint_us_max=_HINT_US_MAX)
+        self._chance = SystemChance()
+        self._base = (
+            f"/v1/tables/{quote(target.table, safe='')}/uploads/{quote(target.name, safe='')}"
+        )
+        self._connection: http.client.HTTPConnection
+        if where.scheme == "http":
+            self._connection = http.client.HTTPConnection(
+                where.hostname, where.port, timeout=TIMEOUT_S
+            )
+        else:
+            try:
+                context = ssl.create_default_context(cafile=target.ca or None)
+            except (OSError, ssl.SSLError) as error:
+                raise BadValue("--ca", target.ca, f"it cannot be read: {error}") from None
+            self._connection = http.client.HTTPSConnection(
+                where.hostname, where.port, timeout=TIMEOUT_S, context=context
+            )
+
+    def begin(self, mode: str) -> dict[str, Any]:
+        """Open the upload, or find it as it stands."""
+        return self._asked("PUT", "", _json({"mode": mode}), {"Content-Type": _JSON})
+
+    def show(self) -> dict[str, Any]:
+        """How it stands."""
+        return self._asked("GET", "", None, {})
+
+    def send(self, part: LoadPart) -> None:
+        """Have one part kept."""
+        digest = b64encode(part.sha256).decode()
+        headers = {"Content-Type": ROWS_MEDIA_TYPE, "Content-Digest": f"sha-256=:{digest}:"}
+        self._asked("PUT", f"/parts/{part.number}", part.data, headers)
+
+    def commit(self, parts: int, rows: int, sha256: bytes) -> dict[str, Any]:
+        """Make it visible."""
+        said = _json({"parts": parts, "rows": rows, "sha256": sha256.hex()})
+        return self._asked("POST", ":commit", said, {"Content-Type": _JSON})
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+    def _asked(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> dict[str, Any]:
+        until_us = now_us() + self._patience_us
+        attempt = 0
+        while True:
+            if self._stop.is_set():
+                raise Stopped("stopped")
+            status, told, hint_us = self._once(method, path, body, headers)
+            if 200 <= status < 300:
+                return told
+            seen = str(told.get("detail") or told.get("title") or told.get("seen", status))
+            if status and status not in _AGAIN:
+                raise HeadgateError(f"the dispatcher at {self._target.at} answers {status}: {seen}")
+            wait_us = self._backoff.wait_us(attempt, self._chance.draw(), hint_us=hint_us)
+            if wait_us < 0 or now_us() + wait_us > until_us:
+                raise Unavailable(f"the dispatcher at {self._target.at}", seen)
+            attempt += 1
+            self._waited()
+            self._stop.wait(wait_us / 1e6)
+
+    def _once(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, dict[str, Any], int]:
+        """The status, what was told, and when to come again; status 0 is no answer."""
+        if self._target.token:
+            headers = {**headers, "Authorization": f"Bearer {self._target.token}"}
+        try:
+            self._connection.request(method, self._base + path, body, headers)
+            answer = self._connection.getresponse()
+            data = answer.read(_ANSWER_BYTES_MAX)
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()  # the next request opens it again
+            return 0, {"seen": str(error) or type(error).__name__}, 0
+        try:
+            told = json.loads(data)
+        except ValueError:
+            told = {}
+        hint_us = _seconds_us(answer.headers.get("Retry-After", ""))
+        return answer.status, told if isinstance(told, dict) else {}, hint_us
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _seconds_us(said: str) -> int:
+    try:
+        return max(round(float(said) * 1_000_000), 0)
+    except (ValueError, OverflowError):
+        return 0

@@ -1,0 +1,251 @@
+"""Keeping: tables are moved on from phase to phase, and what is no longer read is dropped.
+
+Every dispatcher keeps; each step is a swap of the book, so it is done once whoever does it, and a
+dispatcher that is killed leaves nothing that another does not go on with. Why each step is safe is
+told in `catalogue.py`; here is when: once everybody knows the phase before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final, final
+
+from headgate.apps.kv.tables.admitting import Admit
+from headgate.apps.kv.tables.book import (
+    DONE,
+    FOLDED,
+    FOLDING,
+    LAYERED,
+    NORMAL,
+    OPEN,
+    SEALING,
+    Book,
+    TableState,
+    UploadState,
+    upload_space,
+    with_table,
+    with_upload,
+    without_oldest,
+)
+from headgate.apps.kv.tables.catalogue import CATALOGUE_SPACE, Catalogue
+from headgate.apps.kv.tables.folding import Fold
+from headgate.apps.kv.tables.leases import Lease, lease_place
+from headgate.apps.kv.tables.parts import forget_parts, parts_of
+from headgate.apps.kv.tables.settings import TableSettings
+from headgate.apps.kv.tables.sweeping import Sweep
+from headgate.contracts.clock import Clock
+from headgate.contracts.engine import Change, Engine
+from headgate.contracts.errors import HeadgateError
+
+_BATCHES_MAX: Final = 64  # of one fold before others have their turn
+_RETRY_S: Final = 0.2
+_ROUND_REST_S: Final = 60.0  # between two sweeps of everything
+
+
+@final
+class Keeper:
+    """Moves the tables of one engine on. `follow` does it until cancelled."""
+
+    __slots__ = (
+        "_admit",
+        "_catalogue",
+        "_clock",
+        "_engine",
+        "_first_seen",
+        "_holder",
+        "_leases",
+        "_settings",
+        "sweep",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalogue: Catalogue,
+        clock: Clock,
+        settings: TableSettings,
+        admit: Admit,
+        *,
+        holder: str,
+    ) -> None:
+        self._engine = engine
+        self._catalogue = catalogue
+        self._clock = clock
+        self._settings = settings
+        self._admit = admit
+        self._holder = holder
+        self._leases: dict[str, Lease] = {}
+        self._first_seen: dict[str, int] = {}  # what is to be dropped
+        self.sweep = Sweep(engine, catalogue, clock, settings, admit, holder)
+
+    async def step(self) -> bool:
+        """Do what is due; whether anything was done."""
+        book = self._catalogue.book
+        taken_in = frozenset(state.upload for state in book.tables.values())
+        for upload in [one for one in self._leases if one not in taken_in]:
+            del self._leases[upload]  # somebody else has finished it
+        busy = False
+        for table, state in book.tables.items():
+            if state.phase != NORMAL and self._catalogue.settled(table):
+                busy = await self._move(table, state) or busy
+            elif state.phase == FOLDING:
+                busy = await self._fold(table, state, book) or busy
+        return await self._drop_due() or busy
+
+    async def follow(self) -> None:
+        """Keep tables moving until cancelled. What fails is tried again."""
+        pause_s = min(self._settings.stale_us / 1e6, _RETRY_S)
+        try:
+            while True:
+                busy = False
+                try:
+                    busy = await self.step()
+                except HeadgateError:
+                    await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(0 if busy else pause_s)
+        finally:
+            await self._leave()
+
+    async def follow_sweep(self) -> None:
+        """Sweep until cancelled, if nobody else does."""
+        pause_s = self._settings.sweep_pause_us / 1e6
+        mine = False
+        while True:
+            try:
+                mine = mine or await self.sweep.take()
+                ended = await self.sweep.step() if mine else None
+            except HeadgateError:
+                ended, mine = None, False
+            if ended is None:
+                mine = False
+                await asyncio.sleep(self._settings.lease_us / 1e6)
+            elif ended:
+                await asyncio.sleep(_ROUND_REST_S)
+                mine = False  # the lease has ended meanwhile
+            else:
+                await asyncio.sleep(pause_s)
+
+    async def _leave(self) -> None:
+        for lease in list(self._leases.values()):
+            try:
+                await lease.leave()
+            except HeadgateError:
+                continue  # it ends by itself
+        self._leases.clear()
+
+    async def _move(self, table: str, state: TableState) -> bool:
+        if state.phase == SEALING:
+            whole = await self._whole(state.upload)
+            to = partial(_layered if whole else _reopened, table, state)
+        elif state.phase == LAYERED:
+            to = partial(_folding, table, state)
+        elif state.phase == FOLDED:
+            to = partial(_normal, table, state, self._settings.ended_uploads_max)
+        else:
+            return await self._fold(table, state, self._catalogue.book)
+        await self._catalogue.change(to)
+        return True
+
+    async def _whole(self, upload: str) -> bool:
+        """Whether the parts are those that were committed, and no other was ever begun."""
+        said = self._catalogue.book.uploads[upload]
+        parts = await parts_of(self._engine, upload)
+        return list(parts) == list(range(said.parts)) and all(one.kept for one in parts.values())
+
+    async def _fold(self, table: str, state: TableState, book: Book) -> bool:
+        lease = self._leases.get(state.upload)
+        if lease is None:
+            lease = Lease(
+                self._engine,
+                self._clock,
+                state.upload,
+                holder=self._holder,
+                lease_us=self._settings.lease_us,
+            )
+            if not await lease.take():
+                return False
+            self._leases[state.upload] = lease
+        fold = Fold(
+            self._engine,
+            self._catalogue,
+            self._clock,
+            self._settings,
+            self._admit,
+            lease,
+            table,
+            book,
+        )
+        try:
+            for _ in range(_BATCHES_MAX):
+                if await fold.step():
+                    break
+            else:
+                return True
+        except HeadgateError:
+            # Whoever takes the lease next, and that may be we, goes on where it was last said.
+            self._leases.pop(state.upload, None)
+            raise
+        if not self._catalogue.settled(table):
+            return False
+        await self._catalogue.change(partial(_folded, table, state))
+        self._leases.pop(state.upload, None)
+        return True
+
+    async def _drop_due(self) -> bool:
+        due = self._catalogue.book.dropping
+        now_us = self._clock.now_us()
+        self._first_seen = {upload: self._first_seen.get(upload, now_us) for upload in due}
+        for upload, since_us in self._first_seen.items():
+            if now_us - since_us >= self._settings.settle_us:
+                await self._drop(upload)
+                return True
+        return False
+
+    async def _drop(self, upload: str) -> None:
+        await self._engine.drop(upload_space(upload))
+        await forget_parts(self._engine, upload)
+        await self._engine.write([Change(CATALOGUE_SPACE, *lease_place(upload), None)])
+        await self._catalogue.change(partial(_dropped, upload))
+
+
+def _layered(table: str, state: TableState, book: Book) -> Book:
+    if book.tables.get(table) != state:
+        return book  # somebody else was first
+    return with_table(book, table, state._replace(phase=LAYERED))
+
+
+def _reopened(table: str, state: TableState, book: Book) -> Book:
+    if book.tables.get(table) != state:
+        return book
+    upload = book.uploads[state.upload]._replace(state=OPEN, parts=0, rows=0, bytes=0)
+    book = with_table(book, table, TableState(NORMAL, state.epoch))
+    return with_upload(book, upload)
+
+
+def _folding(table: str, state: TableState, book: Book) -> Book:
+    if book.tables.get(table) != state:
+        return book
+    upload = book.uploads[state.upload]._replace(state=FOLDING)
+    return with_upload(with_table(book, table, state._replace(phase=FOLDING)), upload)
+
+
+def _folded(table: str, state: TableState, book: Book) -> Book:
+    if book.tables.get(table) != state:
+        return book
+    return with_table(book, table, state._replace(phase=FOLDED))
+
+
+def _normal(table: str, state: TableState, ended_max: int, book: Book) -> Book:
+    if book.tables.get(table) != state:
+        return book
+    upload: UploadState = book.uploads[state.upload]._replace(state=DONE)
+    book = with_table(book, table, TableState(NORMAL, state.epoch))
+    book = with_upload(book, upload)._replace(dropping=(*book.dropping, state.upload))
+    return without_oldest(book, ended_max)
+
+
+def _dropped(upload: str, book: Book) -> Book:
+    if upload not in book.dropping:
+        return book
+    return book._replace(dropping=tuple(one for one in book.dropping if one != upload))

@@ -1,0 +1,99 @@
+"""Leases: who does what only one needs to do, and how far it is, kept in the engine.
+
+A lease saves work and is never what makes it right: two who hold it, by clocks that disagree or a
+long pause, do the same thing twice. Whoever finds it ended goes on where the last one had come to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable
+from typing import Final, final
+
+from headgate.apps.kv.tables.catalogue import CATALOGUE_SPACE
+from headgate.contracts.clock import Clock
+from headgate.contracts.engine import Change, Engine, Place
+from headgate.contracts.errors import Unavailable
+
+_VERSION: Final = 1
+
+
+@final
+class Lease:
+    """One job's lease. `stage` and `after` say how far it is; they outlive every holder."""
+
+    __slots__ = (
+        "_clock",
+        "_engine",
+        "_holder",
+        "_kept",
+        "_lease_us",
+        "_place",
+        "_said_us",
+        "after",
+        "stage",
+    )
+
+    def __init__(
+        self, engine: Engine, clock: Clock, job: str, *, holder: str, lease_us: int
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._place: Place = (b"l/" + job.encode(), b"")
+        self._holder = holder
+        self._lease_us = lease_us
+        self._kept: bytes | None = None
+        self._said_us = 0
+        self.stage = ""
+        self.after: Place | None = None
+
+    async def take(self) -> bool:
+        """Take it, unless somebody else holds it."""
+        told = self._engine.read(CATALOGUE_SPACE, (self._place,))
+        kept = (await told if isinstance(told, Awaitable) else told)[0]
+        if kept is not None:
+            said = json.loads(kept)
+            if said["version"] != _VERSION:
+                seen = f"it is of version {said['version']}; upgrade this dispatcher"
+                raise Unavailable("a lease in the catalogue", seen)
+            if said["holder"] not in ("", self._holder) and self._clock.now_us() < said["until_us"]:
+                return False
+            self.stage = said["stage"]
+            after = said["after"]
+            self.after = (
+                None if after is None else (bytes.fromhex(after[0]), bytes.fromhex(after[1]))
+            )
+        self._kept = kept
+        return await self._say(self._holder)
+
+    async def keep(self, *, now: bool = False) -> bool:
+        """Say how far it is, if it is time to; False if somebody else has it."""
+        if not now and self._clock.now_us() < self._said_us + self._lease_us // 4:
+            return True
+        return await self._say(self._holder)
+
+    async def leave(self) -> None:
+        """Give it up, and say how far it is."""
+        await self._say("")
+
+    async def _say(self, holder: str) -> bool:
+        now_us = self._clock.now_us()
+        after = None if self.after is None else [self.after[0].hex(), self.after[1].hex()]
+        said = {
+            "version": _VERSION,
+            "holder": holder,
+            "until_us": now_us + self._lease_us,
+            "stage": self.stage,
+            "after": after,
+        }
+        text = json.dumps(said, separators=(",", ":")).encode()
+        if not await self._engine.swap(Change(CATALOGUE_SPACE, *self._place, text), self._kept):
+            return False
+        self._kept = text
+        self._said_us = now_us
+        return True
+
+
+def lease_place(job: str) -> Place:
+    """Where the lease of a job is kept."""
+    return b"l/" + job.encode(), b""

@@ -1,0 +1,96 @@
+"""Sweeping: rows that have expired and tombstones are taken away in the background.
+
+Only in a table that is normal: else an expired row or a tombstone still hides an older one. A row
+goes by a swap with what was read, so one that was written meanwhile stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, final
+
+from headgate.apps.kv.tables.admitting import Admit, admitted, keeper_ask
+from headgate.apps.kv.tables.book import NORMAL, live_space
+from headgate.apps.kv.tables.catalogue import Catalogue
+from headgate.apps.kv.tables.leases import Lease
+from headgate.apps.kv.tables.settings import TableSettings
+from headgate.contracts.clock import Clock
+from headgate.contracts.engine import Change, Engine, Entry
+from headgate.wire.kept_row import opened
+
+SWEEP_JOB: Final = "sweep"
+
+
+@final
+class Sweep:
+    """Walks table after table, a batch at a time. `removed` counts what went."""
+
+    __slots__ = (
+        "_admit",
+        "_catalogue",
+        "_clock",
+        "_engine",
+        "_lease",
+        "_settings",
+        "removed",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalogue: Catalogue,
+        clock: Clock,
+        settings: TableSettings,
+        admit: Admit,
+        holder: str,
+    ) -> None:
+        self._engine = engine
+        self._catalogue = catalogue
+        self._clock = clock
+        self._settings = settings
+        self._admit = admit
+        self._lease = Lease(engine, clock, SWEEP_JOB, holder=holder, lease_us=settings.lease_us)
+        self.removed = 0
+
+    async def take(self) -> bool:
+        """Be the one who sweeps, unless somebody else is."""
+        return await self._lease.take()
+
+    async def leave(self) -> None:
+        """Let somebody else sweep on from here."""
+        await self._lease.leave()
+
+    async def step(self) -> bool | None:
+        """One batch: True at the end of a whole round; None if somebody else has the lease."""
+        lease = self._lease
+        tables = sorted(self._catalogue.book.tables)
+        table = next((name for name in tables if name >= lease.stage), None)
+        if table is None:
+            lease.stage, lease.after = "", None
+            return True if await lease.keep() else None
+        if table != lease.stage:
+            lease.stage, lease.after = table, None
+        entries: Sequence[Entry] = ()
+        if (await self._catalogue.current(table)).phase == NORMAL:
+            rows_max = self._settings.sweep_rows
+            entries = await self._engine.walk(live_space(table), lease.after, rows_max)
+        if entries:
+            size = sum(len(entry[2]) for entry in entries)
+            work = partial(self._remove, table, entries)
+            await admitted(self._admit, keeper_ask(), self._clock, len(entries), size, work)
+            lease.after = (entries[-1][0], entries[-1][1])
+        else:
+            lease.stage, lease.after = table + "\x00", None  # the first name behind it
+        return False if await lease.keep() else None
+
+    async def _remove(self, table: str, entries: Sequence[Entry]) -> None:
+        now_us = self._clock.now_us()
+        for partition, sort, stored in entries:
+            kept = opened(stored)
+            if kept.value is not None and not 0 < kept.expires_us <= now_us:
+                continue
+            if (await self._catalogue.current(table)).phase != NORMAL:
+                return
+            if await self._engine.swap(Change(live_space(table), partition, sort, None), stored):
+                self.removed += 1

@@ -1,0 +1,90 @@
+"""Top show: looks again and again, and shows each picture: on a terminal in place, else as lines.
+
+A rate needs two looks, so the first picture comes after one gap.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Final, TextIO
+
+from headgate.apps.kv.board_source import samples_of, sources_of
+from headgate.apps.kv.top_rates import picture
+from headgate.contracts.errors import Unavailable
+
+Lines = Callable[[dict[str, Any]], list[str]]
+Show = Callable[[list[str]], None]
+_PLAIN_TERMINALS: Final = frozenset({"", "dumb"})
+
+
+def show(
+    arguments: Namespace,
+    lines: Lines,
+    values: Callable[[dict[str, Any]], Any],
+    out: TextIO,
+    *,
+    terminal: str = "",
+    pause: Callable[[float], object] | None = None,
+) -> int:
+    """Until it is interrupted, or once; 0 when that went well."""
+    sources = sources_of(arguments)
+    wait = threading.Event().wait if pause is None else pause
+    with ExitStack() as stack:
+        put = _put(arguments, out, terminal, stack)
+        try:
+            before = samples_of(sources)
+            while True:
+                wait(arguments.every)
+                after = samples_of(sources)
+                dead = [sample for sample in after if sample.board is None]
+                if arguments.once and len(dead) == len(after):
+                    raise Unavailable(f"the dispatcher at {dead[0].url}", dead[0].error)
+                seen = picture(before, after)
+                if arguments.json:
+                    out.write(json.dumps(values(seen)) + "\n")
+                    out.flush()
+                else:
+                    put(lines(seen))
+                if arguments.once:
+                    return 0
+                before = after
+        except KeyboardInterrupt:
+            return 0
+
+
+def _put(arguments: Namespace, out: TextIO, terminal: str, stack: ExitStack) -> Show:
+    """In place where that can be, lines where not."""
+    lines_said = arguments.json or arguments.once or arguments.plain
+    if not lines_said and out.isatty() and terminal not in _PLAIN_TERMINALS:
+        try:
+            screen, put = _screen(out)
+        except ModuleNotFoundError:
+            out.write("the view in place needs rich; pip install 'headgate[kv]'\n")
+        else:
+            stack.enter_context(screen)
+            return put
+    return lambda lines: _write(out, lines)
+
+
+def _screen(out: TextIO) -> tuple[AbstractContextManager[object], Show]:
+    from rich.console import Console  # noqa: PLC0415 - an extra
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(file=out, highlight=False, markup=False, emoji=False)
+    live = Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop")
+
+    def put(lines: list[str]) -> None:
+        room = [*lines[: max(1, console.height - 1)], "Ctrl-C ends"]
+        live.update(Text("\n".join(room), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    return live, put
+
+
+def _write(out: TextIO, lines: list[str]) -> None:
+    out.write("\n".join(lines) + "\n\n")
+    out.flush()

@@ -1,0 +1,165 @@
+"""Bulk: HG.BULK, uploads of many rows that become visible at once.
+
+    HG.BULK BEGIN table name [MERGE | REPLACE]
+    HG.BULK PART table name number sha256 rows
+    HG.BULK COMMIT table name parts rows sha256
+    HG.BULK ABANDON | SHOW table name
+    HG.BULK LIST table
+
+An upload is told as its fields, parts as ranges of their numbers (`0-4,6`), a digest is hex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
+
+from headgate.contracts.checks import Soon
+from headgate.contracts.errors import BadValue
+from headgate.contracts.key_values import Upload
+from headgate.doors.resp.errors import unknown_subcommand, wrong_arity
+from headgate.doors.resp.kv_asking import ask_of, key_values
+from headgate.doors.resp.kv_names import table_of
+from headgate.doors.resp.session import Session
+from headgate.wire.resp import encoded, text_of, whole_number
+
+_SHA256_BYTES: Final = 32
+_NUMBER_MAX: Final = 1 << 53
+_MODES: Final = {b"MERGE": "merge", b"REPLACE": "replace"}
+
+_Run: TypeAlias = Callable[[Session, list[bytes]], Awaitable[bytes]]
+
+
+def bulk_(session: Session, parts: list[bytes]) -> Soon[bytes]:
+    """HG.BULK BEGIN | PART | COMMIT | ABANDON | SHOW | LIST table ..."""
+    row = _ROWS.get(parts[1].upper())
+    if row is None:
+        return unknown_subcommand("HG.BULK", parts)
+    least, most, run = row
+    if not least <= len(parts) <= most:
+        return wrong_arity(f"hg.bulk|{text_of(parts[1])}")
+    return run(session, parts)
+
+
+def _begin(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    mode: str | None = "merge"
+    if len(parts) == 5:
+        mode = _MODES.get(parts[4].upper())
+    if mode is None:
+        raise BadValue("mode", text_of(parts[4]), "give MERGE or REPLACE")
+    table, name = _named(parts)
+    return _told(
+        session.protocol, key_values(session).uploads.begin(table, name, mode, ask_of(session))
+    )
+
+
+def _part(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    table, name = _named(parts)
+    number, sha256 = _number("number", parts[4]), _sha256(parts[5])
+    uploads = key_values(session).uploads
+    return _told(
+        session.protocol, uploads.part(table, name, number, parts[6], sha256, ask_of(session))
+    )
+
+
+def _commit(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    table, name = _named(parts)
+    count, rows = _number("parts", parts[4]), _number("rows", parts[5])
+    sha256 = _sha256(parts[6])
+    uploads = key_values(session).uploads
+    return _told(
+        session.protocol, uploads.commit(table, name, count, rows, sha256, ask_of(session))
+    )
+
+
+def _abandon(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    table, name = _named(parts)
+    return _told(
+        session.protocol, key_values(session).uploads.abandon(table, name, ask_of(session))
+    )
+
+
+def _show(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    table, name = _named(parts)
+    return _told(session.protocol, key_values(session).uploads.show(table, name, ask_of(session)))
+
+
+def _list(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    table = table_of(parts[2])
+    return _all(session.protocol, key_values(session).uploads.all(table, ask_of(session)))
+
+
+_ROWS: Final[dict[bytes, tuple[int, int, _Run]]] = {
+    b"BEGIN": (4, 5, _begin),
+    b"PART": (7, 7, _part),
+    b"COMMIT": (7, 7, _commit),
+    b"ABANDON": (4, 4, _abandon),
+    b"SHOW": (4, 4, _show),
+    b"LIST": (3, 3, _list),
+}
+
+
+async def _told(protocol: int, work: Awaitable[Upload]) -> bytes:
+    return encoded(_fields(await work), protocol)
+
+
+async def _all(protocol: int, work: Awaitable[Sequence[Upload]]) -> bytes:
+    return encoded([_fields(upload) for upload in await work], protocol)
+
+
+def _fields(upload: Upload) -> dict[str, object]:
+    return {
+        "table": upload.table,
+        "name": upload.name,
+        "mode": upload.mode,
+        "state": upload.state,
+        "parts": spans(upload.parts),
+        "rows": upload.rows,
+        "bytes": upload.bytes,
+        "begun_us": upload.begun_us,
+        "by": upload.by,
+    }
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Numbers as people write them: 0-4,6."""
+    told: list[str] = []
+    first = last = -1
+    for number in sorted(numbers):
+        if first >= 0 and number == last + 1:
+            last = number
+        else:
+            if first >= 0:
+                told.append(_span(first, last))
+            first = last = number
+    if first >= 0:
+        told.append(_span(first, last))
+    return ",".join(told)
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _named(parts: list[bytes]) -> tuple[str, str]:
+    return table_of(parts[2]), text_of(parts[3])
+
+
+def _number(field: str, part: bytes) -> int:
+    try:
+        number = whole_number(part)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= _NUMBER_MAX:
+        raise BadValue(field, text_of(part), "give a whole number from 0 on")
+    return number
+
+
+def _sha256(part: bytes) -> bytes:
+    try:
+        digest = bytes.fromhex(part.decode("ascii"))
+    except ValueError:
+        digest = b""
+    if len(digest) != _SHA256_BYTES:
+        raise BadValue("sha256", text_of(part), f"give {2 * _SHA256_BYTES} hex digits")
+    return digest

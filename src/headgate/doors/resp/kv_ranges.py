@@ -1,0 +1,85 @@
+"""Ranges: HG.RANGE, the rows of one partition in the order of their sort keys.
+
+Sort keys are written here as they are in a key, said and told: `%25` is a `%`. A token is hex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+from headgate.contracts.errors import BadValue
+from headgate.contracts.key_values import BYTES_MAX_DEFAULT, ROWS_MAX_DEFAULT, Rows, Span
+from headgate.doors.resp.kv_asking import ask_of, bulk, key_values, whole
+from headgate.doors.resp.kv_names import escaped, partition_of, unescaped
+from headgate.doors.resp.kv_times import ms_left
+from headgate.doors.resp.session import Session
+from headgate.wire.resp import text_of, whole_number
+
+_OPTIONS: Final = frozenset((b"REV", b"LIMIT", b"BYTES", b"TOKEN"))
+_REMEDY: Final = "give REV, LIMIT n, BYTES n or TOKEN t behind the sort keys"
+_NUMBER_MAX: Final = 1 << 53
+
+
+def range_(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    """HG.RANGE table:partition [begin [end]] [REV] [LIMIT n] [BYTES n] [TOKEN t]."""
+    table, partition = partition_of(parts[1])
+    bounds: list[bytes] = []
+    at, size = 2, len(parts)
+    while at < size and len(bounds) < 2 and parts[at].upper() not in _OPTIONS:
+        bounds.append(unescaped(parts[at]))
+        at += 1
+    reverse, token = False, b""
+    rows_max, bytes_max = ROWS_MAX_DEFAULT, BYTES_MAX_DEFAULT
+    while at < size:
+        word = parts[at].upper()
+        if word == b"REV":
+            reverse = True
+            at += 1
+        elif word not in _OPTIONS or at + 1 == size:
+            raise BadValue("option", text_of(parts[at]), _REMEDY)
+        else:
+            if word == b"LIMIT":
+                rows_max = _number("LIMIT", parts[at + 1])
+            elif word == b"BYTES":
+                bytes_max = _number("BYTES", parts[at + 1])
+            else:
+                token = _token(parts[at + 1])
+            at += 2
+    begin = bounds[0] if bounds else b""
+    end = bounds[1] if len(bounds) > 1 and bounds[1] else None
+    span = Span(begin, end, reverse, rows_max, bytes_max)
+    rows = key_values(session).scan(table, partition, span, ask_of(session), token)
+    return _ranged(session, rows, session.protocol)
+
+
+async def _ranged(session: Session, work: Awaitable[Rows], protocol: int) -> bytes:
+    """Rows of sort key, value and milliseconds left; then the token, empty at the end."""
+    rows, token = await work
+    told = [b"*%d\r\n" % len(rows)]
+    for row in rows:
+        told.append(b"*3\r\n")
+        told.append(bulk(escaped(row.sort)))
+        told.append(bulk(row.value))
+        told.append(whole(ms_left(session, row)))
+    behind = bulk(token.hex().encode())
+    if protocol == 3:
+        return b"".join((b"%2\r\n", bulk(b"rows"), *told, bulk(b"token"), behind))
+    return b"".join((b"*2\r\n", *told, behind))
+
+
+def _number(field: str, part: bytes) -> int:
+    try:
+        number = whole_number(part)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= _NUMBER_MAX:
+        raise BadValue(field, text_of(part), "give a whole number from 1 on")
+    return number
+
+
+def _token(part: bytes) -> bytes:
+    try:
+        return bytes.fromhex(part.decode("ascii"))
+    except ValueError:
+        raise BadValue("TOKEN", text_of(part), "give it as it was told") from None

@@ -1,0 +1,110 @@
+"""Line: slots that work takes for a while, and those who wait for one, in the order they came.
+
+The law is absolute time. A timer is late by a millisecond or more, but when work ends and who is
+next is reckoned from when it should have ended: eight slots of 10 ms are 800 a second whatever the
+timers do. Where nobody waits, the next to come within a moment is credited with that lateness, so
+a caller that keeps exactly as many under way as there are slots gets all of them too.
+
+Nothing here asks the time or waits: the engine tells `now_us`, and asks when to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple, final
+
+CREDIT_US: Final = 3_000  # that whoever comes so soon after is credited with a timer's lateness
+
+
+class Waiting(NamedTuple):
+    """One that waits for a slot."""
+
+    came_us: int
+    work_us: int
+    done: asyncio.Future[None]
+
+
+@final
+class Line:
+    """The slots and the line before them."""
+
+    __slots__ = ("_busy", "_credits", "_line", "_number", "_slots")
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._busy: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._line: deque[Waiting] = deque()
+        self._credits: deque[tuple[int, int]] = deque(maxlen=1_024)
+        self._number = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a slot."""
+        return len(self._line)
+
+    def come(self, work_us: int, done: asyncio.Future[None], now_us: int) -> None:
+        """Stand in line with so much work; `done` is told when it is done."""
+        self.turn(now_us)
+        self.stand(work_us, done, now_us)
+        self.turn(now_us)
+
+    def stand(self, work_us: int, done: asyncio.Future[None], now_us: int) -> None:
+        """Stand in line, while nothing moves."""
+        self._line.append(Waiting(now_us, work_us, done))
+
+    def set_slots(self, slots: int, now_us: int) -> None:
+        """So many from now on; what is at work stays at work."""
+        self.turn(now_us)
+        self._slots = slots
+        self.turn(now_us)
+
+    def turn(self, now_us: int) -> None:
+        """End what has ended by now, each at its instant, and begin what is next."""
+        busy, line = self._busy, self._line
+        while busy and busy[0][0] <= now_us:
+            end_us, _, done = heappop(busy)
+            if not done.done():
+                done.set_result(None)
+            if line and self._room():
+                following = line.popleft()
+                self._begin(following, max(end_us, following.came_us))
+            else:
+                self._credits.append((now_us, now_us - end_us))
+        while line and self._room():
+            following = line.popleft()
+            self._begin(following, following.came_us - self._credit(now_us))
+
+    def next_us(self) -> int | None:
+        """When something ends; None if nothing is at work."""
+        return self._busy[0][0] if self._busy else None
+
+    def pause(self, us: int, now_us: int) -> None:
+        """Let `us` that have passed until now count for nothing: what was at work ends later."""
+        self._busy = [(end_us + us, number, done) for end_us, number, done in self._busy]
+        heapify(self._busy)
+        self._line = deque(one._replace(came_us=now_us) for one in self._line)
+        self._credits.clear()
+
+    def fail(self, error: Exception) -> None:
+        """Tell all of them that nothing comes any more."""
+        for done in [one[2] for one in self._busy] + [one.done for one in self._line]:
+            if not done.done():
+                done.set_exception(error)
+        self._busy.clear()
+        self._line.clear()
+
+    def _room(self) -> bool:
+        return not self._slots or len(self._busy) < self._slots
+
+    def _begin(self, one: Waiting, start_us: int) -> None:
+        self._number += 1
+        heappush(self._busy, (start_us + one.work_us, self._number, one.done))
+
+    def _credit(self, now_us: int) -> int:
+        while self._credits:
+            told_us, late_us = self._credits.popleft()
+            if now_us - told_us <= CREDIT_US:
+                return late_us
+        return 0

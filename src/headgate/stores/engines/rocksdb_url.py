@@ -1,0 +1,52 @@
+"""What RocksDB is told: a `rocksdb:` URL read into frozen settings, nothing opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.contracts.errors import BadValue
+from headgate.stores.engines.group_commit import GroupSettings
+from headgate.stores.engines.lmdb_url import SWITCH, read_folder_url
+from headgate.stores.urls import Query
+
+SCHEME: Final = "rocksdb:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocksSettings:
+    """Where the database is, and its bounds; checked when made."""
+
+    folder: str
+    sync: bool = True
+    buffer_bytes: int = 64 << 20  # of writes in memory before they become a file
+    files_max: int = 512  # that are open at once
+    jobs_max: int = 2  # threads that compact and flush
+    group: GroupSettings = GroupSettings()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        if not self.folder or "\0" in self.folder:
+            raise BadValue("rocksdb.folder", self.folder, "give a folder: rocksdb:/var/lib/kv")
+        for name, (least, most) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise BadValue(f"rocksdb.{name}", value, f"give a number from {least} to {most}")
+
+
+_BOUNDS: Final = {
+    "buffer_bytes": (1 << 16, 1 << 36),
+    "files_max": (16, 1 << 20),
+    "jobs_max": (1, 256),
+}
+_QUERY: Final[Query] = {
+    "sync": ("sync", SWITCH.__getitem__, "on or off"),
+    "buffer_bytes": ("buffer_bytes", int, "a whole number"),
+    "files": ("files_max", int, "a whole number"),
+    "jobs": ("jobs_max", int, "a whole number"),
+}
+
+
+def parse_url(url: str) -> RocksSettings:
+    """The settings that `rocksdb:DIR?name=value` says; what it does not say has its default."""
+    folder, said = read_folder_url(url, SCHEME, _QUERY)
+    return RocksSettings(folder=folder, **said)  # type: ignore[arg-type]

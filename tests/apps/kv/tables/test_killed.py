@@ -1,0 +1,170 @@
+"""A dispatcher on LMDB is killed with -9 in the middle of an upload, and in the middle of its fold.
+
+What was acknowledged is there, nothing of it can be seen before the commit, the same command goes
+on where it stood, and then all is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.engine
+
+ROWS = 60_000
+PARTS = 120
+MAIN = "import sys; from headgate.cli import main; sys.exit(main(sys.argv[1:]))"
+LOAD = (
+    "import sys; from argparse import ArgumentParser; from headgate.apps.kv import load; "
+    "parser = ArgumentParser(); load.add_arguments(parser); "
+    "sys.exit(load.run(parser.parse_args(sys.argv[1:])))"
+)
+
+
+class Served:
+    """`headgate kv` in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                MAIN,
+                "kv",
+                "--listen",
+                "127.0.0.1:0",
+                "--insecure",
+                "--engine",
+                f"lmdb:{folder}",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        found = None
+        while found is None:
+            line = self.process.stdout.readline()
+            assert line, "it did not start"
+            found = re.search(r"127\.0\.0\.1:(\d+)", line)
+        self.port = int(found[1])
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def upload(self) -> dict[str, Any]:
+        status, said = self.get("/v1/tables/t/uploads/u")
+        found: dict[str, Any] = json.loads(said) if status == 200 else {"parts": [], "state": ""}
+        return found
+
+    def kill(self, how: int = signal.SIGKILL) -> None:
+        os.kill(self.process.pid, how)
+        self.process.wait(20)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def lmdb_folder(tmp_path: Path) -> Path:
+    pytest.importorskip("lmdb")
+    return tmp_path / "kv"
+
+
+def loading(port: int, file: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            LOAD,
+            "t",
+            str(file),
+            "--at",
+            f"http://127.0.0.1:{port}",
+            "--name",
+            "u",
+            "--part-rows",
+            str(ROWS // PARTS),
+            "--patience-s",
+            "60",
+            "--at-once",
+            "2",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_upload_outlives_what_is_killed_on_its_way(tmp_path: Path, lmdb_folder: Path) -> None:
+    file = tmp_path / "rows.csv"
+    with file.open("w") as out:
+        out.write("partition,sort,value\n")
+        for at in range(ROWS):
+            out.write(f"p{at // 100},{at % 100:03},v{at}\n")
+    server = Served(lmdb_folder)
+    kept: list[int] = []
+    loader = loading(server.port, file)
+    try:
+        while len(kept) < 20:
+            kept = server.upload()["parts"]
+            time.sleep(0.01)
+        server.kill()
+        loader.send_signal(signal.SIGINT)
+        assert loader.wait(20) != 0
+        assert loader.stderr is not None
+        said = loader.stderr.read()
+        assert "run the same command again to go on" in said
+        loader.stderr.close()
+
+        server = Served(lmdb_folder)
+        there = server.upload()
+        assert there["state"] == "open"
+        assert set(kept) <= set(there["parts"])
+        assert len(there["parts"]) < PARTS
+        for at in (0, ROWS - 1):
+            assert server.get(f"/v1/tables/t/rows/p{at // 100}/{at % 100:03}")[0] == 404
+        loader = loading(server.port, file)
+        while server.upload()["state"] != "folding":
+            assert loader.poll() is None
+            time.sleep(0.005)
+        time.sleep(0.2)  # into the fold
+        server.kill()
+        loader.kill()
+        loader.wait(20)
+        assert loader.stderr is not None
+        loader.stderr.close()
+
+        server = Served(lmdb_folder)
+        assert server.upload()["state"] == "folding"
+        seen_all(server)
+        deadline_s = time.monotonic() + 60
+        while server.upload()["state"] != "done":
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+        seen_all(server)
+    finally:
+        server.kill()
+        if loader.poll() is None:
+            loader.kill()
+            loader.wait(20)
+
+
+def seen_all(server: Served) -> None:
+    for at in range(0, ROWS, 997):
+        status, value = server.get(f"/v1/tables/t/rows/p{at // 100}/{at % 100:03}")
+        assert (status, value) == (200, b"v%d" % at)

@@ -1,0 +1,154 @@
+"""Random stories of three dispatchers, each as far behind as may be, on one engine.
+
+The model is a dictionary with a history: what each place held, and what an upload put there. While
+an upload is on its way, a place that it has may show what it was before or what came of it; a write
+that was acknowledged after the upload was first seen anywhere may never be hidden again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.apps.kv.tables.book import book_of
+from headgate.apps.kv.tables.catalogue import BOOK_PLACE, CATALOGUE_SPACE
+from headgate.apps.kv.tables.settings import TableSettings
+from headgate.contracts.errors import Unavailable
+from headgate.contracts.key_values import Condition, Span, Write, tag_of
+from headgate.testing import HandClock
+from headgate.wire.row_stream import StreamRow
+from tests.apps.kv.tables.dispatchers import Crashing, Node, memory
+from tests.apps.kv.tables.test_uploads import commit, loaded
+
+SETTINGS = TableSettings(
+    stale_us=6, write_timeout_us=1, fold_rows=2, fold_at_once=2, commit_wait_us=1, lease_us=1
+)
+SORTS = [b"%d" % at for at in range(6)]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "delete", "swap", "check", "keep", "keep", "pass", "pass", "look"]),
+        st.integers(0, 2),
+        st.sampled_from(SORTS),
+    ),
+    max_size=80,
+)
+
+
+@given(STEPS, st.booleans(), st.sampled_from(["merge", "replace"]), st.sets(st.sampled_from(SORTS)))
+@settings(max_examples=200)
+def test_nothing_acknowledged_is_lost_and_nothing_is_half_visible(
+    steps: list[tuple[str, int, bytes]], later: bool, mode: str, uploaded: set[bytes]
+) -> None:
+    asyncio.run(story(steps, later, mode, uploaded))
+
+
+async def story(
+    steps: list[tuple[str, int, bytes]], later: bool, mode: str, uploaded: set[bytes]
+) -> None:
+    engine, clock = Crashing(memory(), later=later), HandClock()
+    nodes = [Node(engine, clock, SETTINGS, holder=str(at)) for at in range(3)]
+    model: dict[bytes, bytes] = {b"1": b"old", b"5": b"old"}
+    for sort, value in model.items():
+        await nodes[0].layers.write("t", [Write(b"p", sort, value)], clock.now_us())
+    part = [StreamRow(b"p", sort, b"up" + sort) for sort in sorted(uploaded)]
+    upload = {row.sort: row.value for row in part}
+    await loaded(nodes[0], mode, [part])
+    with suppress(Unavailable):  # it is sealing; the stories move it on
+        await commit(nodes[0], [part])
+
+    # `model` is what those see who do not see the upload; `over` what those do who do.
+    touched: dict[bytes, bytes | None] = {}  # by writes that the upload cannot hide
+    shown = False
+    for count, (what, at, sort) in enumerate(steps):
+        node = nodes[at]
+        value = b"%d" % count
+        before = await visible(node)
+        (book,) = engine.inner.read(CATALOGUE_SPACE, [BOOK_PLACE])  # type: ignore[misc]
+        shown = shown or book_of(book).tables["t"].phase != "sealing"
+        if what in ("put", "delete"):
+            new = value if what == "put" else None
+            await node.layers.write("t", [Write(b"p", sort, new)], clock.now_us())
+            after = await visible(node)
+            assert after.get(sort) == new  # its own write, at once
+            assert {**before, sort: None} == {**after, sort: None}
+            note(model, touched, sort, new, shown)
+        elif what == "swap":
+            there = before.get(sort)
+            condition = Condition(absent=True) if there is None else Condition(tag=tag_of(there))
+            told = await node.layers.write_if(
+                "t", Write(b"p", sort, value), condition, clock.now_us()
+            )
+            assert told.done
+            assert (await visible(node)).get(sort) == value
+            note(model, touched, sort, value, shown)
+        elif what == "check":
+            check(before, model, upload, touched, mode, shown)
+        elif what == "keep":
+            await node.keeper.step()
+        elif what == "look":
+            await node.catalogue.refresh()
+        else:
+            clock.advance(us=5)
+    await nodes[1].until_normal("t")
+    final = await visible(nodes[1])
+    check(final, model, upload, touched, mode, shown=True, whole=True)
+    for node in nodes:
+        await node.catalogue.refresh()
+        assert await visible(node) == final
+
+
+def note(
+    model: dict[bytes, bytes],
+    touched: dict[bytes, bytes | None],
+    sort: bytes,
+    value: bytes | None,
+    shown: bool,
+) -> None:
+    if value is None:
+        model.pop(sort, None)
+    else:
+        model[sort] = value
+    if shown:
+        touched[sort] = value
+
+
+def check(
+    seen: dict[bytes, bytes],
+    model: dict[bytes, bytes],
+    upload: dict[bytes, bytes],
+    touched: dict[bytes, bytes | None],
+    mode: str,
+    shown: bool,
+    whole: bool = False,
+) -> None:
+    """Whoever looks sees all of the upload or none, and every write since it could be seen."""
+    for sort, value in touched.items():
+        assert seen.get(sort) == value
+    untouched = [sort for sort in SORTS if sort not in touched]
+    without = {sort: model.get(sort) for sort in untouched}
+    now = {sort: seen.get(sort) for sort in untouched}
+    if not whole and now == without:
+        return
+    assert shown
+    for sort, value in now.items():
+        if value is not None and value == model.get(sort) and value != b"old":
+            continue  # a live write while it was sealing: before the upload, or after it
+        base = model.get(sort) if mode == "merge" else None
+        if sort not in upload and mode == "replace" and value is None:
+            continue
+        deleted_meanwhile = value is None and sort not in model
+        assert value == upload.get(sort, base) or deleted_meanwhile
+
+
+async def visible(node: Node) -> dict[bytes, bytes]:
+    now_us = node.clock.now_us()
+    told = await node.layers.scan("t", b"p", Span(), now_us)
+    found = {row.sort: row.value for row in told.rows}
+    each = node.layers.read("t", [(b"p", sort) for sort in SORTS], now_us)
+    rows = await each if isinstance(each, Awaitable) else each
+    assert {row.sort: row.value for row in rows if row is not None} == found
+    return found

@@ -1,0 +1,208 @@
+"""Shares: a fleet that spends one quota, whoever dies, and whatever is down."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headgate.apps.kv.members import StaticMembers
+from headgate.apps.kv.shares import Shares, SharesSettings
+from headgate.contracts.errors import BadValue
+from headgate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
+from headgate.stores.memory.store import MemoryStore
+from headgate.testing import HandClock
+from tests.apps.kv.fleet import EPOCH_US, RU, Dispatcher, FarStore, admitted
+from tests.policies.virtual import VirtualLoop, pause_us, run
+
+SKEWS = (0, 3_400_000, -77_777)
+
+
+def fleet_of(loop: VirtualLoop, store: FarStore, **some: object) -> list[Dispatcher]:
+    settings = LeasedPurseSettings(quota_ru=1_000, live=3, **some)  # type: ignore[arg-type]
+    fleet = [Dispatcher(loop, store, settings, skew_us=skew) for skew in SKEWS]
+    for one in fleet:
+        one.start()
+    return fleet
+
+
+def offer(fleet: list[Dispatcher], caller: str, rates: tuple[int, ...]) -> None:
+    for place, (one, rate) in enumerate(zip(fleet, rates, strict=True)):
+        if rate:
+            one.offer(caller, rate, seed=hash_of(caller) + place)
+
+
+def hash_of(caller: str) -> int:
+    return sum(map(ord, caller)) * 100
+
+
+def test_a_fleet_admits_the_quota_however_skewed_and_when_one_is_killed() -> None:
+    """Three dispatchers, 90 to 10, and 3 epochs to make good for the one that is gone."""
+
+    async def story(loop: VirtualLoop) -> list[int]:
+        fleet = fleet_of(loop, FarStore(loop.now_us))
+        offer(fleet, "big", (1_800, 100, 100))
+        offer(fleet, "small", (30, 10, 10))
+        await pause_us(5 * EPOCH_US)
+        await fleet[0].kill()
+        offer(fleet[1:], "big", (1_000, 800))
+        await pause_us(6 * EPOCH_US)
+        for one in fleet[1:]:
+            assert one.refused.total() > 0
+            assert not [place for place in one.refused if place[0] == "small"]
+            await one.kill()
+        return [admitted(fleet, "big", epoch) for epoch in range(11)]
+
+    had = run(story)
+    assert all(ru <= 1_000 for ru in had)
+    assert all(ru >= 950 for ru in (*had[1:5], *had[8:]))
+
+
+def test_nobody_is_refused_at_an_epochs_edge_while_there_is_quota() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        fleet = fleet_of(loop, FarStore(loop.now_us))
+        offer(fleet, "small", (200, 200, 200))
+        await pause_us(8 * EPOCH_US)
+        for one in fleet:
+            assert one.refused.total() == 0
+            assert one.shares.stats().waited_in_vain == 0
+            await one.kill()
+
+    run(story)
+
+
+def test_all_callers_of_a_turn_are_asked_for_together() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        store = FarStore(loop.now_us)
+        (one, *_) = fleet = fleet_of(loop, store)
+        asks = [one.ask(f"caller {n}", RU) for n in range(200)]
+        await pause_us(10)
+        assert all(verdict.allowed for verdict in await asyncio.gather(*asks))
+        assert one.shares.stats().rounds <= 2  # and another for the blocks that come next
+        assert one.shares.stats().asked == 200 * one.shares.stats().rounds
+        for each in fleet:
+            await each.kill()
+
+    run(story)
+
+
+def test_the_last_share_is_kept_for_ten_minutes_without_the_store() -> None:
+    async def story(loop: VirtualLoop) -> list[int]:
+        store = FarStore(loop.now_us)
+        fleet = fleet_of(loop, store)
+        for place, rate in enumerate((900, 300, 300)):
+            fleet[place].offer("big", rate, seed=place, mru=20 * RU)
+        await pause_us(20 * EPOCH_US)
+        store.gone = True
+        await pause_us(600 * EPOCH_US)
+        assert all(one.shares.stats().alone for one in fleet)
+        store.gone = False
+        await pause_us(20 * EPOCH_US)
+        assert not any(one.shares.stats().alone for one in fleet)
+        for one in fleet:
+            await one.kill()
+        return [admitted(fleet, "big", epoch) for epoch in range(640)]
+
+    had = run(story)
+    assert all(800 <= ru <= 1_100 for ru in had[2:20])
+    assert all(750 <= ru <= 1_150 for ru in had[21:620])
+    assert all(700 <= ru <= 1_150 for ru in had[620:])
+    assert sum(had[21:620]) / 599 == pytest.approx(1_000, rel=0.1)
+    assert sum(had[625:]) / 15 == pytest.approx(1_000, rel=0.05)
+
+
+def test_a_silent_store_keeps_nobody_waiting_for_longer_than_said() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        store = FarStore(loop.now_us, trip_us=10_000_000)
+        (one, *_) = fleet = fleet_of(loop, store)
+        await pause_us(10)
+        begun_us = loop.now_us()
+        verdict = await one.ask("big", RU)
+        assert not verdict.allowed
+        assert loop.now_us() - begun_us <= 2 * SharesSettings().wait_us
+        assert one.shares.stats().waited_in_vain > 0
+        await pause_us(SharesSettings().ask_timeout_us)
+        assert (await one.ask("big", RU)).allowed  # by its share
+        for each in fleet:
+            await each.kill()
+
+    run(story)
+
+
+def test_without_a_keeper_nobody_waits() -> None:
+    clock = HandClock()
+    shares = Shares(LeasedPurse(LeasedPurseSettings()), clock, store=MemoryStore(clock.now_us))
+    assert shares.before("a") is None
+    shares.purse.charge("a", RU, clock.now_us())
+    assert shares.more("a") is None
+
+
+def test_who_waits_too_many_is_not_waited_for() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        one = Dispatcher(
+            loop,
+            FarStore(loop.now_us),
+            LeasedPurseSettings(),
+            keeper=SharesSettings(waiters_max=1),
+        )
+        one.start()
+        await pause_us(1)
+        assert one.shares.before("a") is not None
+        assert one.shares.before("a") is None
+        await one.kill()
+        assert one.shares.stats().waiting == 0
+
+    run(story)
+
+
+def test_a_cancelled_waiter_harms_nobody() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        one = Dispatcher(loop, FarStore(loop.now_us), LeasedPurseSettings())
+        one.start()
+        await pause_us(1)
+        first, second = (loop.create_task(one.ask("a", RU)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).allowed
+        await one.kill()
+
+    run(story)
+
+
+def test_a_single_dispatcher_needs_no_store() -> None:
+    clock = HandClock()
+    purse = LeasedPurse(LeasedPurseSettings(quota_ru=10))
+    shares = Shares(purse, clock)
+    assert shares.before("a") is None
+    now_us = clock.now_us()
+    assert sum(purse.charge("a", RU, now_us).allowed for _ in range(20)) == 10
+    now_us += EPOCH_US
+    assert sum(purse.charge("a", RU, now_us).allowed for _ in range(20)) == 10
+
+
+def test_live_dispatchers_are_those_that_membership_names() -> None:
+    async def story() -> None:
+        clock = HandClock()
+        purse = LeasedPurse(LeasedPurseSettings(quota_ru=900, form="live"))
+        shares = Shares(purse, clock, members=StaticMembers(3))
+        await shares.turn()
+        now_us = clock.now_us()
+        assert sum(purse.charge("a", RU, now_us).allowed for _ in range(999)) == 300
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("some", "field"),
+    [
+        ({"wait_us": -1}, "shares.wait_us"),
+        ({"ask_timeout_us": 0}, "shares.ask_timeout_us"),
+        ({"probe_us": 0}, "shares.probe_us"),
+        ({"callers_in_ask_max": 0}, "shares.callers_in_ask_max"),
+        ({"waiters_max": 0}, "shares.waiters_max"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(some: dict[str, int], field: str) -> None:
+    with pytest.raises(BadValue) as caught:
+        SharesSettings(**some)
+    assert caught.value.field == field

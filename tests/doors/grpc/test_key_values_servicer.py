@@ -1,0 +1,322 @@
+"""The key-value service over gRPC: both servers, real clients, what is claimed, and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from headgate.contracts.access import Identity
+from headgate.contracts.criticality import Criticality
+from headgate.contracts.errors import Conflict, Unavailable
+from headgate.contracts.key_values import tag_of
+from headgate.contracts.reasons import COST_ABOVE_LIMIT, DEADLINE, QUOTA_SPENT, SHED, Reason
+from headgate.doors.grpc.call import GrpcError, Methods, Status, metadata_of, status_of
+from headgate.doors.grpc.key_values import KeyValuesServicer
+from headgate.doors.grpc.native import GrpcDoor
+from headgate.doors.grpc.reflection import Reflection, files_of
+from headgate.doors.grpc.settings import GrpcSettings
+from headgate.doors.listener import Kind, Listener
+from headgate.protos import KEY_VALUES, descriptor_set
+from headgate.protos import key_values_pb2 as pb
+from headgate.protos.key_values_pb2_grpc import KeyValuesStub
+from headgate.wire.row_stream import StreamRow, stream_of
+from tests.doors.grpc.servers import SERVERS, Door, Grpcio, Native
+from tests.doors.kv_shelf import ALL, NOW_US, READS, Keeper, Shelf, refused
+from tests.doors.listening import run
+
+CALL_S_MAX = 20.0
+MINE = (("authorization", "Bearer all"),)
+
+
+class KvDoor(Door):
+    """Who may speak: everybody reads the table t, and one may do all."""
+
+    def __init__(self) -> None:
+        super().__init__(READS)
+        self.tokens = {"all": ALL}
+
+
+@pytest.fixture(params=[f"{name}-{when}" for name in SERVERS for when in ("now", "later")])
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[Shelf, Native | Grpcio]]:
+    name, when = request.param.split("-")
+    shelf = Shelf(far=when == "later")
+    told = KeyValuesServicer(shelf, shelf.clock).told
+    server = SERVERS[name](Methods({}, {}, told=told), KvDoor())
+    yield shelf, server
+    server.stop()
+
+
+@pytest.fixture
+def stub(served: tuple[Shelf, Native | Grpcio]) -> Iterator[Any]:
+    with grpc.insecure_channel(f"127.0.0.1:{served[1].port}") as channel:
+        yield KeyValuesStub(channel)
+
+
+def mine(call: Any, message: Any, *more: tuple[str, str]) -> Any:
+    """As the one who may do all."""
+    return call(message, timeout=CALL_S_MAX, metadata=(*MINE, *more))
+
+
+def test_rows_are_written_read_and_removed(stub: Any, served: Any) -> None:
+    clock = served[0].clock
+    assert not mine(stub.Get, pb.GetRequest(table="t", partition=b"p")).HasField("row")
+    writes = [
+        pb.Write(partition=b"\xff", sort=b"%d" % number, value=b"v%d" % number, ttl_ms=number)
+        for number in range(4)
+    ]
+    assert mine(stub.Write, pb.WriteRequest(table="t", writes=writes)) == pb.WriteResponse()
+    found = mine(stub.Get, pb.GetRequest(table="t", partition=b"\xff", sort=b"3"))
+    assert found.row == pb.Row(sort=b"3", value=b"v3", ttl_ms=3)
+    places = [pb.Place(partition=b"\xff", sort=sort) for sort in (b"2", b"9", b"0")]
+    each = mine(stub.GetEach, pb.GetEachRequest(table="t", places=places)).found
+    assert [one.row.value for one in each] == [b"v2", b"", b"v0"]
+    assert [one.HasField("row") for one in each] == [True, False, True]
+    ask = pb.ScanRequest(table="t", partition=b"\xff", begin=b"1", reverse=True, rows_max=2)
+    page = mine(stub.Scan, ask)
+    assert [row.sort for row in page.rows] == [b"3", b"2"]
+    ask.token = page.token
+    page = mine(stub.Scan, ask)
+    assert ([row.sort for row in page.rows], page.token) == ([b"1"], b"")
+    walked = mine(stub.Walk, pb.WalkRequest(table="t", rows_max=3))
+    assert len(walked.places) == 3
+    assert walked.HasField("after")
+    walked = mine(stub.Walk, pb.WalkRequest(table="t", after=walked.after))
+    assert [place.sort for place in walked.places] == [b"3"]
+    assert not walked.HasField("after")
+    expire = pb.ExpireRequest(table="t", partition=b"\xff", sort=b"0", ttl_ms=5)
+    assert mine(stub.Expire, expire).there
+    assert served[0].kept()[b"\xff", b"0"] == (b"v0", clock.now_us() + 5_000)
+    expire.sort = b"9"
+    assert not mine(stub.Expire, expire).there
+    removed = mine(stub.Remove, pb.RemoveRequest(table="t", places=places))
+    assert removed.removed == 2
+    gone = [pb.Write(partition=b"\xff", sort=b"3", delete=True)]
+    mine(stub.Write, pb.WriteRequest(table="t", writes=gone))
+    assert set(served[0].kept()) == {(b"\xff", b"1")}
+
+
+def test_a_write_under_a_condition_is_made_or_tells_what_is_there(stub: Any) -> None:
+    def tried(value: bytes, **must: Any) -> Any:
+        write = pb.Write(partition=b"p", value=value)
+        condition = pb.Condition(**must)
+        return mine(stub.WriteIf, pb.WriteIfRequest(table="t", write=write, condition=condition))
+
+    assert not tried(b"1", present=True).done
+    assert tried(b"1", absent=True).done
+    again = tried(b"2", absent=True)
+    assert (again.done, again.row.value) == (False, b"1")
+    assert not tried(b"2", tag=tag_of(b"other")).done
+    assert tried(b"2", tag=tag_of(b"1")).done
+    with pytest.raises(grpc.RpcError) as caught:
+        tried(b"3")
+    assert failed(caught)[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def failed(caught: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:
+    """Status, message and trailing metadata."""
+    error = caught.value
+    return error.code(), error.details(), dict(error.trailing_metadata() or ())
+
+
+def test_an_upload_is_sent_in_parts_and_made_visible_at_once(stub: Any, served: Any) -> None:
+    begin = pb.BeginUploadRequest(table="t", name="u", mode="merge")
+    begun = mine(stub.BeginUpload, begin)
+    assert (begun.state, begun.by, begun.begun_ms) == ("open", "all", NOW_US // 1_000)
+    streams = [stream_of([StreamRow(b"p", b"%d" % number, b"v")]) for number in range(2)]
+    digests = [sha256(one).digest() for one in streams]
+    for number in (1, 0):
+        part = pb.UploadPartRequest(
+            table="t", name="u", number=number, rows=streams[number], sha256=digests[number]
+        )
+        kept = mine(stub.UploadPart, part)
+    assert (list(kept.parts), kept.rows) == ([0, 1], 2)
+    part.sha256 = bytes(32)
+    with pytest.raises(grpc.RpcError) as caught:
+        mine(stub.UploadPart, part)
+    assert failed(caught)[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert mine(stub.ShowUpload, pb.ShowUploadRequest(table="t", name="u")).rows == 2
+    assert served[0].kept() == {}
+    whole = sha256(b"".join(digests)).digest()
+    commit = pb.CommitUploadRequest(table="t", name="u", parts=2, rows=3, sha256=whole)
+    with pytest.raises(grpc.RpcError) as caught:
+        mine(stub.CommitUpload, commit)
+    assert failed(caught)[0] is grpc.StatusCode.ABORTED
+    commit.rows = 2
+    assert mine(stub.CommitUpload, commit).state == "done"
+    assert len(served[0].kept()) == 2
+    begin.name = "v"
+    mine(stub.BeginUpload, begin)
+    left = mine(stub.AbandonUpload, pb.AbandonUploadRequest(table="t", name="v"))
+    assert left.state == "abandoned"
+    listed = mine(stub.ListUploads, pb.ListUploadsRequest(table="t"))
+    assert [one.name for one in listed.uploads] == ["u", "v"]
+
+
+def test_who_may_not_is_told_the_grant(stub: Any, served: Any) -> None:
+    stub.Get(pb.GetRequest(table="t", partition=b"p"), timeout=CALL_S_MAX)
+    for call, message in (
+        (stub.Get, pb.GetRequest(table="other", partition=b"p")),
+        (stub.Write, pb.WriteRequest(table="t")),
+        (stub.ListUploads, pb.ListUploadsRequest(table="t")),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            call(message, timeout=CALL_S_MAX)
+        assert failed(caught)[0] is grpc.StatusCode.PERMISSION_DENIED
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Get(
+            pb.GetRequest(table="t", partition=b"p"),
+            timeout=CALL_S_MAX,
+            metadata=(("authorization", "Bearer nobody"),),
+        )
+    assert failed(caught)[0] is grpc.StatusCode.UNAUTHENTICATED
+    assert len(served[0].asks) == 1
+
+
+def test_what_a_call_claims_reaches_the_service(stub: Any, served: Any) -> None:
+    message = pb.GetRequest(table="t", partition=b"p")
+    stub.Get(message, metadata=MINE)
+    plain = served[0].asks[-1]
+    assert (plain.by.name, plain.criticality, plain.deadline_us, plain.strong) == (
+        "all",
+        None,
+        None,
+        False,
+    )
+    assert 0 <= NOW_US - plain.arrived_us < CALL_S_MAX * 1e6
+    for _ in range(2):  # the second time the head is known
+        mine(stub.Get, message, ("x-headgate-criticality", "bulk"), ("x-headgate-strong", "true"))
+        ask = served[0].asks[-1]
+        assert (ask.criticality, ask.strong) == (Criticality.BULK, True)
+        # A client may round its timeout up on the way.
+        assert 0 < ask.deadline_us - NOW_US <= CALL_S_MAX * 1.05e6
+    for name, value in (("x-headgate-criticality", "vital"), ("x-headgate-strong", "very")):
+        with pytest.raises(grpc.RpcError) as caught:
+            mine(stub.Get, message, (name, value))
+        code, words, _ = failed(caught)
+        assert (code, words.partition(":")[0]) == (grpc.StatusCode.INVALID_ARGUMENT, name)
+
+
+@pytest.mark.parametrize(
+    ("reason", "after_us", "code", "pushback", "seconds"),
+    [
+        (QUOTA_SPENT, 1_234_500, grpc.StatusCode.RESOURCE_EXHAUSTED, "1235", "2"),
+        (COST_ABOVE_LIMIT, -1, grpc.StatusCode.RESOURCE_EXHAUSTED, "-1", None),
+        (SHED, 0, grpc.StatusCode.UNAVAILABLE, None, "1"),
+        (DEADLINE, 0, grpc.StatusCode.DEADLINE_EXCEEDED, "-1", None),
+    ],
+)
+def test_a_refusal_says_why_and_exactly_when_to_come_back(
+    stub: Any,
+    served: Any,
+    reason: Reason,
+    after_us: int,
+    code: grpc.StatusCode,
+    pushback: str | None,
+    seconds: str | None,
+) -> None:
+    for call, message in (
+        (stub.Get, pb.GetRequest(table="t", partition=b"p")),
+        (stub.Scan, pb.ScanRequest(table="t", partition=b"p")),
+    ):
+        served[0].values.raise_next(refused(reason, after_us))
+        with pytest.raises(grpc.RpcError) as caught:
+            mine(call, message)
+        found, words, told = failed(caught)
+        assert (found, words) == (code, reason.sentence)
+        assert told["headgate-reason"] == reason.name
+        assert told["headgate-rule"] == "ann"
+        assert told.get("grpc-retry-pushback-ms") == pushback
+        assert told.get("retry-after") == seconds
+
+
+def test_an_engine_that_is_away_and_a_bug_of_ours_are_told_apart(stub: Any, served: Any) -> None:
+    for error, code in (
+        (Unavailable("the engine", "nothing"), grpc.StatusCode.UNAVAILABLE),
+        (Conflict("the row", "another"), grpc.StatusCode.ABORTED),
+        (ZeroDivisionError(), grpc.StatusCode.INTERNAL),
+    ):
+        served[0].values.raise_next(error)
+        with pytest.raises(grpc.RpcError) as caught:
+            mine(stub.Get, pb.GetRequest(table="t", partition=b"p"))
+        found, _, told = failed(caught)
+        assert found is code
+        assert not [name for name in told if name.startswith(("headgate", "grpc-retry"))]
+
+
+def test_the_words_of_a_refusal_are_those_of_its_decision() -> None:
+    assert metadata_of(GrpcError(Status.ABORTED, "")) == []
+    assert metadata_of(refused(None, 1)) == [
+        (b"headgate-rule", b"ann"),
+        (b"retry-after", b"1"),
+        (b"grpc-retry-pushback-ms", b"1"),
+    ]
+    assert status_of(Conflict("a", "b"))[0] is Status.ABORTED
+
+
+def test_an_asyncio_client_through_the_listener_beside_everything_else() -> None:
+    async def story() -> None:
+        shelf = Shelf()
+        servicer = KeyValuesServicer(shelf, shelf.clock)
+        reflection = Reflection(files_of(descriptor_set(KEY_VALUES)))
+        methods = Methods({}, reflection.streams, told=servicer.told)
+        settings = GrpcSettings(message_bytes_max=9 << 20)
+        door = GrpcDoor(methods, Keeper(), settings)
+        kinds: Any = {Kind.HTTP2: lambda _: door()}
+        async with (
+            Listener(["127.0.0.1:0"], kinds) as listener,
+            grpc.aio.insecure_channel(str(listener.addresses[0])) as channel,
+        ):
+            stub: Any = KeyValuesStub(channel)
+            value = bytes(range(256)) * 4_096
+            writes = [
+                pb.Write(partition=b"p", sort=b"%d" % number, value=value) for number in range(8)
+            ]
+            message = pb.WriteRequest(table="t", writes=writes)
+            await stub.Write(message, timeout=CALL_S_MAX)
+            assert len(shelf.kept()) == 8
+            got = await asyncio.gather(
+                *(
+                    stub.Get(
+                        pb.GetRequest(table="t", partition=b"p", sort=b"%d" % number),
+                        timeout=CALL_S_MAX,
+                    )
+                    for number in range(8)
+                )
+            )
+            assert all(one.row.value == value for one in got)
+
+    run(story)
+
+
+def test_who_waits_too_long_has_the_deadline_for_an_answer() -> None:
+    async def never(_message: bytes, _by: Identity, _told: Any) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    for name in SERVERS:
+        server = SERVERS[name](Methods({}, {}, told={"/t.T/Never": never}), KvDoor())
+        try:
+            with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+                call: Any = channel.unary_unary("/t.T/Never")
+                with pytest.raises(grpc.RpcError) as caught:
+                    call(b"", timeout=0.05)
+                assert failed(caught)[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+        finally:
+            server.stop()
+
+
+def test_the_descriptors_name_every_method_that_is_served() -> None:
+    pool = DescriptorPool()
+    for file in files_of(descriptor_set(KEY_VALUES)):
+        pool.AddSerializedFile(file)
+    service = pool.FindServiceByName("headgate.v1.KeyValues")
+    shelf = Shelf()
+    told = KeyValuesServicer(shelf, shelf.clock).told
+    assert {f"/{service.full_name}/{method.name}" for method in service.methods} == set(told)

@@ -1,0 +1,1 @@
+"""The key-value service's door in HTTP."""

@@ -1,0 +1,52 @@
+"""A listener with the key-value door behind it, and httpx in front."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx
+
+from headgate.doors.http.bounds import HttpSettings
+from headgate.doors.http.kv import KvHttp
+from headgate.doors.http.kv_settings import KvHttpSettings
+from headgate.doors.http.protocol import HttpDoor
+from headgate.doors.listener import Kind, Listener
+from tests.doors.kv_shelf import Keeper, Shelf
+from tests.doors.listening import WAIT_S
+
+
+class House(NamedTuple):
+    """Where it listens, what it serves, and a client of it."""
+
+    port: int
+    shelf: Shelf
+    client: httpx.AsyncClient
+
+    async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """One request; a path under /v1/tables unless it begins with a slash."""
+        url = path if path.startswith("/") else f"/v1/tables/{path}"
+        return await self.client.request(method, url, **more)
+
+
+@asynccontextmanager
+async def house(
+    *,
+    shelf: Shelf | None = None,
+    everybody: bool = True,
+    token: str = "",
+    **settings: Any,
+) -> AsyncIterator[House]:
+    """A house that is open, and closed afterwards."""
+    kept = Shelf() if shelf is None else shelf
+    bounds = KvHttpSettings(**settings)
+    kv = KvHttp(kept, kept, Keeper(everybody=everybody), kept.clock, bounds)
+    door = HttpDoor(kv.handle, kept.clock, HttpSettings(body_bytes_max=bounds.body_bytes_max))
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    async with Listener(["127.0.0.1:0"], {Kind.HTTP1: door}) as listening:
+        port = listening.addresses[0].port
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=WAIT_S
+        ) as client:
+            yield House(port, kept, client)

@@ -1,0 +1,134 @@
+"""The public key-value service in memory with a desk, for the doors in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+
+from headgate.contracts.access import EVERY_GRANT, EVERY_TABLE_GRANT, Grant, Identity, TableGrant
+from headgate.contracts.checks import Soon
+from headgate.contracts.decision import Decision
+from headgate.contracts.engine import Place
+from headgate.contracts.errors import Refused
+from headgate.contracts.key_values import Ask, Condition, Row, Rows, Span, Tried, Walked, Write
+from headgate.contracts.reasons import Reason
+from headgate.testing import HandClock
+from headgate.testing.key_values import MemoryKeyValues, MemoryUploads
+from headgate.wire.row_stream import StreamRow
+
+NOW_US = 1_700_000_000_000_000
+
+
+def refused(reason: Reason | None, after_us: int) -> Refused:
+    """A refusal for that reason, until then."""
+    return Refused(Decision(False, 0, after_us, 0, reason, "ann"))
+
+
+class Shelf:
+    """Tables in memory, and what was asked of them; `far` answers later."""
+
+    def __init__(self, *, far: bool = False) -> None:
+        self.far = far
+        self.clock = HandClock(NOW_US)
+        self.values = MemoryKeyValues(self.clock, late=far)
+        self.spans: list[Span] = []
+        self.ready = ""
+        self.folders: list[str] = []
+
+    @property
+    def asks(self) -> list[Ask]:
+        return [one.ask for one in self.values.asked]
+
+    def fill(self, table: str, rows: Mapping[Place, tuple[bytes, int]]) -> None:
+        """These are the rows now: their values, and for how long they stay."""
+        loaded = [StreamRow(*place, *kept) for place, kept in rows.items()]
+        self.values.load(table, loaded, replace=True)
+
+    def kept(self, table: str = "t") -> dict[Place, tuple[bytes, int]]:
+        """What is there, and until when."""
+        found = self.values.enter("look", table, TableGrant.READ, Ask(ALL))
+        self.values.asked.pop()
+        return {place: (row.value, row.expires_us) for place, row in found.items()}
+
+    # The service.
+
+    @property
+    def uploads(self) -> MemoryUploads:
+        return self.values.uploads
+
+    def get(self, table: str, partition: bytes, sort: bytes, ask: Ask) -> Soon[Row | None]:
+        if partition == b"bug":
+            raise ZeroDivisionError
+        return self.values.get(table, partition, sort, ask)
+
+    def get_each(self, table: str, places: Sequence[Place], ask: Ask) -> Soon[Sequence[Row | None]]:
+        return self.values.get_each(table, places, ask)
+
+    def scan(
+        self, table: str, partition: bytes, span: Span, ask: Ask, token: bytes = b""
+    ) -> Awaitable[Rows]:
+        self.spans.append(span)
+        return self.values.scan(table, partition, span, ask, token)
+
+    def walk(self, table: str, after: Place | None, rows_max: int, ask: Ask) -> Awaitable[Walked]:
+        return self.values.walk(table, after, rows_max, ask)
+
+    def write(self, table: str, writes: Sequence[Write], ask: Ask) -> Awaitable[None]:
+        return self.values.write(table, writes, ask)
+
+    def write_if(
+        self, table: str, write: Write, condition: Condition, ask: Ask
+    ) -> Awaitable[Tried]:
+        return self.values.write_if(table, write, condition, ask)
+
+    def remove(self, table: str, places: Sequence[Place], ask: Ask) -> Awaitable[int]:
+        return self.values.remove(table, places, ask)
+
+    def expire(
+        self, table: str, partition: bytes, sort: bytes, ttl_us: int, ask: Ask
+    ) -> Awaitable[bool]:
+        return self.values.expire(table, partition, sort, ttl_us, ask)
+
+    # The desk.
+
+    def state(self, by: Identity) -> dict[str, object]:
+        by.must(Grant.AUDIT)
+        return {"asked": len(self.values.asked)}
+
+    def hot(self, by: Identity) -> Soon[Mapping[str, object]]:
+        by.must(Grant.AUDIT)
+        return _later({"keys": []}) if self.far else {"keys": []}
+
+    def metrics(self) -> str:
+        return "# TYPE up gauge\nup 1\n"
+
+    def not_ready(self) -> str:
+        return self.ready
+
+    async def backup(self, folder: str, by: Identity) -> int:
+        by.must(Grant.OPERATE)
+        self.folders.append(folder)
+        return 4096
+
+
+async def _later(value: Mapping[str, object]) -> Mapping[str, object]:
+    await asyncio.sleep(0)
+    return value
+
+
+ALL = Identity("all", EVERY_GRANT, {"*": EVERY_TABLE_GRANT})
+READS = Identity("reads", (), {"t": frozenset({TableGrant.READ})})
+
+
+class Keeper:
+    """Two tokens, and perhaps everybody."""
+
+    def __init__(self, *, everybody: bool = True) -> None:
+        anybody = Identity("anybody", EVERY_GRANT, {"*": EVERY_TABLE_GRANT})
+        self.anonymous = anybody if everybody else None
+
+    def by_token(self, token: str) -> Identity | None:
+        return {"all": ALL, "reads": READS}.get(token)
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        return None

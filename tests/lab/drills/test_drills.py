@@ -1,0 +1,234 @@
+"""Drills without their processes: bars, pictures, what is told, and the arithmetic of each."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from math import inf, nan
+from pathlib import Path
+
+import pytest
+
+from headgate.contracts.errors import BadValue
+from headgate.lab.drills import command, hot_key, picture, recovery, shares, table, telling
+from headgate.lab.drills.drill import Bar, Drill, Outcome, Panel, Setting
+from headgate.lab.drills.load import Load, schedule
+from headgate.lab.plots_style import MUST_FAIL, MUTED, OURS
+from headgate.policies.hot_key import HotKeySettings
+
+PNG = b"\x89PNG"
+
+
+def a_drill(outcome: Outcome) -> Drill:
+    played: list[Setting] = []
+
+    def play(setting: Setting) -> Outcome:
+        played.append(setting)
+        setting.say("half way")
+        return outcome
+
+    return Drill("tiny", "A small one", "It is quick.", 5.0, 1.0, play, ("layers", "none"))
+
+
+def verb(*words: str) -> int:
+    parser = ArgumentParser(allow_abbrev=False)
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def outcome(monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    found = Outcome(figures={"asked a second": 1234.5, "well again after, s": inf})
+    monkeypatch.setattr(table, "TABLE", {"tiny": a_drill(found)})
+    return found
+
+
+def test_a_bar_is_met_at_its_bound_and_not_by_what_cannot_be_told() -> None:
+    assert Bar(claim="p99", value=5.0, at_most=5.0).met
+    assert not Bar(claim="p99", value=5.1, at_most=5.0).met
+    assert Bar(claim="served", value=0.0, at_least=0.0).met
+    assert not Bar(claim="served", value=0.9, at_least=0.95).met
+    for value in (inf, nan):
+        assert not Bar(claim="p99", value=value, at_most=5.0).met
+    with pytest.raises(BadValue, match="not both"):
+        Bar(claim="x", value=1.0)
+    with pytest.raises(BadValue, match="not both"):
+        Bar(claim="x", value=1.0, at_least=0.0, at_most=2.0)
+
+
+def test_a_control_must_miss() -> None:
+    assert Bar(claim="served", value=0.1, at_least=0.999, fails=True).as_said
+    assert not Bar(claim="served", value=1.0, at_least=0.999, fails=True).as_said
+
+
+def test_a_void_run_has_not_held_whatever_its_bars_say() -> None:
+    met = Bar(claim="p99", value=1.0, at_most=5.0)
+    assert Outcome(bars=[met]).held
+    assert not Outcome(bars=[met], void=["late"]).held
+    assert not Outcome(bars=[met, Bar(claim="p99", value=6.0, at_most=5.0)]).held
+
+
+def test_the_verb_tells_figures_bars_and_exits_by_them(
+    outcome: Outcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome.bars = [Bar(claim="served", value=0.9995, at_least=0.999, unit="%")]
+    assert verb("tiny", "--out", str(tmp_path)) == 0
+    said = capsys.readouterr()
+    assert "asked a second       1,234" in said.out
+    assert "well again after, s  never" in said.out
+    assert "met     served: 99.95%, at least 99.90%" in said.out
+    assert "half way" in said.err
+    outcome.bars = [Bar(claim="p99", value=7.0, at_most=5.0, unit="ms")]
+    assert verb("tiny", "--out", str(tmp_path)) == 1
+    assert "MISSED  p99: 7 ms, at most 5 ms" in capsys.readouterr().out
+
+
+def test_a_void_run_says_so_instead_and_exits_with_1(
+    outcome: Outcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome.bars = [Bar(claim="p99", value=1.0, at_most=5.0)]
+    outcome.void = ["the generator was 93% busy, at most 80%"]
+    assert verb("tiny", "--out", str(tmp_path)) == 1
+    said = capsys.readouterr().out
+    assert "VOID    the generator was 93% busy" in said
+    assert "met " not in said
+    assert "says nothing" in said
+
+
+def test_a_control_that_fails_is_told_as_what_it_is(
+    outcome: Outcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome.bars = [Bar(claim="served", value=0.2, at_least=0.999, fails=True)]
+    assert verb("tiny", "--policy", "none", "--out", str(tmp_path)) == 0
+    assert "missed, as it must be" in capsys.readouterr().out
+    outcome.bars = [Bar(claim="served", value=1.0, at_least=0.999, fails=True)]
+    assert verb("tiny", "--policy", "none", "--out", str(tmp_path)) == 1
+    assert "though it was to fail" in capsys.readouterr().out
+
+
+def test_programs_get_json_without_infinities(
+    outcome: Outcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    outcome.bars = [Bar(claim="p99", value=inf, at_most=5.0, unit="ms")]
+    assert verb("tiny", "--json", "--seconds", "2.5", "--seed", "7", "--out", str(tmp_path)) == 1
+    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert told["figures"] == {"asked a second": 1234.5, "well again after, s": None}
+    assert told["bars"][0]["value"] is None
+    assert told["bars"][0]["met"] is told["held"] is False
+    assert (told["version"], told["seconds"], told["seed"]) == (1, 2.5, 7)
+
+
+def test_the_picture_stands_in_the_folder_that_was_named(outcome: Outcome, tmp_path: Path) -> None:
+    outcome.panels = [Panel("Served", "a second", "s", {"ours": [(0, 1), (1, 2)]})]
+    assert verb("tiny", "--out", str(tmp_path / "new")) == 0
+    assert (tmp_path / "new" / "tiny.png").read_bytes().startswith(PNG)
+
+
+def test_the_list_says_what_there_is(outcome: Outcome, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verb("list") == 0
+    said = capsys.readouterr().out
+    assert "tiny  A small one" in said
+    assert "loads of 5 s; --policy none must fail" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (("nothing",), "NAME"),
+        (("tiny", "--seconds", "0.5"), "--seconds"),
+        (("tiny", "--seconds", "soon"), "--seconds"),
+        (("tiny", "--seconds", "nan"), "--seconds"),
+        (("tiny", "--policy", "generation-one"), "--policy"),
+        (("tiny", "--seed", "-1"), "--seed"),
+        (("tiny", "--out", __file__ + "/x"), "--out"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_by_its_flag(
+    outcome: Outcome, words: tuple[str, ...], field: str
+) -> None:
+    with pytest.raises(BadValue, match=field):
+        verb(*words)
+
+
+def test_every_drill_is_in_the_table_by_its_name_and_can_be_told() -> None:
+    names = {"hot-key", "overload", "neighbour", "shard", "recovery", "shares"}
+    assert set(table.TABLE) == names
+    for name, drill in table.TABLE.items():
+        assert drill.name == name
+        assert drill.seconds_min <= drill.seconds
+        assert drill.policies[0] == "layers"
+
+
+def test_a_picture_holds_every_panel_that_has_a_line_and_nothing_of_nothing() -> None:
+    line = [(float(x), float(x * x)) for x in range(30)]
+    panels = [
+        Panel("One", "ms", "s", {"ours": line, "without": line, "offered": line}, bound=20.0),
+        Panel("Two", "ms", "s", {"ours": [(0, inf), (1, 0.0), (2, 5.0)]}, log_y=True),
+        Panel("Empty", "ms", "s", {"ours": []}),
+    ]
+    assert picture.drawn("tiny: a small one", panels).startswith(PNG)
+    assert picture.drawn("tiny", panels[2:]) == b""
+    assert picture.drawn("tiny", []) == b""
+
+
+def test_ours_and_controls_have_their_colours_and_others_one_each() -> None:
+    names = ("ours", "b", "without", "c", "offered")
+    panel = Panel("One", "ms", "s", {name: [(0, 1)] for name in names}, controls=("without",))
+    paint = [picture.colour(panel, name) for name in names]
+    assert (paint[0], paint[2], paint[4]) == (OURS, MUST_FAIL, MUTED)
+    assert len(set(paint)) == len(names)
+
+
+def curve(*values: float) -> list[tuple[float, float]]:
+    """A value for each tenth of a second."""
+    return [(0.05 + 0.1 * at, value) for at, value in enumerate(values)]
+
+
+def test_it_has_recovered_when_no_later_half_second_is_below_95_in_100() -> None:
+    offered = curve(*[100.0] * 40)
+    good = curve(*[100.0] * 10, *[0.0] * 10, *[100.0] * 20)
+    assert recovery.recovery_s(good, offered, 2.0) == pytest.approx(0.0, abs=0.051)
+    assert recovery.recovery_s(good, offered, 1.0) == pytest.approx(1.0, abs=0.051)
+
+
+def test_one_that_falls_back_has_not_recovered_before() -> None:
+    offered = curve(*[100.0] * 40)
+    good = curve(*[100.0] * 30, 0.0, *[100.0] * 9)
+    assert recovery.recovery_s(good, offered, 1.0) == pytest.approx(2.1, abs=0.051)
+    slightly = curve(*[100.0] * 30, 80.0, *[100.0] * 9)  # 480 of 500 are more than 95 of 100
+    assert recovery.recovery_s(slightly, offered, 1.0) == pytest.approx(0.0, abs=0.051)
+
+
+def test_one_that_is_not_well_at_the_end_never_was() -> None:
+    offered = curve(*[100.0] * 40)
+    assert recovery.recovery_s(curve(*[90.0] * 40), offered, 1.0) == inf
+
+
+def test_the_policy_notices_five_hot_keys_within_50_ms_and_takes_longer_where_it_is_told_to() -> (
+    None
+):
+    found = [hot_key.policy_detection_ms(seed) for seed in range(3)]
+    assert max(found) <= hot_key.DETECTED_MS
+    assert found == [hot_key.policy_detection_ms(seed) for seed in range(3)]
+    assert hot_key.policy_detection_ms(0, HotKeySettings(hot_min=2_000)) > hot_key.DETECTED_MS
+    assert hot_key.policy_detection_ms(0, HotKeySettings(hot_min=1 << 30)) == inf
+
+
+def test_each_caller_of_the_shares_is_skewed_and_turns_away_from_who_is_killed() -> None:
+    streams = shares.streams((1, 2, 3), kill_us=1_000_000)
+    plan = schedule(Load(streams=streams, span_us=2_000_000))
+    by_port = {1: [0, 0], 2: [0, 0], 3: [0, 0]}
+    for due_us, number in zip(plan.due_us, plan.streams, strict=True):
+        by_port[streams[number].ports[0]][due_us >= 1_000_000] += 1
+    assert by_port[1][1] == 0
+    assert sum(before for before, _ in by_port.values()) == pytest.approx(1_800, rel=0.1)
+    assert sum(after for _, after in by_port.values()) == pytest.approx(1_800, rel=0.1)
+    first = [stream for stream in streams if stream.name.startswith("first/")]
+    assert sum(stream.ports == (1,) for stream in first) == 1
+
+
+def test_a_bar_is_told_with_its_unit() -> None:
+    assert telling.words(Bar(claim="x", value=inf, at_most=1.0, unit="%")) == (
+        "x: never, at most 100.00%"
+    )
+    assert telling.words(Bar(claim="x", value=1.25, at_least=4)) == "x: 1.25, at least 4"

@@ -1,0 +1,203 @@
+"""The generator on a server of a few lines: what it sends, and what it keeps of the replies."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from headgate.contracts.errors import Unavailable
+from headgate.lab.arrivals import Even, Poisson
+from headgate.lab.drills.generator import Generator, ask, new_reader, play
+from headgate.lab.drills.load import Load, Stream, schedule
+from headgate.lab.drills.record import SERVED, UNANSWERED, UNSENT, Record, whole
+from headgate.system import now_us
+from headgate.wire.resp import command
+from tests.lab.drills.tiny_server import TinyServer
+
+SPAN_US = 50_000
+
+
+def load(port: int, **more: object) -> Load:
+    stream = Stream(
+        name="a",
+        ports=(port,),
+        commands=(command("GET", "k"),),
+        arrivals=Even(1_000),
+        timeout_us=10_000_000,
+        connections=4,
+    )
+    return Load(streams=(replace(stream, **more),), span_us=SPAN_US, settle_us=5_000_000)  # type: ignore[arg-type]
+
+
+def played(what: Load) -> Record:
+    generator = Generator(what, schedule(what))
+    try:
+        generator.connect()
+        generator.play(now_us())
+    finally:
+        generator.close()
+    return generator.record()
+
+
+def test_all_that_is_due_is_sent_and_every_reply_finds_its_request() -> None:
+    with TinyServer(lambda parts: b"$1\r\nv\r\n") as server:
+        record = played(load(server.port))
+    part = whole(record, begin_us=0, end_us=SPAN_US)
+    assert part.offered == part.good == len(server.heard) == 49
+    assert record.unsent == record.lost == 0
+    assert all(took_us > 0 for took_us in record.streams["a"].took_us)
+
+
+def test_what_each_was_answered_is_kept_by_its_first_word() -> None:
+    replies = {b"0": b"$1\r\nv\r\n", b"1": b"$-1\r\n", b"2": b"-BUSY later\r\n", b"3": b"*0\r\n"}
+    with TinyServer(lambda parts: replies[parts[1]]) as server:
+        commands = tuple(command("GET", name) for name in replies)
+        record = played(load(server.port, commands=commands))
+        asked = [parts[1] for _, parts in server.heard]
+    words = whole(record, begin_us=0, end_us=SPAN_US).words()
+    assert words == {"NIL": asked.count(b"1"), "BUSY": asked.count(b"2")}
+    assert record.streams["a"].became.count(SERVED) == asked.count(b"0") + asked.count(b"3")
+
+
+def test_replies_on_one_connection_are_those_of_the_commands_in_their_order() -> None:
+    with TinyServer(lambda parts: b"-%b x\r\n" % parts[1]) as server:
+        commands = tuple(command("GET", f"W{number}") for number in range(20))
+        what = load(server.port, commands=commands, connections=1, depth=100)
+        record = played(what)
+    plan = schedule(what)
+    told = record.streams["a"]
+    for at, number in enumerate(plan.commands):
+        assert record.word(told.became[at]) == f"W{number}"
+
+
+def test_time_is_counted_from_when_a_request_was_due_so_a_stall_is_told_by_all_in_it() -> None:
+    with TinyServer() as server:
+        what = load(server.port, depth=100)
+        opener = threading.Timer(0.2, server.gate.set)
+        generator = Generator(what, schedule(what))
+        generator.connect()
+        server.gate.clear()
+        begin_us = now_us()
+        opener.start()
+        try:
+            generator.play(begin_us)
+        finally:
+            generator.close()
+            opener.join()
+        told = generator.record().streams["a"]
+    # None was answered before the gate was opened, and all were due before that.
+    assert all(
+        due_us + took_us >= 200_000
+        for due_us, took_us in zip(told.due_us, told.took_us, strict=True)
+    )
+    assert told.became.count(SERVED) == 49
+
+
+def test_one_that_owes_nothing_is_asked_first_and_then_each_in_turn_up_to_its_depth() -> None:
+    with TinyServer() as server:
+        what = load(server.port, depth=2)
+        generator = Generator(what, schedule(what))
+        generator.connect()
+        server.gate.clear()
+        opener = threading.Timer(0.3, server.gate.set)
+        opener.start()
+        try:
+            generator.play(now_us())
+        finally:
+            generator.close()
+            opener.join()
+        record = generator.record()
+        lines = [number for number, _ in server.heard]
+    assert {lines.count(number) for number in lines} == {2}
+    assert len(lines) == 8
+    assert record.unsent == record.streams["a"].became.count(UNSENT) == 41
+    assert any("no connection" in reason for reason in record.void())
+
+
+def test_together_what_is_due_at_once_leaves_in_one_write() -> None:
+    with TinyServer() as server:
+        what = load(server.port, arrivals=Even(60_000), together=True, depth=1_024)
+        generator = Generator(what, schedule(what))
+        generator.connect()
+        generator.play(now_us() - SPAN_US)  # all of it is due
+        generator.close()
+        record = generator.record()
+    assert record.streams["a"].became.count(SERVED) == 2_999
+    assert len({number for number, _ in server.heard}) > 1  # when one is full, the next
+    assert max(server.writes) > 50
+
+
+def test_a_generator_that_begins_late_says_so() -> None:
+    with TinyServer() as server:
+        what = load(server.port)
+        generator = Generator(what, schedule(what))
+        generator.connect()
+        generator.play(now_us() - SPAN_US)
+        generator.close()
+    assert any("late" in reason for reason in generator.record().void())
+
+
+def test_a_connection_that_is_closed_leaves_its_requests_unanswered_and_others_go_on() -> None:
+    with TinyServer(lambda parts: None if parts[1] == b"bad" else b"+OK\r\n") as server:
+        commands = (command("GET", "bad"), *[command("GET", "k")] * 48)
+        record = played(load(server.port, commands=commands, connections=40))
+        bad = [parts[1] for _, parts in server.heard].count(b"bad")
+    assert record.lost == record.streams["a"].became.count(UNANSWERED) == bad
+
+
+def test_no_answer_at_all_ends_with_the_time_that_is_waited_for_it() -> None:
+    with TinyServer() as server:
+        what = replace(load(server.port, depth=100), settle_us=50_000)
+        generator = Generator(what, schedule(what))
+        generator.connect()
+        server.gate.clear()
+        generator.play(now_us())
+        generator.close()
+        server.gate.set()
+    told = generator.record().streams["a"]
+    assert set(told.became) == {UNANSWERED}
+
+
+def test_whoever_is_not_let_in_ends_the_run_with_what_was_said() -> None:
+    with (
+        TinyServer(lambda parts: b"-WRONGPASS no\r\n") as server,
+        pytest.raises(Unavailable, match="WRONGPASS"),
+    ):
+        played(load(server.port, hello=(command("AUTH", "x"),)))
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        with pytest.raises(Unavailable, match="refused"):
+            played(load(nobody.getsockname()[1]))
+
+
+def test_a_server_that_hangs_up_on_who_asks_is_named() -> None:
+    with (
+        TinyServer(lambda parts: None) as server,
+        socket.create_connection(("127.0.0.1", server.port)) as sock,
+        pytest.raises(Unavailable, match="hung up"),
+    ):
+        ask(sock, command("PING"))
+
+
+def test_what_has_not_come_whole_is_told_from_nothing() -> None:
+    reader = new_reader()
+    reader.feed(b"$-1\r\n$1")
+    assert reader.gets() is None
+    assert reader.gets() is False
+
+
+def test_each_load_has_a_process_and_all_begin_at_one_instant() -> None:
+    began: list[int] = []
+    with TinyServer() as server:
+        what = load(server.port, arrivals=Poisson(500))
+        records = play([what, replace(what, seed=1)], began.append)
+    assert len(began) == 1
+    for seed, record in enumerate(records):
+        plan = schedule(replace(what, seed=seed))
+        assert record.streams["a"].due_us == plan.due_us
+        assert whole(record, begin_us=0, end_us=SPAN_US).p_us(0.5) < inf
+    assert len(server.heard) == sum(len(record.streams["a"].due_us) for record in records)

@@ -1,0 +1,162 @@
+"""Drills as they are, for a few seconds each: real dispatchers, real sockets, real time.
+
+They run beside whatever else the machine does, so bars on times are looser here than where a drill
+has it for itself, and a void run is played again; what counts requests keeps its bar.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headgate.contracts.errors import Unavailable
+from headgate.lab.drills import hot_key, neighbour, overload, recovery, shard, shares
+from headgate.lab.drills.dispatcher import Caller, Fleet, wait_s
+from headgate.lab.drills.drill import GENERATION_ONE, LAYERS, NONE, Drill, Outcome, Setting
+from headgate.wire.resp import command
+
+pytestmark = pytest.mark.engine
+
+TRIES = 3
+LOOSER = 4.0  # times the bar, of times
+
+
+def played(drill: Drill, seconds: float, policy: str = LAYERS) -> Outcome:
+    """The first run that is not void."""
+    setting = Setting(seconds=seconds, policy=policy)
+    for _ in range(TRIES):
+        outcome = drill.play(setting)
+        if not outcome.void:
+            return outcome
+        setting = replace(setting, seed=setting.seed + 1)
+    pytest.skip(f"the machine has no time for it: {'; '.join(outcome.void)}")
+
+
+def missed(outcome: Outcome) -> list[str]:
+    """Bars that are missed, those of times by far."""
+    return [
+        f"{bar.claim}: {bar.value:g}, {bar.bound:g}"
+        for bar in outcome.bars
+        if not bar.as_said
+        and not (bar.unit == "ms" and bar.at_most and bar.value <= LOOSER * bar.at_most)
+    ]
+
+
+def test_at_twice_the_capacity_what_can_be_done_is_done_and_critical_work_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(overload, "TIMES", (2,))
+    outcome = played(overload.DRILL, 4)
+    goodput, critical, _, grown = (bar.value for bar in outcome.bars)
+    assert goodput > 0.85
+    assert critical > 0.99
+    assert grown < 1.2
+    assert len(outcome.panels) == 4
+
+
+def test_readers_do_not_notice_scans_beside_them() -> None:
+    outcome = played(neighbour.DRILL, 4)
+    assert outcome.figures["scans: LIMITED"] > 0
+    assert not missed(outcome)
+
+
+def test_without_request_units_they_do() -> None:
+    outcome = played(neighbour.DRILL, 4, GENERATION_ONE)
+    assert outcome.bars[0].fails
+    assert outcome.bars[0].value < 0.9
+    assert outcome.held
+
+
+def test_a_slow_shard_is_not_felt_by_the_others_and_without_layers_it_is() -> None:
+    assert not missed(played(shard.DRILL, 4))
+    assert played(shard.DRILL, 4, NONE).held
+
+
+def test_after_a_stall_the_layers_are_well_again_sooner() -> None:
+    outcome = played(recovery.DRILL, 8)
+    assert not missed(outcome)
+
+
+def test_a_quota_is_given_out_whole_by_three_dispatchers_and_by_two() -> None:
+    assert not missed(played(shares.DRILL, 4))
+
+
+def test_hot_keys_are_read_once_in_their_ttl() -> None:
+    outcome = played(hot_key.DRILL, 8)
+    forwarded = outcome.bars[0]
+    assert forwarded.met, forwarded
+    assert outcome.figures["forwarded of received"] < 0.01
+    assert outcome.figures["hot reads served in time"] > 0.99
+
+
+def test_what_a_fleet_starts_has_ended_when_it_ends_however_it_ends() -> None:
+    found = []
+
+    def fails() -> None:
+        with Fleet((Caller("ann"),)) as fleet:
+            dispatcher = fleet.dispatcher("memory:")
+            found.append((dispatcher.process.pid, fleet.folder))
+            assert dispatcher.process.memory_bytes() > 1 << 20
+            assert dispatcher.process.cpu_s() > 0
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    [(pid, folder)] = found
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert not folder.exists()
+
+
+def test_one_that_does_not_start_is_told_with_the_end_of_its_log() -> None:
+    with Fleet() as fleet, pytest.raises(Unavailable, match="nothing:"):
+        fleet.dispatcher("nothing:")
+
+
+def test_an_error_that_is_no_refusal_ends_a_preparation() -> None:
+    with Fleet() as fleet:
+        dispatcher = fleet.dispatcher("memory:")
+        dispatcher.do([command("SET", "t:k", "v")])
+        with pytest.raises(Unavailable, match="ERR"):
+            dispatcher.do([command("NOTHING")])
+
+
+def test_ctrl_c_ends_a_drill_and_all_that_it_started(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "headgate.cli", "lab", "drill", "overload"]
+    before = _dispatchers()
+    drill = subprocess.Popen(
+        [*words, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(200):
+            if _dispatchers() - before:
+                break
+            wait_s(0.05)
+        mine = _dispatchers() - before
+        assert mine
+        drill.send_signal(signal.SIGINT)
+        assert drill.wait(20) == 130
+    finally:
+        drill.kill()
+        drill.wait()
+    assert not mine & _dispatchers()
+
+
+def _dispatchers() -> set[int]:
+    """Processes of this machine that are a drill's dispatchers."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"headgate-drill-" in line and b"\0kv\0" in line:
+                found.add(int(entry.name))
+    return found

@@ -1,0 +1,353 @@
+"""The key-value messages: what we read and write is what the generated classes read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.contracts.errors import BadValue
+from headgate.contracts.key_values import Condition, Row, Rows, Span, Tried, Upload, Walked, Write
+from headgate.protos import key_values_pb2 as pb
+from headgate.wire import key_values_messages as ours
+from headgate.wire.key_values_messages import KV_BOUNDS, TTL_MS_MAX, KvBounds
+from headgate.wire.protobuf import varint_bytes
+
+NOW_US: Final = 1_700_000_000_000_000
+UINT32: Final = st.integers(0, 2**32 - 1)
+NAME: Final = st.text(max_size=12)
+BYTES: Final = st.binary(max_size=20)
+TTL_MS: Final = st.integers(0, TTL_MS_MAX)
+PLACES: Final = st.builds(pb.Place, partition=BYTES, sort=BYTES)
+PUTS: Final = st.builds(pb.Write, partition=BYTES, sort=BYTES, value=BYTES, ttl_ms=TTL_MS)
+DELETES: Final = st.builds(pb.Write, partition=BYTES, sort=BYTES, delete=st.just(True))
+DIGEST: Final = st.binary(min_size=32, max_size=32)
+ROW: Final = st.builds(Row, BYTES, BYTES, st.just(0) | st.integers(NOW_US - 10**7, NOW_US + 2**50))
+
+# A field that nobody knows, of each wire type, before and behind the others.
+UNKNOWN: Final = (
+    b"\xa8\x06\x07" + b"\xb2\x06\x02hi" + b"\xb9\x06" + b"\0" * 8 + b"\xbd\x06" + b"\0" * 4
+)
+
+
+def read(message: Message) -> bytes:
+    """As it comes, with what a newer client may add."""
+    return UNKNOWN + message.SerializeToString() + UNKNOWN
+
+
+def write_of(theirs: pb.Write) -> Write:
+    """What theirs says, in our words."""
+    if theirs.delete:
+        return Write(theirs.partition, theirs.sort, None)
+    return Write(theirs.partition, theirs.sort, theirs.value, theirs.ttl_ms * 1_000)
+
+
+def place_of(theirs: pb.Place) -> tuple[bytes, bytes]:
+    """Likewise."""
+    return theirs.partition, theirs.sort
+
+
+@given(st.builds(pb.ExpireRequest, table=NAME, partition=BYTES, sort=BYTES, ttl_ms=TTL_MS))
+def test_a_place_says_what_theirs_says(theirs: pb.ExpireRequest) -> None:
+    found = ours.PlaceAsk(read(theirs), expires=True)
+    assert (found.table, found.partition, found.sort) == (
+        theirs.table,
+        theirs.partition,
+        theirs.sort,
+    )
+    assert found.ttl_us == theirs.ttl_ms * 1_000
+    get = pb.GetRequest(table=theirs.table, partition=theirs.partition, sort=theirs.sort)
+    again = ours.PlaceAsk(read(get))
+    assert (again.table, again.partition, again.sort, again.ttl_us) == (
+        theirs.table,
+        theirs.partition,
+        theirs.sort,
+        0,
+    )
+
+
+@given(st.builds(pb.GetEachRequest, table=NAME, places=st.lists(PLACES, max_size=4)))
+def test_places_say_what_theirs_say_in_order(theirs: pb.GetEachRequest) -> None:
+    found = ours.PlacesAsk(read(theirs), KV_BOUNDS)
+    assert (found.table, found.places) == (theirs.table, [place_of(one) for one in theirs.places])
+
+
+@given(
+    st.builds(
+        pb.ScanRequest,
+        table=NAME,
+        partition=BYTES,
+        begin=BYTES,
+        end=BYTES,
+        reverse=st.booleans(),
+        rows_max=st.integers(0, 10_000),
+        bytes_max=st.integers(0, 4 << 20),
+        token=BYTES,
+    )
+)
+def test_a_scan_says_what_theirs_says(theirs: pb.ScanRequest) -> None:
+    found = ours.ScanAsk(read(theirs), KV_BOUNDS)
+    assert (found.table, found.partition, found.token) == (
+        theirs.table,
+        theirs.partition,
+        theirs.token,
+    )
+    assert found.span == Span(
+        theirs.begin,
+        theirs.end or None,
+        theirs.reverse,
+        theirs.rows_max or 100,
+        theirs.bytes_max or 1 << 20,
+    )
+
+
+@given(
+    st.builds(pb.WalkRequest, table=NAME, after=st.none() | PLACES, rows_max=st.integers(0, 10_000))
+)
+def test_a_walk_says_what_theirs_says(theirs: pb.WalkRequest) -> None:
+    found = ours.WalkAsk(read(theirs), KV_BOUNDS)
+    after = place_of(theirs.after) if theirs.HasField("after") else None
+    assert (found.table, found.after, found.rows_max) == (
+        theirs.table,
+        after,
+        theirs.rows_max or 100,
+    )
+
+
+@given(st.builds(pb.WriteRequest, table=NAME, writes=st.lists(PUTS | DELETES, max_size=4)))
+def test_writes_say_what_theirs_say_in_order(theirs: pb.WriteRequest) -> None:
+    found = ours.WriteAsk(read(theirs), KV_BOUNDS)
+    assert (found.table, found.writes) == (theirs.table, [write_of(one) for one in theirs.writes])
+
+
+@given(
+    NAME,
+    PUTS | DELETES,
+    st.just(pb.Condition(absent=True))
+    | st.just(pb.Condition(present=True))
+    | st.builds(pb.Condition, tag=st.binary(min_size=1, max_size=20)),
+)
+def test_a_conditional_write_says_what_theirs_says(
+    table: str, write: pb.Write, condition: pb.Condition
+) -> None:
+    theirs = pb.WriteIfRequest(table=table, write=write, condition=condition)
+    found = ours.WriteIfAsk(read(theirs), KV_BOUNDS)
+    assert (found.table, found.write) == (table, write_of(write))
+    assert found.condition == Condition(condition.absent, condition.present, condition.tag)
+
+
+@given(NAME, NAME, NAME, UINT32, st.integers(0, 2**64 - 1), BYTES, DIGEST)
+def test_what_uploads_are_asked_says_what_theirs_says(
+    table: str, name: str, mode: str, number: int, rows: int, body: bytes, digest: bytes
+) -> None:
+    begun = ours.UploadAsk(read(pb.BeginUploadRequest(table=table, name=name, mode=mode)), 3)
+    assert (begun.table, begun.name, begun.mode) == (table, name, mode)
+    shown = ours.UploadAsk(read(pb.ShowUploadRequest(table=table, name=name)), 2)
+    assert (shown.table, shown.name, shown.mode) == (table, name, "")
+    assert ours.UploadAsk(read(pb.ListUploadsRequest(table=table)), 1).table == table
+    theirs = pb.UploadPartRequest(table=table, name=name, number=number, rows=body, sha256=digest)
+    part = ours.PartAsk(read(theirs))
+    assert (part.table, part.name, part.number, part.rows, part.sha256) == (
+        table,
+        name,
+        number,
+        body,
+        digest,
+    )
+    whole = pb.CommitUploadRequest(table=table, name=name, parts=number, rows=rows, sha256=digest)
+    commit = ours.CommitAsk(read(whole))
+    assert (commit.table, commit.name, commit.parts, commit.rows, commit.sha256) == (
+        table,
+        name,
+        number,
+        rows,
+        digest,
+    )
+
+
+@given(PUTS, PUTS, PLACES, PLACES)
+def test_what_is_said_twice_is_one_merged(
+    one: pb.Write, other: pb.Write, first: pb.Place, second: pb.Place
+) -> None:
+    must = pb.Condition(present=True)
+    data = b"".join(
+        pb.WriteIfRequest(write=write, condition=must).SerializeToString() for write in (one, other)
+    )
+    merged = pb.WriteIfRequest.FromString(data)
+    assert ours.WriteIfAsk(data, KV_BOUNDS).write == write_of(merged.write)
+    data = b"".join(pb.WalkRequest(after=at).SerializeToString() for at in (first, second))
+    assert ours.WalkAsk(data, KV_BOUNDS).after == place_of(pb.WalkRequest.FromString(data).after)
+
+
+SMALL: Final = KvBounds(
+    places_max=1, writes_max=1, rows_max=10, answer_bytes_max=50, value_bytes_max=4
+)
+TWO: Final = [pb.Place(), pb.Place()]
+READERS: Final[dict[str, Callable[[bytes], Any]]] = {
+    "get": ours.PlaceAsk,
+    "expire": lambda data: ours.PlaceAsk(data, expires=True),
+    "places": lambda data: ours.PlacesAsk(data, SMALL),
+    "scan": lambda data: ours.ScanAsk(data, SMALL),
+    "walk": lambda data: ours.WalkAsk(data, SMALL),
+    "write": lambda data: ours.WriteAsk(data, SMALL),
+    "write_if": lambda data: ours.WriteIfAsk(data, SMALL),
+    "upload": lambda data: ours.UploadAsk(data, 3),
+    "part": ours.PartAsk,
+    "commit": ours.CommitAsk,
+}
+
+
+@pytest.mark.parametrize(
+    ("reader", "message", "field"),
+    [
+        ("expire", pb.ExpireRequest(ttl_ms=TTL_MS_MAX + 1), "ttl_ms"),
+        ("expire", pb.ExpireRequest(ttl_ms=2**64 - 1), "ttl_ms"),
+        ("places", pb.GetEachRequest(places=TWO), "places"),
+        ("scan", pb.ScanRequest(rows_max=11), "rows_max"),
+        ("scan", pb.ScanRequest(bytes_max=51), "bytes_max"),
+        ("walk", pb.WalkRequest(rows_max=11), "rows_max"),
+        ("write", pb.WriteRequest(writes=[pb.Write(), pb.Write()]), "writes"),
+        ("write", pb.WriteRequest(writes=[pb.Write(value=b"12345")]), "writes[0].value"),
+        ("write", pb.WriteRequest(writes=[pb.Write(value=b"1", delete=True)]), "writes[0].delete"),
+        ("write", pb.WriteRequest(writes=[pb.Write(ttl_ms=1, delete=True)]), "writes[0].delete"),
+        ("write_if", pb.WriteIfRequest(), "condition"),
+        (
+            "write_if",
+            pb.WriteIfRequest(condition=pb.Condition(absent=True, tag=b"1")),
+            "condition",
+        ),
+        ("write_if", pb.WriteIfRequest(write=pb.Write(value=b"12345")), "write.value"),
+        ("write_if", pb.WriteIfRequest(write=pb.Write(ttl_ms=1, delete=True)), "write.delete"),
+        ("part", pb.UploadPartRequest(sha256=b"1"), "sha256"),
+        ("commit", pb.CommitUploadRequest(), "sha256"),
+        ("upload", pb.BeginUploadRequest(mode="x" * 257), "mode"),
+        ("get", pb.GetRequest(table="x" * 257), "table"),
+    ],
+)
+def test_what_cannot_be_asked_names_the_field(reader: str, message: Message, field: str) -> None:
+    with pytest.raises(BadValue) as caught:
+        READERS[reader](message.SerializeToString())
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    "data", [b"\x08\x01", b"\x0a\x05a", b"\x0a\x01\xff", b"\x0b", b"\x0a", b"\x07", b"\xff" * 11]
+)
+def test_what_is_no_message_is_refused_and_never_another_error(reader: str, data: bytes) -> None:
+    with pytest.raises(BadValue):
+        READERS[reader](data)
+
+
+@pytest.mark.parametrize(("reader", "tag"), [("places", 0x12), ("write", 0x12), ("write_if", 0x1A)])
+def test_a_wrong_type_inside_names_the_whole_path(reader: str, tag: int) -> None:
+    inner = b"\x0d" + b"\0" * 4
+    with pytest.raises(BadValue) as caught:
+        READERS[reader](bytes((tag,)) + varint_bytes(len(inner)) + inner)
+    assert "." in caught.value.field
+
+
+@given(st.sampled_from(list(READERS)), st.binary(max_size=40))
+def test_any_bytes_are_read_or_refused(reader: str, data: bytes) -> None:
+    try:
+        READERS[reader](data)
+    except BadValue:
+        return
+
+
+# Writing.
+
+
+def row_theirs(row: Row) -> pb.Row:
+    """Their row that says what ours does."""
+    left_ms = max((row.expires_us - NOW_US) // 1_000, 1) if row.expires_us else 0
+    return pb.Row(sort=row.sort, value=row.value, ttl_ms=left_ms)
+
+
+@given(st.lists(st.none() | ROW, max_size=4))
+def test_rows_that_were_found_are_theirs(rows: list[Row | None]) -> None:
+    theirs = [pb.GetResponse(row=None if row is None else row_theirs(row)) for row in rows]
+    told = ours.found_each_bytes(rows, NOW_US)
+    assert told == pb.GetEachResponse(found=theirs).SerializeToString()
+    for row, one in zip(rows, theirs, strict=True):
+        assert ours.found_bytes(row, NOW_US) == one.SerializeToString()
+        assert pb.GetResponse.FromString(ours.found_bytes(row, NOW_US)) == one
+
+
+@given(st.lists(ROW, max_size=4), BYTES)
+def test_rows_of_a_scan_are_theirs(rows: list[Row], token: bytes) -> None:
+    theirs = pb.ScanResponse(rows=[row_theirs(row) for row in rows], token=token)
+    assert ours.rows_bytes(Rows(rows, token), NOW_US) == theirs.SerializeToString()
+
+
+@given(st.lists(st.tuples(BYTES, BYTES), max_size=4), st.none() | st.tuples(BYTES, BYTES))
+def test_places_of_a_walk_are_theirs(
+    places: list[tuple[bytes, bytes]], after: tuple[bytes, bytes] | None
+) -> None:
+    theirs = pb.WalkResponse(
+        places=[pb.Place(partition=one, sort=other) for one, other in places],
+        after=None if after is None else pb.Place(partition=after[0], sort=after[1]),
+    )
+    assert ours.walked_bytes(Walked(places, after)) == theirs.SerializeToString()
+
+
+@given(st.booleans(), st.none() | ROW, UINT32)
+def test_what_became_of_a_write_is_theirs(done: bool, row: Row | None, count: int) -> None:
+    theirs = pb.WriteIfResponse(done=done, row=None if row is None else row_theirs(row))
+    assert ours.tried_bytes(Tried(done, row), NOW_US) == theirs.SerializeToString()
+    assert ours.number_bytes(count) == pb.RemoveResponse(removed=count).SerializeToString()
+    assert ours.number_bytes(int(done)) == pb.ExpireResponse(there=done).SerializeToString()
+
+
+UPLOADS: Final = st.builds(
+    Upload,
+    NAME,
+    NAME,
+    NAME,
+    NAME,
+    st.lists(UINT32, max_size=5),
+    st.integers(0, 2**63),
+    st.integers(0, 2**63),
+    st.integers(0, 2**60),
+    NAME,
+)
+
+
+@given(st.lists(UPLOADS, max_size=3))
+def test_uploads_are_theirs(uploads: list[Upload]) -> None:
+    theirs = [
+        pb.Upload(
+            table=one.table,
+            name=one.name,
+            mode=one.mode,
+            state=one.state,
+            parts=one.parts,
+            rows=one.rows,
+            bytes=one.bytes,
+            begun_ms=one.begun_us // 1_000,
+            by=one.by,
+        )
+        for one in uploads
+    ]
+    told = ours.uploads_bytes(uploads)
+    assert told == pb.ListUploadsResponse(uploads=theirs).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("left_us", "ms"), [(1, 1), (999, 1), (1_000, 1), (1_999, 1), (2_000, 2), (-5, 1)]
+)
+def test_what_is_left_of_a_time_is_rounded_down_and_never_for_ever(left_us: int, ms: int) -> None:
+    assert ours.ttl_ms_of(NOW_US + left_us, NOW_US) == ms
+    assert ours.ttl_ms_of(0, NOW_US) == 0
+
+
+def test_a_bound_must_leave_room() -> None:
+    for name in ("places_max", "writes_max", "rows_max", "answer_bytes_max", "value_bytes_max"):
+        with pytest.raises(BadValue, match=name):
+            KvBounds(**{name: 0})
+    with pytest.raises(BadValue, match="value_bytes_max"):
+        KvBounds(value_bytes_max=(16 << 20) + 1)
