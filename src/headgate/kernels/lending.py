@@ -17,7 +17,7 @@ Kept by construction, and by tests: the sum is at most the amount; nobody gets m
 its ceiling; who demands its guarantee or more gets at least that; and with demands as they are,
 nobody can get more without another who has no more by weight getting less.
 
-Cost: n rounds of n at worst, two or three mostly; once an epoch. Bound: the children given.
+Cost: n rounds of n at worst, two or three mostly; once an epoch. Bounds: the children given.
 """
 
 from __future__ import annotations

@@ -159,6 +159,7 @@ _STAR: Final = 42
 _DOLLAR: Final = 36
 _MINUS: Final = 45
 _LENGTH_DIGITS_MAX: Final = 10
+_LONG_BYTES: Final = 65_536  # a shorter word is copied once more with each read; that is cheaper
 _HEX: Final = b"0123456789abcdefABCDEF"
 _ESCAPES: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
@@ -173,14 +174,17 @@ class CommandReader:
     """Commands out of bytes that come in pieces: arrays of bulk strings, or a line typed by hand.
 
     `gets` gives the parts of the next command, or None until more is fed. A command costs time in
-    proportion to its bytes, however they are cut; no more of it is kept than the bounds say, and
-    what claims to become more ends in a `WireError` at once.
+    proportion to its bytes, however they are cut: a long word is gathered, and not copied with each
+    piece of it. No more of it is kept than the bounds say, and what claims to become more ends in a
+    `WireError` at once.
     """
 
     __slots__ = (
         "_at",
         "_data",
+        "_gathered",
         "_left",
+        "_missing",
         "_parts",
         "_size",
         "_wanted",
@@ -203,11 +207,13 @@ class CommandReader:
         self._wanted = -1  # bytes of the part under way; -1 before its length is known
         self._size = 0  # bytes of the command under way
         self._parts: list[bytes] = []
+        self._gathered = bytearray()  # of a long word, and no command is behind it yet
+        self._missing = 0  # bytes until it is whole; 0 if none is gathered
 
     @property
     def unread(self) -> int:
         """Bytes that were fed and are not a part of any command yet."""
-        return len(self._data) - self._at
+        return len(self._data) - self._at + len(self._gathered)
 
     @property
     def partial(self) -> bool:
@@ -216,6 +222,14 @@ class CommandReader:
 
     def feed(self, data: bytes) -> None:
         """Here is more."""
+        if self._missing > 0:
+            self._gathered += data
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            self._missing = 0
+            data = bytes(self._gathered)
+            self._gathered = bytearray()
         if self._at < len(self._data):
             self._data = self._data[self._at :] + data
         else:
@@ -224,6 +238,8 @@ class CommandReader:
 
     def gets(self) -> list[bytes] | None:
         """The next command; None if it has not come whole."""
+        if self._missing > 0:
+            return None
         while self._left == 0:
             if self._at >= len(self._data):
                 return None
@@ -265,6 +281,11 @@ class CommandReader:
             end = at + wanted
             if end + 2 > size:
                 self._wanted = wanted
+                if wanted >= _LONG_BYTES:
+                    self._gathered += data[at:]
+                    self._missing = end + 2 - size
+                    self._data = b""
+                    self._at = 0
                 return None
             if data[end] != _CR or data[end + 1] != _LF:
                 raise WireError("Protocol error: a bulk string is longer than its length")

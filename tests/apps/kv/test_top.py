@@ -139,7 +139,7 @@ def test_the_callers_on_the_board_are_bounded_and_the_rest_is_one() -> None:
 def test_the_lines_tell_who_is_served_who_is_refused_and_what_is_hot() -> None:
     text = "\n".join(top_lines(seen()))
     for part in (
-        "1 dispatcher: 150 asked/s, 100 admitted, 50 refused, 7 under way",
+        "1 dispatcher: 350 asked/s, 200 answered from memory, 100 admitted, 50 refused, 7 under way",
         "stressed (ratio): latency ratio 0.28 of get",
         "queue: 9 waiting (4.0 KiB), delay 12.00 ms, 60 of 64 places, overloaded",
         "ann     250   100         0",
@@ -248,7 +248,7 @@ def test_top_once_shows_a_picture_and_ends() -> None:
     with serving(*TWO) as url:
         code, text = asked(top, url, "--once")
     assert code == 0
-    assert text.startswith("1 dispatcher: 150 asked/s")
+    assert text.startswith("1 dispatcher: 350 asked/s")
 
 
 def test_top_as_json_is_the_whole_picture() -> None:
@@ -273,8 +273,31 @@ def test_hot_shows_so_many_keys_with_their_places() -> None:
 def test_one_of_two_may_be_gone() -> None:
     with serving(*TWO) as url:
         _, text = asked(top, url, "http://127.0.0.1:1", "--once")
-    assert text.startswith("1 dispatcher: 150 asked/s")
+    assert text.startswith("1 dispatcher: 350 asked/s")
     assert "http://127.0.0.1:1 does not answer" in text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"callers": [{"name": "ann"}]},
+        {"callers": 7},
+        {"hot": {"a": 1}},
+        {"queue": [1]},
+        {"stress": {"level": "calm"}},
+        {"at_us": "noon"},
+        {"at_us": float("inf")},
+        {"uploads": [None]},
+        {"engine": {"get": None}},
+    ],
+)
+def test_a_malformed_board_is_told_beside_the_others(wrong: dict[str, Any]) -> None:
+    with serving(*TWO) as url, serving((200, {"board": recorded() | wrong})) as other:
+        _, text = asked(top, url, other, "--once")
+        assert text.startswith("1 dispatcher: 350 asked/s")
+        assert f"{other} does not answer: its board cannot be understood" in text
+        with pytest.raises(Unavailable, match="its board cannot be understood"):
+            asked(top, other, "--once", "--json")
 
 
 def test_when_all_are_gone_it_says_so() -> None:
@@ -349,7 +372,7 @@ def test_without_a_terminal_it_goes_on_as_lines_until_it_is_interrupted() -> Non
     with serving(*TWO) as url:
         assert live([url], out, "xterm") == 0
     first, second, third = out.getvalue().split("\n\n1 dispatcher: ")
-    assert "150 asked/s" in first
+    assert "350 asked/s" in first
     assert second.startswith("0 asked/s")  # nothing happened since the look before
     assert third.startswith("0 asked/s")
     assert "\x1b" not in out.getvalue()

@@ -29,11 +29,19 @@ def test_callers_are_counted_apart_up_to_a_bound() -> None:
     usage = CallerUsage(callers_max=1)
     usage.ended(asked("shop", 3), Outcome.SUCCESS, NOW)
     usage.refused(asked("shop", 2), "quota", NO, NOW)
-    usage.cached("shop")
+    usage.cached("shop", 100)
     usage.ended(asked("late", 5), Outcome.DROPPED, NOW)
     assert usage.now() == {"shop": Used(3, 1, 1, 2, 1), OTHERS: Used(5, 1, 0, 0, 0)}
     assert usage.reasons == {"quota_spent": 1}
     assert usage.operations() == {"get": (1, 1, 500)}
+
+
+def test_what_memory_answers_is_in_the_units_that_are_told() -> None:
+    usage = CallerUsage()
+    usage.ended(asked("shop", 3), Outcome.SUCCESS, NOW)
+    for _ in range(25):
+        usage.cached("shop", 100)
+    assert usage.now() == {"shop": Used(5, 1, 0, 0, 25)}
 
 
 def test_each_minute_has_what_was_used_in_it(tmp_path: Path) -> None:

@@ -245,3 +245,22 @@ def test_a_wrong_flag_is_told_in_one_line(flags: list[str], said: str) -> None:
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert said in done.stderr
+
+
+def test_an_engine_of_one_shard_has_all_places_for_it(kv: KvProcess) -> None:
+    """No cap of one shard where there is no other to keep it from: fifty may write at once."""
+    failed: list[Exception] = []
+
+    def write(of: int) -> None:
+        try:
+            for number in range(20):
+                kv.redis().set(f"many:{of}-{number}", "x")
+        except redis.exceptions.RedisError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(of,)) for of in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []

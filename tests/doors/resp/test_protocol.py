@@ -205,6 +205,23 @@ def test_quit_says_goodbye_behind_what_is_owed() -> None:
     run(story())
 
 
+def test_what_comes_behind_the_last_command_is_not_kept() -> None:
+    async def story() -> None:
+        service = Slow()
+        talk = Talk(door_of(service))
+        talk.say(ASK + command("QUIT") + PING)
+        kept = talk.protocol._reader.unread
+        for _ in range(10):
+            talk.say(PING * 1_000)
+        assert talk.protocol._reader.unread == kept
+        service.answer(0)
+        await turns()
+        assert talk.wire.said == five(0) + b"+OK\r\n"
+        talk.lose()
+
+    run(story())
+
+
 def test_a_client_that_says_no_more_gets_what_it_is_owed() -> None:
     async def story() -> None:
         service = Slow()

@@ -128,6 +128,48 @@ def test_it_tells_what_is_left_to_be_read() -> None:
     assert (ours.partial, ours.unread) == (False, 0)
 
 
+@pytest.mark.parametrize("size", [65_535, 65_536, 200_001])
+def test_a_long_word_is_the_same_however_it_is_cut(size: int) -> None:
+    parts = [b"SET", b"k", b"\r\n" * (size // 2) + b"x" * (size % 2), b"tail"]
+    sent = command(*parts) + command("PING")
+    for piece in (1_000, 65_536, size, size + 40):
+        ours = reader(bulk=1 << 20, whole=1 << 20)
+        got, fed = [], 0
+        for start in range(0, len(sent), piece):
+            ours.feed(sent[start : start + piece])
+            fed += len(sent[start : start + piece])
+            while (told := ours.gets()) is not None:
+                got.append(told)
+            if not got:
+                assert ours.partial
+                assert fed - 100 < ours.unread < fed or fed > size
+        assert got == [parts, [b"PING"]]
+        assert (ours.partial, ours.unread) == (False, 0)
+
+
+def test_a_long_word_that_does_not_end_is_refused_when_it_has_come() -> None:
+    ours = reader(bulk=1 << 20, whole=1 << 20)
+    ours.feed(b"*1\r\n$70000\r\n" + b"x" * 60_000)
+    assert ours.gets() is None
+    ours.feed(b"x" * 10_002)
+    with pytest.raises(WireError, match="longer than its length"):
+        ours.gets()
+
+
+def test_a_long_word_is_not_copied_with_each_piece_of_it() -> None:
+    ours = reader(bulk=1 << 24, whole=1 << 24)
+    ours.feed(b"*1\r\n$%d\r\n" % (1 << 23))
+    assert ours.gets() is None
+    copied = 0
+    for _ in range(1 << 10):
+        ours.feed(b"x" * (1 << 13))
+        assert ours.gets() is None
+        copied += len(getattr(ours, "_data", b""))  # what is made anew with each piece
+    assert copied < 1 << 17
+    ours.feed(b"\r\n")
+    assert ours.gets() == [b"x" * (1 << 23)]
+
+
 def test_words_of_a_line_may_be_quoted() -> None:
     lines = {
         b"a  b\tc": [b"a", b"b", b"c"],

@@ -221,6 +221,8 @@ def test_each_caller_of_the_shares_is_skewed_and_turns_away_from_who_is_killed()
     for due_us, number in zip(plan.due_us, plan.streams, strict=True):
         by_port[streams[number].ports[0]][due_us >= 1_000_000] += 1
     assert by_port[1][1] == 0
+    assert min(by_port[1][0], by_port[3][0]) > 3 * by_port[2][0]
+    assert min(by_port[2][1], by_port[3][1]) > 700
     assert sum(before for before, _ in by_port.values()) == pytest.approx(1_800, rel=0.1)
     assert sum(after for _, after in by_port.values()) == pytest.approx(1_800, rel=0.1)
     first = [stream for stream in streams if stream.name.startswith("first/")]

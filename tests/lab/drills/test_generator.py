@@ -11,7 +11,7 @@ import pytest
 
 from headgate.contracts.errors import Unavailable
 from headgate.lab.arrivals import Even, Poisson
-from headgate.lab.drills.generator import Generator, ask, new_reader, play
+from headgate.lab.drills.generator import Generator, Line, Pool, ask, new_reader, play
 from headgate.lab.drills.load import Load, Stream, schedule
 from headgate.lab.drills.record import SERVED, UNANSWERED, UNSENT, Record, whole
 from headgate.system import now_us
@@ -67,11 +67,66 @@ def test_replies_on_one_connection_are_those_of_the_commands_in_their_order() ->
     with TinyServer(lambda parts: b"-%b x\r\n" % parts[1]) as server:
         commands = tuple(command("GET", f"W{number}") for number in range(20))
         what = load(server.port, commands=commands, connections=1, depth=100)
-        record = played(what)
-    plan = schedule(what)
+        generator = Generator(what, schedule(what))
+        generator.connect()
+        generator.play(now_us() - SPAN_US)  # all of it is due, so all is under way at once
+        generator.close()
+    plan, record = schedule(what), generator.record()
     told = record.streams["a"]
     for at, number in enumerate(plan.commands):
         assert record.word(told.became[at]) == f"W{number}"
+
+
+def a_pool(lines: int, depth: int) -> Pool:
+    """A pool whose connections lead nowhere."""
+    pool = Pool(load(1, connections=lines, depth=depth).streams[0])
+    for _ in range(lines):
+        line = Line(socket.socket(), new_reader(), pool)
+        line.sock.close()
+        pool.lines.append(line)
+        pool.idle.append(line)
+    return pool
+
+
+def test_a_line_that_owes_nothing_is_picked_before_any_other() -> None:
+    pool = a_pool(3, depth=5)
+    first = [pool.pick() for _ in range(3)]
+    assert {id(line) for line in first} == {id(line) for line in pool.lines}
+    pool.idle.append(pool.lines[2])
+    assert pool.pick() is pool.lines[2]
+
+
+def test_a_line_that_is_full_is_passed_over_and_of_full_ones_none_is_picked() -> None:
+    pool = a_pool(3, depth=2)
+    pool.idle.clear()
+    pool.lines[1].owed.extend((1, 2))
+    pool.owed = 2
+    assert pool.lines[1] not in [pool.pick() for _ in range(6)]
+    for line in pool.lines[::2]:
+        line.owed.extend((3, 4))
+    assert pool.pick() is None
+
+
+def test_connections_are_spread_over_all_ports() -> None:
+    with TinyServer() as one, TinyServer() as other:
+        what = load(one.port, ports=(one.port, other.port))
+        generator = Generator(what, schedule(what))
+        generator.connect()
+        generator.play(now_us() - SPAN_US)
+        generator.close()
+    assert len(one.heard) + len(other.heard) == 49
+    assert min(len(one.heard), len(other.heard)) >= 20
+
+
+def test_apart_each_command_has_a_connection_of_its_own_while_there_are_enough() -> None:
+    with TinyServer() as server:
+        what = load(server.port, connections=60)
+        generator = Generator(what, schedule(what))
+        generator.connect()
+        generator.play(now_us() - SPAN_US)
+        generator.close()
+    assert set(server.writes) == {1}
+    assert len({number for number, _ in server.heard}) == 49
 
 
 def test_time_is_counted_from_when_a_request_was_due_so_a_stall_is_told_by_all_in_it() -> None:
@@ -143,10 +198,12 @@ def test_a_generator_that_begins_late_says_so() -> None:
 
 def test_a_connection_that_is_closed_leaves_its_requests_unanswered_and_others_go_on() -> None:
     with TinyServer(lambda parts: None if parts[1] == b"bad" else b"+OK\r\n") as server:
-        commands = (command("GET", "bad"), *[command("GET", "k")] * 48)
-        record = played(load(server.port, commands=commands, connections=40))
+        commands = (command("GET", "bad"), command("GET", "k"))
+        record = played(load(server.port, commands=commands, connections=45, depth=1))
         bad = [parts[1] for _, parts in server.heard].count(b"bad")
+    assert bad > 20  # more than half of the connections
     assert record.lost == record.streams["a"].became.count(UNANSWERED) == bad
+    assert record.unsent == 0
 
 
 def test_no_answer_at_all_ends_with_the_time_that_is_waited_for_it() -> None:

@@ -45,8 +45,8 @@ def test_the_same_seed_gives_the_same_schedule_and_another_gives_another() -> No
 def test_a_stream_more_leaves_the_draws_of_the_others_as_they_were() -> None:
     drawn = replace(STREAM, arrivals=Poisson(500))
     alone = schedule(replace(LOAD, streams=(drawn,)))
-    beside = schedule(replace(LOAD, streams=(drawn, replace(drawn, name="b"))))
-    mine = [at for at, number in enumerate(beside.streams) if number == 0]
+    beside = schedule(replace(LOAD, streams=(replace(drawn, name="b"), drawn)))
+    mine = [at for at, number in enumerate(beside.streams) if number == 1]
     assert [beside.due_us[at] for at in mine] == list(alone.due_us)
     assert [beside.commands[at] for at in mine] == list(alone.commands)
 

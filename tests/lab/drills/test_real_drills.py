@@ -79,7 +79,7 @@ def test_a_slow_shard_is_not_felt_by_the_others_and_without_layers_it_is() -> No
 
 
 def test_after_a_stall_the_layers_are_well_again_sooner() -> None:
-    outcome = played(recovery.DRILL, 8)
+    outcome = played(recovery.DRILL, 12)
     assert not missed(outcome)
 
 

@@ -2,17 +2,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, cast
 
 import pytest
 
+from headgate.contracts.checks import Soon
+from headgate.contracts.engine import Change
 from headgate.contracts.errors import BadValue
-from headgate.stores.engines.faulty import shard_number
+from headgate.stores.engines.faulty import FaultyEngine, shard_number
 from headgate.stores.engines.faulty_line import CREDIT_US, Line
 from headgate.stores.engines.faulty_url import Plan, parse_url, read_control
 from headgate.stores.open_engine import open_engine
 from headgate.testing.engines import soon
 
 WORK = 10_000
+NAMES: Final = [b"p%d" % number for number in range(20)]
 
 
 @pytest.fixture
@@ -111,3 +116,48 @@ def test_what_is_not_of_the_plan_is_for_the_engine_within() -> None:
     assert inner == "lmdb:/x?map_bytes=1048576"
     assert plan == Plan(slots=3)
     assert settings.shards == 2
+
+
+def test_a_slow_shard_and_a_long_scan_are_answered_after_what_came_later() -> None:
+    async def story() -> None:
+        url = "faulty+memory:?slots=4&work_ms=1&row_us=2000&shards=2&slow_shard=1&slow_times=50"
+        engine = cast("FaultyEngine", open_engine(url))
+        slow, fast = (next(p for p in NAMES if shard_number(p, 2) == shard) for shard in (1, 0))
+        await engine.write([Change("t", fast, b"%d" % row, b"v") for row in range(20)])
+        order: list[str] = []
+
+        async def tell(name: str, answer: Soon[object]) -> None:
+            await soon(answer)
+            order.append(name)
+
+        scanned = engine.scan(
+            "t", fast, begin=b"", end=None, reverse=False, rows_max=20, bytes_max=1_000
+        )
+        await asyncio.gather(
+            tell("slow", engine.read("t", [(slow, b"")])),
+            tell("scan", scanned),
+            tell("fast", engine.read("t", [(fast, b"")])),
+        )
+        assert order == ["fast", "scan", "slow"]
+        await engine.close()
+
+    asyncio.run(story())
+
+
+def test_nothing_is_answered_in_a_stall_and_its_time_counts_for_no_work() -> None:
+    async def story() -> None:
+        engine = cast("FaultyEngine", open_engine("faulty+memory:?slots=1&work_ms=20"))
+        begun = asyncio.ensure_future(soon(engine.read("t", [(b"p", b"")])))
+        await asyncio.sleep(0)
+        engine.set_plan(replace(engine.plan, stalled=True))
+        later = asyncio.ensure_future(soon(engine.read("t", [(b"p", b"")])))
+        await asyncio.wait([begun, later], timeout=0.05)
+        assert not begun.done()
+        engine.set_plan(replace(engine.plan, stalled=False))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not begun.done(), "its work has only begun"
+        assert list(await asyncio.gather(begun, later)) == [[None], [None]]
+        await engine.close()
+
+    asyncio.run(story())

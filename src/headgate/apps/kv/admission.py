@@ -146,9 +146,12 @@ class Admission:
 
     def cached(self, caller: str, now_us: int) -> None:
         """Answered without the engine: charged a little, never refused."""
-        self._chain.usage.cached(caller)
-        if self._chain.layered:
-            self._chain.units.charge_cached(caller, now_us)
+        chain = self._chain
+        if not chain.layered:
+            chain.usage.cached(caller, 0)
+            return
+        chain.usage.cached(caller, chain.units.settings.cached_mru)
+        chain.units.charge_cached(caller, now_us)
 
     def _left(self, permit: StackPermit, _: asyncio.Future[T]) -> None:
         permit.end(Outcome.IGNORE, self._clock.now_us())  # nothing, if it has ended

@@ -34,6 +34,7 @@ from headgate.apps.kv.usage import CallerUsage
 from headgate.apps.kv.vitals import Vitals
 from headgate.apps.kv.weights import read_weights_file
 from headgate.contracts.criticality import Criticality
+from headgate.contracts.engine import Engine
 from headgate.contracts.errors import HeadgateError
 from headgate.contracts.key_values import Ask, Upload
 from headgate.policies.stack import StackPermit
@@ -46,6 +47,7 @@ from headgate.telemetry.usage_files import UsageWriter
 _LOWEST: Final = Criticality.BULK
 HOT_TOLD: Final = 20  # keys that dispatchers tell each other
 _JITTER: Final = 0.1
+_PROBES: Final = 64  # partitions; in a cluster they are not all in one shard
 _log: Final = logging.getLogger("headgate.kv")
 
 
@@ -60,6 +62,7 @@ class Assembly:
         self.chance = SystemChance()
         self.node = node_of(settings, worker)
         self.usage = CallerUsage()
+        self.engine = open_engine(settings.engine)
         self.quotas = Quotas(settings, worker, self.clock, self.chance)
         self.chain = Chain(
             settings,
@@ -67,6 +70,7 @@ class Assembly:
             self.usage,
             purse=self.quotas.spent_from,
             weights=read_weights_file(settings.weights),
+            shard_places=shard_places_of(settings, self.engine),
             minute_quota=minute_quota(settings, self.clock, self.chance),
         )
         layered = self.chain.layered
@@ -78,7 +82,6 @@ class Assembly:
         )
         self.chain.units.penalize(self.callers)
         self.admission = Admission(self.chain, self.clock, self.quotas.supply if layered else None)
-        self.engine = open_engine(settings.engine)
         tables = TableSettings(
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
         )
@@ -255,6 +258,17 @@ class Assembly:
             now_us = self.clock.now_us()
             for other in self.quotas.members.others():
                 shield.heed(other.hot, now_us)
+
+
+def shard_places_of(settings: Settings, engine: Engine) -> int:
+    """How many operations one shard may have at work.
+
+    Where all is one shard there are no others to keep it from, and a cap would only refuse.
+    """
+    if settings.shard_places:
+        return settings.shard_places
+    shards = {engine.shard_of("probe", b"%d" % at) for at in range(_PROBES)}
+    return settings.places if len(shards) == 1 else max(1, settings.places // 2)
 
 
 def _upload(state: UploadState) -> Upload:

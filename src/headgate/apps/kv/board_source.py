@@ -130,7 +130,7 @@ def _asked(source: Source) -> Any:
         raise Unavailable(source.url, f"it answers {answer.status} {answer.reason}")
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Unavailable(source.url, "what it answers is no JSON") from None
 
 

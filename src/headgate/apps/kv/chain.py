@@ -87,6 +87,7 @@ class Chain:
         *,
         purse: Purse,
         weights: Mapping[str, Weights],
+        shard_places: int,
         minute_quota: WaitingPolicy | None = None,
     ) -> None:
         self.layered = layers = settings.policy == "layers"
@@ -120,9 +121,7 @@ class Chain:
         )
         self.queue = Queue(_queue(settings, plain=not layers))
         self.bulkhead = Bulkhead(
-            BulkheadSettings(
-                pool=settings.places, cap=settings.shard_places, shards_max=SHARDS_MAX
-            ),
+            BulkheadSettings(pool=settings.places, cap=shard_places, shards_max=SHARDS_MAX),
             chance,
         )
         observers: list[StackObserver] = [usage]

@@ -129,7 +129,13 @@ FIELDS: Final = (
     ),
     # How much at a time.
     Field("places", whole(1, 1 << 20), "64", "operations at work in the engine at a time", "N"),
-    Field("shard_places", whole(1, 1 << 20), "32", "of them in one shard of the engine", "N"),
+    Field(
+        "shard_places",
+        whole(0, 1 << 20),
+        "0",
+        "of them in one shard of the engine; 0 is half of them, or all if it has one shard",
+        "N",
+    ),
     Field("queue_length", whole(1, 1 << 20), "10000", "operations that wait for a place", "N"),
     Field("queue_bytes", whole(4_096, 1 << 40), "67108864", "their bytes", "BYTES"),
     Field(

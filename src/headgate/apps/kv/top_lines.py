@@ -113,8 +113,11 @@ def _head(seen: Picture) -> list[str]:
     lines = []
     alive = [one for one in seen["dispatchers"] if not one["error"]]
     work, stress, queue = seen["work"], seen["stress"], seen["queue"]
+    shield = seen["shield"]
+    kept = shield["served"] + shield["joined"] + shield["stale_served"]
     lines.append(
-        f"{counted(len(alive), 'dispatcher')}: {rate(work['entered'])} asked/s, "
+        f"{counted(len(alive), 'dispatcher')}: {rate(work['entered'] + kept)} asked/s, "
+        f"{rate(kept)} answered from memory, "
         f"{rate(work['admitted'])} admitted, {rate(work['refused'])} refused, "
         f"{work['under_way']:,} under way"
     )

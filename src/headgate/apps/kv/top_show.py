@@ -1,6 +1,7 @@
 """Top show: looks again and again, and shows each picture: on a terminal in place, else as lines.
 
-A rate needs two looks, so the first picture comes after one gap.
+A rate needs two looks, so the first picture comes after one gap. A board that cannot be understood
+is told as such beside the others, like a dispatcher that does not answer.
 """
 
 from __future__ import annotations
@@ -8,17 +9,19 @@ from __future__ import annotations
 import json
 import threading
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final, TextIO
 
-from headgate.apps.kv.board_source import samples_of, sources_of
+from headgate.apps.kv.board_source import Sample, samples_of, sources_of
 from headgate.apps.kv.top_rates import picture
 from headgate.contracts.errors import Unavailable
 
 Lines = Callable[[dict[str, Any]], list[str]]
 Show = Callable[[list[str]], None]
 _PLAIN_TERMINALS: Final = frozenset({"", "dumb"})
+# What comes of a board that is not of the form it should have.
+_UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def show(
@@ -36,10 +39,10 @@ def show(
     with ExitStack() as stack:
         put = _put(arguments, out, terminal, stack)
         try:
-            before = samples_of(sources)
+            before: Sequence[Sample] = samples_of(sources)
             while True:
                 wait(arguments.every)
-                after = samples_of(sources)
+                after = _understood(before, samples_of(sources), lines)
                 dead = [sample for sample in after if sample.board is None]
                 if arguments.once and len(dead) == len(after):
                     raise Unavailable(f"the dispatcher at {dead[0].url}", dead[0].error)
@@ -54,6 +57,23 @@ def show(
                 before = after
         except KeyboardInterrupt:
             return 0
+
+
+def _understood(
+    before: Sequence[Sample], after: Sequence[Sample], lines: Lines
+) -> Sequence[Sample]:
+    """The same, with the reason in place of each board that no picture can be made of."""
+    earlier = {sample.url: [sample] for sample in before}
+    told: list[Sample] = []
+    for sample in after:
+        try:
+            lines(picture(earlier.get(sample.url, []), [sample]))
+        except _UNREADABLE as error:
+            why = f"its board cannot be understood ({type(error).__name__}: {error})"
+            told.append(Sample(sample.url, None, why))
+        else:
+            told.append(sample)
+    return told
 
 
 def _put(arguments: Namespace, out: TextIO, terminal: str, stack: ExitStack) -> Show:

@@ -17,7 +17,10 @@ OTHERS: Final = "(others)"
 
 
 class Used(NamedTuple):
-    """One caller's counts: request units as charged, and requests by what became of them."""
+    """One caller's counts: request units as charged, and requests by what became of them.
+
+    What was answered from memory is charged too, in parts of a unit: `ru` has the whole ones.
+    """
 
     ru: int
     admitted: int
@@ -30,10 +33,11 @@ class Used(NamedTuple):
 class Account:
     """One caller's counts, while they grow."""
 
-    __slots__ = ("admitted", "cached", "refused", "refused_ru", "ru")
+    __slots__ = ("admitted", "cached", "cached_mru", "refused", "refused_ru", "ru")
 
     def __init__(self) -> None:
-        self.ru = self.admitted = self.refused = self.refused_ru = self.cached = 0
+        self.ru = self.admitted = self.refused = self.refused_ru = 0
+        self.cached = self.cached_mru = 0
 
 
 @final
@@ -85,9 +89,11 @@ class CallerUsage:
         else:
             worked.failed += 1
 
-    def cached(self, caller: str) -> None:
-        """It was answered without the engine."""
-        self._account(caller).cached += 1
+    def cached(self, caller: str, mru: int) -> None:
+        """It was answered without the engine, and charged so many thousandths of a unit."""
+        account = self._account(caller)
+        account.cached += 1
+        account.cached_mru += mru
 
     def now(self) -> dict[str, Used]:
         """Everybody's counts."""
@@ -113,4 +119,5 @@ class CallerUsage:
 
 
 def _used(account: Account) -> Used:
-    return Used(account.ru, account.admitted, account.refused, account.refused_ru, account.cached)
+    ru = account.ru + account.cached_mru // 1_000
+    return Used(ru, account.admitted, account.refused, account.refused_ru, account.cached)

@@ -1,131 +1,170 @@
 """`headgate quota tune`: proposes quotas by what callers have used for thirty days.
 
-It reads what `headgate kv --usage` keeps, prints a line and writes a picture for each caller, and
-with `--file` hands the changed rules file to the rulebook as a proposal (`headgate rules propose`),
-where it is tried on captured traffic before anybody approves it. Nothing goes live from here.
+It reads what `headgate kv --usage` keeps, prints a line and draws a picture for each caller, and
+with `--file` hands the changed rules file to the rulebook as a proposal, where it is tried on
+captured traffic before anybody approves it. Nothing goes live from there by itself.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import tempfile
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from headgate.apps.quota.editing import quotas_in, with_quotas
+from headgate.apps.quota.filing import Rulebook
 from headgate.apps.quota.page import page_of
-from headgate.apps.quota.series import Caller, Wishes, callers_of
-from headgate.contracts.errors import BadValue, HeadgateError
+from headgate.apps.quota.series import RU_MAX, Caller, Month, Wishes, callers_of
+from headgate.contracts.errors import BadValue, Conflict, HeadgateError, Unavailable
 from headgate.lines import counted, harmless
+from headgate.rules.reading import read_bytes
+from headgate.rules.service_book import FILE_BYTES_MAX
+from headgate.settings import whole
 from headgate.system import now_us
-from headgate.telemetry.usage_files import DAY_MINUTES, MINUTE_US, read_usage
+from headgate.telemetry.usage_files import DAY_MINUTES, MINUTE_US
 
 EXAMPLES: Final = """\
 examples:
   headgate quota tune --usage /var/lib/headgate-usage --rules rules/callers.yaml
   headgate quota tune --usage usage --rules callers.yaml --out quotas.html --write
-  headgate quota tune --usage usage --rules callers.yaml --file book --under callers.yaml
-
---write changes the rules file in place; --file proposes the change to a rulebook, a folder or the
-URL of its server (its token in HEADGATE_TOKEN), and shows what became of the proposal.
+  headgate quota tune --usage usage --file book --under callers.yaml --reason "monthly"
 """
-DAYS_DEFAULT: Final = 30
+TUNE: Final = (
+    EXAMPLES
+    + """
+The first shows what would change; --write changes the rules file in place, and a running
+headgate kv --rules takes it up; --file proposes the change to a rulebook, a folder or the URL of
+its server (its token in HEADGATE_TOKEN), and shows what became of it. Without --rules the file is
+taken as it is live in the rulebook. Days and hours are UTC, and only whole days count.
+
+exit code: 0 tuned, whether or not a quota changes; 1 it could not; 2 asked wrongly
+"""
+)
+DAYS_MIN: Final = 7
 DAYS_MAX: Final = 92
-FILE_BYTES_MAX: Final = 10_000_000
+PERCENT_MAX: Final = 1_000
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The verb and its flags."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    tune = verbs.add_parser("tune", help="propose quotas by what callers have used")
-    tune.add_argument(
-        "--usage", action="append", required=True, metavar="DIR", help="of headgate kv --usage"
+    tune = verbs.add_parser(
+        "tune",
+        help="propose quotas by what callers have used",
+        description="Propose quotas by what callers have used.",
+        epilog=TUNE,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    tune.add_argument(
-        "--rules", default="", metavar="FILE", help="the rules file whose callers have quotas"
-    )
-    tune.add_argument("--days", type=int, default=DAYS_DEFAULT, metavar="N", help="(default 30)")
-    tune.add_argument(
-        "--default", type=int, default=None, metavar="RU", help="the quota of who has none (RU/s)"
-    )
-    tune.add_argument(
-        "--headroom", type=int, default=30, metavar="PERCENT", help="on top (default 30)"
-    )
-    tune.add_argument(
-        "--dead-band",
-        type=int,
-        default=10,
-        metavar="PERCENT",
-        help="what is closer to the quota now is left (default 10)",
-    )
-    tune.add_argument("--floor", type=int, default=1, metavar="RU", help="at least (default 1)")
-    tune.add_argument("--cap", type=int, default=None, metavar="RU", help="at most")
-    tune.add_argument(
-        "--days-min", type=int, default=14, metavar="N", help="with enough data (default 14)"
-    )
-    tune.add_argument(
-        "--out", default="quotas.html", metavar="FILE", help="the page (default quotas.html)"
-    )
-    tune.add_argument("--write", action="store_true", help="change the rules file")
-    tune.add_argument("--file", default="", metavar="RULEBOOK", help="propose the change to it")
-    tune.add_argument(
-        "--under", default="", metavar="NAME", help="the file's name there; else its own"
-    )
-    tune.add_argument("--reason", default="", help="noted with the proposal")
+    add = tune.add_argument
+    add("--usage", action="append", required=True, metavar="DIR",
+        help="of headgate kv --usage; once more for each further folder")  # fmt: skip
+    add("--rules", default="", metavar="FILE", help="the rules file whose callers have quotas")
+    add("--days", default="30", metavar="N", help="so many, up to today (default 30)")
+    add("--default", default="", metavar="RU", help="the quota of who has none, in RU/s")
+    add("--headroom", default="30", metavar="PERCENT", help="on top of usage (default 30)")
+    add("--dead-band", default="10", metavar="PERCENT",
+        help="a proposal that is closer to the quota now is none (default 10)")  # fmt: skip
+    add("--floor", default="1", metavar="RU", help="propose at least this (default 1)")
+    add("--cap", default="", metavar="RU", help="propose at most this")
+    add("--days-min", default="14", metavar="N", help="days with enough data (default 14)")
+    add("--out", default="quotas.html", metavar="FILE",
+        help="the page with the curves (default quotas.html)")  # fmt: skip
+    add("--write", action="store_true", help="change the rules file")
+    add("--file", default="", metavar="RULEBOOK", help="propose the change: a folder, or a URL")
+    add("--under", default="", metavar="NAME", help="the file's name there (default: its own)")
+    add("--reason", default="", metavar="WHY", help="noted with the proposal")
+    add("--ca", default="", metavar="FILE", help="of the rulebook server's certificate")
+    add("--cert", default="", metavar="FILE", help="a client certificate for it")
+    add("--cert-key", default="", metavar="FILE", help="its key")
+    add("--as", dest="who", default="", metavar="NAME", help="who proposes, in a folder here")
 
 
 def run(arguments: Namespace) -> int:
     """Tune, show, and file."""
-    if not 7 <= arguments.days <= DAYS_MAX:
-        raise BadValue("--days", arguments.days, f"give 7 to {DAYS_MAX}")
-    if (arguments.write or arguments.file) and not arguments.rules:
-        raise BadValue("--rules", "", "give the rules file that is to be changed")
-    text = _read(arguments.rules) if arguments.rules else ""
-    current = quotas_in(text, arguments.rules) if text else {}
-    last_day = now_us() // MINUTE_US // DAY_MINUTES
-    first = (last_day - arguments.days) * DAY_MINUTES
-    usage = read_usage(arguments.usage, first, last_day * DAY_MINUTES)
-    if not usage:
+    days = whole(DAYS_MIN, DAYS_MAX)(arguments.days, "--days")
+    wishes = _wishes(arguments, days)
+    default = _ru(arguments.default, "--default", 1)
+    rulebook = _rulebook(arguments)
+    source, text = _rules(arguments, rulebook)
+    current = quotas_in(text, source)
+    month = Month.read(arguments.usage, now_us() // MINUTE_US // DAY_MINUTES - days, days)
+    if not month.busiest:
         raise HeadgateError(
-            f"nothing was used on the {arguments.days} whole days before today, as far as "
+            f"nothing was used on the {days} whole days before today, as far as "
             f"{' and '.join(arguments.usage)} say; let headgate kv --usage run for a while"
         )
-    try:
-        callers = callers_of(
-            usage,
-            current,
-            arguments.default,
-            last_day=last_day,
-            days=arguments.days,
-            wishes=Wishes(
-                arguments.headroom,
-                arguments.dead_band,
-                arguments.floor,
-                arguments.cap,
-                arguments.days_min,
-            ),
-        )
-    except ValueError as error:
-        raise BadValue("quota tune", "", str(error)) from None
-    Path(arguments.out).write_text(page_of(callers, arguments.days), encoding="utf-8")
+    callers = callers_of(month, current, default, wishes)
+    _draw(arguments.out, page_of(callers, first_day=month.first_day, days=days))
     _show(callers)
-    changes = {one.name: one.proposal.quota for one in callers if one.proposal.quota is not None}
     sys.stdout.write(f"\nthe curves are in {arguments.out}\n")
+    changes = {one.name: one.proposal.quota for one in callers if one.proposal.quota is not None}
     if not changes:
         sys.stdout.write("no quota would change\n")
         return 0
-    if arguments.write or arguments.file:
-        changed = with_quotas(text, changes, arguments.rules)
-        if arguments.write:
-            _replace(Path(arguments.rules), changed)
-            sys.stdout.write(f"{arguments.rules} is changed\n")
-        if arguments.file:
-            return _file(arguments, changed, callers)
+    if not arguments.write and rulebook is None:
+        return 0
+    changed = with_quotas(text, changes, source)
+    if rulebook is not None:
+        message = f"Tune {counted(len(changes), 'quota')} by {days} days of usage"
+        report = Path(arguments.out)
+        report = report.with_name(f"{report.stem}-shadow.html")
+        sys.stdout.flush()
+        said = rulebook.propose(changed, message=message, reason=arguments.reason, report=report)
+        sys.stdout.write(f"\n{harmless(said)}")
+    if arguments.write:
+        _replace(Path(arguments.rules), text, changed)
+        sys.stdout.write(f"{arguments.rules} is changed: {counted(len(changes), 'quota')}\n")
     return 0
+
+
+# What was asked for.
+
+
+def _wishes(arguments: Namespace, days: int) -> Wishes:
+    percent = whole(0, PERCENT_MAX)
+    floor = whole(1, RU_MAX)(arguments.floor, "--floor")
+    return Wishes(
+        headroom_percent=percent(arguments.headroom, "--headroom"),
+        dead_band_percent=percent(arguments.dead_band, "--dead-band"),
+        floor=floor,
+        cap=_ru(arguments.cap, "--cap", floor),
+        days_min=whole(DAYS_MIN, days)(arguments.days_min, "--days-min"),
+    )
+
+
+def _ru(said: str, flag: str, least: int) -> int | None:
+    return int(whole(least, RU_MAX)(said, flag)) if said else None
+
+
+def _rulebook(arguments: Namespace) -> Rulebook | None:
+    if not arguments.file:
+        return None
+    named = (("--ca", "ca"), ("--cert", "cert"), ("--cert-key", "cert_key"), ("--as", "who"))
+    said = [(flag, getattr(arguments, name)) for flag, name in named]
+    flags = [word for flag, value in said if value for word in (flag, value)]
+    return Rulebook(arguments.file, arguments.under or Path(arguments.rules).name, flags)
+
+
+def _rules(arguments: Namespace, rulebook: Rulebook | None) -> tuple[str, str]:
+    """The rules file that is meant: what it is called, and its text."""
+    if not arguments.rules:
+        if arguments.write:
+            raise BadValue("--rules", "", "give the rules file that is to be changed")
+        return (rulebook.name, rulebook.live()) if rulebook is not None else ("", "")
+    try:
+        text = read_bytes(arguments.rules, FILE_BYTES_MAX).decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadValue("--rules", arguments.rules, "it is not UTF-8; save it as UTF-8") from None
+    if rulebook is not None:
+        rulebook.must_be(text, arguments.rules)
+    return arguments.rules, text
+
+
+# What is told.
 
 
 def _show(callers: Sequence[Caller]) -> None:
@@ -139,33 +178,25 @@ def _show(callers: Sequence[Caller]) -> None:
         sys.stdout.write(harmless(line) + "\n")
 
 
-def _file(arguments: Namespace, changed: str, callers: Sequence[Caller]) -> int:
-    """Hand it to the rulebook, as a person would."""
-    count = sum(one.proposal.quota is not None for one in callers)
-    name = arguments.under or Path(arguments.rules).name
-    message = f"Tune {counted(count, 'quota')} by {arguments.days} days of usage"
-    with tempfile.TemporaryDirectory(prefix="headgate-quota-") as folder:
-        path = Path(folder) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(changed, encoding="utf-8")
-        command = [sys.executable, "-m", "headgate.cli", "rules", "propose", folder]
-        command += ["--rulebook", arguments.file, "--message", message]
-        if arguments.reason:
-            command += ["--reason", arguments.reason]
-        sys.stdout.flush()
-        return subprocess.run(command, check=False).returncode
-
-
-def _read(path: str) -> str:
+def _draw(path: str, page: str) -> None:
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read(FILE_BYTES_MAX)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadValue("--rules", path, f"it cannot be read: {error}") from None
+        Path(path).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise Unavailable(f"the file {path}", error.strerror or str(error)) from None
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, before: str, after: str) -> None:
     """At once, so that whoever follows the file never sees half of it."""
+    path = path.resolve()  # a link stays one
     beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+    try:
+        if path.read_bytes() != before.encode():
+            raise Conflict(str(path), "it is not as it was read; tune anew")
+        with open(beside, "wb") as file:
+            file.write(after.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, path.stat().st_mode)
+        os.replace(beside, path)
+    except OSError as error:
+        raise Unavailable(f"the file {path}", error.strerror or str(error)) from None

@@ -1,106 +1,234 @@
-"""Editing: the quotas of a rules file, changed in place, with its comments and all else as it was.
+"""Editing: the quotas of a rules file, changed in place; not a byte of anything else is.
 
-The file must say `callers:` and under it `quotas:`, each quota on a line of its own as
-`name: 100/s`. What is changed is read again; if it does not say what it should, nothing is written.
+The parser says where each quota stands, and only that text is replaced; a quota that is not there
+yet becomes a line of its own after the others. What comes of it is read again: if it does not say
+what the file said before, with exactly these quotas, nothing is changed. So what is not understood
+here is refused, and never spoilt.
+
+    callers:
+      quotas:
+        shop: 100/s     # a line each, as a rate; mappings and {braces} are for a person to change
+
+Bounds: files as large as the service reads them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
 
 from headgate.contracts.errors import BadValue
-from headgate.limits.rates import parse_rate
 from headgate.rules.plain_yaml import read_yaml
+from headgate.rules.problems import Problems
+from headgate.rules.reading import form_of, read_text
+from headgate.rules.resources.parse import is_native, parse_native
+from headgate.rules.service_book import with_items
+from headgate.rules.shapes import Shapes
 
-_KEY: Final = re.compile(r"""^(\s*)(?:"([^"]*)"|'([^']*)'|([^\s#"':][^:#]*?))\s*:(\s*)(.*)$""")
-_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*")
-_COMMENT: Final = re.compile(r"\s+#.*$")
+_BOM: Final = "\ufeff"
+_SECOND_US: Final = 1_000_000
+_REMEDY: Final = "write quotas a line each, as `name: 100/s` under `callers:` and `quotas:`"
+_QUOTES: Final = ("'", '"')
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9._@-]*")
+_NEW_FILE: Final = "version: 1\n"
+
+
+class _Change(NamedTuple):
+    """This text in the place of what stands from `start` to `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def quotas_in(text: str, source: str) -> dict[str, int]:
+    """The quotas that a rules file says, in request units a second, as `headgate kv` reads it."""
+    if not text.strip():
+        return {}
+    read = read_text(text, form=form_of(source), source=source)
+    if not is_native(read.value):
+        return {}
+    problems = Problems(source, with_items(read.lines))
+    native = parse_native(read.value, problems, Shapes())
+    problems.raise_if_any()
+    if native is None or native.callers is None:
+        return {}
+    return {name: _a_second(rule.kind.limit) for name, rule in native.callers.quotas.items()}
 
 
 def with_quotas(text: str, quotas: Mapping[str, int], source: str) -> str:
     """The same file with these quotas, in request units a second."""
-    if not text.strip():
-        text = "version: 1\n"
-    lines = text.rstrip("\n").split("\n")
-    at, indent = _block(lines)
-    left = dict(quotas)
-    row = at
-    while row < len(lines):
-        line = lines[row]
-        if line.strip() and not line.lstrip().startswith("#"):
-            found = _KEY.match(line)
-            if found is None or len(found[1]) < indent:
-                break
-            name = next(part for part in (found[2], found[3], found[4]) if part is not None)
-            if len(found[1]) == indent and name in left:
-                comment = _COMMENT.search(found[6])
-                tail = "" if comment is None else comment[0]
-                lines[row] = f"{found[1]}{_quoted(name)}: {left.pop(name)}/s{tail}"
-        row += 1
-    while row > at and not lines[row - 1].strip():
-        row -= 1
-    lines[row:row] = [f"{' ' * indent}{_quoted(name)}: {ru}/s" for name, ru in left.items()]
-    changed = "\n".join([*lines, ""])
-    said = quotas_in(changed, source)
-    for name, ru in quotas.items():
-        if said.get(name) != ru:
-            remedy = "write its quotas one a line, as `name: 100/s` under callers: and quotas:"
-            raise BadValue(source, name, remedy)
-    return changed
+    if form_of(source) != "yaml":
+        raise BadValue("--rules", source, "only YAML is edited; change this file by hand")
+    mark = _BOM if text.startswith(_BOM) else ""
+    before = text[len(mark) :]
+    said, _ = read_yaml(before, source)
+    if said is None:
+        before += _end_of_line(before) + _NEW_FILE
+        said = {"version": 1}
+    if not isinstance(said, Mapping) or not (is_native(said) or set(said) == {"version"}):
+        raise BadValue("--rules", source, "it is no rules file of ours: give one with `callers:`")
+    after = before
+    for change in sorted(_changes(before, quotas, source), reverse=True):
+        after = after[: change.start] + change.text + after[change.end :]
+    _check(said, after, quotas, source)
+    return mark + after
 
 
-def quotas_in(text: str, source: str) -> dict[str, int]:
-    """The quotas that a file says, in request units a second; those written otherwise are left."""
-    said, _ = read_yaml(text, source)
-    callers = said.get("callers") if isinstance(said, Mapping) else None
-    quotas = callers.get("quotas") if isinstance(callers, Mapping) else None
-    found: dict[str, int] = {}
-    for name, rate in (quotas or {}).items() if isinstance(quotas, Mapping) else ():
-        if isinstance(rate, str):
-            limit = parse_rate(rate, field=f"{source}: callers.quotas.{name}")
-            found[str(name)] = max(1, round(limit.count * 1_000_000 / limit.period_us))
+def _changes(text: str, quotas: Mapping[str, int], source: str) -> list[_Change]:
+    """What is to be replaced, and what put in."""
+    top = _composed(text)
+    found, new = [], dict(quotas)
+    callers = _field(top, "callers")
+    block = None if callers is None else _field(callers[1], "quotas")
+    for key, value in () if block is None or _is_empty(block[1]) else _pairs(block[1], source):
+        if key.value not in new:
+            continue
+        start, end = value.start_mark.index, value.end_mark.index
+        ours = _is_scalar(value) and start > key.end_mark.index and text[start] not in "&!|>"
+        if not ours:
+            remedy = f"this quota is no plain rate; {_REMEDY}"
+            raise BadValue(source, f"callers.quotas.{key.value}", remedy)
+        quote = text[start] if text[start] in _QUOTES else ""
+        found.append(_Change(start, end, f"{quote}{new.pop(key.value)}/s{quote}"))
+    if new:
+        found.append(_added(text, top, callers, block, new, source))
     return found
 
 
-def _block(lines: list[str]) -> tuple[int, int]:
-    """Where the quotas begin, and how far they are indented; made if there are none."""
-    callers = _find(lines, "callers", 0, 0)
+def _added(
+    text: str, top: Any, callers: Any, block: Any, new: Mapping[str, int], source: str
+) -> _Change:
+    """Lines for those who had no quota, after the others, and what they stand under."""
+    heads: list[str] = []
+    if block is not None:
+        under, step = block, ""
+    elif callers is not None:
+        under, step, heads = callers, "", ["quotas:"]
+    else:
+        under, step, heads = (None, top), "", ["callers:", "  quotas:"]
+    key, node = under
+    if _is_empty(node):
+        indent = _indent(text, key, source) + "  "
+        at = key.end_mark.index
+    else:
+        indent = _indent(text, _pairs(node, source)[0][0], source)
+        at = _end(node)
     if callers is None:
-        lines += ["callers:", "  quotas:"]
-        return len(lines), 4
-    inner = _indent_below(lines, callers, 0) or 2
-    quotas = _find(lines, "quotas", callers + 1, inner)
-    if quotas is None:
-        lines.insert(callers + 1, f"{' ' * inner}quotas:")
-        quotas = callers + 1
-    return quotas + 1, _indent_below(lines, quotas, inner) or inner + 2
+        at = len(text)
+    if heads:
+        step = "  " * len(heads)
+    lines = [f"{indent}{head}" for head in heads]
+    lines += [f"{indent}{step}{_quoted(name)}: {ru}/s" for name, ru in new.items()]
+    ending = _ending(text)
+    whole = text.find("\n", at)
+    if whole >= 0:
+        return _Change(whole + 1, whole + 1, "".join(line + ending for line in lines))
+    before = _end_of_line(text)
+    return _Change(len(text), len(text), before + ending.join(lines) + ("" if before else ending))
 
 
-def _find(lines: list[str], name: str, first: int, indent: int) -> int | None:
-    for at in range(first, len(lines)):
-        found = _KEY.match(lines[at])
-        if found is None or lines[at].lstrip().startswith("#"):
-            continue
-        if len(found[1]) < indent:
-            return None
-        if len(found[1]) == indent and name in (found[2], found[3], found[4]):
-            return at
-    return None
+def _check(said: Mapping[str, object], after: str, quotas: Mapping[str, int], source: str) -> None:
+    """That it says what it said, with these quotas."""
+    callers = said.get("callers") or {}
+    before = (callers.get("quotas") if isinstance(callers, Mapping) else None) or {}
+    now, _ = read_yaml(after, source)
+    rates = {name: f"{ru}/s" for name, ru in quotas.items()}
+    if isinstance(callers, Mapping) and isinstance(before, Mapping):
+        wanted = {**said, "callers": {**callers, "quotas": {**before, **rates}}}
+        if now == wanted:
+            counted = quotas_in(after, source)
+            for name, ru in quotas.items():
+                if counted.get(name) != ru:
+                    remedy = "what `defaults:` says of every limit makes it another; say it there"
+                    raise BadValue(source, f"callers.quotas.{name}", remedy)
+            return
+    raise BadValue("--rules", source, f"its quotas cannot be changed safely; {_REMEDY}")
 
 
-def _indent_below(lines: list[str], at: int, indent: int) -> int:
-    for line in lines[at + 1 :]:
-        if line.strip() and not line.lstrip().startswith("#"):
-            depth = len(line) - len(line.lstrip())
-            return depth if depth > indent else 0
-    return 0
+# What the parser knows.
+
+
+def _composed(text: str) -> Any:
+    import yaml  # noqa: PLC0415 - only who writes YAML needs it; `read_yaml` says where to get it
+
+    return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _field(node: Any, name: str) -> tuple[Any, Any] | None:
+    """The key and the value of a mapping's field."""
+    if node is None or node.id != "mapping":
+        return None
+    return next((pair for pair in node.value if pair[0].value == name), None)
+
+
+def _pairs(node: Any, source: str) -> list[tuple[Any, Any]]:
+    if node.id != "mapping" or node.flow_style or not node.value:
+        line = node.start_mark.line + 1
+        remedy = f"line {line} is not written a field a line; {_REMEDY}"
+        raise BadValue("--rules", source, remedy)
+    pairs: list[tuple[Any, Any]] = node.value
+    return pairs
+
+
+def _is_scalar(node: Any) -> bool:
+    return bool(node.id == "scalar")
+
+
+def _is_empty(node: Any) -> bool:
+    """`callers:` and nothing behind it."""
+    return _is_scalar(node) and bool(node.start_mark.index == node.end_mark.index)
+
+
+def _end(node: Any) -> int:
+    """Where a node ends; a block's own mark is where the next begins."""
+    while node.id != "scalar" and not node.flow_style and node.value:
+        last = node.value[-1]
+        if node.id == "mapping":
+            if last[1].start_mark.index < last[0].start_mark.index:  # an alias stands elsewhere
+                return int(last[0].end_mark.index)
+            last = last[1]
+        node = last
+    return int(node.end_mark.index)
+
+
+def _indent(text: str, key: Any, source: str) -> str:
+    """What stands before a key on its line, which must be nothing but spaces."""
+    at = key.start_mark.index
+    before = text[text.rfind("\n", 0, at) + 1 : at]
+    if before.strip(" "):
+        raise BadValue("--rules", source, f"line {key.start_mark.line + 1}: {_REMEDY}")
+    return before
+
+
+# Texts.
+
+
+def _ending(text: str) -> str:
+    """How the first line of this text ends."""
+    at = text.find("\n")
+    return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
+
+
+def _end_of_line(text: str) -> str:
+    """What is missing for the next line to be one."""
+    return "" if not text or text.endswith("\n") else _ending(text)
+
+
+def _a_second(limit: Any) -> int:
+    return max(1, round(Fraction(limit.count * _SECOND_US, limit.period_us)))
 
 
 def _quoted(name: str) -> str:
-    return (
-        name
-        if _PLAIN.fullmatch(name)
-        else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    )
+    """A name as YAML reads it back; without quotes where nobody could doubt it."""
+    if _PLAIN.fullmatch(name):
+        return name
+    return '"' + "".join(map(_escaped, name)) + '"'
+
+
+def _escaped(one: str) -> str:
+    if one in '"\\':
+        return f"\\{one}"
+    return one if one.isprintable() else f"\\U{ord(one):08x}"

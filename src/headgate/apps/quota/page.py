@@ -1,6 +1,7 @@
-"""Page: the curve of each caller's month, its quota now and the proposed line, on one page.
+"""Page: what is proposed for each caller, why, and the curve that it follows from.
 
-The page needs nothing but itself: no script, no font, no address.
+The page needs nothing but itself: no script, no font, no address. Names are of whoever calls, so
+every word of theirs is escaped.
 """
 
 from __future__ import annotations
@@ -9,75 +10,118 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
+from headgate.apps.quota.chart import chart
+from headgate.apps.quota.dates import date_of
 from headgate.apps.quota.series import Caller
+from headgate.lines import counted
 
-WIDTH: Final = 900
-HEIGHT: Final = 180
 CALLERS_MAX: Final = 500
 _STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #1c2733;
-  background: #fbfbf9; padding: 0 1rem; }
-section { margin: 2.2rem 0; } h2 { margin: 0; font-size: 1.1rem; } p { margin: .2rem 0 .6rem; }
-svg { width: 100%; height: auto; background: #fff; border: 1px solid #dfe3e6; }
-.use { fill: none; stroke: #2f6f9f; stroke-width: 1.2; }
-.now { stroke: #9a9a9a; stroke-dasharray: 5 4; } .new { stroke: #c2561a; stroke-width: 1.6; }
-text { font-size: 11px; fill: #55606a; }
-@media (prefers-color-scheme: dark) { body { background: #14181c; color: #d8dee4; }
-  svg { background: #1a2026; border-color: #303a43; } text { fill: #9aa6b1; } }
+:root { --ink: #1c2733; --soft: #5b6773; --paper: #f7f8f9; --card: #fff; --edge: #dde2e7;
+  --grid: #e9edf0; --use: #2f6f9f; --area: #2f6f9f26; --now: #77828d; --new: #b8480f;
+  --weekend: #f3f5f7; --unknown: #e7d9b0; }
+@media (prefers-color-scheme: dark) { :root { --ink: #dbe2e8; --soft: #97a3ae; --paper: #12161a;
+  --card: #1a2026; --edge: #303a43; --grid: #262e36; --use: #6db3e4; --area: #6db3e433;
+  --now: #97a3ae; --new: #f09050; --weekend: #1e252c; --unknown: #4a4028; } }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem;
+  color: var(--ink); background: var(--paper); }
+h1 { margin: 0 0 .3rem; font-size: 1.5rem; } h2 { margin: 0; font-size: 1.1rem; }
+p { margin: .2rem 0 .7rem; } .soft { color: var(--soft); }
+.name { overflow-wrap: anywhere; }
+table { border-collapse: collapse; margin: 1.2rem 0; width: 100%; }
+th, td { text-align: right; padding: .3rem .8rem; border-bottom: 1px solid var(--edge);
+  font-variant-numeric: tabular-nums; }
+th { color: var(--soft); font-weight: 500; } th:first-child, td:first-child { text-align: left; }
+a { color: inherit; } b.new { color: var(--new); }
+section { margin: 1.4rem 0; padding: 1rem 1.2rem; background: var(--card);
+  border: 1px solid var(--edge); border-radius: 8px; }
+svg { width: 100%; height: auto; display: block; }
+.legend { display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; font-size: .85rem;
+  color: var(--soft); }
+.legend i { display: inline-block; width: 1.4rem; height: 0; margin-right: .4rem;
+  vertical-align: middle; border-top: 2px solid var(--use); }
+.legend i.now { border-top: 2px dashed var(--now); } .legend i.new { border-color: var(--new); }
+.legend i.weekend, .legend i.unknown { height: .8rem; border: 1px solid var(--edge);
+  background: var(--weekend); } .legend i.unknown { background: var(--unknown); }
+.use { fill: none; stroke: var(--use); stroke-width: 1.2; } .area { fill: var(--area); }
+line.now { stroke: var(--now); stroke-dasharray: 6 4; stroke-width: 1.6; }
+line.new { stroke: var(--new); stroke-width: 2; } .grid { stroke: var(--grid); }
+.mark { stroke: var(--soft); } .weekend { fill: var(--weekend); }
+.unknown { fill: var(--unknown); }
+text { font-size: 11.5px; fill: var(--soft); } text.end { text-anchor: end; }
+text.label { font-size: 12.5px; font-weight: 600; fill: var(--now); }
+text.label.new { fill: var(--new); }
 """
+_LEGEND: Final = (
+    '<p class="legend"><span><i></i>asked for, the busiest minute of each hour</span>'
+    '<span><i class="now"></i>the quota now</span>'
+    '<span><i class="new"></i>the proposed quota</span>'
+    '<span><i class="weekend"></i>weekend</span>'
+    '<span><i class="unknown"></i>nothing recorded</span></p>'
+)
 
 
-def page_of(callers: Sequence[Caller], days: int) -> str:
+def page_of(callers: Sequence[Caller], *, first_day: int, days: int) -> str:
     """The whole page; those whose quota would change come first."""
     told = sorted(callers, key=lambda one: (one.proposal.quota is None, one.name))[:CALLERS_MAX]
-    sections = "\n".join(_section(one, days) for one in told)
     left = len(callers) - len(told)
-    more = f"<p>{left:,} more callers are not drawn.</p>" if left else ""
+    more = f"<p>{counted(left, 'more caller')} not shown.</p>" if left else ""
+    changes = sum(one.proposal.quota is not None for one in callers)
+    first, last = date_of(first_day), date_of(first_day + days - 1)
+    span = f"{first} to {last} {last.year}, in UTC"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Quotas by {days} days of usage</title><style>{_STYLE}</style></head><body>"
         f"<h1>Quotas by {days} days of usage</h1>"
-        "<p>Request units a second: what the busiest minute of each hour asked for (blue), the "
-        "quota now (grey), the proposed one (orange).</p>"
-        f"{sections}{more}</body></html>\n"
+        f'<p class="soft">{span}. {counted(len(callers), "caller")}, of which '
+        f"{changes:,} would have another quota. Numbers are request units a second.</p>"
+        f"{_LEGEND}{_table(told)}{more}"
+        f"{''.join(_section(at, one, first_day) for at, one in enumerate(told))}"
+        "</body></html>\n"
     )
 
 
-def _section(caller: Caller, days: int) -> str:
-    proposal = caller.proposal
-    head = escape(caller.name)
-    change = "stays as it is" if proposal.quota is None else f"{proposal.quota:,} RU/s"
+def _table(callers: Sequence[Caller]) -> str:
+    rows = "".join(
+        f'<tr><td class="name"><a href="#c{at}">{escape(one.name)}</a></td><td>{_now(one)}</td>'
+        f"<td>{_new(one)}</td><td>{_change(one)}</td><td>{one.refused_ru:,}</td></tr>"
+        for at, one in enumerate(callers)
+    )
     return (
-        f"<section><h2>{head}: {change}</h2><p>{escape(proposal.reason)}</p>"
-        f"{chart(caller, days)}</section>"
+        "<table><thead><tr><th>caller</th><th>now</th><th>proposed</th><th>change</th>"
+        f"<th>RU refused</th></tr></thead><tbody>{rows}</tbody></table>"
     )
 
 
-def chart(caller: Caller, days: int) -> str:
-    """One curve and its lines."""
-    values = [value for value in caller.hours if value is not None]
-    new, now = caller.proposal.quota, caller.current
-    top = max([1, *values, new or 0, now or 0]) * 1.08
-    step = WIDTH / max(1, len(caller.hours) - 1)
-
-    def y(value: float) -> float:
-        return HEIGHT - value / top * (HEIGHT - 14)
-
-    parts: list[str] = []
-    run: list[str] = []
-    for at, value in enumerate([*caller.hours, None]):
-        if value is not None:
-            run.append(f"{at * step:.1f},{y(value):.1f}")
-        elif run:
-            parts.append(f'<polyline class="use" points="{" ".join(run)}"/>')
-            run = []
-    for name, line in (("now", now), ("new", new)):
-        if line is not None:
-            height = f"{y(line):.1f}"
-            parts.append(f'<line class="{name}" x1="0" x2="{WIDTH}" y1="{height}" y2="{height}"/>')
-            parts.append(f'<text x="4" y="{max(10.0, y(line) - 3):.1f}">{line:,}</text>')
-    label = f"{caller.name}: {days} days of usage"
+def _section(at: int, one: Caller, first_day: int) -> str:
+    """One caller: the change, the reason, the curve."""
+    new = one.proposal.quota
+    if new is None:
+        change = "stays as it is"
+    elif one.current is None:
+        change = f'<b class="new">{new:,}</b> RU/s'
+    else:
+        change = f'{one.current:,} &rarr; <b class="new">{new:,}</b> RU/s ({_change(one)})'
+    refused = f" {one.refused_ru:,} RU were refused." if one.refused_ru else ""
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label, quote=True)}">'
-        f"{''.join(parts)}</svg>"
+        f'<section id="c{at}"><h2><span class="name">{escape(one.name)}</span>: {change}</h2>'
+        f"<p>{escape(one.proposal.reason)}{refused}</p>{chart(one, first_day)}</section>"
     )
+
+
+def _now(one: Caller) -> str:
+    if one.current is None:
+        return "-"
+    return f"{one.current:,}" if one.named else f"{one.current:,} (default)"
+
+
+def _new(one: Caller) -> str:
+    return "stays" if one.proposal.quota is None else f'<b class="new">{one.proposal.quota:,}</b>'
+
+
+def _change(one: Caller) -> str:
+    """By how much it would change, in percent."""
+    if one.proposal.quota is None or not one.current:
+        return ""
+    return f"{100 * (one.proposal.quota - one.current) / one.current:+,.0f}%"

@@ -121,9 +121,9 @@ class RespProtocol:
         clock = self._clock
         if clock is not None and not (self._paused and self._behind()):
             self._session.arrived_us = clock.now_us()
-        self._reader.feed(data)
-        if self._ended:
+        if self._ended:  # what comes behind the last command is not kept while replies are owed
             return
+        self._reader.feed(data)
         if self._paused:
             if self._reader.unread > self._session.shared.settings.unread_bytes_max:
                 self._end(_TOO_MUCH)

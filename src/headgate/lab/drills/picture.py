@@ -81,6 +81,7 @@ def _panel(ax: Axes, panel: Panel) -> None:
         )
     if panel.bound is not None:
         ax.axhline(panel.bound, color=INK, linewidth=1.0, dashes=(4, 3), zorder=4)
+        ax.set_title("- - bar", loc="right", fontsize=8, color=INK)
     if not panel.log_y:
         ax.set_ylim(bottom=0)
     ax.margins(x=0)

@@ -35,7 +35,7 @@ from headgate.lab.drills.slots import (
 
 LOAD: Final = 0.75  # of the capacity
 CALM_US: Final = 2_000_000
-STALL_SHARE: Final = 0.15  # of the time a drill has
+STALL_SHARE: Final = 0.2  # of the time a drill has
 BIN_US: Final = 100_000
 WINDOW: Final = 5  # bins
 RECOVERED: Final = 0.95
@@ -161,7 +161,7 @@ DRILL: Final = Drill(
     name="recovery",
     title="The engine stalls, and is well again",
     why="What nobody waits for any more is dropped, so whoever comes next is served.",
-    seconds=16.0,
+    seconds=20.0,
     seconds_min=5.0,
     play=drill,
 )

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import rocksdict
+
+from headgate.contracts.engine import Change
+from headgate.stores.engines.group_commit import Call, GroupCommitter, GroupSettings
+from headgate.stores.open_engine import open_engine
+from headgate.testing.engines import soon
+
+
+def test_a_call_that_fails_in_a_group_fails_alone() -> None:
+    sizes: list[int] = []
+
+    def commit(calls: Sequence[Call]) -> list[bool]:
+        sizes.append(len(calls))
+        if any(call.weight == 13 for call in calls):
+            raise OSError("thirteen")
+        return [True] * len(calls)
+
+    async def story() -> None:
+        committer = GroupCommitter("the test", commit, GroupSettings())
+        heard = await asyncio.gather(
+            *(committer.commit(Call((), weight)) for weight in range(20)), return_exceptions=True
+        )
+        assert [one is True for one in heard] == [weight != 13 for weight in range(20)]
+        assert max(sizes) > 1, "they were a group at first"
+        await committer.close()
+
+    asyncio.run(story())
+
+
+def test_a_group_is_bounded_in_bytes_and_one_call_may_be_larger() -> None:
+    weights: list[int] = []
+
+    def commit(calls: Sequence[Call]) -> list[bool]:
+        weights.append(sum(call.weight for call in calls))
+        return [True] * len(calls)
+
+    async def story() -> None:
+        committer = GroupCommitter("the test", commit, GroupSettings(bytes_max=100))
+        await asyncio.gather(*(committer.commit(Call((), 30)) for _ in range(50)))
+        await committer.commit(Call((), 500))
+        await committer.close()
+
+    asyncio.run(story())
+    assert max(weights[:-1]) <= 100
+    assert weights[-1] == 500
+
+
+@pytest.mark.parametrize("scheme", ["lmdb", "rocksdb"])
+def test_a_drop_between_two_writes_of_one_group_takes_the_first_alone(
+    scheme: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        engine = open_engine(f"{scheme}:{tmp_path}/kv")
+        # The first keeps the committer busy; the others gather behind it, in their order.
+        await asyncio.gather(
+            engine.write([Change("other", b"p", b"", b"v" * 1_000_000)]),
+            engine.write([Change("t", b"p", b"a", b"before")]),
+            engine.drop("t"),
+            engine.write([Change("t", b"p", b"b", b"after")]),
+        )
+        found = await soon(engine.read("t", [(b"p", b"a"), (b"p", b"b")]))
+        assert list(found) == [None, b"after"]
+        await engine.close()
+        engine = open_engine(f"{scheme}:{tmp_path}/kv")
+        assert list(await engine.walk("t", None, 9)) == [(b"p", b"b", b"after")]
+        await engine.close()
+
+    asyncio.run(story())
+
+
+def test_rocksdb_keeps_no_row_of_a_dropped_space(tmp_path: Path) -> None:
+    async def story() -> None:
+        engine = open_engine(f"rocksdb:{tmp_path}/kv")
+        await engine.write([Change("t", b"p", b"%d" % row, b"v") for row in range(20)])
+        await engine.drop("t")
+        await engine.close()
+
+    asyncio.run(story())
+    database = rocksdict.Rdict(f"{tmp_path}/kv", rocksdict.Options(raw_mode=True))
+    keys = [key for key in database.keys() if isinstance(key, bytes)]  # noqa: SIM118
+    assert keys, "what it must remember"
+    assert all(key.startswith(b"\0\0\0\0") for key in keys)
+    database.close()
