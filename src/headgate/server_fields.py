@@ -37,6 +37,52 @@ def share(said: str, where: str) -> float:
     return value
 
 
+RULEBOOK: Final = (
+    Field(
+        "rulebook",
+        text,
+        "",
+        "follow a rulebook in place of --rules: where its blobs are, files:DIR or s3://...",
+        "URL",
+    ),
+    Field(
+        "rulebook_keys",
+        text,
+        "",
+        "public keys that its editions are signed with, PEM: files or a folder",
+        "FILE",
+        several=True,
+    ),
+    Field(
+        "rulebook_events",
+        text,
+        "",
+        "where its changes are announced; without it they are looked for",
+        "URL",
+    ),
+    Field(
+        "rulebook_folder",
+        text,
+        ".headgate",
+        "where the last good rules are kept, to start from when all else is down",
+        "DIR",
+    ),
+    Field(
+        "rulebook_every_s",
+        seconds(0.05, 3_600),
+        "1",
+        "between looks for new orders",
+        "SECONDS",
+    ),
+    Field(
+        "rulebook_report_s",
+        seconds(0.1, 3_600),
+        "5",
+        "between reports of what it runs, and of what that decides, to the rulebook",
+        "SECONDS",
+    ),
+    Field("node", text, "", "what this node is called; else by its host", "NAME"),
+)
 WHO_MAY: Final = (
     Field(
         "tls_cert", text, "", "the certificate chain, PEM; with it every connection is TLS", "FILE"

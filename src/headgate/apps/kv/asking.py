@@ -20,7 +20,9 @@ ANSWER_BYTES_MAX: Final = 64 << 20
 
 def add_where(parser: ArgumentParser, grant: str) -> None:
     """The flags that say which dispatcher, and who asks."""
-    parser.add_argument("--at", default=AT_DEFAULT, metavar="URL", help=f"(default {AT_DEFAULT})")
+    parser.add_argument(
+        "--at", "--url", default=AT_DEFAULT, metavar="URL", help=f"(default {AT_DEFAULT})"
+    )
     parser.add_argument("--ca", default="", metavar="FILE", help="authorities to trust, PEM")
     parser.add_argument("--token", default="", help=f"{grant}; better in {TOKEN_VARIABLE}")
 

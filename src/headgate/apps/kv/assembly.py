@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 from headgate.apps.kv.admission import Admission, shape
 from headgate.apps.kv.board import CallerUse, EngineUse, board
@@ -36,6 +36,7 @@ from headgate.apps.kv.weights import read_weights_file
 from headgate.contracts.criticality import Criticality
 from headgate.contracts.engine import Engine
 from headgate.contracts.errors import HeadgateError
+from headgate.contracts.event_log import EventLog
 from headgate.contracts.key_values import Ask, Upload
 from headgate.policies.stack import StackPermit
 from headgate.rules.service_watch import ServiceRules
@@ -49,6 +50,20 @@ HOT_TOLD: Final = 20  # keys that dispatchers tell each other
 _JITTER: Final = 0.1
 _PROBES: Final = 64  # partitions; in a cluster they are not all in one shard
 _log: Final = logging.getLogger("headgate.kv")
+
+
+class KeptRules(Protocol):
+    """What keeps the rules as they should be: files that are watched, or a fleet's orders."""
+
+    def status(self) -> Mapping[str, object]:
+        """Which are in force, and how the last load went."""
+        ...
+
+    def reload(self) -> None:
+        """Look now."""
+
+    def close(self) -> None:
+        """Stop."""
 
 
 @final
@@ -111,13 +126,18 @@ class Assembly:
         if settings.usage:
             writer = UsageWriter(settings.usage, self.node, days=settings.usage_days)
             self.rollups = Rollups(self.usage, writer, self.clock)
-        self.rules: ServiceRules | None = None
+        self.rules: KeptRules | None = None
+        self._follower: Any = None
+        self._announcements: EventLog | None = None
+        self._worker = worker
         self._views: Mapping[str, View] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Read the rules and the book of tables, and begin what runs by itself."""
-        if self.settings.rules:
+        if self.settings.rulebook:
+            self._follow(worker_loop=asyncio.get_running_loop())
+        elif self.settings.rules:
             self.rules = ServiceRules(
                 self.settings.rules,
                 self.callers.put_in_force,
@@ -156,6 +176,8 @@ class Assembly:
         """Give everything back, the last that was made first."""
         if self.rules is not None:
             self.rules.close()
+        if self._announcements is not None:
+            self._announcements.close()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -175,6 +197,7 @@ class Assembly:
             "board": self._board,
             "stages": lambda: self.chain.stack.stats().stages,
             "quotas": self.quotas.told,
+            "rulebook": lambda: {} if self.rules is None else self.rules.status(),
             "request_units": self.chain.units.stats,
             "penalty": self.chain.penalty.stats,
             "engine": lambda: {"name": self.engine.name, "durability": self.engine.durability},
@@ -195,6 +218,10 @@ class Assembly:
         if self.shield is not None:
             yield from of_shield(self.shield.stats())
         yield from self.quotas.families()
+        if self._follower is not None:
+            from headgate.rules.following.opening import of_following  # noqa: PLC0415 - as there
+
+            yield from of_following(self._follower, now_us)
         yield gauge("headgate_kv_memory_bytes", "Memory of the process.", memory_bytes())
 
     def _board(self) -> object:
@@ -230,6 +257,20 @@ class Assembly:
         }
 
     # Inside.
+
+    def _follow(self, worker_loop: asyncio.AbstractEventLoop) -> None:
+        # It takes packages that only this needs.
+        from headgate.rules.following.opening import follow, start  # noqa: PLC0415
+
+        follower, self._announcements = follow(
+            self.settings,
+            self._worker,
+            self.callers.put_fleet,
+            dict,  # what is decided here has no rules to count by
+            loop=worker_loop,
+            clock=self.clock,
+        )
+        self.rules = self._follower = start(follower, self.settings)
 
     async def _admit_bulk(self, ask: Ask, rows: int, size_bytes: int) -> StackPermit:
         """How uploads, folding and sweeping enter: as everything else does, in the lowest class."""

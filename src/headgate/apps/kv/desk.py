@@ -7,6 +7,7 @@ grant. Where several workers share a port, each tells of itself, and metrics are
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, final
 
@@ -108,6 +109,7 @@ class Desk:
             raise BadValue("engine", self._engine.name, remedy)
         task = self._backups.get(folder)
         if task is None:
+            _check_empty(folder)
             task = self._backups[folder] = asyncio.ensure_future(copy(folder))
             task.add_done_callback(lambda done: self._backed_up(folder, done))
         return await asyncio.shield(task)
@@ -119,3 +121,9 @@ class Desk:
 
     async def _metrics_of_all(self, mine: str) -> str:
         return merged_pages([mine, *await self._peers.texts("/metrics")])
+
+
+def _check_empty(folder: str) -> None:
+    """Told before the engine is asked, as what it is: a mistake of whoever asks."""
+    if os.path.isdir(folder) and os.listdir(folder):
+        raise BadValue("folder", folder, "give an empty one; what is there is never written over")

@@ -46,6 +46,8 @@ from headgate.policies.stack import StackPermit
 
 PLACES_MAX: Final = 1_000  # of a multi-get
 TOGETHER_MAX: Final = 100  # of them, that enter together
+TOGETHER_BYTES_MAX: Final = 128 << 20  # of values that may be read before they are counted
+VALUES_BYTES_MAX: Final = 16 << 20  # of what a multi-get answers
 WRITES_MAX: Final = 1_000  # of a batch
 BATCH_BYTES_MAX: Final = 16 << 20
 SPAN_ROWS_MAX: Final = 10_000
@@ -62,6 +64,7 @@ class Dispatcher:
         "_clock",
         "_layers",
         "_shield",
+        "_together",
         "_units",
         "_value_bytes_max",
         "uploads",
@@ -86,6 +89,7 @@ class Dispatcher:
         self._value_bytes_max = value_bytes_max
         self._units = chain.units if chain.layered else None
         self._chunk_ru = chunk_ru
+        self._together = max(1, min(TOGETHER_MAX, TOGETHER_BYTES_MAX // value_bytes_max))
         self.uploads = uploads
 
     # Reads.
@@ -98,7 +102,7 @@ class Dispatcher:
         return self._get(table, partition, sort, ask)
 
     def get_each(self, table: str, places: Sequence[Place], ask: Ask) -> Soon[Sequence[Row | None]]:
-        """The rows at these places, in their order."""
+        """The rows at these places, in their order; all, or an error where they are too much."""
         ask.by.must_on(table, TableGrant.READ)
         check_table(table)
         if not 0 < len(places) <= PLACES_MAX:
@@ -106,8 +110,9 @@ class Dispatcher:
         for partition, sort in places:
             check_key(partition, sort)
         rows: list[Row | None] = [None] * len(places)
-        cold, warm = self._sorted_out(table, places, rows, ask)
-        if not warm and len(cold) <= TOGETHER_MAX:
+        cold, warm, size = self._sorted_out(table, places, rows, ask)
+        _check_answer(size)
+        if not warm and len(cold) <= self._together:
             if not cold:
                 return rows
             now_us = self._clock.now_us()
@@ -116,8 +121,8 @@ class Dispatcher:
             if self._admission.prompt(request, now_us):
                 permit = self._admission.now(request, now_us)
                 if permit is not None:
-                    return self._look_up_each(permit, table, asked, cold, rows, now_us)
-        return self._get_rest(table, places, rows, cold, warm, ask)
+                    return self._look_up_each(permit, table, asked, cold, rows, size, now_us)
+        return self._get_rest(table, places, rows, cold, warm, size, ask)
 
     async def scan(
         self, table: str, partition: bytes, span: Span, ask: Ask, token: bytes = b""
@@ -307,14 +312,15 @@ class Dispatcher:
 
     def _sorted_out(
         self, table: str, places: Sequence[Place], rows: list[Row | None], ask: Ask
-    ) -> tuple[list[int], list[int]]:
-        """Fill in what is served from memory; where the cold ones are, and the warm."""
+    ) -> tuple[list[int], list[int], int]:
+        """Fill in what is served from memory; where the cold ones are, the warm, and its bytes."""
         shield = self._shield
         if shield is None:
-            return [*range(len(places))], []
+            return [*range(len(places))], [], 0
         now_us = self._clock.now_us()
         cold: list[int] = []
         warm: list[int] = []
+        size = 0
         for at, (partition, sort) in enumerate(places):
             key = shield.key(table, partition, sort)
             state, row = shield.look(key, now_us, strong=ask.strong)
@@ -323,9 +329,11 @@ class Dispatcher:
             elif state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as above
                 self._admission.cached(ask.by.name, now_us)
                 rows[at] = row
+                if row is not None:
+                    size += len(row.value)
             else:
                 warm.append(at)
-        return cold, warm
+        return cold, warm, size
 
     def _look_up_each(
         self,
@@ -334,6 +342,7 @@ class Dispatcher:
         asked: list[Place],
         at: list[int],
         rows: list[Row | None],
+        before: int,
         began_us: int,
     ) -> Soon[Sequence[Row | None]]:
         try:
@@ -342,9 +351,9 @@ class Dispatcher:
             self._admission.failed(permit, error)
             raise
         if isinstance(found, Sequence):
-            self._fill(permit, found, at, rows, began_us)
+            self._fill(permit, found, at, rows, before, began_us)
             return rows
-        later = self._finish_each(permit, found, at, rows, began_us)
+        later = self._finish_each(permit, found, at, rows, before, began_us)
         return self._admission.guarded(permit, later)
 
     async def _finish_each(
@@ -353,9 +362,11 @@ class Dispatcher:
         later: Awaitable[Sequence[Row | None]],
         at: list[int],
         rows: list[Row | None],
+        before: int,
         began_us: int,
     ) -> Sequence[Row | None]:
-        self._fill(permit, await self._admission.at_work(permit, later), at, rows, began_us)
+        found = await self._admission.at_work(permit, later)
+        self._fill(permit, found, at, rows, before, began_us)
         return rows
 
     def _fill(
@@ -364,14 +375,18 @@ class Dispatcher:
         found: Sequence[Row | None],
         at: list[int],
         rows: list[Row | None],
+        before: int,
         began_us: int,
     ) -> None:
+        """What was found, in its places; `before` are bytes of values that are there already."""
         size = 0
         for place, row in zip(at, found, strict=True):
             rows[place] = row
             if row is not None:
                 size += len(row.sort) + len(row.value)
+                before += len(row.value)
         self._admission.done(permit, began_us, len(at), size)
+        _check_answer(before)
 
     async def _get_rest(
         self,
@@ -380,19 +395,29 @@ class Dispatcher:
         rows: list[Row | None],
         cold: list[int],
         warm: list[int],
+        size: int,
         ask: Ask,
     ) -> Sequence[Row | None]:
         """The hot ones each for itself, the others so many at a time."""
-        for first in range(0, len(cold), TOGETHER_MAX):
-            at = cold[first : first + TOGETHER_MAX]
+        for first in range(0, len(cold), self._together):
+            at = cold[first : first + self._together]
             asked = [places[one] for one in at]
             permit = await self._admission.later(self._many(table, asked, ask))
-            found = self._look_up_each(permit, table, asked, at, rows, self._clock.now_us())
+            now_us = self._clock.now_us()
+            found = self._look_up_each(permit, table, asked, at, rows, size, now_us)
             if isinstance(found, Awaitable):
                 await found
+            for one in at:
+                row = rows[one]
+                if row is not None:
+                    size += len(row.value)
         for one in warm:
-            row = self._get(table, places[one][0], places[one][1], ask)
-            rows[one] = await row if isinstance(row, Awaitable) else row
+            later = self._get(table, places[one][0], places[one][1], ask)
+            row = await later if isinstance(later, Awaitable) else later
+            rows[one] = row
+            if row is not None:
+                size += len(row.value)
+                _check_answer(size)
         return rows
 
     def _many(self, table: str, places: Sequence[Place], ask: Ask) -> Request:
@@ -479,6 +504,13 @@ class _Fetch:
         return await self._dispatcher.read_later(
             self._table, self._partition, self._sort, flight.request
         )
+
+
+def _check_answer(size: int) -> None:
+    """Whether what a multi-get has found may be answered; nothing further is read if not."""
+    if size > VALUES_BYTES_MAX:
+        remedy = f"ask for fewer at a time: an answer has at most {VALUES_BYTES_MAX:,} bytes"
+        raise BadValue("places", f"{size:,} bytes and more", remedy)
 
 
 def _check_span(span: Span) -> None:

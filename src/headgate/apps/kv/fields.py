@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.server_fields import AROUND, WHO_MAY, address, share
+from headgate.server_fields import AROUND, RULEBOOK, WHO_MAY, address, share
 from headgate.settings import Field, one_of, seconds, text, whole, yes_or_no
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7080"
@@ -79,7 +79,6 @@ FIELDS: Final = (
         "dispatchers in the fleet, if no heartbeat in the store counts them",
         "N",
     ),
-    Field("node", text, "", "what this dispatcher is called; else by its host", "NAME"),
     Field("groups", text, "", "resource groups: quotas that lend what they do not use", "FILE"),
     Field(
         "rules",
@@ -89,6 +88,7 @@ FIELDS: Final = (
         "PATH",
         several=True,
     ),
+    *RULEBOOK,
     Field(
         "weights", text, "", "what operations cost, as `headgate kv calibrate` prints it", "FILE"
     ),

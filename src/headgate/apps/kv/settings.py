@@ -40,9 +40,15 @@ class Settings:
     quota_form: str
     epoch_ms: int
     members: int
-    node: str
     groups: str
     rules: tuple[str, ...]
+    rulebook: str
+    rulebook_keys: tuple[str, ...]
+    rulebook_events: str
+    rulebook_folder: str
+    rulebook_every_s: float
+    rulebook_report_s: float
+    node: str
     weights: str
     learn: bool
     settle: bool
@@ -106,6 +112,11 @@ def _check(settings: Settings) -> None:
         raise BadValue("--quota-status", settings.quota_status, "give 429 or 419")
     if settings.groups and settings.policy != "layers":
         raise BadValue("--groups", settings.groups, "it takes --policy layers")
+    if settings.rulebook and settings.rules:
+        raise BadValue("--rules", settings.rules[0], "leave it out: --rulebook brings the rules")
+    if settings.rulebook and not settings.rulebook_keys:
+        remedy = "give the public key it is signed with, as keys/signing.pub.pem of the rulebook"
+        raise BadValue("--rulebook-keys", "", remedy)
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise BadValue("--tls-key", settings.tls_key, "give --tls-cert and --tls-key together")
     if settings.tls_client_ca and not settings.tls_cert:

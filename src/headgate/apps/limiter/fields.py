@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.limits.rule import Failure
-from headgate.server_fields import AROUND, WHO_MAY, address, share
+from headgate.server_fields import AROUND, RULEBOOK, WHO_MAY, address, share
 from headgate.settings import Field, one_of, seconds, text, whole, yes_or_no
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7070"
@@ -40,50 +40,7 @@ FIELDS: Final = (
         "PATH",
         several=True,
     ),
-    Field(
-        "rulebook",
-        text,
-        "",
-        "follow a rulebook in place of --rules: where its blobs are, files:DIR or s3://...",
-        "URL",
-    ),
-    Field(
-        "rulebook_keys",
-        text,
-        "",
-        "public keys that its editions are signed with, PEM: files or a folder",
-        "FILE",
-        several=True,
-    ),
-    Field(
-        "rulebook_events",
-        text,
-        "",
-        "where its changes are announced; without it they are looked for",
-        "URL",
-    ),
-    Field(
-        "rulebook_folder",
-        text,
-        ".headgate",
-        "where the last good rules are kept, to start from when all else is down",
-        "DIR",
-    ),
-    Field(
-        "rulebook_every_s",
-        seconds(0.05, 3_600),
-        "1",
-        "between looks for new orders",
-        "SECONDS",
-    ),
-    Field(
-        "rulebook_report_s",
-        seconds(0.1, 3_600),
-        "5",
-        "between reports of what it runs, and of what that decides, to the rulebook",
-        "SECONDS",
-    ),
-    Field("node", text, "", "what this node is called; else by its host", "NAME"),
+    *RULEBOOK,
     Field(
         "capture",
         text,

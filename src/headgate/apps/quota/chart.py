@@ -17,7 +17,7 @@ from headgate.apps.quota.series import DAY_HOURS, Caller
 WIDTH: Final = 960
 HEIGHT: Final = 240
 LEFT: Final = 64
-RIGHT: Final = 120
+RIGHT: Final = 144
 TOP: Final = 14
 BOTTOM: Final = 30
 LABEL_TALL: Final = 14

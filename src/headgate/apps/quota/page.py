@@ -16,10 +16,11 @@ from headgate.apps.quota.series import Caller
 from headgate.lines import counted
 
 CALLERS_MAX: Final = 500
+TIMES_FROM: Final = 10
 _STYLE: Final = """
 :root { --ink: #1c2733; --soft: #5b6773; --paper: #f7f8f9; --card: #fff; --edge: #dde2e7;
   --grid: #e9edf0; --use: #2f6f9f; --area: #2f6f9f26; --now: #77828d; --new: #b8480f;
-  --weekend: #f3f5f7; --unknown: #e7d9b0; }
+  --weekend: #f3f5f7; --unknown: #f1e8cf; }
 @media (prefers-color-scheme: dark) { :root { --ink: #dbe2e8; --soft: #97a3ae; --paper: #12161a;
   --card: #1a2026; --edge: #303a43; --grid: #262e36; --use: #6db3e4; --area: #6db3e433;
   --now: #97a3ae; --new: #f09050; --weekend: #1e252c; --unknown: #4a4028; } }
@@ -121,7 +122,10 @@ def _new(one: Caller) -> str:
 
 
 def _change(one: Caller) -> str:
-    """By how much it would change, in percent."""
-    if one.proposal.quota is None or not one.current:
+    """By how much it would change: in percent, or how many times as much it is."""
+    new = one.proposal.quota
+    if new is None or not one.current:
         return ""
-    return f"{100 * (one.proposal.quota - one.current) / one.current:+,.0f}%"
+    if new >= TIMES_FROM * one.current:
+        return f"x{new // one.current:,}"
+    return f"{100 * (new - one.current) / one.current:+.0f}%"

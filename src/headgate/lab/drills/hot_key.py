@@ -126,6 +126,8 @@ def drill(setting: Setting) -> Outcome:
         "generator busy": hot.busy,
         "noticed in the drill, ms": watch.noticed_ms,
     }
+    for who, part in (("hot reads", received), ("background", beside)):
+        outcome.figures |= {f"{who}: {word}": count for word, count in part.words().items()}
     outcome.bars = [
         Bar(
             claim="hot reads forwarded, of dispatchers x keys / ttl",
