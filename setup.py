@@ -24,6 +24,7 @@ FOLDERS = ("kernels", "contracts", "policies", "stores/memory")
 NOT_COMPILED = ("__init__.py", "errors.py", "native.py")
 HOT_FILES = (
     "apps/kv/admission.py",
+    "apps/kv/callers.py",
     "apps/kv/dispatcher.py",
     "apps/kv/names.py",
     "apps/kv/shares.py",

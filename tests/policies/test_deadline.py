@@ -303,3 +303,23 @@ def test_bad_settings_name_their_field(settings: dict[str, object], field: str) 
     with pytest.raises(BadValue) as wrong:
         DeadlineSettings(**settings)  # type: ignore[arg-type]
     assert wrong.value.field == field
+
+
+def test_a_slow_shard_refuses_for_itself_alone_where_that_is_set() -> None:
+    """Ten shards, one of them fifty times slower: the others' deadlines are long enough."""
+    for by_shard, served in ((True, True), (False, False)):
+        deadline = Deadline(DeadlineSettings(by_shard=by_shard, samples_min=10, probe_every=1_000))
+        now_us = NOW
+        for number in range(400):
+            shard = number % 10
+            request = Request("k", operation="get", shard=f"s{shard}")
+            permit = deadline.admit(request, now_us)
+            assert not isinstance(permit, Decision)
+            request.measured = Measured(500 * MS if shard == 3 else 10 * MS)
+            now_us += MS
+            permit.end(Outcome.SUCCESS, now_us)
+        now_us += 10_000 * MS // 10
+        quick = Request("k", operation="get", shard="s1", deadline_us=now_us + 100 * MS)
+        assert isinstance(deadline.admit(quick, now_us), Decision) is not served
+        slow = Request("k", operation="get", shard="s3", deadline_us=now_us + 100 * MS)
+        assert isinstance(deadline.admit(slow, now_us), Decision)

@@ -47,6 +47,7 @@ NEVER_COMPILED: Final = (
 )
 COMPILED_FILES: Final = (
     "apps.kv.admission",
+    "apps.kv.callers",
     "apps.kv.dispatcher",
     "apps.kv.names",
     "apps.kv.shares",

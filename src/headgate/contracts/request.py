@@ -28,7 +28,8 @@ class Request:
     """Who asks, for what, how much it costs, how much it matters, and until when it is of use.
 
     `operation` is its class (get, scan, put), `shard` the part of the service or the dependency
-    that it needs. `cost_ru` is what it is predicted to cost, and `measured` what it did.
+    that it needs. `cost_ru` is what it is predicted to cost, rounded up, `cost_mru` the same in
+    thousandths, and `measured` what it did.
     """
 
     __slots__ = (
@@ -36,6 +37,7 @@ class Request:
         "attributes",
         "caller",
         "cost",
+        "cost_mru",
         "cost_ru",
         "criticality",
         "deadline_us",
@@ -67,6 +69,7 @@ class Request:
         self.operation = operation
         self.shard = shard
         self.cost_ru = cost
+        self.cost_mru = cost * 1_000
         self.measured: Measured | None = None
         self.attributes = attributes
 

@@ -92,6 +92,7 @@ class DeadlineSettings:
     refresh_us: int = 500_000
     probe_every: int = 100
     operations_max: int = 64
+    by_shard: bool = False  # learn it for each shard too: one that is slow must not refuse for all
 
     def __post_init__(self) -> None:
         for name, lowest, highest in _RANGES:
@@ -163,11 +164,13 @@ class Deadline:
 
     __slots__ = (
         "_admitted",
+        "_by_shard",
         "_ended",
         "_expired",
         "_needed",
         "_probes",
         "_refresh_us",
+        "_shards",
         "_short",
         "_too_late",
         "_unwound",
@@ -181,6 +184,8 @@ class Deadline:
         self.settings = DeadlineSettings() if settings is None else settings
         self._refresh_us = self.settings.refresh_us
         self._needed: dict[str, Needed] = {}
+        self._by_shard = self.settings.by_shard
+        self._shards: dict[str, dict[str, Needed]] = {}  # the same by shard and operation
         self._short = 0
         self._admitted = self._expired = self._too_late = self._probes = 0
         self._unwound = self._ended = self._wasted = self._wasted_us = self._worked_us = 0
@@ -188,7 +193,7 @@ class Deadline:
     def admit(self, request: Request, now_us: int) -> DeadlinePermit | Decision:
         """Give it a deadline if it has none, and refuse it if there is not time enough."""
         remaining_us = self._settle(request, now_us)
-        needed = self._needed_for(request.operation)
+        needed = self._needed_of(request)
         if remaining_us <= 0:
             self._expired += 1
             return _refusal()
@@ -210,7 +215,7 @@ class Deadline:
         remaining_us = deadline_us - now_us
         if remaining_us <= 0:
             self._expired += 1
-        elif remaining_us < self._need_us(self._needed_for(request.operation), now_us):
+        elif remaining_us < self._need_us(self._needed_of(request), now_us):
             self._too_late += 1
         else:
             return None
@@ -272,6 +277,20 @@ class Deadline:
             deadline_us = now_us + settings.furthest_us
             request.deadline_us = deadline_us
         return deadline_us - now_us
+
+    def _needed_of(self, request: Request) -> Needed:
+        operation, shard = request.operation, request.shard
+        if not self._by_shard or not shard:
+            return self._needed_for(operation)
+        of_shard = self._shards.get(shard)
+        if of_shard is not None:
+            needed = of_shard.get(operation)
+            if needed is not None:
+                return needed
+        needed = self._needed_for(f"{operation}@{shard}")
+        if needed is not self._needed.get(OTHERS):  # which is for as many as there are
+            self._shards.setdefault(shard, {})[operation] = needed
+        return needed
 
     def _needed_for(self, operation: str) -> Needed:
         needed = self._needed.get(operation)

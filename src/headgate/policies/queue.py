@@ -167,7 +167,7 @@ class Queue:
         self._queue: WeightedQueue[_Waiter] = WeightedQueue(
             classes, length_max=settings.length_max, weight_max=settings.bytes_max
         )
-        self._rules = [rule_for(settings) for _ in classes]
+        self._rules = [rule_for(settings, one.rank) for one in classes]
         # In each class those who wait, in the order they came: the rule looks at the oldest.
         self._lines: list[OrderedDict[_Waiter, None]] = [OrderedDict() for _ in classes]
         self._waiting: set[_Waiter] = set()

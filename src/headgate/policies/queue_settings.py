@@ -55,6 +55,7 @@ class QueueSettings:
     bytes_max: int = 16 << 20
     wait_us_max: int = 500_000
     form: str = "codel"
+    form_critical: str | None = None  # of what is CRITICAL; None: the same
     target_us: int = 5_000
     interval_us: int = 100_000
     target_us_max: int = 1_000_000
@@ -74,6 +75,9 @@ class QueueSettings:
         within("queue.wait_us_max", self.wait_us_max, 1, SPAN_US_MAX)
         if self.form not in FORMS:
             raise BadValue("queue.form", self.form, f"give one of {', '.join(FORMS)}")
+        if self.form_critical is not None and self.form_critical not in FORMS:
+            remedy = f"give one of {', '.join(FORMS)}"
+            raise BadValue("queue.form_critical", self.form_critical, remedy)
         within("queue.interval_us", self.interval_us, 2, SPAN_US_MAX)
         within("queue.target_us", self.target_us, 1, self.interval_us - 1)
         within("queue.target_us_max", self.target_us_max, self.target_us, SPAN_US_MAX)
@@ -106,24 +110,27 @@ def queue_classes(settings: QueueSettings) -> list[QueueClass]:
     return classes
 
 
-def rule_for(settings: QueueSettings) -> QueueRule:
-    """The rule of one class."""
+def rule_for(settings: QueueSettings, rank: int) -> QueueRule:
+    """The rule of one class, whose criticality is its rank."""
     wait_us_max = settings.wait_us_max
-    if settings.form in {"codel", "folly"}:
+    form = settings.form
+    if rank == Criticality.CRITICAL and settings.form_critical is not None:
+        form = settings.form_critical
+    if form in {"codel", "folly"}:
         return CodelRule(
             target_us=settings.target_us,
             interval_us=settings.interval_us,
             target_us_max=settings.target_us_max,
             wait_us_max=wait_us_max,
-            until_empty=settings.form == "codel",
+            until_empty=form == "codel",
         )
-    if settings.form == "facebook":
+    if form == "facebook":
         return FacebookRule(
             normal_us=settings.normal_us,
             aggressive_us=settings.aggressive_us,
             wait_us_max=wait_us_max,
         )
-    if settings.form == "rfc8289":
+    if form == "rfc8289":
         return PacketRule(
             target_us=settings.target_us,
             interval_us=settings.interval_us,

@@ -294,6 +294,7 @@ class RequestUnits:
         ratio = self.ratios.find(operation.name, request.caller)
         predicted_mru = operation.predict_mru(shape, latency_ms, ratio)
         request.cost_ru = -(-predicted_mru // MILLI)
+        request.cost_mru = predicted_mru
         price_milli = PRICE_ONE_MILLI
         if self._pricing is not None:
             price_milli = self._pricing.price_milli(request.criticality, now_us)

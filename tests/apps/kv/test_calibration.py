@@ -99,5 +99,5 @@ def test_an_engine_is_calibrated_by_what_its_operations_take(tmp_path: Path) -> 
     path.write_text(done.stdout)
     weights = read_weights_file(str(path))
     # What is synced costs more than what is read, a thousand rows more than ten.
-    assert weights["put"].base_ru > 2 * weights["get"].base_ru
+    assert weights["put"].base_ru > 1.2 * weights["get"].base_ru
     assert weights["scan"].row_ru > 0

@@ -20,7 +20,7 @@ NO = Decision(False, 0, 1, 1, QUOTA_SPENT, "quota")
 
 def asked(caller: str, ru: int) -> Request:
     request = Request("k", caller=caller, operation="get")
-    request.cost_ru = ru
+    request.cost_ru, request.cost_mru = ru, ru * 1_000
     request.measured = Measured(500, 1, 1)
     return request
 
@@ -31,7 +31,7 @@ def test_callers_are_counted_apart_up_to_a_bound() -> None:
     usage.refused(asked("shop", 2), "quota", NO, NOW)
     usage.cached("shop", 100)
     usage.ended(asked("late", 5), Outcome.DROPPED, NOW)
-    assert usage.now() == {"shop": Used(3, 1, 1, 2, 1), OTHERS: Used(5, 1, 0, 0, 0)}
+    assert usage.now() == {"shop": Used(3_100, 1, 1, 2_000, 1), OTHERS: Used(5_000, 1, 0, 0, 0)}
     assert usage.reasons == {"quota_spent": 1}
     assert usage.operations() == {"get": (1, 1, 500)}
 
@@ -41,7 +41,7 @@ def test_what_memory_answers_is_in_the_units_that_are_told() -> None:
     usage.ended(asked("shop", 3), Outcome.SUCCESS, NOW)
     for _ in range(25):
         usage.cached("shop", 100)
-    assert usage.now() == {"shop": Used(5, 1, 0, 0, 25)}
+    assert usage.now() == {"shop": Used(5_500, 1, 0, 0, 25)}
 
 
 def test_each_minute_has_what_was_used_in_it(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def write_month(
     days: int = DAYS,
     quota: int = 1 << 40,
 ) -> None:
-    """Of each hour one busy minute and one of half as much; an even part of it on either node."""
+    """A busy minute of each hour, and at noon one of half as much; half of it on either node."""
     nodes = [UsageWriter(str(folder / node), node, days=KEPT_DAYS) for node in ("a", "b")]
     for day in range(days):
         for hour in range(24):
@@ -38,7 +38,8 @@ def write_month(
                     half[name] = Minute(15 * asked, 0)
             minute = (first_day + day) * DAY_MINUTES + 60 * hour
             for node in nodes:
-                node.write(minute + 7, half)
+                if hour == 12:
+                    node.write(minute + 7, half)
                 node.write(minute + 42, busy)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from headgate.apps.quota import editing
 from headgate.apps.quota.editing import quotas_in, with_quotas
 from headgate.contracts.errors import BadValue
 from headgate.rules.plain_yaml import read_yaml
@@ -157,6 +158,18 @@ def test_the_ends_of_lines_and_the_mark_of_the_file_stay_as_they_are() -> None:
     assert changed.startswith("\ufeff#")
     assert not re.search(r"(?<!\r)\n", changed)
     assert changed.replace("\r\n    new: 1/s", "").replace("130/s", "100/s") == text
+
+
+def test_what_does_not_say_what_it_said_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = editing._changes
+
+    def wrong(text: str, quotas: dict[str, int], source: str) -> list[editing._Change]:
+        at = text.index("pins: [shop]")
+        return [*right(text, quotas, source), editing._Change(at + 7, at + 11, "another")]
+
+    monkeypatch.setattr(editing, "_changes", wrong)
+    with pytest.raises(BadValue, match="cannot be changed safely"):
+        with_quotas(RULES, {"shop": 130}, FILE)
 
 
 # Any file.

@@ -23,6 +23,14 @@ def flat(day: int, hour: int) -> int:
     return 100
 
 
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A month in which a shop asked for 100 RU a second, always."""
+    folder = tmp_path_factory.mktemp("shop")
+    write_month(folder, {"shop": flat})
+    return folder
+
+
 def weekly(day: int, hour: int) -> int:
     return 300 if day % 7 == 4 and hour == 18 else 100
 
@@ -143,7 +151,7 @@ def test_minutes_of_all_nodes_are_added_before_the_busiest_is_taken(tmp_path: Pa
     month = Month(MONDAY, 1)
     at = MONDAY * DAY_MINUTES
     month.add({"shop": {at: Minute(6_001, 1), at + 59: Minute(5_000, 2), at + 60: Minute(60, 0)}})
-    hours = month.hours("shop")
+    hours = month.hours()["shop"]
     assert hours[:2] == [101, 1]  # 6,001 in a minute are a little more than 100 a second
     assert month.refused_ru == {"shop": 3}
     write_month(tmp_path, {"shop": lambda day, hour: 77})
@@ -158,18 +166,15 @@ def test_what_a_dispatcher_does_for_itself_is_nobodys_quota(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("now", "proposed"), [(118, 130), (119, None), (144, None), (145, 130)])
-def test_near_the_quota_now_nothing_changes(tmp_path: Path, now: int, proposed: int | None) -> None:
+def test_near_the_quota_now_nothing_changes(shop: Path, now: int, proposed: int | None) -> None:
     # A tenth of 119 is 11.9, and 130 is 11 away; a tenth of 118 is 11.8, and 130 is 12 away.
-    write_month(tmp_path, {"shop": flat})
-    assert tuned(tmp_path, {"shop": now})["shop"].proposal.quota == proposed
-    assert tuned(tmp_path, default=now)["shop"].proposal.quota == proposed
+    assert tuned(shop, {"shop": now})["shop"].proposal.quota == proposed
+    assert tuned(shop, default=now)["shop"].proposal.quota == proposed
 
 
-def test_floor_cap_and_headroom_are_kept(tmp_path: Path) -> None:
-    write_month(tmp_path, {"shop": flat})
-
+def test_floor_cap_and_headroom_are_kept(shop: Path) -> None:
     def quota(**wishes: int) -> int | None:
-        return tuned(tmp_path, wishes=Wishes(**wishes))["shop"].proposal.quota
+        return tuned(shop, wishes=Wishes(**wishes))["shop"].proposal.quota
 
     assert quota(floor=140) == 140
     assert quota(cap=120) == 120
@@ -177,11 +182,10 @@ def test_floor_cap_and_headroom_are_kept(tmp_path: Path) -> None:
     assert quota(headroom_percent=0) == 100
 
 
-def test_a_dead_band_of_nothing_tells_every_change(tmp_path: Path) -> None:
-    write_month(tmp_path, {"shop": flat})
+def test_a_dead_band_of_nothing_tells_every_change(shop: Path) -> None:
     wishes = Wishes(dead_band_percent=0)
-    assert tuned(tmp_path, {"shop": 129}, wishes=wishes)["shop"].proposal.quota == 130
-    assert tuned(tmp_path, {"shop": 130}, wishes=wishes)["shop"].proposal.quota is None
+    assert tuned(shop, {"shop": 129}, wishes=wishes)["shop"].proposal.quota == 130
+    assert tuned(shop, {"shop": 130}, wishes=wishes)["shop"].proposal.quota is None
 
 
 def test_no_quota_is_proposed_that_no_purse_can_hold(tmp_path: Path) -> None:
@@ -189,12 +193,11 @@ def test_no_quota_is_proposed_that_no_purse_can_hold(tmp_path: Path) -> None:
     assert tuned(tmp_path)["huge"].proposal.quota == RU_MAX
 
 
-def test_a_named_quota_is_told_from_everybodys(tmp_path: Path) -> None:
-    write_month(tmp_path, {"shop": flat, "app": flat})
-    found = tuned(tmp_path, {"shop": 50}, 70)
-    assert (found["shop"].current, found["shop"].named) == (50, True)
-    assert (found["app"].current, found["app"].named) == (70, False)
-    assert tuned(tmp_path)["app"].current is None
+def test_a_named_quota_is_told_from_everybodys(shop: Path) -> None:
+    named, common = tuned(shop, {"shop": 50}, 70)["shop"], tuned(shop, {"app": 50}, 70)["shop"]
+    assert (named.current, named.named) == (50, True)
+    assert (common.current, common.named) == (70, False)
+    assert tuned(shop)["shop"].current is None
 
 
 def test_the_busiest_hour_has_its_weekday(tmp_path: Path) -> None:
@@ -208,7 +211,7 @@ def test_an_hour_is_known_if_the_silence_around_it_is_shorter_than_a_day(heard: 
     month = Month(MONDAY, 14)
     at = MONDAY * DAY_MINUTES
     month.add({"shop": {at + 60 * hour: Minute(60, 0) for hour in heard}})
-    for hour, value in enumerate(month.hours("shop")):
+    for hour, value in enumerate(month.hours()["shop"]):
         before = max((one for one in heard if one <= hour), default=None)
         after = min((one for one in heard if one >= hour), default=None)
         known = before is not None and after is not None and after - before <= 24

@@ -21,7 +21,8 @@ from headgate.system import now_us
 from headgate.telemetry.usage_files import DAY_MINUTES, MINUTE_US
 from headgate.testing import HandClock
 from tests.apps.kv.process import KvProcess, access_file, token_of
-from tests.apps.quota.months import DAYS, folders, write_month
+from tests.apps.kv.test_whole import write_often
+from tests.apps.quota.months import DAYS, Curve, folders, write_month
 from tests.apps.rulebook.stories import Book
 from tests.apps.rulebook.test_fleet import ANN, server
 
@@ -46,31 +47,35 @@ def book(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Book:
     return Book(tmp_path / "book", capsys)
 
 
+@pytest.fixture(scope="module")
+def usage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A month of usage up to yesterday."""
+    folder = tmp_path_factory.mktemp("usage")
+    curves: dict[str, Curve] = {
+        "shop": lambda day, hour: 500,
+        "steady": lambda day, hour: 100,
+        "night owl": lambda day, hour: 1_000 if hour == 2 else 0,
+    }
+    today = now_us() // MINUTE_US // DAY_MINUTES
+    write_month(folder, curves, first_day=today - DAYS)
+    return folder
+
+
 @pytest.fixture
 def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a rules file and a month of usage up to yesterday."""
+    """A folder with rules, where one types."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "callers.yaml").write_text(RULES)
-    last_day = now_us() // MINUTE_US // DAY_MINUTES
-    write_month(
-        tmp_path / "usage",
-        {
-            "shop": lambda day, hour: 500,
-            "steady": lambda day, hour: 100,
-            "night owl": lambda day, hour: 1_000 if hour == 2 else 0,
-        },
-        first_day=last_day - DAYS,
-    )
     return tmp_path
 
 
 @pytest.fixture
-def run(there: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(there: Path, usage: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     def one(*words: str) -> tuple[int, str, str]:
-        usage = [word for folder in folders(there / "usage") for word in ("--usage", folder)]
+        of = [word for folder in folders(usage) for word in ("--usage", folder)]
         capsys.readouterr()
-        code = cli.main(["quota", "tune", *usage, *words])
+        code = cli.main(["quota", "tune", *of, *words])
         told = capsys.readouterr()
         return code, told.out, told.err
 
@@ -135,17 +140,21 @@ def test_it_is_proposed_approved_published_and_live(there: Path, run: Run, book:
     assert (code, out.splitlines()[-1]) == (0, "no quota would change")
 
 
+def capture(folder: Path) -> None:
+    """A thousand CRITICAL requests of the shop a second, for a second and a half."""
+    at = now_us()
+    kept = Capture(CaptureSettings(folder=str(folder), share=ALL), clock=HandClock(at))
+    for number in range(1_500):
+        ask = CheckAsk("shop", "/play", priority=Criticality.CRITICAL)
+        kept.note_check(ask, at + number * 1_000, False)
+    kept.close()
+
+
 def test_where_traffic_was_captured_the_proposal_has_its_trial(
     there: Path, run: Run, book: Book
 ) -> None:
     book.ok("init", "book", "--rules", "rules/", "--alone")
-    at = now_us()
-    settings = CaptureSettings(folder=str(there / "book" / "capture"), share=ALL)
-    capture = Capture(settings, clock=HandClock(at))
-    for number in range(1_500):
-        ask = CheckAsk("shop", "/play", priority=Criticality.CRITICAL)
-        capture.note_check(ask, at + number * 1_000, False)
-    capture.close()
+    capture(there / "book" / "capture")
     code, out, err = run("--file", "book", "--under", "callers.yaml", "--out", "month.html")
     assert (code, err) == (0, "")
     assert "gate      passed" in out
@@ -155,6 +164,20 @@ def test_where_traffic_was_captured_the_proposal_has_its_trial(
     (one,) = book.told("list")
     book.at("approve", one["id"], "--publish")  # judged: no word why is needed
     assert book.at("show", "callers.yaml") == TUNED
+
+
+def test_a_quota_that_would_have_refused_what_was_captured_is_rejected(
+    there: Path, run: Run, book: Book
+) -> None:
+    (there / "rules" / "callers.yaml").write_text(RULES.replace("100/s", "100000/s"))
+    book.ok("init", "book", "--rules", "rules/", "--alone")
+    capture(there / "book" / "capture")
+    code, out, err = run("--rules", "rules/callers.yaml", "--file", "book", "--write")
+    assert (code, err) == (1, "")
+    assert "gate      failed" in out
+    assert "is left as it was" in out
+    assert [one["state"] for one in book.told("list")] == ["rejected"]
+    assert "100000/s" in (there / "rules" / "callers.yaml").read_text()
 
 
 def test_a_server_takes_proposals_too(
@@ -183,12 +206,12 @@ def test_a_running_dispatcher_takes_up_what_is_written(there: Path, run: Run) ->
     with KvProcess(there, *flags) as kv:
         shop = kv.redis(token_of("shop"))
         with pytest.raises(redis.exceptions.ResponseError, match="LIMITED"):
-            shop.execute_command("MSET", *["t:1", "x"] * 20)  # type: ignore[no-untyped-call]
+            write_often(shop, 20)
         assert run("--rules", "rules/callers.yaml", "--write")[0] == 0
         assert "shop: 650/s" in file.read_text()
         for _ in range(100):
             try:
-                shop.execute_command("MSET", *["t:1", "x"] * 20)  # type: ignore[no-untyped-call]
+                write_often(shop, 20)
                 break
             except redis.exceptions.ResponseError:
                 threading.Event().wait(0.1)

@@ -228,7 +228,7 @@ class Assembly:
         now_us = self.clock.now_us()
         chain, shield = self.chain, self.shield
         usage = {
-            name: CallerUse(used.ru * 1_000, used.admitted + used.cached, used.refused)
+            name: CallerUse(used.mru, used.admitted + used.cached, used.refused)
             for name, used in self.usage.now().items()
         }
         engine = {name: EngineUse(*used) for name, used in self.usage.operations().items()}

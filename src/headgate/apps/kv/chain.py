@@ -43,6 +43,10 @@ SWAP: Final = "swap"
 BULK: Final = "bulk"
 OPERATIONS: Final = (GET, MULTI_GET, SCAN, PUT, SWAP, BULK)
 SHARDS_MAX: Final = 10_000
+NEEDS_MAX: Final = 4_000  # operations and shards whose p99 is known apart
+# After a stall everything is let in again within a second, five windows; the queue behind keeps
+# what that lets in too much.
+RAISE_PERMILLE: Final = 200
 _MS: Final = 1_000
 # RU a byte, a millisecond, a row: until `headgate kv calibrate` has said better of an engine. A
 # read of a KiB costs a quarter of a request more, a write's page costs as the seed has it.
@@ -95,7 +99,11 @@ class Chain:
         self.purse = purse
         self.usage = usage
         self.clamp = CriticalityClamp(CriticalitySettings())
-        self.deadline = Deadline(DeadlineSettings(default_us=settings.deadline_ms * _MS))
+        self.deadline = Deadline(
+            DeadlineSettings(
+                default_us=settings.deadline_ms * _MS, by_shard=True, operations_max=NEEDS_MAX
+            )
+        )
         ratio = settings.ratio_enter
         self.stress = Stress(
             StressSettings(
@@ -106,7 +114,9 @@ class Chain:
             )
         )
         self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))
-        self.levels = Shed(self.stress, chance, ShedSettings(form="levels"))
+        self.levels = Shed(
+            self.stress, chance, ShedSettings(form="levels", raise_permille=RAISE_PERMILLE)
+        )
         self.penalty = Penalty(self.stress, PenaltySettings(times_max=settings.penalty_max))
         self.units = RequestUnits(
             RequestUnitsSettings(
@@ -170,5 +180,14 @@ def _queue(settings: Settings, *, plain: bool) -> QueueSettings:
         length_max=settings.queue_length,
         bytes_max=settings.queue_bytes,
         wait_us_max=settings.deadline_ms * _MS,
+        # Two short waits, so that who is refused hears so while there is time to go elsewhere. What
+        # is CRITICAL is served first, and judged by how long it has stood over an interval.
+        form="facebook",
+        form_critical="codel",
+        normal_us=settings.queue_ms * _MS,
+        aggressive_us=max(1_000, settings.queue_ms * _MS // 3),
+        sweep_us=2_000,
+        # The p99 is that of all operations and shards together: a slow one is not everybody's.
+        slack_quantile=0.5,
         weights={GET: 8, MULTI_GET: 4, SCAN: 2, PUT: 4, SWAP: 4, BULK: 1},
     )

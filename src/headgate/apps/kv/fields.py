@@ -136,6 +136,13 @@ FIELDS: Final = (
         "of them in one shard of the engine; 0 is half of them, or all if it has one shard",
         "N",
     ),
+    Field(
+        "queue_ms",
+        whole(1, 60_000),
+        "15",
+        "how long what is not CRITICAL waits for a place; a third of it where others stand already",
+        "MS",
+    ),
     Field("queue_length", whole(1, 1 << 20), "10000", "operations that wait for a place", "N"),
     Field("queue_bytes", whole(4_096, 1 << 40), "67108864", "their bytes", "BYTES"),
     Field(

@@ -44,7 +44,7 @@ def of_callers(usage: CallerUsage) -> Iterable[Family]:
     refused: list[Sample] = []
     for caller, used in sorted(usage.now().items()):
         labels = (("caller", caller),)
-        units.append(Sample("_total", labels, used.ru))
+        units.append(Sample("_total", labels, used.mru / 1_000))
         refused.append(Sample("_total", labels, used.refused))
     yield Family("headgate_kv_caller_ru", "counter", "", "Request units by caller.", units)
     yield Family("headgate_kv_caller_refused", "counter", "", "Refusals by caller.", refused)

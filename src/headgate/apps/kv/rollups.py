@@ -34,8 +34,8 @@ class Rollups:
         used: dict[str, Minute] = {}
         for caller, counts in now.items():
             before = self._before.get(caller, _NOTHING)
-            spent = counts.ru - before.ru
-            refused = counts.refused_ru - before.refused_ru
+            spent = -(-(counts.mru - before.mru) // 1_000)
+            refused = -(-(counts.refused_mru - before.refused_mru) // 1_000)
             if spent or refused:
                 used[caller] = Minute(spent + refused, refused)
         self._before = now

@@ -57,6 +57,7 @@ class Settings:
     qps: int
     places: int
     shard_places: int
+    queue_ms: int
     queue_length: int
     queue_bytes: int
     deadline_ms: int

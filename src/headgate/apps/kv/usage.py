@@ -17,15 +17,12 @@ OTHERS: Final = "(others)"
 
 
 class Used(NamedTuple):
-    """One caller's counts: request units as charged, and requests by what became of them.
+    """One caller's counts: thousandths of request units, and requests by what became of them."""
 
-    What was answered from memory is charged too, in parts of a unit: `ru` has the whole ones.
-    """
-
-    ru: int
+    mru: int  # as charged, what was answered from memory too
     admitted: int
     refused: int
-    refused_ru: int  # what the refused would have been charged
+    refused_mru: int  # what the refused would have been charged
     cached: int
 
 
@@ -33,11 +30,10 @@ class Used(NamedTuple):
 class Account:
     """One caller's counts, while they grow."""
 
-    __slots__ = ("admitted", "cached", "cached_mru", "refused", "refused_ru", "ru")
+    __slots__ = ("admitted", "cached", "mru", "refused", "refused_mru")
 
     def __init__(self) -> None:
-        self.ru = self.admitted = self.refused = self.refused_ru = 0
-        self.cached = self.cached_mru = 0
+        self.mru = self.admitted = self.refused = self.refused_mru = self.cached = 0
 
 
 @final
@@ -70,7 +66,7 @@ class CallerUsage:
         """It may not enter."""
         account = self._account(request.caller)
         account.refused += 1
-        account.refused_ru += request.cost_ru
+        account.refused_mru += request.cost_mru
         reason = "" if decision.reason is None else decision.reason.name
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
@@ -78,7 +74,7 @@ class CallerUsage:
         """It was done, or was lost on the way."""
         account = self._account(request.caller)
         account.admitted += 1
-        account.ru += request.cost_ru
+        account.mru += request.cost_mru
         worked = self._worked.get(request.operation)
         if worked is None:  # there are few operations, all of them ours
             worked = self._worked[request.operation] = Worked()
@@ -93,7 +89,7 @@ class CallerUsage:
         """It was answered without the engine, and charged so many thousandths of a unit."""
         account = self._account(caller)
         account.cached += 1
-        account.cached_mru += mru
+        account.mru += mru
 
     def now(self) -> dict[str, Used]:
         """Everybody's counts."""
@@ -119,5 +115,4 @@ class CallerUsage:
 
 
 def _used(account: Account) -> Used:
-    ru = account.ru + account.cached_mru // 1_000
-    return Used(ru, account.admitted, account.refused, account.refused_ru, account.cached)
+    return Used(account.mru, account.admitted, account.refused, account.refused_mru, account.cached)

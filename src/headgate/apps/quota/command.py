@@ -40,7 +40,8 @@ headgate kv --rules takes it up; --file proposes the change to a rulebook, a fol
 its server (its token in HEADGATE_TOKEN), and shows what became of it. Without --rules the file is
 taken as it is live in the rulebook. Days and hours are UTC, and only whole days count.
 
-exit code: 0 tuned, whether or not a quota changes; 1 it could not; 2 asked wrongly
+exit code: 0 tuned, whether or not a quota changes; 1 it could not, or the gate has rejected it;
+2 asked wrongly
 """
 )
 DAYS_MIN: Final = 7
@@ -108,13 +109,10 @@ def run(arguments: Namespace) -> int:
     if not arguments.write and rulebook is None:
         return 0
     changed = with_quotas(text, changes, source)
-    if rulebook is not None:
-        message = f"Tune {counted(len(changes), 'quota')} by {days} days of usage"
-        report = Path(arguments.out)
-        report = report.with_name(f"{report.stem}-shadow.html")
-        sys.stdout.flush()
-        said = rulebook.propose(changed, message=message, reason=arguments.reason, report=report)
-        sys.stdout.write(f"\n{harmless(said)}")
+    if rulebook is not None and not _proposed(arguments, rulebook, changed, len(changes)):
+        left = f"{arguments.rules} is left as it was\n" if arguments.write else ""
+        sys.stdout.write(left)
+        return 1
     if arguments.write:
         _replace(Path(arguments.rules), text, changed)
         sys.stdout.write(f"{arguments.rules} is changed: {counted(len(changes), 'quota')}\n")
@@ -155,6 +153,8 @@ def _rules(arguments: Namespace, rulebook: Rulebook | None) -> tuple[str, str]:
         if arguments.write:
             raise BadValue("--rules", "", "give the rules file that is to be changed")
         return (rulebook.name, rulebook.live()) if rulebook is not None else ("", "")
+    if os.path.isdir(arguments.rules):
+        raise BadValue("--rules", arguments.rules, "give the file, and not its folder")
     try:
         text = read_bytes(arguments.rules, FILE_BYTES_MAX).decode("utf-8")
     except UnicodeDecodeError:
@@ -162,6 +162,17 @@ def _rules(arguments: Namespace, rulebook: Rulebook | None) -> tuple[str, str]:
     if rulebook is not None:
         rulebook.must_be(text, arguments.rules)
     return arguments.rules, text
+
+
+def _proposed(arguments: Namespace, rulebook: Rulebook, changed: str, count: int) -> bool:
+    """Propose it and tell what came of it; whether the gate let it stand."""
+    message = f"Tune {counted(count, 'quota')} by {arguments.days} days of usage"
+    report = Path(arguments.out)
+    report = report.with_name(f"{report.stem}-shadow.html")
+    sys.stdout.flush()
+    filed = rulebook.propose(changed, message=message, reason=arguments.reason, report=report)
+    sys.stdout.write(f"\n{harmless(filed.told)}")
+    return filed.stands
 
 
 # What is told.

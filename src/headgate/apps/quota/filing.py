@@ -18,10 +18,18 @@ from typing import Any, Final, NamedTuple, final
 from headgate.contracts.errors import BadValue, Conflict, HeadgateError
 
 TIMEOUT_S: Final = 600.0  # the gate may replay much
+REJECTED: Final = "rejected"
 _PREFIX: Final = "headgate: "
 
 
 class Filed(NamedTuple):
+    """What came of a proposal: whether the gate let it stand, and how it is told."""
+
+    stands: bool
+    told: str
+
+
+class _Said(NamedTuple):
     """What a command of the rulebook has said."""
 
     code: int
@@ -59,8 +67,8 @@ class Rulebook:
                 "and that one is tuned",
             )
 
-    def propose(self, text: str, *, message: str, reason: str, report: Path) -> str:
-        """What came of the proposal, in lines; and the page of its trial, if there were figures."""
+    def propose(self, text: str, *, message: str, reason: str, report: Path) -> Filed:
+        """Propose this text; the page of its trial is written if there were figures."""
         with tempfile.TemporaryDirectory(prefix="headgate-quota-") as folder:
             path = Path(folder) / self.name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,19 +88,19 @@ class Rulebook:
         lines = shown.out + shown.err
         if verdict.get("report"):
             lines += f"\nhow it fared on captured traffic is in {report}\n"
-        return lines
+        return Filed(one["state"] != REJECTED, lines)
 
-    def _run(self, *words: str) -> Filed:
+    def _run(self, *words: str) -> _Said:
         command = [sys.executable, "-m", "headgate.cli", "rules", *words, *self._flags]
         try:
             done = subprocess.run(
                 command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S
             )
         except subprocess.TimeoutExpired:
-            return Filed(1, "", f"headgate rules {words[0]} took more than {TIMEOUT_S:.0f} s")
-        return Filed(done.returncode, done.stdout, done.stderr)
+            return _Said(1, "", f"headgate rules {words[0]} took more than {TIMEOUT_S:.0f} s")
+        return _Said(done.returncode, done.stdout, done.stderr)
 
 
-def _told(said: Filed) -> HeadgateError:
+def _told(said: _Said) -> HeadgateError:
     """The rulebook's own words, as ours."""
     return HeadgateError(said.err.strip().removeprefix(_PREFIX) or said.out.strip())

@@ -90,13 +90,16 @@ class Month:
             refused = sum(one.refused_ru for one in minutes.values())
             self.refused_ru[name] = self.refused_ru.get(name, 0) + refused
 
-    def hours(self, name: str) -> list[int | None]:
-        """A caller's hours, as request units a second; None where nobody was there to write."""
+    def hours(self) -> dict[str, list[int | None]]:
+        """Each caller's, as request units a second; None where nobody was there to write."""
         known = _known(self.heard, self.days * DAY_HOURS)
-        return [
-            -(-ru // MINUTE_S) if is_known else None
-            for ru, is_known in zip(self.busiest[name], known, strict=True)
-        ]
+        return {
+            name: [
+                -(-ru // MINUTE_S) if is_known else None
+                for ru, is_known in zip(self.busiest[name], known, strict=True)
+            ]
+            for name in sorted(self.busiest)
+        }
 
 
 def callers_of(
@@ -104,8 +107,7 @@ def callers_of(
 ) -> list[Caller]:
     """Everybody that was heard of, by name, and what follows from their hours."""
     found = []
-    for name in sorted(month.busiest):
-        hours = month.hours(name)
+    for name, hours in month.hours().items():
         now = current.get(name, default)
         proposal = propose(
             hours,

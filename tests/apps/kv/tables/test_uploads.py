@@ -513,9 +513,10 @@ async def test_a_folder_that_slept_undoes_nothing() -> None:
     async def swap(change: Any, expected: bytes | None) -> bool:
         if change.space == "t/t":
             slept.append((change, expected))
-        return await inner(change, expected)
+        done: bool = await inner(change, expected)
+        return done
 
-    engine.swap = swap  # type: ignore[method-assign]
+    engine.swap = swap
     await node.until_normal("t")
     assert len(slept) >= 6
     await put(node, b"0", b"newer")
@@ -578,7 +579,7 @@ async def test_an_engine_may_forget_only_what_was_written_while_normal() -> None
         hints.extend(change.purge_us for change in changes)
         await write(changes)
 
-    engine.write = noted  # type: ignore[method-assign]
+    engine.write = noted
     await put(node, b"0", b"v", 10)
     await put(node, b"1", b"v")
     assert hints == [START_US + 10 + SETTINGS.purge_after_us, 0]
@@ -610,7 +611,7 @@ async def test_a_write_that_took_too_long_is_acknowledged_only_if_the_table_is_a
             clock.advance(us=2 * SETTINGS.stale_us + SETTINGS.write_timeout_us + 1)
             await write(changes)
 
-        engine.write = slow  # type: ignore[method-assign]
+        engine.write = slow
         if sealed_meanwhile:
             with pytest.raises(Unavailable, match="took too long"):
                 await put(node, b"0", b"v")
