@@ -7,6 +7,7 @@ and again are not: then something is wrong that a restart does not mend, and all
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import select
@@ -22,6 +23,7 @@ from headgate.system import now_us
 
 DEATHS_MAX: Final = 5
 DEATHS_US: Final = 30_000_000
+SET_PARENT_DEATH_SIGNAL: Final = 1  # linux/prctl.h
 _LOOK_S: Final = 0.05
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _HEARD: Final = frozenset({*_PASSED_ON, signal.SIGCHLD})
@@ -74,12 +76,14 @@ class Workers:
     def _start(self, worker: int, writing: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
+        parent = os.getpid()
         pid = os.fork()
         if pid:
             self._pids[pid] = worker
             return
         status = 1
         try:
+            _end_with(parent)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
 
             def ready(words: str) -> None:
@@ -133,6 +137,14 @@ class Workers:
                 self._pass_on(signal.SIGTERM)
                 continue
             self._start(worker, writing)
+
+
+def _end_with(parent: int) -> None:
+    """In a worker: be told to end when the parent is gone, however it went; where Linux can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+        if os.getppid() != parent:  # it was gone before we asked
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _say_nothing(_: str) -> None:

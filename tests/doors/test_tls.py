@@ -184,6 +184,7 @@ def test_a_certificates_names_are_its_common_name_and_its_dns_and_uri_names() ->
             ("URI", "spiffe://mesh/a"),
             ("IP Address", "10.0.0.1"),
             ("email", "a@b"),
+            ("DirName", ((("commonName", "x"),),)),
             ("DNS", "cn"),
         ),
     }

@@ -30,9 +30,11 @@ def criticality_of(values: Sequence[bytes]) -> Criticality | None:
     said = _once(CRITICALITY, values)
     if not said:
         return None
-    return parse_criticality(
-        said[:_CLAIM_CHARS_MAX].decode("latin-1"), field=CRITICALITY.decode("ascii")
-    )
+    field, text = CRITICALITY.decode("ascii"), said.decode("latin-1")
+    if len(text) > _CLAIM_CHARS_MAX:
+        # Cut, it could become the name of a class that was never claimed.
+        raise BadValue(field, text, f"name a class, in at most {_CLAIM_CHARS_MAX} characters")
+    return parse_criticality(text, field=field)
 
 
 def left_us_of(values: Sequence[bytes]) -> int:

@@ -74,8 +74,9 @@ class KnownCallers:
             field = f"callers[{at}]"
             if at >= CALLERS_MAX:
                 raise BadValue("callers", f"more than {CALLERS_MAX:,}", "leave some out")
-            if not one.name or one.name in names:
-                raise BadValue(f"{field}.name", one.name, "give each caller a name of its own")
+            if not one.name or one.name in names or one.name.startswith("("):
+                remedy = "give each caller a name of its own, not in parentheses"
+                raise BadValue(f"{field}.name", one.name, remedy)
             names.add(one.name)
             identity = Identity(one.name, one.grants, one.tables, one.criticality, one.highest)
             if not one.token_sha256 and not one.certificate:

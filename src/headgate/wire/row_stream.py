@@ -9,7 +9,8 @@
 
 Numbers have their weightiest byte first. A stream ends where a row ends; one that is cut is an
 error that names the offset of the row that is not whole. A reader is fed pieces of any size and
-keeps at most one row that is not whole yet.
+keeps at most one row that is not whole yet. Once it knows how long that row is, it only puts pieces
+aside until they are enough, so that the work grows with the bytes, whatever the pieces.
 """
 
 from __future__ import annotations
@@ -69,10 +70,11 @@ def stream_of(rows: Iterable[StreamRow]) -> bytes:
 class RowReader:
     """Reads a stream in pieces. `rows` counts those told so far."""
 
-    __slots__ = ("_begun", "_left", "_offset", "_value_bytes_max", "rows")
+    __slots__ = ("_begun", "_left", "_needed", "_offset", "_value_bytes_max", "rows")
 
     def __init__(self, value_bytes_max: int = VALUE_BYTES_MAX) -> None:
-        self._left = b""
+        self._left = bytearray()
+        self._needed = 0  # bytes of the row that is not whole; 0 while that is not known
         self._offset = 0  # of what is left, in the stream
         self._begun = False
         self._value_bytes_max = value_bytes_max
@@ -80,13 +82,16 @@ class RowReader:
 
     def feed(self, piece: bytes) -> list[StreamRow]:
         """The rows that are whole now."""
-        data = self._left + piece if self._left else piece
+        if len(self._left) + len(piece) < self._needed:
+            self._left += piece
+            return []
+        data = b"".join((self._left, piece)) if self._left else piece
         at = 0
         if not self._begun:
             if len(data) < len(HEADER):
                 if not HEADER.startswith(data):
                     raise _not_ours(data)
-                self._left = data
+                self._left = bytearray(data)
                 return []
             if not data.startswith(HEADER):
                 raise _not_ours(data)
@@ -100,7 +105,7 @@ class RowReader:
             if row is None:
                 break
             told.append(row)
-        self._left = data[row_at:]
+        self._left = bytearray(data[row_at:])
         self._offset += row_at
         self.rows += len(told)
         return told
@@ -108,16 +113,17 @@ class RowReader:
     def end(self) -> None:
         """There is no more; an error if a row is not whole."""
         if not self._begun:
-            raise _not_ours(self._left)
+            raise _not_ours(bytes(self._left))
         if self._left:
             raise BadValue(
                 f"rows at byte {self._offset}",
-                self._left[:16],
+                bytes(self._left[:16]),
                 "the last row is cut; send it whole",
             )
 
     def _row(self, data: bytes, at: int, end: int) -> tuple[StreamRow | None, int]:
         began = at
+        self._needed = 0
         if at >= end:
             return None, began
         size = data[at]
@@ -143,6 +149,7 @@ class RowReader:
         value_at = at + 12
         at = value_at + value_size
         if at > end:
+            self._needed = at - began
             return None, began
         row = StreamRow(
             data[partition_at : partition_at + size],

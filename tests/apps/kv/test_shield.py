@@ -17,10 +17,10 @@ from headgate.contracts.criticality import Criticality
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, Refused, Unavailable
 from headgate.contracts.key_values import Row
-from headgate.contracts.reasons import QUEUE_FULL
+from headgate.contracts.reasons import QUEUE_FULL, QUOTA_SPENT
 from headgate.contracts.request import Request
 from headgate.policies.coalesce import Flight
-from headgate.testing import SeededChance
+from headgate.testing import HandClock, SeededChance
 from tests.policies.virtual import VirtualLoop, pause_us, run
 
 MS = 1_000
@@ -449,3 +449,44 @@ def test_settings_are_checked_where_they_are_made(some: dict[str, int]) -> None:
 def test_the_published_staleness_is_what_is_served_at_most() -> None:
     shield = Shield(ShieldSettings(), SeededChance(1))
     assert shield.staleness_us_max == 33_500_000
+
+
+def test_who_joined_a_fetch_is_not_refused_for_its_leaders_quota() -> None:
+    """One tenant over its quota must not have another refused who asks for the same key."""
+
+    async def story() -> None:
+        clock = HandClock()
+        shield = Shield(ShieldSettings(hot_min=1), SeededChance(1))
+        key = shield.key("t", b"p", b"")
+        for _ in range(50):
+            shield.look(key, clock.now_us())
+        spent = Decision(False, 0, 1, 1, QUOTA_SPENT, "request_units")
+        waiting = asyncio.Event()
+
+        async def over(flight: Flight[Row | None]) -> Row | None:
+            await waiting.wait()
+            raise Refused(spent)
+
+        async def well(flight: Flight[Row | None]) -> Row | None:
+            assert flight.request.caller == "victim"
+            return Row(b"", b"v")
+
+        leader = asyncio.ensure_future(
+            shield.read(key, None, Request(key, caller="attacker"), clock, over)
+        )
+        await asyncio.sleep(0)
+        victims = [
+            asyncio.ensure_future(
+                shield.read(key, None, Request(key, caller="victim"), clock, well)
+            )
+            for _ in range(3)
+        ]
+        await asyncio.sleep(0)
+        waiting.set()
+        assert [await one for one in victims] == [Row(b"", b"v")] * 3
+        with pytest.raises(Refused):
+            await leader
+        assert shield.stats().led_astray == 3
+        await shield.close()
+
+    asyncio.run(story())

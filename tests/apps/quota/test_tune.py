@@ -12,6 +12,9 @@ import pytest
 import redis
 
 from headgate import cli
+from headgate.apps.quota import command
+from headgate.apps.quota.dates import date_of
+from headgate.apps.quota.editing import with_quotas
 from headgate.contracts.checks import CheckAsk
 from headgate.contracts.criticality import Criticality
 from headgate.shadow.capture import Capture
@@ -111,6 +114,30 @@ def test_written_the_file_is_another_and_keeps_its_mode(there: Path, run: Run) -
     assert file.read_text() == TUNED
 
 
+def test_the_page_is_of_whole_days_up_to_yesterday(there: Path, run: Run) -> None:
+    assert run("--days", "14")[0] == 0
+    today = now_us() // MINUTE_US // DAY_MINUTES
+    page = (there / "quotas.html").read_text()
+    assert f"{date_of(today - 14)} to {date_of(today - 1)} " in page
+    assert page.count("<svg") == 3
+
+
+def test_what_somebody_changes_meanwhile_is_not_overwritten(
+    there: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = there / "rules" / "callers.yaml"
+
+    def slow(text: str, quotas: dict[str, int], source: str) -> str:
+        file.write_text("# by somebody else\n")
+        return with_quotas(text, quotas, source)
+
+    monkeypatch.setattr(command, "with_quotas", slow)
+    code, _, err = run("--rules", "rules/callers.yaml", "--write")
+    assert (code, "tune anew" in err) == (1, True)
+    assert file.read_text() == "# by somebody else\n"
+    assert [one.name for one in file.parent.iterdir()] == ["callers.yaml"]
+
+
 def test_without_rules_everybody_has_the_default(run: Run) -> None:
     _, out, _ = run("--default", "1250")
     assert re.search(r"^night owl +1,250 -> stays", out, re.MULTILINE)
@@ -119,13 +146,15 @@ def test_without_rules_everybody_has_the_default(run: Run) -> None:
 
 def test_it_is_proposed_approved_published_and_live(there: Path, run: Run, book: Book) -> None:
     book.ok("init", "book", "--rules", "rules/", "--alone")
-    code, out, err = run("--rules", "rules/callers.yaml", "--file", "book", "--reason", "monthly")
+    code, out, err = run(
+        "--rules", "rules/callers.yaml", "--file", "book", "--reason", "monthly", "--as", "ann"
+    )
     assert (code, err) == (0, "")
     assert "Tune 2 quotas by 30 days of usage" in out
     assert "monthly" in out
     assert "not judged: nothing has been captured" in out
     (one,) = book.told("list")
-    assert (one["state"], one["id"] in out) == ("open", True)
+    assert (one["state"], one["proposer"], one["id"] in out) == ("open", "ann", True)
     diff = book.at("diff", one["id"])
     assert "-    shop: 100/s       # since spring" in diff
     assert "+    shop: 650/s       # since spring" in diff

@@ -9,7 +9,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -364,6 +364,65 @@ def test_a_client_is_known_by_its_certificate_unless_it_shows_a_token(
         with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
             call: Any = channel.unary_unary("/t.Test/Name")
             assert call(b"", timeout=CALL_S_MAX, metadata=shown) == who
+
+
+class Noting(Door):
+    """Notes the names that a certificate is said to have."""
+
+    def __init__(self) -> None:
+        super().__init__(anonymous=None)
+        self.seen: list[Sequence[str]] = []
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        self.seen.append(names)
+        return Identity("somebody", [])
+
+
+def test_only_names_of_a_certificate_that_say_who_serves_are_names_of_a_caller(
+    work: Work, authority: trustme.CA
+) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.set_alpn_protocols(["h2"])
+    tls.verify_mode = ssl.CERT_REQUIRED
+    authority.issue_cert("localhost").configure_cert(tls)
+    authority.configure_trust(tls)
+    client = authority.issue_cert("admin@mail.test", "10.0.0.7", "gate.test", common_name="gateway")
+    access = Noting()
+    with native(work.methods(), access, tls=tls) as server:
+        credentials = grpc.ssl_channel_credentials(
+            authority.cert_pem.bytes(),
+            client.private_key_pem.bytes(),
+            b"".join([each.bytes() for each in client.cert_chain_pems]),
+        )
+        with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
+            call: Any = channel.unary_unary("/t.Test/Name")
+            assert call(b"", timeout=CALL_S_MAX) == b"somebody"
+    assert access.seen == [("gateway", "gate.test")]
+
+
+def test_a_token_that_is_void_is_nobodys_on_an_open_connection_too(work: Work) -> None:
+    access = Door(anonymous=None)
+    with native(work.methods(), access) as server, channel_to(server) as channel:
+        call: Any = channel.unary_unary("/t.Test/Name")
+
+        def name() -> bytes:
+            told: bytes = call(
+                b"", timeout=CALL_S_MAX, metadata=[("authorization", "Bearer ann's")]
+            )
+            return told
+
+        async def change(**tokens: Identity) -> None:
+            access.tokens = {f"{who}'s": identity for who, identity in tokens.items()}
+            server.door.forget()
+
+        assert [name(), name()] == [b"ann", b"ann"]  # the second from memory
+        server.running.do(change(ann=Identity("anna", [])))
+        assert [name(), name()] == [b"anna", b"anna"]
+        server.running.do(change())
+        with pytest.raises(grpc.RpcError) as refused:
+            name()
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert server.door.counts.opened == 1
 
 
 def test_a_watch_hears_of_a_drain_and_ends() -> None:

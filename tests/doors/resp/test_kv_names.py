@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.contracts.errors import BadValue
 from headgate.doors.resp.kv_names import (
+    KEY_BYTES_MAX,
     escaped,
     key_of,
     partition_of,
@@ -56,7 +57,7 @@ def test_a_table_is_plain_text_and_a_partition_has_no_sort_key() -> None:
         partition_of(b"t:a:b")
 
 
-@given(st.binary(min_size=1), st.binary())
+@given(st.binary(min_size=1, max_size=240), st.binary(max_size=240))
 @example(b":%:", b":%")
 def test_a_written_place_is_read_back(partition: bytes, sort: bytes) -> None:
     key = key_of("t-1", partition, sort)
@@ -82,3 +83,15 @@ def test_every_way_to_write_a_place_has_one_plain_way(
 def test_what_is_no_key_is_plain_as_it_is() -> None:
     assert plain_key(b"t:%zz") == b"t:%zz"
     assert plain_key(b"t:") == b"t:"
+
+
+def test_the_longest_key_is_one_and_a_longer_one_is_refused_before_it_is_read() -> None:
+    longest = b"t" * 64 + b":" + b"%41" * 240 + b":" + b"%42" * 240
+    assert len(longest) == KEY_BYTES_MAX
+    assert place_of(longest) == ("t" * 64, b"A" * 240, b"B" * 240)
+    # What is wrong with it besides is never found, because nobody looks.
+    for wrong in (longest + b"%zz", b"t:" + b"%zz" * 2_000_000, b"x" * (KEY_BYTES_MAX + 1)):
+        for read in (place_of, partition_of, unescaped):
+            with pytest.raises(BadValue, match=r"key: '[0-9,]+ bytes' .* at most 1,506 bytes"):
+                read(wrong)
+        assert plain_key(wrong) is wrong

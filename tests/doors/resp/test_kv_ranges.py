@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from typing import Any
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from headgate.contracts.errors import BadValue
 from headgate.doors.resp.kv_bulk import spans
 from headgate.doors.resp.kv_cursors import Cursors
-from headgate.doors.resp.kv_scan import matches
+from headgate.doors.resp.kv_scan import PATTERN_BYTES_MAX, matches, pieces_of
 from headgate.doors.resp.settings import RespSettings
-from headgate.wire.resp import Part
+from headgate.wire.resp import Part, command
 from headgate.wire.row_stream import StreamRow, stream_of
 from tests.doors.resp.kv import Client
 from tests.stores.redis.live import run
@@ -210,6 +211,10 @@ def test_cursors_and_callers_are_bounded_and_the_oldest_go_first() -> None:
     assert cursors.find("ann", "t", hers) == place
 
 
+def matched(glob: bytes, text: bytes) -> bool:
+    return matches(pieces_of(glob), text)
+
+
 def regex_of(glob: bytes) -> bytes:
     """The obvious way, for patterns of stars, marks and plain letters."""
     marks = {b"*": b".*", b"?": b"."}
@@ -224,7 +229,7 @@ def regex_of(glob: bytes) -> bytes:
     st.lists(st.sampled_from([b"a", b"b", b":", b"\n"]), max_size=10).map(b"".join),
 )
 def test_a_pattern_matches_what_its_expression_matches(glob: bytes, text: bytes) -> None:
-    assert matches(glob, text) is bool(re.fullmatch(regex_of(glob), text, re.DOTALL))
+    assert matched(glob, text) is bool(re.fullmatch(regex_of(glob), text, re.DOTALL))
 
 
 @pytest.mark.parametrize(
@@ -242,12 +247,53 @@ def test_a_pattern_matches_what_its_expression_matches(glob: bytes, text: bytes)
     ],
 )
 def test_classes_and_backslashes(glob: bytes, yes: list[bytes], no: list[bytes]) -> None:
-    assert [matches(glob, text) for text in yes] == [True] * len(yes)
-    assert [matches(glob, text) for text in no] == [False] * len(no)
+    assert [matched(glob, text) for text in yes] == [True] * len(yes)
+    assert [matched(glob, text) for text in no] == [False] * len(no)
 
 
 def test_a_pattern_of_many_stars_takes_no_time() -> None:
-    assert not matches(b"*a" * 200 + b"b", b"a" * 2_000)
+    assert not matched(b"*a" * 200 + b"b", b"a" * 2_000)
+
+
+def test_a_pattern_is_taken_apart_once_and_stars_in_a_row_are_one() -> None:
+    assert pieces_of(b"***a**[b-d]?") == [None, b"a", None, b"bcd", bytes(range(256))]
+    assert len(pieces_of(b"*" * PATTERN_BYTES_MAX)) == 1
+    assert pieces_of(b"[aaa]") == pieces_of(b"[a-a]") == pieces_of(b"\\a") == [b"a"]
+    assert pieces_of(b"[" + b"a" * 4_000) == [b"a"]  # and not looked through at each byte of a key
+
+
+def test_a_pattern_longer_than_the_most_is_refused() -> None:
+    async def story() -> None:
+        client = await filled()
+        longest = "t:" + "*" * (PATTERN_BYTES_MAX - 2)
+        found = await client.say(("SCAN", "0", "MATCH", longest))
+        assert len(found[1]) == 6
+        told = await client.say(("SCAN", "0", "MATCH", longest + "*"))
+        assert told.startswith("ERR MATCH: '4,097 bytes' cannot be used; give a pattern of at most")
+        client.talk.lose()
+
+    run(story())
+
+
+def test_others_have_their_turn_while_a_long_pattern_is_matched() -> None:
+    async def story() -> None:
+        client = Client()
+        for number in range(20):
+            await client.say(("SET", f"t:{number}", "1"))
+        turns = []
+        for pattern in ("t:*", "t:*" + "?" * 4_000):
+            asked = command("SCAN", "0", "MATCH", pattern, "COUNT", "100")
+            client.talk.protocol.data_received(asked)
+            turns.append(0)
+            while client.talk.protocol.under_way():
+                await asyncio.sleep(0)
+                turns[-1] += 1
+        plain, slow = turns
+        # 20 keys of 3 or 4 bytes, of 4,001 pieces each: one turn for every four or five.
+        assert slow - plain >= 3
+        client.talk.lose()
+
+    run(story())
 
 
 def fields(reply: list[Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import Protocol, TypeVar, final
+from typing import Final, Protocol, TypeVar, final
 
 from headgate.apps.kv.chain import Chain
 from headgate.contracts.clock import Clock
@@ -21,12 +21,14 @@ from headgate.contracts.decision import Decision
 from headgate.contracts.errors import Refused
 from headgate.contracts.key_values import Ask
 from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import QUOTA_SPENT
+from headgate.contracts.reasons import DEADLINE, QUOTA_SPENT
 from headgate.contracts.request import NO_ATTRIBUTES, Measured, Request
+from headgate.kernels.verdict import NEVER
 from headgate.policies.operation_cost import ROWS, SIZE
 from headgate.policies.stack import StackPermit, outcome_of
 
 T = TypeVar("T")
+_TOO_LATE: Final = Decision(False, 0, NEVER, 0, DEADLINE, "deadline")
 
 
 class Supply(Protocol):
@@ -123,6 +125,19 @@ class Admission:
         """The work of a permit, whose end is told if it fails; else `done` is to be called."""
         try:
             return await work
+        except BaseException as error:
+            self.failed(permit, error)
+            raise
+
+    async def in_time(self, permit: StackPermit, work: Awaitable[T]) -> T:
+        """The same for what changes nothing: it is given up at its deadline."""
+        left_us = permit.request.remaining_us(self._clock.now_us())
+        try:
+            async with asyncio.timeout(None if left_us is None else left_us / 1e6):
+                return await work
+        except TimeoutError as error:
+            self.failed(permit, error)
+            raise Refused(_TOO_LATE) from None
         except BaseException as error:
             self.failed(permit, error)
             raise

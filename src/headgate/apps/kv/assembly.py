@@ -11,9 +11,11 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, final
 
 from headgate.apps.kv.admission import Admission, shape
+from headgate.apps.kv.background import Background
 from headgate.apps.kv.board import CallerUse, EngineUse, board
 from headgate.apps.kv.callers import CallerTable
 from headgate.apps.kv.chain import BULK, Chain
@@ -35,7 +37,7 @@ from headgate.apps.kv.vitals import Vitals
 from headgate.apps.kv.weights import read_weights_file
 from headgate.contracts.criticality import Criticality
 from headgate.contracts.engine import Engine
-from headgate.contracts.errors import HeadgateError
+from headgate.contracts.errors import HeadgateError, Unavailable
 from headgate.contracts.event_log import EventLog
 from headgate.contracts.key_values import Ask, Upload
 from headgate.policies.stack import StackPermit
@@ -45,6 +47,7 @@ from headgate.system import SystemChance, SystemClock, memory_bytes
 from headgate.telemetry.prometheus import Family, gauge
 from headgate.telemetry.usage_files import UsageWriter
 
+START_TRIES: Final = 30  # one a second
 _LOWEST: Final = Criticality.BULK
 HOT_TOLD: Final = 20  # keys that dispatchers tell each other
 _JITTER: Final = 0.1
@@ -120,6 +123,7 @@ class Assembly:
             self.clock,
             value_bytes_max=settings.value_bytes_max,
             chunk_ru=settings.chunk_ru,
+            one_shard=len(shards_of(self.engine)) == 1,
         )
         self.vitals = Vitals(self.chain.stress, self.clock)
         self.rollups: Rollups | None = None
@@ -131,7 +135,7 @@ class Assembly:
         self._announcements: EventLog | None = None
         self._worker = worker
         self._views: Mapping[str, View] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self.background = Background()
 
     async def start(self) -> None:
         """Read the rules and the book of tables, and begin what runs by itself."""
@@ -151,18 +155,19 @@ class Assembly:
         connect = getattr(self.engine, "connect", None)
         if connect is not None:
             await connect()
-        await self.catalogue.refresh()
+        await self._first_look()
         self._views = self.catalogue.views
         self.catalogue.refreshed = self._turned
-        self.quotas.start(self._hottest)
-        self.vitals.start()
-        loop = asyncio.get_running_loop()
-        for work in (self.catalogue.follow(), self.keeper.follow(), self.keeper.follow_sweep()):
-            self._tasks.append(loop.create_task(work))
+        background = self.background
+        self.quotas.start(background, self._hottest)
+        background.start("vitals", self.vitals.run)
+        background.start("catalogue", self.catalogue.follow)
+        background.start("keeper", self.keeper.follow)
+        background.start("sweep", self.keeper.follow_sweep)
         if self.shield is not None:
-            self._tasks.append(loop.create_task(self._heed(self.shield)))
+            background.start("gossip", partial(self._heed, self.shield))
         if self.rollups is not None:
-            self._tasks.append(loop.create_task(self.rollups.run()))
+            background.start("rollups", self.rollups.run)
 
     def not_ready(self) -> str:
         """Why not; empty if it is."""
@@ -178,11 +183,7 @@ class Assembly:
             self.rules.close()
         if self._announcements is not None:
             self._announcements.close()
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.vitals.close()
+        await self.background.close()
         if self.shield is not None:
             await self.shield.close()
         await self.quotas.close()
@@ -200,6 +201,7 @@ class Assembly:
             "rulebook": lambda: {} if self.rules is None else self.rules.status(),
             "request_units": self.chain.units.stats,
             "penalty": self.chain.penalty.stats,
+            "background": self.background.told,
             "engine": lambda: {"name": self.engine.name, "durability": self.engine.durability},
         }
 
@@ -218,6 +220,7 @@ class Assembly:
         if self.shield is not None:
             yield from of_shield(self.shield.stats())
         yield from self.quotas.families()
+        yield from self.background.families()
         if self._follower is not None:
             from headgate.rules.following.opening import of_following  # noqa: PLC0415 - as there
 
@@ -258,6 +261,19 @@ class Assembly:
 
     # Inside.
 
+    async def _first_look(self) -> None:
+        """Read the book of tables; an engine that is yet to come up has a while for it."""
+        for left in range(START_TRIES, -1, -1):
+            try:
+                await self.catalogue.refresh()
+            except Unavailable as error:
+                if not left:
+                    raise
+                _log.warning("%s; asking again for %d s", error, left)
+                await asyncio.sleep(1.0)
+            else:
+                return
+
     def _follow(self, worker_loop: asyncio.AbstractEventLoop) -> None:
         # It takes packages that only this needs.
         from headgate.rules.following.opening import follow, start  # noqa: PLC0415
@@ -275,7 +291,11 @@ class Assembly:
     async def _admit_bulk(self, ask: Ask, rows: int, size_bytes: int) -> StackPermit:
         """How uploads, folding and sweeping enter: as everything else does, in the lowest class."""
         request = self.admission.request(
-            BULK, BULK, "", Ask(ask.by, criticality=_LOWEST), shape(rows, size_bytes)
+            BULK,
+            BULK,
+            "",
+            Ask(ask.by, criticality=_LOWEST, deadline_us=ask.deadline_us),
+            shape(rows, size_bytes),
         )
         return await self.admission.later(request)
 
@@ -308,8 +328,12 @@ def shard_places_of(settings: Settings, engine: Engine) -> int:
     """
     if settings.shard_places:
         return settings.shard_places
-    shards = {engine.shard_of("probe", b"%d" % at) for at in range(_PROBES)}
-    return settings.places if len(shards) == 1 else max(1, settings.places // 2)
+    return settings.places if len(shards_of(engine)) == 1 else max(1, settings.places // 2)
+
+
+def shards_of(engine: Engine) -> set[str]:
+    """The shards that some partitions are in."""
+    return {engine.shard_of("probe", b"%d" % at) for at in range(_PROBES)}
 
 
 def _upload(state: UploadState) -> Upload:

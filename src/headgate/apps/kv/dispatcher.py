@@ -22,12 +22,14 @@ from headgate.apps.kv.names import check_key, check_table, check_value
 from headgate.apps.kv.shield import Shield
 from headgate.apps.kv.shield_keys import key_of
 from headgate.apps.kv.tables.layers import Layers
+from headgate.apps.kv.tables.scanning import Scanned
 from headgate.apps.kv.tables.tokens import read_token, span_after, token_after
 from headgate.contracts.access import TableGrant
 from headgate.contracts.checks import Soon
 from headgate.contracts.clock import Clock
+from headgate.contracts.decision import Decision
 from headgate.contracts.engine import Place
-from headgate.contracts.errors import BadValue
+from headgate.contracts.errors import BadValue, Refused
 from headgate.contracts.key_values import (
     Ask,
     Condition,
@@ -39,6 +41,7 @@ from headgate.contracts.key_values import (
     Walked,
     Write,
 )
+from headgate.contracts.reasons import OVERLOADED
 from headgate.contracts.request import Request
 from headgate.policies.coalesce import Flight
 from headgate.policies.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH
@@ -52,6 +55,8 @@ WRITES_MAX: Final = 1_000  # of a batch
 BATCH_BYTES_MAX: Final = 16 << 20
 SPAN_ROWS_MAX: Final = 10_000
 SPAN_BYTES_MAX: Final = 16 << 20
+GATHERED_BYTES_MAX: Final = 128 << 20  # by all scans together
+_GATHERING: Final = Decision(False, 0, 100_000, 100_000, OVERLOADED, "gathered")
 
 
 @final
@@ -62,7 +67,9 @@ class Dispatcher:
         "_admission",
         "_chunk_ru",
         "_clock",
+        "_gathered",
         "_layers",
+        "_one_shard",
         "_shield",
         "_together",
         "_units",
@@ -81,6 +88,7 @@ class Dispatcher:
         *,
         value_bytes_max: int,
         chunk_ru: int,
+        one_shard: bool = False,
     ) -> None:
         self._admission = admission
         self._layers = layers
@@ -89,6 +97,8 @@ class Dispatcher:
         self._value_bytes_max = value_bytes_max
         self._units = chain.units if chain.layered else None
         self._chunk_ru = chunk_ru
+        self._one_shard = one_shard
+        self._gathered = 0  # bytes of rows of scans that are not answered yet
         self._together = max(1, min(TOGETHER_MAX, TOGETHER_BYTES_MAX // value_bytes_max))
         self.uploads = uploads
 
@@ -112,7 +122,7 @@ class Dispatcher:
         rows: list[Row | None] = [None] * len(places)
         cold, warm, size = self._sorted_out(table, places, rows, ask)
         _check_answer(size)
-        if not warm and len(cold) <= self._together:
+        if not warm and len(cold) <= self._together and self._of_one_shard(table, places, cold):
             if not cold:
                 return rows
             now_us = self._clock.now_us()
@@ -135,23 +145,33 @@ class Dispatcher:
         left = read_token(token, table, partition, span)
         rows: list[Row] = []
         size = 0
-        while True:
-            found, more, last = await self._scan_chunk(
-                table,
-                partition,
-                left._replace(
+        behind: bytes | None = None  # the last key that was looked at
+        try:
+            while True:
+                self._gathered_check()
+                wanted = left._replace(
                     rows_max=span.rows_max - len(rows), bytes_max=max(1, span.bytes_max - size)
-                ),
-                ask,
-            )
-            rows += found
-            size += sum([len(row.sort) + len(row.value) for row in found])
-            if not more or last is None:
-                return Rows(rows)
-            left = span_after(left, last)
-            if len(rows) >= span.rows_max or size >= span.bytes_max:
-                return Rows(rows, token_after(table, partition, left, last))
-            await asyncio.sleep(0)  # others pass between two chunks, also where nobody waits
+                )
+                try:
+                    told, ask = await self._scan_chunk(table, partition, wanted, ask)
+                except Refused:
+                    if behind is None:
+                        raise
+                    # What has been read is paid for; the token goes on when there is more to spend.
+                    return Rows(rows, token_after(table, partition, left, behind))
+                rows += told.rows
+                brought = sum([len(row.sort) + len(row.value) for row in told.rows])
+                size += brought
+                self._gathered += brought
+                behind = told.last
+                if not told.more or behind is None:
+                    return Rows(rows)
+                left = span_after(left, behind)
+                if len(rows) >= span.rows_max or size >= span.bytes_max:
+                    return Rows(rows, token_after(table, partition, left, behind))
+                await asyncio.sleep(0)  # others pass between two chunks, also where nobody waits
+        finally:
+            self._gathered -= size
 
     async def walk(self, table: str, after: Place | None, rows_max: int, ask: Ask) -> Walked:
         """Places of the whole table."""
@@ -162,7 +182,7 @@ class Dispatcher:
         permit = await self._admitted(SCAN, table, b"", ask, rows_max, 0)
         began_us = self._clock.now_us()
         work = self._layers.walk(table, after, rows_max, began_us)
-        walked = await self._admission.at_work(permit, work)
+        walked = await self._admission.in_time(permit, work)
         self._admission.done(permit, began_us, max(1, len(walked.places)), 0)
         return walked
 
@@ -298,7 +318,7 @@ class Dispatcher:
     async def _finish(
         self, permit: StackPermit, key: str, later: Awaitable[Row | None], began_us: int
     ) -> Row | None:
-        row = await self._admission.at_work(permit, later)
+        row = await self._admission.in_time(permit, later)
         self._found(permit, key, row, began_us)
         return row
 
@@ -365,7 +385,7 @@ class Dispatcher:
         before: int,
         began_us: int,
     ) -> Sequence[Row | None]:
-        found = await self._admission.at_work(permit, later)
+        found = await self._admission.in_time(permit, later)
         self._fill(permit, found, at, rows, before, began_us)
         return rows
 
@@ -398,11 +418,12 @@ class Dispatcher:
         size: int,
         ask: Ask,
     ) -> Sequence[Row | None]:
-        """The hot ones each for itself, the others so many at a time."""
-        for first in range(0, len(cold), self._together):
-            at = cold[first : first + self._together]
+        """The hot ones each for itself, the others by shard, so many at a time."""
+        for at in self._together_by_shard(table, places, cold):
             asked = [places[one] for one in at]
-            permit = await self._admission.later(self._many(table, asked, ask))
+            request = self._many(table, asked, ask)
+            permit = await self._admission.later(request)
+            ask = _going_on(ask, request)
             now_us = self._clock.now_us()
             found = self._look_up_each(permit, table, asked, at, rows, size, now_us)
             if isinstance(found, Awaitable):
@@ -420,6 +441,25 @@ class Dispatcher:
                 _check_answer(size)
         return rows
 
+    def _of_one_shard(self, table: str, places: Sequence[Place], cold: list[int]) -> bool:
+        if self._one_shard or len(cold) < 2:
+            return True
+        first = self._layers.shard_of(table, places[cold[0]][0])
+        return all(self._layers.shard_of(table, places[at][0]) == first for at in cold)
+
+    def _together_by_shard(
+        self, table: str, places: Sequence[Place], cold: list[int]
+    ) -> list[list[int]]:
+        """Those that enter together need the same shard: one that is slow holds its own up."""
+        by_shard: dict[str, list[int]] = {}
+        for at in cold:
+            by_shard.setdefault(self._layers.shard_of(table, places[at][0]), []).append(at)
+        return [
+            group[first : first + self._together]
+            for group in by_shard.values()
+            for first in range(0, len(group), self._together)
+        ]
+
     def _many(self, table: str, places: Sequence[Place], ask: Ask) -> Request:
         shard = self._layers.shard_of(table, places[0][0])
         return self._admission.request(MULTI_GET, table, shard, ask, shape(len(places), 0))
@@ -428,8 +468,12 @@ class Dispatcher:
 
     async def _scan_chunk(
         self, table: str, partition: bytes, span: Span, ask: Ask
-    ) -> tuple[Sequence[Row], bool, bytes | None]:
-        """One admission's worth: the rows, whether there are more, and the last key looked at."""
+    ) -> tuple[Scanned, Ask]:
+        """One admission's worth, and as what the next chunk is to ask.
+
+        That has this one's deadline, and arrives when it comes: the time that a scan takes is no
+        queue of ours.
+        """
         shard = self._layers.shard_of(table, partition)
         request = self._admission.request(SCAN, table, shard, ask, shape(span.rows_max, 0))
         rows_max = span.rows_max
@@ -439,9 +483,14 @@ class Dispatcher:
         permit = await self._admission.later(request)
         began_us = self._clock.now_us()
         work = self._layers.scan(table, partition, span._replace(rows_max=rows_max), began_us)
-        told = await self._admission.at_work(permit, work)
+        told = await self._admission.in_time(permit, work)
         self._admission.done(permit, began_us, max(1, told.rows_scanned), told.bytes_scanned)
-        return told.rows, told.more, told.last
+        return told, _going_on(ask, request)
+
+    def _gathered_check(self) -> None:
+        """Refuse while what scans have gathered for answers is as much as it may be."""
+        if self._gathered >= GATHERED_BYTES_MAX:
+            raise Refused(_GATHERING)
 
     # What writes share.
 
@@ -511,6 +560,13 @@ def _check_answer(size: int) -> None:
     if size > VALUES_BYTES_MAX:
         remedy = f"ask for fewer at a time: an answer has at most {VALUES_BYTES_MAX:,} bytes"
         raise BadValue("places", f"{size:,} bytes and more", remedy)
+
+
+def _going_on(ask: Ask, request: Request) -> Ask:
+    """As what the next part of a request asks: with its deadline, and arriving when it comes."""
+    return Ask(
+        ask.by, criticality=ask.criticality, deadline_us=request.deadline_us, strong=ask.strong
+    )
 
 
 def _check_span(span: Span) -> None:

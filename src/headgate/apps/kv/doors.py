@@ -114,6 +114,7 @@ class Doors:
         """Read callers and certificates again."""
         if self.access.reload():
             self._grpc.forget()
+            self._resp.forget()
             self._assembly.callers.know(self.access.identities)
         if self.tls is not None:
             self.tls.reload()

@@ -190,7 +190,7 @@ FIELDS: Final = (
     Field("cache_bytes", whole(4_096, 1 << 40), "33554432", "of answers kept for them", "BYTES"),
     # Bounds.
     Field("tables_max", whole(1, 1_000_000), "10000", "tables", "N"),
-    Field("value_bytes_max", whole(1, 16 << 20), "1048576", "bytes of a value", "BYTES"),
+    Field("value_bytes_max", whole(1, (16 << 20) - 64), "1048576", "bytes of a value", "BYTES"),
     Field("usage", text, "", "keep what callers use in this folder, to tune quotas by", "DIR"),
     Field("usage_days", whole(1, 400), "35", "how long that is kept", "DAYS"),
     Field("connections_max", whole(1, 1_000_000), "10000", "connections at a time", "N"),

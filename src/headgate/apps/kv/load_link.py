@@ -40,6 +40,19 @@ class Target(NamedTuple):
     name: str
 
 
+class Answered(HeadgateError):  # noqa: N818 - likewise
+    """A dispatcher answered what asking again does not change."""
+
+    def __init__(self, at: str, status: int, seen: str) -> None:
+        super().__init__(f"the dispatcher at {at} answers {status}: {seen}")
+        self.at = at
+        self.status = status
+        self.seen = seen
+
+    def __reduce__(self) -> tuple[type[Answered], tuple[str, int, str]]:
+        return Answered, (self.at, self.status, self.seen)
+
+
 class Stopped(HeadgateError):  # noqa: N818 - it names the thing, as in contracts.errors
     """Somebody asked us to end."""
 
@@ -60,9 +73,8 @@ class Link:
         self._waited = waited
         self._backoff = Backoff(_BASE_US, _CAP_US, jitter=EQUAL, hint_us_max=_HINT_US_MAX)
         self._chance = SystemChance()
-        self._base = (
-            f"/v1/tables/{quote(target.table, safe='')}/uploads/{quote(target.name, safe='')}"
-        )
+        self._all = f"/v1/tables/{quote(target.table, safe='')}/uploads"
+        self._one = f"{self._all}/{quote(target.name, safe='')}"
         self._connection: http.client.HTTPConnection
         if where.scheme == "http":
             self._connection = http.client.HTTPConnection(
@@ -79,22 +91,31 @@ class Link:
 
     def begin(self, mode: str) -> dict[str, Any]:
         """Open the upload, or find it as it stands."""
-        return self._asked("PUT", "", _json({"mode": mode}), {"Content-Type": _JSON})
+        return self._asked("PUT", self._one, _json({"mode": mode}), {"Content-Type": _JSON})
 
     def show(self) -> dict[str, Any]:
         """How it stands."""
-        return self._asked("GET", "", None, {})
+        return self._asked("GET", self._one, None, {})
+
+    def open_one(self) -> dict[str, Any] | None:
+        """The upload into the table that is open, if there is one."""
+        told = self._asked("GET", self._all, None, {}).get("uploads", [])
+        return next((one for one in told if one["state"] == "open"), None)
+
+    def abandon(self) -> dict[str, Any]:
+        """Have what was kept forgotten."""
+        return self._asked("DELETE", self._one, None, {})
 
     def send(self, part: LoadPart) -> None:
         """Have one part kept."""
         digest = b64encode(part.sha256).decode()
         headers = {"Content-Type": ROWS_MEDIA_TYPE, "Content-Digest": f"sha-256=:{digest}:"}
-        self._asked("PUT", f"/parts/{part.number}", part.data, headers)
+        self._asked("PUT", f"{self._one}/parts/{part.number}", part.data, headers)
 
     def commit(self, parts: int, rows: int, sha256: bytes) -> dict[str, Any]:
         """Make it visible."""
         said = _json({"parts": parts, "rows": rows, "sha256": sha256.hex()})
-        return self._asked("POST", ":commit", said, {"Content-Type": _JSON})
+        return self._asked("POST", f"{self._one}:commit", said, {"Content-Type": _JSON})
 
     def close(self) -> None:
         """Hang up."""
@@ -113,7 +134,7 @@ class Link:
                 return told
             seen = str(told.get("detail") or told.get("title") or told.get("seen", status))
             if status and status not in _AGAIN:
-                raise HeadgateError(f"the dispatcher at {self._target.at} answers {status}: {seen}")
+                raise Answered(self._target.at, status, seen)
             wait_us = self._backoff.wait_us(attempt, self._chance.draw(), hint_us=hint_us)
             if wait_us < 0 or now_us() + wait_us > until_us:
                 raise Unavailable(f"the dispatcher at {self._target.at}", seen)
@@ -128,7 +149,7 @@ class Link:
         if self._target.token:
             headers = {**headers, "Authorization": f"Bearer {self._target.token}"}
         try:
-            self._connection.request(method, self._base + path, body, headers)
+            self._connection.request(method, path, body, headers)
             answer = self._connection.getresponse()
             data = answer.read(_ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException) as error:

@@ -14,8 +14,10 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, final
 
+from headgate.apps.kv.background import Background
 from headgate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
 from headgate.apps.kv.members import HeartbeatMembers, Members, StaticMembers
 from headgate.apps.kv.settings import Settings
@@ -25,6 +27,7 @@ from headgate.contracts.chance import Chance
 from headgate.contracts.clock import Clock
 from headgate.contracts.errors import BadValue
 from headgate.contracts.store import Store
+from headgate.kernels.verdict import Verdict
 from headgate.policies.group_settings import ResourceGroupsSettings, read_groups
 from headgate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
 from headgate.policies.purses import Purse
@@ -51,7 +54,6 @@ class Quotas:
         "_clock",
         "_settings",
         "_store",
-        "_tasks",
         "groups",
         "members",
         "purse",
@@ -61,7 +63,6 @@ class Quotas:
     def __init__(self, settings: Settings, worker: int, clock: Clock, chance: Chance) -> None:
         self._settings = settings
         self._clock = clock
-        self._tasks: list[asyncio.Task[None]] = []
         self._store: Store | None = None
         self._client: Client | None = None
         self.members: Members = StaticMembers(settings.members or 1)
@@ -80,22 +81,21 @@ class Quotas:
             self.groups = ResourceGroups(groups_of(settings))
         self.shares = Shares(self.purse, clock, store=self._asked(settings), members=self.members)
 
-    def start(self, hot: Callable[[], Mapping[str, int]] | None) -> None:
+    def start(self, background: Background, hot: Callable[[], Mapping[str, int]] | None) -> None:
         """Keep the purse supplied, and beat."""
         members = self.members
-        loop = asyncio.get_running_loop()
         if isinstance(members, HeartbeatMembers):
             members.hot = hot
-            self._tasks.append(loop.create_task(members.run()))
+            background.start("heartbeat", members.run)
         if self.groups is None:
-            self._tasks.append(loop.create_task(self.shares.run()))
+            background.start("purse", self.shares.run)
         else:
-            self._tasks.append(loop.create_task(self._follow(self.groups)))
+            background.start("groups", partial(self._follow, self.groups))
 
     @property
     def spent_from(self) -> Purse:
         """The purse that request units are charged to."""
-        return self.purse if self.groups is None else self.groups
+        return self.purse if self.groups is None else OutsideGroups(self.groups)
 
     @property
     def supply(self) -> Shares | None:
@@ -133,11 +133,7 @@ class Quotas:
         yield counter("headgate_kv_granted_ru", "Taken out of the store.", stats.granted_mru / 1e3)
 
     async def close(self) -> None:
-        """End the tasks, and give back what is held."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Give back what is held, once the tasks have ended."""
         if self._store is not None:
             await self._store.close()
         if self._client is not None:
@@ -163,6 +159,27 @@ class Quotas:
     def _asked(self, settings: Settings) -> Store | None:
         """Only leases are taken out of the store; the other forms need to know who is there."""
         return self._store if settings.quota_form == "leases" else None
+
+
+@final
+class OutsideGroups:
+    """Groups, for all but what folds and sweeps: that has no quota, only the lowest class."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self, groups: ResourceGroups) -> None:
+        self._groups = groups
+
+    def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
+        """As the groups say."""
+        if caller == KEEPER:
+            return Verdict(True, KEEPER_RU, 0, 0)
+        return self._groups.charge(caller, mru, now_us)
+
+    def settle(self, caller: str, mru: int, now_us: int) -> None:
+        """Likewise."""
+        if caller != KEEPER:
+            self._groups.settle(caller, mru, now_us)
 
 
 def groups_of(settings: Settings) -> ResourceGroupsSettings:

@@ -6,6 +6,7 @@ else happens.
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from headgate.contracts.errors import BadValue
 from headgate.settings import Effective, gather
 
 VARIABLES_PREFIX: Final = "HEADGATE_KV_"
+MEMBERS_MAX: Final = 1_000
+RU_MAX: Final = 1 << 40
+_log: Final = logging.getLogger("headgate.kv")
 # Engines that one process has for itself.
 _ALONE: Final = ("memory:", "rocksdb:", "faulty+")
 
@@ -109,15 +113,35 @@ def _check(settings: Settings) -> None:
         raise BadValue("--shard-places", settings.shard_places, remedy)
     if not settings.ratio_enter:
         raise BadValue("--ratio-enter", settings.ratio_enter, "give a share above 0")
+    _check_quotas(settings)
+    _check_rules(settings)
+    _check_doors(settings)
+
+
+def _check_quotas(settings: Settings) -> None:
+    if settings.members > MEMBERS_MAX:
+        raise BadValue("--members", settings.members, f"give at most {MEMBERS_MAX:,}")
+    if settings.quota_ru * settings.epoch_ms // 1_000 > RU_MAX:
+        remedy = f"a quota of an epoch (--epoch-ms) is at most {RU_MAX:,}"
+        raise BadValue("--quota-ru", settings.quota_ru, remedy)
     if settings.quota_status not in (419, 429):
         raise BadValue("--quota-status", settings.quota_status, "give 429 or 419")
     if settings.groups and settings.policy != "layers":
         raise BadValue("--groups", settings.groups, "it takes --policy layers")
+    if settings.groups and (settings.rules or settings.rulebook):
+        # Quotas of the rules would have no effect, and nobody would notice.
+        _log.warning("--groups: quotas of callers in the rules are not used; groups have them")
+
+
+def _check_rules(settings: Settings) -> None:
     if settings.rulebook and settings.rules:
         raise BadValue("--rules", settings.rules[0], "leave it out: --rulebook brings the rules")
     if settings.rulebook and not settings.rulebook_keys:
         remedy = "give the public key it is signed with, as keys/signing.pub.pem of the rulebook"
         raise BadValue("--rulebook-keys", "", remedy)
+
+
+def _check_doors(settings: Settings) -> None:
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise BadValue("--tls-key", settings.tls_key, "give --tls-cert and --tls-key together")
     if settings.tls_client_ca and not settings.tls_cert:

@@ -46,6 +46,7 @@ from headgate.contracts.chance import Chance
 from headgate.contracts.clock import Clock
 from headgate.contracts.errors import BadValue, HeadgateError, Refused, Unavailable
 from headgate.contracts.key_values import Row
+from headgate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from headgate.contracts.request import Measured, Request
 from headgate.policies.coalesce import Coalesce, Flight
 from headgate.policies.hot_key import (
@@ -74,6 +75,10 @@ class _Tally:
         self.served = 0
         self.forwarded = 0
         self.size_bytes = 0
+
+
+# What a caller is refused for his own sake.
+_OF_HIS_OWN: Final = (QUOTA_SPENT, COST_ABOVE_LIMIT)
 
 
 @final
@@ -118,6 +123,7 @@ class Shield:
         "_flights",
         "_hot",
         "_large",
+        "_led_astray",
         "_remembered",
         "_stale_served",
         "_tallies",
@@ -146,7 +152,7 @@ class Shield:
         self._remembered = 0  # the weight that the counters remember
         self._window_ends_us = 0
         self._ahead_skipped = self._ahead_failed = 0
-        self._barred = self._expired = self._stale_served = 0
+        self._barred = self._expired = self._stale_served = self._led_astray = 0
 
     @property
     def staleness_us_max(self) -> int:
@@ -203,7 +209,7 @@ class Shield:
         if stale is not None:
             asked = self._in_a_hurry(key, request, clock, fetching)
         try:
-            row = await self._flights.share(key, asked, clock, fetching.fly)
+            row = await self._shared(asked, fetching)
         except (Refused, Unavailable):
             if stale is None or 0 < stale.expires_us <= clock.now_us():
                 raise
@@ -221,6 +227,17 @@ class Shield:
             tally.served += 1
             request.measured = Measured(0, 0, 0 if row is None else len(row.value), True)
         return row
+
+    async def _shared(self, request: Request, fetching: _Fetching) -> Row | None:
+        """By a flight; but what its leader was refused for himself is no refusal of another."""
+        try:
+            return await self._flights.share(fetching.key, request, fetching.clock, fetching.fly)
+        except Refused as error:
+            if fetching.flew or error.decision.reason not in _OF_HIS_OWN:
+                raise
+        self._led_astray += 1
+        flight: Flight[Row | None] = Flight(fetching.key, request, fetching.clock.now_us())
+        return await fetching.fly(flight)
 
     def ahead(
         self,
@@ -331,6 +348,7 @@ class Shield:
             self._barred,
             self._expired,
             self._stale_served,
+            self._led_astray,
         )
 
     async def close(self) -> None:

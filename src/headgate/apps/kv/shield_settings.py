@@ -95,6 +95,7 @@ class ShieldStats(NamedTuple):
     barred: int  # answers not kept, since the key was being written
     expired: int  # kept rows whose own time was over
     stale_served: int  # old answers instead of an error, or of a long wait
+    led_astray: int = 0  # who joined a fetch that was refused for its leader's own quota
 
 
 class HotPlace(NamedTuple):

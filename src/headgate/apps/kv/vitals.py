@@ -17,27 +17,16 @@ TICK_S: Final = 0.05
 
 @final
 class Vitals:
-    """Ticks until it is closed."""
+    """Ticks."""
 
-    __slots__ = ("_clock", "_stress", "_task")
+    __slots__ = ("_clock", "_stress")
 
     def __init__(self, stress: Stress, clock: Clock) -> None:
         self._stress = stress
         self._clock = clock
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin, on the running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def close(self) -> None:
-        """End."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due_s = loop.time() + TICK_S

@@ -110,6 +110,7 @@ class Doors:
         """Read callers and certificates again."""
         if self.access.reload():
             self._grpc.forget()
+            self._resp.forget()
         if self.tls is not None:
             self.tls.reload()
 

@@ -70,9 +70,11 @@ def with_quotas(text: str, quotas: Mapping[str, int], source: str) -> str:
         said = {"version": 1}
     if not isinstance(said, Mapping) or not (is_native(said) or set(said) == {"version"}):
         raise BadValue("--rules", source, "it is no rules file of ours: give one with `callers:`")
-    after = before
-    for change in sorted(_changes(before, quotas, source), reverse=True):
-        after = after[: change.start] + change.text + after[change.end :]
+    parts, done = [], 0
+    for change in sorted(_changes(before, quotas, source)):
+        parts += [before[done : change.start], change.text]
+        done = change.end
+    after = "".join([*parts, before[done:]])
     _check(said, after, quotas, source)
     return mark + after
 
@@ -89,8 +91,9 @@ def _changes(text: str, quotas: Mapping[str, int], source: str) -> list[_Change]
         start, end = value.start_mark.index, value.end_mark.index
         ours = _is_scalar(value) and start > key.end_mark.index and text[start] not in "&!|>"
         if not ours:
-            remedy = f"this quota is no plain rate; {_REMEDY}"
-            raise BadValue(source, f"callers.quotas.{key.value}", remedy)
+            said = " ".join(text[start:end].split())
+            remedy = f"it is no plain rate; {_REMEDY}"
+            raise BadValue(f"{source}: callers.quotas.{key.value}", said, remedy)
         quote = text[start] if text[start] in _QUOTES else ""
         found.append(_Change(start, end, f"{quote}{new.pop(key.value)}/s{quote}"))
     if new:
@@ -102,26 +105,18 @@ def _added(
     text: str, top: Any, callers: Any, block: Any, new: Mapping[str, int], source: str
 ) -> _Change:
     """Lines for those who had no quota, after the others, and what they stand under."""
-    heads: list[str] = []
-    if block is not None:
-        under, step = block, ""
-    elif callers is not None:
-        under, step, heads = callers, "", ["quotas:"]
-    else:
-        under, step, heads = (None, top), "", ["callers:", "  quotas:"]
+    under: tuple[Any, Any] = block or callers or (None, top)
     key, node = under
+    heads = [] if block else ["quotas:"] if callers else ["callers:", "  quotas:"]
     if _is_empty(node):
         indent = _indent(text, key, source) + "  "
         at = key.end_mark.index
     else:
         indent = _indent(text, _pairs(node, source)[0][0], source)
-        at = _end(node)
-    if callers is None:
-        at = len(text)
-    if heads:
-        step = "  " * len(heads)
+        at = len(text) if callers is None else _end(node)
+    below = indent + "  " * len(heads)
     lines = [f"{indent}{head}" for head in heads]
-    lines += [f"{indent}{step}{_quoted(name)}: {ru}/s" for name, ru in new.items()]
+    lines += [f"{below}{_quoted(name)}: {ru}/s" for name, ru in new.items()]
     ending = _ending(text)
     whole = text.find("\n", at)
     if whole >= 0:
@@ -143,7 +138,7 @@ def _check(said: Mapping[str, object], after: str, quotas: Mapping[str, int], so
             for name, ru in quotas.items():
                 if counted.get(name) != ru:
                     remedy = "what `defaults:` says of every limit makes it another; say it there"
-                    raise BadValue(source, f"callers.quotas.{name}", remedy)
+                    raise BadValue(f"{source}: callers.quotas.{name}", f"{ru}/s", remedy)
             return
     raise BadValue("--rules", source, f"its quotas cannot be changed safely; {_REMEDY}")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, Final, cast, final
 
 from headgate.contracts.access import Access
@@ -23,6 +23,7 @@ from headgate.doors.grpc.protocol import Calls, Counts, Partial
 from headgate.doors.grpc.route import Route
 from headgate.doors.grpc.settings import GrpcSettings
 from headgate.doors.grpc.streaming import Running
+from headgate.doors.tls import names_in
 from headgate.wire.h2.stream import Stream
 
 _log: Final = logging.getLogger("headgate.grpc")
@@ -143,7 +144,7 @@ class GrpcProtocol:
             door.settings,
             door.counts,
             self,
-            certificate_names(transport.get_extra_info("ssl_object")),
+            names_in(transport.get_extra_info("peercert")),
             self._now_us(),
         )
         door.joined(self, self._loop)
@@ -348,16 +349,3 @@ class _Waiting:
             self.timer.cancel()
         if self.work is not None:
             self.work.cancel()
-
-
-def certificate_names(ssl_object: Any) -> Sequence[str]:
-    """The names in the peer's verified certificate: its SANs, then its common name."""
-    if ssl_object is None:
-        return ()
-    certificate = ssl_object.getpeercert()
-    if not certificate:
-        return ()
-    names = [value for _kind, value in certificate.get("subjectAltName", ())]
-    for part in certificate.get("subject", ()):
-        names += [value for key, value in part if key == "commonName"]
-    return list(dict.fromkeys(names))

@@ -104,6 +104,7 @@ def text_in(body: bytes, name: str) -> str:
     found = fields_of(parsed(body), "", {name: name}).get(name)
     if not isinstance(found, str) or not found or len(found) > TEXT_CHARS_MAX:
         raise BadValue(name, found, f"send a text of 1 to {TEXT_CHARS_MAX:,} characters")
+    _utf8(found, name)
     return found
 
 
@@ -158,10 +159,15 @@ def _bytes_in(fields: Mapping[str, object], place: str, name: str) -> bytes | No
         return None
     if not isinstance(text, str):
         raise BadValue(at(place, name), text, "send a string")
+    return _utf8(text, at(place, name))
+
+
+def _utf8(text: str, field: str) -> bytes:
+    """JSON can name half of a character (a lone surrogate), which no file or store can hold."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        raise BadValue(at(place, name), text, "send text that UTF-8 can hold") from None
+        raise BadValue(field, text, "send text that UTF-8 can hold") from None
 
 
 # Writing.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from headgate.contracts.access import Identity
 from headgate.doors.resp.errors import (
     NOPROTO,
     NOT_INTEGER,
@@ -18,14 +17,13 @@ from headgate.doors.resp.errors import (
     unknown_subcommand,
     wrong_arity,
 )
-from headgate.doors.resp.session import Session
+from headgate.doors.resp.session import ANYBODY, Session
 from headgate.wire.resp import OK, Plain, encoded, error_line, text_of, whole_number
 
 # What clients compare with the Redis they know.
 REDIS_VERSION: Final = "7.0.0"
 
 _PONG: Final = b"+PONG\r\n"
-_ANYBODY: Final = "default"  # the user of clients that know only a password
 _BAD_NAME: Final = error_line(
     "ERR Client names cannot contain spaces, newlines or special characters."
 )
@@ -65,14 +63,14 @@ def reset(session: Session, parts: list[bytes]) -> bytes:
     """RESET: as the connection was when it was made."""
     session.protocol = 2
     session.name = ""
-    session.identity = session.at_first
+    session.begin_again()
     session.wish_nothing()
     return encoded(Plain("RESET"))
 
 
 def auth(session: Session, parts: list[bytes]) -> bytes:
     """AUTH [user] token."""
-    user = text_of(parts[1]) if len(parts) == 3 else _ANYBODY
+    user = text_of(parts[1]) if len(parts) == 3 else ANYBODY
     return OK if _admitted(session, user, text_of(parts[-1])) else WRONGPASS
 
 
@@ -118,13 +116,11 @@ def hello(session: Session, parts: list[bytes]) -> bytes:
 
 def _admitted(session: Session, user: str, token: str) -> bool:
     """Whether this is a token of somebody, who then speaks here."""
-    identity: Identity | None = session.shared.access.by_token(token)
-    if identity is None or user not in (_ANYBODY, identity.name):
+    if not session.admit(user, token):
         session.auth_failures += 1
         if session.auth_failures >= session.shared.settings.auth_failures_max:
             session.ends = True
         return False
-    session.identity = identity
     session.auth_failures = 0
     return True
 

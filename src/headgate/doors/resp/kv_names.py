@@ -10,8 +10,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from headgate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from headgate.contracts.errors import BadValue
+from headgate.contracts.key_values import TABLE_CHARS_MAX
 from headgate.wire.resp import text_of
+
+# Every byte may be written with three, and there are two colons.
+KEY_BYTES_MAX: Final = TABLE_CHARS_MAX + 3 * (PARTITION_BYTES_MAX + SORT_BYTES_MAX) + 2
 
 _FORM: Final = "write it table:partition or table:partition:sort, %3A for a colon in the partition"
 _HEX: Final = b"0123456789abcdefABCDEF"
@@ -19,6 +24,7 @@ _HEX: Final = b"0123456789abcdefABCDEF"
 
 def place_of(key: bytes) -> tuple[str, bytes, bytes]:
     """Table, partition and sort key of a key."""
+    check_length("key", key)
     colon = key.find(b":")
     if colon <= 0:
         raise BadValue("key", text_of(key), _FORM)
@@ -60,7 +66,7 @@ def key_of(table: str, partition: bytes, sort: bytes) -> bytes:
 
 def plain_key(key: bytes) -> bytes:
     """The one way to write this key; what is none stays as it is."""
-    if b"%" not in key and not key.endswith(b":"):
+    if len(key) > KEY_BYTES_MAX or (b"%" not in key and not key.endswith(b":")):
         return key
     try:
         table, partition, sort = place_of(key)
@@ -76,6 +82,7 @@ def escaped(sort: bytes) -> bytes:
 
 def unescaped(text: bytes) -> bytes:
     """The bytes that were written so."""
+    check_length("key", text)
     first, *rest = text.split(b"%")
     out = [first]
     for piece in rest:
@@ -84,3 +91,9 @@ def unescaped(text: bytes) -> bytes:
         out.append(bytes((int(piece[:2], 16),)))
         out.append(piece[2:])
     return b"".join(out)
+
+
+def check_length(field: str, text: bytes) -> None:
+    """Refuse at once what is longer than any key: nothing is read, shown or unescaped of it."""
+    if len(text) > KEY_BYTES_MAX:
+        raise BadValue(field, f"{len(text):,} bytes", f"give at most {KEY_BYTES_MAX:,} bytes")

@@ -59,6 +59,7 @@ class RespProtocol:
         "_flushing",
         "_futures",
         "_held",
+        "_known",
         "_line",
         "_loop",
         "_order",
@@ -100,6 +101,7 @@ class RespProtocol:
         self._silent = False  # nothing more will come
         self._dead = False
         self._began_s = 0.0
+        self._known: Identity | None = None  # whom the reader is set for
         self._partial_at = -1
         self._partial_since_s = 0.0
 
@@ -189,7 +191,8 @@ class RespProtocol:
         out: list[bytes] = []
         size = 0
         session, line = self._session, self._line
-        known = session.identity
+        if session.identity is not self._known:  # the door has asked anew who speaks
+            self._trust()
         while not (self._ended or self._stalled or len(line) >= self._owed_max):
             told = self._next()
             if told is None:
@@ -199,8 +202,7 @@ class RespProtocol:
                 continue
             if session.ends:
                 self._ended = True
-            if session.identity is not known:
-                known = session.identity
+            if session.identity is not self._known:
                 self._trust()
             if line:
                 line.append(Owed(told))
@@ -301,7 +303,8 @@ class RespProtocol:
     def _trust(self) -> None:
         """One who is known may say more."""
         settings = self._session.shared.settings
-        stranger = self._session.identity is None
+        self._known = self._session.identity
+        stranger = self._known is None
         reader = self._reader
         reader.parts_max = settings.stranger_parts_max if stranger else settings.parts_max
         reader.bulk_bytes_max = (
@@ -348,15 +351,19 @@ class RespDoor:
     def protocol(self, peer: str = "", names: Sequence[str] = ()) -> asyncio.Protocol:
         """For a connection from `peer`, whose verified client certificate has these names."""
         shared = self._shared
-        identity: Identity | None = None
-        if names:
-            identity = shared.access.by_certificate(names)
-        if identity is None:
-            identity = shared.access.anonymous
         shared.connections += 1
-        session = Session(shared, shared.connections, peer, identity)
+        session = Session(shared, shared.connections, peer, names)
         # Not a subclass: a compiled class has none but compiled ancestors.
         return cast("asyncio.Protocol", RespProtocol(shared, session))
+
+    def forget(self) -> None:
+        """Who may do what has changed: ask anew who speaks on each open connection.
+
+        Who is nobody any more is told so at the next command, and has the time of a stranger: a
+        connection that is older than that ends when it is next looked at.
+        """
+        for session in list(self._shared.sessions.values()):
+            session.resolve()
 
     @property
     def connected(self) -> int:

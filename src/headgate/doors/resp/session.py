@@ -5,7 +5,8 @@ Plain values; no bytes come or go here, and nothing is decided.
 
 from __future__ import annotations
 
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any, Final, final
 
 from headgate.contracts.access import Access, Identity
 from headgate.contracts.clock import Clock
@@ -13,6 +14,8 @@ from headgate.contracts.criticality import Criticality
 from headgate.contracts.errors import Unauthenticated
 from headgate.doors.resp.settings import RespSettings
 from headgate.doors.resp.table import Table
+
+ANYBODY: Final = "default"  # the user of clients that know only a password
 
 
 @final
@@ -75,19 +78,26 @@ class Session:
         "library",
         "library_version",
         "name",
+        "names",
         "patience_us",
         "peer",
         "protocol",
         "shared",
         "strong",
+        "token",
+        "user",
     )
 
-    def __init__(self, shared: Shared, number: int, peer: str, identity: Identity | None) -> None:
+    def __init__(self, shared: Shared, number: int, peer: str, names: Sequence[str] = ()) -> None:
         self.shared = shared
         self.id = number
         self.peer = peer
-        self.at_first = identity  # what RESET goes back to
-        self.identity = identity
+        self.names = names  # in its verified certificate
+        self.at_first = _at_first(shared.access, names)  # what RESET goes back to
+        self.identity = self.at_first
+        # What AUTH said, to ask again whose it is; "" before it. Never shown.
+        self.user = ""
+        self.token = ""
         self.protocol = 2
         self.name = ""
         self.library = ""
@@ -103,11 +113,49 @@ class Session:
         self.criticality: Criticality | None = None
         self.strong = False
 
+    def admit(self, user: str, token: str) -> bool:
+        """Whether this is a token of that user (`ANYBODY`: of anybody), who then speaks here."""
+        identity = _by_token(self.shared.access, user, token)
+        if identity is None:
+            return False
+        self.identity = identity
+        self.user = user
+        self.token = token
+        return True
+
+    def begin_again(self) -> None:
+        """Who speaks is who it was before any AUTH."""
+        self.identity = self.at_first
+        self.user = self.token = ""
+
+    def resolve(self) -> None:
+        """Ask anew who speaks: a token or a name may be somebody else's now, or nobody's.
+
+        Whose token is void is nobody until the next AUTH, and not who they were before it.
+        """
+        access = self.shared.access
+        self.at_first = _at_first(access, self.names)
+        if self.token:
+            self.identity = _by_token(access, self.user, self.token)
+        else:
+            self.identity = self.at_first
+
     def wish_nothing(self) -> None:
         """As it was at first."""
         self.patience_us = 0
         self.criticality = None
         self.strong = False
+
+
+def _at_first(access: Access, names: Sequence[str]) -> Identity | None:
+    """Who a certificate says it is; without a name that is known, who nobody in particular is."""
+    found = access.by_certificate(names) if names else None
+    return access.anonymous if found is None else found
+
+
+def _by_token(access: Access, user: str, token: str) -> Identity | None:
+    found = access.by_token(token)
+    return None if found is None or user not in (ANYBODY, found.name) else found
 
 
 def identity_of(session: Session) -> Identity:

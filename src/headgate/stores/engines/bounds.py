@@ -16,6 +16,7 @@ from headgate.contracts.engine import (
     SPACE_CHARS_MAX,
     VALUE_BYTES_MAX,
     Change,
+    Place,
 )
 from headgate.contracts.errors import BadValue
 
@@ -37,6 +38,14 @@ def check_place(partition: bytes, sort: bytes) -> None:
         raise BadValue("partition", partition, f"give 1 to {PARTITION_BYTES_MAX} bytes")
     if len(sort) > SORT_BYTES_MAX:
         raise BadValue("sort", sort, f"give at most {SORT_BYTES_MAX} bytes")
+
+
+def check_after(after: Place | None) -> None:
+    """Raise `BadValue` for what no walk has told; the empty place is before the first."""
+    if after is not None and after != (b"", b""):
+        partition, sort = after
+        if not 0 < len(partition) <= PARTITION_BYTES_MAX or len(sort) > SORT_BYTES_MAX:
+            raise BadValue("after", after, "send the last place that the walk told, or none")
 
 
 def check_changes(changes: Sequence[Change]) -> int:

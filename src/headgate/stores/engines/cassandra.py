@@ -34,6 +34,7 @@ from headgate.contracts.engine import Change, Entry, Page, Place
 from headgate.contracts.errors import Unavailable
 from headgate.stores.engines.bounds import (
     CHANGE_BYTES,
+    check_after,
     check_changes,
     check_place,
     check_rows_max,
@@ -211,20 +212,21 @@ class CassandraEngine:
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected`; the nodes compare and write as one."""
         check_changes([change])
+        await self._link.ready()
+        work = partial(self._swap, change, expected)
+        return await self._turns.run(change.space, change.partition, work, alone=True)
+
+    async def _swap(self, change: Change, expected: bytes | None) -> bool:
         space, partition, sort, value, purge_us = change
         link = self._link
-        await link.ready()
-        async with self._turns.take(space, partition, alone=True):
-            place = [space, partition, sort]
-            if value is None and expected is None:
-                return not await link.run(link.serial(link.bound("get", place)))
-            if value is None:
-                return await self._agreed(
-                    space, partition, "try", [("delete_if", [*place, expected])]
-                )
-            await self._know(space, partition)
-            put = [self._ttl_s(purge_us), value, *place, expected]
-            return await self._agreed(space, partition, "try", [("put_if", put)])
+        place = [space, partition, sort]
+        if value is None and expected is None:
+            return not await link.run(link.serial(link.bound("get", place)))
+        if value is None:
+            return await self._agreed(space, partition, "try", [("delete_if", [*place, expected])])
+        await self._know(space, partition)
+        put = [self._ttl_s(purge_us), value, *place, expected]
+        return await self._agreed(space, partition, "try", [("put_if", put)])
 
     async def _agreed(
         self, space: str, partition: bytes, mark: str, wanted: Sequence[tuple[str, list[Any]]]
@@ -284,26 +286,29 @@ class CassandraEngine:
         )
 
     async def _write(self, space: str, partition: bytes, changes: Iterable[Change]) -> None:
-        link = self._link
+        work = partial(self._write_now, space, partition, changes)
         # With Paxos each is alone: those that compete would only make each other begin again.
-        async with self._turns.take(space, partition, alone=self._paxos):
-            wanted: list[tuple[str, list[Any]]] = []
-            for _, _, sort, value, purge_us in changes:
-                place = [space, partition, sort]
-                if value is None:
-                    wanted.append(("delete", place))
-                else:
-                    wanted.append(("put", [self._ttl_s(purge_us), value, *place]))
-                    await self._know(space, partition)
-            if self._paxos:
-                if not await self._agreed(space, partition, "try_if", wanted):
-                    raise Unavailable(link.what, "somebody else has set the column guard")
-                return
-            statements = [link.bound(name, values) for name, values in wanted]
-            if len(statements) == 1:
-                await link.run(statements[0])
+        await self._turns.run(space, partition, work, alone=self._paxos)
+
+    async def _write_now(self, space: str, partition: bytes, changes: Iterable[Change]) -> None:
+        link = self._link
+        wanted: list[tuple[str, list[Any]]] = []
+        for _, _, sort, value, purge_us in changes:
+            place = [space, partition, sort]
+            if value is None:
+                wanted.append(("delete", place))
             else:
-                await link.run(link.batched(statements, again=True), batch=True)
+                wanted.append(("put", [self._ttl_s(purge_us), value, *place]))
+                await self._know(space, partition)
+        if self._paxos:
+            if not await self._agreed(space, partition, "try_if", wanted):
+                raise Unavailable(link.what, "somebody else has set the column guard")
+            return
+        statements = [link.bound(name, values) for name, values in wanted]
+        if len(statements) == 1:
+            await link.run(statements[0])
+        else:
+            await link.run(link.batched(statements, again=True), batch=True)
 
     async def _know(self, space: str, partition: bytes) -> None:
         """Have the partition in the index."""
@@ -331,6 +336,7 @@ class CassandraEngine:
         """Entries by their bucket, their partition, and their sort key."""
         check_space(space)
         check_rows_max(rows_max)
+        check_after(after)
         await self._link.ready()
         walk = BucketWalk(
             CassandraBuckets(self, space),
@@ -372,8 +378,8 @@ class CassandraEngine:
 
     async def _forget(self, space: str, bucket: int, part: bytes, seen_us: int | None) -> None:
         link = self._link
-        async with self._turns.take(space, part, alone=True):
-            await link.run(link.bound("forget", [space, part]))
+        forget = partial(self._link.run, link.bound("forget", [space, part]))
+        await self._turns.run(space, part, forget, alone=True)
         if seen_us is not None and not await self.unknow(space, part, seen_us):
             await link.run(link.bound("know_for", [UNKNOWN_AFTER_S, space, bucket, part]))
 

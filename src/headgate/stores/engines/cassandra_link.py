@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, final
 
 from headgate.contracts.errors import BadValue, HeadgateError, MissingPackage, Unavailable
 from headgate.stores.engines.cassandra_schema import (
@@ -24,7 +24,13 @@ from headgate.stores.engines.cassandra_schema import (
     create_keyspace,
     create_tables,
 )
-from headgate.stores.engines.cassandra_url import LOCAL_QUORUM, CassandraSettings
+from headgate.stores.engines.cassandra_url import (
+    ADDRESS,
+    CERTIFICATE,
+    LOCAL_QUORUM,
+    NAME,
+    CassandraSettings,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -36,6 +42,14 @@ Rows: TypeAlias = "list[tuple[Any, ...]]"
 _TOO_LARGE: Final = ("oversized mutation", "too big", "too large")
 _SEEN_CHARS_MAX: Final = 200
 _CLOSE_S_MAX: Final = 5.0
+# Bits of the C++ client (CASS_SSL_VERIFY_...): the certificate, its address, its name.
+_VERIFY: Final = {CERTIFICATE: 1, ADDRESS: 1 | 2, NAME: 1 | 4}
+
+
+class VerifyFlags(NamedTuple):
+    """What is verified of a node. The driver's own enumeration has no two of its bits together."""
+
+    value: int
 
 
 def driver() -> ModuleType:
@@ -255,7 +269,8 @@ class CassandraLink:
                 except (OSError, UnicodeError) as error:
                     raise BadValue("engine.tls", file, f"give a file to read ({error})") from None
         if settings.tls_ca:
-            more["ssl_verify_flags"] = self._driver.SSLVerifyFlags.PEER_CERT
+            more["ssl_verify_flags"] = VerifyFlags(_VERIFY[settings.tls_verify])
+            more["hostname_resolution"] = settings.tls_verify == NAME
         return more
 
     def _told(self, error: Exception) -> HeadgateError:

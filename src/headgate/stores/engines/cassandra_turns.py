@@ -4,16 +4,20 @@ A cluster gives a swap its instant by itself, and a plain write gets one here. W
 at once, either could be settled behind the other and yet have the earlier instant: what was
 acknowledged would be gone. Within a process they therefore take turns, partition by partition. Who
 came first goes first; plain writes that stand beside each other share a turn.
+
+A turn ends when its work has ended, not when whoever asked for it goes away: what was sent is under
+way, heard or not. So work is a task of its own, and a caller that is cancelled leaves it behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from types import TracebackType
-from typing import TypeAlias, final
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar, final
 
 _Key: TypeAlias = "tuple[str, bytes]"
+T = TypeVar("T")
 
 
 @final
@@ -32,17 +36,35 @@ class _Line:
 class Turns:
     """The lines of all partitions that somebody is at just now; the others have none."""
 
-    __slots__ = ("_lines",)
+    __slots__ = ("_lines", "_working")
 
     def __init__(self) -> None:
         self._lines: dict[_Key, _Line] = {}
+        self._working: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
         return len(self._lines)
 
-    def take(self, space: str, partition: bytes, *, alone: bool) -> Turn:
-        """A turn at a partition, for `async with`."""
-        return Turn(self, (space, partition), alone)
+    async def run(
+        self,
+        space: str,
+        partition: bytes,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        alone: bool,
+    ) -> T:
+        """What this work makes, in a turn at a partition. Cancelled while it waits, it never is."""
+        key = (space, partition)
+        await self.enter(key, alone)
+        task = asyncio.get_running_loop().create_task(work())
+        self._working.add(task)
+
+        def ended(done: asyncio.Task[T]) -> None:
+            self._working.discard(done)
+            self.leave(key)
+
+        task.add_done_callback(ended)
+        return await asyncio.shield(task)
 
     async def enter(self, key: _Key, alone: bool) -> None:
         """Return when it is our turn."""
@@ -83,26 +105,3 @@ class Turns:
                 turn.set_result(None)
         if not line.inside:
             self._lines.pop(key, None)
-
-
-@final
-class Turn:
-    """One turn, from its beginning to its end."""
-
-    __slots__ = ("_alone", "_key", "_turns")
-
-    def __init__(self, turns: Turns, key: _Key, alone: bool) -> None:
-        self._turns = turns
-        self._key = key
-        self._alone = alone
-
-    async def __aenter__(self) -> None:
-        await self._turns.enter(self._key, self._alone)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._turns.leave(self._key)

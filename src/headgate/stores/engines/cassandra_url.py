@@ -28,6 +28,12 @@ ALL: Final = "all"
 CLOCK: Final = "clock"
 PAXOS: Final = "paxos"
 
+# What of a node is held against `tls_ca`: that its certificate is one of these, besides that it
+# names the node's address, or besides that it names the node, as its address is named by DNS.
+CERTIFICATE: Final = "certificate"
+ADDRESS: Final = "address"
+NAME: Final = "name"
+
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}", re.ASCII)
 _DATACENTER: Final = re.compile(r"[A-Za-z0-9_.-]{0,100}", re.ASCII)
 
@@ -50,6 +56,7 @@ class CassandraSettings:
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    tls_verify: str = CERTIFICATE  # what a node's certificate must be, if `tls_ca` is given
     timeout_us: int = 3_000_000  # of one request to the cluster
     connect_timeout_us: int = 5_000_000
     backoff_us: int = 200_000  # between attempts to reach a cluster that does not answer
@@ -86,6 +93,12 @@ class CassandraSettings:
             )
         if self.order not in (CLOCK, PAXOS):
             raise BadValue("cassandra.order", self.order, "give clock or paxos")
+        if self.tls_verify not in (CERTIFICATE, ADDRESS, NAME):
+            raise BadValue(
+                "cassandra.tls_verify", self.tls_verify, "give certificate, address or name"
+            )
+        if self.tls_verify != CERTIFICATE and not (self.tls and self.tls_ca):
+            raise BadValue("cassandra.tls_verify", self.tls_verify, "give tls=yes and tls_ca too")
         if self.user and not self.password:
             raise BadValue("cassandra.user", self.user, "give the password too: user:password@")
         if self.load_max > self.inflight_max:
@@ -126,6 +139,7 @@ _QUERY: Final[Query] = {
     "tls_ca": ("tls_ca", str, "a file"),
     "tls_cert": ("tls_cert", str, "a file"),
     "tls_key": ("tls_key", str, "a file"),
+    "tls_verify": ("tls_verify", str, "certificate, address or name"),
     "timeout_ms": ("timeout_us", as_ms, "milliseconds"),
     "connect_timeout_ms": ("connect_timeout_us", as_ms, "milliseconds"),
     "backoff_ms": ("backoff_us", as_ms, "milliseconds"),

@@ -6,12 +6,15 @@ call is told when its commit is on disk. One that fails is tried again without i
 fails alone. What waits is bounded in calls and in bytes; beyond that a call is refused at once.
 
 The thread also does what an engine has to do in the background, a short step at a time, behind a
-group or in a pause. It is the one writer of its engine: no step meets a commit under way.
+group or in a pause. It is the one writer of its engine: no step meets a commit under way. A step
+that fails is told in the log and tried again later. Should the thread ever end by a fault, whoever
+waits is told so, and so is whoever comes later: nobody waits for a thread that is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,8 +26,10 @@ from headgate.contracts.engine import Change
 from headgate.contracts.errors import BadValue, Unavailable
 
 _PAUSE_S: Final = 0.002  # between steps, if nobody commits
+_FAILED_PAUSE_S: Final = 1.0  # before a step that failed is tried again, if nobody commits
 _MOMENT_S: Final = 0.000_02
 _NEVER: Final = threading.Event()
+_log: Final = logging.getLogger("headgate.kv")
 
 
 @final
@@ -105,6 +110,8 @@ class GroupCommitter:
         self._waiting_bytes = 0
         self._ready = threading.Condition()
         self._ended = False
+        self._ended_by = "it was closed"
+        self._group: Sequence[Call] = ()  # that is being committed
         self._thread: threading.Thread | None = None
         self.groups = 0  # that were committed
         self.calls = 0  # that were in them
@@ -141,7 +148,7 @@ class GroupCommitter:
 
     def _admit(self, call: Call) -> None:
         if self._ended:
-            raise Unavailable(self._name, "it was closed")
+            raise Unavailable(self._name, self._ended_by)
         settings = self._settings
         if len(self._waiting) >= settings.waiting_calls_max:
             raise Unavailable(
@@ -160,19 +167,49 @@ class GroupCommitter:
     # On the thread.
 
     def _run(self) -> None:
-        step = self._step
-        more = step is not None
+        try:
+            self._serve()
+        except BaseException as error:
+            _log.exception("%s: its only writer ended; start again", self._name)
+            self._fail(Unavailable(self._name, f"its writer ended ({error!r}); start again"))
+
+    def _serve(self) -> None:
+        more = self._step is not None
+        failed = False
         while True:
             with self._ready:
                 if not self._waiting and not self._ended:
-                    self._ready.wait(_PAUSE_S if more else None)
-                group = self._gather()
+                    pause_s = _FAILED_PAUSE_S if failed else _PAUSE_S
+                    self._ready.wait(pause_s if more else None)
+                group = self._group = self._gather()
                 if not group and self._ended:
                     return
             if group:
                 self._commit_group(group)
-            if step is not None and (more or group):
-                more = step()
+                self._group = ()
+            if self._step is None or not (more or group):
+                continue
+            try:
+                more = self._step()
+                failed = False
+            except Exception:
+                # Once for however many in a row: a disk that is gone would fill the log.
+                if not failed:
+                    _log.exception("%s: a step in the background failed", self._name)
+                more = failed = True
+
+    def _fail(self, error: Unavailable) -> None:
+        """Refuse whatever comes, and fail whatever waits."""
+        with self._ready:
+            self._ended = True
+            self._ended_by = error.seen
+            left = [*self._group, *self._waiting]
+            self._group = ()
+            self._waiting.clear()
+            self._waiting_bytes = 0
+        for call in left:
+            call.error = error
+        _tell(left)
 
     def _gather(self) -> list[Call]:
         group: list[Call] = []

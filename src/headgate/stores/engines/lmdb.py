@@ -7,7 +7,8 @@ told in `lmdb_names`, how a key is made in `lmdb_keys`.
 
 The map has a size, and a commit that does not fit into it is made again in one of twice the size.
 Another process may have done the same; whoever finds a larger map adopts it. A map may not be
-exchanged while this process reads from it, so reads and the exchange share a lock.
+exchanged while this process reads from it, so reads and the exchange share a lock. An exchange that
+fails (no room in the address space) leaves the environment closed; it is opened again as it was.
 
 An environment must not go through a fork: each process opens its own, after it.
 """
@@ -27,13 +28,15 @@ import lmdb
 
 from headgate.contracts.engine import Change, Entry, Page, Place
 from headgate.contracts.errors import BadValue, Unavailable
+from headgate.stores.engines.backup_folder import check_backup_folder
 from headgate.stores.engines.bounds import (
+    check_after,
     check_changes,
     check_place,
     check_rows_max,
     check_space,
 )
-from headgate.stores.engines.group_commit import Call, GroupCommitter
+from headgate.stores.engines.group_commit import Call, GroupCommitter, give_way
 from headgate.stores.engines.lmdb_keys import behind, key_of, place_of, prefix_of
 from headgate.stores.engines.lmdb_names import Names
 from headgate.stores.engines.lmdb_url import LmdbSettings
@@ -51,6 +54,7 @@ class LmdbEngine:
         self._settings = settings
         self._what = f"the engine lmdb:{settings.folder}"
         self._closed = False
+        self._broken = False  # closed by an exchange that failed, and not open again yet
         # Held while this process reads from the map, and while the map is exchanged.
         self._reading = threading.Lock()
         try:
@@ -172,6 +176,7 @@ class LmdbEngine:
     async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
         """Entries in the order of their keys: shorter partitions first."""
         check_rows_max(rows_max)
+        check_after(after)
         try:
             with self._reading:
                 txn = self._snapshot()
@@ -205,8 +210,10 @@ class LmdbEngine:
         """
         if self._closed:
             raise Unavailable(self._what, "it was closed")
+        check_backup_folder(folder, self._settings.folder)
         copier = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # no module is taken from the folder that this process is in
             "-m",
             "headgate.stores.engines.lmdb_copy",
             self._settings.folder,
@@ -239,13 +246,15 @@ class LmdbEngine:
     def _snapshot(self) -> lmdb.Transaction[bytes]:
         if self._closed:
             raise Unavailable(self._what, "it was closed")
+        if self._broken:
+            self._reopen()
         while True:
             try:
                 return self._env.begin(self._rows)
             except lmdb.MapResizedError:
                 # If our writer is in the middle of a transaction, it has adopted the map already.
-                with suppress(lmdb.Error):
-                    self._env.set_mapsize(0)
+                if not self._resize(0):
+                    give_way()
             except lmdb.ReadersFullError:
                 if not self._env.reader_check():
                     raise
@@ -254,13 +263,17 @@ class LmdbEngine:
 
     def _commit(self, calls: Sequence[Call]) -> list[bool]:
         while True:
+            if self._broken:
+                with self._reading:
+                    if self._broken:  # still: a reader may have been here
+                        self._reopen()
             try:
                 return self._commit_once(calls)
             except lmdb.MapFullError as error:
                 self._grow(error)
             except lmdb.MapResizedError:
                 with self._reading:
-                    self._env.set_mapsize(0)
+                    self._resize(0)
             except lmdb.Error as error:
                 raise self._unavailable(error) from error
 
@@ -314,7 +327,52 @@ class LmdbEngine:
                     f"its map of {size:,} bytes is full; drop what is not needed,"
                     " or raise map_bytes_max",
                 ) from error
-            self._env.set_mapsize(min(size * 2, self._settings.map_bytes_max))
+            self._resize(min(size * 2, self._settings.map_bytes_max))
+
+    def _resize(self, size: int) -> bool:
+        """Exchange the map for one of this size (0: as another process made it).
+
+        Whether it was; it is not while our writer is in a transaction. Hold the reading lock.
+        """
+        try:
+            before = self._env.info()["map_size"]
+        except lmdb.Error as error:
+            raise self._unavailable(error) from error
+        try:
+            self._env.set_mapsize(size)
+        except lmdb.Error as error:
+            if self._is_open():
+                return False
+            self._reopen(before)
+            wanted = f"a map of {size:,} bytes" if size else "the larger map of another process"
+            raise Unavailable(
+                self._what,
+                f"there is no room for {wanted} ({error}); give this process more address space,"
+                " or lower map_bytes_max",
+            ) from error
+        return True
+
+    def _is_open(self) -> bool:
+        try:
+            self._env.info()
+        except lmdb.Error:
+            return False
+        return True
+
+    def _reopen(self, map_bytes: int = 0) -> None:
+        """Open an environment again that an exchange has closed. Hold the reading lock."""
+        if self._closed:
+            raise Unavailable(self._what, "it was closed")
+        self._broken = True
+        with suppress(lmdb.Error):
+            self._env.close()  # or it counts as open in this process
+        try:
+            env = self._env = self._open(map_bytes)
+            self._rows = env.open_db(b"rows")
+            self._names = Names(env)
+        except (lmdb.Error, BadValue) as error:
+            raise Unavailable(self._what, f"it cannot be opened again ({error})") from error
+        self._broken = False
 
     def _step(self) -> bool:
         """Delete some rows of a dropped space; whether there are more."""
@@ -329,8 +387,8 @@ class LmdbEngine:
                 return True
             return False
         except lmdb.MapResizedError:
-            with self._reading:
-                self._env.set_mapsize(0)
+            with self._reading, suppress(Unavailable):
+                self._resize(0)
         except lmdb.Error:
             return False  # the next commit will tell it, and the next step tries again
         return self._deleting
@@ -352,7 +410,7 @@ class LmdbEngine:
 
     # Opening.
 
-    def _open(self) -> lmdb.Environment:
+    def _open(self, map_bytes: int = 0) -> lmdb.Environment:
         settings = self._settings
         try:
             os.makedirs(settings.folder, mode=0o700, exist_ok=True)
@@ -360,7 +418,7 @@ class LmdbEngine:
             raise BadValue("lmdb.folder", settings.folder, f"give a folder: {error}") from error
         return lmdb.open(
             settings.folder,
-            map_size=max(settings.map_bytes, _size_of(settings.folder)),
+            map_size=max(settings.map_bytes, _size_of(settings.folder), map_bytes),
             max_dbs=3,
             max_readers=settings.readers_max,
             max_spare_txns=8,  # a snapshot that was given back is renewed, not made

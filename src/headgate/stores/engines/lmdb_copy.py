@@ -18,10 +18,12 @@ from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
 
 def copy_environment(source: str, folder: str) -> int:
     """Copy it; the bytes of the copy."""
+    os.umask(0o077)  # what is kept is for whoever runs this alone
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.listdir(folder):
             raise BadValue("backup", folder, "give an empty folder")
+        os.chmod(folder, 0o700)
         with lmdb.open(source, readonly=True, create=False, max_readers=512) as env:
             env.copy(folder, compact=True)
         path = os.path.join(folder, "data.mdb")

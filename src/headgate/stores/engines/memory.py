@@ -17,6 +17,7 @@ from headgate.contracts.engine import Change, Entry, Page, Place
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.stores.engines.bounds import (
     CHANGE_BYTES,
+    check_after,
     check_changes,
     check_place,
     check_rows_max,
@@ -162,6 +163,7 @@ class MemoryEngine:
     async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
         """Entries in the order of their partitions, then of their sort keys."""
         check_rows_max(rows_max)
+        check_after(after)
         kept = self._space(space)
         if kept is None:
             return ()

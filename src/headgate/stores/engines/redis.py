@@ -12,12 +12,16 @@ that takes over has what had reached it: replication is not waited for. `wait=N`
 wait for N replicas, which makes a loss by failover unlikely and not impossible. A connection waits
 as a whole: with `wait`, writes and what stands behind them take as long as replication does.
 
+*Eviction* would drop a sort key or a value by itself, and nobody would be told. So each master is
+asked for its `maxmemory-policy` before it is first used, and only `noeviction` will do.
+
 What may be purged is kept until somebody deletes it: a hash has no expiry for each of its values.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -25,8 +29,9 @@ from typing import Any, Final, final
 
 from headgate.contracts.chance import Chance
 from headgate.contracts.engine import Change, Entry, Page, Place
-from headgate.contracts.errors import Unavailable
+from headgate.contracts.errors import HeadgateError, Unavailable
 from headgate.stores.engines.bounds import (
+    check_after,
     check_changes,
     check_place,
     check_rows_max,
@@ -51,6 +56,8 @@ from headgate.wire.resp import ErrorReply, Part
 
 SHARDS: Final = 16  # of a cluster's slots, each a run of them
 FORGET_MAX: Final = 256  # partitions in one call
+POLICY: Final = "maxmemory-policy"
+_log: Final = logging.getLogger("headgate.kv")
 
 
 def open_redis(url: str, chance: Chance | None = None) -> RedisEngine:
@@ -82,6 +89,9 @@ class RedisEngine:
         self._closed = False
         self._scripts = load_scripts()
         self._spread = settings.redis.topology == CLUSTER
+        self._trusted: set[int] = set()  # runs of slots whose master evicts nothing
+        self._runs = SHARDS if self._spread else 1
+        self._warned = False
         self.what = f"{settings.redis.kind} at {settings.redis.endpoints[0]}"
 
     @property
@@ -111,6 +121,8 @@ class RedisEngine:
         for number, (partition, sort) in enumerate(places):
             check_place(partition, sort)
             by_partition.setdefault(partition, []).append(number)
+        if len(self._trusted) < self._runs:
+            await self.trust(space, {bucket_of(partition) for partition in by_partition})
         client = self._open()
         calls = []
         for partition, numbers in by_partition.items():
@@ -138,6 +150,8 @@ class RedisEngine:
         check_space(space)
         check_place(partition, b"")
         check_rows_max(rows_max)
+        if len(self._trusted) < self._runs:
+            await self.trust(space, {bucket_of(partition)})
         call = self.scan_of(space, partition, begin, end, reverse, rows_max, bytes_max)
         (reply,) = await self.all_of([call])
         return _page(reply)
@@ -177,9 +191,8 @@ class RedisEngine:
         """Make it if the value there is `expected`, by one script."""
         check_changes([change])
         space, partition, sort, value, _ = change
-        keys = self._keys(space, partition)
         args = [partition, sort, *_maybe(expected), *_maybe(value)]
-        (made,) = await self.all_of([self._sure("swap", keys, args)])
+        (made,) = await self.all_of([self._sure("swap", space, partition, args)])
         return bool(made == 1)
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
@@ -206,11 +219,13 @@ class RedisEngine:
         for _, _, sort, value, _ in changes:
             held, told = _maybe(value)
             args += (held, sort, told)
-        await self._sure("write", self._keys(space, partition), args)
+        await self._sure("write", space, partition, args)
 
-    async def _sure(self, script: str, keys: Keys, args: Sequence[Part]) -> Reply:
+    async def _sure(self, script: str, space: str, partition: bytes, args: Sequence[Part]) -> Reply:
         """Run a script that writes, and return when as many replicas have it as must."""
-        client = self._open()
+        client, keys = self._open(), self._keys(space, partition)
+        if len(self._trusted) < self._runs:
+            await self.trust(space, {bucket_of(partition)})
         reply = await client.run_script(self._scripts[script], list(keys), args)
         wait = self._settings.wait
         if wait:
@@ -228,6 +243,7 @@ class RedisEngine:
         """Entries by their bucket, their partition, and their sort key."""
         check_space(space)
         check_rows_max(rows_max)
+        check_after(after)
         settings = self._settings
         walk = BucketWalk(
             RedisBuckets(self, space),
@@ -244,6 +260,7 @@ class RedisEngine:
 
     async def _drop(self, space: str, bucket: int) -> None:
         client, prefix = self._open(), self._settings.prefix
+        await self.trust(space, {bucket})
         while parts := await self.parts_of(space, bucket, b"", FORGET_MAX):
             keys = [parts_key(prefix, space, bucket)]
             for part in parts:
@@ -282,6 +299,48 @@ class RedisEngine:
         return told
 
     # Inside.
+
+    async def trust(self, space: str, buckets: Iterable[int]) -> None:
+        """Return if the masters of these buckets evict nothing; each is asked once."""
+        keys: dict[int, bytes] = {}
+        for bucket in buckets:
+            key = parts_key(self._settings.prefix, space, bucket)
+            keys[slot_of(key) * SHARDS // SLOTS if self._spread else 0] = key
+        await self.all_of(
+            [self._ask_policy(run, key) for run, key in keys.items() if run not in self._trusted]
+        )
+
+    async def _ask_policy(self, run: int, key: bytes) -> None:
+        client = self._open()
+        try:
+            told = await client.call("CONFIG", "GET", POLICY, key=key)
+        except (ErrorReply, HeadgateError) as error:
+            # Whether it was CONFIG that was refused, or everything, EXISTS tells.
+            await client.call("EXISTS", key, key=key)
+            self._warn(str(error))
+            self._trusted.add(run)
+            return
+        policy = _policy_in(told)
+        if policy is None:
+            self._warn("it names no such setting")
+        elif policy != b"noeviction":
+            raise Unavailable(
+                self.what,
+                f"its {POLICY} is {policy.decode('utf-8', 'replace')}, which drops what was"
+                f" acknowledged; say CONFIG SET {POLICY} noeviction, and keep it in its file",
+            )
+        self._trusted.add(run)
+
+    def _warn(self, seen: str) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "%s does not say its %s (%s); see that it is noeviction,"
+                " or it will drop what was acknowledged",
+                self.what,
+                POLICY,
+                seen,
+            )
 
     def _open(self) -> Client:
         if self._client is None:
@@ -324,6 +383,7 @@ class RedisBuckets:
     ) -> Sequence[Sequence[bytes]]:
         """Partitions, of several buckets at once."""
         engine = self._engine
+        await engine.trust(self._space, [bucket for bucket, _ in asks])
         return await engine.all_of(
             [engine.parts_of(self._space, bucket, after, limit) for bucket, after in asks]
         )
@@ -333,6 +393,7 @@ class RedisBuckets:
     ) -> Sequence[Page]:
         """Rows, of several partitions at once."""
         engine = self._engine
+        await engine.trust(self._space, {bucket_of(part) for part in parts})
         asks = [
             engine.scan_of(self._space, part, begin, None, False, rows_max, bytes_max)
             for part in parts
@@ -343,6 +404,12 @@ class RedisBuckets:
 def _maybe(value: bytes | None) -> tuple[bytes, bytes]:
     """A value that may be none, as the scripts are told it."""
     return (b"0", b"") if value is None else (b"1", value)
+
+
+def _policy_in(told: Reply) -> bytes | None:
+    """What CONFIG GET answered: names and values in turn, or a map."""
+    pairs = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
+    return next((value for name, value in pairs if name == POLICY.encode()), None)
 
 
 def _page(reply: Reply) -> Page:

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final, final
@@ -25,7 +27,9 @@ import rocksdict
 
 from headgate.contracts.engine import Change, Entry, Page, Place
 from headgate.contracts.errors import BadValue, Unavailable
+from headgate.stores.engines.backup_folder import check_backup_folder
 from headgate.stores.engines.bounds import (
+    check_after,
     check_changes,
     check_place,
     check_rows_max,
@@ -186,6 +190,7 @@ class RocksEngine:
     async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
         """Entries in the order of their keys: shorter partitions first."""
         check_rows_max(rows_max)
+        check_after(after)
         number = self._number(space)
         if number is None:
             return ()
@@ -223,6 +228,7 @@ class RocksEngine:
         On the same file system its files are links, and it takes no room until they are compacted.
         """
         self._check_open()
+        check_backup_folder(folder, self._settings.folder)
         return await asyncio.to_thread(self._checkpoint, folder)
 
     async def close(self) -> None:
@@ -368,15 +374,28 @@ class RocksEngine:
         return names
 
     def _checkpoint(self, folder: str) -> int:
+        if os.path.isdir(folder) and os.listdir(folder):
+            raise BadValue("backup", folder, "give an empty folder")
+        beside = ""
         try:
-            if os.path.isdir(folder):
-                os.rmdir(folder)  # it is made again; one with something in it is not removed
-            rocksdict.Checkpoint(self._db).create_checkpoint(folder)
+            parent, name = os.path.split(folder.rstrip("/"))
+            os.makedirs(parent, mode=0o700, exist_ok=True)
+            # RocksDB makes a folder that all may read. Until it is closed to them, it lies in one
+            # that is: nobody sees it open, not even in passing.
+            beside = tempfile.mkdtemp(prefix=f".{name[:100]}-", dir=parent)
+            made = os.path.join(beside, "copy")
+            rocksdict.Checkpoint(self._db).create_checkpoint(made)
+            os.chmod(made, 0o700)
+            os.rename(made, folder)  # in the place of an empty one; never of one with something
+            _sync(parent)
             return sum(entry.stat().st_size for entry in os.scandir(folder))
         except OSError as error:
             raise BadValue("backup", folder, f"give an empty folder: {error}") from error
         except Exception as error:
             raise self._unavailable(error) from error
+        finally:
+            if beside:
+                shutil.rmtree(beside, ignore_errors=True)
 
     def _unavailable(self, error: Exception) -> Unavailable:
         seen = str(error)
@@ -385,3 +404,12 @@ class RocksEngine:
         elif "No space left" in seen or "File too large" in seen:
             seen += "; make room on the disk, or drop what is not needed, and start again"
         return Unavailable(self._what, seen)
+
+
+def _sync(folder: str) -> None:
+    """Have the names in it on disk."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -286,6 +286,12 @@ async def test_another_upload_waits_until_the_last_is_folded() -> None:
     await commit(node)
     await node.uploads.begin("t", "v", "merge", ANYBODY)
     await send(node, 0, [StreamRow(b"p", b"0", b"second")], "v")
+
+    async def followed(pause_s: float) -> None:
+        await node.pause(pause_s)
+        await node.keeper.step()  # a commit folds nothing; whoever follows does
+
+    node.uploads._pause = followed
     await commit(node, [[StreamRow(b"p", b"0", b"second")]], "v")
     assert await seen(node) == {**ALL, b"0": b"second"}
     assert [each.name for each in await node.uploads.all("t", ANYBODY)] == ["u", "v"]
@@ -561,7 +567,7 @@ async def test_the_sweep_rests_while_a_table_is_layered() -> None:
 
 async def test_a_book_of_a_newer_release_is_refused() -> None:
     node = Node(memory(), HandClock())
-    await node.engine.load("catalogue", [(b"book", b"", b'{"version":2}')])
+    await node.engine.load("catalogue", [(b"book", b"", b'{"version":3}')])
     with pytest.raises(Unavailable, match="upgrade"):
         await node.catalogue.refresh()
     await node.engine.load("catalogue", [(b"book", b"", b"{")])

@@ -252,6 +252,15 @@ def test_health_needs_no_name_and_the_rest_is_for_who_may(far: bool) -> None:
             for folder in ("", None, 1, "x" * 5_000):
                 got = await here.ask("POST", "/v1/backup", json={"folder": folder}, **mine)
                 assert (got.status_code, got.json()["field"]) == (400, "folder")
+            got = await here.ask(
+                "POST",
+                "/v1/backup",
+                content=rb'{"folder": "/b/\ud800"}',
+                headers={**JSON, **mine["headers"]},
+            )
+            assert (got.status_code, got.json()["field"]) == (400, "folder")
+            assert "send text that UTF-8 can hold" in got.json()["detail"]
+            assert here.shelf.folders == ["/b"]
 
     run(story)
 

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.contracts.key_values import TABLE_CHARS_MAX
 
-BOOK_VERSION: Final = 1
+BOOK_VERSION: Final = 2
+_READ_VERSIONS: Final = (1, BOOK_VERSION)  # the first kept no digests
 
 # The phases of a table.
 NORMAL: Final = "normal"
@@ -56,9 +57,10 @@ class UploadState(NamedTuple):
     state: str
     begun_us: int
     by: str
-    parts: int = 0  # these three once it was committed
+    parts: int = 0  # these and the digest once it was committed
     rows: int = 0
     bytes: int = 0
+    digest: str = ""  # that it was committed with, in hex; unknown if an older release did
 
 
 class Book(NamedTuple):
@@ -138,7 +140,7 @@ def book_of(text: bytes | None) -> Book:
     try:
         said = json.loads(text)
         version = said["version"]
-        if version == BOOK_VERSION:
+        if version in _READ_VERSIONS:
             tables = {name: TableState(*state) for name, state in said["tables"].items()}
             uploads = {state[0]: UploadState(*state) for state in said["uploads"]}
             return Book(tables, uploads, tuple(said["dropping"]), said["begun"])

@@ -2,13 +2,22 @@
 
 The book lies in the engine, in one place of a reserved space, and only `swap` changes it. Each
 dispatcher reads it again every half of `stale_us` in the background, so a request finds it fresh.
-What is older than twice `stale_us` is not used, neither for writes nor for reads: it is read first.
+What is older than twice `stale_us` is not used for writes at all: it is read first, for as long as
+`look_wait_us`, and then the request fails. Nor for reads, but for one case, which is told below.
 
 **The law.** A request acts on a view that was read at most `2 * stale_us` before, and what took
 longer than `write_timeout_us` is acknowledged only if the table is still as it was (`Layers`). So
 `settle_us` after a change of the book, whatever is acknowledged was done by somebody who had seen
 the change. Whoever makes the next change waits so long by its own clock from when it first saw the
 last; clocks need not agree.
+
+**Reads while the book cannot be had.** The part of the engine that has the book may be slow or away
+while the rows are well. Then a plain read of a table that was last seen `normal` goes on by that
+view, up to `read_stale_us` after it was read. Nothing acknowledged is lost by it: only reads do so,
+never what a write is judged by, and every live write is in the one space that such a read asks. It
+may show the rows from before an upload for so long, also after its commit was answered, and miss
+some that a replacing upload takes away. It never shows a row with a newer epoch than its view: when
+it finds one, it knows that there was an upload, and needs a fresh view as everybody else.
 
 **How an upload becomes visible.** Its rows lie in a space of their own, `beside`, which nobody
 reads yet and nobody changes once it is sealed. All live writes go to the table's one space, `live`,
@@ -69,6 +78,7 @@ from headgate.apps.kv.tables.book import (
     upload_space,
     with_table,
 )
+from headgate.apps.kv.tables.failures import Failures
 from headgate.apps.kv.tables.settings import TableSettings
 from headgate.contracts.clock import Clock
 from headgate.contracts.engine import Change, Engine
@@ -114,7 +124,7 @@ class Catalogue:
     """The book as this process knows it.
 
     `fresh_until_us` is when the views may no longer be used. `refreshed` is called after each look
-    that saw a change.
+    that saw a change. `failures` are of the looks in the background.
     """
 
     __slots__ = (
@@ -122,11 +132,16 @@ class Catalogue:
         "_clock",
         "_engine",
         "_looks",
+        "_read_us",
         "_reading",
+        "_reading_look",
+        "_reading_us",
         "_settings",
+        "_slow",
         "_taken",
         "_text",
         "book",
+        "failures",
         "fresh_until_us",
         "refreshed",
         "seen",
@@ -139,9 +154,14 @@ class Catalogue:
         self._settings = settings
         self._text: bytes | None = None
         self._reading: asyncio.Future[None] | None = None
+        self._reading_look = 0  # its number, and when it began
+        self._reading_us = 0
+        self._read_us = 0  # when the look began that the views are of
+        self._slow = False  # whether the last look was of no use to who waits
         self._looks = 0
         self._taken = 0
         self._changing = asyncio.Lock()
+        self.failures = Failures("reading the catalogue of tables")
         self.book = EMPTY_BOOK
         self.views: dict[str, View] = {}
         self.fresh_until_us = -1
@@ -158,23 +178,75 @@ class Catalogue:
         return known
 
     async def current(self, table: str) -> View:
-        """The view of this table, fresh."""
+        """The view of this table, fresh; unavailable if that takes longer than `look_wait_us`."""
+        until_us = self._clock.now_us() + self._settings.look_wait_us
         for _ in range(_LOOKS_MAX):
-            if self._clock.now_us() <= self.fresh_until_us:
+            now_us = self._clock.now_us()
+            if now_us <= self.fresh_until_us:
                 return self.view(table)
-            await self.refresh()
+            if now_us >= until_us or not await self._looked_within(until_us - now_us):
+                break
+        if self._clock.now_us() <= self.fresh_until_us:
+            return self.view(table)
         raise Unavailable("the catalogue of tables", "the engine answers too slowly to be of use")
 
+    async def readable(self, table: str) -> View | None:
+        """The view to read this table by, maybe an old one; None if that must be a fresh one.
+
+        A look that is as quick as usual is waited for.
+        """
+        if self._clock.now_us() <= self.fresh_until_us:
+            return None
+        view = self.view(table)
+        if view.phase != NORMAL or not self._old_will_do():
+            return None
+        stale_us = self._settings.stale_us
+        waited_us = self._clock.now_us() - self._reading_us if self._reading is not None else 0
+        if not self._slow and waited_us < stale_us:
+            try:
+                await self._looked_within(stale_us - waited_us)
+            except HeadgateError:
+                self._slow = True  # until one goes well
+            if self._clock.now_us() <= self.fresh_until_us:
+                return None
+            view = self.view(table)
+        return view if view.phase == NORMAL and self._old_will_do() else None
+
+    def _old_will_do(self) -> bool:
+        if self.fresh_until_us < 0:
+            return False  # there was none yet
+        return self._clock.now_us() - self._read_us <= self._settings.read_stale_us
+
     async def refresh(self) -> None:
-        """Read the book; whoever asks meanwhile waits for the same look."""
-        reading = self._reading
-        if reading is not None:
+        """Read the book as it is now or later; those who ask meanwhile share the next look."""
+        asked = self._looks
+        while self._taken <= asked:
+            reading = self._reading
+            if reading is None:
+                reading = self._begin()
+            elif self._reading_look <= asked:
+                await asyncio.wait((reading,))  # it began before, and may not know
+                continue
             await asyncio.shield(reading)
-            return
+
+    async def _looked_within(self, wait_us: int) -> bool:
+        """Whether a look, maybe one that is under way, ended in time; raises what it raised."""
+        reading = self._reading
+        if reading is None:
+            reading = self._begin()
+        done, _ = await asyncio.wait((reading,), timeout=wait_us / 1e6)
+        if not done:
+            self._slow = True
+            return False
+        reading.result()
+        return True
+
+    def _begin(self) -> asyncio.Future[None]:
+        self._reading_look, self._reading_us = self._looks + 1, self._clock.now_us()
         reading = asyncio.ensure_future(self._look())
         self._reading = reading
         reading.add_done_callback(self._looked)
-        await asyncio.shield(reading)
+        return reading
 
     def _looked(self, reading: asyncio.Future[None]) -> None:
         self._reading = None
@@ -184,8 +256,10 @@ class Catalogue:
     async def _look(self) -> None:
         self._looks += 1
         look, began_us = self._looks, self._clock.now_us()
+        self._reading_look = look
         found = self._engine.read(CATALOGUE_SPACE, (BOOK_PLACE,))
         values = await found if isinstance(found, Awaitable) else found
+        self._slow = self._clock.now_us() - began_us > self._settings.stale_us
         self._take(values[0], look, began_us)
 
     def _take(self, text: bytes | None, look: int, began_us: int) -> None:
@@ -200,6 +274,7 @@ class Catalogue:
             self._first_seen(book.tables)
             if self.refreshed is not None:
                 self.refreshed()
+        self._read_us = began_us
         self.fresh_until_us = began_us + 2 * self._settings.stale_us
 
     def _first_seen(self, tables: Mapping[str, TableState]) -> None:
@@ -263,15 +338,16 @@ class Catalogue:
         return self._clock.now_us() - seen[1] >= self._settings.settle_us
 
     async def follow(self) -> None:
-        """Keep it fresh until cancelled. An engine that does not answer is asked again."""
+        """Keep it fresh until cancelled. Whatever fails is tried again."""
         pause_s = self._settings.stale_us / 2e6
         while True:
+            failed = False
             try:
                 await self.refresh()
-            except HeadgateError:
-                await asyncio.sleep(min(_RETRY_S, pause_s))
-            else:
-                await asyncio.sleep(pause_s)
+            except Exception as error:
+                self.failures.note(error)
+                failed = True
+            await asyncio.sleep(min(_RETRY_S, pause_s) if failed else pause_s)
 
 
 def _view(book: Book, table: str, state: TableState) -> View:

@@ -3,13 +3,17 @@
 Every dispatcher keeps; each step is a swap of the book, so it is done once whoever does it, and a
 dispatcher that is killed leaves nothing that another does not go on with. Why each step is safe is
 told in `catalogue.py`; here is when: once everybody knows the phase before.
+
+One step is made at a time in a process: two folds of one upload share a lease, and one would set
+back how far the other is. Who waits for a table alone has it moved by `advance`, which never folds
+and touches no other table. What fails for one table keeps no other from moving.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from headgate.apps.kv.tables.admitting import Admit
 from headgate.apps.kv.tables.book import (
@@ -29,6 +33,7 @@ from headgate.apps.kv.tables.book import (
     without_oldest,
 )
 from headgate.apps.kv.tables.catalogue import CATALOGUE_SPACE, Catalogue
+from headgate.apps.kv.tables.failures import Failures
 from headgate.apps.kv.tables.folding import Fold
 from headgate.apps.kv.tables.leases import Lease, lease_place
 from headgate.apps.kv.tables.parts import forget_parts, parts_of
@@ -43,6 +48,25 @@ _RETRY_S: Final = 0.2
 _ROUND_REST_S: Final = 60.0  # between two sweeps of everything
 
 
+class Folding(NamedTuple):
+    """A fold that is under way here. `position` is the last place that is done, in hex."""
+
+    table: str
+    upload: str
+    stage: str
+    position: tuple[str, str] | None
+
+
+class KeeperStats(NamedTuple):
+    """What keeping does, and what failed: how often, and the last message (empty: nothing)."""
+
+    folding: tuple[Folding, ...]
+    failed: int
+    last_error: str
+    sweep_failed: int
+    sweep_last_error: str
+
+
 @final
 class Keeper:
     """Moves the tables of one engine on. `follow` does it until cancelled."""
@@ -52,10 +76,13 @@ class Keeper:
         "_catalogue",
         "_clock",
         "_engine",
+        "_failures",
         "_first_seen",
         "_holder",
         "_leases",
         "_settings",
+        "_stepping",
+        "_sweep_failures",
         "sweep",
     )
 
@@ -77,21 +104,49 @@ class Keeper:
         self._holder = holder
         self._leases: dict[str, Lease] = {}
         self._first_seen: dict[str, int] = {}  # what is to be dropped
+        self._stepping = False
+        self._failures = Failures("keeping tables")
+        self._sweep_failures = Failures("sweeping tables")
         self.sweep = Sweep(engine, catalogue, clock, settings, admit, holder)
 
     async def step(self) -> bool:
-        """Do what is due; whether anything was done."""
+        """Do what is due; whether anything was done. Nothing while another step is at it."""
+        if self._stepping:
+            return False
+        self._stepping = True
+        try:
+            return await self._step()
+        finally:
+            self._stepping = False
+
+    async def _step(self) -> bool:
         book = self._catalogue.book
         taken_in = frozenset(state.upload for state in book.tables.values())
         for upload in [one for one in self._leases if one not in taken_in]:
             del self._leases[upload]  # somebody else has finished it
         busy = False
+        failed: Exception | None = None
         for table, state in book.tables.items():
-            if state.phase != NORMAL and self._catalogue.settled(table):
-                busy = await self._move(table, state) or busy
-            elif state.phase == FOLDING:
-                busy = await self._fold(table, state, book) or busy
-        return await self._drop_due() or busy
+            try:
+                if state.phase == FOLDING:
+                    busy = await self._fold(table, state) or busy
+                elif state.phase != NORMAL and self._catalogue.settled(table):
+                    await self._move(table, state)
+                    busy = True
+            except Exception as error:
+                failed = failed or error  # the other tables have their turn first
+        busy = await self._drop_due() or busy
+        if failed is not None:
+            raise failed
+        return busy
+
+    async def advance(self, table: str) -> bool:
+        """Move this table on if it is due and needs no folding; whether it was."""
+        state = self._catalogue.book.tables.get(table)
+        if state is None or state.phase in (NORMAL, FOLDING) or not self._catalogue.settled(table):
+            return False
+        await self._move(table, state)
+        return True
 
     async def follow(self) -> None:
         """Keep tables moving until cancelled. What fails is tried again."""
@@ -101,21 +156,23 @@ class Keeper:
                 busy = False
                 try:
                     busy = await self.step()
-                except HeadgateError:
+                except Exception as error:
+                    self._failures.note(error)
                     await asyncio.sleep(_RETRY_S)
                 await asyncio.sleep(0 if busy else pause_s)
         finally:
             await self._leave()
 
     async def follow_sweep(self) -> None:
-        """Sweep until cancelled, if nobody else does."""
+        """Sweep until cancelled, if nobody else does. What fails is tried again."""
         pause_s = self._settings.sweep_pause_us / 1e6
         mine = False
         while True:
             try:
                 mine = mine or await self.sweep.take()
                 ended = await self.sweep.step() if mine else None
-            except HeadgateError:
+            except Exception as error:
+                self._sweep_failures.note(error)
                 ended, mine = None, False
             if ended is None:
                 mine = False
@@ -126,6 +183,23 @@ class Keeper:
             else:
                 await asyncio.sleep(pause_s)
 
+    def stats(self) -> KeeperStats:
+        """What is folded here and how far it is, and what failed."""
+        folding: list[Folding] = []
+        for table, state in self._catalogue.book.tables.items():
+            lease = self._leases.get(state.upload)
+            if lease is not None:
+                after = lease.after
+                position = None if after is None else (after[0].hex(), after[1].hex())
+                folding.append(Folding(table, state.upload, lease.stage, position))
+        return KeeperStats(
+            tuple(folding),
+            self._failures.count,
+            self._failures.last_error,
+            self._sweep_failures.count,
+            self._sweep_failures.last_error,
+        )
+
     async def _leave(self) -> None:
         for lease in list(self._leases.values()):
             try:
@@ -134,26 +208,25 @@ class Keeper:
                 continue  # it ends by itself
         self._leases.clear()
 
-    async def _move(self, table: str, state: TableState) -> bool:
+    async def _move(self, table: str, state: TableState) -> None:
         if state.phase == SEALING:
             whole = await self._whole(state.upload)
             to = partial(_layered if whole else _reopened, table, state)
         elif state.phase == LAYERED:
             to = partial(_folding, table, state)
-        elif state.phase == FOLDED:
-            to = partial(_normal, table, state, self._settings.ended_uploads_max)
         else:
-            return await self._fold(table, state, self._catalogue.book)
+            to = partial(_normal, table, state, self._settings.ended_uploads_max)
         await self._catalogue.change(to)
-        return True
 
     async def _whole(self, upload: str) -> bool:
         """Whether the parts are those that were committed, and no other was ever begun."""
-        said = self._catalogue.book.uploads[upload]
+        said = self._catalogue.book.uploads.get(upload)
+        if said is None:
+            return False  # it has ended meanwhile, and the table is another
         parts = await parts_of(self._engine, upload)
         return list(parts) == list(range(said.parts)) and all(one.kept for one in parts.values())
 
-    async def _fold(self, table: str, state: TableState, book: Book) -> bool:
+    async def _fold(self, table: str, state: TableState) -> bool:
         lease = self._leases.get(state.upload)
         if lease is None:
             lease = Lease(
@@ -166,6 +239,9 @@ class Keeper:
             if not await lease.take():
                 return False
             self._leases[state.upload] = lease
+        book = self._catalogue.book
+        if book.tables.get(table) != state:
+            return False  # it went on while other tables had their turn
         fold = Fold(
             self._engine,
             self._catalogue,
@@ -182,7 +258,7 @@ class Keeper:
                     break
             else:
                 return True
-        except HeadgateError:
+        except Exception:
             # Whoever takes the lease next, and that may be we, goes on where it was last said.
             self._leases.pop(state.upload, None)
             raise
@@ -218,7 +294,7 @@ def _layered(table: str, state: TableState, book: Book) -> Book:
 def _reopened(table: str, state: TableState, book: Book) -> Book:
     if book.tables.get(table) != state:
         return book
-    upload = book.uploads[state.upload]._replace(state=OPEN, parts=0, rows=0, bytes=0)
+    upload = book.uploads[state.upload]._replace(state=OPEN, parts=0, rows=0, bytes=0, digest="")
     book = with_table(book, table, TableState(NORMAL, state.epoch))
     return with_upload(book, upload)
 

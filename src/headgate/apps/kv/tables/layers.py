@@ -119,15 +119,22 @@ class Layers:
         return _each_seen(places, values, now_us)
 
     async def _read(self, table: str, places: Sequence[Place], now_us: int) -> Sequence[Row | None]:
+        old = await self._catalogue.readable(table)
+        if old is not None:
+            kept, _ = await self._look(old, places)
+            if all(one is None or one.epoch <= old.epoch for one in kept):
+                return _each_row(places, kept, now_us)
+        return await self._read_fresh(table, places, now_us)
+
+    async def _read_fresh(
+        self, table: str, places: Sequence[Place], now_us: int
+    ) -> Sequence[Row | None]:
         for _ in range(self._settings.swap_tries_max):
             view = await self._catalogue.current(table)
             until_us = self._catalogue.fresh_until_us
             kept, _ = await self._look(view, places)
             if await self._still(table, view, until_us):
-                return [
-                    None if one is None else _row(place[1], one, now_us)
-                    for place, one in zip(places, kept, strict=True)
-                ]
+                return _each_row(places, kept, now_us)
         raise _too_slow(table)
 
     async def _look(
@@ -201,7 +208,7 @@ class Layers:
     async def remove(self, table: str, places: Sequence[Place], now_us: int) -> int:
         """Delete these, and tell how many were there just before."""
         distinct = list(dict.fromkeys(places))
-        rows = await self._read(table, distinct, now_us)
+        rows = await self._read_fresh(table, distinct, now_us)
         count = sum(row is not None for row in rows)
         if count:
             writes = [Write(partition, sort, None) for partition, sort in distinct]
@@ -324,6 +331,15 @@ def _each_seen(
     rows: list[Row | None] = []
     for place, stored in zip(places, found, strict=True):
         rows.append(None if stored is None else _seen(place[1], stored, now_us))
+    return rows
+
+
+def _each_row(
+    places: Sequence[Place], kept: Sequence[Kept | None], now_us: int
+) -> list[Row | None]:
+    rows: list[Row | None] = []
+    for place, one in zip(places, kept, strict=True):
+        rows.append(None if one is None else _row(place[1], one, now_us))
     return rows
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from headgate.apps.kv.tables.catalogue import CATALOGUE_SPACE
 from headgate.contracts.clock import Clock
@@ -16,6 +16,15 @@ from headgate.contracts.engine import Change, Engine, Place
 from headgate.contracts.errors import Unavailable
 
 _VERSION: Final = 1
+
+
+class _Said(NamedTuple):
+    """What a record says."""
+
+    holder: str
+    until_us: int
+    stage: str
+    after: Place | None
 
 
 @final
@@ -52,19 +61,30 @@ class Lease:
         told = self._engine.read(CATALOGUE_SPACE, (self._place,))
         kept = (await told if isinstance(told, Awaitable) else told)[0]
         if kept is not None:
-            said = json.loads(kept)
-            if said["version"] != _VERSION:
-                seen = f"it is of version {said['version']}; upgrade this dispatcher"
-                raise Unavailable("a lease in the catalogue", seen)
-            if said["holder"] not in ("", self._holder) and self._clock.now_us() < said["until_us"]:
+            said = self._read(kept)
+            if said.holder not in ("", self._holder) and self._clock.now_us() < said.until_us:
                 return False
-            self.stage = said["stage"]
-            after = said["after"]
-            self.after = (
-                None if after is None else (bytes.fromhex(after[0]), bytes.fromhex(after[1]))
-            )
+            self.stage, self.after = said.stage, said.after
         self._kept = kept
         return await self._say(self._holder)
+
+    def _read(self, kept: bytes) -> _Said:
+        what = f"the lease {self._place[0].decode()} in the catalogue"
+        try:
+            said = json.loads(kept)
+            version = said["version"]
+            if version == _VERSION:
+                after = said["after"]
+                return _Said(
+                    str(said["holder"]),
+                    int(said["until_us"]),
+                    str(said["stage"]),
+                    None if after is None else (bytes.fromhex(after[0]), bytes.fromhex(after[1])),
+                )
+        except (ValueError, TypeError, KeyError, IndexError):
+            seen = "what is kept cannot be read; take the record away, and the job begins anew"
+            raise Unavailable(what, seen) from None
+        raise Unavailable(what, f"it is of version {version}; upgrade this dispatcher")
 
     async def keep(self, *, now: bool = False) -> bool:
         """Say how far it is, if it is time to; False if somebody else has it."""

@@ -3,17 +3,25 @@
 A layer is read in pages, and what has expired or is buried is passed over, so limits are exact:
 `more` says whether there is another row to be seen. What is looked at is bounded too; a scan that
 meets too much that is dead comes short, and goes on behind the last key it looked at.
+
+The first page is as large as what is wanted. Where most of a page was dead the next one is larger,
+so that a long dead stretch costs few calls; others have their turn of the loop between two pages.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from headgate.apps.kv.tables.catalogue import View
 from headgate.contracts.engine import Engine
 from headgate.contracts.key_values import Row, Span
 from headgate.wire.kept_row import PLAIN, Kept, opened
+
+PAGE_ROWS_LEAST: Final = 128  # behind a page that was mostly dead
+PAGE_ROWS_MOST: Final = 1_024  # as far as it grows beyond what is wanted; decoded in one turn
+_PAGE_ROW_BYTES: Final = 512  # room for each of them
 
 
 class Scanned(NamedTuple):
@@ -139,6 +147,36 @@ class Taking:
         return max(self._bytes_max - self._bytes, 1)
 
 
+@final
+class Pages:
+    """How large the next page may be."""
+
+    __slots__ = ("_rows_least", "_scanned", "_taken")
+
+    def __init__(self) -> None:
+        self._rows_least = 0
+        self._scanned = 0
+        self._taken = 0
+
+    async def next(
+        self, taking: Taking, *, rows_scanned: int, scan_rows_max: int
+    ) -> tuple[int, int]:
+        """Its rows and bytes; whoever waits for the loop goes first, unless it is the first page.
+
+        Together the pages look at no more than `scan_rows_max`, as far as the engine counts.
+        """
+        if rows_scanned > 0:
+            taken = len(taking.rows)
+            brought = taken - self._taken
+            if rows_scanned - self._scanned > 2 * brought:  # most of it was dead
+                self._rows_least = min(max(2 * self._rows_least, PAGE_ROWS_LEAST), PAGE_ROWS_MOST)
+            self._scanned, self._taken = rows_scanned, taken
+            await asyncio.sleep(0)
+        rows_max = max(taking.rows_wanted, self._rows_least)
+        bytes_max = max(taking.bytes_wanted, self._rows_least * _PAGE_ROW_BYTES)
+        return min(rows_max, max(scan_rows_max - rows_scanned, 1)), bytes_max
+
+
 async def scanned(
     engine: Engine, view: View, partition: bytes, span: Span, now_us: int, scan_rows_max: int
 ) -> Scanned:
@@ -156,6 +194,7 @@ async def scanned(
 
 
 async def _one(live: Layer, taking: Taking, now_us: int, scan_rows_max: int) -> None:
+    pages = Pages()
     while True:
         if live.empty:
             if not live.more:
@@ -163,7 +202,10 @@ async def _one(live: Layer, taking: Taking, now_us: int, scan_rows_max: int) -> 
             if live.rows_scanned >= scan_rows_max and taking.last is not None:
                 taking.more = True
                 return
-            await live.fill(min(taking.rows_wanted, scan_rows_max), taking.bytes_wanted)
+            rows_max, bytes_max = await pages.next(
+                taking, rows_scanned=live.rows_scanned, scan_rows_max=scan_rows_max
+            )
+            await live.fill(rows_max, bytes_max)
             if live.empty:
                 return
         sort, stored = live.head
@@ -188,13 +230,17 @@ async def _two(
     now_us: int,
     scan_rows_max: int,
 ) -> None:
+    pages = Pages()
     while True:
         if (live.empty and live.more) or (beside.empty and beside.more):
-            if live.rows_scanned + beside.rows_scanned >= scan_rows_max and taking.last is not None:
+            rows_scanned = live.rows_scanned + beside.rows_scanned
+            if rows_scanned >= scan_rows_max and taking.last is not None:
                 taking.more = True
                 return
             # A page at a time of each: which row is next depends on both.
-            rows_max, bytes_max = min(taking.rows_wanted, scan_rows_max), taking.bytes_wanted
+            rows_max, bytes_max = await pages.next(
+                taking, rows_scanned=rows_scanned, scan_rows_max=scan_rows_max
+            )
             await live.fill(rows_max, bytes_max)
             await beside.fill(rows_max, bytes_max)
         if live.empty and beside.empty:

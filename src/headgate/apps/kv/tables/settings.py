@@ -11,6 +11,7 @@ from headgate.wire.kept_row import ENVELOPE_BYTES_MAX
 
 _LEAST_ONE: Final = (
     "stale_us",
+    "look_wait_us",
     "write_timeout_us",
     "tables_max",
     "scan_rows_max",
@@ -35,6 +36,8 @@ class TableSettings:
     """Bounds and times; the defaults suit a dispatcher that serves."""
 
     stale_us: int = 500_000  # what is known of tables is this old at most; used up to twice that
+    look_wait_us: int = 1_000_000  # a request waits this long to know a table, then it fails
+    read_stale_us: int = 30_000_000  # reads may use what is this old while no newer can be had
     write_timeout_us: int = 2_000_000  # a write that took longer is looked at again
     tables_max: int = 1_000
     value_bytes_max: int = VALUE_BYTES_MAX - ENVELOPE_BYTES_MAX
@@ -58,6 +61,8 @@ class TableSettings:
         for name in _LEAST_ONE:
             if getattr(self, name) < 1:
                 raise BadValue(name, getattr(self, name), "at least 1")
+        if self.read_stale_us < 0:
+            raise BadValue("read_stale_us", self.read_stale_us, "0 for never, or more")
         if not 1 <= self.value_bytes_max <= VALUE_BYTES_MAX - ENVELOPE_BYTES_MAX:
             most = VALUE_BYTES_MAX - ENVELOPE_BYTES_MAX
             raise BadValue("value_bytes_max", self.value_bytes_max, f"1 to {most:,}")

@@ -152,9 +152,12 @@ class TableUploads:
             elif (state.parts, state.rows) != (parts, rows):
                 seen = f"it was committed with {state.parts} parts and {state.rows} rows"
                 raise Conflict(f"the upload {name}", seen)
+            elif state.digest not in ("", sha256.hex()):
+                seen = f"it was committed with the sha256 {state.digest}"
+                raise Conflict(f"the upload {name}", seen)
             elif state.state in (FOLDING, DONE):
                 return await self._told(state)
-            await self._keeper.step()
+            await self._keeper.advance(table)
             if self._clock.now_us() >= until_us:
                 seen = "it takes long to become visible, or an earlier one is still being folded"
                 raise Unavailable(f"the upload {name}", f"{seen}; commit it again later")
@@ -227,13 +230,26 @@ class TableUploads:
                 size += len(entries[end][2])
                 end += 1
             chunk = entries[at:end]
-            load = partial(self._engine.load, upload_space(state.upload), chunk)
-            await self._admitted(ask, len(chunk), size, load)
-            await self._catalogue.current(state.table)
-            now = self._catalogue.book.uploads.get(state.upload)
-            if now is None or now.state != OPEN:
-                raise Conflict(f"the upload {state.name}", "it was ended meanwhile")
+            work = partial(self._load_some, state, chunk)
+            await self._admitted(ask, len(chunk), size, work)
             at = end
+
+    async def _load_some(self, state: UploadState, chunk: Sequence[Entry]) -> None:
+        """Load these if it is open, as seen after they were admitted: that may take long."""
+        await self._must_be_open(state)
+        await self._engine.load(upload_space(state.upload), chunk)
+        try:
+            await self._must_be_open(state)
+        except Conflict:
+            # It may have been dropped before these came; then it is dropped once more.
+            await self._catalogue.change(partial(_dropped_again, state.upload))
+            raise
+
+    async def _must_be_open(self, state: UploadState) -> None:
+        await self._catalogue.current(state.table)
+        now = self._catalogue.book.uploads.get(state.upload)
+        if now is None or now.state != OPEN:
+            raise Conflict(f"the upload {state.name}", "it was ended meanwhile")
 
     async def _admitted(
         self, ask: Ask, rows: int, size: int, load: Callable[[], Awaitable[None]]
@@ -270,7 +286,7 @@ class TableUploads:
             remedy = "it is not that of the digests of the parts that are kept"
             raise BadValue("sha256", sha256.hex(), remedy)
         size = sum(one.size_bytes for one in kept.values())
-        return state._replace(parts=parts, rows=rows, bytes=size)
+        return state._replace(parts=parts, rows=rows, bytes=size, digest=digest.hex())
 
     async def _told(self, state: UploadState) -> Upload:
         numbers: Sequence[int] = range(state.parts)
@@ -353,6 +369,14 @@ def _abandoned(table: str, name: str, ended_max: int, book: Book) -> Book:
         raise Conflict(f"the upload {name}", "it can be seen, and cannot be abandoned")
     if mine:
         book = with_table(book, table, TableState(NORMAL, at.epoch))
-    ended = state._replace(state=ABANDONED, parts=0, rows=0, bytes=0)
+    ended = state._replace(state=ABANDONED, parts=0, rows=0, bytes=0, digest="")
     book = with_upload(book, ended)._replace(dropping=(*book.dropping, state.upload))
     return without_oldest(book, ended_max)
+
+
+def _dropped_again(upload: str, book: Book) -> Book:
+    there = book.uploads.get(upload)
+    ended = there is None or there.state in (ABANDONED, DONE)
+    if not ended or upload in book.dropping:
+        return book  # it is dropped once it has ended, or soon
+    return book._replace(dropping=(*book.dropping, upload))

@@ -1,0 +1,160 @@
+"""A dispatcher's life with people: what they ask too much of, get wrong, and look at."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+import redis
+
+from headgate.apps.kv.fields import FIELDS
+from headgate.apps.kv.settings import Settings
+from headgate.cli import main
+from headgate.wire.resp import command
+from tests.apps.kv.process import KvProcess, access_file, token_of
+
+MIB = 1 << 20
+PLENTY = ("--quota-ru", "100000000")
+
+
+def test_every_setting_has_a_flag_and_every_flag_a_setting() -> None:
+    assert {field.name for field in FIELDS} == {one.name for one in dataclasses.fields(Settings)}
+
+
+def test_the_settings_in_effect_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kv", "--places", "7", "--print-config"]) == 0
+    shown = capsys.readouterr().out
+    assert 'places = "7" ' in shown
+    assert all(f"{field.name} = " in shown for field in FIELDS if field.name != "token")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--frob"], "unrecognized arguments: --frob"),
+        (["frob"], "invalid choice: 'frob'"),
+        (["--engine", "foo:bar"], "give one of memory:"),
+        (["--listen", "0.0.0.0:0"], "others can reach it"),
+        (["--workers", "2"], "workers share quotas by a store"),
+        (["--places", "4", "--shard-places", "5"], "at most what all have, 4"),
+        (["--weights", "/nowhere"], "it cannot be read"),
+        (["backup", "x", "--url", "here"], "write it as http://"),
+        (["top", "--every", "0"], "give seconds from 0.1"),
+    ],
+)
+def test_a_wrong_word_is_told_with_what_would_be_right(
+    flags: list[str],
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where an embedded engine would be made
+    try:
+        code: object = main(["kv", *flags])
+    except SystemExit as end:  # as the reader of flags ends
+        code = end.code
+    assert code == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert "Traceback" not in said
+
+
+def test_a_multi_get_answers_no_more_than_it_may_hold(tmp_path: Path) -> None:
+    with KvProcess(tmp_path, "--engine", "memory:", *PLENTY) as kv:
+        client = kv.redis()
+        for number in range(20):
+            client.set(f"big:{number}", b"x" * MIB)
+        whole = client.mget([f"big:{number}" for number in range(16)])
+        assert [len(one) for one in whole if isinstance(one, bytes)] == [MIB] * 16
+        with pytest.raises(redis.exceptions.ResponseError, match="ask for fewer at a time"):
+            client.mget([f"big:{number}" for number in range(17)])
+        for count in (17, 400):  # all of one key: served from memory by and by, and counted too
+            for _ in range(3):
+                with pytest.raises(redis.exceptions.ResponseError, match="ask for fewer"):
+                    client.mget(["big:0"] * count)
+        places = [{"partition": str(number % 20), "sort": ""} for number in range(150)]
+        status, said = kv.ask("/v1/tables/big/rows:get", {"places": places})
+        assert status == 400
+        assert said["field"] == "places"
+        assert len(client.mget([f"big:{number}" for number in range(3)])) == 3
+
+
+def test_health_answers_while_everything_else_waits(tmp_path: Path) -> None:
+    engine = "faulty+memory:?slots=1&work_ms=100"
+    with KvProcess(tmp_path, "--engine", engine, *PLENTY) as kv:
+        sockets = [socket.create_connection(("127.0.0.1", kv.port)) for _ in range(8)]
+        for at, one in enumerate(sockets):
+            one.sendall(b"".join([command("SET", f"t:{at}-{n}", "x") for n in range(50)]))
+        while kv.ask("/v1/state")[1]["board"]["stack"]["under_way"] < 50:
+            threading.Event().wait(0.01)
+        assert kv.ask("/healthz") == (200, {"status": "ok"})
+        assert kv.ask("/readyz")[0] == 200
+        assert kv.ask("/v1/state")[1]["board"]["stack"]["under_way"] > 40  # they wait still
+        for one in sockets:
+            one.close()
+        kv.signal(signal.SIGKILL)
+
+
+def run_verb(verb: str, *words: str) -> int:
+    return main(["kv", verb, *words])
+
+
+def test_a_copy_is_never_written_over_what_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    with KvProcess(tmp_path, "--engine", f"lmdb:{tmp_path / 'data'}") as kv:
+        kv.redis().set("t:1", "x")
+        assert run_verb("backup", str(copy), "--url", kv.url) == 0
+        assert "copied" in capsys.readouterr().out
+        status, said = kv.ask("/v1/backup", {"folder": str(copy)})
+        assert status == 400  # whoever asks is mistaken; to come back later would not help
+        assert said["field"] == "folder"
+        assert run_verb("backup", str(copy), "--url", kv.url) != 0
+        assert "give an empty one" in capsys.readouterr().err
+    with KvProcess(tmp_path, "--engine", f"lmdb:{copy}") as kv:
+        assert kv.redis().get("t:1") == b"x"
+
+
+def test_what_memory_answers_is_charged_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with KvProcess(tmp_path, "--engine", "memory:", "--quota-ru", "100") as kv:
+        client = kv.redis()
+        client.set("hot:1", "x")
+        with client.pipeline(transaction=False) as pipe:
+            for _ in range(3_000):
+                pipe.get("hot:1")
+            told = pipe.execute(raise_on_error=False)
+        assert told.count(b"x") > 2_000  # of the rest some came before it was known as hot
+        board = kv.ask("/v1/state")[1]["board"]
+        mru = next(one["mru"] for one in board["callers"] if one["caller"] == "anonymous")
+        assert mru >= 200_000  # a tenth of a unit each
+        # In debt: what needs the engine waits for an epoch to come.
+        with pytest.raises(redis.exceptions.ResponseError, match="LIMITED"):
+            client.mset({f"cold:{number}": "x" for number in range(50)})
+        assert run_verb("top", "--once", "--every", "0.1", kv.url) == 0
+        assert "answered from memory" in capsys.readouterr().out
+
+
+def test_nobody_claims_more_than_they_may(tmp_path: Path) -> None:
+    access = access_file(
+        tmp_path,
+        {
+            "night": 'tables = { "*" = ["read", "write"] }\nhighest = "BEST_EFFORT"',
+            "operator": 'grants = ["audit"]',
+        },
+    )
+    with KvProcess(tmp_path, "--engine", "memory:", "--access", access) as kv:
+        client = kv.redis(token_of("night"))
+        client.execute_command("HG.CRITICALITY", "CRITICAL")  # type: ignore[no-untyped-call]
+        client.set("t:1", "x")
+        state = kv.ask("/v1/state", token=token_of("operator"))[1]
+        stage = next(one for one in state["stages"] if one["name"] == "criticality")
+        assert stage["own"]["clamped"] >= 1
+        assert stage["own"]["critical"] == 0
