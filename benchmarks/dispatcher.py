@@ -186,7 +186,7 @@ async def made(engine: str) -> Assembly:
     assembly = Assembly(settings_of("--engine", engine), 0)
     await assembly.start()
     # Candidates that take turns keep the loop from turning: that is no stress of the dispatcher's.
-    await assembly.vitals.close()
+    await assembly.background.stop("vitals")
     return assembly
 
 

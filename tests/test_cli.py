@@ -60,7 +60,8 @@ def test_a_command_that_is_not_there_is_told_with_the_nearest(
     told = capsys.readouterr().err
     assert told == (
         "headgate: there is no command 'docter'; did you mean 'doctor'? "
-        "there are up, limits, lab, limiter, kv, quota, rules, why, dlq, doctor; see headgate --help\n"
+        "there are up, limits, lab, limiter, kv, quota, rules, why, dlq, doctor; "
+        "see headgate --help\n"
     )
     assert cli.main(["--verbose"]) == 2
     assert "no flag '--verbose'" in capsys.readouterr().err

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from headgate.contracts.errors import BadValue
-from headgate.telemetry.usage_files import DAY_MINUTES, Minute, UsageWriter, read_usage
+from headgate.telemetry.usage_files import (
+    DAY_MINUTES,
+    LINE_BYTES_MAX,
+    Minute,
+    UsageWriter,
+    read_usage,
+)
 
 AT = 20_000 * DAY_MINUTES
 
@@ -59,3 +65,27 @@ def test_a_line_holds_those_who_asked_for_most(tmp_path: Path) -> None:
 def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="usage"):
         read_usage([str(tmp_path / "nothing")], 0, 1)
+
+
+def test_a_minute_of_10_000_callers_of_long_names_is_read_back_whole(tmp_path: Path) -> None:
+    callers = {f"tenant-{at:05}.{'ä' * 40}": Minute(100 + at, at) for at in range(10_000)}
+    UsageWriter(str(tmp_path), "a", days=35).write(AT, callers)
+    (file,) = tmp_path.iterdir()
+    assert max(map(len, file.read_bytes().splitlines(keepends=True))) <= LINE_BYTES_MAX
+    found = read_usage([str(tmp_path)], AT, AT + 1)
+    assert found == {name: {AT: one} for name, one in callers.items()}
+
+
+def test_a_minute_has_so_many_bytes_for_those_who_asked_for_most(tmp_path: Path) -> None:
+    writer = UsageWriter(str(tmp_path), "a", days=35, minute_bytes_max=2_000)
+    writer.write(AT, {f"c{at:04}": Minute(at, 0) for at in range(1_000)})
+    (file,) = tmp_path.iterdir()
+    assert 1_900 < file.stat().st_size <= 2_000
+    found = set(read_usage([str(tmp_path)], AT, AT + 1))
+    assert found == {f"c{at:04}" for at in range(1_000 - len(found), 1_000)}
+
+
+def test_a_name_that_no_line_can_hold_costs_nobody_else_their_entry(tmp_path: Path) -> None:
+    writer = UsageWriter(str(tmp_path), "a", days=35)
+    writer.write(AT, {"x" * LINE_BYTES_MAX: Minute(9, 0), "shop": Minute(1, 0)})
+    assert read_usage([str(tmp_path)], AT, AT + 1) == {"shop": {AT: Minute(1, 0)}}

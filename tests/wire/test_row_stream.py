@@ -125,3 +125,19 @@ def test_a_newer_version_is_refused_with_a_remedy() -> None:
 def test_what_no_stream_can_say_is_a_wrong_value(row: StreamRow) -> None:
     with pytest.raises(BadValue):
         row_bytes(row)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 4_096])
+def test_a_large_value_is_put_together_once(piece_bytes: int) -> None:
+    """Until it is whole, what is kept grows in its place, and is not made anew for each piece."""
+    size = 20_000
+    data, reader = stream_of([StreamRow(b"p", b"", b"x" * size)]), RowReader()
+    head = len(HEADER) + 1 + 1 + 1 + 12
+    reader.feed(data[:head])
+    kept = reader._left
+    told = []
+    for at in range(head, len(data), piece_bytes):
+        assert reader._left is kept
+        told += reader.feed(data[at : at + piece_bytes])
+    reader.end()
+    assert told == [StreamRow(b"p", b"", b"x" * size)]

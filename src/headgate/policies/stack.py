@@ -112,14 +112,17 @@ class StackStats(NamedTuple):
 class Stage:
     """One place in a stack; made by `at_once` or `waits`."""
 
-    __slots__ = ("at_once", "name", "waiting")
+    __slots__ = ("at_once", "name", "told", "waiting")
 
-    def __init__(self, name: str, policy: Policy | None, waiting: WaitingPolicy | None) -> None:
+    def __init__(
+        self, name: str, policy: Policy | None, waiting: WaitingPolicy | None, told: bool = True
+    ) -> None:
         if not name:
             raise BadValue("stage.name", name, "give a name; statistics and refusals show it")
         self.name = name
         self.at_once = policy
         self.waiting = waiting
+        self.told = told
 
 
 def at_once(name: str, policy: Policy) -> Stage:
@@ -127,21 +130,26 @@ def at_once(name: str, policy: Policy) -> Stage:
     return Stage(name, policy, None)
 
 
-def waits(name: str, policy: WaitingPolicy) -> Stage:
-    """A stage that may suspend before it answers."""
-    return Stage(name, None, policy)
+def waits(name: str, policy: WaitingPolicy, *, told: bool = True) -> Stage:
+    """A stage that may suspend before it answers.
+
+    With `told=False` observers do not hear of it: its waiting says nothing of the service, and who
+    has waited counts as arriving then.
+    """
+    return Stage(name, None, policy, told)
 
 
 @final
 class Step:
     """A stage in use, and its counts."""
 
-    __slots__ = ("admitted", "at_once", "name", "prompt", "refused", "unwound", "waiting")
+    __slots__ = ("admitted", "at_once", "name", "prompt", "refused", "told", "unwound", "waiting")
 
     def __init__(self, stage: Stage) -> None:
         self.name = stage.name
         self.at_once = stage.at_once
         self.waiting = stage.waiting
+        self.told = stage.told
         # None: it cannot say, so whoever comes may have to wait.
         self.prompt: PromptPolicy | None = None
         if hasattr(stage.waiting, "ready") and hasattr(stage.waiting, "admit_now"):
@@ -233,7 +241,8 @@ class Stack:
                     prompt = step.prompt
                     assert prompt is not None  # else it was not asked whether it is ready
                     admission = prompt.admit_now(request, now_us)
-                    self._tell_waited(request, now_us, now_us)
+                    if step.told:
+                        self._tell_waited(request, now_us, now_us)
                 if isinstance(admission, Decision):
                     if not admission.allowed:
                         self._turn_away(request, admission, held, passed, now_us)
@@ -268,7 +277,11 @@ class Stack:
                     assert waiting is not None  # a stage is one or the other
                     admission = await waiting.admit(request, clock)
                     now_us = clock.now_us()
-                    self._tell_waited(request, began_us, now_us)
+                    if step.told:
+                        self._tell_waited(request, began_us, now_us)
+                    else:
+                        request.arrived_us += now_us - began_us if request.arrived_us else 0
+                        began_us = now_us
                 if isinstance(admission, Decision):
                     if not admission.allowed:
                         refused = admission

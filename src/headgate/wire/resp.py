@@ -35,7 +35,7 @@ _CODES: Final[dict[str, tuple[str, str]]] = {
     "ASK": (ASK, "another node serves this key while its slot moves"),
     "LOADING": (NOT_NOW, "it is loading its data; wait until it has"),
     "BUSY": (NOT_NOW, "a script keeps it busy; end that with SCRIPT KILL"),
-    "OOM": (NOT_NOW, "its memory is full; raise maxmemory or set an eviction policy"),
+    "OOM": (NOT_NOW, "its memory is full; raise maxmemory"),
     "MISCONF": (NOT_NOW, "it cannot save to disk and refuses writes; see its log"),
     "NOREPLICAS": (NOT_NOW, "it has fewer replicas than min-replicas-to-write asks for"),
     "CLUSTERDOWN": (NOT_HERE, "the cluster does not serve this slot now"),

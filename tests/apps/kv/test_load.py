@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from argparse import ArgumentParser, Namespace
 from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,9 +21,12 @@ from headgate.apps.kv import load
 from headgate.apps.kv.load_parts import parts_of
 from headgate.apps.kv.load_progress import Progress
 from headgate.apps.kv.load_rows import form_of, rows_in
-from headgate.contracts.errors import BadValue
+from headgate.contracts.errors import BadValue, HeadgateError
 from headgate.system import now_us
+from headgate.testing import HandClock
 from headgate.wire.row_stream import StreamRow, row_bytes, rows_of, stream_of
+from tests.apps.kv.tables.dispatchers import ANYBODY, Node, memory
+from tests.doors.http.kv.serving import house
 
 SIMPLE = [StreamRow(b"p", b"1", b"tea", 1_500_000), StreamRow("ä".encode(), b"", b"", 0)]
 
@@ -118,7 +127,7 @@ def test_the_same_input_has_the_same_name_and_another_has_another(tmp_path: Path
         load.name_of(arguments("t", str(file), "--mode", "replace")),
         load.name_of(arguments("t", str(file), "--part-rows", "5")),
     ]
-    file.write_text("partition\np\nq\n")
+    file.write_text("partition\nq\n")  # as many bytes
     others.append(load.name_of(arguments("t", str(file))))
     assert len({name, *others}) == 5
     with pytest.raises(BadValue, match="--name"):
@@ -136,6 +145,8 @@ def test_the_same_input_has_the_same_name_and_another_has_another(tmp_path: Path
         ("t", "-", "--format", "csv", "--name", "n", "--part-bytes", "1"),
         ("t", "-", "--format", "csv", "--name", "n", "--patience-s", "-1"),
         ("t", "-", "--format", "csv", "--name", "n", "--at", "ftp://x"),
+        ("t", "--name", "n"),
+        ("t", "--abandon"),
     ],
 )
 def test_what_is_asked_wrongly_is_told_before_anything_happens(said: tuple[str, ...]) -> None:
@@ -162,3 +173,166 @@ def test_progress_tells_how_far_it_is() -> None:
     assert line.startswith("[############............] 50%  1,500 rows")
     assert "10s left" in line
     assert line.endswith("asked to wait 1 times")
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run the story in a loop of its own."""
+
+    @wraps(test)
+    def run(*given: Any, **named: Any) -> None:
+        asyncio.run(test(*given, **named))
+
+    return run
+
+
+class There:
+    """A dispatcher to load into: real tables by a hand clock, behind the real HTTP door."""
+
+    def __init__(self, node: Node, port: int) -> None:
+        self.node = node
+        self.port = port
+
+    async def load(self, *said: str) -> None:
+        """As the command does it, beside the loop."""
+        at = ("--at", f"http://127.0.0.1:{self.port}", "--patience-s", "0")
+        await asyncio.to_thread(load.run, arguments("t", *said, *at))
+
+    async def value(self, partition: bytes) -> bytes | None:
+        """What can be read."""
+        await self.node.catalogue.refresh()
+        told = self.node.layers.read_one("t", partition, b"", self.node.clock.now_us())
+        row = await cast("Any", told) if not isinstance(told, tuple | None) else told
+        return None if row is None else bytes(row.value)
+
+
+@asynccontextmanager
+async def there() -> AsyncIterator[There]:
+    node = Node(memory(), HandClock())
+    shelf = SimpleNamespace(uploads=node.uploads, clock=node.clock)
+    async with house(shelf=cast("Any", shelf)) as here:
+        yield There(node, here.port)
+
+
+def csv_of(value: str, rows: int = 6) -> str:
+    return "partition,value\n" + "".join(f"k{at},{value}{at}\n" for at in range(rows))
+
+
+@in_a_loop
+async def test_a_file_that_changed_and_kept_its_name_and_size_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    async with there() as one:
+        for value in ("a", "b"):
+            file.write_text(csv_of(value))
+            await one.load(str(file))
+            assert await one.value(b"k0") == value.encode() + b"0"
+            await one.node.until_normal("t")
+
+
+@in_a_loop
+async def test_a_file_that_was_loaded_is_not_said_to_be_loaded_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(csv_of("a"))
+    async with there() as one:
+        await one.load(str(file))
+        assert "6 rows in 1 parts are in t (6 of this run" in capsys.readouterr().err
+        await one.load(str(file))
+        said = capsys.readouterr().err
+        assert said.startswith("nothing to do: load-")
+        assert "was loaded before, begun 20" in said
+        assert "this run loaded none" in said
+        assert "are in t" not in said
+
+
+async def half_loaded(one: There, file: Path, name: str) -> None:
+    """The first of several parts is kept, and then the run was killed."""
+    await one.node.uploads.begin("t", name, "merge", ANYBODY)
+    rows = rows_in(io.BytesIO(file.read_bytes()), "in", "csv", base64=False)
+    part = next(iter(parts_of(rows, rows_max=2, bytes_max=1 << 20)))
+    await one.node.uploads.part("t", name, 0, part.data, part.sha256, ANYBODY)
+
+
+@in_a_loop
+async def test_a_half_loaded_file_that_changed_is_told_at_once_and_can_be_abandoned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(csv_of("a"))
+    said = (str(file), "--name", "monday", "--part-rows", "2")
+    async with there() as one:
+        await half_loaded(one, file, "monday")
+        file.write_text(csv_of("b"))
+        with pytest.raises(HeadgateError, match=r"the input has changed .*monday --abandon --at"):
+            await one.load(*said)
+        assert "run the same command again" not in capsys.readouterr().err
+        stands = await one.node.uploads.show("t", "monday", ANYBODY)
+        assert list(stands.parts) == [0]  # nothing more was sent in vain
+        await one.load("--name", "monday", "--abandon")
+        assert "monday into t is abandoned" in capsys.readouterr().err
+        await one.load(*said)
+        assert await one.value(b"k5") == b"b5"
+
+
+@in_a_loop
+async def test_what_changed_behind_the_first_part_is_told_at_the_commit(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(csv_of("a"))
+    async with there() as one:
+        await half_loaded(one, file, "monday")
+        file.write_text(csv_of("a", 2))
+        await one.node.uploads.part("t", "monday", 1, *other_part(), ANYBODY)
+        with pytest.raises(HeadgateError, match="the input has changed"):
+            await one.load(str(file), "--name", "monday", "--part-rows", "2")
+
+
+def other_part() -> tuple[bytes, bytes]:
+    (part,) = parts_of([row_bytes(StreamRow(b"z", b"", b"z"))], rows_max=2, bytes_max=1 << 20)
+    return part.data, part.sha256
+
+
+@in_a_loop
+async def test_the_same_half_loaded_file_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(csv_of("a"))
+    async with there() as one:
+        await half_loaded(one, file, "monday")
+        await one.load(str(file), "--name", "monday", "--part-rows", "2")
+        assert [await one.value(b"k%d" % at) for at in (0, 5)] == [b"a0", b"a5"]
+
+
+@in_a_loop
+async def test_another_upload_that_is_open_is_named_with_the_way_out(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(csv_of("a"))
+    async with there() as one:
+        await half_loaded(one, file, "monday")
+        with pytest.raises(
+            HeadgateError, match=r"is open: monday, begun .* 2 rows .*--name monday --abandon"
+        ):
+            await one.load(str(file))
+
+
+@in_a_loop
+async def test_a_file_that_is_written_while_it_is_read_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(csv_of("a"))
+
+    def named(said: Namespace) -> str:
+        name = load_name(said)
+        file.write_text(csv_of("b", 7))
+        return name
+
+    load_name = load.name_of
+    monkeypatch.setattr(load, "name_of", named)
+    async with there() as one:
+        with pytest.raises(HeadgateError, match="was written while it was read"):
+            await one.load(str(file))
+        assert await one.value(b"k0") is None
+
+
+def test_what_can_be_read_once_only_wants_a_name() -> None:
+    with pytest.raises(BadValue, match="--name"):
+        load.name_of(arguments("t", "/dev/null", "--format", "csv"))

@@ -139,7 +139,7 @@ def test_the_callers_on_the_board_are_bounded_and_the_rest_is_one() -> None:
 def test_the_lines_tell_who_is_served_who_is_refused_and_what_is_hot() -> None:
     text = "\n".join(top_lines(seen()))
     for part in (
-        "1 dispatcher: 350 asked/s, 200 answered from memory, 100 admitted, 50 refused, 7 under way",
+        "1 dispatcher: 350 asked/s, 200 answered from memory, 100 admitted, 50 refused, 7 under",
         "stressed (ratio): latency ratio 0.28 of get",
         "queue: 9 waiting (4.0 KiB), delay 12.00 ms, 60 of 64 places, overloaded",
         "ann     250   100         0",

@@ -112,10 +112,25 @@ def test_callers_are_read_again_on_sighup(tmp_path: Path) -> None:
         limiter.signal(signal.SIGHUP)
         until(lambda: limiter.ask("/v1/state", token=DESK)[0] == 401, "the old token void", 2.0)
         assert limiter.ask("/v1/state", token="another " + DESK)[0] == 200
+        # Who is on an open connection is asked anew too.
+        gateway, operator = (
+            redis.Redis(port=limiter.port, password=one, single_connection_client=True)
+            for one in (GATEWAY, OPERATOR)
+        )
+        assert gateway.ping()
+        assert operator.ping()
+        callers.write_text(CALLERS.replace(token_digest(GATEWAY), "0" * 64))
+        limiter.signal(signal.SIGHUP)
+        until(lambda: limiter.ask("/v1/state", token=DESK)[0] == 200, "the file read again", 2.0)
+        with pytest.raises(redis.AuthenticationError):
+            gateway.execute_command("CL.THROTTLE", "k", 1, 1, 1)  # type: ignore[no-untyped-call]
+        assert operator.execute_command("CL.THROTTLE", "k", 1, 1, 1)[0] == 0  # type: ignore[no-untyped-call]
+        gateway.close()
+        operator.close()
         callers.write_text("[[callers")  # what is bad changes nothing
         limiter.signal(signal.SIGHUP)
         until(lambda: "not reloaded" in limiter.log.read_text(), "the complaint", 2.0)
-        assert limiter.ask("/v1/state", token="another " + DESK)[0] == 200
+        assert limiter.ask("/v1/state", token=DESK)[0] == 200
 
 
 def test_a_new_token_fits_the_file_that_is_shown_with_it(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from headgate.doors.grpc.settings import GrpcSettings
 from headgate.wire.h2 import frames as f
 from headgate.wire.h2.settings import H2Settings
 from headgate.wire.h2.stream import Stream
-from tests.doors.grpc.servers import SETTINGS, Door, Native, Work, native
+from tests.doors.grpc.servers import SETTINGS, Door, Grpcio, Native, Work, native
 from tests.wire.h2_peer import GREETING, frame, headers, parsed, request, update
 
 CALL_S_MAX = 10.0
@@ -378,25 +378,34 @@ class Noting(Door):
         return Identity("somebody", [])
 
 
+@pytest.mark.parametrize("kind", [Native, Grpcio])
 def test_only_names_of_a_certificate_that_say_who_serves_are_names_of_a_caller(
-    work: Work, authority: trustme.CA
+    work: Work, authority: trustme.CA, kind: type[Native] | type[Grpcio]
 ) -> None:
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    ours = authority.issue_cert("localhost")
+    tls: Any = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.set_alpn_protocols(["h2"])
     tls.verify_mode = ssl.CERT_REQUIRED
-    authority.issue_cert("localhost").configure_cert(tls)
+    ours.configure_cert(tls)
     authority.configure_trust(tls)
+    trusted = authority.cert_pem.bytes()
+    if kind is Grpcio:
+        pair = (ours.private_key_pem.bytes(), ours.cert_chain_pems[0].bytes())
+        tls = grpc.ssl_server_credentials([pair], trusted, require_client_auth=True)
     client = authority.issue_cert("admin@mail.test", "10.0.0.7", "gate.test", common_name="gateway")
     access = Noting()
-    with native(work.methods(), access, tls=tls) as server:
+    server = kind(work.methods(), access, tls=tls)
+    try:
         credentials = grpc.ssl_channel_credentials(
-            authority.cert_pem.bytes(),
-            client.private_key_pem.bytes(),
-            b"".join([each.bytes() for each in client.cert_chain_pems]),
+            trusted, client.private_key_pem.bytes(), client.cert_chain_pems[0].bytes()
         )
-        with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
+        # grpcio's server listens on 127.0.0.1 alone.
+        options = [("grpc.ssl_target_name_override", "localhost")]
+        with grpc.secure_channel(f"127.0.0.1:{server.port}", credentials, options) as channel:
             call: Any = channel.unary_unary("/t.Test/Name")
             assert call(b"", timeout=CALL_S_MAX) == b"somebody"
+    finally:
+        server.stop()
     assert access.seen == [("gateway", "gate.test")]
 
 

@@ -11,6 +11,7 @@ from headgate.doors.resp.settings import RespSettings
 from headgate.wire.resp import OK, command
 from tests.doors.resp.service import Service, Tokens
 from tests.doors.resp.talk import Talk
+from tests.stores.redis.live import run
 
 PING, PONG = command("PING"), b"+PONG\r\n"
 ASK = command("CL.THROTTLE", "ann", 2, 1, 60)
@@ -37,112 +38,139 @@ def refused(said: bytes, code: bytes = b"-NOAUTH") -> bool:
 
 
 def test_whose_token_is_void_is_nobody_at_the_next_command() -> None:
-    callers = Callers()
-    door = door_to(callers)
-    talk, other = Talk(door), Talk(door)
-    assert talk.say(command("AUTH", "secret") + PING) == OK + PONG
-    callers.tokens["new secret"] = callers.tokens.pop("secret")  # the same name, another token
-    assert other.say(command("AUTH", "new secret")) == OK
-    assert talk.say(PING) == PONG  # nobody has said that anything is new
-    door.forget()
-    assert refused(talk.say(PING)) and refused(talk.say(ASK))
-    assert other.say(PING) == PONG
-    assert talk.say(command("AUTH", "new secret") + PING) == OK + PONG
-    talk.lose()
-    other.lose()
+    async def story() -> None:
+        callers = Callers()
+        door = door_to(callers)
+        talk, other = Talk(door), Talk(door)
+        assert talk.say(command("AUTH", "secret") + PING) == OK + PONG
+        callers.tokens["new secret"] = callers.tokens.pop("secret")  # the same name, another token
+        assert other.say(command("AUTH", "new secret")) == OK
+        assert talk.say(PING) == PONG  # nobody has said that anything is new
+        door.forget()
+        assert refused(talk.say(PING))
+        assert refused(talk.say(ASK))
+        assert other.say(PING) == PONG
+        assert talk.say(command("AUTH", "new secret") + PING) == OK + PONG
+        talk.lose()
+        other.lose()
+
+    run(story())
 
 
 def test_who_said_hello_with_a_token_is_asked_anew_too() -> None:
-    callers = Callers()
-    door = door_to(callers)
-    talk = Talk(door)
-    assert talk.say(command("HELLO", 2, "AUTH", "ann", "secret")).startswith(b"*14")
-    door.forget()
-    assert talk.say(PING) == PONG
-    callers.tokens["secret"] = Identity("ben", EVERY_GRANT)  # it was ann who spoke here
-    door.forget()
-    assert refused(talk.say(PING))
-    talk.lose()
+    async def story() -> None:
+        callers = Callers()
+        door = door_to(callers)
+        talk = Talk(door)
+        assert talk.say(command("HELLO", 2, "AUTH", "ann", "secret")).startswith(b"*14")
+        door.forget()
+        assert talk.say(PING) == PONG
+        callers.tokens["secret"] = Identity("ben", EVERY_GRANT)  # it was ann who spoke here
+        door.forget()
+        assert refused(talk.say(PING))
+        talk.lose()
+
+    run(story())
 
 
 def test_grants_are_those_of_now() -> None:
-    callers = Callers()
-    door = door_to(callers)
-    talk = Talk(door)
-    talk.say(command("AUTH", "secret"))
-    assert talk.say(ASK).startswith(b"*5")
-    callers.tokens["secret"] = Identity("ann", [Grant.AUDIT])
-    door.forget()
-    assert refused(talk.say(ASK), b"-NOPERM")
-    assert talk.say(PING) == PONG
-    callers.tokens["secret"] = ANN
-    door.forget()
-    assert talk.say(ASK).startswith(b"*5")
-    talk.lose()
+    async def story() -> None:
+        callers = Callers()
+        door = door_to(callers)
+        talk = Talk(door)
+        talk.say(command("AUTH", "secret"))
+        assert talk.say(ASK).startswith(b"*5")
+        callers.tokens["secret"] = Identity("ann", [Grant.AUDIT])
+        door.forget()
+        assert refused(talk.say(ASK), b"-NOPERM")
+        assert talk.say(PING) == PONG
+        callers.tokens["secret"] = ANN
+        door.forget()
+        assert talk.say(ASK).startswith(b"*5")
+        talk.lose()
+
+    run(story())
 
 
 def test_a_void_token_is_nobody_even_where_nobody_in_particular_may_speak() -> None:
-    callers = Tokens({"secret": ANN})
-    door = door_to(callers)
-    named, unnamed = Talk(door), Talk(door)
-    named.say(command("AUTH", "secret"))
-    del callers.tokens["secret"]
-    door.forget()
-    assert refused(named.say(PING))  # what it says was never meant to be anonymous
-    assert named.say(command("RESET") + PING) == b"+RESET\r\n" + PONG
-    assert unnamed.say(PING) == PONG
-    callers.anonymous = None
-    door.forget()
-    assert refused(unnamed.say(PING)) and refused(named.say(PING))
-    named.lose()
-    unnamed.lose()
+    async def story() -> None:
+        callers = Tokens({"secret": ANN})
+        door = door_to(callers)
+        named, unnamed = Talk(door), Talk(door)
+        named.say(command("AUTH", "secret"))
+        del callers.tokens["secret"]
+        door.forget()
+        assert refused(named.say(PING))  # what it says was never meant to be anonymous
+        assert named.say(command("RESET") + PING) == b"+RESET\r\n" + PONG
+        assert unnamed.say(PING) == PONG
+        door.forget()
+        assert named.say(PING) == PONG  # whatever became of the token
+        callers.anonymous = None
+        door.forget()
+        assert refused(unnamed.say(PING))
+        assert refused(named.say(PING))
+        named.lose()
+        unnamed.lose()
+
+    run(story())
 
 
 def test_a_certificate_is_looked_up_anew_and_so_is_what_reset_goes_back_to() -> None:
-    callers = Callers()
-    door = door_to(callers)
-    known, named = Talk(door, ("gate.test",)), Talk(door, ("gate.test",))
-    assert known.say(PING) == PONG
-    named.say(command("AUTH", "secret"))
-    callers.certificates.clear()
-    door.forget()
-    assert refused(known.say(PING))
-    assert named.say(PING) == PONG
-    assert refused(named.say(command("RESET") + PING)[len(b"+RESET\r\n") :])
-    callers.certificates["gate.test"] = ANN
-    door.forget()
-    assert known.say(PING) == named.say(PING) == PONG
-    known.lose()
-    named.lose()
+    async def story() -> None:
+        callers = Callers()
+        door = door_to(callers)
+        known, named = Talk(door, ("gate.test",)), Talk(door, ("gate.test",))
+        assert known.say(PING) == PONG
+        named.say(command("AUTH", "secret"))
+        callers.certificates.clear()
+        door.forget()
+        assert refused(known.say(PING))
+        assert named.say(PING) == PONG
+        assert refused(named.say(command("RESET") + PING)[len(b"+RESET\r\n") :])
+        callers.certificates["gate.test"] = ANN
+        door.forget()
+        assert known.say(PING) == named.say(PING) == PONG
+        known.lose()
+        named.lose()
+
+    run(story())
 
 
 def test_who_is_nobody_any_more_has_the_bounds_and_the_time_of_a_stranger() -> None:
-    callers = Callers()
-    door = door_to(callers, stranger_bulk_bytes_max=64, auth_timeout_s=5)
-    talk = Talk(door)
-    long = command("ECHO", "x" * 1_000)
-    assert talk.say(command("AUTH", "secret") + long).endswith(b"x\r\n")
-    callers.tokens.clear()
-    door.forget()
-    began_s = next(iter(door._shared.sessions.values())).began_s
-    talk.protocol.tick(began_s + 4)
-    assert not talk.wire.is_closing()
-    talk.protocol.tick(began_s + 5)
-    assert talk.wire.is_closing() and refused(talk.wire.writes[-1])
-    talk.lose()
+    async def story() -> None:
+        callers = Callers()
+        door = door_to(callers, stranger_bulk_bytes_max=64, auth_timeout_s=5)
+        talk = Talk(door)
+        long = command("ECHO", "x" * 1_000)
+        assert talk.say(command("AUTH", "secret") + long).endswith(b"x\r\n")
+        callers.tokens.clear()
+        door.forget()
+        began_s = next(iter(door._shared.sessions.values())).began_s
+        talk.protocol.tick(began_s + 4)
+        assert not talk.wire.is_closing()
+        talk.protocol.tick(began_s + 5)
+        assert talk.wire.is_closing()
+        assert refused(talk.wire.writes[-1])
+        talk.lose()
 
-    callers.tokens["secret"] = ANN
-    talk = Talk(door)
-    talk.say(command("AUTH", "secret"))
-    callers.tokens.clear()
-    door.forget()
-    assert b"ERR" in talk.say(long) and talk.wire.is_closing()
-    talk.lose()
+        callers.tokens["secret"] = ANN
+        talk = Talk(door)
+        talk.say(command("AUTH", "secret"))
+        callers.tokens.clear()
+        door.forget()
+        assert b"ERR" in talk.say(long)
+        assert talk.wire.is_closing()
+        talk.lose()
+
+    run(story())
 
 
 def test_a_token_is_never_shown() -> None:
-    door = door_to(Callers())
-    talk = Talk(door)
-    talk.say(command("AUTH", "secret"))
-    assert b"secret" not in talk.say(command("CLIENT", "INFO") + command("CLIENT", "LIST"))
-    talk.lose()
+    async def story() -> None:
+        door = door_to(Callers())
+        talk = Talk(door)
+        talk.say(command("AUTH", "secret"))
+        assert b"secret" not in talk.say(command("CLIENT", "INFO") + command("CLIENT", "LIST"))
+        talk.lose()
+
+    run(story())

@@ -211,6 +211,52 @@ def test_cursors_and_callers_are_bounded_and_the_oldest_go_first() -> None:
     assert cursors.find("ann", "t", hers) == place
 
 
+def test_callers_without_a_name_are_counted_by_connection_and_push_out_nobody_with_one() -> None:
+    cursors = Cursors(RespSettings(cursors_max=2, scanners_max=2))
+    place = (b"p", b"")
+    named = cursors.put("ann", "t", place, 0)
+    mine = cursors.put("", "t", place, 0, 7)
+    greedy = [cursors.put("", "t", place, 0, 8) for _ in range(3)]
+    assert cursors.find("", "t", mine) == cursors.find("", "t", greedy[-1]) == place
+    with pytest.raises(BadValue):
+        cursors.find("", "t", greedy[0])
+    with pytest.raises(BadValue):
+        cursors.find("ann", "t", mine)
+    assert cursors.find("", "t", cursors.put("", "t", place, mine, 9)) == place
+    with pytest.raises(BadValue):  # connection 7 scanned longest ago
+        cursors.find("", "t", mine)
+    for connection in range(10, 20):
+        cursors.put("", "t", place, 0, connection)
+    assert cursors.find("ann", "t", named) == place
+    assert len(cursors._connection_of) == 2
+
+
+def test_a_cursor_before_is_forgotten_on_whichever_connection_it_was_got() -> None:
+    cursors = Cursors(RespSettings(cursors_max=4))
+    first = cursors.put("", "t", (b"1", b""), 0, 1)
+    second = cursors.put("", "t", (b"2", b""), first, 2)
+    assert cursors.find("", "t", first) == (b"1", b"")
+    assert cursors.find("", "t", second) == (b"2", b"")
+    with pytest.raises(BadValue):
+        cursors.find("", "t", first)
+    assert list(cursors._connection_of) == [second]
+
+
+def test_one_anonymous_connection_leaves_the_scans_of_another_alone() -> None:
+    async def story() -> None:
+        client = await filled(cursors_max=2)
+        other = client.another()
+        cursor, _ = await client.say("SCAN 0 MATCH t:* COUNT 1")
+        for _ in range(10):
+            await other.say("SCAN 0 MATCH t:* COUNT 1")
+        _, page = await client.say(("SCAN", cursor, "MATCH", "t:*", "COUNT", 100))
+        assert len(page) == 5
+        client.talk.lose()
+        other.talk.lose()
+
+    run(story())
+
+
 def matched(glob: bytes, text: bytes) -> bool:
     return matches(pieces_of(glob), text)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from headgate.stores.engines.cassandra_turns import Turns
 
 
@@ -21,12 +23,12 @@ class Stage:
         self.may_go[name] = asyncio.Event()
 
         async def work() -> None:
-            async with self.turns.take("t", partition, alone=alone):
-                self.told.append(f"+{name}")
-                await self.may_go[name].wait()
+            self.told.append(f"+{name}")
+            await self.may_go[name].wait()
             self.told.append(f"-{name}")
 
-        self.tasks[name] = asyncio.create_task(work())
+        turn = self.turns.run("t", partition, work, alone=alone)
+        self.tasks[name] = asyncio.create_task(turn)
         await settled()
 
     async def goes(self, name: str) -> None:
@@ -37,6 +39,7 @@ class Stage:
         for event in self.may_go.values():
             event.set()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        await settled()
         assert len(self.turns) == 0, "nobody is there, and a line is kept"
 
 
@@ -107,6 +110,39 @@ def test_two_swaps_are_never_at_it_together() -> None:
     tell(story)
 
 
+def test_a_turn_ends_with_its_work_and_not_with_whoever_asked_for_it() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.comes("swap", alone=True)
+        await stage.comes("write", alone=False)
+        stage.tasks["swap"].cancel()
+        await settled()
+        assert stage.tasks["swap"].cancelled()
+        assert stage.told == ["+swap"], "its work is under way"
+        await stage.goes("swap")
+        assert stage.told == ["+swap", "-swap", "+write"]
+
+    tell(story)
+
+
+def test_work_that_fails_ends_its_turn_and_is_told() -> None:
+    async def told() -> None:
+        turns = Turns()
+
+        async def fails() -> None:
+            raise OSError("as it happens")
+
+        async def works() -> int:
+            return 7
+
+        with pytest.raises(OSError, match="as it happens"):
+            await turns.run("t", b"p", fails, alone=True)
+        assert await turns.run("t", b"p", works, alone=True) == 7
+        await settled()
+        assert len(turns) == 0
+
+    asyncio.run(told())
+
+
 def test_other_partitions_do_not_wait() -> None:
     async def story(stage: Stage) -> None:
         await stage.comes("swap 1", alone=True)
@@ -140,6 +176,8 @@ def test_whoever_is_cancelled_as_the_turn_comes_gives_it_on() -> None:
                 await asyncio.sleep(0)
             stage.tasks["swap 2"].cancel()
             await settled()
+            if "+swap 2" in stage.told:
+                await stage.goes("swap 2")  # its work had begun, and ends like any
             assert "+swap 3" in stage.told
 
         tell(story)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headgate.contracts.errors import BadValue
+from headgate.stores.engines.cassandra_link import CassandraLink, VerifyFlags
 from headgate.stores.engines.cassandra_schema import BUCKETS, _id_of, bucket_of
 from headgate.stores.engines.cassandra_url import parse_url
 
@@ -45,6 +48,8 @@ def test_what_is_not_said_has_its_default() -> None:
         ("cassandra://a/k;drop", "cassandra.keyspace"),
         ("cassandra://a/k?consistency=one", "cassandra.consistency"),
         ("cassandra://a/k?order=none", "cassandra.order"),
+        ("cassandra://a/k?tls=yes&tls_ca=ca&tls_verify=much", "cassandra.tls_verify"),
+        ("cassandra://a/k?tls=yes&tls_verify=name", "cassandra.tls_verify"),
         ("cassandra://a/k?datacenter=a'b", "cassandra.datacenter"),
         ("cassandra://a/k?timeout_ms=soon", "engine?timeout_ms"),
         ("cassandra://a/k?inflight_max=4", "cassandra.load_max"),
@@ -55,6 +60,20 @@ def test_a_url_that_cannot_be_meant_names_what_is_wrong(url: str, field: str) ->
     with pytest.raises(BadValue) as caught:
         parse_url(url)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("said", "bits", "names"),
+    [("", 1, False), ("&tls_verify=address", 3, False), ("&tls_verify=name", 5, True)],
+)
+def test_what_is_verified_of_a_node_is_as_it_was_said(
+    said: str, bits: int, names: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.pem").write_text("an authority")
+    settings = parse_url(f"cassandra://a/k?tls=yes&tls_ca={tmp_path}/ca.pem{said}")
+    told = CassandraLink(settings)._tls()
+    assert told["ssl_verify_flags"] == VerifyFlags(bits)
+    assert told["hostname_resolution"] is names
 
 
 def test_a_password_is_never_in_an_error() -> None:

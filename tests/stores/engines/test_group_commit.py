@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +10,8 @@ import pytest
 import rocksdict
 
 from headgate.contracts.engine import Change
+from headgate.contracts.errors import Unavailable
+from headgate.stores.engines import group_commit
 from headgate.stores.engines.group_commit import Call, GroupCommitter, GroupSettings
 from headgate.stores.open_engine import open_engine
 from headgate.testing.engines import soon
@@ -50,6 +54,78 @@ def test_a_group_is_bounded_in_bytes_and_one_call_may_be_larger() -> None:
     asyncio.run(story())
     assert max(weights[:-1]) <= 100
     assert weights[-1] == 500
+
+
+def test_a_step_that_fails_is_told_once_and_tried_again_and_holds_up_no_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    steps = 0
+
+    def step() -> bool:
+        nonlocal steps
+        steps += 1
+        if steps < 3:
+            raise RuntimeError("as it happens")
+        return False
+
+    async def story() -> None:
+        committer = GroupCommitter("the test", _all_made, GroupSettings(), step=step)
+        async with asyncio.timeout(10):
+            for _ in range(5):
+                assert await committer.commit(Call((), 1))
+        await committer.close()
+
+    with caplog.at_level(logging.ERROR, "headgate.kv"):
+        asyncio.run(story())
+    assert steps >= 3
+    assert len(caplog.records) == 1
+
+
+def test_a_step_that_fails_is_tried_again_if_nobody_commits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group_commit, "_FAILED_PAUSE_S", 0.001)
+    again = threading.Event()
+    steps = 0
+
+    def step() -> bool:
+        nonlocal steps
+        steps += 1
+        if steps == 1:
+            raise RuntimeError("as it happens")
+        again.set()
+        return False
+
+    async def story() -> None:
+        committer = GroupCommitter("the test", _all_made, GroupSettings(), step=step)
+        committer.start()
+        assert await asyncio.to_thread(again.wait, 10)
+        await committer.close()
+
+    asyncio.run(story())
+    assert "as it happens" in caplog.text
+
+
+def test_a_writer_that_ends_fails_what_waits_and_whatever_comes_later() -> None:
+    def commit(calls: Sequence[Call]) -> list[bool]:
+        raise SystemExit(3)  # what no guard of a single commit takes for its own
+
+    async def story() -> None:
+        committer = GroupCommitter("the test", commit, GroupSettings(calls_max=1))
+        async with asyncio.timeout(10):
+            heard = await asyncio.gather(
+                *(committer.commit(Call((), 1)) for _ in range(3)), return_exceptions=True
+            )
+            assert [type(one) for one in heard] == [Unavailable] * 3
+            with pytest.raises(Unavailable, match="its writer ended"):
+                await committer.commit(Call((), 1))
+        await committer.close()
+
+    asyncio.run(story())
+
+
+def _all_made(calls: Sequence[Call]) -> list[bool]:
+    return [True] * len(calls)
 
 
 @pytest.mark.parametrize("scheme", ["lmdb", "rocksdb"])

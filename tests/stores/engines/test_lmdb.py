@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -37,6 +39,62 @@ async def main():
 asyncio.run(main())
 """
 
+# Limits its address space, so that no map of twice the size has room.
+CRAMPED = """
+import asyncio, resource, sys
+import lmdb
+from headgate.contracts.engine import Change
+from headgate.contracts.errors import Unavailable
+from headgate.stores.open_engine import open_engine
+
+SIZE = 64 << 20
+opens = lmdb.open
+
+def refuse(*args, **more):
+    raise lmdb.MemoryError("no room at all")
+
+async def fill(engine):
+    for number in range(70):
+        change = Change("t", b"%d" % number, b"", b"x" * (1 << 20))
+        await asyncio.wait_for(engine.write([change]), 20)
+
+async def refused(engine, words):
+    try:
+        await fill(engine)
+    except Unavailable as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError("it was made")
+
+async def main():
+    engine = open_engine(f"{sys.argv[1]}?map_bytes={SIZE}&sync=off")
+    await engine.write([Change("t", b"a", b"", b"v")])
+    pages = int(open("/proc/self/statm").read().split()[0])
+    least = pages * 4096 + SIZE - (1 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (least, resource.RLIM_INFINITY))
+    await refused(engine, "no room for a map")
+    assert engine.read("t", [(b"a", b"")]) == [b"v"]
+    await engine.write([Change("t", b"a", b"", b"w")])
+    lmdb.open = refuse
+    await refused(engine, "opened again")
+    for _ in range(2):
+        try:
+            engine.read("t", [(b"a", b"")])
+        except Unavailable:
+            continue
+        raise AssertionError("it was read")
+    lmdb.open = opens
+    assert engine.read("t", [(b"a", b"")]) == [b"w"]
+    lmdb.open = refuse
+    await refused(engine, "opened again")
+    lmdb.open = opens
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await fill(engine)
+    await engine.close()
+
+asyncio.run(main())
+"""
+
 
 def tell(url: str, story: Callable[[LmdbEngine], Awaitable[None]]) -> None:
     async def told() -> None:
@@ -68,6 +126,19 @@ def test_a_full_map_grows_and_one_that_may_not_is_unavailable_for_writes_alone(
         assert engine.read("t", [(b"p", b"%03d" % number)]) == [None]
 
     tell(f"lmdb:{tmp_path}/kv?map_bytes={MIB}&map_bytes_max={4 * MIB}", story)
+
+
+def test_a_growth_without_room_is_unavailable_and_the_engine_goes_on(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", CRAMPED, f"lmdb:{tmp_path}/kv"]
+    ended = subprocess.run(
+        program,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "MALLOC_ARENA_MAX": "1"},  # others reserve address space by the way
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_calls_at_once_are_committed_together(tmp_path: Path) -> None:
@@ -142,6 +213,74 @@ def test_a_backup_beside_writes_is_of_one_instant(tmp_path: Path) -> None:
             await engine.backup(f"{tmp_path}/copy")
 
     tell(f"lmdb:{tmp_path}/kv", story)
+
+
+def test_a_backup_takes_no_module_from_the_folder_that_the_process_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lmdb.py").write_text("raise SystemExit('taken from here')")
+    monkeypatch.chdir(tmp_path)
+
+    async def story(engine: LmdbEngine) -> None:
+        assert await engine.backup(f"{tmp_path}/copy") > 0
+
+    tell(f"lmdb:{tmp_path}/kv", story)
+
+
+@pytest.mark.parametrize("scheme", ["lmdb", "rocksdb"])
+def test_a_backup_is_for_nobody_else_from_the_first_moment(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    rename = os.rename
+
+    def renamed(source: str, target: str) -> None:
+        seen.extend(stat.S_IMODE(os.stat(one).st_mode) for one in (source, Path(source).parent))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    (tmp_path / "copy").mkdir(mode=0o755)
+    (tmp_path / "copy").chmod(0o755)
+
+    async def story() -> None:
+        engine = open_engine(f"{scheme}:{tmp_path}/kv")
+        await engine.write([Change("t", b"p", b"", b"v")])
+        await engine.backup(f"{tmp_path}/copy")  # type: ignore[attr-defined]
+        await engine.close()
+
+    asyncio.run(story())
+    assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o700
+    assert seen == ([0o700, 0o700] if scheme == "rocksdb" else [])
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["copy", "kv"], "nothing is left over"
+
+
+@pytest.mark.parametrize("scheme", ["lmdb", "rocksdb"])
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [
+        ("copy", "absolute"),
+        ("", "absolute"),
+        ("{tmp}/a\0b", "zero byte"),
+        ("{tmp}/\ud800", "encoded"),
+        ("{tmp}/kv", "outside"),
+        ("{tmp}/kv/copy", "outside"),
+        ("{tmp}/elsewhere/../kv/copy", "outside"),
+        ("{tmp}/link/copy", "outside"),
+        ("/", "empty"),
+    ],
+)
+def test_a_backup_goes_where_it_can_only_be_meant_to_go(
+    scheme: str, folder: str, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "kv")
+
+    async def story() -> None:
+        engine = open_engine(f"{scheme}:{tmp_path}/kv")
+        with pytest.raises(BadValue, match=told):
+            await engine.backup(folder.replace("{tmp}", str(tmp_path)))  # type: ignore[attr-defined]
+        await engine.close()
+
+    asyncio.run(story())
 
 
 def test_a_drop_that_a_kill_interrupted_is_finished_when_it_is_opened_again(

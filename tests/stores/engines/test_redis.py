@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -122,6 +123,74 @@ def test_what_else_is_under_a_key_makes_the_engine_unavailable(redis_server: Red
             await engine.close()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_takes_out_keys_whose_values_are_gone(
+    redis_server: RedisServer, reverse: bool
+) -> None:
+    async def story() -> None:
+        engine = open_redis(redis_server.url)
+        keys = keys_of("hgkv", "t", b"p")
+        try:
+            await engine.write([Change("t", b"p", b"%d" % n, b"v") for n in range(6)])
+            redis_server.ask("HDEL", keys.values.decode(), "0", "3", "5")
+            page = await engine.scan(
+                "t", b"p", begin=b"", end=None, reverse=reverse, rows_max=3, bytes_max=1 << 20
+            )
+            left = [b"4", b"2", b"1"] if reverse else [b"1", b"2", b"4"]
+            assert [sort for sort, _ in page.rows] == left
+            assert not page.more, "behind the last lay only what is gone"
+            assert redis_server.ask("ZCARD", keys.sorts.decode()) == 3
+        finally:
+            await engine.close()
+
+    asyncio.run(story())
+
+
+def test_a_server_that_evicts_is_refused_until_it_does_not(redis_server: RedisServer) -> None:
+    async def story() -> None:
+        engine = open_redis(redis_server.url)
+        try:
+            redis_server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+            for ask in (
+                engine.write([Change("t", b"p", b"", b"v")]),
+                engine.swap(Change("t", b"p", b"", b"v"), None),
+                engine.read("t", [(b"p", b"")]),
+                engine.walk("t", None, 9),
+                engine.drop("t"),
+                engine.scan("t", b"p", begin=b"", end=None, reverse=False, rows_max=1, bytes_max=1),
+            ):
+                with pytest.raises(Unavailable, match="maxmemory-policy is allkeys-lru"):
+                    await ask
+            assert redis_server.ask("DBSIZE") == 0
+            redis_server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+            await engine.write([Change("t", b"p", b"", b"v")])
+            redis_server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+            await engine.write([Change("t", b"p", b"", b"w")])  # it is asked once
+        finally:
+            redis_server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+            await engine.close()
+
+    asyncio.run(story())
+
+
+def test_where_config_is_forbidden_a_warning_names_the_setting(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        redis_server.ask("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-config")
+        engine = open_redis(redis_server.url.replace("redis://", "redis://ann:secret@"))
+        try:
+            for number in range(3):
+                await engine.write([Change("t", b"p%d" % number, b"", b"v")])
+        finally:
+            await engine.close()
+            redis_server.ask("ACL", "DELUSER", "ann")
+
+    with caplog.at_level(logging.WARNING, "headgate.kv"):
+        asyncio.run(story())
+    assert ["maxmemory-policy" in one.getMessage() for one in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("partition", [b"p", b"}", b"{}", b"a}b{c", b"\0\xff", b":" * 240])

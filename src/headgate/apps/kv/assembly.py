@@ -202,6 +202,7 @@ class Assembly:
             "request_units": self.chain.units.stats,
             "penalty": self.chain.penalty.stats,
             "background": self.background.told,
+            "keeper": self.keeper.stats,
             "engine": lambda: {"name": self.engine.name, "durability": self.engine.durability},
         }
 

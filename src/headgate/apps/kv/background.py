@@ -26,7 +26,7 @@ class Background:
 
     def __init__(self, pause_s: float = PAUSE_S) -> None:
         self._pause_s = pause_s
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, int] = {}
         self._last: dict[str, str] = {}
 
@@ -34,7 +34,7 @@ class Background:
         """Run it, and again whenever it ends, until `close`."""
         self._failures[name] = 0
         loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(self._keep(name, work), name=name))
+        self._tasks[name] = loop.create_task(self._keep(name, work), name=name)
 
     def told(self) -> Mapping[str, Mapping[str, object]]:
         """By name: how often it failed, and of what the last time."""
@@ -55,10 +55,14 @@ class Background:
 
     async def close(self) -> None:
         """End everything."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for name in [*self._tasks]:
+            await self.stop(name)
+
+    async def stop(self, name: str) -> None:
+        """End one."""
+        task = self._tasks.pop(name)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     async def _keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:

@@ -1,6 +1,6 @@
 """Chain: the policies of a dispatcher in the order in which they are asked.
 
-    layers           deadline, criticality, request units, shed, queue, bulkhead
+    layers           deadline, criticality, request units, shed, heavy lane, queue, bulkhead
     generation-one   criticality, a counter a minute for each caller, a plain pool
     none             a plain pool: a line in front of a few places, and nothing else
 
@@ -27,6 +27,7 @@ from headgate.kernels.cost_model import Weights, read_weights, write_weights
 from headgate.policies.bulkhead import Bulkhead, BulkheadSettings
 from headgate.policies.criticality import CriticalityClamp, CriticalitySettings
 from headgate.policies.deadline import Deadline, DeadlineSettings
+from headgate.policies.lane import Lane
 from headgate.policies.penalty import Penalty, PenaltySettings
 from headgate.policies.purses import Purse
 from headgate.policies.queue import Queue, QueueSettings
@@ -71,6 +72,7 @@ class Chain:
         "clamp",
         "classed",
         "deadline",
+        "heavy",
         "layered",
         "levels",
         "penalty",
@@ -130,6 +132,18 @@ class Chain:
             penalties=self.penalty,
         )
         self.queue = Queue(_queue(settings, plain=not layers))
+        # Half of the places are for what is quick.
+        half = max(1, settings.places // 2)
+        self.heavy = Lane(
+            (SCAN, BULK),
+            QueueSettings(
+                places=half,
+                length_max=settings.queue_length,
+                bytes_max=settings.queue_bytes,
+                wait_us_max=settings.deadline_ms * _MS,
+                slack_quantile=0.5,
+            ),
+        )
         self.bulkhead = Bulkhead(
             BulkheadSettings(pool=settings.places, cap=shard_places, shards_max=SHARDS_MAX),
             chance,
@@ -154,6 +168,7 @@ class Chain:
             at_once("criticality", self.clamp),
             at_once("request units", self.units),
             at_once("shed", self.levels),
+            waits("heavy", self.heavy, told=False),
             waits("queue", self.queue),
             at_once("bulkhead", self.bulkhead),
         ]
@@ -185,7 +200,7 @@ def _queue(settings: Settings, *, plain: bool) -> QueueSettings:
         form="facebook",
         form_critical="codel",
         normal_us=settings.queue_ms * _MS,
-        aggressive_us=max(1_000, settings.queue_ms * _MS // 3),
+        aggressive_us=max(1_000, settings.queue_ms * _MS * 4 // 5),
         sweep_us=2_000,
         # The p99 is that of all operations and shards together: a slow one is not everybody's.
         slack_quantile=0.5,

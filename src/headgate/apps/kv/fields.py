@@ -140,7 +140,7 @@ FIELDS: Final = (
         "queue_ms",
         whole(1, 60_000),
         "15",
-        "how long what is not CRITICAL waits for a place; a third of it where others stand already",
+        "how long what is not CRITICAL waits for a place; a fifth less where others stand already",
         "MS",
     ),
     Field("queue_length", whole(1, 1 << 20), "10000", "operations that wait for a place", "N"),

@@ -57,7 +57,16 @@ def rows_in(file: BinaryIO, path: str, form: str, *, base64: bool) -> Iterator[b
         return _binary_rows(file, path)
     text = TextIOWrapper(file, encoding="utf-8", errors="strict", newline="")
     said = _objects(text, path) if form == JSONL else _cells(text, path, form)
-    return _encoded(said, path, base64=base64)
+    return _lent(text, _encoded(said, path, base64=base64))
+
+
+def _lent(text: TextIOWrapper, rows: Iterator[bytes]) -> Iterator[bytes]:
+    """The rows; the file behind the text is left to whoever opened it, who closes it."""
+    try:
+        yield from rows
+    finally:
+        if not text.closed:
+            text.detach()
 
 
 def _encoded(

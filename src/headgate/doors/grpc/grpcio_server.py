@@ -31,12 +31,13 @@ from headgate.doors.grpc.call import (
 from headgate.doors.grpc.protocol import Counts
 from headgate.doors.grpc.route import NO_TIMEOUT, NOBODY, UNKNOWN_SPEAKER, who
 from headgate.doors.grpc.settings import GrpcSettings
+from headgate.doors.tls import NAMES_MAX
 
 _log: Final = logging.getLogger("headgate.grpc")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
-_ALT_NAMES: Final = "x509_subject_alternative_name"
 _US: Final = 1_000_000
-_COMMON_NAME: Final = "x509_common_name"
+# Of a certificate's names those that `doors.tls.names_in` takes: no address of mail or machine.
+_NAMES: Final = ("x509_common_name", "peer_dns", "peer_uri")
 
 
 @final
@@ -174,5 +175,5 @@ def _metadata(context: Any) -> list[Field]:
 
 
 def _names(found: Any) -> Sequence[str]:
-    names = [*found.get(_ALT_NAMES, ()), *found.get(_COMMON_NAME, ())]
-    return list(dict.fromkeys(name.decode("latin-1") for name in names))
+    names = [name.decode("latin-1") for kind in _NAMES for name in found.get(kind, ())]
+    return tuple(dict.fromkeys(names))[:NAMES_MAX]

@@ -105,7 +105,9 @@ async def _scanned(
     cursor = 0
     if walked.after is not None:
         cursors: Cursors = session.shared.kept
-        cursor = cursors.put(ask.by.name, table, walked.after, before)
+        unnamed = ask.by is session.shared.access.anonymous
+        connection = session.id if unnamed else 0
+        cursor = cursors.put(ask.by.name, table, walked.after, before, connection)
     found: list[bytes] = []
     if pieces is not None:
         skip = len(table) + 1

@@ -29,7 +29,7 @@ from typing import Any, Final, final
 
 from headgate.contracts.chance import Chance
 from headgate.contracts.engine import Change, Entry, Page, Place
-from headgate.contracts.errors import HeadgateError, Unavailable
+from headgate.contracts.errors import Unavailable
 from headgate.stores.engines.bounds import (
     check_after,
     check_changes,
@@ -314,9 +314,10 @@ class RedisEngine:
         client = self._open()
         try:
             told = await client.call("CONFIG", "GET", POLICY, key=key)
-        except (ErrorReply, HeadgateError) as error:
-            # Whether it was CONFIG that was refused, or everything, EXISTS tells.
-            await client.call("EXISTS", key, key=key)
+        except (ErrorReply, Unavailable) as error:
+            # CONFIG is forbidden to us, or has another name. Anything else is the call's own fate.
+            if isinstance(error, Unavailable) and "NOPERM" not in error.seen:
+                raise
             self._warn(str(error))
             self._trusted.add(run)
             return

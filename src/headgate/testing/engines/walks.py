@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from headgate.contracts.engine import Place
+from headgate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX, Place
+from headgate.contracts.errors import BadValue
 from headgate.testing.engines.stage import EngineStage, Trial
 
 ENTRIES = tuple(
@@ -68,6 +69,23 @@ class Walks(EngineStage):
                 rest = await trial.engine.walk(trial.space(), (partition, sort), 100)
                 assert list(rest) == whole[at + 1 :]
                 await trial.write((partition, sort, value))
+
+        self.tell(story)
+
+    def test_a_walk_behind_what_no_walk_has_told_is_refused(self) -> None:
+        async def story(trial: Trial) -> None:
+            places = [
+                (b"p" * (PARTITION_BYTES_MAX + 1), b""),
+                (b"", b"a"),
+                (b"p", b"a" * (SORT_BYTES_MAX + 1)),
+            ]
+            await trial.write((b"q", b"", b"v"))
+            for name in ("t", "no.such.space"):
+                for after in places:
+                    with pytest.raises(BadValue, match="after"):
+                        await trial.engine.walk(trial.space(name), after, 10)
+            told = await trial.engine.walk(trial.space(), (b"", b""), 10)
+            assert list(told) == [(b"q", b"", b"v")], "the empty place is before the first"
 
         self.tell(story)
 

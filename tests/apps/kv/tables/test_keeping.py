@@ -14,6 +14,7 @@ import pytest
 from headgate.apps.kv.tables.book import EMPTY_BOOK, Book, UploadState, book_of, book_text
 from headgate.apps.kv.tables.failures import Failures
 from headgate.apps.kv.tables.keeping import Folding
+from headgate.apps.kv.tables.parts import Part, part_change, parts_of
 from headgate.apps.kv.tables.settings import TableSettings
 from headgate.contracts.engine import Change
 from headgate.contracts.errors import Conflict, Unavailable
@@ -294,3 +295,15 @@ async def test_rows_that_come_after_their_upload_was_dropped_do_not_stay(where: 
     assert loads == (1 if where == "admission" else 2)
     await node.until_normal("a")
     assert await node.engine.walk("u/1", None, 10) == ()
+
+
+async def test_many_parts_are_listed_a_page_at_a_time_and_others_have_turns() -> None:
+    engine, part = memory(), Part(True, 1, 2, bytes(32))
+    await engine.write([part_change("1", number, part) for number in range(1_000)])
+    listing = asyncio.ensure_future(parts_of(engine, "1"))
+    had = 0
+    while not listing.done():
+        had += 1
+        await asyncio.sleep(0)
+    assert list(await listing) == list(range(1_000))
+    assert had >= 4

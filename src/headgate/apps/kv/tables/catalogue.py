@@ -132,6 +132,7 @@ class Catalogue:
         "_clock",
         "_engine",
         "_looks",
+        "_making",
         "_read_us",
         "_reading",
         "_reading_look",
@@ -161,6 +162,7 @@ class Catalogue:
         self._looks = 0
         self._taken = 0
         self._changing = asyncio.Lock()
+        self._making = asyncio.Lock()
         self.failures = Failures("reading the catalogue of tables")
         self.book = EMPTY_BOOK
         self.views: dict[str, View] = {}
@@ -327,7 +329,10 @@ class Catalogue:
                 raise BadValue("table", table, remedy)
             return with_table(book, table, TableState())
 
-        await self.change(with_it)
+        # Those who come while it is made find it made, and read no book of their own.
+        async with self._making:
+            if table not in self.views:
+                await self.change(with_it)
         return self.view(table)
 
     def settled(self, table: str) -> bool:

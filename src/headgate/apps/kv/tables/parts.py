@@ -7,6 +7,7 @@ every part that may have left a row.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Final, NamedTuple
 
@@ -17,7 +18,7 @@ from headgate.contracts.errors import Unavailable
 SHA256_BYTES: Final = 32
 _VERSION: Final = 1
 _RECORD_BYTES: Final = 1 + 1 + 8 + 8 + SHA256_BYTES
-_PAGE_ROWS: Final = 1_000
+_PAGE_ROWS: Final = 250  # then others have a turn of the loop
 _PAGE_BYTES: Final = 1 << 20
 
 
@@ -82,6 +83,7 @@ async def parts_of(engine: Engine, upload: str) -> dict[int, Part]:
         if not page.more or not page.rows:
             return found
         begin = page.rows[-1][0] + b"\x00"
+        await asyncio.sleep(0)
 
 
 async def forget_parts(engine: Engine, upload: str) -> None:

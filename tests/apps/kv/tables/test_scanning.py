@@ -1,0 +1,89 @@
+"""Scanning past what is dead: few calls, turns for others between them, and limits kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headgate.apps.kv.tables.catalogue import View
+from headgate.apps.kv.tables.scanning import PAGE_ROWS_MOST, scanned
+from headgate.contracts.engine import Change
+from headgate.contracts.key_values import Row, Span
+from headgate.stores.engines.memory import MemoryEngine
+from headgate.wire.kept_row import kept_row
+
+PLAIN = View("t", "normal", 0, beside="", hides=False, known=True)
+LAYERED = View("t", "layered", 1, beside="u", hides=False, known=True)
+NOW_US = 100
+DEAD, ALIVE = 1, 0
+
+
+class Paged:
+    """An engine that notes how many rows each page may have."""
+
+    def __init__(self) -> None:
+        self.engine = MemoryEngine()
+        self.pages: list[int] = []
+
+    def scan(self, *where: Any, **how: Any) -> Any:
+        self.pages.append(how["rows_max"])
+        return self.engine.scan(*where, **how)
+
+
+async def filled(space: str, *stretches: tuple[int, int]) -> Any:
+    """Rows in stretches of so many that expire then."""
+    paged = Paged()
+    at = 0
+    for count, expires_us in stretches:
+        stored = kept_row(b"v" * 20, expires_us=expires_us, epoch=0)
+        keys = [b"%06d" % number for number in range(at, at + count)]
+        await paged.engine.write([Change(space, b"p", sort, stored) for sort in keys])
+        at += count
+    return paged
+
+
+@pytest.mark.parametrize("view", [PLAIN, LAYERED])
+async def test_a_long_dead_stretch_costs_few_calls(view: View) -> None:
+    one = await filled("t" if view is PLAIN else "u", (5_000, DEAD), (3, ALIVE))
+    told = await scanned(one, view, b"p", Span(rows_max=1), NOW_US, 10_000)
+    assert told.rows == [Row(b"005000", b"v" * 20, 0)]
+    assert told.more
+    assert len(one.pages) <= 20
+    assert max(one.pages) == PAGE_ROWS_MOST
+
+
+async def test_others_have_a_turn_between_two_pages() -> None:
+    one = await filled("t", (5_000, DEAD))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(others())
+    await scanned(one, PLAIN, b"p", Span(rows_max=1), NOW_US, 10_000)
+    beside.cancel()
+    assert turns >= len(one.pages) - 1 > 5
+
+
+async def test_what_is_alive_is_read_in_one_page_of_what_is_wanted() -> None:
+    one = await filled("t", (500, ALIVE))
+    told = await scanned(one, PLAIN, b"p", Span(rows_max=3), NOW_US, 10_000)
+    assert (len(told.rows), told.more, told.rows_scanned) == (3, True, 4)
+    assert one.pages == [4]
+
+
+async def test_small_bytes_wanted_do_not_make_small_pages_of_the_dead() -> None:
+    one = await filled("t", (5_000, DEAD))
+    await scanned(one, PLAIN, b"p", Span(rows_max=1_000, bytes_max=40), NOW_US, 10_000)
+    assert len(one.pages) <= 20
+
+
+async def test_pages_grow_no_further_than_what_may_be_looked_at() -> None:
+    one = await filled("t", (5_000, DEAD))
+    told = await scanned(one, PLAIN, b"p", Span(rows_max=1), NOW_US, 1_000)
+    assert (told.rows, told.more, told.last, told.rows_scanned) == ([], True, b"000999", 1_000)

@@ -1,0 +1,67 @@
+"""Heavy work has a line of its own, and quick work never waits behind it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headgate.contracts.decision import Decision
+from headgate.contracts.permit import Outcome
+from headgate.contracts.policy import NOTHING_HELD
+from headgate.contracts.request import Request
+from headgate.policies.lane import Lane
+from headgate.policies.queue import QueuePermit, QueueSettings
+from headgate.policies.stack import Stack, StackPermit, waits
+from headgate.testing import HandClock
+
+
+def scan() -> Request:
+    return Request("k", operation="scan")
+
+
+def test_only_what_is_named_takes_a_place_of_the_lane() -> None:
+    clock = HandClock()
+    lane = Lane(["scan"], QueueSettings(places=1))
+    now_us = clock.now_us()
+    assert lane.ready(scan(), now_us)
+    held = lane.admit_now(scan(), now_us)
+    assert isinstance(held, QueuePermit)
+    assert not lane.ready(scan(), now_us)
+    quick = Request("k", operation="get")
+    assert lane.ready(quick, now_us)
+    assert lane.admit_now(quick, now_us) is NOTHING_HELD
+    assert asyncio.run(lane.admit(quick, clock)) is NOTHING_HELD
+    assert lane.stats().inflight == 1
+    held.end(Outcome.SUCCESS, now_us)
+    assert lane.ready(scan(), now_us)
+
+
+def test_what_waits_in_it_waits_for_its_own_kind_and_nobody_hears_of_it() -> None:
+    class Ear:
+        heard: list[int] = []  # noqa: RUF012 - one ear, one list
+
+        def waited(self, request: Request, delay_us: int, now_us: int) -> None:
+            self.heard.append(delay_us)
+
+        def refused(
+            self, request: Request, stage: str, decision: Decision, now_us: int
+        ) -> None: ...
+
+        def ended(self, request: Request, outcome: Outcome, now_us: int) -> None: ...
+
+    async def story() -> None:
+        clock = HandClock()
+        lane = Lane(["scan"], QueueSettings(places=1, wait_us_max=10_000_000))
+        plain = Lane(["scan", "get"], QueueSettings(places=9))
+        stack = Stack(waits("lane", lane, told=False), waits("line", plain), observers=[Ear()])
+        first = await stack.admit(scan(), clock)
+        assert isinstance(first, StackPermit)
+        later = scan()
+        later.arrived_us = clock.now_us()
+        waiting = asyncio.ensure_future(stack.admit(later, clock))
+        await asyncio.sleep(0)
+        clock.advance(us=3_000)
+        first.end(Outcome.SUCCESS, clock.now_us())
+        assert isinstance(await waiting, StackPermit)
+        assert Ear.heard == [0, 0]
+
+    asyncio.run(story())
