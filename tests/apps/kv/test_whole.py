@@ -234,9 +234,10 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
         (["--store", "http://x"], "--store"),
     ],
 )
-def test_a_wrong_flag_is_told_in_one_line(flags: list[str], said: str) -> None:
+def test_a_wrong_flag_is_told_in_one_line(flags: list[str], said: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "headgate.cli", "kv", "--listen", "127.0.0.1:0", *flags],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=60,

@@ -42,7 +42,6 @@ STORE_TIMEOUT_US: Final = 250_000
 GROUPS_BYTES_MAX: Final = 10_000_000
 KEEPER_RU: Final = 1 << 40  # what folds and sweeps has no quota, only the lowest class
 _MS: Final = 1_000
-_SCHEMES: Final = ("redis", "rediss", "valkey", "unix")
 
 
 @final
@@ -236,7 +235,4 @@ def redis_of(settings: Settings) -> RedisSettings:
     """Where the store is."""
     from headgate.stores.redis.url import parse_url  # noqa: PLC0415 - likewise
 
-    if not settings.store.startswith(_SCHEMES):
-        shown = settings.store.partition(":")[0] + ":..."
-        raise BadValue("--store", shown, "give redis://... or redis+cluster://...")
     return parse_url(settings.store, defaults={"timeout_us": STORE_TIMEOUT_US})

@@ -18,6 +18,7 @@ from headgate.settings import Effective, gather
 
 VARIABLES_PREFIX: Final = "HEADGATE_KV_"
 MEMBERS_MAX: Final = 1_000
+STORE_SCHEMES: Final = ("redis", "rediss", "valkey", "unix")
 RU_MAX: Final = 1 << 40
 _log: Final = logging.getLogger("headgate.kv")
 # Engines that one process has for itself.
@@ -119,6 +120,9 @@ def _check(settings: Settings) -> None:
 
 
 def _check_quotas(settings: Settings) -> None:
+    if settings.store and not settings.store.startswith(STORE_SCHEMES):
+        shown = settings.store.partition(":")[0] + ":..."
+        raise BadValue("--store", shown, "give redis://... or redis+cluster://...")
     if settings.members > MEMBERS_MAX:
         raise BadValue("--members", settings.members, f"give at most {MEMBERS_MAX:,}")
     if settings.quota_ru * settings.epoch_ms // 1_000 > RU_MAX:
