@@ -209,8 +209,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "who is cancelled in line is not unwound",
         "policies/stack.py",
-        "        except BaseException:\n            self._broken_off",
-        "        except Exception:\n            self._broken_off",
+        "        except BaseException:\n            self._broken_off += 1\n"
+        "            self._unwind(held, passed, clock.now_us())",
+        "        except Exception:\n            self._broken_off += 1\n"
+        "            self._unwind(held, passed, clock.now_us())",
         "conserved",
         "server",
     ),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, final
-from weakref import WeakKeyDictionary
+from typing import Final, TypeAlias, final
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from headgate.contracts.observer import Observer
 from headgate.contracts.store import Charge, Grant, Ruling, Store
@@ -22,6 +22,9 @@ from headgate.system import SystemChance, now_us
 
 SWEEP_S: Final = 0.5  # between looks for idle blocks
 
+# Whose blocks are looked after, and by which task.
+Sweeps: TypeAlias = "dict[FarKeys, ReferenceType[asyncio.Task[None]]]"
+
 
 @final
 class Stores(ByLoop[Store]):
@@ -31,9 +34,9 @@ class Stores(ByLoop[Store]):
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
         super().__init__(open_store)
-        # By loop, because a loop that ends takes its tasks with it.
-        self._swept: WeakKeyDictionary[asyncio.AbstractEventLoop, set[FarKeys]]
-        self._swept = WeakKeyDictionary()
+        # By loop, and weakly: what a task holds is held by its loop, by a timer or by the store's
+        # answer. Held from here, a loop that nobody ended properly would be kept for ever.
+        self._swept: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeps] = WeakKeyDictionary()
         self._threads_swept: set[FarKeys] = set()  # in the background loop, without a look at it
         self.blocking: Store = BlockingStore(self.bridge)
 
@@ -49,6 +52,15 @@ class Stores(ByLoop[Store]):
             self._threads_swept.add(keys)
             self.bridge.run(lambda its: self._arm(its, keys))
 
+    async def aclose(self) -> None:
+        """Close the store of the running loop, and end what looks after its blocks."""
+        tasks = [sweep() for sweep in self._swept.pop(asyncio.get_running_loop(), {}).values()]
+        sweeps = [task for task in tasks if task is not None]
+        for task in sweeps:
+            task.cancel()
+        await asyncio.gather(*sweeps, return_exceptions=True)
+        await super().aclose()
+
     def begin_anew(self) -> None:
         """In a child, after a fork."""
         super().begin_anew()
@@ -60,14 +72,11 @@ class Stores(ByLoop[Store]):
 
     def _sweep_here(self, store: Store, keys: FarKeys) -> None:
         loop = asyncio.get_running_loop()
-        swept = self._swept.setdefault(loop, set())
+        swept = self._swept.setdefault(loop, {})
         if keys not in swept:
-            swept.add(keys)
-            # The loop holds it, by its timer or by the store's answer: were it held from here, a
-            # loop that nobody ended properly would be kept for ever.
-            loop.create_task(self._sweep(store, keys, swept))  # noqa: RUF006
+            swept[keys] = ref(loop.create_task(self._sweep(store, keys, swept)))
 
-    async def _sweep(self, store: Store, keys: FarKeys, swept: set[FarKeys]) -> None:
+    async def _sweep(self, store: Store, keys: FarKeys, swept: Sweeps) -> None:
         """From the first block to the last: a timer would begin tasks in a loop that ends."""
         try:
             await asyncio.sleep(SWEEP_S)
@@ -76,7 +85,7 @@ class Stores(ByLoop[Store]):
                 await asyncio.sleep(SWEEP_S)
                 await keys.give_back(store)
         finally:
-            swept.discard(keys)
+            swept.pop(keys, None)
             self._threads_swept.discard(keys)
 
 

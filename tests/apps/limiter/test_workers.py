@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,3 +124,15 @@ def test_who_asks_one_that_began_beside_a_silent_store_does_not_wait(
             until(lambda: not limiter.check("ann", PLAYBACK)["degraded"], "the store", 10.0)
     finally:
         redis_server.resume()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
+def test_workers_end_with_their_parent_however_it_went(limiter: LimiterProcess) -> None:
+    workers = workers_of(limiter)
+    assert len(workers) == WORKERS
+    os.kill(limiter.child.pid, signal.SIGKILL)
+    until(
+        lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in workers),
+        "the workers' end",
+        15.0,
+    )
