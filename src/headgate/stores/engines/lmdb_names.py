@@ -71,7 +71,8 @@ class Names:
 
     def find(self, txn: lmdb.Transaction[bytes], space: str) -> bytes | None:
         """The space's number in a transaction that may have changed it."""
-        return txn.get(space.encode(), db=self._names)
+        number: bytes | None = txn.get(space.encode(), db=self._names)
+        return number
 
     def allot(self, txn: lmdb.Transaction[bytes], space: str) -> bytes:
         """The space's number; a new one if it has none."""
@@ -99,7 +100,8 @@ class Names:
         """The number of a space whose rows are to be deleted."""
         with txn.cursor(self._state) as cursor:
             if cursor.set_range(_DROPPED) and cursor.key().startswith(_DROPPED):
-                return cursor.key()[len(_DROPPED) :]
+                number: bytes = cursor.key()[len(_DROPPED) :]
+                return number
         return None
 
     def deleted(self, txn: lmdb.Transaction[bytes], number: bytes) -> None:
