@@ -59,7 +59,7 @@ class BucketWalk:
     async def entries(self, after: Place | None) -> list[Entry]:
         """Entries behind a place; none at the end."""
         bucket, part = 0, b""
-        if after is not None:
+        if after is not None and after[0]:  # the empty place is before the first
             part, sort = after
             bucket = self._buckets.bucket_of(part)
             if await self._tell([part], sort + b"\0"):
