@@ -139,7 +139,7 @@ FIELDS: Final = (
     Field(
         "queue_ms",
         whole(1, 60_000),
-        "15",
+        "11",
         "how long what is not CRITICAL waits for a place; a fifth less where others stand already",
         "MS",
     ),
