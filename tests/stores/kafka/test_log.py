@@ -23,11 +23,12 @@ from headgate.testing import START_US
 if TYPE_CHECKING:
     from tests.engines.kafka import KafkaCluster
 
-# Of one append or offer, while the broker is dead or back. An offer was seen to take 0.1 ms, an
-# append 9; the rest is what a busy machine of two cores may take for itself. One that waited for
-# the broker would take seconds.
-APPEND_S_MAX = 0.25
-OFFER_S_MAX = 0.1
+# Of one append or offer, while the broker is dead or back. One that waited for the broker would take
+# the seconds it is away; now and then the machine, which starts a JVM beside it, takes some tenths
+# for itself, so the slowest may, and 99 of 100 may not.
+SLOWEST_S_MAX = 1.0
+APPEND_P99_S_MAX = 0.05
+OFFER_P99_S_MAX = 0.005
 
 
 def url(cluster: KafkaCluster, topic: str, query: str = "") -> str:
@@ -37,7 +38,14 @@ def url(cluster: KafkaCluster, topic: str, query: str = "") -> str:
 def kill_and_return(cluster: KafkaCluster, after_s: float) -> None:
     time.sleep(after_s)
     cluster.kill(1)
+    killed_s = time.perf_counter()
     cluster.restart(1)
+    assert time.perf_counter() - killed_s > 2 * SLOWEST_S_MAX  # or who waited would not be told
+
+
+def assert_none_waited(times_s: list[float], p99_s_max: float) -> None:
+    assert max(times_s) < SLOWEST_S_MAX
+    assert sorted(times_s)[len(times_s) * 99 // 100] < p99_s_max
 
 
 def all_of(reader: Reader, at_least: int) -> list[Event]:
@@ -146,14 +154,14 @@ def test_a_killed_broker_that_returns_loses_nothing_acknowledged_and_blocks_nobo
     topic = kafka.create_topic("killed")
     log = open_log(url(kafka, topic, "timeout_ms=60000"))
     promises: list[tuple[bytes, Future[int]]] = []
-    slowest_s = 0.0
+    times_s: list[float] = []
     broker = Thread(target=kill_and_return, args=(kafka, 0.3))
     broker.start()
     while broker.is_alive():
         body = str(len(promises)).encode()
         began_s = time.perf_counter()
         promises.append((body, log.append("news", body, START_US)))
-        slowest_s = max(slowest_s, time.perf_counter() - began_s)
+        times_s.append(time.perf_counter() - began_s)
         time.sleep(0.002)
     broker.join()
     wait([promise for _, promise in promises], 60)
@@ -164,7 +172,7 @@ def test_a_killed_broker_that_returns_loses_nothing_acknowledged_and_blocks_nobo
     assert len(kept) > 100
     assert {offset: read.get(offset) for offset in kept} == kept
     assert set(read.values()) <= {body for body, _ in promises}
-    assert slowest_s < APPEND_S_MAX
+    assert_none_waited(times_s, APPEND_P99_S_MAX)
 
 
 def test_three_brokers_lose_nothing_acknowledged_when_the_leader_is_killed(
@@ -214,5 +222,4 @@ def test_no_decision_waits_for_a_killed_kafka_and_what_is_lost_is_counted(
     numbers = {one.number for one in read if isinstance(one, Letter)}
     assert len(numbers) == stats.written
     assert (stats.dropped > 0) == (buffer_max == 200)
-    assert max(times_s) < OFFER_S_MAX
-    assert sorted(times_s)[len(times_s) * 99 // 100] < 0.005
+    assert_none_waited(times_s, OFFER_P99_S_MAX)
