@@ -68,6 +68,7 @@ HOT_FILES = (
     "doors/resp/kv_times.py",
     "doors/resp/limiter_commands.py",
     "doors/resp/order.py",
+    "doors/resp/outbox.py",
     "doors/resp/protocol.py",
     "doors/resp/session.py",
     "doors/resp/stores.py",

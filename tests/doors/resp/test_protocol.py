@@ -137,9 +137,65 @@ def test_nothing_is_run_while_the_client_does_not_read() -> None:
         assert not talk.wire.is_reading()
         assert talk.say(PING * 2) == b""
         talk.protocol.resume_writing()
+        talk.outbox.flush()
         assert talk.wire.said == PONG * 2
         assert talk.wire.is_reading()
         talk.lose()
+
+    run(story())
+
+
+def test_what_all_connections_are_told_in_a_turn_of_the_loop_is_written_when_it_ends() -> None:
+    async def story() -> None:
+        door = door_of()
+        talks = [Talk(door) for _ in range(3)]
+        for talk in talks:
+            talk.protocol.data_received(PING)
+            talk.protocol.data_received(PING)
+        assert [talk.wire.said for talk in talks] == [b""] * 3
+        assert [talk.protocol.under_way() for talk in talks] == [2] * 3
+        talks[1].lose()
+        await asyncio.sleep(0)
+        assert [talk.wire.writes for talk in talks] == [[PONG * 2], [], [PONG * 2]]
+        for talk in talks:
+            talk.lose()
+
+    run(story())
+
+
+def test_a_connection_that_is_ended_in_a_turn_is_written_to_before_it_is_closed() -> None:
+    async def story() -> None:
+        for end in ("drain", "eof_received"):
+            talk = Talk(door_of())
+            talk.protocol.data_received(PING)
+            getattr(talk.protocol, end)()
+            assert not talk.wire.is_closing()
+            await asyncio.sleep(0)
+            assert talk.wire.said == PONG
+            assert talk.wire.is_closing()
+            talk.lose()
+
+    run(story())
+
+
+def test_one_that_cannot_be_written_to_keeps_no_other_from_being_told() -> None:
+    async def story() -> None:
+        told: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: told.append(said))
+        door = door_of()
+        talks = [Talk(door) for _ in range(2)]
+
+        def fail(data: bytes) -> None:
+            raise OSError("gone")
+
+        talks[0].wire.write = fail  # type: ignore[method-assign]
+        for talk in talks:
+            talk.protocol.data_received(PING)
+        await asyncio.sleep(0)
+        assert talks[1].wire.said == PONG
+        assert [str(said["exception"]) for said in told] == ["gone"]
+        for talk in talks:
+            talk.lose()
 
     run(story())
 
@@ -169,6 +225,7 @@ def test_amid_a_read_it_stops_as_soon_as_the_client_does_not_keep_up() -> None:
         talk.say(PING * 25)
         assert door.commands == 10
         talk.protocol.resume_writing()
+        talk.outbox.flush()
         assert talk.wire.said == PONG * 25
         talk.lose()
 

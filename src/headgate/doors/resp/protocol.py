@@ -1,10 +1,10 @@
 """Protocol: one connection's bytes, and the order of its replies.
 
-Commands are run as they are read, and replies leave in that order. What is answered at once leaves
-in one write for all that came in one read. A reply that waits for a store keeps its place in a
-line; what comes behind it is run meanwhile, until `replies_owed_max` are owed, and then nothing
-more is read. Nor is anything read while the client does not read. So one client costs what the
-settings say, whatever it sends.
+Commands are run as they are read, and replies leave in that order, when the turn of the loop ends
+(`outbox.py`): in one write for all that came in one read. A reply that waits for a store keeps its
+place in a line; what comes behind it is run meanwhile, until `replies_owed_max` are owed, and then
+nothing more is read. Nor is anything read while the client does not read. So one client costs what
+the settings say, whatever it sends.
 
 The first thing that is not RESP is answered with an error and ends the connection, when the replies
 before it are out. Where a table's commands must keep their order, one that may not yet be run is
@@ -27,6 +27,7 @@ from headgate.doors.resp.commands import run
 from headgate.doors.resp.errors import refusal
 from headgate.doors.resp.limiter_commands import LIMITER
 from headgate.doors.resp.order import Order
+from headgate.doors.resp.outbox import Outbox
 from headgate.doors.resp.session import Session, Shared
 from headgate.doors.resp.settings import RespSettings
 from headgate.doors.resp.table import Table
@@ -63,6 +64,8 @@ class RespProtocol:
         "_line",
         "_loop",
         "_order",
+        "_out",
+        "_outbox",
         "_owed_max",
         "_partial_at",
         "_partial_since_s",
@@ -75,7 +78,7 @@ class RespProtocol:
         "_turn_bytes",
     )
 
-    def __init__(self, shared: Shared, session: Session) -> None:
+    def __init__(self, shared: Shared, session: Session, outbox: Outbox) -> None:
         settings = shared.settings
         self._session = session
         self._reader = CommandReader(
@@ -92,6 +95,8 @@ class RespProtocol:
         self._turn_bytes = settings.turn_bytes
         self._transport: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._outbox = outbox
+        self._out: list[bytes] = []  # what stands before the line, and leaves with the turn
         self._line: deque[Owed] = deque()
         self._futures: set[asyncio.Future[bytes]] = set()
         self._flushing = False  # a flush is on its way
@@ -137,7 +142,7 @@ class RespProtocol:
         self._silent = True
         if not self._paused:
             self._ended = True
-        owing = self._paused or bool(self._line)
+        owing = self._paused or bool(self._line) or bool(self._out)
         return owing and self._transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -145,6 +150,7 @@ class RespProtocol:
         self._dead = self._ended = True
         self._session.shared.sessions.pop(self._session.id, None)
         self._line.clear()
+        self._out.clear()
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is written to."""
@@ -160,7 +166,7 @@ class RespProtocol:
 
     def under_way(self) -> int:
         """Replies that are owed."""
-        return len(self._line)
+        return len(self._out) + len(self._line)
 
     def drain(self) -> None:
         """Take nothing more, answer what was taken, close."""
@@ -188,7 +194,7 @@ class RespProtocol:
 
     def _run(self) -> None:
         """Run all that has come whole, as far as there is room for its replies."""
-        out: list[bytes] = []
+        out = self._out
         size = 0
         session, line = self._session, self._line
         if session.identity is not self._known:  # the door has asked anew who speaks
@@ -210,10 +216,10 @@ class RespProtocol:
             out.append(told)
             size += len(told)
             if size >= self._turn_bytes:
-                self._transport.write(b"".join(out))
-                out, size = [], 0
+                self._write(out)
+                out, size = self._out, 0
         if out:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._flush_soon()
         if not self._ended:
             self._pace()
             if self._silent and not self._paused:
@@ -260,25 +266,32 @@ class RespProtocol:
         else:
             error = future.exception()
             owed.reply = future.result() if error is None else refusal(error)
-        if not self._flushing and self._loop is not None and self._line[0].reply:
-            # Others may be told in this turn of the loop: they leave in one write.
+        if self._line[0].reply:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flushing and self._loop is not None:
             self._flushing = True
-            self._loop.call_soon(self._flush)
+            self._outbox.add(self._flush, self._loop)
 
     def _flush(self) -> None:
+        """The turn has ended: all that is known leaves in one write."""
         self._flushing = False
         if self._dead:
             return
-        line = self._line
-        out: list[bytes] = []
+        line, out = self._line, self._out
         while line and line[0].reply:
             out.append(line.popleft().reply)
         if out:
-            self._transport.write(b"".join(out))
+            self._write(out)
         if not line and self._order is not None:
             self._order.clear()
         self._close_if_done()
         self._go_on()
+
+    def _write(self, out: list[bytes]) -> None:
+        self._out = []  # first: the transport may say at once that the client does not read
+        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _go_on(self) -> None:
         """Run what was left to lie while there was no room."""
@@ -317,11 +330,11 @@ class RespProtocol:
         if self._line:
             self._line.append(Owed(last))
         else:
-            self._transport.write(last)
+            self._write([*self._out, last])
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self._ended and not self._line and not self._dead:
+        if self._ended and not self._out and not self._line and not self._dead:
             self._transport.close()
 
 
@@ -333,7 +346,7 @@ class RespDoor:
     commands have deadlines needs a clock.
     """
 
-    __slots__ = ("_shared",)
+    __slots__ = ("_shared", "outbox")
 
     def __init__(
         self,
@@ -346,6 +359,7 @@ class RespDoor:
         if table.ordered and clock is None:
             raise BadValue("clock", clock, "hand in the one that deadlines are told by")
         chosen = RespSettings() if settings is None else settings
+        self.outbox = Outbox()
         self._shared = Shared(service, access, chosen, table, clock)
 
     def protocol(self, peer: str = "", names: Sequence[str] = ()) -> asyncio.Protocol:
@@ -354,7 +368,7 @@ class RespDoor:
         shared.connections += 1
         session = Session(shared, shared.connections, peer, names)
         # Not a subclass: a compiled class has none but compiled ancestors.
-        return cast("asyncio.Protocol", RespProtocol(shared, session))
+        return cast("asyncio.Protocol", RespProtocol(shared, session, self.outbox))
 
     def forget(self) -> None:
         """Who may do what has changed: ask anew who speaks on each open connection.
