@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue
 from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import SHED
 from headgate.contracts.request import Measured, Request
 from headgate.policies.stress import (
     OTHERS,
@@ -115,7 +113,6 @@ def test_cache_hits_and_cancelled_work_are_not_the_backends() -> None:
     stress.ended(request, Outcome.SUCCESS, NOW)
     stress.ended(request, Outcome.DROPPED, NOW)  # a timeout took at least that long
     assert stress.stats().worked == 2
-    stress.refused(request, "shed", Decision(False, 0, 0, 0, SHED, "shed"), NOW)
     assert stress.read(NOW).level is CALM
 
 

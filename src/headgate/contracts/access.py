@@ -28,6 +28,9 @@ class Grant(Enum):
     APPROVE = "approve"  # a change of rules: it goes live, or comes back
     OPERATE = "operate"  # back up, restore, make room: for who runs a store
 
+    # Looked up on the way of every request; that of Enum is a function of Python.
+    __hash__ = object.__hash__
+
 
 class TableGrant(Enum):
     """What may be done with a table of a key-value store."""
@@ -35,6 +38,8 @@ class TableGrant(Enum):
     READ = "read"
     WRITE = "write"
     BULK = "bulk"  # upload in bulk
+
+    __hash__ = object.__hash__
 
 
 EVERY_GRANT = frozenset(Grant)

@@ -7,20 +7,45 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 from headgate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 
 NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
 
 
-class Measured(NamedTuple):
-    """What the work turned out to be; told before its permits end."""
+@final
+class Measured:
+    """What the work turned out to be; told before its permits end, and never changed.
 
-    service_us: int = 0  # in the backend, without any queue of ours
-    rows: int = 0  # looked at, not returned
-    size_bytes: int = 0
-    from_cache: bool = False
+    `service_us` is the time in the backend, without any queue of ours; `rows` were looked at, not
+    returned.
+    """
+
+    __slots__ = ("from_cache", "rows", "service_us", "size_bytes")
+
+    def __init__(
+        self, service_us: int = 0, rows: int = 0, size_bytes: int = 0, from_cache: bool = False
+    ) -> None:
+        self.service_us = service_us
+        self.rows = rows
+        self.size_bytes = size_bytes
+        self.from_cache = from_cache
+
+    def _told(self) -> tuple[int, int, int, bool]:
+        return self.service_us, self.rows, self.size_bytes, self.from_cache
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Measured) and self._told() == other._told()
+
+    def __hash__(self) -> int:
+        return hash(self._told())
+
+    def __repr__(self) -> str:
+        return (
+            f"Measured(service_us={self.service_us}, rows={self.rows}, "
+            f"size_bytes={self.size_bytes}, from_cache={self.from_cache})"
+        )
 
 
 @final

@@ -24,7 +24,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
-from headgate.contracts.decision import Decision
 from headgate.contracts.permit import Outcome
 from headgate.contracts.request import Request
 from headgate.policies.settings import within
@@ -94,12 +93,6 @@ class Penalty:
             self._turn(now_us)
         account = self._accounts.get(caller)
         return ONE_MILLI if account is None else account.price_milli
-
-    def waited(self, request: Request, delay_us: int, now_us: int) -> None:
-        """Nobody is blamed for waiting."""
-
-    def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
-        """Nor for what was not done."""
 
     def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """What the backend did for this caller."""

@@ -39,18 +39,18 @@ stage that waits is given the clock. A permit that ends without `request.measure
 from the instant at which the last stage admitted it, so no queue of ours is in it.
 
 Observers hear of each wait (since the request was read off its socket, if that is known: what the
-event loop did not get round to is a queue too), each refusal and each end. They must be quick and
-must not raise.
+event loop did not get round to is a queue too), each refusal and each end, as far as they have the
+methods for it. They must be quick and must not raise.
 
-Cost: for each stage a call to ask and one to end, and a coroutine where anybody waits. Bound:
-`STAGES_MAX`.
+Cost: for each stage a call to ask and one to end, and a coroutine where anybody waits. What is
+called is looked up once, when the stack is made. Bound: `STAGES_MAX`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, cast, final
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast, final
 
 from headgate.contracts.clock import Clock
 from headgate.contracts.decision import Decision
@@ -69,20 +69,31 @@ STAGES_MAX: Final = 32
 OBSERVERS_MAX: Final = 16
 
 
-class StackObserver(Protocol):
-    """Hears what happens to requests; none of it may raise."""
+class HearsWaits(Protocol):
+    """Hears of waiting; it may not raise."""
 
     def waited(self, request: Request, delay_us: int, now_us: int) -> None:
         """A stage that waits has let it through, or refused it, so long after it had arrived."""
         ...
 
+
+class HearsRefusals(Protocol):
+    """Hears of refusals; it may not raise."""
+
     def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """A stage has refused it."""
         ...
 
+
+class HearsEnds(Protocol):
+    """Hears of ends; it may not raise."""
+
     def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """Admitted work has ended; `request.measured` says what it was."""
         ...
+
+
+StackObserver: TypeAlias = HearsWaits | HearsRefusals | HearsEnds
 
 
 class StageStats(NamedTuple):
@@ -143,17 +154,34 @@ def waits(name: str, policy: WaitingPolicy, *, told: bool = True) -> Stage:
 class Step:
     """A stage in use, and its counts."""
 
-    __slots__ = ("admitted", "at_once", "name", "prompt", "refused", "told", "unwound", "waiting")
+    __slots__ = (
+        "admit_now",
+        "admitted",
+        "at_once",
+        "name",
+        "ready",
+        "refused",
+        "tells",
+        "told",
+        "unwound",
+        "waiting",
+    )
 
     def __init__(self, stage: Stage) -> None:
         self.name = stage.name
         self.at_once = stage.at_once
         self.waiting = stage.waiting
         self.told = stage.told
+        self.tells = stage.told and stage.waiting is not None
         # None: it cannot say, so whoever comes may have to wait.
-        self.prompt: PromptPolicy | None = None
-        if hasattr(stage.waiting, "ready") and hasattr(stage.waiting, "admit_now"):
-            self.prompt = cast("PromptPolicy", stage.waiting)
+        self.ready: Callable[[Request, int], bool] | None = None
+        self.admit_now: Callable[[Request, int], Admission] = _never_prompt
+        if stage.at_once is not None:
+            self.admit_now = stage.at_once.admit
+        elif hasattr(stage.waiting, "ready") and hasattr(stage.waiting, "admit_now"):
+            prompt = cast("PromptPolicy", stage.waiting)
+            self.ready = prompt.ready
+            self.admit_now = prompt.admit_now
         self.admitted = self.refused = self.unwound = 0
 
     def stats(self) -> StageStats:
@@ -162,6 +190,11 @@ class Step:
         stats = getattr(policy, "stats", None)
         own = stats() if callable(stats) else None
         return StageStats(self.name, self.admitted, self.refused, self.unwound, own)
+
+
+def _never_prompt(request: Request, now_us: int) -> Admission:
+    """Of a stage that cannot say whether anybody has to wait: nobody asks it so."""
+    raise AssertionError(request)
 
 
 @final
@@ -198,7 +231,9 @@ class Stack:
         "_broken_off",
         "_ended",
         "_entered",
-        "_observers",
+        "_hear_ends",
+        "_hear_refusals",
+        "_hear_waits",
         "_refused",
         "_steps",
         "_waits",
@@ -215,14 +250,18 @@ class Stack:
                 raise BadValue("stage.name", name, "give each stage of a stack its own name")
         self._steps = [Step(stage) for stage in stages]
         self._waits = [step for step in self._steps if step.waiting is not None]
-        self._observers = list(observers)
+        self._hear_waits: list[Callable[[Request, int, int], None]] = _all_of("waited", observers)
+        self._hear_refusals: list[Callable[[Request, str, Decision, int], None]] = _all_of(
+            "refused", observers
+        )
+        self._hear_ends: list[Callable[[Request, Outcome, int], None]] = _all_of("ended", observers)
         self._entered = self._admitted = self._refused = self._broken_off = self._ended = 0
 
     def ready(self, request: Request, now_us: int) -> bool:
         """Whether no stage would have to wait for anything."""
         for step in self._waits:
-            prompt = step.prompt
-            if prompt is None or not prompt.ready(request, now_us):
+            ready = step.ready
+            if ready is None or not ready(request, now_us):
                 return False
         return True
 
@@ -234,15 +273,9 @@ class Stack:
         passed = 0
         try:
             for step in self._steps:
-                policy = step.at_once
-                if policy is not None:
-                    admission = policy.admit(request, now_us)
-                else:
-                    prompt = step.prompt
-                    assert prompt is not None  # else it was not asked whether it is ready
-                    admission = prompt.admit_now(request, now_us)
-                    if step.told:
-                        self._tell_waited(request, now_us, now_us)
+                admission = step.admit_now(request, now_us)
+                if step.tells:
+                    self._tell_waited(request, now_us, now_us)
                 if isinstance(admission, Decision):
                     if not admission.allowed:
                         self._turn_away(request, admission, held, passed, now_us)
@@ -313,8 +346,8 @@ class Stack:
             end_all(held, outcome, now_us, spent)
         finally:
             if spent:
-                for observer in self._observers:
-                    observer.ended(request, outcome, now_us)
+                for hear in self._hear_ends:
+                    hear(request, outcome, now_us)
             else:
                 for step in self._steps:
                     step.unwound += 1
@@ -340,8 +373,8 @@ class Stack:
         step.refused += 1
         self._refused += 1
         self._unwind(held, passed, now_us)
-        for observer in self._observers:
-            observer.refused(request, step.name, decision, now_us)
+        for hear in self._hear_refusals:
+            hear(request, step.name, decision, now_us)
 
     def _unwind(self, held: list[Permit], passed: int, now_us: int) -> None:
         """Give back what the first stages hold."""
@@ -353,8 +386,8 @@ class Stack:
         since_us = request.arrived_us
         if not 0 < since_us < began_us:
             since_us = began_us
-        for observer in self._observers:
-            observer.waited(request, now_us - since_us, now_us)
+        for hear in self._hear_waits:
+            hear(request, now_us - since_us, now_us)
 
 
 @final
@@ -387,6 +420,11 @@ class Entered:
             permit.end(outcome_of(raised), self._clock.now_us())
 
 
+def _all_of(name: str, observers: Sequence[StackObserver]) -> list[Any]:
+    """That method of all who have it."""
+    return [getattr(observer, name) for observer in observers if hasattr(observer, name)]
+
+
 def outcome_of(raised: BaseException | None) -> Outcome:
     """How a block ended: what was lost to overload is DROPPED, a bug or a cancel says nothing."""
     if raised is None:
@@ -401,7 +439,10 @@ def end_all(held: list[Permit], outcome: Outcome, now_us: int, spent: bool) -> N
     failed: Exception | None = None
     for permit in reversed(held):
         try:
-            permit.end(outcome, now_us, spent=spent)
+            if spent:
+                permit.end(outcome, now_us)
+            else:
+                permit.end(outcome, now_us, spent=False)
         except Exception as error:
             failed = error if failed is None else failed
     if failed is not None:

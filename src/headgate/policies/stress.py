@@ -42,7 +42,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol, final
 
-from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue
 from headgate.contracts.permit import Outcome
 from headgate.contracts.request import Request
@@ -310,9 +309,6 @@ class Stress:
         if measured is None or measured.from_cache or outcome is Outcome.IGNORE:
             return
         self.worked(request.operation, measured.service_us, now_us)
-
-    def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
-        """A refusal is no sign of stress."""
 
     def waited(self, request: Request, delay_us: int, now_us: int) -> None:
         """A stage that waits has let it through, or has refused it."""

@@ -18,7 +18,7 @@ from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, Refused, Unavailable
 from headgate.contracts.key_values import Row
 from headgate.contracts.reasons import QUEUE_FULL, QUOTA_SPENT
-from headgate.contracts.request import Request
+from headgate.contracts.request import Measured, Request
 from headgate.policies.coalesce import Flight
 from headgate.testing import HandClock, SeededChance
 from tests.policies.virtual import VirtualLoop, pause_us, run
@@ -237,7 +237,7 @@ def test_the_leader_pays_and_those_who_joined_are_marked() -> None:
         await asyncio.gather(bench.read(None, first), bench.read(None, second))
         assert first.measured is None
         assert second.measured is not None
-        assert second.measured == (0, 0, 5, True)
+        assert second.measured == Measured(0, 0, 5, True)
 
     run(story)
 

@@ -59,9 +59,6 @@ class CallerUsage:
         self.reasons: dict[str, int] = {}
         self._worked: dict[str, Worked] = {}
 
-    def waited(self, request: Request, delay_us: int, now_us: int) -> None:
-        """It has left the queue."""
-
     def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """It may not enter."""
         account = self._account(request.caller)
