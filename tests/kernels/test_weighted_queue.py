@@ -223,6 +223,29 @@ def test_a_full_queue_gives_up_its_least_important_class_first() -> None:
     assert served(queue) == "aegb"
 
 
+def test_a_smaller_bound_is_kept_by_the_next_to_come_and_a_larger_one_never_passes_the_first() -> (
+    None
+):
+    queue = queue_of(fifo(0), fifo(1), length_max=6)
+    filled(queue, "ab", "cdef")
+    queue.limit(4)
+    assert len(queue) == 6
+    lost: Lost = []
+    assert queue.push(1, "g", HOUR, 0, lost).fate == OVERFLOWED
+    assert len(queue) == 6
+    assert queue.push(0, "h", HOUR, 0, lost).fate == QUEUED
+    assert len(queue) == 4
+    assert fates(lost) == [(item, OVERFLOWED) for item in "gfed"]
+    queue.limit(100)
+    filled(queue, "jk")
+    assert queue.push(0, "l", HOUR, 0, lost).fate == QUEUED
+    assert fates(lost)[-1] == ("c", OVERFLOWED)
+    assert served(queue) == "abhjkl"
+    queue.limit(0)
+    filled(queue, "m")
+    assert queue.push(0, "n", HOUR, 0, lost).fate == OVERFLOWED
+
+
 def test_a_newcomer_never_pushes_out_a_more_important_entry() -> None:
     queue = queue_of(fifo(0), fifo(1), length_max=2)
     filled(queue, "ab")

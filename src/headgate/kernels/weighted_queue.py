@@ -89,7 +89,7 @@ class _Lane(Generic[T]):
 class WeightedQueue(Generic[T]):
     """Queues of several classes that are filled and emptied as one."""
 
-    __slots__ = ("_floors", "_lanes", "_length_max", "_sweep", "_virtual", "_weight_max")
+    __slots__ = ("_bound", "_floors", "_lanes", "_length_max", "_sweep", "_virtual", "_weight_max")
 
     def __init__(
         self, classes: Sequence[QueueClass], *, length_max: int, weight_max: int = WEIGHT_MAX
@@ -99,7 +99,8 @@ class WeightedQueue(Generic[T]):
             raise ValueError(f"length_max must be from 1 to 2^32, not {length_max}")
         if not 1 <= weight_max <= WEIGHT_MAX:
             raise ValueError(f"weight_max must be from 1 to 2^53, not {weight_max}")
-        self._length_max = length_max
+        self._bound = length_max
+        self._length_max = length_max  # for now
         self._weight_max = weight_max
         self._sweep = 0
         self._floors = any(setting.floor_permille > 0 for setting in classes)
@@ -129,6 +130,13 @@ class WeightedQueue(Generic[T]):
     def queue(self, index: int) -> AdaptiveLifo[T]:
         """The queue of one class, to look at."""
         return self._lanes[index].queue
+
+    def limit(self, length_max: int) -> None:
+        """Be full at so many from now on, if that is less than the bound it was made with.
+
+        Who is queued stays: the next to come pushes out as many as are too many, or is refused.
+        """
+        self._length_max = max(1, min(length_max, self._bound))
 
     def push(
         self,

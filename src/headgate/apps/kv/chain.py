@@ -195,13 +195,9 @@ def _queue(settings: Settings, *, plain: bool) -> QueueSettings:
         length_max=settings.queue_length,
         bytes_max=settings.queue_bytes,
         wait_us_max=settings.deadline_ms * _MS,
-        # Two short waits, so that who is refused hears so while there is time to go elsewhere. What
-        # is CRITICAL is served first, and judged by how long it has stood over an interval.
-        form="facebook",
-        form_critical="codel",
-        normal_us=settings.queue_ms * _MS,
-        aggressive_us=max(1_000, settings.queue_ms * _MS * 4 // 5),
-        sweep_us=2_000,
+        # A short line, so that who is refused hears so while there is time to go elsewhere.
+        line_us=settings.queue_ms * _MS,
+        sweep_us=1_000,
         # The p99 is that of all operations and shards together: a slow one is not everybody's.
         slack_quantile=0.5,
         weights={GET: 8, MULTI_GET: 4, SCAN: 2, PUT: 4, SWAP: 4, BULK: 1},

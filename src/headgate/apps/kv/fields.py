@@ -139,8 +139,8 @@ FIELDS: Final = (
     Field(
         "queue_ms",
         whole(1, 60_000),
-        "11",
-        "how long what is not CRITICAL waits for a place; a fifth less where others stand already",
+        "12",
+        "how long what is not CRITICAL waits for a place while nearly all have to wait",
         "MS",
     ),
     Field("queue_length", whole(1, 1 << 20), "10000", "operations that wait for a place", "N"),
