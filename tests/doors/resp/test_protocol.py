@@ -112,6 +112,59 @@ def test_nothing_is_read_while_too_many_replies_are_owed() -> None:
     run(story())
 
 
+def test_nothing_is_read_while_what_waits_behind_a_slow_reply_weighs_too_much() -> None:
+    async def story() -> None:
+        service = Slow()
+        talk = Talk(door_of(service, replies_bytes_max=2 * len(five(0))))
+        talk.say(ASK * 3)
+        for place in (1, 2):
+            service.answer(place)
+        await turns()
+        talk.say(ASK)
+        assert len(service.owed) == 3
+        assert not talk.wire.is_reading()
+        service.answer(0)
+        await turns()
+        assert talk.wire.said == five(0) * 3
+        assert talk.wire.is_reading()
+        assert len(service.owed) == 4
+        service.answer(3)
+        await turns()
+        assert talk.wire.said == five(0) * 4
+        talk.lose()
+
+    run(story())
+
+
+def test_nor_while_those_of_all_connections_do_and_who_is_owed_nothing_may_ask() -> None:
+    async def story() -> None:
+        service = Slow()
+        door = door_of(service, door_bytes_max=2 * len(five(0)))
+        first, second, third = Talk(door), Talk(door), Talk(door)
+        first.say(ASK * 3)
+        second.say(ASK)
+        for place in (1, 2):
+            service.answer(place)
+        await turns()
+        second.say(ASK * 2)
+        third.say(ASK * 2)
+        assert len(service.owed) == 5  # three, one, and one of the third
+        first.lose()  # what it was owed weighs no more
+        service.answer(0)
+        service.answer(3)
+        service.answer(4)
+        await turns()
+        assert len(service.owed) == 8
+        for place in (5, 6, 7):
+            service.answer(place)
+        await turns()
+        assert (second.wire.said, third.wire.said) == (five(0) * 3, five(0) * 2)
+        second.lose()
+        third.lose()
+
+    run(story())
+
+
 def test_one_who_sends_on_and_on_meanwhile_is_ended() -> None:
     async def story() -> None:
         service = Slow()

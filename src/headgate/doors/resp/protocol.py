@@ -2,9 +2,10 @@
 
 Commands are run as they are read, and replies leave in that order, when the turn of the loop ends
 (`outbox.py`): in one write for all that came in one read. A reply that waits for a store keeps its
-place in a line; what comes behind it is run meanwhile, until `replies_owed_max` are owed, and then
-nothing more is read. Nor is anything read while the client does not read. So one client costs what
-the settings say, whatever it sends.
+place in a line; what comes behind it is run meanwhile, until `replies_owed_max` are owed, or those
+that are known weigh `replies_bytes_max`, or `door_bytes_max` over all connections, and then nothing
+more is read. Nor is anything read while the client does not read. So one client costs what the
+settings say, whatever it sends.
 
 The first thing that is not RESP is answered with an error and ends the connection, when the replies
 before it are out. Where a table's commands must keep their order, one that may not yet be run is
@@ -66,6 +67,7 @@ class RespProtocol:
         "_order",
         "_out",
         "_outbox",
+        "_owed_bytes",
         "_owed_max",
         "_partial_at",
         "_partial_since_s",
@@ -98,6 +100,7 @@ class RespProtocol:
         self._outbox = outbox
         self._out: list[bytes] = []  # what stands before the line, and leaves with the turn
         self._line: deque[Owed] = deque()
+        self._owed_bytes = 0  # of replies in the line that are known, and wait for those before
         self._futures: set[asyncio.Future[bytes]] = set()
         self._flushing = False  # a flush is on its way
         self._stalled = False  # the client does not read
@@ -149,6 +152,8 @@ class RespProtocol:
         """It is gone; what is under way goes on, for it may be counted, and nobody hears of it."""
         self._dead = self._ended = True
         self._session.shared.sessions.pop(self._session.id, None)
+        self._session.shared.owed_bytes -= self._owed_bytes
+        self._owed_bytes = 0
         self._line.clear()
         self._out.clear()
 
@@ -199,7 +204,7 @@ class RespProtocol:
         session, line = self._session, self._line
         if session.identity is not self._known:  # the door has asked anew who speaks
             self._trust()
-        while not (self._ended or self._stalled or len(line) >= self._owed_max):
+        while not (self._ended or self._stalled or self._full()):
             told = self._next()
             if told is None:
                 break
@@ -212,6 +217,7 @@ class RespProtocol:
                 self._trust()
             if line:
                 line.append(Owed(told))
+                self._owe_bytes(len(told))
                 continue
             out.append(told)
             size += len(told)
@@ -266,6 +272,7 @@ class RespProtocol:
         else:
             error = future.exception()
             owed.reply = future.result() if error is None else refusal(error)
+        self._owe_bytes(len(owed.reply))
         if self._line[0].reply:
             self._flush_soon()
 
@@ -281,7 +288,9 @@ class RespProtocol:
             return
         line, out = self._line, self._out
         while line and line[0].reply:
-            out.append(line.popleft().reply)
+            told = line.popleft().reply
+            self._owe_bytes(-len(told))
+            out.append(told)
         if out:
             self._write(out)
         if not line and self._order is not None:
@@ -292,6 +301,23 @@ class RespProtocol:
     def _write(self, out: list[bytes]) -> None:
         self._out = []  # first: the transport may say at once that the client does not read
         self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _owe_bytes(self, size: int) -> None:
+        self._owed_bytes += size
+        self._session.shared.owed_bytes += size
+
+    def _full(self) -> bool:
+        """Whether nothing more is to be owed; one who is owed nothing may always ask."""
+        line = self._line
+        if not line:
+            return False
+        shared = self._session.shared
+        settings = shared.settings
+        return (
+            len(line) >= self._owed_max
+            or self._owed_bytes >= settings.replies_bytes_max
+            or shared.owed_bytes >= settings.door_bytes_max
+        )
 
     def _go_on(self) -> None:
         """Run what was left to lie while there was no room."""
@@ -304,7 +330,7 @@ class RespProtocol:
 
     def _pace(self) -> None:
         """Read only while there is room for what it would lead to."""
-        full = self._stalled or self._held is not None or len(self._line) >= self._owed_max
+        full = self._stalled or self._held is not None or self._full()
         if full is self._paused:
             return
         self._paused = full

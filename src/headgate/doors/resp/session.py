@@ -33,6 +33,7 @@ class Shared:
         "connections",
         "kept",
         "now_s",
+        "owed_bytes",
         "service",
         "sessions",
         "settings",
@@ -56,6 +57,7 @@ class Shared:
         self.sessions: dict[int, Session] = {}
         self.connections = 0  # ever made
         self.commands = 0  # ever run
+        self.owed_bytes = 0  # of replies that are known, and wait for those before them
         self.began_s = 0.0  # the loop's time
         self.now_s = 0.0  # when a connection was last made or looked at
 

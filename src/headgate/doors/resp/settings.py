@@ -23,6 +23,8 @@ class RespSettings:
     auth_timeout_s: int = 60  # from the connection to a name, where one is needed
     command_timeout_s: int = 30  # from the first byte of a command to its last
     replies_owed_max: int = 1_024  # commands whose replies wait for a store; then reading stops
+    replies_bytes_max: int = 16 << 20  # of those that are known, and wait for the ones before them
+    door_bytes_max: int = 256 << 20  # the same, of all connections
     unread_bytes_max: int = 1 << 20  # sent while reading has stopped; more ends the connection
     turn_bytes: int = 64 << 10  # of replies that are gathered for one write
     name_bytes_max: int = 256  # of a client's name, and of its library's
@@ -52,6 +54,8 @@ _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "auth_timeout_s": (1, 86_400),
     "command_timeout_s": (1, 86_400),
     "replies_owed_max": (1, 1 << 20),
+    "replies_bytes_max": (1, 1 << 40),
+    "door_bytes_max": (1, 1 << 40),
     "unread_bytes_max": (1_024, 1 << 30),
     "turn_bytes": (64, 1 << 30),
     "name_bytes_max": (1, 1 << 16),
