@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,27 +50,28 @@ def missed(outcome: Outcome) -> list[str]:
     ]
 
 
-def met(drill: Drill, seconds: float) -> Outcome:
+def met(drill: Drill, seconds: float, misses: Callable[[Outcome], list[str]] = missed) -> Outcome:
     """The first run that misses nothing."""
-    misses = []
+    found = []
     for _ in range(TRIES):
         outcome = played(drill, seconds)
-        if not missed(outcome):
+        if not misses(outcome):
             return outcome
-        misses.append(f"{missed(outcome)} of {outcome.figures}")
-    pytest.fail("\n".join(misses))
+        found.append(f"{misses(outcome)} of {outcome.figures}")
+    pytest.fail("\n".join(found))
 
 
 def test_at_twice_the_capacity_what_can_be_done_is_done_and_critical_work_is_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(overload, "TIMES", (2,))
-    outcome = played(overload.DRILL, 4)
-    goodput, critical, _, grown = (bar.value for bar in outcome.bars)
-    assert goodput > 0.85
-    assert critical > 0.99
-    assert grown < 1.2
-    assert len(outcome.panels) == 4
+
+    def misses(outcome: Outcome) -> list[str]:
+        goodput, critical, _, grown = (bar.value for bar in outcome.bars)
+        well = goodput > 0.85 and critical > 0.99 and grown < 1.2
+        return [] if well else [f"goodput {goodput}, CRITICAL {critical}, grown by {grown}"]
+
+    assert len(met(overload.DRILL, 4, misses).panels) == 4
 
 
 def test_readers_do_not_notice_scans_beside_them() -> None:
@@ -97,11 +99,12 @@ def test_a_quota_is_given_out_whole_by_three_dispatchers_and_by_two() -> None:
 
 
 def test_hot_keys_are_read_once_in_their_ttl() -> None:
-    outcome = played(hot_key.DRILL, 8)
-    forwarded = outcome.bars[0]
-    assert forwarded.met, forwarded
-    assert outcome.figures["forwarded of received"] < 0.01
-    assert outcome.figures["hot reads served in time"] > 0.99
+    def misses(outcome: Outcome) -> list[str]:
+        forwarded, figures = outcome.bars[0], outcome.figures
+        few = forwarded.met and figures["forwarded of received"] < 0.01
+        return [] if few and figures["hot reads served in time"] > 0.99 else [str(forwarded)]
+
+    met(hot_key.DRILL, 8, misses)
 
 
 def test_what_a_fleet_starts_has_ended_when_it_ends_however_it_ends() -> None:
