@@ -46,7 +46,11 @@ class Unavailable(HeadgateError):  # noqa: N818 - likewise
         self.seen = seen
 
     def __reduce__(self) -> tuple[type[Unavailable], tuple[str, str]]:
-        return Unavailable, (self.what, self.seen)
+        return type(self), (self.what, self.seen)
+
+
+class HasWriter(Unavailable):
+    """An event log that another process writes, and that has one writer at a time."""
 
 
 class Refused(HeadgateError):  # noqa: N818 - likewise

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Event as Flag
+from threading import Thread
 
 import pytest
 
 from headgate.contracts.blob_store import Blob, BlobStore
-from headgate.contracts.errors import Unavailable
+from headgate.contracts.errors import HasWriter, Unavailable
 from headgate.contracts.event_log import EventLog, Reader
 from headgate.rules.editions.signing import Signer, new_key
 from headgate.rules.publishing.making import Publishing, open_publishing
@@ -128,6 +129,32 @@ def test_an_announcement_that_was_not_acknowledged_is_sent_again(world: World) -
         world.look()
         assert world.announced()[-1] == world.announced()[-2] == world.orders()
         assert len(world.announced()) == before + 1
+    check_whole(world, 3)
+
+
+def test_who_cannot_write_the_log_because_another_publisher_does_lets_it_tell(
+    world: World,
+) -> None:
+    def refuse(promise: Future[int]) -> None:
+        promise.set_exception(HasWriter("the event log", "process 1 writes it already"))
+
+    def refuse_and_look(promise: Future[int]) -> None:
+        refuse(promise)
+        looking.append(Thread(target=world.look))
+        looking[0].start()
+
+    assert world.events is not None
+    looking: list[Thread] = []
+    id = world.approved(NEW)  # noqa: A001
+    other = beside(world, events=Deaf(world.events, refuse_and_look))
+    assert "publishing" not in other.desk.publish(id, by=BOB)["troubles"]
+    looking[0].join(10)
+    check_whole(world, 2)
+
+    id = world.approved({"web.yaml": rules(login=1)})  # noqa: A001
+    alone = beside(world, events=Deaf(world.events, refuse))
+    assert "writes it already" in alone.desk.publish(id, by=BOB)["troubles"]["publishing"]
+    world.look()
     check_whole(world, 3)
 
 

@@ -20,7 +20,13 @@ from concurrent.futures import TimeoutError as NotInTime
 from typing import Final, final
 
 from headgate.contracts.clock import Clock
-from headgate.contracts.errors import BadValue, Conflict, HeadgateError, Unavailable
+from headgate.contracts.errors import (
+    BadValue,
+    Conflict,
+    HasWriter,
+    HeadgateError,
+    Unavailable,
+)
 from headgate.contracts.event_log import EventLog
 from headgate.contracts.rulebook import RULES_CHANGED, Edition, Orders, Part
 from headgate.rules.editions.layout import SNAPSHOTS
@@ -65,6 +71,9 @@ CRASH_POINTS: Final = (
 At = Callable[[str], None]
 
 _TRIES_MAX: Final = 20
+# How often it is looked whether another publisher has told, in as long as it looks three times.
+_LOOKS: Final = 30
+_LOOKS_PER_LOOK: Final = 3
 
 _log: Final = logging.getLogger("headgate.rules")
 
@@ -83,6 +92,7 @@ class Outbox:
         "_contents",
         "_events",
         "_ledger",
+        "_pause",
         "_recent",
         "_repository",
         "_settings",
@@ -115,6 +125,7 @@ class Outbox:
         self._clock = clock
         self._at = at
         self._turn = threading.Lock()
+        self._pause = threading.Event()  # never set: it is waited for
         self._recent: dict[str, tuple[int, Snapshot]] = {}  # by content, the latest used last
         self._tried = ("", "")  # a branch that cannot be moved forward to that commit
 
@@ -297,7 +308,18 @@ class Outbox:
         except NotInTime:
             seen = f"no word within {self._settings.event_us_max / 1e6:g} s; it is sent again"
             raise Unavailable("the event log", seen) from None
+        except HasWriter:
+            # A publisher that runs beside us has it open, and looks at the ledger as we do.
+            if not self._told_by_another(fleet.orders):
+                raise
         self._at(ANNOUNCED)
+
+    def _told_by_another(self, orders: int) -> bool:
+        for _ in range(_LOOKS):
+            if self._ledger.state().fleet.told.orders >= orders:
+                return True
+            self._pause.wait(_LOOKS_PER_LOOK * self._settings.look_us / 1e6 / _LOOKS)
+        return False
 
     def _all_there(self, state: State, orders: Orders) -> None:
         """What is ordered may be so old that its snapshot was swept away; it is made again."""

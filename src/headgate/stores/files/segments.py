@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headgate.contracts.errors import Unavailable
+from headgate.contracts.errors import HasWriter, Unavailable
 from headgate.stores.files.entry import (
     ENTRY_BYTES_MIN,
     HEADER_BYTES,
@@ -115,7 +115,7 @@ def take_lock(settings: FilesSettings) -> int:
     except BlockingIOError:
         pid = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
         os.close(handle)
-        raise Unavailable(
+        raise HasWriter(
             what(settings.folder), f"process {pid} writes it already; give each a folder of its own"
         ) from None
     except BaseException:
