@@ -19,10 +19,9 @@ less than twice the p99 may still wait for half of it: a tail must not shut out 
 The target grows with the service time of an *unloaded* service, measured while at most half of the
 places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100.
 
-With `line_us` the line itself is short while it is crowded: while nearly all of the last fifty or so
-had to wait. Then what is not CRITICAL stands in line no longer than `line_us`, and no more of it
-than the places serve in that time, or in one work; who would be more is refused at once, the least
-important first. A burst on a free service is not crowded, and waits as long as it did.
+With `line_us` the line itself is short while there is a crowd (`queue_crowd.py`). Then what is not
+CRITICAL stands in line no longer than `line_us`, and no more of it than the places serve in that
+time, or in one work; who would be more is refused at once, the least important first.
 
 A waiter is cancelled like any other task: queued, it goes; already given a place, the place goes to
 the next. Nothing here waits for a permit to end: while somebody waits, one timer of the running
@@ -52,8 +51,8 @@ from headgate.kernels.adaptive_lifo import OVERFLOWED, Entry
 from headgate.kernels.verdict import NEVER
 from headgate.kernels.weighted_queue import WeightedQueue
 from headgate.kernels.windowed_quantile import WindowedQuantile
+from headgate.policies.queue_crowd import Crowd
 from headgate.policies.queue_settings import (
-    LENGTH_MAX,
     PLACES_MAX,
     WAITER_BYTES,
     QueueSettings,
@@ -67,11 +66,6 @@ __all__ = ["WAITER_BYTES", "Queue", "QueuePermit", "QueueSettings", "QueueStats"
 _FIT_EVERY: Final = 32
 _DEATHS_KEPT: Final = 64
 _SLACK_EVERY_US: Final = 100_000
-# Whether nearly all who come have to wait, by an average over the last of them, some fifty.
-_WAITS_SHIFT: Final = 5
-_ALL_WAIT: Final = 1 << 20
-_MOST_WAIT: Final = _ALL_WAIT * 95 // 100
-_FEW_WAIT: Final = _ALL_WAIT * 3 // 4
 
 
 class QueueStats(NamedTuple):
@@ -143,7 +137,7 @@ class Queue:
         "_admitted",
         "_came",
         "_cancelled",
-        "_crowded",
+        "_crowd",
         "_deaths",
         "_full",
         "_lanes",
@@ -162,7 +156,6 @@ class Queue:
         "_unloaded_us",
         "_waited",
         "_waiting",
-        "_waits",
         "inflight",
         "places",
         "settings",
@@ -193,8 +186,7 @@ class Queue:
         self._learned = 0
         self._slack_due_us = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._waits = 0  # of those who came last, as parts of _ALL_WAIT
-        self._crowded = False
+        self._crowd = Crowd(settings.line_us)
         self._admitted = self._waited = self._full = self._timed_out = 0
         self._late = self._cancelled = 0
         self.places = settings.places
@@ -221,9 +213,7 @@ class Queue:
         """That place."""
         self.inflight += 1
         self._admitted += 1
-        self._waits -= self._waits >> _WAITS_SHIFT
-        if self._crowded and self._waits < _FEW_WAIT:
-            self._crowded = False
+        self._crowd.found_free()
         return QueuePermit(self, now_us, 0, self.inflight * 2 <= self.places)
 
     def enter(self, request: Request, now_us: int) -> QueuePermit | Decision | _Waiter:
@@ -327,9 +317,7 @@ class Queue:
 
     def _line_up(self, request: Request, now_us: int) -> QueuePermit | Decision | _Waiter:
         timeout_us = self.settings.wait_us_max
-        self._waits += (_ALL_WAIT - self._waits) >> _WAITS_SHIFT
-        if self._waits > _MOST_WAIT:
-            self._crowded = True
+        self._crowd.found_none()
         waiter = _Waiter(request, asyncio.get_running_loop().create_future(), now_us)
         left_us = request.remaining_us(now_us)
         if left_us is not None:
@@ -351,11 +339,9 @@ class Queue:
         self._lines[lane][waiter] = None
         cost = max(1, waiter.request.cost_ru)
         timeout_us = min(timeout_us, rule_us)
-        line_us = self.settings.line_us
-        if line_us is not None:
-            self._queue.limit(self._room(lane, line_us))
-            if self._crowded and lane >= self._lanes:
-                timeout_us = min(timeout_us, line_us)
+        self._queue.limit(self._room(lane))
+        if lane >= self._lanes:
+            timeout_us = self._crowd.wait_us(timeout_us)
         waiter.entry = self._queue.push(lane, waiter, timeout_us, now_us, lost, weight, cost)
         waiter.dies_us = now_us + timeout_us
         self._came += 1
@@ -445,18 +431,18 @@ class Queue:
             Decision(False, 0, retry_us, max(0, retry_us), reason, self.settings.name)
         )
 
-    def _room(self, lane: int, line_us: int) -> int:
-        """How many may stand in line when one of this class comes, at the pace of now."""
-        if not self._crowded:
-            return LENGTH_MAX
-        served = max(self.places, line_us * self.places // max(1, self._service_us))
+    def _room(self, lane: int) -> int:
+        """How many may be in line when one of this class comes."""
+        room = self._crowd.room(self.places, self._service_us)
+        if room is None:
+            return self.settings.length_max
         if lane >= self._lanes:
-            return served
+            return room
         # What is CRITICAL is told by how long it has stood, and is not refused for its number.
-        critical = 0
+        critical = 1
         for line in self._lines[: self._lanes]:
             critical += len(line)
-        return max(served, critical)
+        return max(room, critical)
 
     def _drained_us(self) -> int:
         """When all who wait now will have been served."""
