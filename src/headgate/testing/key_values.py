@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar, final
 from headgate.contracts.access import TableGrant
 from headgate.contracts.checks import Soon
 from headgate.contracts.clock import Clock
-from headgate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX, Place
+from headgate.contracts.engine import Place
 from headgate.contracts.errors import BadValue, Conflict
 from headgate.contracts.key_values import (
     Ask,
@@ -32,6 +32,7 @@ from headgate.contracts.key_values import (
     Write,
     tag_of,
 )
+from headgate.stores.engines.bounds import check_place
 from headgate.testing.clock import HandClock
 from headgate.wire.row_stream import RowReader, StreamRow
 
@@ -331,14 +332,6 @@ class MemoryUploads:
 def _must_be_open(held: _Held, name: str) -> None:
     if held.state != _OPEN:
         raise Conflict(f"the upload {name}", f"it is {held.state}")
-
-
-def check_place(partition: bytes, sort: bytes) -> None:
-    """`BadValue` for what is no place."""
-    if not 1 <= len(partition) <= PARTITION_BYTES_MAX:
-        raise BadValue("partition", partition, f"use 1 to {PARTITION_BYTES_MAX} bytes")
-    if len(sort) > SORT_BYTES_MAX:
-        raise BadValue("sort", sort, f"use up to {SORT_BYTES_MAX} bytes")
 
 
 def _check_write(write: Write) -> None:

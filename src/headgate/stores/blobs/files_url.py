@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, unquote
 
 from headgate.contracts.errors import BadValue
 from headgate.stores.blobs.names import BLOB_BYTES_MAX
-from headgate.stores.urls import Query, as_ms, as_seconds, read_query
+from headgate.stores.urls import (
+    Query,
+    as_ms,
+    as_seconds,
+    check_numbers,
+    read_query,
+    split_folder_url,
+)
 
 SCHEME: Final = "files:"
 URL: Final = "blob_store.url"
@@ -31,10 +37,7 @@ class FilesSettings:
             raise BadValue("files.folder", self.folder, "give a folder: files:/var/lib/headgate")
         if self.mode not in MODES:
             raise BadValue("files.mode", f"{self.mode:o}", "give 600, 640 or 644")
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"files.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _BOUNDS, "files")
 
     @property
     def folder_mode(self) -> int:
@@ -64,14 +67,6 @@ _QUERY: Final[Query] = {
 
 def parse_url(url: str) -> FilesSettings:
     """The settings that `files:DIR?name=value` says; what it does not say has its default."""
-    if not url.startswith(SCHEME):
-        raise BadValue(URL, url, "begin it with files:")
-    path, mark, query = url.removeprefix(SCHEME).partition("?")
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(mark))
-    except ValueError:
-        raise BadValue(URL, url, "write files:DIR?name=value&name=value") from None
+    folder, pairs = split_folder_url(url, SCHEME, URL)
     said = read_query(pairs, _QUERY, URL)
-    # files:///var/x is the same folder as files:/var/x.
-    folder = unquote("/" + path.lstrip("/") if path.startswith("//") else path)
     return FilesSettings(folder=folder, **said)  # type: ignore[arg-type]

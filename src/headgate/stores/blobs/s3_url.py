@@ -11,11 +11,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from headgate.contracts.errors import BadValue
 from headgate.stores.blobs.names import BLOB_BYTES_MAX, segments_of
-from headgate.stores.urls import Query, as_ms, read_query, redacted
+from headgate.stores.urls import (
+    Query,
+    as_ms,
+    as_truth,
+    check_numbers,
+    read_query,
+    redacted,
+    split_url,
+)
 
 SCHEME: Final = "s3://"
 URL: Final = "blob_store.url"
@@ -42,10 +50,7 @@ class S3Settings:
     listed_max: int = 100_000  # names in a folder that are looked through for a prefix
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"s3.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _BOUNDS, "s3")
         if not _BUCKET.fullmatch(self.bucket):
             raise BadValue("s3.bucket", self.bucket, "give a bucket: s3://bucket/prefix")
         if not _REGION.fullmatch(self.region):
@@ -82,15 +87,11 @@ _BOUNDS: Final[dict[str, tuple[int, int]]] = {
 }
 
 
-def _flag(text: str) -> bool:
-    return {"1": True, "true": True, "0": False, "false": False}[text]
-
-
 # A query's name: the setting, and how its text is read.
 _QUERY: Final[Query] = {
     "endpoint": ("endpoint", str, "http://host:port"),
     "region": ("region", str, "a region"),
-    "allow_http": ("allow_http", _flag, "1 or 0"),
+    "allow_http": ("allow_http", as_truth, "1 or 0"),
     "connect_ms": ("connect_us", as_ms, "milliseconds"),
     "timeout_ms": ("timeout_us", as_ms, "milliseconds"),
     "retries": ("retries", int, "a whole number"),
@@ -104,11 +105,7 @@ def parse_url(url: str) -> S3Settings:
     shown = redacted(url)
     if not url.startswith(SCHEME):
         raise BadValue(URL, shown, "begin it with s3://")
-    try:
-        parts = urlsplit(url)
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError:
-        raise BadValue(URL, shown, "write s3://bucket/prefix?name=value") from None
+    parts, pairs = split_url(url, URL, "s3://bucket/prefix?name=value")
     if "@" in parts.netloc:
         raise BadValue(URL, shown, f"leave the credentials out; {ENVIRONMENT}")
     for name, _ in pairs:

@@ -21,6 +21,7 @@ from headgate.contracts.engine import (
 from headgate.contracts.errors import BadValue
 
 CHANGE_BYTES: Final = 64  # that a change weighs besides its keys and its value
+WALK_BYTES_MAX: Final = 16 << 20  # of values that a walk tells at once, if it is more than one
 _SPACE: Final = re.compile(rf"[a-z0-9._/-]{{1,{SPACE_CHARS_MAX}}}", re.ASCII)
 
 

@@ -26,12 +26,13 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, final
 
 from headgate.contracts.engine import Change, Entry, Page, Place
 from headgate.contracts.errors import Unavailable
+from headgate.stores.engines.batches import batches_of
 from headgate.stores.engines.bounds import (
     CHANGE_BYTES,
     check_after,
@@ -45,6 +46,7 @@ from headgate.stores.engines.cassandra_link import CassandraLink
 from headgate.stores.engines.cassandra_schema import AFTER_ALL, BUCKETS, bucket_of
 from headgate.stores.engines.cassandra_turns import Turns
 from headgate.stores.engines.cassandra_url import PAXOS, CassandraSettings, parse_url
+from headgate.stores.engines.together import all_of, some_at_once
 
 SHARDS: Final = 16
 SORTS_MAX: Final = 32  # that one read names
@@ -61,8 +63,6 @@ PAUSE_S: Final = 0.005  # at most, after the first; twice that after the next
 TRIED_TTL_S: Final = 86_400  # that its number is kept
 TTL_MARGIN_US: Final = 60_000_000  # clocks differ, and nothing may go too early
 TTL_S_MAX: Final = 630_720_000  # twenty years: more than that, Cassandra does not take
-
-T = TypeVar("T")
 
 
 def open_cassandra(url: str) -> CassandraEngine:
@@ -268,22 +268,13 @@ class CassandraEngine:
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many, in batches of a bounded size, so many at a time."""
         check_space(space)
-        batches: list[tuple[bytes, list[Change]]] = []
-        open_batches: dict[bytes, tuple[list[Change], int]] = {}
-        for partition, sort, value in {(one[0], one[1]): one for one in entries}.values():
-            batch, size = open_batches.get(partition, ([], 0))
-            change = Change(space, partition, sort, value)
-            weight = check_changes([change])
-            if batch and size + weight > self._settings.batch_bytes_max:
-                batch, size = [], 0
-            if not batch:
-                batches.append((partition, batch))
-            batch.append(change)
-            open_batches[partition] = (batch, size + weight + CHANGE_BYTES)
-        await self._link.ready()
-        await self._some(
-            [partial(self._write, space, partition, batch) for partition, batch in batches]
+        settings = self._settings
+        batches = batches_of(
+            space, entries, bytes_max=settings.batch_bytes_max, change_bytes=CHANGE_BYTES
         )
+        await self._link.ready()
+        works = [partial(self._write, space, partition, batch) for partition, batch in batches]
+        await some_at_once(works, settings.load_max)
 
     async def _write(self, space: str, partition: bytes, changes: Iterable[Change]) -> None:
         work = partial(self._write_now, space, partition, changes)
@@ -366,7 +357,8 @@ class CassandraEngine:
         """Delete every partition; compactions later take from the disks what was deleted."""
         check_space(space)
         await self._link.ready()
-        await self._some([partial(self._drop, space, bucket) for bucket in range(BUCKETS)])
+        works = [partial(self._drop, space, bucket) for bucket in range(BUCKETS)]
+        await some_at_once(works, self._settings.load_max)
 
     async def _drop(self, space: str, bucket: int) -> None:
         part = b""
@@ -390,16 +382,6 @@ class CassandraEngine:
     async def close(self) -> None:
         """End the session."""
         await self._link.close()
-
-    async def _some(self, works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-        """All of these, `load_max` at a time."""
-        room = asyncio.Semaphore(self._settings.load_max)
-
-        async def one(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-            async with room:
-                await work()
-
-        await all_of([one(work) for work in works])
 
 
 @final
@@ -453,16 +435,3 @@ class CassandraBuckets:
         if not page.rows and not begin and seen_us is not None:
             await self._engine.unknow(self._space, part, seen_us)
         return page
-
-
-async def all_of(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Every result, or the first failure when all have ended."""
-    if len(works) == 1:
-        return [await works[0]]
-    told = await asyncio.gather(*works, return_exceptions=True)
-    results = []
-    for one in told:
-        if isinstance(one, BaseException):
-            raise one
-        results.append(one)
-    return results

@@ -4,6 +4,10 @@ Nothing of spaces and partitions is known here. The session is made at the first
 come meanwhile wait for it, and for a while after a failure they fail at once with what was seen.
 The cluster has at most `inflight_max` requests from us, and at most `waiting_max` wait for a place.
 
+Where it makes the tables, nodes hear of them one after the other. One that has not yet refuses what
+is asked of it, and has done nothing: for `heard_us` from the session's beginning such a request is
+sent again.
+
 A read, and a plain write with its instant fixed, may be sent again by the driver to another node:
 doing it twice is doing it once. A conditional write never is. Whatever may have been done or not is
 `Unavailable`; only what the cluster has refused as asked is `BadValue`.
@@ -13,9 +17,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, final
 
 from headgate.contracts.errors import BadValue, HeadgateError, MissingPackage, Unavailable
 from headgate.stores.engines.cassandra_schema import (
@@ -38,7 +43,11 @@ if TYPE_CHECKING:
 # The driver's own objects: it has no types.
 Statement: TypeAlias = Any
 Rows: TypeAlias = "list[tuple[Any, ...]]"
+T = TypeVar("T")
 
+# What a node says of a keyspace or a table that it has not heard of.
+_UNHEARD: Final = ("does not exist", "doesn't exist", "unconfigured table")
+_UNHEARD_PAUSE_S: Final = 0.05
 _TOO_LARGE: Final = ("oversized mutation", "too big", "too large")
 _SEEN_CHARS_MAX: Final = 200
 _CLOSE_S_MAX: Final = 5.0
@@ -76,6 +85,7 @@ class CassandraLink:
         self._failed: tuple[float, HeadgateError] | None = None  # when, and what was seen
         self.engine_id = b""  # given by the cluster, when the session began
         self._ahead_us = 0  # of the loop's clock, by the cluster's
+        self._heard_s = 0.0  # by the loop's clock: every node should know the tables from then on
         self._inflight = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False
@@ -119,16 +129,19 @@ class CassandraLink:
         """Have it done, and what it answers."""
         await self._enter()
         try:
-            session = self._session
-            if session is None:
-                raise Unavailable(self.what, "the engine is closed")
-            try:
-                result = await (
-                    session.execute_batch(statement) if batch else session.execute(statement)
-                )
-            except self._driver.errors.CassException as error:
-                raise self._told(error) from None
-            return [] if result is None else [row.as_tuple() for row in result.all()]
+            while True:
+                session = self._session
+                if session is None:
+                    raise Unavailable(self.what, "the engine is closed")
+                try:
+                    result = await (
+                        session.execute_batch(statement) if batch else session.execute(statement)
+                    )
+                    return [] if result is None else [row.as_tuple() for row in result.all()]
+                except self._driver.errors.CassException as error:
+                    if not self._unheard(error):
+                        raise self._told(error) from None
+                await asyncio.sleep(_UNHEARD_PAUSE_S)
         finally:
             self._leave()
 
@@ -207,16 +220,37 @@ class CassandraLink:
 
     async def _prepare(self, session: Any) -> None:
         settings = self._settings
+        self._heard_s = 0.0
         if settings.create:
+            self._heard_s = asyncio.get_running_loop().time() + settings.heard_us / 1e6
             await create_keyspace(session, settings)
-            await create_tables(session, settings.keyspace)
+            await self._once_heard(partial(create_tables, session, settings.keyspace))
         told_ms, name = (await session.query(GREETING)).first().as_tuple()
         self.engine_id = str(name).encode()
         self._ahead_us = told_ms * 1_000 - int(asyncio.get_running_loop().time() * 1e6)
         for name, text in STATEMENTS.items():
-            self._prepared[name] = await session.create_prepared(
-                text.format(keyspace=settings.keyspace)
-            )
+            said = text.format(keyspace=settings.keyspace)
+            self._prepared[name] = await self._once_heard(partial(session.create_prepared, said))
+
+    async def _once_heard(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What a node answers that has heard of the tables."""
+        while True:
+            try:
+                return await ask()
+            except self._driver.errors.CassException as error:
+                if not self._unheard(error):
+                    raise
+            await asyncio.sleep(_UNHEARD_PAUSE_S)
+
+    def _unheard(self, error: Exception) -> bool:
+        """Whether a node has refused, and done nothing, for what it may soon hear of."""
+        errors = self._driver.errors
+        refused = (errors.CassErrorServerInvalidQuery, errors.CassErrorServerConfigError)
+        return (
+            isinstance(error, refused)
+            and any(words in str(error) for words in _UNHEARD)
+            and asyncio.get_running_loop().time() < self._heard_s
+        )
 
     async def _end(self, session: Any) -> None:
         try:

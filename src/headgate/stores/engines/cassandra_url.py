@@ -10,10 +10,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from headgate.contracts.errors import BadValue
-from headgate.stores.urls import Query, as_ms, read_query, redacted
+from headgate.stores.urls import (
+    Query,
+    as_ms,
+    as_truth,
+    check_numbers,
+    check_written_plainly,
+    read_query,
+    redacted,
+    split_url,
+)
 
 SCHEME: Final = "cassandra://"
 PORT_DEFAULT: Final = 9042
@@ -60,6 +69,7 @@ class CassandraSettings:
     timeout_us: int = 3_000_000  # of one request to the cluster
     connect_timeout_us: int = 5_000_000
     backoff_us: int = 200_000  # between attempts to reach a cluster that does not answer
+    heard_us: int = 10_000_000  # until every node has heard of tables that were just made
     inflight_max: int = 512  # requests that the cluster has from us
     waiting_max: int = 16_384  # requests that wait for one of those to end
     load_max: int = 64  # of `inflight_max`, what one load or drop may have
@@ -71,10 +81,7 @@ class CassandraSettings:
     connections: int = 1  # to each node, by each of those threads
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"cassandra.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _BOUNDS, "cassandra")
         if not 1 <= len(self.hosts) <= HOSTS_MAX:
             raise BadValue("cassandra.hosts", len(self.hosts), f"name from 1 to {HOSTS_MAX} nodes")
         if _KEYSPACE.fullmatch(self.keyspace) is None:
@@ -111,31 +118,26 @@ _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "timeout_us": (10_000, 3_600_000_000),
     "connect_timeout_us": (10_000, 3_600_000_000),
     "backoff_us": (1_000, 3_600_000_000),
+    "heard_us": (0, 3_600_000_000),
     "inflight_max": (1, 65_536),
     "waiting_max": (0, 1 << 24),
     "load_max": (1, 65_536),
     "batch_bytes_max": (1, 16 << 20),
     "known_max": (1, 1 << 24),
-    "known_us": (0, 1_200_000_000),  # well below what `cassandra_walk` waits for
+    "known_us": (0, 1_200_000_000),  # well below UNKNOWN_AFTER_S of `cassandra`
     "walk_bytes_max": (1, 1 << 30),
     "io_threads": (1, 64),
     "connections": (1, 64),
 }
 
 
-def _truth(text: str) -> bool:
-    return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
-        text.lower()
-    ]
-
-
 _QUERY: Final[Query] = {
     "consistency": ("consistency", str, "quorum, local_quorum or all"),
     "order": ("order", str, "clock or paxos"),
     "replication": ("replication", int, "a whole number"),
-    "create": ("create", _truth, "yes or no"),
+    "create": ("create", as_truth, "yes or no"),
     "datacenter": ("datacenter", str, "a name"),
-    "tls": ("tls", _truth, "yes or no"),
+    "tls": ("tls", as_truth, "yes or no"),
     "tls_ca": ("tls_ca", str, "a file"),
     "tls_cert": ("tls_cert", str, "a file"),
     "tls_key": ("tls_key", str, "a file"),
@@ -143,6 +145,7 @@ _QUERY: Final[Query] = {
     "timeout_ms": ("timeout_us", as_ms, "milliseconds"),
     "connect_timeout_ms": ("connect_timeout_us", as_ms, "milliseconds"),
     "backoff_ms": ("backoff_us", as_ms, "milliseconds"),
+    "heard_ms": ("heard_us", as_ms, "milliseconds"),
     "inflight_max": ("inflight_max", int, "a whole number"),
     "waiting_max": ("waiting_max", int, "a whole number"),
     "load_max": ("load_max", int, "a whole number"),
@@ -160,15 +163,8 @@ def parse_url(url: str) -> CassandraSettings:
     shown = redacted(url)
     if not url.startswith(SCHEME):
         raise BadValue("engine", shown, f"begin it with {SCHEME}")
-    try:
-        parts = urlsplit(url)
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError:
-        raise BadValue("engine", shown, "write cassandra://host,host:9042/keyspace") from None
-    if "@" in parts.path + parts.query + parts.fragment or parts.fragment:
-        raise BadValue(
-            "engine", shown, "write /, ?, # and @ in names and passwords as %2F, %3F, %23, %40"
-        )
+    parts, pairs = split_url(url, "engine", "cassandra://host,host:9042/keyspace")
+    check_written_plainly(parts, "engine", shown)
     said: dict[str, object] = {}
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from headgate.contracts.engine import Engine
 from headgate.contracts.errors import BadValue
-from headgate.stores.urls import Query, as_ms, read_query
+from headgate.stores.urls import Query, as_ms, as_truth, check_numbers, pairs_in, read_query
 
 PREFIX: Final = "faulty+"
 SHARD: Final = "shard"
@@ -31,10 +31,7 @@ class Plan:
     stalled: bool = False  # nothing is answered until it is not
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"faulty.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _BOUNDS, "faulty")
 
 
 _BOUNDS: Final[dict[str, tuple[int, int]]] = {
@@ -62,10 +59,7 @@ class FaultySettings:
     def __post_init__(self) -> None:
         if self.slots_by not in {ALL, SHARD}:
             raise BadValue("faulty.slots_by", self.slots_by, "give all or shard")
-        for name, (least, most) in _LAYOUT_BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"faulty.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _LAYOUT_BOUNDS, "faulty")
 
 
 _LAYOUT_BOUNDS: Final = {
@@ -74,10 +68,6 @@ _LAYOUT_BOUNDS: Final = {
     "stall_after_us": (0, 1 << 50),
     "stall_us": (0, 1 << 50),
 }
-
-
-def _truth(text: str) -> bool:
-    return {"on": True, "true": True, "off": False, "false": False}[text.lower()]
 
 
 _MS: Final = "milliseconds"
@@ -90,7 +80,7 @@ _PLAN_QUERY: Final[Query] = {
     "slow_shard": ("slow_shard", int, _WHOLE),
     "slow_times": ("slow_times", float, "a number"),
     "error_share": ("error_share", float, "a number from 0 to 1"),
-    "stalled": ("stalled", _truth, "on or off"),
+    "stalled": ("stalled", as_truth, "on or off"),
 }
 _LAYOUT_QUERY: Final[Query] = {
     "slots_by": ("slots_by", str, "all or shard"),
@@ -104,11 +94,8 @@ _LAYOUT_QUERY: Final[Query] = {
 
 def parse_url(url: str) -> tuple[str, Plan, FaultySettings]:
     """The URL of the engine within, with what is its own, the plan and the layout."""
-    inner, mark, query = url.removeprefix(PREFIX).partition("?")
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(mark and query))
-    except ValueError:
-        raise BadValue("engine", url, "write faulty+URL?name=value&name=value") from None
+    inner, _, query = url.removeprefix(PREFIX).partition("?")
+    pairs = pairs_in(query, url, "engine", "faulty+URL?name=value&name=value")
     plan = read_query([one for one in pairs if one[0] in _PLAN_QUERY], _PLAN_QUERY, "engine")
     layout = read_query([one for one in pairs if one[0] in _LAYOUT_QUERY], _LAYOUT_QUERY, "engine")
     others = [one for one in pairs if one[0] not in _PLAN_QUERY and one[0] not in _LAYOUT_QUERY]

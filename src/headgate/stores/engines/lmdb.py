@@ -21,7 +21,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from operator import itemgetter
 from typing import Final, final
 
 import lmdb
@@ -29,7 +28,9 @@ import lmdb
 from headgate.contracts.engine import Change, Entry, Page, Place
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.stores.engines.backup_folder import check_backup_folder
+from headgate.stores.engines.batches import runs_of
 from headgate.stores.engines.bounds import (
+    WALK_BYTES_MAX,
     check_after,
     check_changes,
     check_place,
@@ -41,9 +42,7 @@ from headgate.stores.engines.lmdb_keys import behind, key_of, place_of, prefix_o
 from headgate.stores.engines.lmdb_names import Names
 from headgate.stores.engines.lmdb_url import LmdbSettings
 
-WALK_BYTES_MAX: Final = 16 << 20  # of values that a walk tells at once, if it is more than one
 DELETED_AT_ONCE_MAX: Final = 500  # rows of a dropped space in one transaction
-LOAD_ROWS_MAX: Final = 2_000  # of a load that are one transaction
 
 
 @final
@@ -169,9 +168,8 @@ class LmdbEngine:
         check_space(space)
         if self._closed:
             raise Unavailable(self._what, "it was closed")
-        for begin in range(0, len(entries), LOAD_ROWS_MAX):
-            some = sorted(entries[begin : begin + LOAD_ROWS_MAX], key=itemgetter(0, 1))
-            await self.write([Change(space, *entry) for entry in some])
+        for some in runs_of(space, entries):
+            await self.write(some)
 
     async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
         """Entries in the order of their keys: shorter partitions first."""

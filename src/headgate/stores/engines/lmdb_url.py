@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Final
-from urllib.parse import parse_qsl, unquote
 
 from headgate.contracts.errors import BadValue
 from headgate.stores.engines.group_commit import GroupSettings
-from headgate.stores.urls import Query, read_query
+from headgate.stores.urls import Query, as_truth, check_numbers, read_query, split_folder_url
 
 SCHEME: Final = "lmdb:"
 URL: Final = "engine"
@@ -28,10 +27,7 @@ class LmdbSettings:
     def __post_init__(self) -> None:
         if not self.folder or "\0" in self.folder:
             raise BadValue("lmdb.folder", self.folder, "give a folder: lmdb:/var/lib/headgate/kv")
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"lmdb.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _BOUNDS, "lmdb")
         if self.map_bytes > self.map_bytes_max:
             raise BadValue("lmdb.map_bytes", self.map_bytes, "give at most map_bytes_max")
 
@@ -41,7 +37,6 @@ _BOUNDS: Final = {
     "map_bytes_max": (1 << 20, 1 << 46),
     "readers_max": (2, 1 << 16),
 }
-SWITCH: Final = {"on": True, "off": False}
 # Bounds of groups are said alike by every engine that has them.
 GROUP_QUERY: Final[Query] = {
     "group_calls": ("calls_max", int, "a whole number"),
@@ -52,7 +47,7 @@ GROUP_QUERY: Final[Query] = {
 _QUERY: Final[Query] = {
     "map_bytes": ("map_bytes", int, "a whole number"),
     "map_bytes_max": ("map_bytes_max", int, "a whole number"),
-    "sync": ("sync", SWITCH.__getitem__, "on or off"),
+    "sync": ("sync", as_truth, "on or off"),
     "readers": ("readers_max", int, "a whole number"),
 }
 
@@ -65,16 +60,9 @@ def parse_url(url: str) -> LmdbSettings:
 
 def read_folder_url(url: str, scheme: str, query: Query) -> tuple[str, dict[str, object]]:
     """The folder of a URL, and the settings that it says, the bounds of groups among them."""
-    if not url.startswith(scheme):
-        raise BadValue(URL, url, f"begin it with {scheme}")
-    path, mark, text = url.removeprefix(scheme).partition("?")
-    try:
-        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(mark))
-    except ValueError:
-        raise BadValue(URL, url, f"write {scheme}DIR?name=value&name=value") from None
+    folder, pairs = split_folder_url(url, scheme, URL)
     said = read_query(pairs, {**query, **GROUP_QUERY}, URL)
     of_group = {one.name for one in fields(GroupSettings)}
     group = {name: said.pop(name) for name in list(said) if name in of_group}
     said["group"] = GroupSettings(**group)  # type: ignore[arg-type]
-    # lmdb:///var/x is the same folder as lmdb:/var/x.
-    return unquote("/" + path.lstrip("/") if path.startswith("//") else path), said
+    return folder, said

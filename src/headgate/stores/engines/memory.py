@@ -11,22 +11,21 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
-from urllib.parse import parse_qsl
 
 from headgate.contracts.engine import Change, Entry, Page, Place
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.stores.engines.bounds import (
     CHANGE_BYTES,
+    WALK_BYTES_MAX,
     check_after,
     check_changes,
     check_place,
     check_rows_max,
     check_space,
 )
-from headgate.stores.urls import Query, read_query
+from headgate.stores.urls import Query, pairs_in, read_query
 
 SCHEME: Final = "memory:"
-WALK_BYTES_MAX: Final = 16 << 20  # of values that a walk tells at once, if it is more than one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +44,10 @@ _QUERY: Final[Query] = {"bytes_max": ("bytes_max", int, "a whole number")}
 
 def open_memory(url: str) -> MemoryEngine:
     """The engine of `memory:?bytes_max=...`; each call makes one of its own."""
-    path, mark, query = url.removeprefix(SCHEME).partition("?")
+    path, _, query = url.removeprefix(SCHEME).partition("?")
     if path:
         raise BadValue("engine", url, "write memory: alone; what is in memory has no name")
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(mark))
-    except ValueError:
-        raise BadValue("engine", url, "write memory:?name=value") from None
+    pairs = pairs_in(query, url, "engine", "memory:?name=value")
     return MemoryEngine(MemorySettings(**read_query(pairs, _QUERY, "engine")))  # type: ignore[arg-type]
 
 

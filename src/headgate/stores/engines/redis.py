@@ -20,7 +20,6 @@ What may be purged is kept until somebody deletes it: a hash has no expiry for e
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -30,6 +29,8 @@ from typing import Any, Final, final
 from headgate.contracts.chance import Chance
 from headgate.contracts.engine import Change, Entry, Page, Place
 from headgate.contracts.errors import Unavailable
+from headgate.stores.engines import together
+from headgate.stores.engines.batches import batches_of
 from headgate.stores.engines.bounds import (
     check_after,
     check_changes,
@@ -198,18 +199,7 @@ class RedisEngine:
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many, in calls of a bounded size, so many at a time."""
         check_space(space)
-        batches: list[tuple[bytes, list[Change]]] = []
-        open_batches: dict[bytes, tuple[list[Change], int]] = {}
-        for partition, sort, value in entries:
-            batch, size = open_batches.get(partition, ([], 0))
-            change = Change(space, partition, sort, value)
-            weight = check_changes([change])
-            if batch and size + weight > self._settings.batch_bytes_max:
-                batch, size = [], 0
-            if not batch:
-                batches.append((partition, batch))
-            batch.append(change)
-            open_batches[partition] = (batch, size + weight)
+        batches = batches_of(space, entries, bytes_max=self._settings.batch_bytes_max)
         await self._some(
             [partial(self._write, space, partition, batch) for partition, batch in batches]
         )
@@ -290,13 +280,10 @@ class RedisEngine:
 
     async def all_of(self, works: Sequence[Awaitable[Any]]) -> list[Any]:
         """Every answer, or the first failure when all have ended."""
-        told = await asyncio.gather(*works, return_exceptions=True)
-        for one in told:
-            if isinstance(one, ErrorReply):
-                raise Unavailable(self.what, str(one))
-            if isinstance(one, BaseException):
-                raise one
-        return told
+        try:
+            return await together.all_of(works)
+        except ErrorReply as error:
+            raise Unavailable(self.what, str(error)) from None
 
     # Inside.
 
@@ -355,9 +342,7 @@ class RedisEngine:
 
     async def _some(self, works: Sequence[Callable[[], Awaitable[Any]]]) -> None:
         """All of these, `load_max` at a time."""
-        at_once = self._settings.load_max
-        for at in range(0, len(works), at_once):
-            await self.all_of([work() for work in works[at : at + at_once]])
+        await self.all_of([together.some_at_once(works, self._settings.load_max)])
 
 
 @final

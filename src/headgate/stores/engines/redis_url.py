@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from headgate.contracts.errors import BadValue
 from headgate.stores.redis.url import FLEET, RedisSettings
 from headgate.stores.redis.url import parse_url as parse_redis_url
-from headgate.stores.urls import Query, as_ms, read_query, redacted
+from headgate.stores.urls import Query, as_ms, check_numbers, pairs_in, read_query, redacted
 
 SCHEMES: Final = ("redis://", "rediss://", "redis+cluster://", "rediss+cluster://")
 # A value of 16 MiB, and whatever else is under way.
@@ -39,10 +39,7 @@ class RedisEngineSettings:
     walk_bytes_max: int = 16 << 20  # of what a walk tells at once
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"redis.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _BOUNDS, "redis")
         if not 1 <= len(self.prefix) <= 32 or not self.prefix.isascii() or "{" in self.prefix:
             raise BadValue("redis.prefix", self.prefix, "give up to 32 characters without a {")
         if self.redis.topology == FLEET:
@@ -71,11 +68,8 @@ _QUERY: Final[Query] = {
 
 def parse_url(url: str) -> RedisEngineSettings:
     """The settings that a URL says; what it does not say has its default."""
-    base, mark, query = url.partition("?")
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(mark))
-    except ValueError:
-        raise BadValue("engine", redacted(url), "write redis://host:port?name=value") from None
+    base, _, query = url.partition("?")
+    pairs = pairs_in(query, redacted(url), "engine", "redis://host:port?name=value")
     ours = [pair for pair in pairs if pair[0] in _QUERY]
     rest = [pair for pair in pairs if pair[0] not in _QUERY]
     redis = parse_redis_url(f"{base}?{urlencode(rest)}" if rest else base, defaults=DEFAULTS)

@@ -20,7 +20,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import Final, final
 
 import rocksdict
@@ -28,7 +27,9 @@ import rocksdict
 from headgate.contracts.engine import Change, Entry, Page, Place
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.stores.engines.backup_folder import check_backup_folder
+from headgate.stores.engines.batches import runs_of
 from headgate.stores.engines.bounds import (
+    WALK_BYTES_MAX,
     check_after,
     check_changes,
     check_place,
@@ -47,8 +48,6 @@ from headgate.stores.engines.lmdb_keys import (
 from headgate.stores.engines.rocksdb_url import RocksSettings
 
 FORMAT: Final = 1
-WALK_BYTES_MAX: Final = 16 << 20  # of values that a walk tells at once, if it is more than one
-LOAD_ROWS_MAX: Final = 2_000  # of a load that are one call
 _OWN: Final = number_bytes(0)
 _FORMAT_KEY: Final = _OWN + b"format"
 _NEXT_KEY: Final = _OWN + b"next"
@@ -183,9 +182,8 @@ class RocksEngine:
         """Write many, a good deal at a time."""
         check_space(space)
         self._check_open()
-        for begin in range(0, len(entries), LOAD_ROWS_MAX):
-            some = sorted(entries[begin : begin + LOAD_ROWS_MAX], key=itemgetter(0, 1))
-            await self.write([Change(space, *entry) for entry in some])
+        for some in runs_of(space, entries):
+            await self.write(some)
 
     async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
         """Entries in the order of their keys: shorter partitions first."""

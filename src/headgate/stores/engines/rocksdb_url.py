@@ -7,8 +7,8 @@ from typing import Final
 
 from headgate.contracts.errors import BadValue
 from headgate.stores.engines.group_commit import GroupSettings
-from headgate.stores.engines.lmdb_url import SWITCH, read_folder_url
-from headgate.stores.urls import Query
+from headgate.stores.engines.lmdb_url import read_folder_url
+from headgate.stores.urls import Query, as_truth, check_numbers
 
 SCHEME: Final = "rocksdb:"
 
@@ -27,10 +27,7 @@ class RocksSettings:
     def __post_init__(self) -> None:
         if not self.folder or "\0" in self.folder:
             raise BadValue("rocksdb.folder", self.folder, "give a folder: rocksdb:/var/lib/kv")
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"rocksdb.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _BOUNDS, "rocksdb")
 
 
 _BOUNDS: Final = {
@@ -39,7 +36,7 @@ _BOUNDS: Final = {
     "jobs_max": (1, 256),
 }
 _QUERY: Final[Query] = {
-    "sync": ("sync", SWITCH.__getitem__, "on or off"),
+    "sync": ("sync", as_truth, "on or off"),
     "buffer_bytes": ("buffer_bytes", int, "a whole number"),
     "files": ("files_max", int, "a whole number"),
     "jobs": ("jobs_max", int, "a whole number"),

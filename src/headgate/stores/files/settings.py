@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, unquote
 
 from headgate.contracts.errors import BadValue
-from headgate.stores.urls import Query, as_ms, as_seconds, read_query
+from headgate.stores.urls import (
+    Query,
+    as_ms,
+    as_seconds,
+    check_numbers,
+    read_query,
+    split_folder_url,
+)
 
 SCHEME: Final = "files:"
 ALWAYS: Final = "always"  # an event is acknowledged when the disk has it
@@ -40,10 +46,7 @@ class FilesSettings:
             raise BadValue(
                 "files.folder", self.folder, "give a folder: files:/var/lib/headgate/dlq"
             )
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"files.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _BOUNDS, "files")
         for name, words in (("sync", (ALWAYS, SYSTEM)), ("damage", (SKIP, STOP))):
             if getattr(self, name) not in words:
                 raise BadValue(f"files.{name}", getattr(self, name), f"give {' or '.join(words)}")
@@ -84,14 +87,6 @@ _QUERY: Final[Query] = {
 
 def parse_url(url: str) -> FilesSettings:
     """The settings that `files:DIR?name=value` says; what it does not say has its default."""
-    if not url.startswith(SCHEME):
-        raise BadValue("event_log.url", url, "begin it with files:")
-    path, mark, query = url.removeprefix(SCHEME).partition("?")
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(mark))
-    except ValueError:
-        raise BadValue("event_log.url", url, "write files:DIR?name=value&name=value") from None
+    folder, pairs = split_folder_url(url, SCHEME, "event_log.url")
     said = read_query(pairs, _QUERY, "event_log.url")
-    # files:///var/x is the same folder as files:/var/x.
-    folder = unquote("/" + path.lstrip("/") if path.startswith("//") else path)
     return FilesSettings(folder=folder, **said)  # type: ignore[arg-type]

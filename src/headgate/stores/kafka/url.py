@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from headgate.contracts.errors import BadValue
-from headgate.stores.urls import Query, as_ms, read_query, redacted
+from headgate.stores.urls import Query, as_ms, check_numbers, read_query, redacted, split_url
 
 SKIP: Final = "skip"
 STOP: Final = "stop"
@@ -53,10 +53,7 @@ class KafkaSettings:
     passed: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"kafka.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _BOUNDS, "kafka")
         if not self.topic or len(self.topic) > TOPIC_CHARS_MAX or not _plain(self.topic):
             raise BadValue(
                 "kafka.topic", self.topic, "end the URL with the topic: letters, digits, . _ -"
@@ -89,11 +86,7 @@ def parse_url(url: str) -> KafkaSettings:
     tls = _SCHEMES.get(scheme)
     if not colon or tls is None:
         raise BadValue("event_log.url", shown, "begin it with kafka:// or kafka+ssl://")
-    try:
-        parts = urlsplit(url)
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError:
-        raise BadValue("event_log.url", shown, "write kafka://host:port/topic") from None
+    parts, pairs = split_url(url, "event_log.url", "kafka://host:port/topic")
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     said: dict[str, object] = {"brokers": _brokers(hosts, shown)}

@@ -10,10 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, unquote
 
 from headgate.contracts.errors import BadValue
-from headgate.stores.urls import Query, as_ms, as_seconds, read_query, redacted
+from headgate.stores.urls import (
+    Query,
+    as_ms,
+    as_seconds,
+    as_truth,
+    check_numbers,
+    check_written_plainly,
+    read_query,
+    redacted,
+    split_url,
+)
 
 SINGLE: Final = "single"
 CLUSTER: Final = "cluster"
@@ -96,10 +106,7 @@ class RedisSettings:
     nodes_max: int = 1_000
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"redis.{name}", value, f"give a number from {least} to {most}")
+        check_numbers(self, _BOUNDS, "redis")
         if not 1 <= len(self.endpoints) <= HOSTS_MAX:
             raise BadValue(
                 "redis.endpoints", len(self.endpoints), f"name from 1 to {HOSTS_MAX} servers"
@@ -161,12 +168,6 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _truth(text: str) -> bool:
-    return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
-        text.lower()
-    ]
-
-
 def _required(text: str) -> bool:
     return {"required": True, "none": False}[text.lower()]
 
@@ -180,7 +181,7 @@ _QUERY: Final[Query] = {
     "db": ("db", _whole, "a whole number"),
     "layout": ("layout", _text, "cells or windows"),
     "client_name": ("client_name", _text, "a name without spaces"),
-    "shared": ("shared", _truth, "true or false"),
+    "shared": ("shared", as_truth, "true or false"),
     "timeout_ms": ("timeout_us", as_ms, "milliseconds"),
     "connect_timeout_ms": ("connect_timeout_us", as_ms, "milliseconds"),
     "silence_ms_max": ("silence_us_max", as_ms, "milliseconds"),
@@ -201,8 +202,8 @@ _QUERY: Final[Query] = {
     "tls_ca": ("tls_ca", _text, "a file"),
     "tls_cert": ("tls_cert", _text, "a file"),
     "tls_key": ("tls_key", _text, "a file"),
-    "tls_verify": ("tls_verify", _truth, "true or false"),
-    "tls_check_host": ("tls_check_host", _truth, "true or false"),
+    "tls_verify": ("tls_verify", as_truth, "true or false"),
+    "tls_check_host": ("tls_check_host", as_truth, "true or false"),
     "username": ("user", _text, "a name"),
     "service_name": ("service", _text, "the master's name"),
     "socket_timeout": ("timeout_us", as_seconds, "seconds"),
@@ -211,7 +212,7 @@ _QUERY: Final[Query] = {
     "ssl_certfile": ("tls_cert", _text, "a file"),
     "ssl_keyfile": ("tls_key", _text, "a file"),
     "ssl_cert_reqs": ("tls_verify", _required, "required or none"),
-    "ssl_check_hostname": ("tls_check_host", _truth, "true or false"),
+    "ssl_check_hostname": ("tls_check_host", as_truth, "true or false"),
 }
 
 
@@ -228,15 +229,8 @@ def parse_url(
     if not colon or row is None:
         raise BadValue("redis.url", shown, f"begin it with one of {'://, '.join(schemes)}://")
     topology, tls, unix = row
-    try:
-        parts = urlsplit(url)
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError:
-        raise BadValue("redis.url", shown, "write scheme://user:password@host:port/db") from None
-    if "@" in parts.path + parts.query + parts.fragment or parts.fragment:
-        raise BadValue(
-            "redis.url", shown, "write /, ?, # and @ in names and passwords as %2F, %3F, %23, %40"
-        )
+    parts, pairs = split_url(url, "redis.url", "scheme://user:password@host:port/db")
+    check_written_plainly(parts, "redis.url", shown)
     said: dict[str, object] = {**defaults, "topology": topology, "tls": tls}
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
