@@ -1,4 +1,4 @@
-"""Server fields: the settings that every service has, and the readers they share.
+"""Server fields: the settings that every service has, their readers, and what goes together.
 
 Where it listens is each service's own; who may come in, over what, and how it ends is not.
 """
@@ -6,10 +6,11 @@ Where it listens is each service's own; who may come in, over what, and how it e
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from headgate.contracts.errors import BadValue
-from headgate.settings import Field, one_of, seconds, text, yes_or_no
+from headgate.settings import Field, one_of, seconds, text, whole, yes_or_no
 
 PORT_MAX: Final = 65_535
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]+)):(?P<port>[0-9]{1,5})")
@@ -140,3 +141,80 @@ AROUND: Final = (
         "LEVEL",
     ),
 )
+
+# How many may come at a time, and how long one may say nothing.
+CONNECTIONS: Final = (
+    Field("connections_max", whole(1, 1_000_000), "10000", "connections at a time", "N"),
+    Field(
+        "connections_per_address_max", whole(1, 1_000_000), "10000", "of them from one address", "N"
+    ),
+    Field(
+        "streams_max", whole(1, 100_000), "1000", "calls at a time on one HTTP/2 connection", "N"
+    ),
+    Field(
+        "idle_s",
+        seconds(1, 86_400),
+        "300",
+        "close a connection that is idle for so long",
+        "SECONDS",
+    ),
+    Field(
+        "head_s",
+        seconds(0.1, 3_600),
+        "10",
+        "close one that has not said what it wants by then",
+        "SECONDS",
+    ),
+)
+
+
+class Shown(Protocol):
+    """Certificates, as `WHO_MAY` has them."""
+
+    @property
+    def tls_cert(self) -> str: ...  # noqa: D102 - as the field of that name says
+
+    @property
+    def tls_key(self) -> str: ...  # noqa: D102
+
+    @property
+    def tls_client_ca(self) -> str: ...  # noqa: D102
+
+
+class Ruled(Protocol):
+    """Rules, or a rulebook, as `RULEBOOK` has it."""
+
+    @property
+    def rules(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    @property
+    def rulebook(self) -> str: ...  # noqa: D102
+
+    @property
+    def rulebook_keys(self) -> tuple[str, ...]: ...  # noqa: D102
+
+
+def check_certificates(settings: Shown) -> None:
+    """Raise for a certificate that stands alone."""
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise BadValue("--tls-key", settings.tls_key, "give --tls-cert and --tls-key together")
+    if settings.tls_client_ca and not settings.tls_cert:
+        raise BadValue(
+            "--tls-client-ca", settings.tls_client_ca, "give --tls-cert and --tls-key too"
+        )
+
+
+def check_rulebook(settings: Ruled) -> None:
+    """Raise for rules of two sources, or for a rulebook that nobody has signed."""
+    if settings.rulebook and settings.rules:
+        raise BadValue("--rules", settings.rules[0], "leave it out: --rulebook brings the rules")
+    if settings.rulebook and not settings.rulebook_keys:
+        remedy = "give the public key it is signed with, as keys/signing.pub.pem of the rulebook"
+        raise BadValue("--rulebook-keys", "", remedy)
+
+
+def check_shared_ports(listen: Iterable[str], workers: int) -> None:
+    """Raise for a port that is each worker's own."""
+    for at in listen:
+        if workers > 1 and at.endswith(":0"):
+            raise BadValue("--listen", at, "several workers need a port of a number, not 0")

@@ -11,11 +11,14 @@ import ctypes
 import logging
 import os
 import select
+import shutil
 import signal
 import sys
+import tempfile
 import traceback
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, final
 
 from headgate.contracts.errors import HeadgateError
@@ -33,6 +36,25 @@ _log: Final = logging.getLogger("headgate.workers")
 
 # A worker's number and what tells that it is ready, to its exit code.
 Serve = Callable[[int, Callable[[str], None]], int]
+# Likewise, and before these the folder where workers find each other; "" for one that is alone.
+ServeIn = Callable[[str, int, Callable[[str], None]], int]
+
+
+def run_workers(app: str, count: int, serve: ServeIn) -> int:
+    """One worker in this process, or several below it; the exit code when all have ended."""
+    if count == 1:
+        return serve("", 0, say)
+    folder = tempfile.mkdtemp(prefix=f"headgate-{app}-")
+    try:
+        return Workers(count, partial(serve, folder), say).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def say(words: str) -> None:
+    """The line that says it is ready."""
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
 
 
 @final

@@ -8,8 +8,10 @@ import socket
 import threading
 from pathlib import Path
 
+import grpc
 import pytest
 import redis
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headgate.apps.kv.fields import FIELDS
 from headgate.apps.kv.settings import Settings
@@ -98,6 +100,18 @@ def test_health_answers_while_everything_else_waits(tmp_path: Path) -> None:
         for one in sockets:
             one.close()
         kv.signal(signal.SIGKILL)
+
+
+def test_health_is_told_for_the_services_that_are_here(tmp_path: Path) -> None:
+    with (
+        KvProcess(tmp_path, "--engine", "memory:") as kv,
+        grpc.insecure_channel(f"127.0.0.1:{kv.port}") as channel,
+    ):
+        stub = health_pb2_grpc.HealthStub(channel)
+        for name in ("", "headgate.v1.KeyValues"):
+            assert stub.Check(health_pb2.HealthCheckRequest(service=name)).status == 1
+        with pytest.raises(grpc.RpcError, match="there is no service"):
+            stub.Check(health_pb2.HealthCheckRequest(service="headgate.v1.RateLimiter"))
 
 
 def run_verb(verb: str, *words: str) -> int:

@@ -10,10 +10,13 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import Final
 
-from headgate.apps.kv.asking import add_where, ask
+from headgate.apps.kv.where import add_where, dispatcher_at, where_of
+from headgate.asking import ask
 
-EXAMPLES = """\
+COPY_S_MAX: Final = 600.0
+EXAMPLES: Final = """\
 examples:
   headgate kv backup /var/backups/kv-monday
   headgate kv --engine lmdb:/var/backups/kv-monday      the copy, served
@@ -30,6 +33,8 @@ def run(arguments: Namespace) -> int:
     """Ask for the copy, and wait for it."""
     folder = str(Path(arguments.folder).absolute())
     body = json.dumps({"folder": folder}).encode()
-    said = ask(arguments, "POST", "/v1/backup", body)
+    where = where_of(arguments)
+    what = dispatcher_at(where.url)
+    said = ask(where, what, "/v1/backup", method="POST", body=body, timeout_s=COPY_S_MAX)
     sys.stdout.write(f"copied {said['bytes']:,} bytes to {folder}\n")
     return 0

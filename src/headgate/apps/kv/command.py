@@ -6,9 +6,7 @@ Light to import: what serves is imported when it is to run.
 from __future__ import annotations
 
 import logging
-import shutil
 import sys
-import tempfile
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from functools import partial
 from importlib import import_module
@@ -70,6 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
             description=f"{verb.help[0].upper()}{verb.help[1:]}.",
             epilog=module.EXAMPLES,
             formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         module.add_arguments(one)
 
@@ -89,18 +88,6 @@ def run(arguments: Namespace) -> int:
     )
     # They bring the doors and the engines.
     from headgate.apps.kv.serve import serve  # noqa: PLC0415
-    from headgate.workers import Workers  # noqa: PLC0415
+    from headgate.workers import run_workers  # noqa: PLC0415
 
-    if settings.workers == 1:
-        return serve(settings, "", 0, say)
-    folder = tempfile.mkdtemp(prefix="headgate-kv-")
-    try:
-        return Workers(settings.workers, partial(serve, settings, folder), say).run()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def say(words: str) -> None:
-    """The line that says it is ready."""
-    sys.stdout.write(f"{words}\n")
-    sys.stdout.flush()
+    return run_workers("kv", settings.workers, partial(serve, settings))

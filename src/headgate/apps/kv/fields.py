@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.server_fields import AROUND, RULEBOOK, WHO_MAY, address, share
-from headgate.settings import Field, one_of, seconds, text, whole, yes_or_no
+from headgate.server_fields import AROUND, CONNECTIONS, RULEBOOK, WHO_MAY, address, share
+from headgate.settings import Field, one_of, text, whole, yes_or_no
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7080"
 WORKERS_MAX: Final = 256
@@ -193,33 +193,13 @@ FIELDS: Final = (
     Field("value_bytes_max", whole(1, (16 << 20) - 64), "1048576", "bytes of a value", "BYTES"),
     Field("usage", text, "", "keep what callers use in this folder, to tune quotas by", "DIR"),
     Field("usage_days", whole(1, 400), "35", "how long that is kept", "DAYS"),
-    Field("connections_max", whole(1, 1_000_000), "10000", "connections at a time", "N"),
-    Field(
-        "connections_per_address_max", whole(1, 1_000_000), "10000", "of them from one address", "N"
-    ),
-    Field(
-        "streams_max", whole(1, 100_000), "1000", "calls at a time on one HTTP/2 connection", "N"
-    ),
+    *CONNECTIONS,
     Field(
         "message_bytes_max",
         whole(4_096, 1 << 30),
         "8388608",
         "bytes of a gRPC message, an HTTP body, a RESP command",
         "BYTES",
-    ),
-    Field(
-        "idle_s",
-        seconds(1, 86_400),
-        "300",
-        "close a connection that is idle for so long",
-        "SECONDS",
-    ),
-    Field(
-        "head_s",
-        seconds(0.1, 3_600),
-        "10",
-        "close one that has not said what it wants by then",
-        "SECONDS",
     ),
     *AROUND,
 )

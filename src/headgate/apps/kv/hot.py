@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any, Final, TextIO
 
 from headgate.apps.kv.board import KEYS_MAX
-from headgate.apps.kv.board_source import TOKEN_VARIABLE, add_source
+from headgate.apps.kv.board_source import add_source
 from headgate.apps.kv.top_lines import hot_lines, spelt
 from headgate.apps.kv.top_show import show
+from headgate.asking import TOKEN_VARIABLE
 from headgate.contracts.errors import BadValue
 
 K_DEFAULT: Final = 20

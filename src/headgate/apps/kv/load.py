@@ -22,11 +22,11 @@ from headgate.apps.kv.load_link import Answered, Link, Stopped, Target
 from headgate.apps.kv.load_parts import LoadPart, parts_of
 from headgate.apps.kv.load_progress import Progress
 from headgate.apps.kv.load_rows import FORMS, form_of, rows_in
+from headgate.apps.kv.where import AT_DEFAULT, add_where, where_of
+from headgate.asking import TOKEN_VARIABLE
 from headgate.contracts.errors import BadValue, HeadgateError
 from headgate.limits.glass_page import instant_text
 
-AT_DEFAULT: Final = "http://127.0.0.1:7080"
-TOKEN_VARIABLE: Final = "HEADGATE_TOKEN"
 PART_ROWS_DEFAULT: Final = 10_000
 PART_BYTES_DEFAULT: Final = 1 << 20
 AT_ONCE_DEFAULT: Final = 4
@@ -72,13 +72,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--base64", action="store_true", help="partition, sort and value are base64 of bytes"
     )
-    parser.add_argument(
-        "--at", "--url", default=AT_DEFAULT, metavar="URL", help=f"(default {AT_DEFAULT})"
-    )
-    parser.add_argument("--ca", default="", metavar="FILE", help="authorities to trust, PEM")
-    parser.add_argument(
-        "--token", default="", help=f"with bulk on the table; better in {TOKEN_VARIABLE}"
-    )
+    add_where(parser, "with bulk on the table")
     parser.add_argument(
         "--at-once", type=int, default=AT_ONCE_DEFAULT, metavar="N", help="parts on their way"
     )
@@ -103,8 +97,7 @@ def run(arguments: Namespace) -> int:
     _check(arguments)
     stamps = [] if arguments.name else list(map(_stamp, arguments.files))
     name = arguments.name or name_of(arguments)
-    token = arguments.token or os.environ.get(TOKEN_VARIABLE, "")
-    target = Target(arguments.at, arguments.ca, token, arguments.table, name)
+    target = Target(where_of(arguments), arguments.table, name)
     progress = Progress(sys.stderr, _total(arguments.files), quiet=arguments.quiet)
     if arguments.abandon:
         _abandon(target, progress, arguments)
@@ -260,7 +253,8 @@ class Load:
         )
 
     def _abandoning(self, name: str) -> str:
-        at = "" if self._target.at == AT_DEFAULT else f" --at {self._target.at}"
+        url = self._target.where.url
+        at = "" if url == AT_DEFAULT else f" --at {url}"
         return f"headgate kv load {self._target.table} --name {name} --abandon{at}"
 
     def _link(self) -> Link:

@@ -6,23 +6,22 @@ each time, and asks again, until `patience_s` are over. Every question here may 
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
 from base64 import b64encode
 from collections.abc import Callable
 from threading import Event
 from typing import Any, Final, NamedTuple, final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from headgate.apps.kv.load_parts import LoadPart
-from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
+from headgate.apps.kv.where import dispatcher_at
+from headgate.asking import Line, Where
+from headgate.contracts.errors import HeadgateError, Unavailable
 from headgate.kernels.backoff import EQUAL, Backoff
 from headgate.system import SystemChance, now_us
 from headgate.wire.row_stream import ROWS_MEDIA_TYPE
 
 TIMEOUT_S: Final = 90.0
-_ANSWER_BYTES_MAX: Final = 16 << 20
 _AGAIN: Final = frozenset({408, 425, 429, 419, 500, 502, 503, 504})
 _BASE_US: Final = 50_000
 _CAP_US: Final = 5_000_000
@@ -31,11 +30,9 @@ _JSON: Final = "application/json"
 
 
 class Target(NamedTuple):
-    """Which dispatcher, who asks, and for which upload."""
+    """Which dispatcher, and which upload."""
 
-    at: str
-    ca: str
-    token: str
+    where: Where
     table: str
     name: str
 
@@ -44,7 +41,7 @@ class Answered(HeadgateError):  # noqa: N818 - likewise
     """A dispatcher answered what asking again does not change."""
 
     def __init__(self, at: str, status: int, seen: str) -> None:
-        super().__init__(f"the dispatcher at {at} answers {status}: {seen}")
+        super().__init__(f"{dispatcher_at(at)} answers {status}: {seen}")
         self.at = at
         self.status = status
         self.seen = seen
@@ -64,10 +61,7 @@ class Link:
     def __init__(
         self, target: Target, patience_s: float, stop: Event, waited: Callable[[], None]
     ) -> None:
-        where = urlsplit(target.at)
-        if where.scheme not in {"http", "https"} or not where.hostname:
-            raise BadValue("--at", target.at, "write it as http://127.0.0.1:7080")
-        self._target = target
+        self._at = target.where.url
         self._patience_us = round(patience_s * 1e6)
         self._stop = stop
         self._waited = waited
@@ -75,19 +69,7 @@ class Link:
         self._chance = SystemChance()
         self._all = f"/v1/tables/{quote(target.table, safe='')}/uploads"
         self._one = f"{self._all}/{quote(target.name, safe='')}"
-        self._connection: http.client.HTTPConnection
-        if where.scheme == "http":
-            self._connection = http.client.HTTPConnection(
-                where.hostname, where.port, timeout=TIMEOUT_S
-            )
-        else:
-            try:
-                context = ssl.create_default_context(cafile=target.ca or None)
-            except (OSError, ssl.SSLError) as error:
-                raise BadValue("--ca", target.ca, f"it cannot be read: {error}") from None
-            self._connection = http.client.HTTPSConnection(
-                where.hostname, where.port, timeout=TIMEOUT_S, context=context
-            )
+        self._line = Line(target.where, dispatcher_at(self._at), timeout_s=TIMEOUT_S)
 
     def begin(self, mode: str) -> dict[str, Any]:
         """Open the upload, or find it as it stands."""
@@ -119,7 +101,7 @@ class Link:
 
     def close(self) -> None:
         """Hang up."""
-        self._connection.close()
+        self._line.close()
 
     def _asked(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
@@ -129,38 +111,22 @@ class Link:
         while True:
             if self._stop.is_set():
                 raise Stopped("stopped")
-            status, told, hint_us = self._once(method, path, body, headers)
-            if 200 <= status < 300:
-                return told
-            seen = str(told.get("detail") or told.get("title") or told.get("seen", status))
-            if status and status not in _AGAIN:
-                raise Answered(self._target.at, status, seen)
+            try:
+                answer = self._line.ask(method, path, body, headers)
+            except Unavailable as error:
+                seen, hint_us = error.seen, 0
+            else:
+                if answer.taken:
+                    return answer.said if isinstance(answer.said, dict) else {}
+                if answer.status not in _AGAIN:
+                    raise Answered(self._at, answer.status, answer.seen)
+                seen, hint_us = answer.seen, _seconds_us(answer.retry_after)
             wait_us = self._backoff.wait_us(attempt, self._chance.draw(), hint_us=hint_us)
             if wait_us < 0 or now_us() + wait_us > until_us:
-                raise Unavailable(f"the dispatcher at {self._target.at}", seen)
+                raise Unavailable(self._line.what, seen)
             attempt += 1
             self._waited()
             self._stop.wait(wait_us / 1e6)
-
-    def _once(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
-    ) -> tuple[int, dict[str, Any], int]:
-        """The status, what was told, and when to come again; status 0 is no answer."""
-        if self._target.token:
-            headers = {**headers, "Authorization": f"Bearer {self._target.token}"}
-        try:
-            self._connection.request(method, path, body, headers)
-            answer = self._connection.getresponse()
-            data = answer.read(_ANSWER_BYTES_MAX)
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()  # the next request opens it again
-            return 0, {"seen": str(error) or type(error).__name__}, 0
-        try:
-            told = json.loads(data)
-        except ValueError:
-            told = {}
-        hint_us = _seconds_us(answer.headers.get("Retry-After", ""))
-        return answer.status, told if isinstance(told, dict) else {}, hint_us
 
 
 def _json(value: dict[str, Any]) -> bytes:

@@ -287,9 +287,9 @@ def written(demand_mru: Mapping[str, int], hot: Mapping[str, int], bytes_max: in
         payload = json.dumps(said, separators=(",", ":")).encode()
         if len(payload) <= bytes_max or not (demands or hottest):
             return payload
-        part = bytes_max / len(payload)  # below one
-        demands = demands[: int(len(demands) * part)]
-        hottest = hottest[: int(len(hottest) * part)]
+        fitting = bytes_max / len(payload)  # below one
+        demands = demands[: int(len(demands) * fitting)]
+        hottest = hottest[: int(len(hottest) * fitting)]
 
 
 def read(payload: bytes) -> tuple[Mapping[str, int], Mapping[str, int], bool]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from headgate.apps.kv.fields import FIELDS
 from headgate.contracts.errors import BadValue
+from headgate.server_fields import check_certificates, check_rulebook, check_shared_ports
 from headgate.settings import Effective, gather
 
 VARIABLES_PREFIX: Final = "HEADGATE_KV_"
@@ -115,8 +116,9 @@ def _check(settings: Settings) -> None:
     if not settings.ratio_enter:
         raise BadValue("--ratio-enter", settings.ratio_enter, "give a share above 0")
     _check_quotas(settings)
-    _check_rules(settings)
-    _check_doors(settings)
+    check_rulebook(settings)
+    check_certificates(settings)
+    check_shared_ports(settings.listen, settings.workers)
 
 
 def _check_quotas(settings: Settings) -> None:
@@ -135,23 +137,3 @@ def _check_quotas(settings: Settings) -> None:
     if settings.groups and (settings.rules or settings.rulebook):
         # Quotas of the rules would have no effect, and nobody would notice.
         _log.warning("--groups: quotas of callers in the rules are not used; groups have them")
-
-
-def _check_rules(settings: Settings) -> None:
-    if settings.rulebook and settings.rules:
-        raise BadValue("--rules", settings.rules[0], "leave it out: --rulebook brings the rules")
-    if settings.rulebook and not settings.rulebook_keys:
-        remedy = "give the public key it is signed with, as keys/signing.pub.pem of the rulebook"
-        raise BadValue("--rulebook-keys", "", remedy)
-
-
-def _check_doors(settings: Settings) -> None:
-    if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise BadValue("--tls-key", settings.tls_key, "give --tls-cert and --tls-key together")
-    if settings.tls_client_ca and not settings.tls_cert:
-        raise BadValue(
-            "--tls-client-ca", settings.tls_client_ca, "give --tls-cert and --tls-key too"
-        )
-    for at in settings.listen:
-        if settings.workers > 1 and at.endswith(":0"):
-            raise BadValue("--listen", at, "several workers need a port of a number, not 0")

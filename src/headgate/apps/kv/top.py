@@ -11,9 +11,10 @@ from argparse import ArgumentParser, Namespace
 from functools import partial
 from typing import Any, Final, TextIO
 
-from headgate.apps.kv.board_source import TOKEN_VARIABLE, add_source
+from headgate.apps.kv.board_source import add_source
 from headgate.apps.kv.top_lines import ROWS_MAX, top_lines
 from headgate.apps.kv.top_show import show
+from headgate.asking import TOKEN_VARIABLE
 from headgate.contracts.errors import BadValue
 
 ROWS_SHOWN_MAX: Final = 1_000

@@ -23,7 +23,7 @@ Picture = Mapping[str, Any]
 
 def top_lines(seen: Picture, *, rows: int = ROWS_MAX) -> list[str]:
     """All of it."""
-    parts = (
+    sections = (
         _head(seen),
         _callers(seen["callers"], rows),
         _refusals(seen["refusals"], rows),
@@ -33,9 +33,9 @@ def top_lines(seen: Picture, *, rows: int = ROWS_MAX) -> list[str]:
         _uploads(seen["uploads"], rows),
     )
     lines: list[str] = []
-    for part in parts:
-        if part:
-            lines += [*([""] if lines else []), *part]
+    for section in sections:
+        if section:
+            lines += [*([""] if lines else []), *section]
     return lines
 
 

@@ -66,13 +66,13 @@ Pairs = Sequence[tuple[Board | None, Board]]
 
 
 def _rates_of(
-    pairs: Pairs, part: str, counts: Sequence[str], levels: Sequence[str]
+    pairs: Pairs, section: str, counts: Sequence[str], levels: Sequence[str]
 ) -> dict[str, float]:
-    """Counts of a part as rates, and its levels, over all dispatchers."""
+    """Counts of a section of boards as rates, and its levels, over all dispatchers."""
     sums: dict[str, float] = dict.fromkeys(counts, 0.0) | dict.fromkeys(levels, 0)
     for before, after in pairs:
-        new = after.get(part, {})
-        old = {} if before is None else before.get(part, {})
+        new = after.get(section, {})
+        old = {} if before is None else before.get(section, {})
         for name in counts:
             sums[name] += per_s(before, after, old.get(name, 0), new.get(name, 0))
         for name in levels:
@@ -81,20 +81,20 @@ def _rates_of(
 
 
 def _named(
-    pairs: Pairs, part: str, name: str
+    pairs: Pairs, section: str, name: str
 ) -> Iterator[tuple[Board | None, Board, Board, Mapping[str, Any]]]:
     """Entries of a list, with the one of the same name before it; empty if it was not there."""
     for before, after in pairs:
-        old = {} if before is None else {one[name]: one for one in before.get(part, ())}
-        for entry in after.get(part, ()):
+        old = {} if before is None else {one[name]: one for one in before.get(section, ())}
+        for entry in after.get(section, ()):
             yield before, after, entry, old.get(entry[name], {})
 
 
 def _summed(
-    pairs: Pairs, part: str, name: str, counts: Sequence[str]
+    pairs: Pairs, section: str, name: str, counts: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
-    for before, after, new, old in _named(pairs, part, name):
+    for before, after, new, old in _named(pairs, section, name):
         sums = found.setdefault(str(new[name]), dict.fromkeys(counts, 0.0))
         for count in counts:
             sums[count] += per_s(before, after, old.get(count, 0), new.get(count, 0))

@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 
 from headgate.apps.kv.board_source import Sample, samples_of, sources_of
 from headgate.apps.kv.top_rates import picture
+from headgate.apps.kv.where import dispatcher_at
 from headgate.contracts.errors import Unavailable
 
 Lines = Callable[[dict[str, Any]], list[str]]
@@ -45,7 +46,7 @@ def show(
                 after = _understood(before, samples_of(sources), lines)
                 dead = [sample for sample in after if sample.board is None]
                 if arguments.once and len(dead) == len(after):
-                    raise Unavailable(f"the dispatcher at {dead[0].url}", dead[0].error)
+                    raise Unavailable(dispatcher_at(dead[0].url), dead[0].error)
                 seen = picture(before, after)
                 if arguments.json:
                     out.write(json.dumps(values(seen)) + "\n")

@@ -8,9 +8,7 @@ from __future__ import annotations
 import base64
 import logging
 import os
-import shutil
 import sys
-import tempfile
 from argparse import ArgumentParser, Namespace
 from functools import partial
 from typing import Final
@@ -64,21 +62,9 @@ def run(arguments: Namespace) -> int:
     )
     # They bring the doors and the stores.
     from headgate.apps.limiter.serve import serve  # noqa: PLC0415
-    from headgate.workers import Workers  # noqa: PLC0415
+    from headgate.workers import run_workers  # noqa: PLC0415
 
-    if settings.workers == 1:
-        return serve(settings, "", 0, say)
-    folder = tempfile.mkdtemp(prefix="headgate-limiter-")
-    try:
-        return Workers(settings.workers, partial(serve, settings, folder), say).run()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def say(words: str) -> None:
-    """The line that says it is ready."""
-    sys.stdout.write(f"{words}\n")
-    sys.stdout.flush()
+    return run_workers("limiter", settings.workers, partial(serve, settings))
 
 
 def new_token() -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.limits.rule import Failure
-from headgate.server_fields import AROUND, RULEBOOK, WHO_MAY, address, share
-from headgate.settings import Field, one_of, seconds, text, whole, yes_or_no
+from headgate.server_fields import AROUND, CONNECTIONS, RULEBOOK, WHO_MAY, address, share
+from headgate.settings import Field, one_of, text, whole, yes_or_no
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7070"
 WORKERS_MAX: Final = 256
@@ -201,33 +201,13 @@ FIELDS: Final = (
     Field(
         "keys_max", whole(1, 1_000_000_000), "1000000", "keys tracked in memory for each limit", "N"
     ),
-    Field("connections_max", whole(1, 1_000_000), "10000", "connections at a time", "N"),
-    Field(
-        "connections_per_address_max", whole(1, 1_000_000), "10000", "of them from one address", "N"
-    ),
-    Field(
-        "streams_max", whole(1, 100_000), "1000", "calls at a time on one HTTP/2 connection", "N"
-    ),
+    *CONNECTIONS,
     Field(
         "message_bytes_max",
         whole(1, 1 << 30),
         "4194304",
         "bytes of a gRPC message, an HTTP body, a RESP command",
         "BYTES",
-    ),
-    Field(
-        "idle_s",
-        seconds(1, 86_400),
-        "300",
-        "close a connection that is idle for so long",
-        "SECONDS",
-    ),
-    Field(
-        "head_s",
-        seconds(0.1, 3_600),
-        "10",
-        "close one that has not said what it wants by then",
-        "SECONDS",
     ),
     *AROUND,
 )

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from headgate.apps.limiter.fields import FIELDS
 from headgate.contracts.errors import BadValue
+from headgate.server_fields import check_certificates, check_rulebook, check_shared_ports
 from headgate.settings import Effective, gather
 
 VARIABLES_PREFIX: Final = "HEADGATE_LIMITER_"
@@ -102,23 +103,12 @@ def _check(settings: Settings) -> None:
             settings.workers,
             "processes cannot share memory: say --store redis://..., or --workers 1",
         )
-    if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise BadValue("--tls-key", settings.tls_key, "give --tls-cert and --tls-key together")
-    if settings.tls_client_ca and not settings.tls_cert:
-        raise BadValue(
-            "--tls-client-ca", settings.tls_client_ca, "give --tls-cert and --tls-key too"
-        )
+    check_certificates(settings)
     if not settings.rls_near_ratio:
         raise BadValue("--rls-near-ratio", settings.rls_near_ratio, "give a share above 0")
     if settings.shed_critical_from < 0.8:
         raise BadValue("--shed-critical-from", settings.shed_critical_from, "give 0.8 or more")
     if settings.shed_from > 0.7:
         raise BadValue("--shed-from", settings.shed_from, "give at most 0.7; 0.6 is the default")
-    if settings.rulebook and settings.rules:
-        raise BadValue("--rules", settings.rules[0], "leave it out: --rulebook brings the rules")
-    if settings.rulebook and not settings.rulebook_keys:
-        remedy = "give the public key it is signed with, as keys/signing.pub.pem of the rulebook"
-        raise BadValue("--rulebook-keys", "", remedy)
-    for at in settings.listen:
-        if settings.workers > 1 and at.endswith(":0"):
-            raise BadValue("--listen", at, "several workers need a port of a number, not 0")
+    check_rulebook(settings)
+    check_shared_ports(settings.listen, settings.workers)

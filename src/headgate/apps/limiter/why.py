@@ -6,24 +6,21 @@ each in a line a person can act on. Nothing is decided or counted here.
 
 from __future__ import annotations
 
-import http.client
 import json
-import os
 import re
-import ssl
 import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
+from headgate.apps.limiter.fields import LISTEN_DEFAULT
+from headgate.asking import TOKEN_VARIABLE, add_where, ask, where_said
+from headgate.contracts.errors import BadValue
 from headgate.contracts.reasons import REASONS
 from headgate.system import now_us
 
-AT_DEFAULT: Final = "http://127.0.0.1:7070"
-TOKEN_VARIABLE: Final = "HEADGATE_TOKEN"
+AT_DEFAULT: Final = f"http://{LISTEN_DEFAULT}"
 TIMEOUT_S: Final = 5.0
-ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _SINCE: Final = re.compile(r"[0-9]{1,9}(ms|s|m|h|d)")
 
 EXAMPLES: Final = f"""\
@@ -42,11 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--since", default="1h", metavar="SPAN", help="30s, 10m, 1h (default 1h)")
     parser.add_argument("--count", default=50, type=int, metavar="N", help="at most (default 50)")
-    parser.add_argument("--at", default=AT_DEFAULT, metavar="URL", help=f"(default {AT_DEFAULT})")
-    parser.add_argument("--ca", default="", metavar="FILE", help="authorities to trust, PEM")
-    parser.add_argument(
-        "--token", default="", help=f"with the grant audit; better in {TOKEN_VARIABLE}"
-    )
+    add_where(parser, AT_DEFAULT, "with the grant audit", "--at")
     parser.add_argument("--json", action="store_true", help="what the service says, as JSON")
 
 
@@ -57,7 +50,10 @@ def run(arguments: Namespace) -> int:
     if not 1 <= arguments.count <= 10_000:
         raise BadValue("--count", arguments.count, "give a number from 1 to 10,000")
     path = f"/v1/audit?user={quote(arguments.user, safe='')}&since={arguments.since}"
-    said = ask(arguments.at, f"{path}&count={arguments.count}", arguments.ca, arguments.token)
+    where = where_said(arguments.at, arguments, flag="--at", example=AT_DEFAULT)
+    what = f"the limiter at {where.url}"
+    path = f"{path}&count={arguments.count}"
+    said = ask(where, what, path, timeout_s=TIMEOUT_S, grant="audit")
     if arguments.json:
         json.dump(said, sys.stdout, indent=2)
         sys.stdout.write("\n")
@@ -96,46 +92,3 @@ def told(entry: dict[str, Any], now_us: int) -> str:
     elif entry["retry_after_us"] < 0:
         words.append("asking again will not help")
     return "; ".join(words)
-
-
-def ask(at: str, path: str, ca: str, token: str) -> Any:
-    """What the service answers to a GET, read as JSON."""
-    where = urlsplit(at)
-    if where.scheme not in {"http", "https"} or not where.hostname:
-        raise BadValue("--at", at, f"write it as {AT_DEFAULT}")
-    connection = _connection(where.scheme, where.hostname, where.port, ca)
-    token = token or os.environ.get(TOKEN_VARIABLE, "")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    try:
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        body = answer.read(ANSWER_BYTES_MAX)
-    except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(f"the limiter at {at}", str(error) or type(error).__name__) from None
-    finally:
-        connection.close()
-    if answer.status in {401, 403}:
-        raise HeadgateError(
-            f"the limiter at {at} answers {answer.status}: this takes a token with the grant audit;"
-            f" give it in {TOKEN_VARIABLE}"
-        )
-    try:
-        said = json.loads(body)
-    except ValueError:
-        said = None
-    if answer.status != 200 or said is None:
-        seen = said.get("detail", answer.reason) if isinstance(said, dict) else answer.reason
-        raise HeadgateError(f"the limiter at {at} answers {answer.status}: {seen}")
-    return said
-
-
-def _connection(
-    scheme: str, host: str, port: int | None, ca: str
-) -> http.client.HTTPConnection | http.client.HTTPSConnection:
-    if scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
-    try:
-        context = ssl.create_default_context(cafile=ca or None)
-    except (OSError, ssl.SSLError) as error:
-        raise BadValue("--ca", ca, f"it cannot be read: {error}") from None
-    return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)

@@ -1,28 +1,23 @@
-"""Serve: the admin API, and all that happens by itself: pushes, announcements, canaries.
-
-What has been started is ended whatever happens in between; a second signal cuts the grace short.
-"""
+"""Serve: the admin API, and all that happens by itself: pushes, announcements, canaries."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import signal
 import sys
 from argparse import Namespace
-from contextlib import suppress
 from typing import Final, final
 
-from headgate import __version__
+from headgate import __version__, serving
 from headgate.access_file import ReloadedAccess
 from headgate.apps.rulebook.assembly import Assembly
 from headgate.apps.rulebook.settings import FILE_NAME, Settings, read_settings
 from headgate.apps.rulebook.vitals import Vitals
 from headgate.apps.rulebook.where import place_said
 from headgate.contracts.access import Access, Grant
-from headgate.contracts.errors import BadValue, HeadgateError
-from headgate.doors.binding import address_of, bind, bound_address, check_public
+from headgate.contracts.errors import BadValue
+from headgate.doors.binding import address_of, bind, bound_address
 from headgate.doors.bounds import ListenerSettings
 from headgate.doors.http.bounds import HttpSettings
 from headgate.doors.http.protocol import HttpDoor
@@ -31,15 +26,15 @@ from headgate.doors.http.rules_settings import RulesHttpSettings
 from headgate.doors.http.site import hosts_of
 from headgate.doors.listener import Listener, new_loop
 from headgate.doors.sniff import Kind
-from headgate.doors.tls import Tls, TlsFiles
+from headgate.listening import check_all_public, tls_of
 from headgate.policies.access import KnownCallers
 from headgate.shadow.report_page import page_of
 from headgate.shadow.report_text import text_of
 from headgate.system import SystemClock
+from headgate.workers import say
 
 BODY_BYTES_MAX: Final = 16 << 20
 ANSWER_S_MAX: Final = 50.0  # to try a change on a large capture takes a while
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _log: Final = logging.getLogger("headgate.rules")
 
 
@@ -64,33 +59,8 @@ def run(arguments: Namespace) -> int:
 
 
 async def _serve(settings: Settings, assembly: Assembly) -> int:
-    ended, hurried = asyncio.Event(), asyncio.Event()
-
-    def end() -> None:
-        (hurried if ended.is_set() else ended).set()
-
-    loop = asyncio.get_running_loop()
     door = Door(settings, assembly)
-    for signum, heard in zip(SIGNALS, (end, end, door.reload), strict=True):
-        loop.add_signal_handler(signum, heard)
-    assembly.publishing.start()
-    try:
-        words = door.open()
-        sys.stdout.write(f"{words}\n")
-        sys.stdout.flush()
-        await ended.wait()
-        _log.info("ending: what is under way has %g s", settings.grace_s)
-        closing = asyncio.ensure_future(door.close(settings.grace_s))
-        cut = asyncio.ensure_future(hurried.wait())
-        await asyncio.wait((closing, cut), return_when=asyncio.FIRST_COMPLETED)
-        cut.cancel()
-        closing.cancel()
-        with suppress(asyncio.CancelledError):
-            await closing
-    finally:
-        await door.close(0.0)
-        for signum in SIGNALS:
-            loop.remove_signal_handler(signum)  # who started us hears them again
+    await serving.serve(door, settings.grace_s, say, _log)
     return 0
 
 
@@ -102,21 +72,16 @@ class Door:
         self._settings = settings
         self._assembly = assembly
         self.access: Access = _access(settings)
-        self.tls = _tls(settings)
+        self.tls = tls_of(settings)
         self._http: RulesHttp | None = None
         self._listener: Listener | None = None
 
-    def open(self) -> str:
-        """Listen; the line that says it is ready."""
+    async def open(self) -> str:
+        """Begin what happens by itself, and listen; the line that says it is ready."""
+        self._assembly.publishing.start()
         settings, clock = self._settings, SystemClock()
         wanted = [address_of(one, field="--listen") for one in settings.listen]
-        for address in wanted:
-            check_public(
-                address,
-                tls=bool(settings.tls_cert),
-                auth=bool(settings.access or settings.token),
-                insecure=settings.insecure,
-            )
+        check_all_public(settings, wanted)
         bounds = ListenerSettings()
         sockets = [one for address in wanted for one in bind(address, bounds)]
         bound = [bound_address(one) for one in sockets]
@@ -160,15 +125,15 @@ class Door:
         if http is not None:
             http.close()
 
+    def drain(self) -> None:
+        """It is welcome as long as it is taken: nobody shares this work who could do it instead."""
+
     def reload(self) -> None:
-        """SIGHUP: callers and certificates are read again; what is bad changes nothing."""
-        try:
-            if isinstance(self.access, ReloadedAccess):
-                self.access.reload()
-            if self.tls is not None:
-                self.tls.reload()
-        except HeadgateError as error:
-            _log.warning("not reloaded: %s", error)
+        """Callers and certificates are read again."""
+        if isinstance(self.access, ReloadedAccess):
+            self.access.reload()
+        if self.tls is not None:
+            self.tls.reload()
 
     def _words(self) -> str:
         live = self._assembly.publishing.ledger.state().fleet.live
@@ -181,10 +146,3 @@ def _access(settings: Settings) -> Access:
     if settings.access or settings.token:
         return ReloadedAccess(settings.access, settings.token)
     return KnownCallers((), anonymous={Grant.READ_RULES})
-
-
-def _tls(settings: Settings) -> Tls | None:
-    if not settings.tls_cert:
-        return None
-    required = bool(settings.tls_client_ca) and not settings.tls_client_optional
-    return Tls(TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca, required))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from headgate.apps.rulebook.fields import FIELDS
 from headgate.contracts.errors import BadValue, Unavailable
+from headgate.server_fields import check_certificates
 from headgate.settings import Effective, gather
 
 FILE_NAME: Final = "rulebook.toml"
@@ -120,12 +121,7 @@ def _made_whole(effective: Effective) -> Effective:
 
 
 def _check(settings: Settings) -> None:
-    if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise BadValue("--tls-key", settings.tls_key, "give --tls-cert and --tls-key together")
-    if settings.tls_client_ca and not settings.tls_cert:
-        raise BadValue(
-            "--tls-client-ca", settings.tls_client_ca, "give --tls-cert and --tls-key too"
-        )
+    check_certificates(settings)
     if settings.tls_client_ca and not (settings.access or settings.token):
         remedy = "say in the file of --access which certificate may do what"
         raise BadValue("--tls-client-ca", settings.tls_client_ca, remedy)
