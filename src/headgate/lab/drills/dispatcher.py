@@ -7,9 +7,7 @@ when something fails, the end of the log is in the error.
 
 from __future__ import annotations
 
-import http.client
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -25,6 +23,7 @@ from threading import Event
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, final
 
+from headgate import asking
 from headgate.contracts.errors import Unavailable
 from headgate.lab.drills.generator import HOST, ErrorText, ask, new_reader
 from headgate.lab.drills.record import REFUSALS
@@ -160,19 +159,10 @@ class Dispatcher:
 
     def state(self) -> dict[str, Any]:
         """What it says of itself."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=ASK_S_MAX)
-        try:
-            headers = {"Authorization": f"Bearer {OPERATOR.token}"}
-            connection.request("GET", "/v1/state", headers=headers)
-            answer = connection.getresponse()
-            body = answer.read()
-        except OSError as error:
-            raise Unavailable(self.process.name, str(error)) from None
-        finally:
-            connection.close()
-        if answer.status != 200:
-            raise Unavailable(self.process.name, f"state: {answer.status} {body[:200]!r}")
-        told: dict[str, Any] = json.loads(body)
+        where = asking.Where(f"http://{HOST}:{self.port}", OPERATOR.token)
+        told: dict[str, Any] = asking.ask(
+            where, self.process.name, "/v1/state", timeout_s=ASK_S_MAX
+        )
         return told
 
     def refusals(self) -> dict[str, int]:
