@@ -69,7 +69,7 @@ def arrivals(rates: list[float], chance: Random) -> Iterator[tuple[int, Critical
             yield START_US + int(at_us), criticality
 
 
-async def played(queue: Queue, rates: list[float]) -> Told:
+async def played(queue: Queue, rates: list[float], work_us: int = WORK_US) -> Told:
     """All of it, event by event."""
     chance = Random(7)
     events: list[tuple[int, int, Criticality | QueuePermit | None]] = []
@@ -93,7 +93,7 @@ async def played(queue: Queue, rates: list[float]) -> Told:
             return
         served[who] += 1
         order += 1
-        took_us = int(WORK_US * (0.9 + 0.2 * chance.random()))
+        took_us = int(work_us * (0.9 + 0.2 * chance.random()))
         heappush(events, (now_us + took_us, order, answer))
 
     while events:
@@ -113,7 +113,7 @@ async def played(queue: Queue, rates: list[float]) -> Told:
                 told(turn.result(), since_us, who, now_us)
         waiting = [one for one in waiting if not one[0].done()]
     parts = [ok / all_ if all_ else 1.0 for ok, all_ in zip(served, came, strict=True)]
-    return Told(sum(served) * 1e6 / SPAN_US / CAPACITY_PER_S, parts, refused_us)
+    return Told(sum(served) * work_us / SPAN_US / PLACES, parts, refused_us)
 
 
 def rates_at(times: float) -> list[float]:
@@ -135,6 +135,18 @@ def test_who_is_refused_hears_so_soon_and_nothing_that_can_be_done_is_not(times:
 def test_without_it_the_classes_in_the_middle_hear_late() -> None:
     told = asyncio.run(played(queue_of(None), rates_at(2)))
     assert told.refused_p_us(0.99) > 30_000
+
+
+def test_slow_work_has_a_line_as_long_as_itself_or_who_comes_luckily_would_be_served() -> None:
+    slow_us = 10 * WORK_US
+    rates = [0.1 * rate for rate in rates_at(2)]
+    told = asyncio.run(played(queue_of(LINE_US), rates, slow_us))
+    assert told.goodput > 0.98
+    assert told.served[CRITICAL] > 0.99
+    # With a line of 12 ms there is seldom anybody in it to choose from: half, and a fifth of BULK.
+    assert told.served[DEGRADED] > 0.7
+    assert told.served[BULK] < 0.1
+    assert sorted(told.refused_us)[len(told.refused_us) // 2] <= 1.1 * slow_us
 
 
 def test_one_class_at_four_fifths_of_the_capacity_is_served_whole() -> None:

@@ -20,8 +20,8 @@ The target grows with the service time of an *unloaded* service, measured while 
 places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100.
 
 With `line_us` the line itself is short while there is a crowd (`queue_crowd.py`). Then what is not
-CRITICAL stands in line no longer than `line_us`, and no more of it than the places serve in that
-time, or in one work; who would be more is refused at once, the least important first.
+CRITICAL stands in line no longer than `line_us` or one work takes, and no more of it than the
+places serve in that time; who would be more is refused at once, the least important first.
 
 A waiter is cancelled like any other task: queued, it goes; already given a place, the place goes to
 the next. Nothing here waits for a permit to end: while somebody waits, one timer of the running
@@ -341,7 +341,7 @@ class Queue:
         timeout_us = min(timeout_us, rule_us)
         self._queue.limit(self._room(lane))
         if lane >= self._lanes:
-            timeout_us = self._crowd.wait_us(timeout_us)
+            timeout_us = self._crowd.wait_us(timeout_us, self._service_us)
         waiter.entry = self._queue.push(lane, waiter, timeout_us, now_us, lost, weight, cost)
         waiter.dies_us = now_us + timeout_us
         self._came += 1

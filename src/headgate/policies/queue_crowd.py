@@ -4,6 +4,9 @@ A queue has a line now and then at any load; only above what it can do is there 
 who comes counts, as one who found a place free or as one who did not, in an average over the last
 thirty or so. Above 95% it is crowded, and stays so until fewer than three in four have to wait.
 
+The time of one work is always allowed: with less there would seldom be anybody in line to choose
+from, and whoever comes luckily would be served instead of who matters.
+
 What it is for: a line that is bounded by what the places serve in `line_us` tells the refused at
 once, and at 80% of the load such a bound would refuse bursts that would have been served.
 
@@ -44,13 +47,13 @@ class Crowd:
             self.stands = True
 
     def room(self, places: int, service_us: int) -> int | None:
-        """How many may be in line; None is as many as come. A work's time is always allowed."""
+        """How many may be in line; None is as many as come."""
         if not self.stands or self.line_us is None:
             return None
         return max(places, self.line_us * places // max(1, service_us))
 
-    def wait_us(self, timeout_us: int) -> int:
+    def wait_us(self, timeout_us: int, service_us: int) -> int:
         """How long one may stand in line who may stand so long where there is no crowd."""
         if not self.stands or self.line_us is None:
             return timeout_us
-        return min(timeout_us, self.line_us)
+        return min(timeout_us, max(self.line_us, service_us))
