@@ -28,6 +28,7 @@ from headgate.contracts.errors import BadValue, Unavailable
 _PAUSE_S: Final = 0.002  # between steps, if nobody commits
 _FAILED_PAUSE_S: Final = 1.0  # before a step that failed is tried again, if nobody commits
 _MOMENT_S: Final = 0.000_02
+WAY_CHANGES: Final = 256  # after so many of a commit, others have a turn
 _NEVER: Final = threading.Event()
 _log: Final = logging.getLogger("headgate.kv")
 

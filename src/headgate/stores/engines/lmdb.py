@@ -37,7 +37,7 @@ from headgate.stores.engines.bounds import (
     check_rows_max,
     check_space,
 )
-from headgate.stores.engines.group_commit import Call, GroupCommitter, give_way
+from headgate.stores.engines.group_commit import WAY_CHANGES, Call, GroupCommitter, give_way
 from headgate.stores.engines.lmdb_keys import behind, key_of, place_of, prefix_of
 from headgate.stores.engines.lmdb_names import Names
 from headgate.stores.engines.lmdb_url import LmdbSettings
@@ -65,6 +65,7 @@ class LmdbEngine:
         except lmdb.Error as error:
             raise self._unavailable(error) from error
         self._deleting = left
+        self._changes = 0  # ever made; now and then others have a turn amid them
         self._committer = GroupCommitter(self._what, self._commit, settings.group, step=self._step)
         if left:
             self._committer.start()
@@ -312,6 +313,9 @@ class LmdbEngine:
                 txn.delete(key)
             else:
                 txn.put(key, value)
+            self._changes += 1
+            if not self._changes % WAY_CHANGES:
+                give_way()
         return True
 
     def _grow(self, error: lmdb.MapFullError) -> None:

@@ -36,7 +36,7 @@ from headgate.stores.engines.bounds import (
     check_rows_max,
     check_space,
 )
-from headgate.stores.engines.group_commit import Call, GroupCommitter, give_way
+from headgate.stores.engines.group_commit import WAY_CHANGES, Call, GroupCommitter, give_way
 from headgate.stores.engines.lmdb_keys import (
     NUMBER_MAX,
     behind,
@@ -52,7 +52,6 @@ _OWN: Final = number_bytes(0)
 _FORMAT_KEY: Final = _OWN + b"format"
 _NEXT_KEY: Final = _OWN + b"next"
 _NAME: Final = _OWN + b"name"
-_WAY_CHANGES: Final = 256  # after so many others have a turn
 
 
 @final
@@ -305,7 +304,7 @@ class RocksEngine:
                 batch.rows.put(key, value)
             batch.seen[key] = value
             batch.changes += 1
-            if not batch.changes % _WAY_CHANGES:
+            if not batch.changes % WAY_CHANGES:
                 give_way()
         return True
 

@@ -235,7 +235,7 @@ async def test_following_outlives_any_failure_and_tells_of_it() -> None:
 
 
 def test_the_bounds_of_what_is_old_are_checked() -> None:
-    for wrong in ({"look_wait_us": 0}, {"read_stale_us": -1}):
+    for wrong in ({"look_wait_us": 0}, {"read_stale_us": -1}, {"load_pause_us": -1}):
         with pytest.raises(BadValue):
             TableSettings(**wrong)
     assert TableSettings(read_stale_us=0).read_stale_us == 0

@@ -307,3 +307,36 @@ async def test_many_parts_are_listed_a_page_at_a_time_and_others_have_turns() ->
         await asyncio.sleep(0)
     assert list(await listing) == list(range(1_000))
     assert had >= 4
+
+
+# When they ended.
+
+
+async def test_an_upload_keeps_when_it_was_done_or_abandoned() -> None:
+    node = Node(memory(), HandClock())
+    digest = await loaded(node, "a", "u", "merge", NEW)
+    assert node.catalogue.book.uploads["1"].ended_us == 0
+    await node.uploads.commit("a", "u", 1, len(NEW), digest, ANYBODY)
+    assert node.catalogue.book.uploads["1"].ended_us == 0  # it is visible, and not folded
+    before_us = node.clock.now_us()
+    await node.until_normal("a")
+    done_us = node.catalogue.book.uploads["1"].ended_us
+    assert before_us < done_us < node.clock.now_us()
+    await loaded(node, "a", "v", "merge", NEW)
+    abandoned_us = node.clock.now_us()
+    await node.uploads.abandon("a", "v", ANYBODY)
+    node.clock.advance(s=1)
+    await node.uploads.abandon("a", "v", ANYBODY)  # again: it ended then, and not now
+    assert book_of(book_text(node.catalogue.book)) == node.catalogue.book
+    ended = [one.ended_us for one in node.catalogue.book.uploads.values()]
+    assert ended == [done_us, abandoned_us]
+
+
+def test_a_release_that_knows_of_no_end_reads_the_book_and_is_read() -> None:
+    upload = UploadState("1", "a", "u", "merge", "done", 7, "me", 1, 2, 3, "ab", 9)
+    said = json.loads(book_text(Book({}, {"1": upload}, (), 1)))
+    assert (said["version"], len(said["uploads"][0])) == (2, 11)
+    del said["ended"]
+    assert book_of(json.dumps(said).encode()).uploads["1"] == upload._replace(ended_us=0)
+    said["ended"] = {"1": 9, "2": 5}  # the other is not told about any more
+    assert book_of(json.dumps(said).encode()).uploads == {"1": upload}

@@ -19,6 +19,8 @@ from headgate.contracts.key_values import TABLE_CHARS_MAX
 
 BOOK_VERSION: Final = 2
 _READ_VERSIONS: Final = (1, BOOK_VERSION)  # the first kept no digests
+# Of an upload, in its row. When it ended is told beside: who does not know of it still reads on.
+_SAID_FIELDS: Final = 11
 
 # The phases of a table.
 NORMAL: Final = "normal"
@@ -61,6 +63,7 @@ class UploadState(NamedTuple):
     rows: int = 0
     bytes: int = 0
     digest: str = ""  # that it was committed with, in hex; unknown if an older release did
+    ended_us: int = 0  # when it was done or abandoned; 0 before, and if an older release did
 
 
 class Book(NamedTuple):
@@ -126,7 +129,8 @@ def book_text(book: Book) -> bytes:
     said = {
         "version": BOOK_VERSION,
         "tables": {name: list(state) for name, state in book.tables.items()},
-        "uploads": [list(state) for state in book.uploads.values()],
+        "uploads": [list(state)[:_SAID_FIELDS] for state in book.uploads.values()],
+        "ended": {one.upload: one.ended_us for one in book.uploads.values() if one.ended_us},
         "dropping": list(book.dropping),
         "begun": book.begun,
     }
@@ -143,6 +147,9 @@ def book_of(text: bytes | None) -> Book:
         if version in _READ_VERSIONS:
             tables = {name: TableState(*state) for name, state in said["tables"].items()}
             uploads = {state[0]: UploadState(*state) for state in said["uploads"]}
+            for upload, ended_us in said.get("ended", {}).items():
+                if upload in uploads:
+                    uploads[upload] = uploads[upload]._replace(ended_us=int(ended_us))
             return Book(tables, uploads, tuple(said["dropping"]), said["begun"])
     except (ValueError, TypeError, KeyError, IndexError):
         raise Unavailable(

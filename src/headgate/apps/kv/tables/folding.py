@@ -4,11 +4,17 @@ A row goes in only where the live one is still of an older epoch, and as one swa
 read there; so a live write is never undone, and doing it twice changes nothing. An expired row
 goes in too, since it hides what was there before it. In mode replace, live rows of an older epoch
 are taken away afterwards.
+
+**Why a swap for each row.** Live writes go on meanwhile, from other dispatchers too. Between the
+look at a row and the write of the upload's, one may be acknowledged: a plain write, of however many
+rows at once, would undo it. Nor can the place be claimed first, since live writes ask nobody. So
+the comparing has to be done where the writing is, row by row. What is batched is the rest: a batch
+is read with one question, and its swaps are on their way together (`flights.py`). An engine that
+commits in groups takes a flight in one commit.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final, final
@@ -16,6 +22,7 @@ from typing import Final, final
 from headgate.apps.kv.tables.admitting import Admit, admitted, keeper_ask
 from headgate.apps.kv.tables.book import FOLDING, REPLACE, Book, live_space, upload_space
 from headgate.apps.kv.tables.catalogue import Catalogue
+from headgate.apps.kv.tables.flights import Swap, swapped
 from headgate.apps.kv.tables.leases import Lease
 from headgate.apps.kv.tables.settings import TableSettings
 from headgate.contracts.clock import Clock
@@ -103,7 +110,7 @@ class Fold:
             places = [(entry[0], entry[1]) for entry in left]
             told = self._engine.read(self._live, places)
             live = await told if isinstance(told, Awaitable) else told
-            swaps: list[tuple[Change, bytes | None]] = []
+            swaps: list[Swap] = []
             due: list[Entry] = []
             for entry, stored in zip(left, live, strict=True):
                 if stored is None or opened(stored).epoch < self._epoch:
@@ -129,22 +136,11 @@ class Fold:
             ]
         )
 
-    async def _swap(self, swaps: Sequence[tuple[Change, bytes | None]]) -> list[bool]:
+    async def _swap(self, swaps: Sequence[Swap]) -> list[bool]:
         done: list[bool] = []
         most = self._settings.fold_at_once
         for at in range(0, len(swaps), most):
-            # All are waited for, also when one fails: none may land after we have gone.
-            told = await asyncio.gather(
-                *[
-                    self._engine.swap(change, expected)
-                    for change, expected in swaps[at : at + most]
-                ],
-                return_exceptions=True,
-            )
-            for one in told:
-                if isinstance(one, BaseException):
-                    raise one
-                done.append(one)
+            done += await swapped(self._engine, swaps[at : at + most])
         return done
 
     async def _allowed(self) -> None:

@@ -39,6 +39,7 @@ from headgate.apps.kv.tables.leases import Lease, lease_place
 from headgate.apps.kv.tables.parts import forget_parts, parts_of
 from headgate.apps.kv.tables.settings import TableSettings
 from headgate.apps.kv.tables.sweeping import Sweep
+from headgate.apps.kv.tables.totals import forget_totals
 from headgate.contracts.clock import Clock
 from headgate.contracts.engine import Change, Engine
 from headgate.contracts.errors import HeadgateError
@@ -215,7 +216,8 @@ class Keeper:
         elif state.phase == LAYERED:
             to = partial(_folding, table, state)
         else:
-            to = partial(_normal, table, state, self._settings.ended_uploads_max)
+            ended_max = self._settings.ended_uploads_max
+            to = partial(_normal, table, state, ended_max, self._clock.now_us())
         await self._catalogue.change(to)
 
     async def _whole(self, upload: str) -> bool:
@@ -281,6 +283,7 @@ class Keeper:
     async def _drop(self, upload: str) -> None:
         await self._engine.drop(upload_space(upload))
         await forget_parts(self._engine, upload)
+        await forget_totals(self._engine, upload)
         await self._engine.write([Change(CATALOGUE_SPACE, *lease_place(upload), None)])
         await self._catalogue.change(partial(_dropped, upload))
 
@@ -312,10 +315,10 @@ def _folded(table: str, state: TableState, book: Book) -> Book:
     return with_table(book, table, state._replace(phase=FOLDED))
 
 
-def _normal(table: str, state: TableState, ended_max: int, book: Book) -> Book:
+def _normal(table: str, state: TableState, ended_max: int, now_us: int, book: Book) -> Book:
     if book.tables.get(table) != state:
         return book
-    upload: UploadState = book.uploads[state.upload]._replace(state=DONE)
+    upload: UploadState = book.uploads[state.upload]._replace(state=DONE, ended_us=now_us)
     book = with_table(book, table, TableState(NORMAL, state.epoch))
     book = with_upload(book, upload)._replace(dropping=(*book.dropping, state.upload))
     return without_oldest(book, ended_max)

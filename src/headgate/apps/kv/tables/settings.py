@@ -26,6 +26,7 @@ _LEAST_ONE: Final = (
     "fold_at_once",
     "lease_us",
     "sweep_rows",
+    "sweep_at_once",
     "sweep_pause_us",
     "commit_wait_us",
 )
@@ -39,7 +40,7 @@ class TableSettings:
     look_wait_us: int = 1_000_000  # a request waits this long to know a table, then it fails
     read_stale_us: int = 30_000_000  # reads may use what is this old while no newer can be had
     write_timeout_us: int = 2_000_000  # a write that took longer is looked at again
-    tables_max: int = 1_000
+    tables_max: int = 10_000
     value_bytes_max: int = VALUE_BYTES_MAX - ENVELOPE_BYTES_MAX
     scan_rows_max: int = 10_000  # looked at for one answer; then it comes short, with a token
     swap_tries_max: int = 16
@@ -49,11 +50,13 @@ class TableSettings:
     part_bytes_max: int = 16 << 20
     part_rows_max: int = 100_000
     upload_bytes_max: int = 1 << 40
+    load_pause_us: int = 1_000  # between two bites of all parts, of some hundred rows; 0: none
     commit_wait_us: int = 30_000_000
     fold_rows: int = 256  # in one admission
     fold_at_once: int = 64  # swaps in flight
     lease_us: int = 5_000_000  # whoever folds says so this often, else another does
     sweep_rows: int = 500  # looked at in one admission
+    sweep_at_once: int = 64  # swaps in flight
     sweep_pause_us: int = 100_000
     purge_after_us: int = 3_600_000_000  # an engine may forget what expired so long ago
 
@@ -63,6 +66,8 @@ class TableSettings:
                 raise BadValue(name, getattr(self, name), "at least 1")
         if self.read_stale_us < 0:
             raise BadValue("read_stale_us", self.read_stale_us, "0 for never, or more")
+        if self.load_pause_us < 0:
+            raise BadValue("load_pause_us", self.load_pause_us, "0 for none, or more")
         if not 1 <= self.value_bytes_max <= VALUE_BYTES_MAX - ENVELOPE_BYTES_MAX:
             most = VALUE_BYTES_MAX - ENVELOPE_BYTES_MAX
             raise BadValue("value_bytes_max", self.value_bytes_max, f"1 to {most:,}")

@@ -13,6 +13,7 @@ from typing import Final, final
 from headgate.apps.kv.tables.admitting import Admit, admitted, keeper_ask
 from headgate.apps.kv.tables.book import NORMAL, live_space
 from headgate.apps.kv.tables.catalogue import Catalogue
+from headgate.apps.kv.tables.flights import Swap, swapped
 from headgate.apps.kv.tables.leases import Lease
 from headgate.apps.kv.tables.settings import TableSettings
 from headgate.contracts.clock import Clock
@@ -86,11 +87,14 @@ class Sweep:
 
     async def _remove(self, table: str, entries: Sequence[Entry]) -> None:
         now_us = self._clock.now_us()
+        live = live_space(table)
+        gone: list[Swap] = []
         for partition, sort, stored in entries:
             kept = opened(stored)
-            if kept.value is not None and not 0 < kept.expires_us <= now_us:
-                continue
+            if kept.value is None or 0 < kept.expires_us <= now_us:
+                gone.append((Change(live, partition, sort, None), stored))
+        most = self._settings.sweep_at_once
+        for at in range(0, len(gone), most):
             if (await self._catalogue.current(table)).phase != NORMAL:
                 return
-            if await self._engine.swap(Change(live_space(table), partition, sort, None), stored):
-                self.removed += 1
+            self.removed += sum(await swapped(self._engine, gone[at : at + most]))

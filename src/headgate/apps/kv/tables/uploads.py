@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import sha256 as sha256_of
 from typing import Final, final
@@ -43,6 +43,7 @@ from headgate.apps.kv.tables.catalogue import Catalogue
 from headgate.apps.kv.tables.keeping import Keeper
 from headgate.apps.kv.tables.parts import SHA256_BYTES, Part, part_at, part_change, parts_of
 from headgate.apps.kv.tables.settings import TableSettings
+from headgate.apps.kv.tables.totals import Sum, Totals, counted, listed, mended
 from headgate.contracts.access import TableGrant
 from headgate.contracts.clock import Clock
 from headgate.contracts.engine import Engine, Entry
@@ -55,7 +56,8 @@ NAME_CHARS_MAX: Final = 128
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _PIECE_BYTES: Final = 16 << 10  # decoded in one turn of the loop
 _HASHED_HERE_BYTES: Final = 64 << 10  # more is hashed in a thread
-_LOAD_ROWS: Final = 500  # in one admission
+# In one admission, and put in one go: a compiled engine lets nobody in meanwhile.
+_LOAD_ROWS: Final = 128
 _LOAD_BYTES: Final = 256 << 10
 _ADMISSIONS_MAX: Final = 20
 _ADMISSION_WAIT_US_LEAST: Final = 20_000
@@ -66,7 +68,17 @@ _ADMISSION_WAIT_US_MAX: Final = 2_000_000
 class TableUploads:
     """A `contracts.key_values.Uploads`. `pause` waits so many seconds."""
 
-    __slots__ = ("_admit", "_catalogue", "_clock", "_engine", "_keeper", "_pause", "_settings")
+    __slots__ = (
+        "_admit",
+        "_catalogue",
+        "_clock",
+        "_counting",
+        "_engine",
+        "_keeper",
+        "_pause",
+        "_settings",
+        "_turns",
+    )
 
     def __init__(
         self,
@@ -86,6 +98,8 @@ class TableUploads:
         self._settings = settings
         self._admit = admit
         self._pause = pause
+        self._counting = asyncio.Lock()
+        self._turns = asyncio.Lock()
 
     async def begin(self, table: str, name: str, mode: str, ask: Ask) -> Upload:
         """Open an upload of that name, or find it as it stands."""
@@ -98,7 +112,10 @@ class TableUploads:
             raise BadValue("mode", mode, f"say {' or '.join(MODES)}")
         opened = partial(_opened, table, name, mode, ask.by.name, self._clock.now_us())
         book = await self._catalogue.change(partial(opened, self._settings))
-        return await self._told(_found(book, table, name))
+        state = _found(book, table, name)
+        if state.state != OPEN:
+            return _upload(state)
+        return _upload(state, (await mended(self._engine, state.upload)).kept)
 
     async def part(
         self, table: str, name: str, number: int, rows: bytes, sha256: bytes, ask: Ask
@@ -118,22 +135,12 @@ class TableUploads:
             remedy = f"it is not that of the rows ({digest.hex()}); send the part again"
             raise BadValue("sha256", sha256.hex(), remedy)
         there = await part_at(self._engine, state.upload, number)
-        if there is None or not there.kept or there.sha256 != digest:
-            parts = await parts_of(self._engine, state.upload)
-            room = settings.upload_bytes_max - sum(one.size_bytes for one in parts.values())
-            if number not in parts and len(rows) > room:
-                raise BadValue("rows", len(rows), f"an upload takes {settings.upload_bytes_max:,}")
-            entries = await self._entries(rows, state)
-            claim = Part(False, len(entries), len(rows), digest)
-            await self._claim(state, number, claim)
-            await self._load(state, entries, ask)
-            kept = part_change(state.upload, number, claim._replace(kept=True))
-            swapped = await self._engine.swap(kept, part_change(state.upload, number, claim).value)
-            if not swapped and await part_at(self._engine, state.upload, number) != claim._replace(
-                kept=True
-            ):
-                raise Conflict(f"part {number} of {name}", "the upload has ended")
-        return await self._told(await self._open(table, name))
+        if there is not None and there.kept and there.sha256 == digest:
+            kept = there
+        else:
+            kept = await self._taken(state, number, rows, digest, ask)
+        totals = await self._counted(state, number, kept)
+        return _upload(await self._open(table, name), totals.kept)
 
     async def commit(
         self, table: str, name: str, parts: int, rows: int, sha256: bytes, ask: Ask
@@ -167,7 +174,8 @@ class TableUploads:
     async def abandon(self, table: str, name: str, ask: Ask) -> Upload:
         """Forget what was loaded."""
         ask.by.must_on(table, TableGrant.BULK)
-        forgotten = partial(_abandoned, table, name, self._settings.ended_uploads_max)
+        now_us, ended_max = self._clock.now_us(), self._settings.ended_uploads_max
+        forgotten = partial(_abandoned, table, name, ended_max, now_us)
         return await self._told(_found(await self._catalogue.change(forgotten), table, name))
 
     async def show(self, table: str, name: str, ask: Ask) -> Upload:
@@ -196,6 +204,7 @@ class TableUploads:
         reader = RowReader(self._settings.value_bytes_max)
         entries: list[Entry] = []
         for at in range(0, max(len(rows), 1), _PIECE_BYTES):
+            await self._turn()
             for partition, sort, value, ttl_us in reader.feed(rows[at : at + _PIECE_BYTES]):
                 expires_us = min(state.begun_us + ttl_us, EXPIRES_US_MAX) if ttl_us else 0
                 stored = kept_row(value, expires_us=expires_us, epoch=0)
@@ -203,9 +212,45 @@ class TableUploads:
             if reader.rows > self._settings.part_rows_max:
                 remedy = f"send up to {self._settings.part_rows_max:,} rows a part"
                 raise BadValue("rows", reader.rows, remedy)
-            await asyncio.sleep(0)
         reader.end()
         return entries
+
+    async def _taken(
+        self, state: UploadState, number: int, rows: bytes, digest: bytes, ask: Ask
+    ) -> Part:
+        """The part, claimed, counted, loaded and kept."""
+        entries = await self._entries(rows, state)
+        claim = Part(False, len(entries), len(rows), digest)
+        await self._claim(state, number, claim)
+        try:
+            await self._counted(state, number, claim)
+        except BadValue:
+            await self._engine.swap(
+                part_change(state.upload, number, None),
+                part_change(state.upload, number, claim).value,
+            )
+            raise
+        await self._load(state, entries, ask)
+        kept = claim._replace(kept=True)
+        swapped = await self._engine.swap(
+            part_change(state.upload, number, kept), part_change(state.upload, number, claim).value
+        )
+        if not swapped and await part_at(self._engine, state.upload, number) != kept:
+            raise Conflict(f"part {number} of {state.name}", "the upload has ended")
+        return kept
+
+    async def _counted(self, state: UploadState, number: int, part: Part) -> Totals:
+        # One at a time: those who change one record at once only make each other begin anew.
+        async with self._counting:
+            most = self._settings.upload_bytes_max
+            totals = await counted(self._engine, state.upload, number, part, bytes_max=most)
+        try:
+            await self._must_be_open(state)
+        except Conflict:
+            # It may have been dropped before the record came; then it is dropped once more.
+            await self._catalogue.change(partial(_dropped_again, state.upload))
+            raise
+        return totals
 
     async def _claim(self, state: UploadState, number: int, claim: Part) -> None:
         change = part_change(state.upload, number, claim)
@@ -236,6 +281,7 @@ class TableUploads:
 
     async def _load_some(self, state: UploadState, chunk: Sequence[Entry]) -> None:
         """Load these if it is open, as seen after they were admitted: that may take long."""
+        await self._turn()
         await self._must_be_open(state)
         await self._engine.load(upload_space(state.upload), chunk)
         try:
@@ -244,6 +290,15 @@ class TableUploads:
             # It may have been dropped before these came; then it is dropped once more.
             await self._catalogue.change(partial(_dropped_again, state.upload))
             raise
+
+    async def _turn(self) -> None:
+        """Wait for a turn of the loop that no other part has, a pause behind the last.
+
+        Parts that wait for one commit go on together: whoever reads would wait for all of them. And
+        without a pause two threads would be busy with nothing else, so that a read waits for both.
+        """
+        async with self._turns:
+            await self._pause(self._settings.load_pause_us / 1e6)
 
     async def _must_be_open(self, state: UploadState) -> None:
         await self._catalogue.current(state.table)
@@ -270,6 +325,8 @@ class TableUploads:
         self, state: UploadState, parts: int, rows: int, sha256: bytes
     ) -> UploadState:
         """The upload with its totals, if it is whole."""
+        if parts > self._settings.parts_max:
+            raise BadValue("parts", parts, f"an upload has up to {self._settings.parts_max:,}")
         kept = await parts_of(self._engine, state.upload)
         missing = [number for number in range(parts) if number not in kept or not kept[number].kept]
         if missing:
@@ -289,25 +346,26 @@ class TableUploads:
         return state._replace(parts=parts, rows=rows, bytes=size, digest=digest.hex())
 
     async def _told(self, state: UploadState) -> Upload:
-        numbers: Sequence[int] = range(state.parts)
-        rows, size = state.rows, state.bytes
-        if state.state == OPEN:
-            parts = await parts_of(self._engine, state.upload)
-            kept: Mapping[int, Part] = {at: one for at, one in parts.items() if one.kept}
-            numbers = tuple(kept)
-            rows = sum(one.rows for one in kept.values())
-            size = sum(one.size_bytes for one in kept.values())
-        return Upload(
-            state.table,
-            state.name,
-            state.mode,
-            state.state,
-            numbers,
-            rows,
-            size,
-            state.begun_us,
-            state.by,
-        )
+        if state.state != OPEN:
+            return _upload(state)
+        return _upload(state, (await listed(self._engine, state.upload)).kept)
+
+
+def _upload(state: UploadState, kept: Sum | None = None) -> Upload:
+    """As it is told; `kept` is what is kept of one that is open."""
+    if kept is None:
+        kept = Sum(state.rows, state.bytes, (1 << state.parts) - 1)
+    return Upload(
+        state.table,
+        state.name,
+        state.mode,
+        state.state,
+        kept.numbers(),
+        kept.rows,
+        kept.size_bytes,
+        state.begun_us,
+        state.by,
+    )
 
 
 async def _digest(rows: bytes) -> bytes:
@@ -359,7 +417,7 @@ def _sealed(whole: UploadState, book: Book) -> Book:
     return with_upload(book, whole._replace(state=SEALING))
 
 
-def _abandoned(table: str, name: str, ended_max: int, book: Book) -> Book:
+def _abandoned(table: str, name: str, ended_max: int, now_us: int, book: Book) -> Book:
     state = _found(book, table, name)
     if state.state == ABANDONED:
         return book
@@ -369,7 +427,7 @@ def _abandoned(table: str, name: str, ended_max: int, book: Book) -> Book:
         raise Conflict(f"the upload {name}", "it can be seen, and cannot be abandoned")
     if mine:
         book = with_table(book, table, TableState(NORMAL, at.epoch))
-    ended = state._replace(state=ABANDONED, parts=0, rows=0, bytes=0, digest="")
+    ended = state._replace(state=ABANDONED, parts=0, rows=0, bytes=0, digest="", ended_us=now_us)
     book = with_upload(book, ended)._replace(dropping=(*book.dropping, state.upload))
     return without_oldest(book, ended_max)
 
