@@ -66,6 +66,7 @@ HOT_FILES = (
     "doors/resp/kv_scan.py",
     "doors/resp/kv_set.py",
     "doors/resp/kv_times.py",
+    "doors/resp/kv_words.py",
     "doors/resp/limiter_commands.py",
     "doors/resp/order.py",
     "doors/resp/outbox.py",

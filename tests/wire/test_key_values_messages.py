@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.contracts.engine import VALUE_BYTES_MAX
 from headgate.contracts.errors import BadValue
 from headgate.contracts.key_values import Condition, Row, Rows, Span, Tried, Upload, Walked, Write
 from headgate.protos import key_values_pb2 as pb
@@ -243,12 +244,93 @@ def test_what_is_no_message_is_refused_and_never_another_error(reader: str, data
         READERS[reader](data)
 
 
-@pytest.mark.parametrize(("reader", "tag"), [("places", 0x12), ("write", 0x12), ("write_if", 0x1A)])
-def test_a_wrong_type_inside_names_the_whole_path(reader: str, tag: int) -> None:
+@pytest.mark.parametrize(
+    ("reader", "tag", "path"),
+    [
+        ("places", 0x12, "places[0].partition"),
+        ("write", 0x12, "writes[0].partition"),
+        ("write_if", 0x12, "write.partition"),
+        ("write_if", 0x1A, "condition.absent"),
+        ("walk", 0x12, "after.partition"),
+    ],
+)
+def test_a_wrong_type_inside_names_the_whole_path(reader: str, tag: int, path: str) -> None:
     inner = b"\x0d" + b"\0" * 4
     with pytest.raises(BadValue) as caught:
         READERS[reader](bytes((tag,)) + varint_bytes(len(inner)) + inner)
-    assert "." in caught.value.field
+    assert caught.value.field == path
+
+
+def test_what_is_wrong_is_told_by_its_number() -> None:
+    good, wrong = b"\x12\x00", b"\x12\x02\x0a\x05"
+    with pytest.raises(BadValue) as caught:
+        ours.PlacesAsk(good + wrong, KV_BOUNDS)
+    assert caught.value.field == "places[1].partition"
+    with pytest.raises(BadValue) as caught:
+        ours.WriteAsk(good + wrong, KV_BOUNDS)
+    assert caught.value.field == "writes[1].partition"
+
+
+def test_a_bound_may_be_reached_and_what_is_not_said_stays_within_it() -> None:
+    scan = ours.ScanAsk(pb.ScanRequest(rows_max=10, bytes_max=50).SerializeToString(), SMALL)
+    unsaid = ours.ScanAsk(b"", SMALL)
+    assert scan.span == unsaid.span == Span(b"", None, False, 10, 50)
+    assert ours.WalkAsk(b"", SMALL).rows_max == 10
+    write = pb.Write(partition=b"p", value=b"1234", ttl_ms=TTL_MS_MAX)
+    found = ours.WriteAsk(pb.WriteRequest(writes=[write]).SerializeToString(), SMALL)
+    assert found.writes == [write_of(write)]
+    name = "x" * 256
+    ask = pb.BeginUploadRequest(table=name, name=name, mode=name)
+    assert ours.UploadAsk(ask.SerializeToString(), 3).name == name
+    with pytest.raises(BadValue) as caught:
+        ours.UploadAsk(pb.ShowUploadRequest(name=name + "x").SerializeToString(), 2)
+    assert caught.value.field == "name"
+    assert TTL_MS_MAX == 3_660 * 24 * 3_600 * 1_000
+    with pytest.raises(BadValue, match=r"'5 bytes' .* send at most 4 \(value_bytes_max\)"):
+        ours.WriteAsk(pb.WriteRequest(writes=[pb.Write(value=b"12345")]).SerializeToString(), SMALL)
+
+
+def test_numbers_beyond_their_field_are_cut_as_theirs_are() -> None:
+    long = varint_bytes((7 << 32) + 5)
+    data = b"\x30" + long + b"\x38" + long
+    theirs = pb.ScanRequest.FromString(data)
+    assert ours.ScanAsk(data, KV_BOUNDS).span[3:] == (theirs.rows_max, theirs.bytes_max) == (5, 5)
+    assert ours.WalkAsk(b"\x18" + long, KV_BOUNDS).rows_max == 5
+    digest = b"\x2a\x20" + bytes(32)
+    assert ours.PartAsk(b"\x18" + long + digest).number == 5
+    most = b"\x20" + varint_bytes(2**64 - 1)
+    commit = ours.CommitAsk(b"\x18" + long + most + digest)
+    assert (commit.parts, commit.rows) == (5, 2**64 - 1)
+
+
+def test_what_is_said_to_be_false_is_false() -> None:
+    write = ours.WriteAsk(b"\x12\x05\x1a\x01v\x20\x00", KV_BOUNDS).writes[0]
+    assert write == Write(b"", b"", b"v")
+    for said, wanted in (
+        (b"\x08\x00\x10\x01", Condition(present=True)),
+        (b"\x08\x01\x10\x00", Condition(absent=True)),
+    ):
+        assert ours.WriteIfAsk(b"\x1a\x04" + said, KV_BOUNDS).condition == wanted
+
+
+def test_a_message_takes_no_field_of_the_longer_one_that_is_read_by_the_same_reader() -> None:
+    # Whatever stands there once these messages grow, it is no time to live, name or mode.
+    assert ours.PlaceAsk(b"\x20\x05").ttl_us == 0
+    assert ours.PlaceAsk(b"\x22\x01x").ttl_us == 0
+    shown = ours.UploadAsk(b"\x12\x01n\x1a\x01m", 2)
+    assert (shown.name, shown.mode) == ("n", "")
+    listed = ours.UploadAsk(b"\x12\x01n\x18\x01", 1)
+    assert (listed.name, listed.mode) == ("", "")
+    with pytest.raises(BadValue) as caught:
+        ours.PlaceAsk(b"\x22\x01x", expires=True)
+    assert caught.value.field == "ttl_ms"
+
+
+@pytest.mark.parametrize("reader", ["part", "commit"])
+@pytest.mark.parametrize("size", [31, 33])
+def test_a_digest_has_its_length(reader: str, size: int) -> None:
+    with pytest.raises(BadValue, match="sha256"):
+        READERS[reader](b"\x2a" + varint_bytes(size) + bytes(size))
 
 
 @given(st.sampled_from(list(READERS)), st.binary(max_size=40))
@@ -303,6 +385,12 @@ def test_what_became_of_a_write_is_theirs(done: bool, row: Row | None, count: in
     assert ours.number_bytes(int(done)) == pb.ExpireResponse(there=done).SerializeToString()
 
 
+def test_a_count_that_its_field_cannot_hold_is_the_most_that_it_can() -> None:
+    most = pb.RemoveResponse(removed=2**32 - 1).SerializeToString()
+    assert ours.number_bytes(2**32) == ours.number_bytes(2**32 - 1) == most
+    assert ours.number_bytes(-1) == b""
+
+
 UPLOADS: Final = st.builds(
     Upload,
     NAME,
@@ -351,3 +439,13 @@ def test_a_bound_must_leave_room() -> None:
             KvBounds(**{name: 0})
     with pytest.raises(BadValue, match="value_bytes_max"):
         KvBounds(value_bytes_max=(16 << 20) + 1)
+    assert KvBounds(value_bytes_max=16 << 20).value_bytes_max == VALUE_BYTES_MAX
+
+
+def test_the_bounds_are_those_that_are_promised() -> None:
+    assert (KV_BOUNDS.places_max, KV_BOUNDS.writes_max, KV_BOUNDS.rows_max) == (
+        1_000,
+        1_000,
+        10_000,
+    )
+    assert (KV_BOUNDS.answer_bytes_max, KV_BOUNDS.value_bytes_max) == (4 << 20, 1 << 20)

@@ -69,17 +69,22 @@ def fields_of(value: object, place: str, names: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def text_of(value: object, place: str, bytes_max: int) -> str:
-    """A string that UTF-8 can hold."""
+def text_of(value: object, place: str, bytes_max: int, bound: str = "text_bytes_max") -> str:
+    """A string that UTF-8 can hold; `bound` is the setting's name."""
     if not isinstance(value, str):
         raise BadValue(place, value, "send a string")
-    try:
-        size = len(value.encode("utf-8"))
-    except UnicodeEncodeError:
-        raise BadValue(place, value, "send text that UTF-8 can hold") from None
+    size = len(value) if value.isascii() else len(utf8_of(value, place))
     if size > bytes_max:
-        raise BadValue(place, f"{size:,} bytes", f"send at most {bytes_max:,} (text_bytes_max)")
+        raise BadValue(place, f"{size:,} bytes", f"send at most {bytes_max:,} ({bound})")
     return value
+
+
+def utf8_of(text: str, place: str) -> bytes:
+    """JSON can name half of a character (a lone surrogate), which no file or store can hold."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise BadValue(place, text, "send text that UTF-8 can hold") from None
 
 
 def list_of(value: object, place: str, most: int, bound: str) -> list[object]:

@@ -14,10 +14,10 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from headgate.contracts.access import Identity
 from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import Conflict, Unavailable
+from headgate.contracts.errors import BadValue, Conflict, Unavailable
 from headgate.contracts.key_values import tag_of
 from headgate.contracts.reasons import COST_ABOVE_LIMIT, DEADLINE, QUOTA_SPENT, SHED, Reason
-from headgate.doors.grpc.call import GrpcError, Methods, Status, metadata_of, status_of
+from headgate.doors.grpc.call import GrpcError, Methods, Status, Told, metadata_of, status_of
 from headgate.doors.grpc.key_values import KeyValuesServicer
 from headgate.doors.grpc.native import GrpcDoor
 from headgate.doors.grpc.reflection import Reflection, files_of
@@ -26,6 +26,7 @@ from headgate.doors.listener import Kind, Listener
 from headgate.protos import KEY_VALUES, descriptor_set
 from headgate.protos import key_values_pb2 as pb
 from headgate.protos.key_values_pb2_grpc import KeyValuesStub
+from headgate.wire.key_values_messages import KvBounds
 from headgate.wire.row_stream import StreamRow, stream_of
 from tests.doors.grpc.servers import SERVERS, Door, Grpcio, Native
 from tests.doors.kv_shelf import ALL, NOW_US, READS, Keeper, Shelf, refused
@@ -129,28 +130,29 @@ def test_an_upload_is_sent_in_parts_and_made_visible_at_once(stub: Any, served: 
     begin = pb.BeginUploadRequest(table="t", name="u", mode="merge")
     begun = mine(stub.BeginUpload, begin)
     assert (begun.state, begun.by, begun.begun_ms) == ("open", "all", NOW_US // 1_000)
-    streams = [stream_of([StreamRow(b"p", b"%d" % number, b"v")]) for number in range(2)]
+    rows = [StreamRow(b"p", b"%d" % number, b"v") for number in range(3)]
+    streams = [stream_of(rows[:2]), stream_of(rows[2:])]
     digests = [sha256(one).digest() for one in streams]
     for number in (1, 0):
         part = pb.UploadPartRequest(
             table="t", name="u", number=number, rows=streams[number], sha256=digests[number]
         )
         kept = mine(stub.UploadPart, part)
-    assert (list(kept.parts), kept.rows) == ([0, 1], 2)
+    assert (list(kept.parts), kept.rows) == ([0, 1], 3)
     part.sha256 = bytes(32)
     with pytest.raises(grpc.RpcError) as caught:
         mine(stub.UploadPart, part)
     assert failed(caught)[0] is grpc.StatusCode.INVALID_ARGUMENT
-    assert mine(stub.ShowUpload, pb.ShowUploadRequest(table="t", name="u")).rows == 2
+    assert mine(stub.ShowUpload, pb.ShowUploadRequest(table="t", name="u")).rows == 3
     assert served[0].kept() == {}
     whole = sha256(b"".join(digests)).digest()
-    commit = pb.CommitUploadRequest(table="t", name="u", parts=2, rows=3, sha256=whole)
+    commit = pb.CommitUploadRequest(table="t", name="u", parts=2, rows=4, sha256=whole)
     with pytest.raises(grpc.RpcError) as caught:
         mine(stub.CommitUpload, commit)
     assert failed(caught)[0] is grpc.StatusCode.ABORTED
-    commit.rows = 2
+    commit.rows = 3
     assert mine(stub.CommitUpload, commit).state == "done"
-    assert len(served[0].kept()) == 2
+    assert len(served[0].kept()) == 3
     begin.name = "v"
     mine(stub.BeginUpload, begin)
     left = mine(stub.AbandonUpload, pb.AbandonUploadRequest(table="t", name="v"))
@@ -201,6 +203,83 @@ def test_what_a_call_claims_reaches_the_service(stub: Any, served: Any) -> None:
             mine(stub.Get, message, (name, value))
         code, words, _ = failed(caught)
         assert (code, words.partition(":")[0]) == (grpc.StatusCode.INVALID_ARGUMENT, name)
+
+
+PLAIN: Any = Told((), -1, 0)
+
+
+def answered(call: Any, message: Any, told: Told = PLAIN) -> bytes:
+    """What a method makes of a message, without a server in front of it."""
+    said: list[bytes] = []
+    data = message if isinstance(message, bytes) else message.SerializeToString()
+
+    async def story() -> None:
+        answer = call(data, ALL, told)
+        said.append(answer if isinstance(answer, bytes) else await answer)
+
+    run(story)
+    return said[0]
+
+
+@pytest.mark.parametrize(
+    ("left_us", "deadline_us"), [(-1, None), (0, NOW_US), (250_000, NOW_US + 250_000)]
+)
+def test_an_ask_began_with_its_call_and_its_time_is_left_from_now(
+    left_us: int, deadline_us: int | None
+) -> None:
+    shelf = Shelf()
+    message, told = pb.GetRequest(table="t", partition=b"p"), Told((), left_us, 3_000)
+    answered(KeyValuesServicer(shelf, shelf.clock).get, message, told)
+    assert (shelf.asks[-1].arrived_us, shelf.asks[-1].deadline_us) == (NOW_US - 3_000, deadline_us)
+
+
+def test_each_method_keeps_to_the_bounds_that_the_servicer_has() -> None:
+    shelf = Shelf()
+    bounds = KvBounds(places_max=1, writes_max=1, rows_max=3, value_bytes_max=4)
+    servicer = KeyValuesServicer(shelf, shelf.clock, bounds)
+    places, long = [pb.Place(), pb.Place()], pb.Write(value=b"12345")
+    for call, message, field in (
+        (servicer.get_each, pb.GetEachRequest(places=places), "places"),
+        (servicer.remove, pb.RemoveRequest(places=places), "places"),
+        (servicer.scan, pb.ScanRequest(rows_max=4), "rows_max"),
+        (servicer.walk, pb.WalkRequest(rows_max=4), "rows_max"),
+        (servicer.write, pb.WriteRequest(writes=[pb.Write(), pb.Write()]), "writes"),
+        (servicer.write, pb.WriteRequest(writes=[long]), "writes[0].value"),
+        (servicer.write_if, pb.WriteIfRequest(write=long), "write.value"),
+    ):
+        with pytest.raises(BadValue) as caught:
+            answered(call, message)
+        assert caught.value.field == field
+    assert shelf.asks == []
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_what_is_left_of_a_rows_time_is_left_from_the_answer_on(far: bool) -> None:
+    shelf = Shelf(far=far)
+    servicer = KeyValuesServicer(shelf, shelf.clock)
+    shelf.fill("t", {(b"p", b"s"): (b"v", 5_000)})
+    row = pb.Row(sort=b"s", value=b"v", ttl_ms=5)
+    place = {"partition": b"p", "sort": b"s"}
+    got = answered(servicer.get, pb.GetRequest(table="t", **place))
+    assert pb.GetResponse.FromString(got).row == row
+    got = answered(servicer.get_each, pb.GetEachRequest(table="t", places=[pb.Place(**place)]))
+    assert [one.row for one in pb.GetEachResponse.FromString(got).found] == [row]
+    got = answered(servicer.scan, pb.ScanRequest(table="t", partition=b"p"))
+    assert list(pb.ScanResponse.FromString(got).rows) == [row]
+    write = pb.WriteIfRequest(table="t", write=pb.Write(partition=b"p", sort=b"s"))
+    write.condition.absent = True
+    got = answered(servicer.write_if, write)
+    assert pb.WriteIfResponse.FromString(got) == pb.WriteIfResponse(row=row)
+
+
+def test_what_lists_uploads_has_a_table_and_no_name() -> None:
+    shelf = Shelf()
+    servicer = KeyValuesServicer(shelf, shelf.clock)
+    answered(servicer.begin_upload, pb.BeginUploadRequest(table="t", name="u", mode="merge"))
+    # A field that this message may have one day, of a type that a name has not.
+    newer = pb.ListUploadsRequest(table="t").SerializeToString() + b"\x10\x01"
+    found = pb.ListUploadsResponse.FromString(answered(servicer.list_uploads, newer))
+    assert [one.name for one in found.uploads] == ["u"]
 
 
 @pytest.mark.parametrize(

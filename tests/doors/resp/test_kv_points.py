@@ -165,8 +165,9 @@ def test_a_write_on_condition_tells_what_is_in_its_way(protocol: int) -> None:
         for words, why in (
             ("HG.PUTIF t:a 1 MAYBE", "give ABSENT, PRESENT or TAG"),
             ("HG.PUTIF t:a 1 TAG", "give ABSENT, PRESENT or TAG"),
-            ("HG.PUTIF t:a 1 TAG 12", "give 32 hex digits"),
+            ("HG.PUTIF t:a 1 TAG 12", "give 32 hex digits, as we told them"),
             ("HG.PUTIF t:a 1 TAG zz", "give 32 hex digits"),
+            (f"HG.PUTIF t:a 1 TAG {one}00", "give 32 hex digits"),
             ("HG.PUTIF t:a 1 ABSENT NX", "give one of EX, PX, EXAT and PXAT"),
             ("HG.PUTIF t:a 1 ABSENT EX 1 2", "give one of EX, PX, EXAT and PXAT"),
             ("HG.PUTIF t:a 1 ABSENT EX 0", "invalid expire time in 'hg.putif' command"),

@@ -15,7 +15,7 @@ TROUBLES: Final = ("remote", "pushes", "publishing", "canary", "tidying", "branc
 
 @final
 class Vitals:
-    """A `doors.http.rules.Vitals`."""
+    """A `doors.http.health.Vitals`."""
 
     __slots__ = ("_assembly", "door")
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final, Protocol, final
 
 from headgate.contracts.access import Grant, Identity
 from headgate.contracts.checks import Soon
+from headgate.doors.http.later import soon
 from headgate.doors.http.message import Reply, Request, json_reply, problem
 from headgate.doors.http.routes import Route, Said
 
 METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
-HEALTHY: Final = json_reply({"status": "ok"})
 RESERVED: Final = problem(
     503,
     "Capacity is reduced for the moment",
@@ -19,37 +19,50 @@ RESERVED: Final = problem(
     headers=((b"retry-after", b"1"),),
     close=True,
 )
+_HEALTHY: Final = json_reply({"status": "ok"})
 _READY: Final = json_reply({"ready": True, "reason": ""})
 
 
-def ready_reply(why: str) -> Reply:
-    """Whether this instance should get traffic; `why` not, empty if it should."""
-    return json_reply({"ready": False, "reason": why}, 503) if why else _READY
+class Vitals(Protocol):
+    """How a service fares, for the machines that watch it. Every desk tells it."""
+
+    def metrics(self) -> Soon[str]:
+        """All metrics as Prometheus text."""
+        ...
+
+    def not_ready(self) -> str:
+        """Why this instance should get no traffic; empty if it should."""
+        ...
 
 
-def metrics_reply(text: str) -> Reply:
-    """All metrics as Prometheus text."""
+@final
+class Health:
+    """What the routes below do, for any service."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._vitals: Final = vitals
+
+    def metrics(self, _request: Request, _by: Identity, _body: bytes) -> Soon[Reply]:
+        """GET /metrics."""
+        return soon(self._vitals.metrics(), _metrics_reply)
+
+    def healthz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
+        """GET /healthz: this process answers."""
+        return _HEALTHY
+
+    def readyz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
+        """GET /readyz: it should get traffic, or why not."""
+        why = self._vitals.not_ready()
+        return json_reply({"ready": False, "reason": why}, 503) if why else _READY
+
+
+def _metrics_reply(text: str) -> Reply:
     return Reply(200, text.encode(), METRICS_TYPE)
 
 
-class Watched(Protocol):
-    """A door whose health can be asked."""
-
-    def metrics(self, request: Request, by: Identity, body: bytes, /) -> Soon[Reply]:
-        """All metrics."""
-        ...
-
-    def healthz(self, request: Request, by: Identity, body: bytes, /) -> Reply:
-        """It answers."""
-        ...
-
-    def readyz(self, request: Request, by: Identity, body: bytes, /) -> Reply:
-        """It should get traffic, or why not."""
-        ...
-
-
-def health_routes(to: Watched, *, metrics_open: bool) -> tuple[Route, ...]:
+def health_routes(vitals: Vitals, *, metrics_open: bool) -> tuple[Route, ...]:
     """Where machines look."""
+    to = Health(vitals)
     return (
         Route(
             "GET",

@@ -21,7 +21,7 @@ from headgate.contracts.clock import Clock
 from headgate.contracts.errors import Forbidden, HeadgateError
 from headgate.contracts.key_values import KeyValues
 from headgate.doors.http.forms import not_json
-from headgate.doors.http.health import HEALTHY, RESERVED, metrics_reply, ready_reply
+from headgate.doors.http.health import RESERVED
 from headgate.doors.http.kv_desk import KvDesk
 from headgate.doors.http.kv_forms import name_of
 from headgate.doors.http.kv_json import text_in
@@ -36,9 +36,8 @@ from headgate.doors.http.message import Finish, Reply, Request, json_bytes, json
 from headgate.doors.http.openapi import document
 from headgate.doors.http.routes import Route, Table
 from headgate.doors.http.site import other_host, other_site
-from headgate.doors.http.who import identity_of, reply_to
+from headgate.doors.http.who import NOBODY, identity_of, reply_to
 
-_NOBODY: Final = Identity("", ())
 _PACKED: Final = problem(
     415, "Unsupported Media Type", "send it without Content-Encoding: a value is kept as it comes"
 )
@@ -74,7 +73,7 @@ class KvHttp:
         rows = KvRows(service, clock, bounds, self._places)
         uploads = KvUploads(service, bounds, self._places)
         self.table = Table(
-            routes_of(self, rows, uploads, metrics_open=self.settings.metrics_open), raw=True
+            routes_of(self, rows, uploads, desk, metrics_open=self.settings.metrics_open), raw=True
         )
         self._document = json_bytes(
             document(
@@ -93,7 +92,7 @@ class KvHttp:
         found = self.table.find(request)
         if isinstance(found, Route) and found.health:
             # At once, and not among those that wait for a turn.
-            answer = self._finish(found, request, _NOBODY, b"")
+            answer = self._finish(found, request, NOBODY, b"")
             return answer if isinstance(answer, Reply) else lambda _: answer
         if request.peer.reserved:
             return RESERVED
@@ -106,7 +105,7 @@ class KvHttp:
             refused = other_site(request) or self._unfit(found, request)
             if refused is not None:
                 return refused
-        by = _NOBODY if found.open else identity_of(request, self._access)
+        by = NOBODY if found.open else identity_of(request, self._access)
         if isinstance(by, Reply):
             return by
         if found.grant is not None and not by.may(found.grant):
@@ -173,15 +172,3 @@ class KvHttp:
     def openapi(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
         """GET /openapi.json."""
         return Reply(200, self._document)
-
-    def healthz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
-        """GET /healthz: this process answers."""
-        return HEALTHY
-
-    def readyz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
-        """GET /readyz: it should get traffic, or why not."""
-        return ready_reply(self._desk.not_ready())
-
-    def metrics(self, _request: Request, _by: Identity, _body: bytes) -> Soon[Reply]:
-        """GET /metrics."""
-        return soon(self._desk.metrics(), metrics_reply)

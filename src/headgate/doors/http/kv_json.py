@@ -18,7 +18,7 @@ from typing import Final
 from headgate.contracts.engine import Place
 from headgate.contracts.errors import BadValue
 from headgate.contracts.key_values import Row, Rows, Upload, Write
-from headgate.wire.json_objects import at, fields_of, list_of, parsed, whole_of
+from headgate.wire.json_objects import at, fields_of, list_of, parsed, utf8_of, whole_of
 from headgate.wire.key_values_messages import (
     SHA256_BYTES,
     TTL_MS_MAX,
@@ -104,7 +104,7 @@ def text_in(body: bytes, name: str) -> str:
     found = fields_of(parsed(body), "", {name: name}).get(name)
     if not isinstance(found, str) or not found or len(found) > TEXT_CHARS_MAX:
         raise BadValue(name, found, f"send a text of 1 to {TEXT_CHARS_MAX:,} characters")
-    _utf8(found, name)
+    utf8_of(found, name)
     return found
 
 
@@ -159,15 +159,7 @@ def _bytes_in(fields: Mapping[str, object], place: str, name: str) -> bytes | No
         return None
     if not isinstance(text, str):
         raise BadValue(at(place, name), text, "send a string")
-    return _utf8(text, at(place, name))
-
-
-def _utf8(text: str, field: str) -> bytes:
-    """JSON can name half of a character (a lone surrogate), which no file or store can hold."""
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise BadValue(field, text, "send text that UTF-8 can hold") from None
+    return utf8_of(text, at(place, name))
 
 
 # Writing.

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.contracts.access import Grant, TableGrant
-from headgate.doors.http.health import health_routes
+from headgate.doors.http.health import Vitals, health_routes
 from headgate.doors.http.kv_rows import KvRows
 from headgate.doors.http.kv_uploads import PART_TYPES, KvUploads
+from headgate.doors.http.openapi import PROBLEM_TYPE, document_route
 from headgate.doors.http.routes import Parameter, Route, Said
+from headgate.doors.http.schemas import BOOL, TEXT, whole
 
 if TYPE_CHECKING:
     from headgate.doors.http.kv import KvHttp
@@ -23,64 +25,58 @@ ROW_ALONE: Final = f"{TABLE}/rows/{{partition}}"
 PART: Final = f"{TABLE}/uploads/{{name}}/parts/{{number}}"
 UPLOAD: Final = f"{TABLE}/uploads/{{name}}"
 
-_TEXT: Final = {"type": "string"}
-_COUNT: Final = {"type": "integer", "minimum": 1}
 _BYTES: Final = "application/octet-stream"
 _CLAIMS: Final = (
     Parameter(
         "X-Headgate-Criticality",
         "How much it matters: critical, degraded, best-effort or bulk.",
-        _TEXT,
+        TEXT,
         "header",
     ),
     Parameter(
         "X-Headgate-Deadline-Ms",
         "How long an answer is of use.",
-        {"type": "integer", "minimum": 0},
+        whole(0),
         "header",
     ),
-    Parameter("X-Headgate-Strong", "Pass by every cache.", {"type": "boolean"}, "header"),
+    Parameter("X-Headgate-Strong", "Pass by every cache.", BOOL, "header"),
 )
 _IF_MATCH: Final = Parameter(
-    "If-Match", "The ETag of what must be there; * is anything.", _TEXT, "header"
+    "If-Match", "The ETag of what must be there; * is anything.", TEXT, "header"
 )
 _READS: Final = (
-    Parameter("If-None-Match", "ETags that are known: 304.", _TEXT, "header"),
+    Parameter("If-None-Match", "ETags that are known: 304.", TEXT, "header"),
     _IF_MATCH,
     *_CLAIMS,
 )
 _WRITES: Final = (
-    Parameter("If-None-Match", "*: nothing may be there.", _TEXT, "header"),
+    Parameter("If-None-Match", "*: nothing may be there.", TEXT, "header"),
     _IF_MATCH,
     *_CLAIMS,
 )
-_TTL: Final = Parameter(
-    "ttl_ms", "How long it is to stay; 0 is for ever.", {"type": "integer", "minimum": 0}
-)
+_TTL: Final = Parameter("ttl_ms", "How long it is to stay; 0 is for ever.", whole(0))
 _RANGE: Final = (
-    Parameter("begin", "The first sort key that counts.", _TEXT),
-    Parameter("end", "The first that counts no more.", _TEXT),
-    Parameter("reverse", "From the last to the first.", {"type": "boolean"}),
-    Parameter("rows_max", "At most so many rows; 100.", _COUNT),
-    Parameter("bytes_max", "No further row beyond so many bytes; 1 MiB.", _COUNT),
-    Parameter("token", "Goes on where an earlier answer ended.", _TEXT),
+    Parameter("begin", "The first sort key that counts.", TEXT),
+    Parameter("end", "The first that counts no more.", TEXT),
+    Parameter("reverse", "From the last to the first.", BOOL),
+    Parameter("rows_max", "At most so many rows; 100.", whole(1)),
+    Parameter("bytes_max", "No further row beyond so many bytes; 1 MiB.", whole(1)),
+    Parameter("token", "Goes on where an earlier answer ended.", TEXT),
     *_CLAIMS,
 )
 _WALK: Final = (
-    Parameter("after", "Goes on where an earlier answer ended.", _TEXT),
-    Parameter("rows_max", "At most so many; 100.", _COUNT),
+    Parameter("after", "Goes on where an earlier answer ended.", TEXT),
+    Parameter("rows_max", "At most so many; 100.", whole(1)),
     *_CLAIMS,
 )
 _DIGEST: Final = Parameter(
-    "Content-Digest", "sha-256=:base64: of the body (RFC 9530).", _TEXT, "header", required=True
+    "Content-Digest", "sha-256=:base64: of the body (RFC 9530).", TEXT, "header", required=True
 )
-_NOT_SO: Final = Said(
-    "What is there is not what the condition says.", "Problem", "application/problem+json"
-)
+_NOT_SO: Final = Said("What is there is not what the condition says.", "Problem", PROBLEM_TYPE)
 _GOT: Final = {
     200: Said("The value, its ETag, and X-Headgate-Ttl-Ms if it expires.", "", _BYTES),
     304: Said("What is known is still so.", empty=True),
-    404: Said("Nothing is there.", "Problem", "application/problem+json"),
+    404: Said("Nothing is there.", "Problem", PROBLEM_TYPE),
     412: _NOT_SO,
 }
 _PUT: Final = {204: Said("Written; its ETag.", empty=True), 412: _NOT_SO}
@@ -88,7 +84,7 @@ _DELETED: Final = {204: Said("Nothing is there now.", empty=True), 412: _NOT_SO}
 
 
 def routes_of(
-    to: KvHttp, rows: KvRows, uploads: KvUploads, *, metrics_open: bool
+    to: KvHttp, rows: KvRows, uploads: KvUploads, vitals: Vitals, *, metrics_open: bool
 ) -> tuple[Route, ...]:
     """All of them."""
     return (
@@ -96,7 +92,7 @@ def routes_of(
         *_of_rows(rows),
         *_of_uploads(uploads),
         *_of_service(to),
-        *health_routes(to, metrics_open=metrics_open),
+        *health_routes(vitals, metrics_open=metrics_open),
     )
 
 
@@ -297,12 +293,5 @@ def _of_service(to: KvHttp) -> tuple[Route, ...]:
             asks="BackupAsk",
             grant=Grant.OPERATE,
         ),
-        Route(
-            "GET",
-            "/openapi.json",
-            to.openapi,
-            "This document.",
-            {200: Said("The document.", "Document")},
-            open=True,
-        ),
+        document_route(to.openapi),
     )

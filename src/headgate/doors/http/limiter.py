@@ -21,7 +21,7 @@ from headgate.contracts.checks import Desk, RateLimits, Soon
 from headgate.contracts.clock import Clock
 from headgate.contracts.errors import BadValue, Forbidden, HeadgateError, Unauthenticated
 from headgate.doors.http.forms import not_json, query_of, whole_of
-from headgate.doors.http.health import HEALTHY, RESERVED, metrics_reply, ready_reply
+from headgate.doors.http.health import RESERVED
 from headgate.doors.http.later import caught, soon
 from headgate.doors.http.limiter_forms import (
     ask_from_headers,
@@ -43,15 +43,13 @@ from headgate.doors.http.message import (
 from headgate.doors.http.openapi import document
 from headgate.doors.http.routes import Route, Table
 from headgate.doors.http.site import other_host, other_site
-from headgate.doors.http.who import identity_of, reply_to
+from headgate.doors.http.who import NOBODY, identity_of, reply_to
 from headgate.wire import check_json, mesh_json
 from headgate.wire.mesh_messages import MESH_BOUNDS, MeshBounds
 from headgate.wire.rate_limiter_messages import CHECK_BOUNDS, CheckBounds
 
 AUDIT_COUNT_DEFAULT: Final = 100
 AUDIT_COUNT_MAX: Final = 10_000
-
-_NOBODY: Final = Identity("", ())
 
 
 @final
@@ -83,7 +81,7 @@ class LimiterHttp:
         self._desk = desk
         self._access = access
         self._clock = clock
-        self.table = Table(routes_of(self, metrics_open=self.settings.metrics_open))
+        self.table = Table(routes_of(self, desk, metrics_open=self.settings.metrics_open))
         self._document = json_bytes(
             document(
                 self.table,
@@ -99,7 +97,7 @@ class LimiterHttp:
         found = self.table.find(request)
         if isinstance(found, Route) and found.health:
             # At once, and not among those that wait for a turn.
-            answer = self._finish(found, request, _NOBODY, b"")
+            answer = self._finish(found, request, NOBODY, b"")
             return answer if isinstance(answer, Reply) else lambda _: answer
         if request.peer.reserved:
             return RESERVED
@@ -112,7 +110,7 @@ class LimiterHttp:
             refused = other_site(request) or (None if found.any_type else not_json(request))
             if refused is not None:
                 return refused
-        by = _NOBODY if found.open else identity_of(request, self._access)
+        by = NOBODY if found.open else identity_of(request, self._access)
         if isinstance(by, Reply):
             return by
         if found.grant is not None and not by.may(found.grant):
@@ -197,18 +195,6 @@ class LimiterHttp:
     def openapi(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
         """GET /openapi.json."""
         return Reply(200, self._document)
-
-    def healthz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
-        """GET /healthz: this process answers."""
-        return HEALTHY
-
-    def readyz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
-        """GET /readyz: it should get traffic, or why not."""
-        return ready_reply(self._desk.not_ready())
-
-    def metrics(self, _request: Request, _by: Identity, _body: bytes) -> Soon[Reply]:
-        """GET /metrics."""
-        return soon(self._desk.metrics(), metrics_reply)
 
 
 def mesh_error(error: HeadgateError) -> Reply:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.contracts.access import Grant
-from headgate.doors.http.health import health_routes
+from headgate.doors.http.health import Vitals, health_routes
+from headgate.doors.http.openapi import document_route
 from headgate.doors.http.routes import Parameter, Route, Said
+from headgate.doors.http.schemas import TEXT, whole
 
 if TYPE_CHECKING:
     from headgate.doors.http.limiter import LimiterHttp
 
-_TEXT: Final = {"type": "string"}
 _STATUS: Final = Parameter(
     "status",
     "json: 200 whatever is decided. http: 429 or 503 for a refusal, with Retry-After and RateLimit "
@@ -25,20 +26,20 @@ _DECIDED: Final = {
     503: Said("A refusal for having too little, with ?status=http.", "Decision"),
 }
 _BY_HEADERS: Final = (
-    Parameter("X-Headgate-User", "Whose work it is.", _TEXT, "header", required=True),
-    Parameter("X-Headgate-Resource", "What it is for.", _TEXT, "header"),
+    Parameter("X-Headgate-User", "Whose work it is.", TEXT, "header", required=True),
+    Parameter("X-Headgate-Resource", "What it is for.", TEXT, "header"),
     Parameter("X-Headgate-Weight", "How many units.", {"type": "integer"}, "header"),
-    Parameter("X-Headgate-Priority", "Its claim.", _TEXT, "header"),
+    Parameter("X-Headgate-Priority", "Its claim.", TEXT, "header"),
     _STATUS,
 )
 _AUDIT: Final = (
-    Parameter("user", "Whose decisions.", _TEXT, required=True),
-    Parameter("since", "How far back: 90s, 10m, 2h, 1d.", _TEXT),
-    Parameter("count", "At most how many; the newest first.", {"type": "integer", "minimum": 1}),
+    Parameter("user", "Whose decisions.", TEXT, required=True),
+    Parameter("since", "How far back: 90s, 10m, 2h, 1d.", TEXT),
+    Parameter("count", "At most how many; the newest first.", whole(1)),
 )
 
 
-def routes_of(to: LimiterHttp, *, metrics_open: bool) -> tuple[Route, ...]:
+def routes_of(to: LimiterHttp, vitals: Vitals, *, metrics_open: bool) -> tuple[Route, ...]:
     """All rows."""
     check, lease, audit = Grant.CHECK, Grant.LEASE, Grant.AUDIT
     return (
@@ -146,13 +147,6 @@ def routes_of(to: LimiterHttp, *, metrics_open: bool) -> tuple[Route, ...]:
             grant=audit,
             parameters=_AUDIT,
         ),
-        Route(
-            "GET",
-            "/openapi.json",
-            to.openapi,
-            "This document.",
-            {200: Said("The document.", "Document")},
-            open=True,
-        ),
-        *health_routes(to, metrics_open=metrics_open),
+        document_route(to.openapi),
+        *health_routes(vitals, metrics_open=metrics_open),
     )

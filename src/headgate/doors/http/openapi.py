@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.doors.http.routes import Parameter, Route, Said, Table, places_in
+from headgate.doors.http.routes import DOCUMENT, Parameter, Route, Said, Table, Work, places_in
 
 VERSION: Final = "3.1.1"
 PROBLEM_TYPE: Final = "application/problem+json"
@@ -30,6 +30,12 @@ PROBLEM_SCHEMA: Final[Schema] = {
         "seen": {"type": "string", "description": "What was seen of it, or is there now."},
     },
 }
+
+
+def document_route(work: Work, path: str = DOCUMENT) -> Route:
+    """Where a service tells its document."""
+    answers = {200: Said("The document.", "Document")}
+    return Route("GET", path, work, "This document.", answers, open=True)
 
 
 def document(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, NamedTuple, Protocol, final
+from typing import Final, NamedTuple, final
 
 from headgate.contracts.access import Access, Grant, Identity
 from headgate.contracts.checks import Soon
@@ -24,8 +24,7 @@ from headgate.contracts.rule_desk import RuleDesk
 from headgate.doors.binding import Address
 from headgate.doors.http.calls import Calls
 from headgate.doors.http.forms import not_json
-from headgate.doors.http.health import HEALTHY, RESERVED, metrics_reply, ready_reply
-from headgate.doors.http.later import soon
+from headgate.doors.http.health import RESERVED, Vitals
 from headgate.doors.http.message import Finish, Reply, Request, json_bytes
 from headgate.doors.http.openapi import document
 from headgate.doors.http.repeats import Repeats, digest_of, key_of
@@ -36,27 +35,14 @@ from headgate.doors.http.rules_schemas import RULES_SCHEMAS
 from headgate.doors.http.rules_settings import RulesHttpSettings
 from headgate.doors.http.rules_works import ReportWriter, RuleWorks
 from headgate.doors.http.site import hosts_of, other_host, other_site
-from headgate.doors.http.who import CHALLENGE, identity_of, reply_to, unauthorized
+from headgate.doors.http.who import CHALLENGE, NOBODY, identity_of, reply_to, unauthorized
 
-_NOBODY: Final = Identity("", ())
 _ASKS_DESK: Final = (Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE)
 _NO_NAME: Final = unauthorized(
     "changes take a name: send Authorization: Bearer and a token, or a client certificate",
     CHALLENGE,
 )
 _REPLAYED: Final = (b"idempotent-replayed", b"true")
-
-
-class Vitals(Protocol):
-    """How the service fares, for the machines that watch it."""
-
-    def metrics(self) -> Soon[str]:
-        """All metrics as Prometheus text."""
-        ...
-
-    def not_ready(self) -> str:
-        """Why this instance should get no traffic; empty if it should."""
-        ...
 
 
 class RulesHttpStats(NamedTuple):
@@ -89,7 +75,6 @@ class RulesHttp:
     ) -> None:
         self.settings = RulesHttpSettings() if settings is None else settings
         bounds = self.settings
-        self._vitals = vitals
         self._access = access
         self._works = RuleWorks(desk, bounds, reports or {}, self._places)
         self._calls = Calls(
@@ -107,7 +92,7 @@ class RulesHttp:
         self._repeats = Repeats(clock, bounds)
         self._hosts_at: dict[Address, frozenset[str] | None] = {}
         self._kept = (b"idempotency-key-kept-s", str(bounds.keys_kept_s).encode())
-        self.table = Table(routes_of(self, self._works, bounds), document=DOCUMENT)
+        self.table = Table(routes_of(self, self._works, vitals, bounds), document=DOCUMENT)
         self._document = json_bytes(
             document(
                 self.table,
@@ -122,7 +107,7 @@ class RulesHttp:
         """A reply to the head alone, or who is to be given the body."""
         found = self.table.find(request)
         if isinstance(found, Route) and found.health:
-            answer = self._direct(found, request, _NOBODY)
+            answer = self._direct(found, request, NOBODY)
             return answer if isinstance(answer, Reply) else lambda _: answer
         if request.peer.reserved:
             return RESERVED
@@ -138,7 +123,7 @@ class RulesHttp:
             refused = not_json(request)
         if refused is not None:
             return refused
-        by = _NOBODY if found.open else identity_of(request, self._access)
+        by = NOBODY if found.open else identity_of(request, self._access)
         if isinstance(by, Reply):
             return by
         return self._for(found, request, by)
@@ -229,18 +214,6 @@ class RulesHttp:
     def openapi(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
         """GET /v1/rules/openapi.json."""
         return Reply(200, self._document)
-
-    def healthz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
-        """GET /healthz: this process answers."""
-        return HEALTHY
-
-    def readyz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
-        """GET /readyz: it should get traffic, or why not."""
-        return ready_reply(self._vitals.not_ready())
-
-    def metrics(self, _request: Request, _by: Identity, _body: bytes) -> Soon[Reply]:
-        """GET /metrics."""
-        return soon(self._vitals.metrics(), metrics_reply)
 
 
 def _worked(route: Route, request: Request, by: Identity, body: bytes) -> Reply:

@@ -219,15 +219,7 @@ def _reason(found: Mapping[str, object], bounds: RulesHttpSettings) -> str:
 
 
 def _text(value: object, place: str, most: int, bound: str) -> str:
-    if not isinstance(value, str):
-        raise BadValue(place, value, "send a string")
-    try:
-        size = len(value.encode("utf-8"))
-    except UnicodeEncodeError:
-        raise BadValue(place, value, "send text that UTF-8 can hold") from None
-    if size > most:
-        raise BadValue(place, f"{size:,} bytes", f"send at most {most:,} (rules.{bound})")
-    return value
+    return json_objects.text_of(value, place, most, f"rules.{bound}")
 
 
 def _revision(field: str, value: object, bounds: RulesHttpSettings) -> str:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.contracts.access import Grant
 from headgate.contracts.rulebook import STATES
-from headgate.doors.http.health import health_routes
+from headgate.doors.http.health import Vitals, health_routes
+from headgate.doors.http.openapi import PROBLEM_TYPE, document_route
 from headgate.doors.http.routes import Parameter, Route, Said, Work
 from headgate.doors.http.rules_settings import RulesHttpSettings
-from headgate.doors.http.schemas import TEXT
+from headgate.doors.http.schemas import TEXT, whole
 
 if TYPE_CHECKING:
     from headgate.doors.http.rules import RulesHttp
@@ -19,14 +20,13 @@ if TYPE_CHECKING:
 RULES: Final = "/v1/rules"
 WAIT: Final = f"{RULES}/wait"
 DOCUMENT: Final = f"{RULES}/openapi.json"
-_PROBLEM: Final = "application/problem+json"
 _REVISION: Final = "live, the number of a version, or the id of a commit or a proposal."
 _AT: Final = Parameter("at", _REVISION, {"type": "string", "default": "live"})
 _SPAN: Final = (
     Parameter("from", f"Before: {_REVISION}", {"type": "string", "default": "live"}),
     Parameter("to", f"After: {_REVISION}", TEXT, required=True),
 )
-_COUNT: Final = Parameter("count", "At most how many.", {"type": "integer", "minimum": 1})
+_COUNT: Final = Parameter("count", "At most how many.", whole(1))
 _STATE: Final = Parameter("state", "Only these.", {"type": "string", "enum": list(STATES)})
 _FORM: Final = Parameter("form", "json, or html or text where it can be had.", TEXT)
 _KNOWN: Final = Parameter("If-None-Match", "The ETag of what is known already.", TEXT, "header")
@@ -40,15 +40,22 @@ _IF_PROPOSAL: Final = Parameter(
     "If-Match", "Only if the proposal has this ETag, or is this commit.", TEXT, "header"
 )
 _SAME: Final = Said("It is what If-None-Match names.", empty=True)
-_NO_SUCH: Final = Said("There is no such thing.", "Problem", _PROBLEM)
-_OTHER: Final = Said("Somebody else was faster; what is there now.", "Problem", _PROBLEM)
-_CHANGED: Final = Said("If-Match names something else.", "Problem", _PROBLEM)
-_BAD: Final = Said("The rules cannot be used, and why.", "BadRules", _PROBLEM)
+_NO_SUCH: Final = Said("There is no such thing.", "Problem", PROBLEM_TYPE)
+_OTHER: Final = Said("Somebody else was faster; what is there now.", "Problem", PROBLEM_TYPE)
+_CHANGED: Final = Said("If-Match names something else.", "Problem", PROBLEM_TYPE)
+_BAD: Final = Said("The rules cannot be used, and why.", "BadRules", PROBLEM_TYPE)
 
 
-def routes_of(to: RulesHttp, works: RuleWorks, settings: RulesHttpSettings) -> tuple[Route, ...]:
+def routes_of(
+    to: RulesHttp, works: RuleWorks, vitals: Vitals, settings: RulesHttpSettings
+) -> tuple[Route, ...]:
     """All rows."""
-    return (*_reads(works), *_changes(works, settings), *_others(to, settings))
+    return (
+        *_reads(works),
+        *_changes(works, settings),
+        document_route(to.openapi, DOCUMENT),
+        *health_routes(vitals, metrics_open=settings.metrics_open),
+    )
 
 
 def _reads(works: RuleWorks) -> tuple[Route, ...]:
@@ -160,12 +167,4 @@ def _changes(works: RuleWorks, settings: RulesHttpSettings) -> tuple[Route, ...]
             _IF_LIVE,
         ),
         change(f"{RULES}/pins", works.pin, "Have a node run a version.", "Pin", approve, done),
-    )
-
-
-def _others(to: RulesHttp, settings: RulesHttpSettings) -> tuple[Route, ...]:
-    document = {200: Said("The document.", "Document")}
-    return (
-        Route("GET", DOCUMENT, to.openapi, "This document.", document, open=True),
-        *health_routes(to, metrics_open=settings.metrics_open),
     )

@@ -24,6 +24,7 @@ WRONG_TOKEN: Final = (
     b"www-authenticate",
     b'Bearer realm="headgate", error="invalid_token"',
 )
+NOBODY: Final = Identity("", ())  # where none is needed
 _BEARER: Final = b"bearer "
 _SHOWN_CHARS_MAX: Final = 80
 

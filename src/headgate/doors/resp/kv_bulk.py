@@ -20,11 +20,11 @@ from headgate.contracts.key_values import Upload
 from headgate.doors.resp.errors import unknown_subcommand, wrong_arity
 from headgate.doors.resp.kv_asking import ask_of, key_values
 from headgate.doors.resp.kv_names import table_of
+from headgate.doors.resp.kv_words import bytes_of, number_of
 from headgate.doors.resp.session import Session
-from headgate.wire.resp import encoded, text_of, whole_number
+from headgate.wire.key_values_messages import SHA256_BYTES
+from headgate.wire.resp import encoded, text_of
 
-_SHA256_BYTES: Final = 32
-_NUMBER_MAX: Final = 1 << 53
 _MODES: Final = {b"MERGE": "merge", b"REPLACE": "replace"}
 
 _Run: TypeAlias = Callable[[Session, list[bytes]], Awaitable[bytes]]
@@ -55,7 +55,8 @@ def _begin(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
 
 def _part(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     table, name = _named(parts)
-    number, sha256 = _number("number", parts[4]), _sha256(parts[5])
+    number = number_of("number", parts[4], 0)
+    sha256 = bytes_of("sha256", parts[5], SHA256_BYTES)
     uploads = key_values(session).uploads
     return _told(
         session.protocol, uploads.part(table, name, number, parts[6], sha256, ask_of(session))
@@ -64,8 +65,8 @@ def _part(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
 
 def _commit(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     table, name = _named(parts)
-    count, rows = _number("parts", parts[4]), _number("rows", parts[5])
-    sha256 = _sha256(parts[6])
+    count, rows = number_of("parts", parts[4], 0), number_of("rows", parts[5], 0)
+    sha256 = bytes_of("sha256", parts[6], SHA256_BYTES)
     uploads = key_values(session).uploads
     return _told(
         session.protocol, uploads.commit(table, name, count, rows, sha256, ask_of(session))
@@ -143,23 +144,3 @@ def _span(first: int, last: int) -> str:
 
 def _named(parts: list[bytes]) -> tuple[str, str]:
     return table_of(parts[2]), text_of(parts[3])
-
-
-def _number(field: str, part: bytes) -> int:
-    try:
-        number = whole_number(part)
-    except ValueError:
-        number = -1
-    if not 0 <= number <= _NUMBER_MAX:
-        raise BadValue(field, text_of(part), "give a whole number from 0 on")
-    return number
-
-
-def _sha256(part: bytes) -> bytes:
-    try:
-        digest = bytes.fromhex(part.decode("ascii"))
-    except ValueError:
-        digest = b""
-    if len(digest) != _SHA256_BYTES:
-        raise BadValue("sha256", text_of(part), f"give {2 * _SHA256_BYTES} hex digits")
-    return digest

@@ -10,8 +10,7 @@ from headgate.contracts.engine import Place
 from headgate.contracts.key_values import Ask, KeyValues, Row
 from headgate.doors.resp.errors import unknown_subcommand
 from headgate.doors.resp.kv_asking import ask_of, key_values, whole
-from headgate.doors.resp.kv_names import place_of
-from headgate.doors.resp.kv_points import places_of, rows_of
+from headgate.doors.resp.kv_points import places_of, row_of, rows_of
 from headgate.doors.resp.session import Session
 from headgate.wire.resp import encoded, text_of
 
@@ -51,8 +50,7 @@ def _count(rows: list[Row | None]) -> bytes:
 
 def type_(session: Session, parts: list[bytes]) -> Soon[bytes]:
     """TYPE key: string or none."""
-    table, partition, sort = place_of(parts[1])
-    row = key_values(session).get(table, partition, sort, ask_of(session))
+    row = row_of(session, parts[1])
     if row is None or isinstance(row, Row):
         return _type(row)
     return _typed(row)

@@ -21,8 +21,7 @@ from headgate.wire.resp import OK
 
 def get(session: Session, parts: list[bytes]) -> Soon[bytes]:
     """GET key."""
-    table, partition, sort = place_of(parts[1])
-    row = key_values(session).get(table, partition, sort, ask_of(session))
+    row = row_of(session, parts[1])
     if row is None:
         return nothing(session)
     if isinstance(row, Row):
@@ -37,8 +36,7 @@ async def _got(answer: Awaitable[Row | None], missing: bytes) -> bytes:
 
 def strlen(session: Session, parts: list[bytes]) -> Soon[bytes]:
     """STRLEN key: 0 where there is nothing."""
-    table, partition, sort = place_of(parts[1])
-    row = key_values(session).get(table, partition, sort, ask_of(session))
+    row = row_of(session, parts[1])
     if row is None or isinstance(row, Row):
         return _length(row)
     return _measured(row)
@@ -98,6 +96,12 @@ def places_of(keys: list[bytes]) -> dict[str, list[Place]]:
         table, partition, sort = place_of(key)
         found.setdefault(table, []).append((partition, sort))
     return found
+
+
+def row_of(session: Session, key: bytes) -> Soon[Row | None]:
+    """The row at this key."""
+    table, partition, sort = place_of(key)
+    return key_values(session).get(table, partition, sort, ask_of(session))
 
 
 def rows_of(session: Session, keys: list[bytes]) -> Soon[list[Row | None]]:

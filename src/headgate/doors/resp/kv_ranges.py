@@ -13,12 +13,12 @@ from headgate.contracts.key_values import BYTES_MAX_DEFAULT, ROWS_MAX_DEFAULT, R
 from headgate.doors.resp.kv_asking import ask_of, bulk, key_values, whole
 from headgate.doors.resp.kv_names import escaped, partition_of, unescaped
 from headgate.doors.resp.kv_times import ms_left
+from headgate.doors.resp.kv_words import number_of
 from headgate.doors.resp.session import Session
-from headgate.wire.resp import text_of, whole_number
+from headgate.wire.resp import text_of
 
 _OPTIONS: Final = frozenset((b"REV", b"LIMIT", b"BYTES", b"TOKEN"))
 _REMEDY: Final = "give REV, LIMIT n, BYTES n or TOKEN t behind the sort keys"
-_NUMBER_MAX: Final = 1 << 53
 
 
 def range_(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
@@ -40,9 +40,9 @@ def range_(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
             raise BadValue("option", text_of(parts[at]), _REMEDY)
         else:
             if word == b"LIMIT":
-                rows_max = _number("LIMIT", parts[at + 1])
+                rows_max = number_of("LIMIT", parts[at + 1], 1)
             elif word == b"BYTES":
-                bytes_max = _number("BYTES", parts[at + 1])
+                bytes_max = number_of("BYTES", parts[at + 1], 1)
             else:
                 token = _token(parts[at + 1])
             at += 2
@@ -66,16 +66,6 @@ async def _ranged(session: Session, work: Awaitable[Rows], protocol: int) -> byt
     if protocol == 3:
         return b"".join((b"%2\r\n", bulk(b"rows"), *told, bulk(b"token"), behind))
     return b"".join((b"*2\r\n", *told, behind))
-
-
-def _number(field: str, part: bytes) -> int:
-    try:
-        number = whole_number(part)
-    except ValueError:
-        number = 0
-    if not 1 <= number <= _NUMBER_MAX:
-        raise BadValue(field, text_of(part), "give a whole number from 1 on")
-    return number
 
 
 def _token(part: bytes) -> bytes:

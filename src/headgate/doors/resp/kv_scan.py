@@ -25,7 +25,6 @@ from headgate.wire.resp import error_line, text_of, whole_number
 PATTERN_BYTES_MAX: Final = 4 << 10
 
 _INVALID: Final = error_line("ERR invalid cursor")
-_CURSOR_MAX: Final = (1 << 63) - 1
 _EVERY_BYTE: Final = bytes(range(256))
 _TURN_STEPS: Final = 1 << 16  # of pieces times bytes, and then others have their turn
 _STAR: Final = 42
@@ -43,7 +42,7 @@ def scan(session: Session, parts: list[bytes]) -> Soon[bytes]:
         cursor = whole_number(parts[1])
     except ValueError:
         return _INVALID
-    if not 0 <= cursor <= _CURSOR_MAX:
+    if cursor < 0:
         return _INVALID
     pattern, kind, count = b"", b"STRING", ROWS_MAX_DEFAULT
     at = 2

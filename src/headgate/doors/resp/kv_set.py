@@ -26,6 +26,7 @@ from headgate.doors.resp.kv_asking import ask_of, bulk, done, key_values, nothin
 from headgate.doors.resp.kv_names import place_of
 from headgate.doors.resp.kv_points import get
 from headgate.doors.resp.kv_times import TIMES, left_us, ttl_of
+from headgate.doors.resp.kv_words import bytes_of
 from headgate.doors.resp.session import Session
 from headgate.wire.resp import OK, encoded, text_of
 
@@ -183,7 +184,8 @@ def put_if(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     elif word == b"PRESENT":
         condition = _PRESENT
     elif word == b"TAG" and len(parts) > 4:
-        condition = Condition(tag=_tag(parts[4]))
+        tag = bytes_of("tag", parts[4], TAG_BYTES, ", as we told them")
+        condition = Condition(tag=tag)
         at = 5
     else:
         raise BadValue("condition", text_of(parts[3]), "give ABSENT, PRESENT or TAG and a tag")
@@ -196,16 +198,6 @@ def put_if(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     write = Write(partition, sort, parts[2], ttl_us)
     tried = key_values(session).write_if(table, write, condition, ask_of(session))
     return _put(tried, session.protocol)
-
-
-def _tag(part: bytes) -> bytes:
-    try:
-        tag = bytes.fromhex(part.decode("ascii"))
-    except ValueError:
-        tag = b""
-    if len(tag) != TAG_BYTES:
-        raise BadValue("tag", text_of(part), f"give {2 * TAG_BYTES} hex digits, as we told them")
-    return tag
 
 
 async def _put(work: Awaitable[Tried], protocol: int) -> bytes:

@@ -15,6 +15,7 @@ from headgate.contracts.key_values import Ask, KeyValues, Row
 from headgate.doors.resp.errors import NOT_INTEGER
 from headgate.doors.resp.kv_asking import ask_of, key_values, now_us, resolved, whole
 from headgate.doors.resp.kv_names import place_of
+from headgate.doors.resp.kv_points import row_of
 from headgate.doors.resp.session import Session
 from headgate.wire.resp import error_line, text_of, whole_number
 
@@ -115,8 +116,7 @@ def pttl(session: Session, parts: list[bytes]) -> Soon[bytes]:
 
 
 def _told(session: Session, key: bytes, unit_us: int) -> Soon[bytes]:
-    table, partition, sort = place_of(key)
-    row = key_values(session).get(table, partition, sort, ask_of(session))
+    row = row_of(session, key)
     if row is None or isinstance(row, Row):
         return _left(session, row, unit_us)
     return _told_later(session, row, unit_us)

@@ -302,6 +302,18 @@ def test_a_body_that_cannot_be_used_names_its_field(path: str, body: Any, field:
     run(story)
 
 
+def test_a_text_beyond_its_bound_is_told_which_setting_that_is() -> None:
+    async def story() -> None:
+        async with rules_house(reason_bytes_max=40) as here:
+            body = {"to": "1", "reason": "é" * 20 + "x"}
+            got = await here.ask("POST", "/v1/rules/rollback", body)
+            assert got.status == 400
+            assert got.json["remedy"] == "send at most 40 (rules.reason_bytes_max)"
+            assert got.json["value"] == "41 bytes"
+
+    run(story)
+
+
 def test_a_report_is_told_as_json_text_or_a_page_that_runs_nothing() -> None:
     async def story() -> None:
         reports = {"html": lambda report: f"<p>{report['figures']}</p>", "text": str}
