@@ -23,9 +23,9 @@ from headgate.testing import START_US
 if TYPE_CHECKING:
     from tests.engines.kafka import KafkaCluster
 
-# Of one append or offer, while the broker is dead or back. One that waited for the broker would take
-# the seconds it is away; now and then the machine, which starts a JVM beside it, takes some tenths
-# for itself, so the slowest may, and 99 of 100 may not.
+# Of one append or offer, while the broker is dead or back. One that waited for the broker would
+# take the seconds it is away; now and then the machine, which starts a JVM beside it, takes some
+# tenths for itself, so the slowest may, and 99 of 100 may not.
 SLOWEST_S_MAX = 1.0
 APPEND_P99_S_MAX = 0.05
 OFFER_P99_S_MAX = 0.005
