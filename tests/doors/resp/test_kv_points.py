@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import tracemalloc
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import hiredis
 import pytest
 
 from headgate.contracts.criticality import Criticality
@@ -60,6 +63,55 @@ def test_what_is_answered_at_once_leaves_at_once() -> None:
         client.talk.lose()
 
     run(story())
+
+
+@pytest.mark.parametrize("line", ["GET t:long", "MGET t:long t:a", "HG.RANGE t:long"])
+def test_a_long_value_that_many_wait_for_is_copied_only_for_those_who_read(line: str) -> None:
+    async def story() -> None:
+        client = Client(late=True)
+        await client.say(("SET", "t:long", b"x" * 1_000_000))
+        await client.say("SET t:a 1")
+        talks = [Talk(client.door) for _ in range(10)]
+        for talk in talks:
+            talk.wire.write = choking(talk)  # type: ignore[assignment,method-assign]
+        tracemalloc.start()
+        try:
+            for talk in talks:
+                talk.protocol.data_received(command(*line.split()) * 100)
+            for _ in range(500):
+                await asyncio.sleep(0)
+            held = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        # The first of each connection is on its way; of the others there is the value alone.
+        assert [len(talk.wire.writes) for talk in talks] == [1] * 10
+        assert held < 2 * 10 * 1_000_000
+        reader = hiredis.Reader()
+        talks[0].protocol.resume_writing()
+        for _ in range(10_000):
+            talks[0].outbox.flush()
+            await asyncio.sleep(0)
+            talks[0].protocol.resume_writing()
+        reader.feed(talks[0].wire.said)
+        told = [reader.gets() for _ in range(100)]
+        assert all(reply == told[0] for reply in told)
+        assert reader.gets() is False
+        for talk in talks:
+            talk.lose()
+        client.talk.lose()
+
+    run(story())
+
+
+def choking(talk: Talk) -> Callable[[bytes], None]:
+    """Its client takes one write, and no more until it is told so."""
+    write = talk.wire.write
+
+    def once(data: bytes) -> None:
+        write(data)
+        talk.protocol.pause_writing()
+
+    return once
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -344,6 +396,23 @@ def test_times_that_no_value_can_have_are_refused() -> None:
         most = (1 << 62) // S
         for line in (f"SET t:a 1 EX {most + 1}", f"EXPIRE t:a {most + 1}", "GETEX t:a PX 0"):
             assert "invalid expire time in" in await client.say(line)
+        for words, bound in (
+            (f"SET t:a 1 EX {most + 1}", most),
+            (f"SET t:a 1 PXAT {most * 1_000 + 1_000}", (1 << 62) // 1_000),
+            ("GETEX t:a EX 0", most),
+            (f"GETEX t:a PX {10**20 - 1}", (1 << 62) // 1_000),
+            ("SET t:a 1 EXAT soon", most),
+        ):
+            said = await client.say(words)
+            assert f"give {words.split()[-2]} a whole number from 1 to {bound:,}" in said
+        for words, bound in (
+            (f"EXPIRE t:a {most + 1}", most),
+            (f"PEXPIREAT t:a -{most * 1_000 + 1_000}", (1 << 62) // 1_000),
+        ):
+            said = await client.say(words)
+            assert said.endswith(f"command: give a whole number up to {bound:,}")
+        assert await client.say("GET t:a") == b"1"
+        assert await client.say(f"SET t:a 1 EX {most}") == b"OK"
         assert await client.say(f"EXPIRE t:a {1 << 64}") == (
             "ERR value is not an integer or out of range"
         )

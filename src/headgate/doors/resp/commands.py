@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
-from headgate.contracts.checks import Soon
 from headgate.doors.resp import clients
 from headgate.doors.resp.errors import (
     NOAUTH,
@@ -18,7 +18,7 @@ from headgate.doors.resp.errors import (
     wrong_arity,
 )
 from headgate.doors.resp.session import Session
-from headgate.doors.resp.table import Row
+from headgate.doors.resp.table import Reply, Row
 from headgate.wire.resp import encoded
 
 
@@ -59,7 +59,7 @@ CONNECTION: Final = (
 )
 
 
-def run(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def run(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
     """The reply to a command, at once or later."""
     shared = session.shared
     table = shared.table

@@ -18,6 +18,7 @@ from headgate.doors.resp.errors import SYNTAX
 from headgate.doors.resp.session import Session, identity_of
 from headgate.wire.resp import OK, text_of, whole_number
 
+LONG_BYTES: Final = 4_096  # of a value that is worth a piece of its own
 MS_MAX: Final = 1 << 43  # some 280 years
 
 _NOTHING: Final = b"$-1\r\n"
@@ -60,6 +61,16 @@ def nothing(session: Session) -> bytes:
 def bulk(value: bytes) -> bytes:
     """A value."""
     return b"$%d\r\n%b\r\n" % (len(value), value)
+
+
+def add_bulk(told: list[bytes], value: bytes) -> None:
+    """A value, behind what is told already: not copied, if it is long."""
+    if len(value) < LONG_BYTES:
+        told.append(bulk(value))
+        return
+    told.append(b"$%d\r\n" % len(value))
+    told.append(value)
+    told.append(b"\r\n")
 
 
 def whole(number: int) -> bytes:

@@ -13,13 +13,23 @@ from headgate.contracts.checks import Soon
 from headgate.contracts.engine import Place
 from headgate.contracts.key_values import Ask, KeyValues, Row, Write
 from headgate.doors.resp.errors import wrong_arity
-from headgate.doors.resp.kv_asking import ask_of, bulk, done, key_values, nothing, whole
+from headgate.doors.resp.kv_asking import (
+    LONG_BYTES,
+    add_bulk,
+    ask_of,
+    bulk,
+    done,
+    key_values,
+    nothing,
+    whole,
+)
 from headgate.doors.resp.kv_names import place_of
 from headgate.doors.resp.session import Session
+from headgate.doors.resp.table import Reply
 from headgate.wire.resp import OK
 
 
-def get(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def get(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
     """GET key."""
     row = row_of(session, parts[1])
     if row is None:
@@ -29,9 +39,15 @@ def get(session: Session, parts: list[bytes]) -> Soon[bytes]:
     return _got(row, nothing(session))
 
 
-async def _got(answer: Awaitable[Row | None], missing: bytes) -> bytes:
+async def _got(answer: Awaitable[Row | None], missing: bytes) -> Reply:
     row = await answer
-    return missing if row is None else bulk(row.value)
+    if row is None:
+        return missing
+    if len(row.value) < LONG_BYTES:
+        return bulk(row.value)
+    told: list[bytes] = []
+    add_bulk(told, row.value)
+    return told
 
 
 def strlen(session: Session, parts: list[bytes]) -> Soon[bytes]:
@@ -50,22 +66,26 @@ def _length(row: Row | None) -> bytes:
     return whole(0 if row is None else len(row.value))
 
 
-def mget(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def mget(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
     """MGET key...: a value or nothing for each."""
     rows = rows_of(session, parts[1:])
     if isinstance(rows, list):
-        return _each(rows, nothing(session))
+        return b"".join(_each(rows, nothing(session)))
     return _each_later(rows, nothing(session))
 
 
-async def _each_later(answer: Awaitable[list[Row | None]], missing: bytes) -> bytes:
+async def _each_later(answer: Awaitable[list[Row | None]], missing: bytes) -> Reply:
     return _each(await answer, missing)
 
 
-def _each(rows: list[Row | None], missing: bytes) -> bytes:
-    out = [b"*%d\r\n" % len(rows)]
-    out += [missing if row is None else bulk(row.value) for row in rows]
-    return b"".join(out)
+def _each(rows: list[Row | None], missing: bytes) -> list[bytes]:
+    told = [b"*%d\r\n" % len(rows)]
+    for row in rows:
+        if row is None:
+            told.append(missing)
+        else:
+            add_bulk(told, row.value)
+    return told
 
 
 def mset(session: Session, parts: list[bytes]) -> Soon[bytes]:

@@ -10,18 +10,19 @@ from typing import Final
 
 from headgate.contracts.errors import BadValue
 from headgate.contracts.key_values import BYTES_MAX_DEFAULT, ROWS_MAX_DEFAULT, Rows, Span
-from headgate.doors.resp.kv_asking import ask_of, bulk, key_values, whole
+from headgate.doors.resp.kv_asking import add_bulk, ask_of, bulk, key_values, whole
 from headgate.doors.resp.kv_names import escaped, partition_of, unescaped
 from headgate.doors.resp.kv_times import ms_left
 from headgate.doors.resp.kv_words import number_of
 from headgate.doors.resp.session import Session
+from headgate.doors.resp.table import Reply
 from headgate.wire.resp import text_of
 
 _OPTIONS: Final = frozenset((b"REV", b"LIMIT", b"BYTES", b"TOKEN"))
 _REMEDY: Final = "give REV, LIMIT n, BYTES n or TOKEN t behind the sort keys"
 
 
-def range_(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+def range_(session: Session, parts: list[bytes]) -> Awaitable[Reply]:
     """HG.RANGE table:partition [begin [end]] [REV] [LIMIT n] [BYTES n] [TOKEN t]."""
     table, partition = partition_of(parts[1])
     bounds: list[bytes] = []
@@ -53,19 +54,20 @@ def range_(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     return _ranged(session, rows, session.protocol)
 
 
-async def _ranged(session: Session, work: Awaitable[Rows], protocol: int) -> bytes:
+async def _ranged(session: Session, work: Awaitable[Rows], protocol: int) -> Reply:
     """Rows of sort key, value and milliseconds left; then the token, empty at the end."""
     rows, token = await work
-    told = [b"*%d\r\n" % len(rows)]
+    told = [b"%2\r\n", bulk(b"rows")] if protocol == 3 else [b"*2\r\n"]
+    told.append(b"*%d\r\n" % len(rows))
     for row in rows:
         told.append(b"*3\r\n")
         told.append(bulk(escaped(row.sort)))
-        told.append(bulk(row.value))
+        add_bulk(told, row.value)
         told.append(whole(ms_left(session, row)))
-    behind = bulk(token.hex().encode())
     if protocol == 3:
-        return b"".join((b"%2\r\n", bulk(b"rows"), *told, bulk(b"token"), behind))
-    return b"".join((b"*2\r\n", *told, behind))
+        told.append(bulk(b"token"))
+    told.append(bulk(token.hex().encode()))
+    return told
 
 
 def _token(part: bytes) -> bytes:

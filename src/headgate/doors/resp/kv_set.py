@@ -28,6 +28,7 @@ from headgate.doors.resp.kv_points import get
 from headgate.doors.resp.kv_times import TIMES, left_us, ttl_of
 from headgate.doors.resp.kv_words import bytes_of
 from headgate.doors.resp.session import Session
+from headgate.doors.resp.table import Reply
 from headgate.wire.resp import OK, encoded, text_of
 
 TRIES_MAX: Final = 16
@@ -148,7 +149,7 @@ def getdel(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     return _swapped(session, parts[1], None, how, ask_of(session, True), nothing(session))
 
 
-def getex(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def getex(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
     """GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]."""
     size = len(parts)
     if size == 2:

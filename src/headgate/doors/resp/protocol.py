@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any, Final, cast, final
 
 from headgate.contracts.access import Access, Identity
-from headgate.contracts.checks import Soon
 from headgate.contracts.clock import Clock
 from headgate.contracts.errors import BadValue
 from headgate.doors.resp.commands import run
@@ -31,7 +30,7 @@ from headgate.doors.resp.order import Order
 from headgate.doors.resp.outbox import Outbox
 from headgate.doors.resp.session import Session, Shared
 from headgate.doors.resp.settings import RespSettings
-from headgate.doors.resp.table import Table
+from headgate.doors.resp.table import Reply, Table
 from headgate.wire.resp import CommandReader, WireError, error_line
 
 _TOO_SLOW: Final = error_line("ERR a command took too long to come whole")
@@ -41,12 +40,24 @@ _TOO_MUCH: Final = error_line("ERR more is sent than is read while replies are o
 
 @final
 class Owed:
-    """A reply's place in the line; empty until it is known."""
+    """A reply's place in the line; None until it is known."""
 
-    __slots__ = ("reply",)
+    __slots__ = ("pieces", "size")
 
-    def __init__(self, reply: bytes) -> None:
-        self.reply = reply
+    def __init__(self, reply: bytes | None = None) -> None:
+        self.pieces: list[bytes] | None = None
+        self.size = 0
+        if reply is not None:
+            self.tell(reply)
+
+    def tell(self, reply: Reply) -> None:
+        """It is known."""
+        pieces = [reply] if isinstance(reply, bytes) else reply
+        size = 0
+        for piece in pieces:
+            size += len(piece)
+        self.pieces = pieces
+        self.size = size
 
 
 @final
@@ -101,7 +112,7 @@ class RespProtocol:
         self._out: list[bytes] = []  # what stands before the line, and leaves with the turn
         self._line: deque[Owed] = deque()
         self._owed_bytes = 0  # of replies in the line that are known, and wait for those before
-        self._futures: set[asyncio.Future[bytes]] = set()
+        self._futures: set[asyncio.Future[Reply]] = set()
         self._flushing = False  # a flush is on its way
         self._stalled = False  # the client does not read
         self._paused = False  # nor do we
@@ -165,6 +176,8 @@ class RespProtocol:
     def resume_writing(self) -> None:
         """It has caught up."""
         self._stalled = False
+        if self._line and self._line[0].pieces is not None:
+            self._flush_soon()
         self._go_on()
 
     # What the listener asks.
@@ -232,7 +245,7 @@ class RespProtocol:
                 self._ended = True
         self._close_if_done()
 
-    def _next(self) -> Soon[bytes] | None:
+    def _next(self) -> bytes | Awaitable[Reply] | None:
         """The reply to the next command; None if none has come whole, or it may not be run yet."""
         try:
             parts = self._reader.gets() if self._held is None else self._held
@@ -253,14 +266,14 @@ class RespProtocol:
             order.note(parts)
         return told
 
-    def _owe(self, later: Awaitable[bytes]) -> None:
-        owed = Owed(b"")
+    def _owe(self, later: Awaitable[Reply]) -> None:
+        owed = Owed()
         self._line.append(owed)
         future = asyncio.ensure_future(later, loop=self._loop)
         self._futures.add(future)
         future.add_done_callback(partial(self._told, owed))
 
-    def _told(self, owed: Owed, future: asyncio.Future[bytes]) -> None:
+    def _told(self, owed: Owed, future: asyncio.Future[Reply]) -> None:
         """A reply has come; its place in the line is filled."""
         self._futures.discard(future)
         if self._dead:
@@ -268,12 +281,12 @@ class RespProtocol:
                 future.exception()
             return
         if future.cancelled():
-            owed.reply = refusal(asyncio.CancelledError())
+            owed.tell(refusal(asyncio.CancelledError()))
         else:
             error = future.exception()
-            owed.reply = future.result() if error is None else refusal(error)
-        self._owe_bytes(len(owed.reply))
-        if self._line[0].reply:
+            owed.tell(future.result() if error is None else refusal(error))
+        self._owe_bytes(owed.size)
+        if self._line[0].pieces is not None:
             self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -282,15 +295,23 @@ class RespProtocol:
             self._outbox.add(self._flush, self._loop)
 
     def _flush(self) -> None:
-        """The turn has ended: all that is known leaves in one write."""
+        """The turn has ended: all that is known leaves, as far as the client reads."""
         self._flushing = False
         if self._dead:
             return
         line, out = self._line, self._out
-        while line and line[0].reply:
-            told = line.popleft().reply
-            self._owe_bytes(-len(told))
-            out.append(told)
+        size = 0
+        while line and not self._stalled:
+            pieces = line[0].pieces
+            if pieces is None:
+                break
+            told = line.popleft()
+            self._owe_bytes(-told.size)
+            out += pieces
+            size += told.size
+            if size >= self._turn_bytes:
+                self._write(out)
+                out, size = self._out, 0
         if out:
             self._write(out)
         if not line and self._order is not None:

@@ -7,16 +7,18 @@ connection itself (`commands.CONNECTION`) are in every one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from headgate.contracts.checks import Soon
 from headgate.doors.resp.settings import RespSettings
 
 if TYPE_CHECKING:
     from headgate.doors.resp.session import Session
 
-Run: TypeAlias = "Callable[[Session, list[bytes]], Soon[bytes]]"
+# One that comes later may be in pieces, which are put together when it leaves: a long value that
+# many wait for is there once.
+Reply: TypeAlias = "bytes | list[bytes]"
+Run: TypeAlias = "Callable[[Session, list[bytes]], bytes | Awaitable[Reply]]"
 # First key, last key (-1: the last word), and from one key to the next, as COMMAND tells it.
 Keys: TypeAlias = "tuple[int, int, int]"
 
