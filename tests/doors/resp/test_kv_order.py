@@ -162,19 +162,22 @@ def test_one_who_says_no_more_is_still_answered_what_was_held() -> None:
     run(story())
 
 
-def test_a_held_command_is_stamped_when_it_came_and_not_when_more_came() -> None:
+def test_a_held_command_has_its_deadline_from_when_it_came_and_waits_in_no_queue_of_ours() -> None:
     async def story() -> None:
         service = MemoryKeyValues(late=True)
         talk = Talk(door_to(service))
         began_us = service.clock.now_us()
+        talk.protocol.data_received(command("HG.DEADLINE", 100))
         talk.protocol.data_received(command("SET", "t:a", 1) + command("GET", "t:a"))
         service.clock.advance(ms=5)  # type: ignore[attr-defined]
         talk.protocol.data_received(command("GET", "t:b"))
         await talk.settled()
         service.clock.advance(ms=5)  # type: ignore[attr-defined]
         await talk.ask(command("GET", "t:c"))
+        deadlines = [(one.ask.deadline_us or 0) - began_us for one in service.asked]
+        assert deadlines == [100_000, 100_000, 100_000, 110_000]
         arrived = [one.ask.arrived_us - began_us for one in service.asked]
-        assert arrived == [0, 0, 0, 10_000]
+        assert arrived == [0, 5_000, 5_000, 10_000]
         talk.lose()
 
     run(story())

@@ -33,14 +33,17 @@ def key_values(session: Session) -> KeyValues:
 
 
 def ask_of(session: Session, strong: bool = False) -> Ask:
-    """Who asks, and how; `strong` where the reply must not come from a cache."""
-    arrived_us = session.arrived_us
+    """Who asks, and how; `strong` where the reply must not come from a cache.
+
+    A deadline is told from when the command was read. That it then waited for others of the same
+    connection is no queue of the service, and says nothing of how it fares.
+    """
     patience_us = session.patience_us
     return Ask(
         identity_of(session),
         criticality=session.criticality,
-        deadline_us=arrived_us + patience_us if patience_us else None,
-        arrived_us=arrived_us,
+        deadline_us=session.arrived_us + patience_us if patience_us else None,
+        arrived_us=session.begun_us,
         strong=strong or session.strong,
     )
 

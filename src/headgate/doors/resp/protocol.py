@@ -141,7 +141,7 @@ class RespProtocol:
         """More of it."""
         clock = self._clock
         if clock is not None and not (self._paused and self._behind()):
-            self._session.arrived_us = clock.now_us()
+            self._session.arrived_us = self._session.begun_us = clock.now_us()
         if self._ended:  # what comes behind the last command is not kept while replies are owed
             return
         self._reader.feed(data)
@@ -343,6 +343,8 @@ class RespProtocol:
     def _go_on(self) -> None:
         """Run what was left to lie while there was no room."""
         if self._paused and not self._ended:
+            if self._clock is not None:
+                self._session.begun_us = self._clock.now_us()
             self._run()
 
     def _behind(self) -> bool:

@@ -71,6 +71,7 @@ class Session:
         "at_first",
         "auth_failures",
         "began_s",
+        "begun_us",
         "commands",
         "criticality",
         "ends",
@@ -110,6 +111,7 @@ class Session:
         self.began_s = 0.0
         self.ends = False  # once all replies are out
         self.arrived_us = 0  # when what is run now was read; 0 where there is no clock
+        self.begun_us = 0  # and since when it waits for nobody before it on its connection
         # Of the commands that follow, where a table has rows to say it.
         self.patience_us = 0  # from a command's arrival to its deadline; 0 is for ever
         self.criticality: Criticality | None = None
