@@ -12,6 +12,7 @@ from html import escape
 from typing import Final
 
 from headgate.apps.quota.dates import date_of
+from headgate.apps.quota.names import shown
 from headgate.apps.quota.series import DAY_HOURS, Caller
 
 WIDTH: Final = 960
@@ -41,7 +42,7 @@ def chart(caller: Caller, first_day: int) -> str:
     for since, until in _runs(caller.hours, known=True):
         parts += drawing.usage(since, [one or 0 for one in caller.hours[since:until]])
     parts += drawing.quotas(caller.current, caller.proposal.quota)
-    said = escape(f"{caller.name}: request units a second over {days} days", quote=True)
+    said = escape(f"{shown(caller.name)}: request units a second over {days} days", quote=True)
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{said}">'
         f"<title>{said}</title>{''.join(parts)}</svg>"

@@ -16,6 +16,7 @@ from typing import Final
 
 from headgate.apps.quota.editing import quotas_in, with_quotas
 from headgate.apps.quota.filing import Rulebook
+from headgate.apps.quota.names import can_be_written, shown, told_unwritten
 from headgate.apps.quota.page import page_of
 from headgate.apps.quota.series import RU_MAX, Caller, Month, Wishes, callers_of
 from headgate.contracts.errors import BadValue, Conflict, HeadgateError, Unavailable
@@ -103,6 +104,10 @@ def run(arguments: Namespace) -> int:
     _show(callers)
     sys.stdout.write(f"\nthe curves are in {arguments.out}\n")
     changes = {one.name: one.proposal.quota for one in callers if one.proposal.quota is not None}
+    odd = [name for name in changes if not can_be_written(name)]
+    if odd:
+        sys.stdout.write(f"\n{told_unwritten(odd)}")
+        changes = {name: quota for name, quota in changes.items() if can_be_written(name)}
     if not changes:
         sys.stdout.write("no quota would change\n")
         return 0
@@ -179,13 +184,14 @@ def _proposed(arguments: Namespace, rulebook: Rulebook, changed: str, count: int
 
 
 def _show(callers: Sequence[Caller]) -> None:
-    width = max(len(one.name) for one in callers)
-    for one in callers:
+    names = [shown(one.name) for one in callers]
+    width = max(map(len, names))
+    for name, one in zip(names, callers, strict=True):
         proposal = one.proposal
         now = "-" if one.current is None else f"{one.current:,}"
         new = "stays" if proposal.quota is None else f"{proposal.quota:,}"
         refused = f" {one.refused_ru:,} RU were refused." if one.refused_ru else ""
-        line = f"{one.name:<{width}}  {now:>10} -> {new:<10} {proposal.reason}{refused}"
+        line = f"{name:<{width}}  {now:>10} -> {new:<10} {proposal.reason}{refused}"
         sys.stdout.write(harmless(line) + "\n")
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from headgate.apps.quota.chart import chart
 from headgate.apps.quota.dates import date_of
+from headgate.apps.quota.names import shown
 from headgate.apps.quota.series import Caller
 from headgate.lines import counted
 
@@ -85,7 +86,7 @@ def page_of(callers: Sequence[Caller], *, first_day: int, days: int) -> str:
 
 def _table(callers: Sequence[Caller]) -> str:
     rows = "".join(
-        f'<tr><td class="name"><a href="#c{at}">{escape(one.name)}</a></td><td>{_now(one)}</td>'
+        f'<tr><td class="name"><a href="#c{at}">{_name(one)}</a></td><td>{_now(one)}</td>'
         f"<td>{_new(one)}</td><td>{_change(one)}</td><td>{one.refused_ru:,}</td></tr>"
         for at, one in enumerate(callers)
     )
@@ -106,9 +107,13 @@ def _section(at: int, one: Caller, first_day: int) -> str:
         change = f'{one.current:,} &rarr; <b class="new">{new:,}</b> RU/s ({_change(one)})'
     refused = f" {one.refused_ru:,} RU were refused." if one.refused_ru else ""
     return (
-        f'<section id="c{at}"><h2><span class="name">{escape(one.name)}</span>: {change}</h2>'
+        f'<section id="c{at}"><h2><span class="name">{_name(one)}</span>: {change}</h2>'
         f"<p>{escape(one.proposal.reason)}{refused}</p>{chart(one, first_day)}</section>"
     )
+
+
+def _name(one: Caller) -> str:
+    return escape(shown(one.name))
 
 
 def _now(one: Caller) -> str:

@@ -589,7 +589,10 @@ def _is_text(value: object) -> bool:
 
 
 def _text_remedy(value: object) -> str:
-    return f"give a text of 1 to {TEXT_CHARS_MAX} characters{_quote(value)}"
+    seen = ""
+    if isinstance(value, str) and not value.isascii():
+        seen = "; beyond ASCII, none that cannot be seen, as marks of direction or of joining"
+    return f"give a text of 1 to {TEXT_CHARS_MAX} characters{seen}{_quote(value)}"
 
 
 def _quote(value: object) -> str:

@@ -37,6 +37,7 @@ from headgate.stores.engines.bounds import (
     check_rows_max,
     check_space,
 )
+from headgate.stores.engines.folder_owner import check_owner
 from headgate.stores.engines.group_commit import WAY_CHANGES, Call, GroupCommitter, give_way
 from headgate.stores.engines.lmdb_keys import behind, key_of, place_of, prefix_of
 from headgate.stores.engines.lmdb_names import Names
@@ -56,6 +57,7 @@ class LmdbEngine:
         self._broken = False  # closed by an exchange that failed, and not open again yet
         # Held while this process reads from the map, and while the map is exchanged.
         self._reading = threading.Lock()
+        check_owner("lmdb", settings.folder)
         try:
             self._env = self._open()
             self._rows = self._env.open_db(b"rows")

@@ -36,6 +36,7 @@ from headgate.stores.engines.bounds import (
     check_rows_max,
     check_space,
 )
+from headgate.stores.engines.folder_owner import check_owner
 from headgate.stores.engines.group_commit import WAY_CHANGES, Call, GroupCommitter, give_way
 from headgate.stores.engines.lmdb_keys import (
     NUMBER_MAX,
@@ -78,6 +79,7 @@ class RocksEngine:
         self._closed = False
         self._write_options = rocksdict.WriteOptions()
         self._write_options.sync = settings.sync
+        check_owner("rocksdb", settings.folder)
         self._db = self._open()
         self._check_format()
         self._next = int(self._db.get(_NEXT_KEY) or 1)

@@ -231,7 +231,7 @@ def test_a_token_is_bound_to_what_it_was_told_for() -> None:
     for table, partition, other in (("u", b"p", span), ("t", b"q", span), ("t", b"p", back)):
         with pytest.raises(BadValue, match="token"):
             read_token(token, table, partition, other)
-    for wrong in (b"\x02" + token[1:], token[:5], b"\x00", token + b"x" * 300):
+    for wrong in (b"\x03" + token[1:], token[:5], b"\x00", token + b"x" * 300):
         with pytest.raises(BadValue, match="token"):
             read_token(wrong, "t", b"p", span)
     wide = token_after("t", b"p", span, b"")

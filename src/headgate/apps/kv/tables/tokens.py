@@ -1,7 +1,14 @@
 """Tokens: where a scan goes on, as an opaque token and as the span that is left.
 
-A token is bound to its table, partition and direction: with another it is a wrong value, not
+A token carries a check of all that it says and of the table, partition and direction that it was
+told for: cut, changed or sent with another it is a wrong value, and neither begins anew nor tells
 another's rows. It holds no secret, and nothing is decided by it but where to look next.
+
+    1 byte   the version
+    8 bytes  the check
+    the last sort key that was told
+
+A token lives for as long as somebody turns pages, so one of an older release is refused.
 """
 
 from __future__ import annotations
@@ -13,9 +20,9 @@ from headgate.contracts.engine import SORT_BYTES_MAX
 from headgate.contracts.errors import BadValue
 from headgate.contracts.key_values import Span
 
-_VERSION: Final = 1
-_BOUND_BYTES: Final = 8
-_HEAD_BYTES: Final = 1 + _BOUND_BYTES
+_VERSION: Final = 2  # 1 did not check the sort key
+_CHECK_BYTES: Final = 8
+_HEAD_BYTES: Final = 1 + _CHECK_BYTES
 
 
 def span_after(span: Span, last_sort: bytes) -> Span:
@@ -27,7 +34,8 @@ def span_after(span: Span, last_sort: bytes) -> Span:
 
 def token_after(table: str, partition: bytes, span: Span, last_sort: bytes) -> bytes:
     """The token that goes on behind this sort key."""
-    return bytes((_VERSION,)) + _bound_to(table, partition, span.reverse) + last_sort
+    check = _check_of(table, partition, span.reverse, last_sort)
+    return bytes((_VERSION,)) + check + last_sort
 
 
 def read_token(token: bytes, table: str, partition: bytes, span: Span) -> Span:
@@ -36,13 +44,17 @@ def read_token(token: bytes, table: str, partition: bytes, span: Span) -> Span:
         return span
     if token[0] > _VERSION:
         raise BadValue("token", token, "it is of a newer release; upgrade, or begin without one")
+    if token[0] < _VERSION:
+        raise BadValue("token", token, "it is of an older release; begin without one")
     last_sort = token[_HEAD_BYTES:]
-    if (
-        token[0] != _VERSION
-        or token[1:_HEAD_BYTES] != _bound_to(table, partition, span.reverse)
-        or len(last_sort) > SORT_BYTES_MAX
+    # The length first, so that a check costs no more than the longest row's.
+    if len(last_sort) > SORT_BYTES_MAX or token[1:_HEAD_BYTES] != _check_of(
+        table, partition, span.reverse, last_sort
     ):
-        remedy = "send it with the table, the partition and the direction that it was told for"
+        remedy = (
+            "send it whole, as it was told, with the table, the partition and the direction that"
+            " it was told for"
+        )
         raise BadValue("token", token, remedy)
     after = span_after(span, last_sort)
     # A token of a span that lies elsewhere must not widen this one.
@@ -53,8 +65,10 @@ def read_token(token: bytes, table: str, partition: bytes, span: Span) -> Span:
     return after
 
 
-def _bound_to(table: str, partition: bytes, reverse: bool) -> bytes:
-    way = b"\x01" if reverse else b"\x00"
+def _check_of(table: str, partition: bytes, reverse: bool, last_sort: bytes) -> bytes:
     name = table.encode("utf-8", "replace")
-    said = way + len(name).to_bytes(2, "big") + name + partition
-    return blake2b(said, digest_size=_BOUND_BYTES).digest()
+    # With the lengths of what stands before the last, so that no two can be taken for each other.
+    head = bytes((_VERSION, 1 if reverse else 0))
+    lengths = len(name).to_bytes(2, "big") + len(partition).to_bytes(2, "big")
+    said = head + lengths + name + partition + last_sort
+    return blake2b(said, digest_size=_CHECK_BYTES).digest()
