@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from argparse import ArgumentParser
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any, final
 
 import pytest
 
 from headgate.apps.kv.assembly import Assembly
 from headgate.apps.kv.background import Background
+from headgate.apps.kv.dispatcher import GATHERED_BYTES_MAX
 from headgate.apps.kv.fields import FIELDS
 from headgate.apps.kv.quotas import OutsideGroups
 from headgate.apps.kv.settings import read_settings
 from headgate.apps.kv.tables.admitting import KEEPER
 from headgate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
+from headgate.contracts.checks import Soon
+from headgate.contracts.engine import Engine, Place
 from headgate.contracts.errors import BadValue, Refused
 from headgate.contracts.key_values import Ask, Row, Rows, Span, Write
 from headgate.contracts.reasons import DEADLINE
@@ -168,3 +172,158 @@ def test_what_folds_and_sweeps_takes_nobodys_units() -> None:
         purse.settle(KEEPER, 1_000_000, 1_000_000)
     assert groups.stats().charged_mru == 0
     assert not all(purse.charge("shop", 1_000, 1_000_000) for _ in range(5))
+
+
+@final
+class Weighed:
+    """An engine, and how many bytes of values have been read of it; each read takes a turn."""
+
+    def __init__(self, inner: Engine, *, at_once: bool = True) -> None:
+        self.inner = inner
+        self.at_once = at_once
+        self.read_bytes = 0
+        self.under_way = self.under_way_max = 0
+
+    def read(self, space: str, places: Sequence[Place]) -> Soon[Sequence[bytes | None]]:
+        found = self.inner.read(space, places)
+        assert isinstance(found, Sequence)
+        self.read_bytes += sum(len(one) for one in found if one is not None)
+        return found if self.at_once else self._later(found)
+
+    async def _later(self, found: Sequence[bytes | None]) -> Sequence[bytes | None]:
+        size = sum(len(one) for one in found if one is not None)
+        self.under_way += size
+        self.under_way_max = max(self.under_way_max, self.under_way)
+        await asyncio.sleep(0.02)
+        self.under_way -= size
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+MIB = 1 << 20
+
+
+async def heavy(assembly: Assembly, table: str, rows: int) -> list[Place]:
+    """Places of so many values of a MiB, in different partitions."""
+    places: list[Place] = [(b"%d" % at, b"") for at in range(rows)]
+    value = bytes(MIB)
+    for partition, sort in places:
+        await assembly.dispatcher.write(table, [Write(partition, sort, value)], Ask(ANYBODY))
+    return places
+
+
+async def each(assembly: Assembly, places: list[Place], table: str = "t") -> Sequence[Row | None]:
+    found = assembly.dispatcher.get_each(table, places, Ask(ANYBODY))
+    return await found if isinstance(found, Awaitable) else found
+
+
+PLENTY = ("--engine", "memory:", "--quota-ru", str(1 << 30), "--hot", "off")
+
+
+def weighed(assembly: Assembly, *, at_once: bool = True) -> Weighed:
+    engine = Weighed(assembly.engine, at_once=at_once)
+    assembly.layers._engine = engine
+    return engine
+
+
+def test_a_multi_get_stops_reading_soon_after_its_answer_is_too_large() -> None:
+    async def story() -> None:
+        async with dispatcher(*PLENTY) as one:
+            places = await heavy(one, "t", 130)
+            engine = weighed(one)
+            for _ in range(3):
+                engine.read_bytes = 0
+                with pytest.raises(BadValue, match="ask for fewer"):
+                    await each(one, places)
+                assert engine.read_bytes <= 18 * MIB
+            rows = await each(one, places[:15])
+            assert all(row is not None and len(row.value) == MIB for row in rows)
+            assert one.dispatcher._gathered == 0
+
+    asyncio.run(story())
+
+
+def test_places_that_weigh_little_are_read_together_once_that_is_known() -> None:
+    async def story() -> None:
+        async with dispatcher(*PLENTY) as one:
+            await fill(one, 100)
+            places: list[Place] = [(b"p", b"%05d" % at) for at in range(100)]
+            for _ in range(2):
+                rows = await each(one, places)
+                assert [row.sort for row in rows if row] == [sort for _, sort in places]
+            before = one.usage.operations()["multi-get"][0]
+            assert isinstance(one.dispatcher.get_each("t", places, Ask(ANYBODY)), list)
+            assert one.usage.operations()["multi-get"][0] == before + 1
+            await one.dispatcher.write("other", [Write(b"p", b"", b"v")], Ask(ANYBODY))
+            missing = [(b"none", sort) for _, sort in places]
+            for _ in range(2):
+                assert await each(one, missing, "other") == [None] * 100
+            assert isinstance(one.dispatcher.get_each("other", missing, Ask(ANYBODY)), list)
+            assert one.dispatcher._gathered == 0
+
+    asyncio.run(story())
+
+
+def test_a_place_that_weighs_more_than_others_did_is_reckoned_with_for_a_while() -> None:
+    async def story() -> None:
+        async with dispatcher(*PLENTY) as one:
+            fits = one.dispatcher._fitting
+            weigh = one.dispatcher._weigh
+            assert fits("t", 16 * MIB) == 17  # nobody knows: each may be as large as a value
+            weigh("t", 10)
+            assert fits("t", 16 * MIB) == 100
+            weigh("t", MIB)
+            assert fits("t", 16 * MIB) == 17
+            assert fits("t", 3 * MIB) == 4
+            assert fits("t", 0) == fits("t", -5) == 1
+            seen = []
+            for _ in range(100):
+                weigh("t", 10)
+                seen.append(fits("t", 16 * MIB))
+            assert seen == sorted(seen)
+            assert seen[0] < 25
+            assert seen[-1] == 100
+            assert one.dispatcher._weights["t"] == 10
+
+    asyncio.run(story())
+
+
+def test_all_multi_gets_together_hold_a_bounded_number_of_bytes() -> None:
+    async def story() -> None:
+        flags = ("--places", "200", "--queue-ms", "10000", "--deadline-ms", "60000")
+        async with dispatcher(*PLENTY, *flags) as one:
+            places = (await heavy(one, "t", 16))[:15]
+            engine = weighed(one, at_once=False)
+            await each(one, places)  # from now on it is known what they weigh
+            told = await asyncio.gather(
+                *(each(one, places) for _ in range(40)), return_exceptions=True
+            )
+            refused = [error for error in told if isinstance(error, Refused)]
+            assert all(error.decision.rule_id == "gathered" for error in refused)
+            assert len(refused) >= 30
+            assert len(told) - len(refused) >= 8
+            assert engine.under_way_max <= GATHERED_BYTES_MAX + 16 * MIB
+            assert one.dispatcher._gathered == 0
+            assert one.chain.stack.stats().under_way == 0
+            assert len(await each(one, places)) == 15
+
+    asyncio.run(story())
+
+
+def test_who_gives_up_amid_a_multi_get_holds_nothing_any_more() -> None:
+    async def story() -> None:
+        async with dispatcher(*PLENTY) as one:
+            places = await heavy(one, "t", 16)
+            weighed(one, at_once=False)
+            for some in (places, places[:3]):
+                asked = asyncio.ensure_future(each(one, some))
+                await asyncio.sleep(0.005)
+                asked.cancel()
+                await asyncio.gather(asked, return_exceptions=True)
+                await asyncio.sleep(0)
+                assert one.dispatcher._gathered == 0
+                assert one.chain.stack.stats().under_way == 0
+
+    asyncio.run(story())

@@ -18,10 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.apps.kv import load
-from headgate.apps.kv.load_parts import parts_of
+from headgate.apps.kv.load_files import name_of
+from headgate.apps.kv.load_link import Link
+from headgate.apps.kv.load_parts import LoadPart, parts_of
 from headgate.apps.kv.load_progress import Progress
 from headgate.apps.kv.load_rows import form_of, rows_in
-from headgate.contracts.errors import BadValue, HeadgateError
+from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
 from headgate.system import now_us
 from headgate.testing import HandClock
 from headgate.wire.row_stream import StreamRow, row_bytes, rows_of, stream_of
@@ -120,18 +122,18 @@ def test_a_row_that_fits_no_part_is_told() -> None:
 def test_the_same_input_has_the_same_name_and_another_has_another(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("partition\np\n")
-    name = load.name_of(arguments("t", str(file)))
-    assert name == load.name_of(arguments("t", str(file)))
+    name = name_of(arguments("t", str(file)))
+    assert name == name_of(arguments("t", str(file)))
     others = [
-        load.name_of(arguments("u", str(file))),
-        load.name_of(arguments("t", str(file), "--mode", "replace")),
-        load.name_of(arguments("t", str(file), "--part-rows", "5")),
+        name_of(arguments("u", str(file))),
+        name_of(arguments("t", str(file), "--mode", "replace")),
+        name_of(arguments("t", str(file), "--part-rows", "5")),
     ]
     file.write_text("partition\nq\n")  # as many bytes
-    others.append(load.name_of(arguments("t", str(file))))
+    others.append(name_of(arguments("t", str(file))))
     assert len({name, *others}) == 5
     with pytest.raises(BadValue, match="--name"):
-        load.name_of(arguments("t", "-"))
+        name_of(arguments("t", "-"))
 
 
 @pytest.mark.parametrize(
@@ -206,10 +208,10 @@ class There:
 
 
 @asynccontextmanager
-async def there() -> AsyncIterator[There]:
+async def there(**settings: Any) -> AsyncIterator[There]:
     node = Node(memory(), HandClock())
     shelf = SimpleNamespace(uploads=node.uploads, clock=node.clock)
-    async with house(shelf=cast("Any", shelf)) as here:
+    async with house(shelf=cast("Any", shelf), **settings) as here:
         yield There(node, here.port)
 
 
@@ -321,11 +323,10 @@ async def test_a_file_that_is_written_while_it_is_read_is_not_committed(
     file.write_text(csv_of("a"))
 
     def named(said: Namespace) -> str:
-        name = load_name(said)
+        name = name_of(said)
         file.write_text(csv_of("b", 7))
         return name
 
-    load_name = load.name_of
     monkeypatch.setattr(load, "name_of", named)
     async with there() as one:
         with pytest.raises(HeadgateError, match="was written while it was read"):
@@ -333,6 +334,153 @@ async def test_a_file_that_is_written_while_it_is_read_is_not_committed(
         assert await one.value(b"k0") is None
 
 
+EMPTY = [("in.csv", "partition,value\n"), ("in.jsonl", ""), ("in.jsonl", "\n\n")]
+
+
+@pytest.mark.parametrize(("name", "text"), EMPTY)
+@in_a_loop
+async def test_no_row_at_all_does_not_empty_a_table_unless_it_is_meant(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, full = tmp_path / name, tmp_path / "full.csv"
+    file.write_text(text)
+    full.write_text(csv_of("a"))
+    said = (str(file), "--name", "x", "--mode", "replace")
+    async with there() as one:
+        await one.load(str(full))
+        await one.node.until_normal("t")
+        with pytest.raises(BadValue, match=r"no row in it, and t would be empty.*--allow-empty"):
+            await one.load(*said)
+        assert await one.value(b"k0") == b"a0"
+        told = await one.node.uploads.all("t", ANYBODY)
+        assert [upload.name for upload in told] == [name_of(arguments("t", str(full)))]
+        await one.load(*said, "--allow-empty")
+        assert "0 rows in 0 parts are in t" in capsys.readouterr().err
+        assert await one.value(b"k0") is None
+
+
+@in_a_loop
+async def test_no_row_to_merge_begins_nothing_and_leaves_the_name_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "in.csv"
+    file.write_text("partition,value\n")
+    said = (str(file), "--name", "x")
+    async with there() as one:
+        await one.load(*said)
+        assert (
+            "there is no row to load, and no upload was begun; t stays" in capsys.readouterr().err
+        )
+        assert await one.node.uploads.all("t", ANYBODY) == []
+        file.write_text(csv_of("a"))
+        await one.load(*said)
+        assert await one.value(b"k5") == b"a5"
+        file.write_text("partition,value\n")
+        with pytest.raises(HeadgateError, match=r"no row in it now.* has ended"):
+            await one.load(*said)
+        await one.node.until_normal("t")
+        file.write_text(csv_of("b"))
+        await half_loaded(one, file, "y")
+        file.write_text("partition,value\n")
+        with pytest.raises(HeadgateError, match=r"no row in it now.*y --abandon"):
+            await one.load(str(file), "--name", "y")
+        await one.load("--name", "y", "--abandon")
+        await one.load(str(file), "--name", "y")
+        assert "there is no row to load" in capsys.readouterr().err
+
+
+@in_a_loop
+async def test_a_bad_first_part_begins_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with there() as one:
+        for text in ("", "partition,value\nk0\n", csv_of("a") + "k6\n"):
+            file = tmp_path / "in.csv"
+            file.write_text(text)
+            with pytest.raises(BadValue, match=r"in\.csv line"):
+                await one.load(str(file))
+            assert capsys.readouterr().err == ""
+            assert await one.node.uploads.all("t", ANYBODY) == []
+        file.write_text(csv_of("a"))
+        await one.load(str(file))
+        assert await one.value(b"k5") == b"a5"
+
+
+@in_a_loop
+async def test_a_bad_line_further_behind_tells_both_ways_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "in.csv"
+    cut = ("--part-rows", "2")
+    async with there() as one:
+        file.write_text(csv_of("a"))
+        await half_loaded(one, file, "monday")
+        file.write_text(csv_of("a") + "k6\n")
+        with pytest.raises(BadValue, match=r"in\.csv line 8"):
+            await one.load(str(file), "--name", "monday", *cut)
+        said = capsys.readouterr().err
+        assert "when that is mended go on with --name monday, or forget it: headgate kv" in said
+        assert "--name monday --abandon" in said
+        file.write_text(csv_of("a", 7))
+        await one.load(str(file), "--name", "monday", *cut)
+        assert await one.value(b"k6") == b"a6"
+
+
+@in_a_loop
+async def test_an_upload_of_which_nothing_is_kept_is_abandoned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No part of it is taken: its one value is longer than this dispatcher lets in."""
+    file = tmp_path / "in.csv"
+    file.write_text("partition,value\nk0," + "v" * 200_000 + "\n")
+    async with there(part_bytes_max=1 << 16) as one:
+        with pytest.raises(HeadgateError, match="part_bytes_max"):
+            await one.load(str(file))
+        assert "nothing was kept, so upload load-" in capsys.readouterr().err
+        (left,) = await one.node.uploads.all("t", ANYBODY)
+        assert left.state == "abandoned"
+        file.write_text(csv_of("a"))
+        await one.load(str(file))
+        assert await one.value(b"k0") == b"a0"
+
+
+@in_a_loop
+async def test_an_upload_of_which_something_is_kept_is_not_abandoned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "in.csv"
+    file.write_text(csv_of("a", 2) + "k2," + "v" * 200_000 + "\n")
+    async with there(part_bytes_max=1 << 16) as one:
+        with pytest.raises(HeadgateError, match="part_bytes_max"):
+            await one.load(str(file), "--name", "x", "--part-rows", "2", "--at-once", "1")
+        assert "2 rows are kept, and none can be seen yet" in capsys.readouterr().err
+        (left,) = await one.node.uploads.all("t", ANYBODY)
+        assert (left.state, list(left.parts)) == ("open", [0])
+
+
+@in_a_loop
+async def test_an_upload_that_nobody_answers_stays_open_for_the_same_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "in.csv"
+    file.write_text(csv_of("a"))
+
+    def unanswered(link: Link, part: LoadPart) -> None:
+        raise Unavailable("the dispatcher", "timed out")
+
+    async with there() as one:
+        with monkeypatch.context() as patched:
+            patched.setattr(Link, "send", unanswered)
+            with pytest.raises(Unavailable):
+                await one.load(str(file))
+        said = capsys.readouterr().err
+        assert said.startswith("0 rows are kept, and none can be seen yet; run the same command")
+        (left,) = await one.node.uploads.all("t", ANYBODY)
+        assert left.state == "open"
+        await one.load(str(file))
+        assert await one.value(b"k5") == b"a5"
+
+
 def test_what_can_be_read_once_only_wants_a_name() -> None:
     with pytest.raises(BadValue, match="--name"):
-        load.name_of(arguments("t", "/dev/null", "--format", "csv"))
+        name_of(arguments("t", "/dev/null", "--format", "csv"))

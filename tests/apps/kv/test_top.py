@@ -25,6 +25,7 @@ from headgate.apps.kv.board_source import Sample
 from headgate.apps.kv.shield import Shield
 from headgate.apps.kv.shield_keys import key_of
 from headgate.apps.kv.shield_settings import HotPlace, ShieldSettings
+from headgate.apps.kv.store_watch import StoreTold
 from headgate.apps.kv.top_lines import hot_lines, shown, size, spelt, top_lines
 from headgate.apps.kv.top_rates import picture
 from headgate.apps.kv.top_show import show
@@ -131,6 +132,29 @@ def test_the_callers_on_the_board_are_bounded_and_the_rest_is_one() -> None:
     assert len(told) == CALLERS_MAX + 1
     assert told[0]["caller"] == f"c{CALLERS_MAX + 4:04}"
     assert told[-1] == {"caller": OTHERS, "mru": 10, "admitted": 5, "refused": 10}
+
+
+def test_a_store_that_is_gone_for_some_is_told_with_the_one_that_lost_it_first() -> None:
+    def stores(*told: StoreTold | None) -> dict[str, Any]:
+        boards = [recorded(60, store=one) for one in told]
+        samples = [Sample(str(at), one) for at, one in enumerate(boards)]
+        return picture(samples, samples)
+
+    now_us = START + 60 * SECOND
+    gone = [StoreTold(True, now_us - s * SECOND, f"why {s}\x1b", 1) for s in (5, 40)]
+    found = stores(None, StoreTold(False, now_us, "once", 1), *gone)
+    assert found["store"] == {
+        "asked_by": 3,
+        "gone_for": 2,
+        "gone_us": 40 * SECOND,
+        "why": "why 40\x1b",
+    }
+    (line,) = [line for line in top_lines(found) if line.startswith("the store")]
+    assert line.startswith("the store does not answer 2 of 3 dispatchers, for 40 s: why 40")
+    assert "\x1b" not in line
+    for there in (stores(None), stores(StoreTold(False, now_us, "once", 1))):
+        assert there["store"]["gone_for"] == 0
+        assert not [line for line in top_lines(there) if "store" in line]
 
 
 # From rates to lines.

@@ -229,7 +229,7 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
         (["--workers", "2", "--engine", "memory:"], "--engine"),
         (["--workers", "2", "--engine", "lmdb:x"], "--workers"),
         (["--shard-places", "100"], "--shard-places"),
-        (["--quota-status", "418"], "--quota-status"),
+        (["--quota-status", "500"], "--quota-status: '500' cannot be used; give one of 429, 419"),
         (["--policy", "both"], "--policy"),
         (["--store", "http://x"], "--store"),
     ],

@@ -20,12 +20,21 @@ from headgate.apps.kv.board import CallerUse, EngineUse, board
 from headgate.apps.kv.callers import CallerTable
 from headgate.apps.kv.chain import BULK, Chain
 from headgate.apps.kv.dispatcher import Dispatcher
-from headgate.apps.kv.figures import of_callers, of_queue, of_shield, of_stack, of_stress
+from headgate.apps.kv.figures import (
+    of_callers,
+    of_queue,
+    of_shield,
+    of_stack,
+    of_store,
+    of_stress,
+)
+from headgate.apps.kv.members import HeartbeatMembers
 from headgate.apps.kv.quotas import Quotas, minute_quota, node_of
 from headgate.apps.kv.rollups import Rollups
 from headgate.apps.kv.settings import Settings
 from headgate.apps.kv.shield import Shield
 from headgate.apps.kv.shield_settings import HotPlace, ShieldSettings
+from headgate.apps.kv.store_watch import START, StoreWatch
 from headgate.apps.kv.tables.book import UploadState
 from headgate.apps.kv.tables.catalogue import Catalogue, View
 from headgate.apps.kv.tables.keeping import Keeper
@@ -82,6 +91,8 @@ class Assembly:
         self.usage = CallerUsage()
         self.engine = open_engine(settings.engine)
         self.quotas = Quotas(settings, worker, self.clock, self.chance)
+        self.minute_quota = minute_quota(settings, self.clock, self.chance)
+        self.store = self._watched()
         self.chain = Chain(
             settings,
             self.chance,
@@ -89,7 +100,7 @@ class Assembly:
             purse=self.quotas.spent_from,
             weights=read_weights_file(settings.weights),
             shard_places=shard_places_of(settings, self.engine),
-            minute_quota=minute_quota(settings, self.clock, self.chance),
+            minute_quota=self.minute_quota,
         )
         layered = self.chain.layered
         self.callers = CallerTable(
@@ -148,10 +159,7 @@ class Assembly:
                 loop=asyncio.get_running_loop(),
                 clock=self.clock,
             ).start()
-        try:
-            await self.quotas.connect()
-        except HeadgateError as error:
-            _log.warning("%s; until it answers, each caller has its last share", error)
+        await self._connect_store()
         connect = getattr(self.engine, "connect", None)
         if connect is not None:
             await connect()
@@ -187,6 +195,8 @@ class Assembly:
         if self.shield is not None:
             await self.shield.close()
         await self.quotas.close()
+        if self.minute_quota is not None:
+            await self.minute_quota.close()
         await self.engine.close()
 
     # What there is to see.
@@ -198,6 +208,7 @@ class Assembly:
             "board": self._board,
             "stages": lambda: self.chain.stack.stats().stages,
             "quotas": self.quotas.told,
+            "store": lambda: {} if self.store is None else self.store.state(),
             "rulebook": lambda: {} if self.rules is None else self.rules.status(),
             "request_units": self.chain.units.stats,
             "penalty": self.chain.penalty.stats,
@@ -221,6 +232,8 @@ class Assembly:
         if self.shield is not None:
             yield from of_shield(self.shield.stats())
         yield from self.quotas.families()
+        if self.store is not None:
+            yield from of_store(self.store.told())
         yield from self.background.families()
         if self._follower is not None:
             from headgate.rules.following.opening import of_following  # noqa: PLC0415 - as there
@@ -249,6 +262,7 @@ class Assembly:
             shield=None if shield is None else shield.stats(),
             hot=self.hot_board(HOT_TOLD),
             remembered=0 if shield is None else shield.remembered,
+            store=None if self.store is None else self.store.told(),
             uploads=[_upload(one) for one in self.catalogue.book.uploads.values()],
         )
 
@@ -261,6 +275,28 @@ class Assembly:
         }
 
     # Inside.
+
+    def _watched(self) -> StoreWatch | None:
+        """The watch over the store, which all who lean on it tell; None if there is no store."""
+        settings, quotas, minute = self.settings, self.quotas, self.minute_quota
+        if not settings.store or settings.policy == "none":
+            return None
+        if minute is not None:
+            watch = minute.watch = StoreWatch(self.clock, "each dispatcher counts by itself")
+            return watch
+        watch = StoreWatch(self.clock, "each caller has its last share")
+        quotas.shares.watch = watch
+        if isinstance(quotas.members, HeartbeatMembers):
+            quotas.members.watch = watch
+        return watch
+
+    async def _connect_store(self) -> None:
+        leaning = self.quotas if self.minute_quota is None else self.minute_quota
+        try:
+            await leaning.connect()
+        except HeadgateError as error:
+            if self.store is not None:
+                self.store.failed(START, error)
 
     async def _first_look(self) -> None:
         """Read the book of tables; an engine that is yet to come up has a while for it."""

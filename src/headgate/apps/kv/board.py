@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from headgate.apps.kv.shield_settings import HotPlace, ShieldStats
+from headgate.apps.kv.store_watch import StoreTold
 from headgate.contracts.criticality import Criticality
 from headgate.contracts.key_values import Upload
 from headgate.policies.queue import QueueStats
@@ -59,6 +60,7 @@ def board(
     hot: Sequence[HotPlace] = (),
     remembered: int = 0,
     uploads: Sequence[Upload] = (),
+    store: StoreTold | None = None,
 ) -> Mapping[str, object]:
     """One dispatcher at one instant; what it has not (another policy, say) is left out.
 
@@ -80,6 +82,8 @@ def board(
     if shield is not None:
         said["shield"] = _shield(shield, remembered)
     said["hot"] = [place._asdict() for place in hot[:KEYS_MAX]]
+    if store is not None:
+        said["store"] = store._asdict()
     said["uploads"] = [_upload(upload) for upload in uploads[:UPLOADS_MAX]]
     return said
 

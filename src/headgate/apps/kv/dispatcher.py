@@ -8,12 +8,18 @@
 Nothing is decided here. A read that nobody has to wait for is answered without a coroutine; most
 are. A scan enters anew for every `chunk_ru` of what it looks at, so that others pass between two
 of its chunks. A key that is written is forgotten by the cache before the write is acknowledged.
+
+Nobody can tell what a value weighs before it is read. So a multi-get reads as many places at a
+time as an answer has room for, by what places of that table have weighed; of a table that nobody
+has asked so before each is taken to be as large as a value may be. What weighs more than was
+expected is read once, `TOGETHER_BYTES_MAX` at most, and reckoned with from then on.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
+from functools import partial
 from typing import Final, final
 
 from headgate.apps.kv.admission import Admission, shape
@@ -55,7 +61,10 @@ WRITES_MAX: Final = 1_000  # of a batch
 BATCH_BYTES_MAX: Final = 16 << 20
 SPAN_ROWS_MAX: Final = 10_000
 SPAN_BYTES_MAX: Final = 16 << 20
-GATHERED_BYTES_MAX: Final = 128 << 20  # by all scans together
+GATHERED_BYTES_MAX: Final = 128 << 20  # by all scans and multi-gets together
+WEIGHTS_MAX: Final = 10_000  # tables whose weight is known
+_UNKNOWN_PART: Final = 16  # most values are far from the largest: so is what is set aside for them
+_FORGETTING_BITS: Final = 3  # of what a place weighed less than before, an eighth is believed
 _GATHERING: Final = Decision(False, 0, 100_000, 100_000, OVERLOADED, "gathered")
 
 
@@ -74,6 +83,7 @@ class Dispatcher:
         "_together",
         "_units",
         "_value_bytes_max",
+        "_weights",
         "uploads",
     )
 
@@ -98,7 +108,8 @@ class Dispatcher:
         self._units = chain.units if chain.layered else None
         self._chunk_ru = chunk_ru
         self._one_shard = one_shard
-        self._gathered = 0  # bytes of rows of scans that are not answered yet
+        self._gathered = 0  # bytes of rows of scans and multi-gets that are not answered yet
+        self._weights: dict[str, int] = {}  # by table: bytes of a place, what is not there with it
         self._together = max(1, min(TOGETHER_MAX, TOGETHER_BYTES_MAX // value_bytes_max))
         self.uploads = uploads
 
@@ -122,9 +133,11 @@ class Dispatcher:
         rows: list[Row | None] = [None] * len(places)
         cold, warm, size = self._sorted_out(table, places, rows, ask)
         _check_answer(size)
-        if not warm and len(cold) <= self._together and self._of_one_shard(table, places, cold):
+        fitting = self._fitting(table, VALUES_BYTES_MAX - size)
+        if not warm and len(cold) <= fitting and self._of_one_shard(table, places, cold):
             if not cold:
                 return rows
+            self._gathered_check()
             now_us = self._clock.now_us()
             asked = [places[at] for at in cold]
             request = self._many(table, asked, ask)
@@ -366,19 +379,30 @@ class Dispatcher:
         began_us: int,
     ) -> Soon[Sequence[Row | None]]:
         try:
+            self._gathered_check()  # others may have read since this one began to wait
             found = self._layers.read(table, asked, began_us)
         except BaseException as error:
             self._admission.failed(permit, error)
             raise
         if isinstance(found, Sequence):
-            self._fill(permit, found, at, rows, before, began_us)
+            self._fill(permit, table, found, at, rows, before, began_us)
             return rows
-        later = self._finish_each(permit, found, at, rows, before, began_us)
-        return self._admission.guarded(permit, later)
+        later = self._finish_each(permit, table, found, at, rows, before, began_us)
+        task = self._admission.guarded(permit, later)
+        # Until they are here, room is kept for what they should weigh, however it ends.
+        weight = self._weights.get(table, self._value_bytes_max // _UNKNOWN_PART)
+        kept = min(VALUES_BYTES_MAX, weight * len(at))
+        self._gathered += kept
+        task.add_done_callback(partial(self._give_back, kept))
+        return task
+
+    def _give_back(self, kept: int, _: asyncio.Future[Sequence[Row | None]]) -> None:
+        self._gathered -= kept
 
     async def _finish_each(
         self,
         permit: StackPermit,
+        table: str,
         later: Awaitable[Sequence[Row | None]],
         at: list[int],
         rows: list[Row | None],
@@ -386,12 +410,13 @@ class Dispatcher:
         began_us: int,
     ) -> Sequence[Row | None]:
         found = await self._admission.in_time(permit, later)
-        self._fill(permit, found, at, rows, before, began_us)
+        self._fill(permit, table, found, at, rows, before, began_us)
         return rows
 
     def _fill(
         self,
         permit: StackPermit,
+        table: str,
         found: Sequence[Row | None],
         at: list[int],
         rows: list[Row | None],
@@ -406,7 +431,28 @@ class Dispatcher:
                 size += len(row.sort) + len(row.value)
                 before += len(row.value)
         self._admission.done(permit, began_us, len(at), size)
+        self._weigh(table, size // len(at))
         _check_answer(before)
+
+    def _weigh(self, table: str, bytes_each: int) -> None:
+        """So much did each place weigh: more is believed at once, less little by little."""
+        weights = self._weights
+        before = weights.get(table, -1)
+        if bytes_each == before:
+            return
+        if bytes_each < before:
+            bytes_each = before - max(1, (before - bytes_each) >> _FORGETTING_BITS)
+        elif before < 0 and len(weights) >= WEIGHTS_MAX:
+            weights.clear()
+        weights[table] = bytes_each
+
+    def _fitting(self, table: str, left_bytes: int) -> int:
+        """How many places to read at a time, where the answer has so much room left."""
+        weight = self._weights.get(table, self._value_bytes_max)
+        together = self._together
+        if weight * together <= left_bytes:
+            return together
+        return min(together, max(0, left_bytes) // weight + 1)
 
     async def _get_rest(
         self,
@@ -418,28 +464,54 @@ class Dispatcher:
         size: int,
         ask: Ask,
     ) -> Sequence[Row | None]:
-        """The hot ones each for itself, the others by shard, so many at a time."""
-        for at in self._together_by_shard(table, places, cold):
-            asked = [places[one] for one in at]
-            request = self._many(table, asked, ask)
-            permit = await self._admission.later(request)
-            ask = _going_on(ask, request)
-            now_us = self._clock.now_us()
-            found = self._look_up_each(permit, table, asked, at, rows, size, now_us)
-            if isinstance(found, Awaitable):
-                await found
-            for one in at:
-                row = rows[one]
+        """The hot ones each for itself, the others by shard, as many at a time as should fit."""
+        held = 0  # of them, what has been read here
+        try:
+            for group in self._by_shard(table, places, cold):
+                first = 0
+                while first < len(group):
+                    self._gathered_check()
+                    fitting = self._fitting(table, VALUES_BYTES_MAX - size)
+                    at = group[first : first + fitting]
+                    first += len(at)
+                    ask = await self._get_some(table, places, at, rows, size, ask)
+                    brought = _values_bytes(rows, at)
+                    size += brought
+                    held += brought
+                    self._gathered += brought
+            for one in warm:
+                self._gathered_check()
+                later = self._get(table, places[one][0], places[one][1], ask)
+                row = await later if isinstance(later, Awaitable) else later
+                rows[one] = row
                 if row is not None:
-                    size += len(row.value)
-        for one in warm:
-            later = self._get(table, places[one][0], places[one][1], ask)
-            row = await later if isinstance(later, Awaitable) else later
-            rows[one] = row
-            if row is not None:
-                size += len(row.value)
-                _check_answer(size)
+                    brought = len(row.value)
+                    size += brought
+                    _check_answer(size)
+                    held += brought
+                    self._gathered += brought
+        finally:
+            self._gathered -= held
         return rows
+
+    async def _get_some(
+        self,
+        table: str,
+        places: Sequence[Place],
+        at: list[int],
+        rows: list[Row | None],
+        size: int,
+        ask: Ask,
+    ) -> Ask:
+        """Those that enter together, in their places; as what the next are to ask."""
+        asked = [places[one] for one in at]
+        request = self._many(table, asked, ask)
+        permit = await self._admission.later(request)
+        now_us = self._clock.now_us()
+        found = self._look_up_each(permit, table, asked, at, rows, size, now_us)
+        if isinstance(found, Awaitable):
+            await found
+        return _going_on(ask, request)
 
     def _of_one_shard(self, table: str, places: Sequence[Place], cold: list[int]) -> bool:
         if self._one_shard or len(cold) < 2:
@@ -447,18 +519,14 @@ class Dispatcher:
         first = self._layers.shard_of(table, places[cold[0]][0])
         return all(self._layers.shard_of(table, places[at][0]) == first for at in cold)
 
-    def _together_by_shard(
+    def _by_shard(
         self, table: str, places: Sequence[Place], cold: list[int]
-    ) -> list[list[int]]:
+    ) -> Iterable[list[int]]:
         """Those that enter together need the same shard: one that is slow holds its own up."""
         by_shard: dict[str, list[int]] = {}
         for at in cold:
             by_shard.setdefault(self._layers.shard_of(table, places[at][0]), []).append(at)
-        return [
-            group[first : first + self._together]
-            for group in by_shard.values()
-            for first in range(0, len(group), self._together)
-        ]
+        return by_shard.values()
 
     def _many(self, table: str, places: Sequence[Place], ask: Ask) -> Request:
         shard = self._layers.shard_of(table, places[0][0])
@@ -488,7 +556,7 @@ class Dispatcher:
         return told, _going_on(ask, request)
 
     def _gathered_check(self) -> None:
-        """Refuse while what scans have gathered for answers is as much as it may be."""
+        """Refuse while what has been gathered for answers is as much as it may be."""
         if self._gathered >= GATHERED_BYTES_MAX:
             raise Refused(_GATHERING)
 
@@ -553,6 +621,16 @@ class _Fetch:
         return await self._dispatcher.read_later(
             self._table, self._partition, self._sort, flight.request
         )
+
+
+def _values_bytes(rows: list[Row | None], at: list[int]) -> int:
+    """Of the rows at these."""
+    size = 0
+    for one in at:
+        row = rows[one]
+        if row is not None:
+            size += len(row.value)
+    return size
 
 
 def _check_answer(size: int) -> None:

@@ -14,6 +14,11 @@ LISTEN_DEFAULT: Final = "127.0.0.1:7080"
 WORKERS_MAX: Final = 256
 POLICIES: Final = ("layers", "generation-one", "none")
 FORMS: Final = ("leases", "shares", "live")
+_QUOTA_STATUS: Final = one_of("429", "419")
+
+
+def _quota_status(said: str, where: str) -> int:
+    return int(_QUOTA_STATUS(said, where))
 
 
 FIELDS: Final = (
@@ -115,7 +120,7 @@ FIELDS: Final = (
     ),
     Field(
         "quota_status",
-        whole(400, 499),
+        _quota_status,
         "429",
         "the HTTP status of a spent quota; 419 is the seed system's",
         "429|419",

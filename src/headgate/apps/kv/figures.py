@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headgate.apps.kv.shield_settings import ShieldStats
+from headgate.apps.kv.store_watch import StoreTold
 from headgate.apps.kv.usage import CallerUsage
 from headgate.contracts.criticality import Criticality
 from headgate.policies.queue import QueueStats
@@ -69,6 +70,12 @@ def of_queue(stats: QueueStats, delay_us: int) -> Iterable[Family]:
     yield gauge("headgate_kv_queue_delay_seconds", "Of the longest.", delay_us / 1e6)
     yield gauge("headgate_kv_places", "Places at work.", stats.places)
     yield gauge("headgate_kv_inflight", "Of them taken.", stats.inflight)
+
+
+def of_store(told: StoreTold) -> Iterable[Family]:
+    """Whether the store that quotas come from is there."""
+    yield gauge("headgate_kv_store_answers", "1: the store does.", int(not told.gone))
+    yield counter("headgate_kv_store_losses", "How often it was lost.", told.losses)
 
 
 def of_shield(stats: ShieldStats) -> Iterable[Family]:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, final
 
+from headgate.apps.kv.store_watch import StoreWatch
 from headgate.contracts.clock import Clock
 from headgate.contracts.decision import Decision
 from headgate.contracts.errors import BadValue, Unavailable
@@ -32,6 +33,7 @@ from headgate.stores.memory.store import MemoryStore
 from headgate.wire.resp import ErrorReply
 
 NAME: Final = "generation_one"
+WATCHED: Final = "minute quota"  # as the store's watch knows this
 MINUTE_S: Final = 60
 MINUTE_US: Final = 60_000_000
 FAILURES: Final = ("local", "open", "closed")
@@ -87,12 +89,14 @@ class GenerationOne:
         "_store",
         "_unanswered",
         "settings",
+        "watch",
     )
 
     def __init__(
         self, settings: GenerationOneSettings, clock: Clock, *, store: Store | None = None
     ) -> None:
         self.settings = settings
+        self.watch: StoreWatch | None = None  # who hears whether the store answers
         self._here = MemoryStore(clock.now_us, keys_max=settings.callers_max)
         self._store: Store = self._here if store is None else store
         self._default = _limit(settings.qps)
@@ -106,10 +110,15 @@ class GenerationOne:
         degraded = False
         try:
             decision = (await self._store.take([charge])).decisions[0]
-        except (Unavailable, ErrorReply):
+        except (Unavailable, ErrorReply) as error:
             self._unanswered += 1
             degraded = True
+            if self.watch is not None:
+                self.watch.failed(WATCHED, error)
             decision = await self._without_store(charge)
+        else:
+            if self.watch is not None:
+                self.watch.answered(WATCHED)
         if decision.allowed:
             self._admitted += 1
             return NOTHING_HELD
@@ -123,6 +132,16 @@ class GenerationOne:
             NAME,
         )
         return refused.marked(degraded=degraded)
+
+    async def connect(self) -> None:
+        """Connect to the store, or find out that it cannot be now."""
+        connect = getattr(self._store, "connect", None)
+        if connect is not None:
+            await connect()
+
+    async def close(self) -> None:
+        """Give the store back."""
+        await self._store.close()
 
     def stats(self) -> GenerationOneStats:
         """What has been decided so far."""

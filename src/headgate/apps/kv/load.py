@@ -4,20 +4,32 @@ The input is read as a stream and cut into parts; several are on their way at on
 or interrupted goes on where it stood when the same command is run again, from any machine: parts
 that are kept are not sent again. At the end the dispatcher checks that all is there, and makes it
 visible. An upload is named by a digest of what it loads, so input that changed is another upload.
+
+Nothing is begun before the first part is read: an open upload keeps others out of its table. Input
+without a row is more often a pipe that broke than a wish, so it does not replace a table unasked.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from hashlib import blake2b, sha256
-from pathlib import Path
+from hashlib import sha256
+from itertools import chain, islice
 from queue import Empty, Full, Queue
 from threading import Event, Thread
-from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, final
+from typing import Any, Final, NamedTuple, final
 
+from headgate.apps.kv.load_files import (
+    STDIN,
+    Stamp,
+    name_of,
+    opened,
+    position_of,
+    size_of,
+    stamp_of,
+    total_of,
+)
 from headgate.apps.kv.load_link import Answered, Link, Stopped, Target
 from headgate.apps.kv.load_parts import LoadPart, parts_of
 from headgate.apps.kv.load_progress import Progress
@@ -31,12 +43,9 @@ PART_ROWS_DEFAULT: Final = 10_000
 PART_BYTES_DEFAULT: Final = 1 << 20
 AT_ONCE_DEFAULT: Final = 4
 PATIENCE_S_DEFAULT: Final = 120.0
-_STDIN: Final = "-"
 _NOT_THIS: Final = frozenset({400, 409, 412, 422})  # kept already, and it is something else
-_DIGEST_PIECE_BYTES: Final = 1 << 20
 _WAIT_S: Final = 0.1
 _CONFLICT: Final = 409
-Stamp: TypeAlias = tuple[int, int, int]  # of a file: its inode, size and last write
 
 EXAMPLES: Final = f"""\
 examples:
@@ -59,6 +68,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         choices=("merge", "replace"),
         default="merge",
         help="into what is there, or in place of it (default merge)",
+    )
+    parser.add_argument(
+        "--allow-empty",
+        action="store_true",
+        help="with --mode replace: input without a row is meant to empty the table",
     )
     parser.add_argument(
         "--name", default="", help="of the upload (default: a digest of what is loaded)"
@@ -95,10 +109,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Load, and tell."""
     _check(arguments)
-    stamps = [] if arguments.name else list(map(_stamp, arguments.files))
+    stamps = [] if arguments.name else list(map(stamp_of, arguments.files))
     name = arguments.name or name_of(arguments)
     target = Target(where_of(arguments), arguments.table, name)
-    progress = Progress(sys.stderr, _total(arguments.files), quiet=arguments.quiet)
+    progress = Progress(sys.stderr, total_of(arguments.files), quiet=arguments.quiet)
     if arguments.abandon:
         _abandon(target, progress, arguments)
         return 0
@@ -107,14 +121,13 @@ def run(arguments: Namespace) -> int:
         loaded = load.run()
     except Changed:
         raise
-    except (KeyboardInterrupt, HeadgateError):
+    except (KeyboardInterrupt, HeadgateError) as error:
         if load.begun:
-            progress.end(
-                f"{progress.kept_rows + progress.passed_rows:,} rows are kept, and none can be "
-                "seen yet; run the same command again to go on"
-                + ("" if arguments.name else f" (--name {name})")
-            )
+            progress.end(load.left(error))
         raise
+    if not loaded.begun:
+        progress.end(f"there is no row to load, and no upload was begun; {arguments.table} stays")
+        return 0
     held = f"{loaded.rows:,} rows in {loaded.parts:,} parts"
     if loaded.before:
         progress.end(
@@ -148,6 +161,7 @@ class Loaded(NamedTuple):
     rows: int
     parts: int
     before: str
+    begun: bool = True  # False where there was nothing to load
 
 
 @final
@@ -164,6 +178,7 @@ class Load:
         self._stop = Event()
         self._failed: list[BaseException] = []
         self._queue: Queue[LoadPart | None] = Queue(2 * arguments.at_once)
+        self._input_is_bad = False
         self.begun = False
 
     def run(self) -> Loaded:
@@ -171,6 +186,10 @@ class Load:
         link = self._link()
         workers: list[Thread] = []
         try:
+            parts = self._parts()
+            first = list(islice(parts, 1))
+            if not first and self._stays(link):
+                return Loaded(0, 0, "", begun=False)
             there = self._begin(link)
             kept = frozenset(there["parts"])
             ended = there["state"] != "open"
@@ -180,7 +199,7 @@ class Load:
                 worker.start()
                 workers.append(worker)
             digest, count, rows = sha256(), 0, 0
-            for part in self._parts():
+            for part in chain(first, parts):
                 digest.update(part.sha256)
                 count, rows = part.number + 1, rows + part.rows
                 if not ended and part.number not in kept:
@@ -208,6 +227,50 @@ class Load:
                 worker.join(_WAIT_S)
             link.close()
 
+    def left(self, error: BaseException) -> str:
+        """What is left of an upload that was begun, in words; one that holds nothing is ended."""
+        name = self._target.name
+        again = not self._input_is_bad and not isinstance(error, Answered)
+        if not again and self._ended_empty():
+            return f"nothing was kept, so upload {name} is abandoned; {self._target.table} stays"
+        rows = self._progress.kept_rows + self._progress.passed_rows
+        words = f"{rows:,} rows are kept, and none can be seen yet; "
+        if not again:
+            way_out = f"or forget it: {self._abandoning(name)}"
+            return f"{words}when that is mended go on with --name {name}, {way_out}"
+        shown = "" if self._arguments.name else f" (--name {name})"
+        return f"{words}run the same command again to go on{shown}"
+
+    def _ended_empty(self) -> bool:
+        """Whether the upload held nothing, of us and of others, and is abandoned now."""
+        link = Link(self._target, self._arguments.patience_s, Event(), self._progress.waited)
+        try:
+            if link.show()["parts"]:
+                return False
+            link.abandon()
+        except HeadgateError:
+            return False  # what went wrong first is what is told
+        else:
+            return True
+        finally:
+            link.close()
+
+    def _stays(self, link: Link) -> bool:
+        """Whether input without a row leaves the table alone; False if it is to be emptied."""
+        if self._arguments.mode == "replace":
+            if self._arguments.allow_empty:
+                return False
+            remedy = (
+                f"there is no row in it, and {self._target.table} would be empty; nothing was "
+                "begun. See to what writes it; if that is meant, say --allow-empty"
+            )
+            raise BadValue("FILE", " ".join(self._arguments.files), remedy)
+        before = link.found()
+        if before is not None and before["rows"]:
+            self.begun = before["state"] == "open"
+            raise self._changed("there is no row in it now")
+        return True
+
     def _begin(self, link: Link) -> dict[str, Any]:
         """Open the upload; if another is in the way, say which, and what can be done."""
         target = self._target
@@ -233,7 +296,7 @@ class Load:
 
     def _commit(self, link: Link, parts: int, rows: int, sha256: bytes, *, resumed: bool) -> None:
         for path, stamp in zip(self._arguments.files, self._stamps, strict=False):
-            if _stamp(path) != stamp:
+            if stamp_of(path) != stamp:
                 raise self._changed(f"{path} was written while it was read")
         try:
             link.commit(parts, rows, sha256)
@@ -262,20 +325,24 @@ class Load:
         return Link(self._target, patience_s, self._stop, self._progress.waited)
 
     def _parts(self) -> Iterator[LoadPart]:
-        arguments = self._arguments
-        return parts_of(self._rows(), rows_max=arguments.part_rows, bytes_max=arguments.part_bytes)
+        said = self._arguments
+        try:
+            yield from parts_of(self._rows(), rows_max=said.part_rows, bytes_max=said.part_bytes)
+        except BadValue:
+            self._input_is_bad = True
+            raise
 
     def _rows(self) -> Iterator[bytes]:
         arguments = self._arguments
         passed = 0
         for path in arguments.files:
             form = form_of(path, arguments.format)
-            with _opened(path) as file:
+            with opened(path) as file:
                 for number, row in enumerate(rows_in(file, path, form, base64=arguments.base64)):
                     if number % 1_000 == 0:
-                        self._progress.read_bytes = passed + _position(file, path)
+                        self._progress.read_bytes = passed + position_of(file, path)
                     yield row
-            passed += _size(path)
+            passed += size_of(path)
             self._progress.read_bytes = passed
 
     def _put(self, part: LoadPart | None) -> None:
@@ -313,30 +380,6 @@ class Load:
             raise self._failed[0]
 
 
-def name_of(arguments: Namespace) -> str:
-    """A name that the same command makes again: of what is in the files, and of how it is cut."""
-    if _STDIN in arguments.files:
-        raise BadValue("--name", "", "a stream has no name of its own; say one, to go on by it")
-    digest = blake2b(digest_size=16)
-    for said in (
-        arguments.table,
-        arguments.mode,
-        str(arguments.base64),
-        str(arguments.part_rows),
-        str(arguments.part_bytes),
-    ):
-        digest.update(f"{said}|".encode())
-    for path in arguments.files:
-        if not Path(path).is_file():
-            raise BadValue("--name", path, "it can be read once only; say a name, to go on by it")
-        size = _size(path)
-        digest.update(f"{form_of(path, arguments.format)}:{size}|".encode())
-        with _opened(path) as file:
-            while piece := file.read(_DIGEST_PIECE_BYTES):
-                digest.update(piece)
-    return f"load-{digest.hexdigest()}"
-
-
 def _check(arguments: Namespace) -> None:
     for flag, least, most in (
         ("at_once", 1, 64),
@@ -351,49 +394,14 @@ def _check(arguments: Namespace) -> None:
         raise BadValue("--patience-s", arguments.patience_s, "give seconds, 0 or more")
     if not arguments.files and not (arguments.abandon and arguments.name):
         raise BadValue("FILE", "", "say what to load; with --abandon a --name does as well")
-    if arguments.files.count(_STDIN) > 1:
-        raise BadValue("FILE", _STDIN, "stdin can be read once")
+    if arguments.files.count(STDIN) > 1:
+        raise BadValue("FILE", STDIN, "stdin can be read once")
     for path in arguments.files:
         form_of(path, arguments.format)
-        if path != _STDIN:
-            _opened(path).close()
-
-
-def _opened(path: str) -> BinaryIO:
-    if path == _STDIN:
-        return sys.stdin.buffer
-    try:
-        return Path(path).open("rb")
-    except OSError as error:
-        raise BadValue("FILE", path, f"it cannot be read: {error.strerror}") from None
-
-
-def _size(path: str) -> int:
-    return 0 if path == _STDIN else Path(path).stat().st_size
-
-
-def _stamp(path: str) -> Stamp:
-    """What tells, nearly always, that a file was written meanwhile."""
-    if path == _STDIN:
-        return (0, 0, 0)
-    seen = Path(path).stat()
-    return (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+        if path != STDIN:
+            opened(path).close()
 
 
 def _begun(upload: dict[str, Any]) -> str:
     by = f" by {upload['by']}" if upload["by"] else ""
     return f"begun {instant_text(upload['begun_ms'] * 1_000)}{by}"
-
-
-def _total(paths: list[str]) -> int:
-    """The bytes of all; 0 if they cannot be known."""
-    return 0 if _STDIN in paths else sum(map(_size, paths))
-
-
-def _position(file: BinaryIO, path: str) -> int:
-    if path == _STDIN or file.closed:
-        return 0
-    try:
-        return os.lseek(file.fileno(), 0, os.SEEK_CUR)
-    except OSError:
-        return 0  # a pipe by a name

@@ -62,6 +62,7 @@ class Link:
         self, target: Target, patience_s: float, stop: Event, waited: Callable[[], None]
     ) -> None:
         self._at = target.where.url
+        self._name = target.name
         self._patience_us = round(patience_s * 1e6)
         self._stop = stop
         self._waited = waited
@@ -81,8 +82,11 @@ class Link:
 
     def open_one(self) -> dict[str, Any] | None:
         """The upload into the table that is open, if there is one."""
-        told = self._asked("GET", self._all, None, {}).get("uploads", [])
-        return next((one for one in told if one["state"] == "open"), None)
+        return next((one for one in self._told() if one["state"] == "open"), None)
+
+    def found(self) -> dict[str, Any] | None:
+        """This upload, if there is or was one; it is not begun."""
+        return next((one for one in self._told() if one["name"] == self._name), None)
 
     def abandon(self) -> dict[str, Any]:
         """Have what was kept forgotten."""
@@ -102,6 +106,10 @@ class Link:
     def close(self) -> None:
         """Hang up."""
         self._line.close()
+
+    def _told(self) -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = self._asked("GET", self._all, None, {}).get("uploads", [])
+        return told
 
     def _asked(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]

@@ -162,7 +162,9 @@ def _ttl_us(said: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         ttl_us = 0
     if isinstance(said, bool) or not 0 < ttl_us <= TTL_US_MAX:
-        raise BadValue("ttl", said, "write seconds above 0, or nothing for ever")
+        most_s = TTL_US_MAX // 1_000_000
+        remedy = f"write seconds above 0 and up to {most_s:,}, or nothing for ever"
+        raise BadValue("ttl", said, remedy)
     return ttl_us
 
 

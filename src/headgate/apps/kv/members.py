@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, final
 
+from headgate.apps.kv.store_watch import StoreWatch
 from headgate.contracts.errors import BadValue, Unavailable
 from headgate.policies.leased_purse import SHARE_ONE
 from headgate.policies.settings import within
@@ -29,6 +30,7 @@ from headgate.wire.resp import ErrorReply, Part
 
 VERSION: Final = 1
 KEY_DEFAULT: Final = "headgate:kv:members"
+WATCHED: Final = "heartbeat"  # as the store's watch knows this
 NAME_BYTES_MAX: Final = 240
 MEMBERS_MAX: Final = 1_000
 SEED_PART: Final = 0.02  # of the quota: as if each were asked for so much more
@@ -195,6 +197,7 @@ class HeartbeatMembers:
         "name",
         "settings",
         "told",
+        "watch",
     )
 
     def __init__(
@@ -210,6 +213,7 @@ class HeartbeatMembers:
         self.name = name
         self.settings = settings or HeartbeatSettings()
         self.hot = hot
+        self.watch: StoreWatch | None = None  # who hears whether the store answers
         self.told: Mapping[str, int] = NOTHING
         self._client = client
         self._others: list[Beat] = []
@@ -250,12 +254,16 @@ class HeartbeatMembers:
         try:
             async with asyncio.timeout(settings.every_us / 1e6):
                 reply = await self._client.run_script(BEAT, [settings.key], args)
-        except (Unavailable, ErrorReply, TimeoutError):
+        except (Unavailable, ErrorReply, TimeoutError) as error:
             self._failures += 1
             self._failing = True
+            if self.watch is not None:
+                self.watch.failed(WATCHED, error)
             return False
         self._beats += 1
         self._failing = False
+        if self.watch is not None:
+            self.watch.answered(WATCHED)
         self._others = [self._read(*reply[at : at + 3]) for at in range(0, len(reply), 3)]
         return True
 

@@ -126,9 +126,7 @@ class Quotas:
     def families(self) -> Iterable[Family]:
         """The same as metrics."""
         stats = self.purse.stats()
-        gone = stats.alone and self._store is not None
         yield gauge("headgate_kv_members", "Dispatchers in the fleet.", self.members.live())
-        yield gauge("headgate_kv_store_gone", "1: each has its last share.", int(gone))
         yield counter("headgate_kv_granted_ru", "Taken out of the store.", stats.granted_mru / 1e3)
 
     async def close(self) -> None:

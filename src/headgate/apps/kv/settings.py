@@ -134,6 +134,9 @@ def _check_quotas(settings: Settings) -> None:
         raise BadValue("--quota-status", settings.quota_status, "give 429 or 419")
     if settings.groups and settings.policy != "layers":
         raise BadValue("--groups", settings.groups, "it takes --policy layers")
+    if settings.groups and settings.store and settings.quota_form != "live":
+        remedy = "groups are shared out in equal parts: give --quota-form live with --groups"
+        raise BadValue("--quota-form", settings.quota_form, remedy)
     if settings.groups and (settings.rules or settings.rulebook):
         # Quotas of the rules would have no effect, and nobody would notice.
         _log.warning("--groups: quotas of callers in the rules are not used; groups have them")

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from headgate.apps.kv.members import Members, demand_shares
+from headgate.apps.kv.store_watch import StoreWatch
 from headgate.contracts.clock import Clock
 from headgate.contracts.errors import Unavailable
 from headgate.contracts.rule import Algorithm, Limit
@@ -32,6 +33,7 @@ from headgate.policies.settings import within
 from headgate.wire.resp import ErrorReply
 
 LIMIT_ID: Final = "ru"
+WATCHED: Final = "leases"  # as the store's watch knows this
 PROBE: Final = "~probe"
 TOLD_MAX: Final = 1_000  # callers whose demand is told to the others
 LIMITS_MAX: Final = 10_000
@@ -93,6 +95,7 @@ class Shares:
         "_waiting",
         "purse",
         "settings",
+        "watch",
     )
 
     def __init__(
@@ -106,6 +109,7 @@ class Shares:
     ) -> None:
         self.purse = purse
         self.settings = settings or SharesSettings()
+        self.watch: StoreWatch | None = None  # who hears whether the store answers
         self._clock = clock
         self._store = store
         self._members = members
@@ -202,21 +206,24 @@ class Shares:
         heard_us = self._clock.now_us()
         answered = 0
         for want, answer in zip(wants, answers, strict=True):
-            if answer is None:
+            if isinstance(answer, BaseException):
                 self.purse.unanswered(want, heard_us)
             else:
                 answered += 1
                 left = answer.decision.remaining
                 self.purse.granted(want, answer.units, left, answer.at_us, now_us, heard_us)
-            self._wake(want.caller, answer is not None)
+            self._wake(want.caller, not isinstance(answer, BaseException))
         self._unanswered += len(wants) - answered
-        if not answered:
+        if answered:
+            self._answered()
+        else:
+            self._failed(next((one for one in answers if isinstance(one, UNANSWERED)), None))
             self._set_alone(True, heard_us)
         if len(wants) == settings.callers_in_ask_max:
             self._roused = True  # There may be more.
 
-    async def _answers(self, store: Store, wants: list[Want]) -> list[Grant | None]:
-        """One for each, None where none came."""
+    async def _answers(self, store: Store, wants: list[Want]) -> list[Grant | BaseException]:
+        """One for each, and why where none came."""
         asks = [
             asyncio.ensure_future(store.take_some(self._charge(want), want.ladder))
             for want in wants
@@ -235,7 +242,7 @@ class Shares:
                 ask_told, (*UNANSWERED, asyncio.CancelledError)
             ):
                 raise ask_told
-        return [None if isinstance(grant, BaseException) else grant for grant in told]
+        return told
 
     async def _probe(self, store: Store, now_us: int) -> None:
         if now_us < self._probe_us:
@@ -245,9 +252,19 @@ class Shares:
         try:
             async with asyncio.timeout(self.settings.ask_timeout_us / 1e6):
                 await store.take([Charge(limit_id, limit, PROBE, 0)], keep=False)
-        except UNANSWERED:
+        except UNANSWERED as error:
+            self._failed(error)
             return
+        self._answered()
         self._set_alone(False, self._clock.now_us())
+
+    def _failed(self, error: BaseException | None) -> None:
+        if self.watch is not None:
+            self.watch.failed(WATCHED, TimeoutError() if error is None else error)
+
+    def _answered(self) -> None:
+        if self.watch is not None:
+            self.watch.answered(WATCHED)
 
     def _set_alone(self, alone: bool, now_us: int) -> None:
         self._alone = alone

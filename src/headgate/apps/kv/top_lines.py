@@ -126,6 +126,13 @@ def _head(seen: Picture) -> list[str]:
         for one in seen["dispatchers"]
         if one["error"]
     ]
+    store = seen["store"]
+    if store["gone_for"]:
+        lines.append(
+            f"the store does not answer {store['gone_for']:,} of "
+            f"{counted(store['asked_by'], 'dispatcher')}, "
+            f"for {store['gone_us'] / 1e6:,.0f} s: {shown(store['why'], 80)}"
+        )
     if stress:
         why = (
             f" ({', '.join(shown(one) for one in stress.get('why', ()))})" if stress["why"] else ""

@@ -41,6 +41,7 @@ def picture(before: Sequence[Sample], after: Sequence[Sample]) -> dict[str, Any]
             ("cached", "cached_bytes", "waiting", "heeded"),
         ),
         "hot": _hot(pairs),
+        "store": _store(boards),
         "uploads": [upload for board in boards for upload in board.get("uploads", ())],
     }
 
@@ -131,6 +132,25 @@ def _stress(boards: Sequence[Board]) -> dict[str, Any]:
 
 def _ratio_of(stress: Mapping[str, Any]) -> float:
     return float(stress.get("ratio", 1.0))
+
+
+def _store(boards: Sequence[Board]) -> dict[str, Any]:
+    """How many lean on a store, and how many of them it does not answer, the longest how long."""
+    told = [(board["store"], board.get("at_us", 0)) for board in boards if board.get("store")]
+    gone = [(one, at_us) for one, at_us in told if one.get("gone")]
+    nobody: tuple[Mapping[str, Any], int] = ({}, 0)
+    first, at_us = min(gone, key=_since_of, default=nobody)
+    since_us = int(first.get("since_us", 0))
+    return {
+        "asked_by": len(told),
+        "gone_for": len(gone),
+        "gone_us": max(0, at_us - since_us) if since_us else 0,
+        "why": str(first.get("why", "")),
+    }
+
+
+def _since_of(told: tuple[Mapping[str, Any], int]) -> int:
+    return int(told[0].get("since_us", 0))
 
 
 def _classes(pairs: Pairs) -> list[dict[str, Any]]:

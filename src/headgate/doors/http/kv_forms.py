@@ -1,14 +1,15 @@
 """Forms: what the key-value routes read of a request's path, query and headers. Pure.
 
-A key in a path or a query is bytes, percent-encoded: `%2F` is a slash in a key. In a query a plus
-is a space, as everywhere.
+A key in a path or a query is bytes, percent-encoded: `%2F` is a slash in a key. A `%` without two
+hex digits behind it is refused, for it may be a key that was never encoded. In a query a plus is a
+space, as everywhere.
 """
 
 from __future__ import annotations
 
 import re
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -41,6 +42,7 @@ RANGE_FIELDS: Final = ("begin", "end", "reverse", "rows_max", "bytes_max", "toke
 WALK_FIELDS: Final = ("after", "rows_max")
 _PLACE_VERSION: Final = 1
 _CLAIMS: Final = frozenset((CRITICALITY, DEADLINE_MS, STRONG))
+_HALF_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 _SHA_256: Final = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 _DIGEST_CHARS_MAX: Final = 1_024
 _BOOLS: Final = {"": True, "true": True, "1": True, "false": False, "0": False}
@@ -69,16 +71,24 @@ def ask_of(request: Request, by: Identity) -> Ask:
 
 def place_of(places: Mapping[str, str]) -> Place:
     """A partition, and a sort key if there is one."""
-    return unquote_to_bytes(places["partition"]), unquote_to_bytes(places.get("sort", ""))
+    partition, sort = places["partition"], places.get("sort", "")
+    return unquote_to_bytes(_escaped(partition)), unquote_to_bytes(_escaped(sort))
 
 
 def name_of(places: Mapping[str, str], name: str) -> str:
     """A text in the path."""
     text = places[name]
     try:
-        return unquote(text, errors="strict") if "%" in text else text
+        return unquote(_escaped(text), errors="strict") if "%" in text else text
     except UnicodeDecodeError:
         raise BadValue(name, text, "give text in UTF-8") from None
+
+
+def _escaped(text: str, field: str = "path") -> str:
+    """The text, if each `%` in it begins an escape."""
+    if "%" in text and _HALF_ESCAPE.search(text) is not None:
+        raise BadValue(field, text, "write % as %25, and any byte as % and two hex digits")
+    return text
 
 
 # The query.
@@ -94,7 +104,7 @@ def ttl_us_of(request: Request) -> int:
 
 def range_of(request: Request, bounds: KvBounds) -> tuple[Span, bytes]:
     """The rows that are wanted, and the token of an earlier answer."""
-    fields = raw_query_of(request, RANGE_FIELDS) if request.query else {}
+    fields = _keys_of(request, RANGE_FIELDS)
     span = Span(
         fields.get("begin", b""),
         fields.get("end") or None,
@@ -107,9 +117,16 @@ def range_of(request: Request, bounds: KvBounds) -> tuple[Span, bytes]:
 
 def walk_of(request: Request, bounds: KvBounds) -> tuple[Place | None, int]:
     """Behind which place to go on, and how far."""
-    fields = raw_query_of(request, WALK_FIELDS) if request.query else {}
+    fields = _keys_of(request, WALK_FIELDS)
     rows_max = _count_of(fields, "rows_max", ROWS_MAX_DEFAULT, bounds.rows_max)
     return place_after(fields.get("after", b"")), rows_max
+
+
+def _keys_of(request: Request, names: Sequence[str]) -> dict[str, bytes]:
+    if not request.query:
+        return {}
+    _escaped(request.query.decode("latin-1"), "query")
+    return raw_query_of(request, names)
 
 
 def _count_of(fields: Mapping[str, bytes], name: str, default: int, most: int) -> int:

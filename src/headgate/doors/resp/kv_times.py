@@ -36,16 +36,20 @@ _FOR_EVER: Final = -1
 
 def ttl_of(session: Session, name: str, word: bytes, part: bytes) -> int:
     """The time that an option says, in microseconds from now; at least one."""
+    unit_us, is_instant = TIMES[word]
+    most = TTL_US_MAX // unit_us
     try:
         number = whole_number(part)
     except ValueError:
-        raise BadValue("time", text_of(part), f"give {text_of(word)} a whole number") from None
-    unit_us, is_instant = TIMES[word]
-    if number <= 0 or number * unit_us > TTL_US_MAX:
-        raise BadValue(
-            "time", number, f"invalid expire time in '{name}' command: give a positive one"
-        )
+        raise BadValue("time", text_of(part), _within(word, most)) from None
+    if not 0 < number <= most:
+        remedy = f"invalid expire time in '{name}' command: {_within(word, most)}"
+        raise BadValue("time", number, remedy)
     return max(1, number * unit_us - now_us(session)) if is_instant else number * unit_us
+
+
+def _within(word: bytes, most: int) -> str:
+    return f"give {text_of(word)} a whole number from 1 to {most:,}"
 
 
 def left_us(session: Session, row: Row) -> int:
@@ -79,8 +83,12 @@ def _expire(session: Session, parts: list[bytes], unit_us: int, is_instant: bool
     except ValueError:
         return NOT_INTEGER
     table, partition, sort = place_of(parts[1])
-    if abs(number * unit_us) > TTL_US_MAX:
-        return error_line(f"ERR invalid expire time in '{session.last.lower()}' command")
+    most = TTL_US_MAX // unit_us
+    if abs(number) > most:
+        name = session.last.lower()
+        return error_line(
+            f"ERR invalid expire time in '{name}' command: give a whole number up to {most:,}"
+        )
     ttl_us = number * unit_us - (now_us(session) if is_instant else 0)
     service, ask = key_values(session), ask_of(session)
     if ttl_us <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import b64encode
 from typing import Any
@@ -18,7 +19,7 @@ from headgate.doors.http.kv_forms import after_text, place_after, token_bytes, t
 from headgate.wire.key_values_messages import KvBounds
 from tests.doors.http.kv.serving import house
 from tests.doors.kv_shelf import NOW_US, Shelf
-from tests.doors.listening import LOOPS, run
+from tests.doors.listening import LOOPS, WAIT_S, run
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
 EVERY_BYTE = bytes(range(256))
@@ -70,6 +71,51 @@ def test_a_path_without_a_sort_key_is_the_empty_one() -> None:
             assert (await here.ask("DELETE", "t/rows/ann")).status_code == 204
             assert here.shelf.kept() == {}
             assert (await here.ask("GET", "t/rows/ann/1/2")).status_code == 404
+
+    run(story)
+
+
+async def ask_as_written(port: int, method: str, path: str) -> bytes:
+    """The whole reply; a client of the usual kind would mend the path before it is sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
+    writer.write(f"{head}content-length: 0\r\n\r\n".encode())
+    said = await asyncio.wait_for(reader.read(), WAIT_S)
+    writer.close()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "field"),
+    [
+        ("PUT", "rows/%zz", "path"),
+        ("PUT", "rows/%", "path"),
+        ("PUT", "rows/100%/1", "path"),
+        ("PUT", "rows/ann/a%2", "path"),
+        ("GET", "rows/ann/%2g", "path"),
+        ("DELETE", "rows/ann/%g2", "path"),
+        ("GET", "range/%zz", "path"),
+        ("GET", "uploads/%zz", "path"),
+        ("GET", "range/ann?begin=%zz", "query"),
+        ("GET", "keys?after=%", "query"),
+    ],
+)
+def test_a_percent_sign_that_begins_no_escape_is_refused(
+    method: str, path: str, field: str
+) -> None:
+    async def story() -> None:
+        async with house() as here:
+            said = await ask_as_written(here.port, method, f"/v1/tables/t/{path}")
+            assert said.startswith(b"HTTP/1.1 400 "), said
+            problem = json.loads(said.partition(b"\r\n\r\n")[2])
+            assert problem["field"] == field
+            assert "write % as %25" in problem["detail"]
+            assert here.shelf.kept() == {}
+            table = await ask_as_written(here.port, "GET", "/v1/tables/%zz/rows/ann")
+            assert table.startswith(b"HTTP/1.1 400 ")
+            put = await ask_as_written(here.port, "PUT", "/v1/tables/t/rows/100%25/%fF%aB")
+            assert put.startswith(b"HTTP/1.1 204 ")
+            assert list(here.shelf.kept()) == [(b"100%", b"\xff\xab")]
 
     run(story)
 

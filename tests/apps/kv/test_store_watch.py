@@ -1,0 +1,231 @@
+"""The store goes and comes back: said once each, and told in the state and the metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.apps.kv.fields import FIELDS
+from headgate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
+from headgate.apps.kv.settings import read_settings
+from headgate.apps.kv.store_watch import QUIET_US, START, StoreTold, StoreWatch
+from headgate.contracts.errors import BadValue, Unavailable
+from headgate.contracts.request import Request
+from headgate.policies.leased_purse import LeasedPurseSettings
+from headgate.settings import add_flags
+from headgate.testing import HandClock
+from tests.apps.kv.fleet import EPOCH_US, RU, Dispatcher, FarStore
+from tests.apps.kv.process import KvProcess
+from tests.engines.child import until
+from tests.policies.virtual import VirtualLoop, pause_us, run
+
+if TYPE_CHECKING:
+    from tests.engines.redis import RedisServer
+
+GONE = Unavailable("Redis at here", "connection\nrefused")
+
+
+@pytest.fixture(autouse=True)
+def _told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "headgate.kv")
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_it_is_said_once_when_it_goes_and_once_when_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = HandClock()
+    watch = StoreWatch(clock, "each caller has its last share")
+    watch.answered("a")
+    assert watch.told() == StoreTold(False, 0, "", 0)
+    gone_us = clock.now_us()
+    for who in ("a", "b", "a"):
+        watch.failed(who, GONE)
+    assert lines(caplog) == [
+        (
+            "the store does not answer: Redis at here is unavailable: connection refused; "
+            "until it does, each caller has its last share"
+        )
+    ]
+    assert watch.told()[:2] == (True, gone_us)
+    clock.advance(s=3)
+    watch.answered("a")
+    assert watch.told().gone  # for b it is
+    watch.answered("b")
+    watch.answered("b")
+    assert lines(caplog)[1:] == ["the store answers again, after 3.0 s"]
+    told = watch.told()
+    assert (told.gone, told.since_us, told.losses) == (False, clock.now_us(), 1)
+
+
+def test_a_store_that_answers_now_and_then_is_gone_and_not_a_line_a_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = HandClock()
+    watch = StoreWatch(clock, "-")
+    for _ in range(1_000):
+        watch.failed("a", TimeoutError())
+        watch.answered("a")
+        clock.advance(us=1_000)
+    assert len(lines(caplog)) == 1
+    assert "no answer in time" in lines(caplog)[0]
+    clock.advance(us=QUIET_US)
+    assert not watch.told().gone  # also where nobody asks any more
+    assert len(lines(caplog)) == 2
+
+
+def test_who_could_not_connect_at_the_start_is_followed_by_whoever_is_answered_first() -> None:
+    clock = HandClock()
+    watch = StoreWatch(clock, "-")
+    watch.failed(START, GONE)
+    clock.advance(s=5)
+    assert watch.told().gone
+    watch.answered("heartbeat")
+    assert not watch.told().gone
+
+
+def test_leases_tell_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(loop: VirtualLoop) -> None:
+        store = FarStore(loop.now_us)
+        one = Dispatcher(loop, store, LeasedPurseSettings(quota_ru=1_000))
+        watch = one.shares.watch = StoreWatch(one.clock, "-")
+        one.start()
+        one.offer("big", 2_000, seed=1, mru=20 * RU)
+        await pause_us(3 * EPOCH_US)
+        assert watch.told().losses == 0
+        store.gone = True
+        await pause_us(60 * EPOCH_US)
+        assert watch.told().gone
+        assert len(lines(caplog)) == 1
+        store.gone = False
+        await pause_us(5 * EPOCH_US)
+        assert watch.told()[::3] == (False, 1)
+        assert len(lines(caplog)) == 2
+        await one.kill()
+
+    run(story)
+
+
+def test_a_probe_that_is_answered_is_enough() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        one = Dispatcher(loop, FarStore(loop.now_us), LeasedPurseSettings(quota_ru=1_000))
+        watch = one.shares.watch = StoreWatch(one.clock, "-")
+        one.shares._failed(None)
+        one.shares._set_alone(True, one.clock.now_us())
+        one.start()
+        await pause_us(EPOCH_US // 2)
+        assert watch.told().gone
+        await pause_us(2 * EPOCH_US)
+        assert not watch.told().gone
+        await one.kill()
+
+    run(story)
+
+
+def test_generation_one_tells_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+    clock = HandClock()
+    store = FarStore(clock.now_us, trip_us=0)
+    these = GenerationOne(GenerationOneSettings(qps=1), clock, store=store)
+    watch = these.watch = StoreWatch(clock, "each dispatcher counts by itself")
+
+    def ask() -> None:
+        async def story() -> None:
+            for _ in range(20):
+                await these.admit(Request("k", caller="a"), clock)
+
+        asyncio.run(story())
+        clock.advance(s=1)
+
+    ask()
+    store.gone = True
+    ask()
+    ask()
+    assert watch.told().gone
+    assert len(lines(caplog)) == 1
+    store.gone = False
+    ask()
+    assert not watch.told().gone
+    assert len(lines(caplog)) == 2
+
+
+@pytest.mark.parametrize("form", ["leases", "shares"])
+def test_groups_over_a_store_are_shared_out_in_equal_parts_and_nothing_else(form: str) -> None:
+    parser = ArgumentParser()
+    add_flags(parser, FIELDS)
+
+    def settle(*flags: str) -> None:
+        read_settings(parser.parse_args(["--groups", "groups.yaml", *flags]), {})
+
+    store = ("--store", "redis://127.0.0.1:1")
+    with pytest.raises(BadValue, match="--quota-form live") as told:
+        settle(*store, "--quota-form", form)
+    assert (told.value.field, told.value.value) == ("--quota-form", form)
+    settle(*store, "--quota-form", "live")
+    settle("--quota-form", form)  # without a store there is nothing to lease from
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--quota-form", "leases"),
+        ("--quota-form", "live"),
+        ("--policy", "generation-one"),
+    ],
+)
+def test_a_store_that_dies_in_service_is_told_everywhere(
+    flags: tuple[str, ...], tmp_path: Path, redis_server: RedisServer
+) -> None:
+    from tests.engines.redis import RedisServer
+
+    with (
+        RedisServer(redis_server.build) as store,
+        KvProcess(tmp_path, "--engine", "memory:", "--store", store.url, *flags) as kv,
+    ):
+        said = "the store does not answer"
+
+        def ask() -> None:
+            for _ in range(5):
+                kv.redis().set("t:1", "x")
+
+        ask()
+        assert kv.metric("headgate_kv_store_answers") == 1
+        assert said not in kv.log.read_text()
+        store.kill(1)
+
+        def gone() -> bool:
+            ask()
+            return bool(kv.ask("/v1/state")[1]["store"]["gone"])
+
+        until(gone, "the store is told to be gone", 10, [kv.child])
+        assert kv.log.read_text().count(said) == 1
+        assert kv.metric("headgate_kv_store_answers") == 0
+        assert kv.ask("/v1/state")[1]["board"]["store"]["gone"]
+        assert kv.ask("/readyz")[0] == 200
+        store.restart(1)
+
+        def back() -> bool:
+            ask()
+            return not kv.ask("/v1/state")[1]["store"]["gone"]
+
+        until(back, "the store is told to be back", 20, [kv.child])
+        assert kv.log.read_text().count("the store answers again") == 1
+        assert kv.metric("headgate_kv_store_losses_total") == 1
+
+
+def test_a_store_that_is_not_there_at_the_start_is_told_once(tmp_path: Path) -> None:
+    for policy in ("layers", "generation-one"):
+        folder = tmp_path / policy
+        folder.mkdir()
+        flags = ("--engine", "memory:", "--store", "redis://127.0.0.1:1", "--policy", policy)
+        with KvProcess(folder, *flags) as kv:
+            kv.redis().set("t:1", "x")
+            assert kv.log.read_text().count("the store does not answer") == 1
+            assert kv.ask("/v1/state")[1]["store"]["losses"] == 1
