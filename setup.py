@@ -26,6 +26,7 @@ HOT_FILES = (
     "apps/kv/admission.py",
     "apps/kv/callers.py",
     "apps/kv/dispatcher.py",
+    "apps/kv/gathered.py",
     "apps/kv/names.py",
     "apps/kv/shares.py",
     "apps/kv/shield.py",

@@ -49,6 +49,7 @@ COMPILED_FILES: Final = (
     "apps.kv.admission",
     "apps.kv.callers",
     "apps.kv.dispatcher",
+    "apps.kv.gathered",
     "apps.kv.names",
     "apps.kv.shares",
     "apps.kv.shield",

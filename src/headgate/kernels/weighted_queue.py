@@ -100,7 +100,7 @@ class WeightedQueue(Generic[T]):
         if not 1 <= weight_max <= WEIGHT_MAX:
             raise ValueError(f"weight_max must be from 1 to 2^53, not {weight_max}")
         self._bound = length_max
-        self._length_max = length_max  # for now
+        self._length_max = length_max  # what `limit` says, the bound at most
         self._weight_max = weight_max
         self._sweep = 0
         self._floors = any(setting.floor_permille > 0 for setting in classes)

@@ -12,8 +12,8 @@ import pytest
 
 from headgate.apps.kv.assembly import Assembly
 from headgate.apps.kv.background import Background
-from headgate.apps.kv.dispatcher import GATHERED_BYTES_MAX
 from headgate.apps.kv.fields import FIELDS
+from headgate.apps.kv.gathered import GATHERED_BYTES_MAX, Gathered
 from headgate.apps.kv.quotas import OutsideGroups
 from headgate.apps.kv.settings import read_settings
 from headgate.apps.kv.tables.admitting import KEEPER
@@ -240,7 +240,7 @@ def test_a_multi_get_stops_reading_soon_after_its_answer_is_too_large() -> None:
                 assert engine.read_bytes <= 18 * MIB
             rows = await each(one, places[:15])
             assert all(row is not None and len(row.value) == MIB for row in rows)
-            assert one.dispatcher._gathered == 0
+            assert one.dispatcher._gathered.size_bytes == 0
 
     asyncio.run(story())
 
@@ -261,33 +261,30 @@ def test_places_that_weigh_little_are_read_together_once_that_is_known() -> None
             for _ in range(2):
                 assert await each(one, missing, "other") == [None] * 100
             assert isinstance(one.dispatcher.get_each("other", missing, Ask(ANYBODY)), list)
-            assert one.dispatcher._gathered == 0
+            assert one.dispatcher._gathered.size_bytes == 0
 
     asyncio.run(story())
 
 
 def test_a_place_that_weighs_more_than_others_did_is_reckoned_with_for_a_while() -> None:
-    async def story() -> None:
-        async with dispatcher(*PLENTY) as one:
-            fits = one.dispatcher._fitting
-            weigh = one.dispatcher._weigh
-            assert fits("t", 16 * MIB) == 17  # nobody knows: each may be as large as a value
-            weigh("t", 10)
-            assert fits("t", 16 * MIB) == 100
-            weigh("t", MIB)
-            assert fits("t", 16 * MIB) == 17
-            assert fits("t", 3 * MIB) == 4
-            assert fits("t", 0) == fits("t", -5) == 1
-            seen = []
-            for _ in range(100):
-                weigh("t", 10)
-                seen.append(fits("t", 16 * MIB))
-            assert seen == sorted(seen)
-            assert seen[0] < 25
-            assert seen[-1] == 100
-            assert one.dispatcher._weights["t"] == 10
-
-    asyncio.run(story())
+    gathered = Gathered(MIB)
+    fits, weigh = gathered.fitting, gathered.weigh
+    assert fits("t", 16 * MIB) == 17  # nobody knows: each may be as large as a value
+    weigh("t", 10)
+    assert fits("t", 16 * MIB) == 100
+    weigh("t", MIB)
+    assert fits("t", 16 * MIB) == 17
+    assert fits("t", 3 * MIB) == 4
+    assert fits("t", 0) == fits("t", -5) == 1
+    seen = []
+    for _ in range(500):
+        weigh("t", 10)
+        seen.append(fits("t", 16 * MIB))
+    assert seen == sorted(seen)
+    assert seen[0] < 25
+    assert seen[99] == 100
+    assert fits("t", 999) == 100  # ten bytes each, as before
+    assert fits("t", 500) == 51
 
 
 def test_all_multi_gets_together_hold_a_bounded_number_of_bytes() -> None:
@@ -305,7 +302,7 @@ def test_all_multi_gets_together_hold_a_bounded_number_of_bytes() -> None:
             assert len(refused) >= 30
             assert len(told) - len(refused) >= 8
             assert engine.under_way_max <= GATHERED_BYTES_MAX + 16 * MIB
-            assert one.dispatcher._gathered == 0
+            assert one.dispatcher._gathered.size_bytes == 0
             assert one.chain.stack.stats().under_way == 0
             assert len(await each(one, places)) == 15
 
@@ -323,7 +320,7 @@ def test_who_gives_up_amid_a_multi_get_holds_nothing_any_more() -> None:
                 asked.cancel()
                 await asyncio.gather(asked, return_exceptions=True)
                 await asyncio.sleep(0)
-                assert one.dispatcher._gathered == 0
+                assert one.dispatcher._gathered.size_bytes == 0
                 assert one.chain.stack.stats().under_way == 0
 
     asyncio.run(story())

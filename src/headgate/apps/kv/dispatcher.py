@@ -8,22 +8,18 @@
 Nothing is decided here. A read that nobody has to wait for is answered without a coroutine; most
 are. A scan enters anew for every `chunk_ru` of what it looks at, so that others pass between two
 of its chunks. A key that is written is forgotten by the cache before the write is acknowledged.
-
-Nobody can tell what a value weighs before it is read. So a multi-get reads as many places at a
-time as an answer has room for, by what places of that table have weighed; of a table that nobody
-has asked so before each is taken to be as large as a value may be. What weighs more than was
-expected is read once, `TOGETHER_BYTES_MAX` at most, and reckoned with from then on.
+A multi-get reads as many places at a time as its answer should have room for (`gathered.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
-from functools import partial
 from typing import Final, final
 
 from headgate.apps.kv.admission import Admission, shape
 from headgate.apps.kv.chain import GET, MULTI_GET, PUT, SCAN, SWAP, Chain
+from headgate.apps.kv.gathered import VALUES_BYTES_MAX, Gathered
 from headgate.apps.kv.names import check_key, check_table, check_value
 from headgate.apps.kv.shield import Shield
 from headgate.apps.kv.shield_keys import key_of
@@ -33,7 +29,6 @@ from headgate.apps.kv.tables.tokens import read_token, span_after, token_after
 from headgate.contracts.access import TableGrant
 from headgate.contracts.checks import Soon
 from headgate.contracts.clock import Clock
-from headgate.contracts.decision import Decision
 from headgate.contracts.engine import Place
 from headgate.contracts.errors import BadValue, Refused
 from headgate.contracts.key_values import (
@@ -47,25 +42,16 @@ from headgate.contracts.key_values import (
     Walked,
     Write,
 )
-from headgate.contracts.reasons import OVERLOADED
 from headgate.contracts.request import Request
 from headgate.policies.coalesce import Flight
 from headgate.policies.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH
 from headgate.policies.stack import StackPermit
 
 PLACES_MAX: Final = 1_000  # of a multi-get
-TOGETHER_MAX: Final = 100  # of them, that enter together
-TOGETHER_BYTES_MAX: Final = 128 << 20  # of values that may be read before they are counted
-VALUES_BYTES_MAX: Final = 16 << 20  # of what a multi-get answers
 WRITES_MAX: Final = 1_000  # of a batch
 BATCH_BYTES_MAX: Final = 16 << 20
 SPAN_ROWS_MAX: Final = 10_000
 SPAN_BYTES_MAX: Final = 16 << 20
-GATHERED_BYTES_MAX: Final = 128 << 20  # by all scans and multi-gets together
-WEIGHTS_MAX: Final = 10_000  # tables whose weight is known
-_UNKNOWN_PART: Final = 16  # most values are far from the largest: so is what is set aside for them
-_FORGETTING_BITS: Final = 3  # of what a place weighed less than before, an eighth is believed
-_GATHERING: Final = Decision(False, 0, 100_000, 100_000, OVERLOADED, "gathered")
 
 
 @final
@@ -80,10 +66,8 @@ class Dispatcher:
         "_layers",
         "_one_shard",
         "_shield",
-        "_together",
         "_units",
         "_value_bytes_max",
-        "_weights",
         "uploads",
     )
 
@@ -108,9 +92,7 @@ class Dispatcher:
         self._units = chain.units if chain.layered else None
         self._chunk_ru = chunk_ru
         self._one_shard = one_shard
-        self._gathered = 0  # bytes of rows of scans and multi-gets that are not answered yet
-        self._weights: dict[str, int] = {}  # by table: bytes of a place, what is not there with it
-        self._together = max(1, min(TOGETHER_MAX, TOGETHER_BYTES_MAX // value_bytes_max))
+        self._gathered = Gathered(value_bytes_max)
         self.uploads = uploads
 
     # Reads.
@@ -133,11 +115,11 @@ class Dispatcher:
         rows: list[Row | None] = [None] * len(places)
         cold, warm, size = self._sorted_out(table, places, rows, ask)
         _check_answer(size)
-        fitting = self._fitting(table, VALUES_BYTES_MAX - size)
+        fitting = self._gathered.fitting(table, VALUES_BYTES_MAX - size)
         if not warm and len(cold) <= fitting and self._of_one_shard(table, places, cold):
             if not cold:
                 return rows
-            self._gathered_check()
+            self._gathered.check()
             now_us = self._clock.now_us()
             asked = [places[at] for at in cold]
             request = self._many(table, asked, ask)
@@ -161,7 +143,7 @@ class Dispatcher:
         behind: bytes | None = None  # the last key that was looked at
         try:
             while True:
-                self._gathered_check()
+                self._gathered.check()
                 wanted = left._replace(
                     rows_max=span.rows_max - len(rows), bytes_max=max(1, span.bytes_max - size)
                 )
@@ -175,7 +157,7 @@ class Dispatcher:
                 rows += told.rows
                 brought = sum([len(row.sort) + len(row.value) for row in told.rows])
                 size += brought
-                self._gathered += brought
+                self._gathered.size_bytes += brought
                 behind = told.last
                 if not told.more or behind is None:
                     return Rows(rows)
@@ -184,7 +166,7 @@ class Dispatcher:
                     return Rows(rows, token_after(table, partition, left, behind))
                 await asyncio.sleep(0)  # others pass between two chunks, also where nobody waits
         finally:
-            self._gathered -= size
+            self._gathered.size_bytes -= size
 
     async def walk(self, table: str, after: Place | None, rows_max: int, ask: Ask) -> Walked:
         """Places of the whole table."""
@@ -379,7 +361,7 @@ class Dispatcher:
         began_us: int,
     ) -> Soon[Sequence[Row | None]]:
         try:
-            self._gathered_check()  # others may have read since this one began to wait
+            self._gathered.check()  # others may have read since this one began to wait
             found = self._layers.read(table, asked, began_us)
         except BaseException as error:
             self._admission.failed(permit, error)
@@ -389,15 +371,8 @@ class Dispatcher:
             return rows
         later = self._finish_each(permit, table, found, at, rows, before, began_us)
         task = self._admission.guarded(permit, later)
-        # Until they are here, room is kept for what they should weigh, however it ends.
-        weight = self._weights.get(table, self._value_bytes_max // _UNKNOWN_PART)
-        kept = min(VALUES_BYTES_MAX, weight * len(at))
-        self._gathered += kept
-        task.add_done_callback(partial(self._give_back, kept))
+        self._gathered.set_aside(table, len(at), task)
         return task
-
-    def _give_back(self, kept: int, _: asyncio.Future[Sequence[Row | None]]) -> None:
-        self._gathered -= kept
 
     async def _finish_each(
         self,
@@ -431,28 +406,8 @@ class Dispatcher:
                 size += len(row.sort) + len(row.value)
                 before += len(row.value)
         self._admission.done(permit, began_us, len(at), size)
-        self._weigh(table, size // len(at))
+        self._gathered.weigh(table, size // len(at))
         _check_answer(before)
-
-    def _weigh(self, table: str, bytes_each: int) -> None:
-        """So much did each place weigh: more is believed at once, less little by little."""
-        weights = self._weights
-        before = weights.get(table, -1)
-        if bytes_each == before:
-            return
-        if bytes_each < before:
-            bytes_each = before - max(1, (before - bytes_each) >> _FORGETTING_BITS)
-        elif before < 0 and len(weights) >= WEIGHTS_MAX:
-            weights.clear()
-        weights[table] = bytes_each
-
-    def _fitting(self, table: str, left_bytes: int) -> int:
-        """How many places to read at a time, where the answer has so much room left."""
-        weight = self._weights.get(table, self._value_bytes_max)
-        together = self._together
-        if weight * together <= left_bytes:
-            return together
-        return min(together, max(0, left_bytes) // weight + 1)
 
     async def _get_rest(
         self,
@@ -470,17 +425,17 @@ class Dispatcher:
             for group in self._by_shard(table, places, cold):
                 first = 0
                 while first < len(group):
-                    self._gathered_check()
-                    fitting = self._fitting(table, VALUES_BYTES_MAX - size)
+                    self._gathered.check()
+                    fitting = self._gathered.fitting(table, VALUES_BYTES_MAX - size)
                     at = group[first : first + fitting]
                     first += len(at)
                     ask = await self._get_some(table, places, at, rows, size, ask)
                     brought = _values_bytes(rows, at)
                     size += brought
                     held += brought
-                    self._gathered += brought
+                    self._gathered.size_bytes += brought
             for one in warm:
-                self._gathered_check()
+                self._gathered.check()
                 later = self._get(table, places[one][0], places[one][1], ask)
                 row = await later if isinstance(later, Awaitable) else later
                 rows[one] = row
@@ -489,9 +444,9 @@ class Dispatcher:
                     size += brought
                     _check_answer(size)
                     held += brought
-                    self._gathered += brought
+                    self._gathered.size_bytes += brought
         finally:
-            self._gathered -= held
+            self._gathered.size_bytes -= held
         return rows
 
     async def _get_some(
@@ -554,11 +509,6 @@ class Dispatcher:
         told = await self._admission.in_time(permit, work)
         self._admission.done(permit, began_us, max(1, told.rows_scanned), told.bytes_scanned)
         return told, _going_on(ask, request)
-
-    def _gathered_check(self) -> None:
-        """Refuse while what has been gathered for answers is as much as it may be."""
-        if self._gathered >= GATHERED_BYTES_MAX:
-            raise Refused(_GATHERING)
 
     # What writes share.
 
