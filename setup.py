@@ -1,6 +1,6 @@
 """The one thing `pyproject.toml` cannot say: which modules mypyc compiles, and when.
 
-HEADGATE_COMPILE=auto (the default) compiles when a C compiler and mypyc are there, and installs
+SLUICEGATE_COMPILE=auto (the default) compiles when a C compiler and mypyc are there, and installs
 plain Python with one line saying so when they are not; 1 insists, 0 never compiles. The sources are
 the same either way.
 """
@@ -156,10 +156,10 @@ def compiled_sources() -> list[str]:
     found = [
         path
         for folder in FOLDERS
-        for path in sorted((SRC / "headgate" / folder).glob("*.py"))
+        for path in sorted((SRC / "sluicegate" / folder).glob("*.py"))
         if path.name not in NOT_COMPILED
     ]
-    found += [SRC / "headgate" / name for name in HOT_FILES]
+    found += [SRC / "sluicegate" / name for name in HOT_FILES]
     return [path.as_posix() for path in found]
 
 
@@ -171,9 +171,9 @@ def c_compiler() -> str | None:
 
 def extensions() -> list[Extension]:
     """The extension modules to build: all of them, or none and a line that says why."""
-    wish = os.environ.get("HEADGATE_COMPILE", "auto")
+    wish = os.environ.get("SLUICEGATE_COMPILE", "auto")
     if wish not in {"0", "1", "auto"}:
-        sys.exit(f"HEADGATE_COMPILE must be 0, 1 or auto, not {wish!r}")
+        sys.exit(f"SLUICEGATE_COMPILE must be 0, 1 or auto, not {wish!r}")
     if wish == "0":
         return []
     missing = None
@@ -186,8 +186,8 @@ def extensions() -> list[Extension]:
             missing = "no mypyc (pip install 'mypy[mypyc]')"
     if missing is not None:
         if wish == "1":
-            sys.exit(f"HEADGATE_COMPILE=1, but there is {missing}")
-        print(f"headgate: {missing}; installing interpreted, slower and otherwise the same")
+            sys.exit(f"SLUICEGATE_COMPILE=1, but there is {missing}")
+        print(f"sluicegate: {missing}; installing interpreted, slower and otherwise the same")
         return []
     # MYPYPATH-free and strict, as `make check` runs it; -O2 is where mypyc stops gaining. A file of
     # C for each module: one for all takes gcc three times as long, and is faster by 4% at most.

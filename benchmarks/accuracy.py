@@ -25,11 +25,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 from benchmarks.rounds import Bars, build_of, calls_of, interleaved
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.kernels import sliding_window
-from headgate.kernels.sliding_window import CELLS_DEFAULT, SlidingLog, cells_roll, cells_step
-from headgate.stores.memory.counting import table_for
-from headgate.stores.memory.table import Table
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.kernels import sliding_window
+from sluicegate.kernels.sliding_window import CELLS_DEFAULT, SlidingLog, cells_roll, cells_step
+from sluicegate.stores.memory.counting import table_for
+from sluicegate.stores.memory.table import Table
 
 CELLS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 30, 60)
 WINDOW_US = 60_000_000
@@ -207,7 +207,7 @@ def main(seeds: Iterable[int]) -> None:
     """Sweep, print, and judge the default."""
     bars = Bars()
     first, *others = seeds
-    print(f"headgate is {build_of(sliding_window.__file__)}")
+    print(f"sluicegate is {build_of(sliding_window.__file__)}")
     stream = bursty(first)
     print(f"bursty, seed {first}: {len(stream):,} requests, limits {limits_for(stream)}\n")
     print("  cells  misclassified  rate error  count error  ns a take  bytes a key  in Redis")

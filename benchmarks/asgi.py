@@ -24,21 +24,21 @@ from starlette.routing import Route
 
 from benchmarks.peers import step
 from benchmarks.rounds import Bars, Result, build_of, interleaved, print_results
-from headgate import Claim, Limiter
-from headgate.contracts.arrival import Arrival
-from headgate.contracts.guard import Judgement
-from headgate.doors import headers
-from headgate.doors.asgi import LimitMiddleware
-from headgate.rules.guard import Guard
+from sluicegate import Claim, Limiter
+from sluicegate.contracts.arrival import Arrival
+from sluicegate.contracts.guard import Judgement
+from sluicegate.doors import headers
+from sluicegate.doors.asgi import LimitMiddleware
+from sluicegate.rules.guard import Guard
 
 REQUESTS = 2_000
 ROUNDS = 9
 RULE = "1000000000/minute"
 
 BARE = "bare Starlette"
-OURS = "headgate"
-OURS_PLAIN = "headgate, a guard of one line"
-OURS_BOTH = "headgate, both kinds of headers"
+OURS = "sluicegate"
+OURS_PLAIN = "sluicegate, a guard of one line"
+OURS_BOTH = "sluicegate, both kinds of headers"
 SLOWAPI = "slowapi decorator"
 SLOWAPI_HEADERS = "slowapi decorator, headers"
 SLOWAPI_ASGI = "slowapi ASGI middleware, headers"
@@ -177,7 +177,7 @@ def _added(ns: Sequence[float], bare_ns: Sequence[float]) -> list[float]:
 async def main() -> None:
     """Measure, print, and judge."""
     bars = Bars()
-    print(f"headgate is {build_of(headers.__file__)}")
+    print(f"sluicegate is {build_of(headers.__file__)}")
     apps: dict[str, App] = {
         BARE: bare(),
         OURS: ours(),

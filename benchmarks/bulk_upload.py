@@ -1,11 +1,11 @@
 """A bulk upload beside live reads: rows a second over its course, and what the readers notice.
 
-`headgate kv` on LMDB, `headgate kv load` with a file of 5,000,000 rows, and an open-loop generator
-that reads single rows of another table: alone before and afterwards, and in between for as long as
-the upload is loaded, committed and folded into its table. The p99 of the reads, from when each was
-due, is held against that alone. Rows a second are taken from stretch to stretch, and must not fall
-as the upload grows. All processes are real, and share the machine; a stretch in which the generator
-was late does not count.
+`sluicegate kv` on LMDB, `sluicegate kv load` with a file of 5,000,000 rows, and an open-loop
+generator that reads single rows of another table: alone before and afterwards, and in between for
+as long as the upload is loaded, committed and folded into its table. The p99 of the reads, from
+when each was due, is held against that alone. Rows a second are taken from stretch to stretch, and
+must not fall as the upload grows. All processes are real, and share the machine; a stretch in which
+the generator was late does not count.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import headgate.policies.stack as stack_module
+import sluicegate.policies.stack as stack_module
 from benchmarks.rounds import Bars, build_of
-from headgate.lab.arrivals import Poisson
-from headgate.lab.drills.dispatcher import OPERATOR, Caller, Dispatcher, Fleet
-from headgate.lab.drills.generator import HOST, play
-from headgate.lab.drills.load import Load, Stream
-from headgate.lab.drills.record import Part, whole
-from headgate.lab.drills.slots import NO_QUOTA, fill, gets, keys
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.drills.dispatcher import OPERATOR, Caller, Dispatcher, Fleet
+from sluicegate.lab.drills.generator import HOST, play
+from sluicegate.lab.drills.load import Load, Stream
+from sluicegate.lab.drills.record import Part, whole
+from sluicegate.lab.drills.slots import NO_QUOTA, fill, gets, keys
 
 ROWS: Final = 5_000_000
 ROWS_A_PARTITION: Final = 100
@@ -122,12 +122,12 @@ def reads(dispatcher: Dispatcher, seconds: float) -> Reads:
 
 
 def loading(dispatcher: Dispatcher, path: Path, log: Path) -> subprocess.Popen[bytes]:
-    """`headgate kv load`, begun. It takes what the others leave of the processors.
+    """`sluicegate kv load`, begun. It takes what the others leave of the processors.
 
     Else it would run on another machine; here it must not be what the readers wait for.
     """
     words = (
-        sys.executable, "-m", "headgate.cli", "kv", "load", TABLE, str(path),
+        sys.executable, "-m", "sluicegate.cli", "kv", "load", TABLE, str(path),
         "--at", f"http://{HOST}:{dispatcher.port}", "--quiet",
     )  # fmt: skip
     with log.open("wb") as output:
@@ -135,7 +135,7 @@ def loading(dispatcher: Dispatcher, path: Path, log: Path) -> subprocess.Popen[b
             words,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "HEADGATE_TOKEN": OPERATOR.token},
+            env={**os.environ, "SLUICEGATE_TOKEN": OPERATOR.token},
         )
     os.sched_setscheduler(load.pid, os.SCHED_IDLE, os.sched_param(0))
     return load
@@ -339,7 +339,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of a stretch of reads")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for the upload")
     asked = parser.parse_args()
-    print(f"headgate is {build_of(stack_module.__file__)}, {os.cpu_count()} cores", flush=True)
+    print(f"sluicegate is {build_of(stack_module.__file__)}, {os.cpu_count()} cores", flush=True)
     bars = Bars()
     compare(asked.rows, asked.seconds, asked.limit, bars)
     bars.exit()

@@ -17,21 +17,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
-from headgate import Limiter
-from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk
-from headgate.rules.resources.service import Checker
-from headgate.rules.service_book import ServiceBook
-from headgate.shadow import capture as hook
-from headgate.shadow.ask_keys import check_key, mesh_key
-from headgate.shadow.capture import Capture
-from headgate.shadow.capture_key import open_key
-from headgate.shadow.capture_log import CaptureLog
-from headgate.shadow.capture_read import read_capture
-from headgate.shadow.capture_settings import CaptureSettings
-from headgate.shadow.captured import ALL
-from headgate.shadow.made import made_capture
-from headgate.system import SystemClock, now_us
-from headgate.testing.calm import Calm
+from sluicegate import Limiter
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.rules.resources.service import Checker
+from sluicegate.rules.service_book import ServiceBook
+from sluicegate.shadow import capture as hook
+from sluicegate.shadow.ask_keys import check_key, mesh_key
+from sluicegate.shadow.capture import Capture
+from sluicegate.shadow.capture_key import open_key
+from sluicegate.shadow.capture_log import CaptureLog
+from sluicegate.shadow.capture_read import read_capture
+from sluicegate.shadow.capture_settings import CaptureSettings
+from sluicegate.shadow.captured import ALL
+from sluicegate.shadow.made import made_capture
+from sluicegate.system import SystemClock, now_us
+from sluicegate.testing.calm import Calm
 
 CALLS = 20_000
 ENTITIES = 1_000

@@ -1,7 +1,7 @@
 """Decisions a second through the light client, with and without leases, and what a check costs.
 
-One `headgate limiter` with its counts in memory on one core, everything that asks on the other.
-The peer asks the same service the same HG.CHECK through redis-py, which is what one would use
+One `sluicegate limiter` with its counts in memory on one core, everything that asks on the other.
+The peer asks the same service the same SG.CHECK through redis-py, which is what one would use
 without our client: one connection a task, as many as there are tasks. Everyone takes turns; ratios
 are of medians.
 
@@ -25,9 +25,9 @@ from typing import Any
 import redis.asyncio
 
 from benchmarks.rounds import ROUNDS, Bars, Result, build_of, ratio
-from headgate import Limiter
-from headgate.client import Client
-from headgate.wire import resp
+from sluicegate import Limiter
+from sluicegate.client import Client
+from sluicegate.wire import resp
 from tests.engines.child import Child, free_port, until
 
 RULES = """\
@@ -50,13 +50,13 @@ def service() -> Iterator[str]:
         rules, port = Path(folder, "rules.yaml"), free_port("127.0.0.1")
         rules.write_text(RULES, encoding="utf-8")
         command = [
-            *pinned(0), sys.executable, "-m", "headgate.cli", "limiter", "--shed", "off",
+            *pinned(0), sys.executable, "-m", "sluicegate.cli", "limiter", "--shed", "off",
             "--listen", f"127.0.0.1:{port}", "--rules", str(rules), "--log", "warning",
         ]  # fmt: skip
         log = Path(folder, "log")
-        child = Child("headgate limiter", command, log)
+        child = Child("sluicegate limiter", command, log)
         try:
-            until(lambda: "is ready" in log.read_text(), "headgate limiter", 60, [child])
+            until(lambda: "is ready" in log.read_text(), "sluicegate limiter", 60, [child])
             yield f"127.0.0.1:{port}"
         finally:
             child.stop()
@@ -107,7 +107,7 @@ async def compare(
 
 async def measure(address: str, calls: int, bars: Bars) -> None:
     """The tables and the bars."""
-    url = f"headgate://{address}?timeout_ms=10000"
+    url = f"sluicegate://{address}?timeout_ms=10000"
     host, port = address.split(":")
     peer: Any = redis.asyncio.Redis(host=host, port=int(port), max_connections=TASKS)
     plain = Client(url, lease=None, failure="closed")
@@ -123,11 +123,11 @@ async def measure(address: str, calls: int, bars: Bars) -> None:
         await denying.check(user, "/never")
 
     candidates: dict[str, tuple[Ask, int]] = {
-        "redis-py, HG.CHECK": (lambda user: peer.execute_command("HG.CHECK", user, "/api"), calls),
+        "redis-py, SG.CHECK": (lambda user: peer.execute_command("SG.CHECK", user, "/api"), calls),
         "client, no leases": (lambda user: checked(plain, user), calls * 4),
         "client, leases": (lambda user: checked(leasing, user), calls * 16),
         "client, refused": (denied, calls * 16),
-        "Limiter(store_url='headgate://')": (limiter.atake, calls * 4),
+        "Limiter(store_url='sluicegate://')": (limiter.atake, calls * 4),
     }
     many, cpu = await compare(f"{TASKS} tasks, {PAIRS} pairs", candidates, TASKS)
     one, _ = await compare("one task: what a check costs", candidates, 1)
@@ -136,15 +136,15 @@ async def measure(address: str, calls: int, bars: Bars) -> None:
         f"\n  with leases {stats.checks:,} checks took {stats.asked + stats.leases:,} questions "
         f"({stats.asked:,} checks, {stats.leases:,} leases; {stats.units_lapsed:,} units lapsed)\n"
     )
-    times = ratio(many, "redis-py, HG.CHECK", "client, no leases")
-    check = ratio(cpu, "redis-py, HG.CHECK", "client, no leases")
+    times = ratio(many, "redis-py, SG.CHECK", "client, no leases")
+    check = ratio(cpu, "redis-py, SG.CHECK", "client, no leases")
     lease = ratio(many, "client, no leases", "client, leases")
     bars.check(
         check >= CPU_TIMES_MIN,
         f"redis-py's CPU: {check:.1f} x ours, at least {CPU_TIMES_MIN:g} (wall: {times:.1f} x)",
     )
     bars.check(lease >= LEASE_TIMES_MIN, f"leases: {lease:.1f} x, at least {LEASE_TIMES_MIN:g}")
-    alone = ratio(one, "redis-py, HG.CHECK", "client, no leases")
+    alone = ratio(one, "redis-py, SG.CHECK", "client, no leases")
     print(f"  one task: {alone:.1f} x redis-py")
     for client in (plain, leasing, denying):
         await client.close()

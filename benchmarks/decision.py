@@ -26,10 +26,10 @@ from benchmarks.rounds import (
     print_results,
     ratio,
 )
-from headgate import Limiter
-from headgate.kernels.token_bucket import TokenBucket
-from headgate.limits import limiter
-from headgate.system import now_us
+from sluicegate import Limiter
+from sluicegate.kernels.token_bucket import TokenBucket
+from sluicegate.limits import limiter
+from sluicegate.system import now_us
 
 CALLS = 20_000
 KEYS = 100_000
@@ -37,7 +37,7 @@ KEYS_HUGE = 1_000_000
 RULE = "1000000/second"
 WORST_CALL_US = 2_000
 
-OURS = "headgate"
+OURS = "sluicegate"
 LIMITS = "limits"
 
 
@@ -105,7 +105,7 @@ async def main() -> None:
     """Measure, print, and judge."""
     bars = Bars()
     build = build_of(limiter.__file__)
-    print(f"headgate is {build}")
+    print(f"sluicegate is {build}")
     one, many, bucket = one_key(), many_keys(), one_bucket()
     worst_us = dearest_call_us()
     print(f"\nDearest of {KEYS_HUGE:,} first calls: {worst_us:,.0f} us of thread CPU\n")

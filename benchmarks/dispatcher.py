@@ -29,17 +29,17 @@ from typing import Any, Final
 
 import lmdb
 
-import headgate.policies.stack as stack_module
+import sluicegate.policies.stack as stack_module
 from benchmarks.asgi import SCOPE, bare
 from benchmarks.peers import step
 from benchmarks.resp_door import pinned, pressed, redis_server
 from benchmarks.rounds import ROUNDS, Bars, Result, build_of, interleaved, print_results, ratio
-from headgate.apps.kv.assembly import Assembly
-from headgate.apps.kv.fields import FIELDS
-from headgate.apps.kv.settings import Settings, read_settings
-from headgate.contracts.key_values import Ask, Row, Span, Write
-from headgate.policies.access import EVERYBODY
-from headgate.settings import add_flags
+from sluicegate.apps.kv.assembly import Assembly
+from sluicegate.apps.kv.fields import FIELDS
+from sluicegate.apps.kv.settings import Settings, read_settings
+from sluicegate.contracts.key_values import Ask, Row, Span, Write
+from sluicegate.policies.access import EVERYBODY
+from sluicegate.settings import add_flags
 
 CHAIN_MAX: Final = 2 / 3  # of a bare Starlette request
 RESP_MIN: Final = 0.30  # of redis-server's GET
@@ -57,7 +57,7 @@ TABLES: Final = "its tables alone"
 
 
 def settings_of(*flags: str) -> Settings:
-    """The settings of `headgate kv` with these flags, and quotas that nobody spends."""
+    """The settings of `sluicegate kv` with these flags, and quotas that nobody spends."""
     parser = argparse.ArgumentParser()
     add_flags(parser, FIELDS)
     return read_settings(parser.parse_args(["--quota-ru", str(1 << 40), *flags]), {})[0]
@@ -251,9 +251,9 @@ def many_measured(
 
 @contextmanager
 def dispatcher(folder: Path) -> Iterator[int]:
-    """`headgate kv` on LMDB in a process of its own; its port."""
+    """`sluicegate kv` on LMDB in a process of its own; its port."""
     words = (
-        *pinned(SERVER_CORE), sys.executable, "-m", "headgate.cli", "kv",
+        *pinned(SERVER_CORE), sys.executable, "-m", "sluicegate.cli", "kv",
         "--listen", "127.0.0.1:0", "--engine", f"lmdb:{folder / 'served'}",
         "--quota-ru", str(1 << 40), "--log", "error",
     )  # fmt: skip
@@ -284,7 +284,7 @@ def over_resp(rounds: int, bars: Bars, folder: Path) -> None:
     shares = [own / other for own, other in zip(seen["ours"], seen["peer"], strict=True)]
     share = statistics.median(shares)
     print("\nGET over RESP, 50 clients, one at a time each")
-    print(f"  headgate kv on LMDB  {statistics.median(seen['ours']):11,.0f}/s")
+    print(f"  sluicegate kv on LMDB  {statistics.median(seen['ours']):11,.0f}/s")
     print(f"  the same, a hot key  {statistics.median(seen['hot']):11,.0f}/s")
     print(f"  redis-server         {statistics.median(seen['peer']):11,.0f}/s")
     print(f"  share in each round  {', '.join(f'{one:.0%}' for one in shares)}")
@@ -310,9 +310,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--only", choices=("chain", "resp", "many"), help="this part alone")
     asked = parser.parse_args()
-    print(f"headgate is {build_of(stack_module.__file__)}, {os.cpu_count()} cores")
+    print(f"sluicegate is {build_of(stack_module.__file__)}, {os.cpu_count()} cores")
     bars = Bars()
-    with TemporaryDirectory(prefix="headgate-bench-") as name:
+    with TemporaryDirectory(prefix="sluicegate-bench-") as name:
         if asked.only in (None, "chain"):
             chain(asked.rounds, bars)
         if asked.only in (None, "resp"):

@@ -68,14 +68,14 @@ def framed(message: bytes) -> bytes:
 
 
 class Limiter:
-    """One `headgate limiter` on the first core."""
+    """One `sluicegate limiter` on the first core."""
 
     def __init__(self, folder: Path, name: str, *flags: str) -> None:
         self.port, self.grpc_port = free_port("127.0.0.1"), free_port("127.0.0.1")
         rules = folder / "rules.yaml"
         rules.write_text(RULES)
         command = [
-            *pinned(0), sys.executable, "-m", "headgate.cli", "limiter",
+            *pinned(0), sys.executable, "-m", "sluicegate.cli", "limiter",
             "--listen", f"127.0.0.1:{self.port}", "--rules", str(rules), "--shed", "off",
             "--log", "warning", *flags,
         ]  # fmt: skip
@@ -98,7 +98,7 @@ class Limiter:
     def allowed(self) -> int:
         """How many asks it has allowed."""
         found = re.findall(
-            r'^headgate_limiter_decisions_total\{[^}]*outcome="allowed"\} (\d+)$',
+            r'^sluicegate_limiter_decisions_total\{[^}]*outcome="allowed"\} (\d+)$',
             self.get("/metrics"),
             re.MULTILINE,
         )
@@ -254,7 +254,7 @@ def resp_doors(folder: Path, seconds: float, bars: Bars) -> None:
         try:
             for pipeline, least in ((1, RESP_SHARE_MIN), (16, RESP_PIPELINED_SHARE_MIN)):
                 calls = int((60_000 if pipeline == 1 else 300_000) * seconds)
-                sides = {"headgate": (limiter.port, throttle), "redis GET": (redis_port, GET)}
+                sides = {"sluicegate": (limiter.port, throttle), "redis GET": (redis_port, GET)}
                 rates = medians(
                     {
                         name: partial(redis_benchmark, port, command, calls, pipeline)
@@ -264,7 +264,7 @@ def resp_doors(folder: Path, seconds: float, bars: Bars) -> None:
                 print(f"\nRESP, 50 clients, pipelined by {pipeline}, commands a second")
                 for name, rate in rates.items():
                     print(f"  {name:<14} {rate:9,.0f}")
-                share = rates["headgate"] / rates["redis GET"]
+                share = rates["sluicegate"] / rates["redis GET"]
                 bars.check(share >= least, f"{share:.2f} of redis-server's GET (bar {least:g})")
         finally:
             limiter.child.stop()
@@ -286,9 +286,9 @@ def main() -> None:
     ]
     if missing:
         sys.exit(f"this benchmark needs {', '.join(missing)}")
-    import headgate.kernels.gcra
+    import sluicegate.kernels.gcra
 
-    print(f"one worker on one core, {build_of(str(headgate.kernels.gcra.__file__))}")
+    print(f"one worker on one core, {build_of(str(sluicegate.kernels.gcra.__file__))}")
     bars = Bars()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -17,9 +17,9 @@ from statistics import median
 
 import lmdb
 
-from headgate.contracts.engine import Change, Engine
-from headgate.stores.engines.lmdb_keys import key_of, number_bytes
-from headgate.stores.open_engine import open_engine
+from sluicegate.contracts.engine import Change, Engine
+from sluicegate.stores.engines.lmdb_keys import key_of, number_bytes
+from sluicegate.stores.open_engine import open_engine
 
 ROUNDS = 5
 ROWS = 20_000

@@ -124,7 +124,7 @@ def setups() -> dict[str, tuple[str, str]]:
     cases = {}
     for name, imported, made, call in CASES:
         module = name.partition(",")[0].partition(" ")[0]
-        imports = f"from headgate.kernels.{module} import {imported}" if module[0] != "(" else ""
+        imports = f"from sluicegate.kernels.{module} import {imported}" if module[0] != "(" else ""
         cases[name] = (f"{imports}\n{made}", call)
     return cases | {name: (made, call) for name, made, call in PEERS}
 
@@ -160,7 +160,7 @@ def child_round(build: str) -> dict[str, float]:
 
 def recall_and_memory(skew: float) -> tuple[float, float]:
     """Recall@100 of `space_saving` on 10^6 draws over 10^5 keys, and its megabytes."""
-    from headgate.kernels.space_saving import SpaceSaving
+    from sluicegate.kernels.space_saving import SpaceSaving
 
     draws = random.Random(7)
     ranks = range(100_000)
@@ -178,7 +178,7 @@ def recall_and_memory(skew: float) -> tuple[float, float]:
 
 def look_ups_ns(rules: int, in_use: int) -> float:
     """Nanoseconds a look-up among so many rules, of which so many are asked for."""
-    from headgate.kernels.rule_index import RuleIndex
+    from sluicegate.kernels.rule_index import RuleIndex
 
     draws = random.Random(3)
     names = [str(uuid.UUID(int=draws.getrandbits(128))) for _ in range(rules)]

@@ -14,13 +14,13 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarks.rounds import Bars, build_of
-from headgate.lab import fast, full
-from headgate.lab.contenders import kernel_line, queue
-from headgate.lab.ledger import Ledger
-from headgate.lab.rig import Rig
-from headgate.lab.rigs.server_chain import server_chain
-from headgate.lab.scenarios.overload import rig
-from headgate.policies import stack
+from sluicegate.lab import fast, full
+from sluicegate.lab.contenders import kernel_line, queue
+from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.server_chain import server_chain
+from sluicegate.lab.scenarios.overload import rig
+from sluicegate.policies import stack
 
 TASKS_PER_S = 20_000
 KERNELS_PER_S = 100_000

@@ -24,11 +24,11 @@ import limits.aio.storage
 import limits.aio.strategies
 
 from benchmarks.rounds import Bars, build_of
-from headgate import Limiter
-from headgate.contracts.store import Charge, Grant, Ruling, Store
-from headgate.limits import limiter as limiter_module
-from headgate.stores.redis.store import RedisStore
-from headgate.system import SystemChance, now_us
+from sluicegate import Limiter
+from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.limits import limiter as limiter_module
+from sluicegate.stores.redis.store import RedisStore
+from sluicegate.system import SystemChance, now_us
 
 PROCESSES = 2
 TASKS = 64
@@ -138,7 +138,7 @@ async def begin() -> int:
     return now_us()
 
 
-PRESS = {"headgate": press_ours, "limits": press_limits}
+PRESS = {"sluicegate": press_ours, "limits": press_limits}
 
 
 def run_processes(name: str, url: str, rate: str, seconds: float) -> Told:
@@ -174,14 +174,14 @@ def run_processes(name: str, url: str, rate: str, seconds: float) -> Told:
 
 def compare(url: str, seconds: float, bars: Bars) -> None:
     """Rounds in turn; the limit is half of what was offered when nothing was refused."""
-    offered = run_processes("headgate", url, "1000000000/second", 1.0)
+    offered = run_processes("sluicegate", url, "1000000000/second", 1.0)
     limit = max(offered.decisions // 2, 1_000)
     print(f"\noffered: {offered.decisions:,}/s from {PROCESSES} processes; limit {limit:,}/s")
     ratios: list[float] = []
     over = 0.0
     for turn in range(ROUNDS):
         time.sleep(1.1)  # the bucket is full again
-        ours = run_processes("headgate", url, f"{limit}/second", seconds)
+        ours = run_processes("sluicegate", url, f"{limit}/second", seconds)
         # The peer's limit is half of its own rate too; what it admits is its own affair.
         peer = run_processes("limits", url, "5000/second", seconds)
         ours_s, peer_s = ours.decisions / ours.seconds, peer.decisions / peer.seconds
@@ -189,7 +189,7 @@ def compare(url: str, seconds: float, bars: Bars) -> None:
         allowed = limit + limit * ours.seconds
         over = max(over, ours.admitted / allowed)
         print(
-            f"  round {turn + 1}: headgate {ours_s:11,.0f} decisions/s"
+            f"  round {turn + 1}: sluicegate {ours_s:11,.0f} decisions/s"
             f"  ({ours.admitted / ours.decisions:.0%} admitted,"
             f" {ours.admitted / allowed:.1%} of the limit,"
             f" {1e3 * ours.asked / ours.decisions:.2f} asks of the store for 1,000)"
@@ -213,7 +213,7 @@ def main() -> None:
         told = asyncio.run(PRESS[asked.press](asked.url, asked.rate, asked.seconds))
         print(json.dumps(told))
         return
-    print(f"headgate is {build_of(limiter_module.__file__)}")
+    print(f"sluicegate is {build_of(limiter_module.__file__)}")
     from tests.engines.redis import RedisServer
 
     bars = Bars()

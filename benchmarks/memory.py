@@ -20,8 +20,8 @@ import pyrate_limiter
 
 from benchmarks import peers
 from benchmarks.rounds import Bars, build_of
-from headgate import Algorithm, Limiter
-from headgate.limits import limiter
+from sluicegate import Algorithm, Limiter
+from sluicegate.limits import limiter
 
 KEYS = 1_000_000
 ROUNDS = 3
@@ -95,11 +95,11 @@ def measured_apart(name: str) -> float:
 def main() -> None:
     """Measure all, print a table, and judge."""
     bars = Bars()
-    print(f"headgate is {build_of(limiter.__file__)}; bytes a key at {KEYS:,} keys")
+    print(f"sluicegate is {build_of(limiter.__file__)}; bytes a key at {KEYS:,} keys")
     size = {}
     for name in CANDIDATES:
         size[name] = measured_apart(name)
-        print(f"  {size[name]:7.1f}  {'headgate ' if name in OURS else ''}{name}", flush=True)
+        print(f"  {size[name]:7.1f}  {'sluicegate ' if name in OURS else ''}{name}", flush=True)
     print()
     leanest = min((name for name in CANDIDATES if name not in OURS), key=lambda name: size[name])
     for algorithm in ("gcra", "fixed_window"):

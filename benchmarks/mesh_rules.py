@@ -19,18 +19,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.rounds import build_of, interleaved, ratio
-from headgate import Limiter
-from headgate.contracts.checks import Descriptor, MeshAsk
-from headgate.rules.mesh import service
-from headgate.rules.mesh.book import MeshBook
-from headgate.rules.mesh.parse import parse_domain
-from headgate.rules.mesh.rule import Semantics
-from headgate.rules.mesh.service import Mesh
-from headgate.rules.mesh.settings import MeshSettings
-from headgate.rules.problems import Problems
-from headgate.rules.shapes import Shapes
-from headgate.testing import HandClock
-from headgate.testing.calm import Calm
+from sluicegate import Limiter
+from sluicegate.contracts.checks import Descriptor, MeshAsk
+from sluicegate.rules.mesh import service
+from sluicegate.rules.mesh.book import MeshBook
+from sluicegate.rules.mesh.parse import parse_domain
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.service import Mesh
+from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.rules.problems import Problems
+from sluicegate.rules.shapes import Shapes
+from sluicegate.testing import HandClock
+from sluicegate.testing.calm import Calm
 
 PATHS = 10
 CALLS = 100_000
@@ -152,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rules", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--semantics", choices=["envoy", "headgate"], default="headgate")
+    parser.add_argument("--semantics", choices=["envoy", "sluicegate"], default="sluicegate")
     options = parser.parse_args()
     semantics = Semantics(options.semantics)
     many = Loaded(options.rules, semantics)

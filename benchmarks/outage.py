@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks.rounds import Bars, build_of
-from headgate import Limiter
-from headgate.limits import limiter as limiter_module
+from sluicegate import Limiter
+from sluicegate.limits import limiter as limiter_module
 from tests.engines.redis import RedisCluster, RedisServer
 
 ROUNDS = 3
@@ -266,7 +266,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     asked = parser.parse_args()
-    print(f"headgate is {build_of(limiter_module.__file__)}")
+    print(f"sluicegate is {build_of(limiter_module.__file__)}")
     bars = Bars()
     compare(asked.rounds, bars)
     dead_master(asked.rounds, bars)

@@ -16,23 +16,23 @@ from typing import NamedTuple
 from benchmarks.asgi import bare, requests_of
 from benchmarks.peers import step
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import Refused
-from headgate.contracts.permit import Outcome
-from headgate.contracts.policy import Policy
-from headgate.contracts.request import Measured, Request
-from headgate.policies import stack as stack_module
-from headgate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
-from headgate.policies.criticality import CriticalityClamp, CriticalitySettings
-from headgate.policies.deadline import Deadline
-from headgate.policies.hot_key import HotKey, HotKeySettings
-from headgate.policies.queue import Queue, QueueSettings
-from headgate.policies.request_units import RequestUnits, RequestUnitsSettings
-from headgate.policies.shed import Shed
-from headgate.policies.stack import Stack, at_once, waits
-from headgate.policies.stress import Stress
-from headgate.system import SystemChance, SystemClock
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import Policy
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies import stack as stack_module
+from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
+from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
+from sluicegate.policies.deadline import Deadline
+from sluicegate.policies.hot_key import HotKey, HotKeySettings
+from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.shed import Shed
+from sluicegate.policies.stack import Stack, at_once, waits
+from sluicegate.policies.stress import Stress
+from sluicegate.system import SystemChance, SystemClock
 
 REQUESTS = 5_000
 SINGLE = 20_000

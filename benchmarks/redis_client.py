@@ -20,9 +20,9 @@ from typing import NamedTuple
 import redis.asyncio
 
 from benchmarks.rounds import ROUNDS, Bars, Result, ratio
-from headgate.stores.redis.script import Script
-from headgate.stores.redis.topology import Client, open_client
-from headgate.system import SystemChance
+from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.topology import Client, open_client
+from sluicegate.system import SystemChance
 
 TASKS = 64
 KEYS = 100
@@ -115,21 +115,21 @@ async def measure(url: str, calls: int, bars: Bars) -> None:
         many = await compare(
             {
                 "redis-py asyncio": (peers(peer), Load(TASKS, calls // 4)),
-                "headgate": (ours(client), Load(TASKS, calls)),
+                "sluicegate": (ours(client), Load(TASKS, calls)),
             }
         )
         print("\none task")
         one = await compare(
             {
                 "redis-py asyncio": (peers(peer), Load(1, calls * 4)),
-                "headgate": (ours(client), Load(1, calls * 4)),
+                "sluicegate": (ours(client), Load(1, calls * 4)),
             }
         )
     finally:
         await peer.aclose()
         await client.close()
-    times = ratio(many, "redis-py asyncio", "headgate")
-    alone = ratio(one, "redis-py asyncio", "headgate")
+    times = ratio(many, "redis-py asyncio", "sluicegate")
+    alone = ratio(one, "redis-py asyncio", "sluicegate")
     print()
     bars.check(times >= AT_LEAST, f"{TASKS} tasks: {times:.1f} x redis-py, at least {AT_LEAST:g}")
     bars.check(alone >= 1, f"one task: {alone:.1f} x redis-py, not slower")
@@ -147,13 +147,13 @@ async def measure_cluster(url: str, calls: int, bars: Bars) -> None:
         results = await compare(
             {
                 "redis-py asyncio cluster": (peers(peer), Load(TASKS, calls // 4)),
-                "headgate": (ours(client), Load(TASKS, calls)),
+                "sluicegate": (ours(client), Load(TASKS, calls)),
             }
         )
     finally:
         await peer.aclose()
         await client.close()
-    times = ratio(results, "redis-py asyncio cluster", "headgate")
+    times = ratio(results, "redis-py asyncio cluster", "sluicegate")
     bars.check(times >= AT_LEAST, f"cluster: {times:.1f} x redis-py, at least {AT_LEAST:g}")
 
 

@@ -32,13 +32,13 @@ from throttled.asyncio.rate_limiter import per_sec
 
 from benchmarks.redis_client import KEYS, TASKS, Decide, Load, cluster, compare, server
 from benchmarks.rounds import ROUNDS, Bars, Result, build_of, ratio
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.contracts.store import Charge
-from headgate.stores.redis.batch import Batches
-from headgate.stores.redis.scripts import load_scripts
-from headgate.stores.redis.store import RedisStore
-from headgate.stores.redis.threads import Bridge
-from headgate.system import SystemChance
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Charge
+from sluicegate.stores.redis.batch import Batches
+from sluicegate.stores.redis.scripts import load_scripts
+from sluicegate.stores.redis.store import RedisStore
+from sluicegate.stores.redis.threads import Bridge
+from sluicegate.system import SystemChance
 
 AT_LEAST = 8.0  # times the fastest peer, with 64 tasks
 AT_LEAST_CLUSTER = 5.0
@@ -94,7 +94,7 @@ async def measure(url: str, calls: int, bars: Bars) -> None:
         "limits (coredis)": of_limits(url, "coredis"),
         "throttled-py": of_throttled(url),
     }
-    mine = {f"headgate {one.value}": ours(store, one) for one in ASKED}
+    mine = {f"sluicegate {one.value}": ours(store, one) for one in ASKED}
     for tasks in (TASKS, 1):
         print(f"\n{tasks} task{'s' if tasks > 1 else ''}")
         share = calls if tasks > 1 else calls * 2
@@ -109,7 +109,7 @@ async def measure(url: str, calls: int, bars: Bars) -> None:
         after = store.stats()
         print(f"  {(after.asks - before.asks) / (after.calls - before.calls):.1f} decisions a call")
         for name in peers:
-            times = ratio(results, name, "headgate gcra")
+            times = ratio(results, name, "sluicegate gcra")
             least = AT_LEAST if tasks > 1 else 1.0
             bars.check(times >= least, f"{tasks} tasks: {times:.1f} x {name}, at least {least:g}")
     await store.close()
@@ -127,13 +127,13 @@ async def measure_cluster(url: str, calls: int, bars: Bars) -> None:
         results = await compare(
             {
                 "redis-py cluster": (the_same_script(peer), Load(TASKS, calls // 4)),
-                "headgate gcra": (ours(store, Algorithm.GCRA), Load(TASKS, calls)),
+                "sluicegate gcra": (ours(store, Algorithm.GCRA), Load(TASKS, calls)),
             }
         )
     finally:
         await peer.aclose()
         await store.close()
-    times = ratio(results, "redis-py cluster", "headgate gcra")
+    times = ratio(results, "redis-py cluster", "sluicegate gcra")
     bars.check(
         times >= AT_LEAST_CLUSTER,
         f"cluster: {times:.1f} x redis-py running the same script, at least {AT_LEAST_CLUSTER:g}",
@@ -167,7 +167,7 @@ def measure_threads(url: str, calls: int, bars: Bars) -> None:
     item = RateLimitItemPerSecond(COUNT)
     candidates: dict[str, Callable[[str], object]] = {
         "limits": lambda key: limiter.hit(item, key),
-        "headgate gcra": lambda key: bridge.run(
+        "sluicegate gcra": lambda key: bridge.run(
             lambda store: store.take([Charge("gcra", limit, key, 1)])
         ),
     }
@@ -182,7 +182,7 @@ def measure_threads(url: str, calls: int, bars: Bars) -> None:
                 f"  {threads:2} threads {name:<14}{1e9 / statistics.median(wall):9,.0f} decisions/s"
             )
         results = {name: Result(name, tuple(wall)) for name, wall in walls.items()}
-        times = ratio(results, "limits", "headgate gcra")
+        times = ratio(results, "limits", "sluicegate gcra")
         if threads == THREADS[-1]:
             bars.check(times >= 1, f"{threads} threads: {times:.1f} x limits, at least 1")
         else:

@@ -19,16 +19,16 @@ from collections.abc import Callable
 from typing import cast
 
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
-from headgate import Limiter
-from headgate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer
-from headgate.rules.mesh.service import Mesh
-from headgate.rules.resources.service import Checker
-from headgate.shadow import pair
-from headgate.shadow.books import Rules
-from headgate.shadow.captured import Captured
-from headgate.shadow.made import OPERATIONS, made_capture
-from headgate.shadow.replay import replay
-from headgate.shadow.virtual import CalmGate, OneAnswer, VirtualClock
+from sluicegate import Limiter
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer
+from sluicegate.rules.mesh.service import Mesh
+from sluicegate.rules.resources.service import Checker
+from sluicegate.shadow import pair
+from sluicegate.shadow.books import Rules
+from sluicegate.shadow.captured import Captured
+from sluicegate.shadow.made import OPERATIONS, made_capture
+from sluicegate.shadow.replay import replay
+from sluicegate.shadow.virtual import CalmGate, OneAnswer, VirtualClock
 
 A_SECOND = 200_000
 MESH_SHARE = 1_000  # of 10,000 entities

@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from benchmarks.rounds import Bars
-from headgate.contracts.rulebook import Author
-from headgate.rules.repository.repository import Repository
+from sluicegate.contracts.rulebook import Author
+from sluicegate.rules.repository.repository import Repository
 
 FILES = 300
 ROUNDS = 15
@@ -119,14 +119,14 @@ class Both:
     def move_ours(self) -> None:
         """A ref to the tip and back."""
         tip = self.ours.tip(MAIN) or ""
-        self.ours.move("refs/headgate/live", tip, expected=None)
-        self.ours.remove("refs/headgate/live", expected=tip)
+        self.ours.move("refs/sluicegate/live", tip, expected=None)
+        self.ours.remove("refs/sluicegate/live", expected=tip)
 
     def move_git(self) -> None:
         """The same."""
         tip = git(self.git, "rev-parse", MAIN).decode().strip()
-        git(self.git, "update-ref", "refs/headgate/live", tip, "")
-        git(self.git, "update-ref", "-d", "refs/headgate/live", tip)
+        git(self.git, "update-ref", "refs/sluicegate/live", tip, "")
+        git(self.git, "update-ref", "-d", "refs/sluicegate/live", tip)
 
 
 def measure(candidates: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:

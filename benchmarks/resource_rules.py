@@ -27,15 +27,15 @@ from pathlib import Path
 from typing import cast
 
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
-from headgate import Limiter
-from headgate.contracts.checks import CheckAnswer, CheckAsk
-from headgate.contracts.criticality import Criticality
-from headgate.rules.resources import service
-from headgate.rules.resources.paths import plain_path
-from headgate.rules.resources.service import Checker
-from headgate.rules.service_book import ServiceBook
-from headgate.system import now_us
-from headgate.testing.calm import Calm
+from sluicegate import Limiter
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.resources import service
+from sluicegate.rules.resources.paths import plain_path
+from sluicegate.rules.resources.service import Checker
+from sluicegate.rules.service_book import ServiceBook
+from sluicegate.system import now_us
+from sluicegate.testing.calm import Calm
 
 RULES = 1_000_000
 RULES_A_FILE = 20_000

@@ -20,13 +20,13 @@ from contextlib import ExitStack, contextmanager
 
 import uvloop
 
-import headgate.doors.resp.protocol as resp_module
+import sluicegate.doors.resp.protocol as resp_module
 from benchmarks.rounds import ROUNDS, Bars, build_of
-from headgate.contracts.access import EVERY_GRANT, Identity
-from headgate.contracts.checks import RateLimits, ThrottleAnswer, ThrottleAsk
-from headgate.doors.resp.protocol import RespDoor
-from headgate.stores.memory.throttle import MemoryThrottle
-from headgate.system import now_us
+from sluicegate.contracts.access import EVERY_GRANT, Identity
+from sluicegate.contracts.checks import RateLimits, ThrottleAnswer, ThrottleAsk
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.stores.memory.throttle import MemoryThrottle
+from sluicegate.system import now_us
 from tests.engines.child import free_port
 
 AT_LEAST = {1: 0.40, 16: 0.25}  # of redis-server's GET, by commands sent at once
@@ -138,7 +138,7 @@ def compare(
         shares = [own / other for own, other in zip(seen["ours"], seen["peer"], strict=True)]
         share = statistics.median(shares)
         print(f"\n{CLIENTS} clients, {pipeline} at once")
-        print(f"  headgate CL.THROTTLE  {statistics.median(seen['ours']):11,.0f}/s")
+        print(f"  sluicegate CL.THROTTLE  {statistics.median(seen['ours']):11,.0f}/s")
         print(f"  redis-server GET      {statistics.median(seen['peer']):11,.0f}/s")
         print(f"  share in each round   {', '.join(f'{one:.0%}' for one in shares)}")
         bars.check(
@@ -155,7 +155,7 @@ def main() -> None:
     if asked.serve:
         uvloop.run(serve())
         return
-    print(f"headgate is {build_of(resp_module.__file__)}")
+    print(f"sluicegate is {build_of(resp_module.__file__)}")
     bars = Bars()
     with ExitStack() as stack:
         ours, peer = stack.enter_context(door()), stack.enter_context(redis_server())

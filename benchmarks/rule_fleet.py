@@ -22,18 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rounds import Bars, build_of
-from headgate.contracts.access import EVERY_GRANT, Identity
-from headgate.rules.editions.shelf import Shelf
-from headgate.rules.editions.signing import Signer, Verifier, new_key
-from headgate.rules.following.fleet_books import FleetBooks
-from headgate.rules.following.follower import Follower
-from headgate.rules.publishing.making import Publishing, open_publishing
-from headgate.rules.publishing.settings import PublishingSettings
-from headgate.rules.repository.repository import Repository
-from headgate.rules.resources import service
-from headgate.stores.blob_stores import open_blobs
-from headgate.stores.event_logs import open_log
-from headgate.system import now_us
+from sluicegate.contracts.access import EVERY_GRANT, Identity
+from sluicegate.rules.editions.shelf import Shelf
+from sluicegate.rules.editions.signing import Signer, Verifier, new_key
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.follower import Follower
+from sluicegate.rules.publishing.making import Publishing, open_publishing
+from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.repository.repository import Repository
+from sluicegate.rules.resources import service
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.event_logs import open_log
+from sluicegate.system import now_us
 
 NODES = 50
 COMMITS = 20
@@ -168,7 +168,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"rule_fleet, {build_of(service.__file__)}")
     bars = Bars()
-    with tempfile.TemporaryDirectory(prefix="headgate-fleet-") as text:
+    with tempfile.TemporaryDirectory(prefix="sluicegate-fleet-") as text:
         folder = Path(text, "files")
         folder.mkdir()
         run("files", f"files:{folder}/events", folder, arguments.nodes, arguments.commits, bars)

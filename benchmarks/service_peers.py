@@ -100,7 +100,7 @@ func main() {
 }
 """
 GUBERNATOR_MOD = """\
-module headgate.invalid/gubernator
+module sluicegate.invalid/gubernator
 
 go 1.20
 
@@ -113,16 +113,16 @@ What is compared, and what is not
   below 100% means that it waited, for a client at its own end, for the network or for whatever
   else this machine runs. Where "busy" is low, the CPU compares, and the calls do not.
   One core each. The peers are threaded (tokio, goroutines) and would take more cores in one
-  process; headgate takes them by --workers, one process each. Nothing here tells how either grows.
-  throttlecrab: GCRA on both sides, the limit in every command, {keys:,} keys. Its command allows
-  max_burst at once, ours max_burst + 1, so each is given its own number for the same burst. It
-  sends the answers of a pipeline one by one and leaves Nagle's algorithm on, so that a pipelined
-  client waits for delayed acknowledgements; its CPU a call is the fairer figure there.
-  gubernator: it is told the limit in every call and counts a window that starts at the first hit.
-  headgate finds the limit in its rulebook, slides the window and fills Envoy's answer. One key,
-  the same headers in every call. Gubernator runs alone here, inside a main function of ours;
-  what it is made for (peers, batches, global counts) is not asked for.
-  headgate notes its decisions for `headgate why` too, its peers do not. Its shedding is off.
+  process; sluicegate takes them by --workers, one process each. Nothing here tells how either
+  grows. throttlecrab: GCRA on both sides, the limit in every command, {keys:,} keys. Its command
+  allows max_burst at once, ours max_burst + 1, so each is given its own number for the same burst.
+  It sends the answers of a pipeline one by one and leaves Nagle's algorithm on, so that a pipelined
+  client waits for delayed acknowledgements; its CPU a call is the fairer figure there. gubernator:
+  it is told the limit in every call and counts a window that starts at the first hit. sluicegate
+  finds the limit in its rulebook, slides the window and fills Envoy's answer. One key, the same
+  headers in every call. Gubernator runs alone here, inside a main function of ours; what it is made
+  for (peers, batches, global counts) is not asked for. sluicegate notes its decisions for
+  `sluicegate why` too, its peers do not. Its shedding is off.
 """
 
 
@@ -389,7 +389,7 @@ def granted(port: int, method: str, message: bytes) -> None:
 @contextmanager
 def both(folder: Path, start: Callable[[Path], P]) -> Iterator[tuple[Limiter, P]]:
     """Ours and a peer, both on the first core; who is not asked sleeps."""
-    limiter = Limiter(folder, "headgate")
+    limiter = Limiter(folder, "sluicegate")
     try:
         peer = start(folder)
         try:
@@ -402,15 +402,15 @@ def both(folder: Path, start: Callable[[Path], P]) -> Iterator[tuple[Limiter, P]
 
 def beside(title: str, ours: Side, peer: str, theirs: Side) -> None:
     """Rates, what a call costs each server, and ours as a share of theirs."""
-    sides = {"headgate": ours, peer: theirs}
+    sides = {"sluicegate": ours, peer: theirs}
     rates = medians(dict(sides))
     print(f"\n{title}")
     print(f"  {'':<14} {'calls/s':>9}  {'CPU a call':>10}  {'busy':>5}")
     for name, rate in rates.items():
         cost_us = sides[name].cost_us
         print(f"  {name:<14} {rate:9,.0f}  {cost_us:7.1f} us  {rate * cost_us / 1_000_000:5.0%}")
-    calls, cost = rates["headgate"] / rates[peer], ours.cost_us / theirs.cost_us
-    say(f"  headgate: {calls:.2f} x the calls of {peer}, {cost:.2f} x its CPU for each")
+    calls, cost = rates["sluicegate"] / rates[peer], ours.cost_us / theirs.cost_us
+    say(f"  sluicegate: {calls:.2f} x the calls of {peer}, {cost:.2f} x its CPU for each")
 
 
 def resp_side(server: Server, command: list[str], calls: int, pipeline: int) -> Side:
@@ -480,7 +480,7 @@ def main() -> None:
     ]
     if missing:
         sys.exit(f"this benchmark needs {', '.join(missing)}")
-    import headgate.kernels.gcra
+    import sluicegate.kernels.gcra
 
     compare: list[Callable[[Path, float], None]] = []
     try:
@@ -493,9 +493,9 @@ def main() -> None:
                 compare.append(compared)
         if not compare:
             return
-        build = build_of(str(headgate.kernels.gcra.__file__))
+        build = build_of(str(sluicegate.kernels.gcra.__file__))
         held = "each server held to core 0" if pinned(0) else "no taskset here: nothing is pinned"
-        say(f"\nheadgate in Python ({build}), throttlecrab in Rust, gubernator in Go; {held}")
+        say(f"\nsluicegate in Python ({build}), throttlecrab in Rust, gubernator in Go; {held}")
         with tempfile.TemporaryDirectory() as name:
             for run in compare:
                 run(Path(name), arguments.seconds)

@@ -28,18 +28,18 @@ from typing import cast
 
 from benchmarks.resource_rules import FORMS, RULES, RULES_A_FILE, resident
 from benchmarks.rounds import Bars, build_of, interleaved, print_results
-from headgate import Limiter
-from headgate.contracts.checks import CheckAsk
-from headgate.contracts.criticality import Criticality
-from headgate.rules.resources import packed
-from headgate.rules.resources.service import Checker
-from headgate.rules.service_book import ServiceBook
-from headgate.rules.snapshot.book import book_of
-from headgate.rules.snapshot.delta import apply_delta, make_delta
-from headgate.rules.snapshot.packing import pack, unpack
-from headgate.rules.snapshot.snapshot import Snapshot, compile_snapshot
-from headgate.system import now_us
-from headgate.testing.calm import Calm
+from sluicegate import Limiter
+from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.resources import packed
+from sluicegate.rules.resources.service import Checker
+from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.snapshot.book import book_of
+from sluicegate.rules.snapshot.delta import apply_delta, make_delta
+from sluicegate.rules.snapshot.packing import pack, unpack
+from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.system import now_us
+from sluicegate.testing.calm import Calm
 
 SEED = 6
 ASKS = 50_000

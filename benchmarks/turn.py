@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
-from headgate.stores.memory import turn as turn_module
-from headgate.stores.memory.turn import Turn
+from sluicegate.stores.memory import turn as turn_module
+from sluicegate.stores.memory.turn import Turn
 
 CALLS = 100_000
 OURS, LIBRARY = "Turn", "threading.Lock"

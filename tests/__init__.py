@@ -1,1 +1,1 @@
-"""The tests: the tree of `src/headgate` over again, a test file for each file that decides."""
+"""The tests: the tree of `src/sluicegate` over again, a test file for each file that decides."""

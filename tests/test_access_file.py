@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.access_file import make_access
-from headgate.contracts.access import Grant, TableGrant
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue, Forbidden
-from headgate.policies.access import OpenAccess, token_digest
+from sluicegate.access_file import make_access
+from sluicegate.contracts.access import Grant, TableGrant
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, Forbidden
+from sluicegate.policies.access import OpenAccess, token_digest
 
 TOKEN = "a token of enough characters"
 

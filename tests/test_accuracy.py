@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.rule import BURSTING, Algorithm, Limit
-from headgate.stores.memory.counting import table_for
-from headgate.stores.memory.table import Ask, Table
-from headgate.stores.memory.together import charge_all, take_all
+from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
+from sluicegate.stores.memory.counting import table_for
+from sluicegate.stores.memory.table import Ask, Table
+from sluicegate.stores.memory.together import charge_all, take_all
 
 PERIOD = 1_200  # divides by all the numbers of cells below
 LIMIT = 10

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headgate.asking import TOKEN_VARIABLE, Line, Where, add_where, ask, where_said
-from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
+from sluicegate.asking import TOKEN_VARIABLE, Line, Where, add_where, ask, where_said
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 
 EXAMPLE = "http://127.0.0.1:7080"
 
@@ -126,7 +126,7 @@ def test_a_service_is_asked_as_whom_the_token_says_below_the_path_of_its_url() -
 def test_what_is_refused_is_told_in_the_services_own_words(said: Any, seen: str) -> None:
     with (
         service(409, said) as (url, _),
-        pytest.raises(HeadgateError, match=rf"^the thing answers 409: {seen}$"),
+        pytest.raises(SluicegateError, match=rf"^the thing answers 409: {seen}$"),
     ):
         asked(Where(url))
 
@@ -134,15 +134,15 @@ def test_what_is_refused_is_told_in_the_services_own_words(said: Any, seen: str)
 @pytest.mark.parametrize("status", [401, 403])
 def test_who_may_not_ask_is_told_which_grant_it_takes(status: int) -> None:
     with service(status, {"detail": "no"}) as (url, _):
-        with pytest.raises(HeadgateError, match=f"{status}: .*the grant audit.*{TOKEN_VARIABLE}"):
+        with pytest.raises(SluicegateError, match=f"{status}: .*the grant audit.*{TOKEN_VARIABLE}"):
             asked(Where(url), grant="audit")
-        with pytest.raises(HeadgateError, match=f"answers {status}: no"):
+        with pytest.raises(SluicegateError, match=f"answers {status}: no"):
             asked(Where(url))
 
 
 @pytest.mark.parametrize("said", [b"hello", b"", b"[" * 100_000])
 def test_an_answer_that_is_no_json_is_none(said: bytes) -> None:
-    with service(200, said) as (url, _), pytest.raises(HeadgateError, match="answers 200: OK"):
+    with service(200, said) as (url, _), pytest.raises(SluicegateError, match="answers 200: OK"):
         asked(Where(url))
 
 

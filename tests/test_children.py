@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from headgate.children import children
+from sluicegate.children import children
 from tests.engines.child import until
 
 

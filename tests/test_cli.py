@@ -7,15 +7,15 @@ from types import ModuleType
 
 import pytest
 
-import headgate
-from headgate import cli
-from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
+import sluicegate
+from sluicegate import cli
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A command `fail` whose run raises what it is told to."""
-    module = ModuleType("headgate_test_fail")
+    module = ModuleType("sluicegate_test_fail")
     vars(module).update(EXAMPLES="examples:\n", add_arguments=lambda _: None)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     row = cli.Command("fail", "fail as it is told", module.__name__, extra="kv")
@@ -31,12 +31,12 @@ def test_without_a_command_it_shows_what_there_is(capsys: pytest.CaptureFixture[
     for command in cli.COMMANDS:
         assert f"  {command.name} " in bare
         assert command.help in bare
-    assert "examples:\n  headgate up" in bare
+    assert "examples:\n  sluicegate up" in bare
 
 
 def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"headgate {headgate.__version__}\n"
+    assert capsys.readouterr().out == f"sluicegate {sluicegate.__version__}\n"
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)
@@ -49,8 +49,8 @@ def test_every_row_has_a_module_and_a_help_with_examples(
         cli.main([command.name, "--help"])
     assert ended.value.code == 0
     told = capsys.readouterr().out
-    assert f"examples:\n  headgate {command.name} " in told
-    assert f"usage: headgate {command.name}" in told
+    assert f"examples:\n  sluicegate {command.name} " in told
+    assert f"usage: sluicegate {command.name}" in told
 
 
 def test_a_command_that_is_not_there_is_told_with_the_nearest(
@@ -59,9 +59,9 @@ def test_a_command_that_is_not_there_is_told_with_the_nearest(
     assert cli.main(["docter"]) == 2
     told = capsys.readouterr().err
     assert told == (
-        "headgate: there is no command 'docter'; did you mean 'doctor'? "
+        "sluicegate: there is no command 'docter'; did you mean 'doctor'? "
         "there are up, limits, lab, limiter, kv, quota, rules, why, dlq, doctor; "
-        "see headgate --help\n"
+        "see sluicegate --help\n"
     )
     assert cli.main(["--verbose"]) == 2
     assert "no flag '--verbose'" in capsys.readouterr().err
@@ -74,19 +74,19 @@ def test_a_wrong_flag_is_one_line_that_says_where_to_look(
         cli.main(["up", "--speed", "9"])
     assert ended.value.code == 2
     told = capsys.readouterr().err
-    assert told == "headgate: unrecognized arguments: --speed 9; see headgate up --help\n"
+    assert told == "sluicegate: unrecognized arguments: --speed 9; see sluicegate up --help\n"
 
 
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
         (BadValue("--load", "x", "give a number"), 2, "--load: 'x' cannot be used; give a number"),
-        (HeadgateError("it is full; empty it"), 1, "it is full; empty it"),
+        (SluicegateError("it is full; empty it"), 1, "it is full; empty it"),
         (Unavailable("redis", "no answer"), 1, "redis is unavailable: no answer"),
         (
             ModuleNotFoundError("no", name="lmdb"),
             1,
-            "headgate fail needs the package lmdb; pip install 'headgate[kv]'",
+            "sluicegate fail needs the package lmdb; pip install 'sluicegate[kv]'",
         ),
     ],
 )
@@ -102,11 +102,11 @@ def test_an_error_is_one_line_and_an_exit_code(
 
     vars(failing)["run"] = run
     assert cli.main(["fail"]) == code
-    assert capsys.readouterr().err == f"headgate: {line}\n"
+    assert capsys.readouterr().err == f"sluicegate: {line}\n"
 
 
 @pytest.mark.parametrize(
-    "error", [ModuleNotFoundError("no", name="headgate.nowhere"), RuntimeError("a bug")]
+    "error", [ModuleNotFoundError("no", name="sluicegate.nowhere"), RuntimeError("a bug")]
 )
 def test_a_bug_of_ours_keeps_its_traceback(failing: ModuleType, error: Exception) -> None:
     def run(_: object) -> int:
@@ -127,7 +127,8 @@ def test_an_interrupt_is_no_traceback(failing: ModuleType) -> None:
 
 def test_help_imports_no_optional_package() -> None:
     script = (
-        "import sys; from headgate.cli import main; main(['--help']); main(['up', '--load', 'x']);"
+        "import sys; from sluicegate.cli import main;"
+        "main(['--help']); main(['up', '--load', 'x']);"
         "print(sorted({'asyncio', 'uvicorn', 'rich', 'uvloop'} & set(sys.modules)))"
     )
     told = subprocess.run(
@@ -138,7 +139,7 @@ def test_help_imports_no_optional_package() -> None:
 
 def test_output_that_a_terminal_cannot_show_is_escaped() -> None:
     told = subprocess.run(
-        [sys.executable, "-m", "headgate.cli", "up", "--rules", "水 = 1/s"],
+        [sys.executable, "-m", "sluicegate.cli", "up", "--rules", "水 = 1/s"],
         capture_output=True,
         env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
         check=False,

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from headgate.contracts.access import Access
-from headgate.contracts.errors import BadValue, HeadgateError
-from headgate.doors.binding import Address
-from headgate.doors.http.message import Reply, Request
-from headgate.doors.http.protocol import HttpDoor
-from headgate.doorway import Doorway
-from headgate.peers import socket_of
-from headgate.policies.access import OpenAccess
-from headgate.testing import HandClock
+from sluicegate.contracts.access import Access
+from sluicegate.contracts.errors import BadValue, SluicegateError
+from sluicegate.doors.binding import Address
+from sluicegate.doors.http.message import Reply, Request
+from sluicegate.doors.http.protocol import HttpDoor
+from sluicegate.doorway import Doorway
+from sluicegate.peers import socket_of
+from sluicegate.policies.access import OpenAccess
+from sluicegate.testing import HandClock
 
 CALLERS = '[[callers]]\nname = "ann"\ntoken_sha256 = "{}"\ngrants = ["check"]\n'
 NO_RESP: Any = SimpleNamespace(protocol=None)
@@ -85,7 +85,7 @@ def test_callers_and_peers_each_have_their_door_until_it_is_closed(tmp_path: Pat
         assert hosts is not None
         assert "a.example" in hosts
         assert peers == (True, True, frozenset({"localhost"}))
-        assert next(family.name for family in doorway.families()) == "headgate_thing_connections"
+        assert next(family.name for family in doorway.families()) == "sluicegate_thing_connections"
         assert doorway.stats() is not None
         for _ in range(2):
             await doorway.close(0.0)
@@ -114,7 +114,7 @@ def test_no_address_is_open_to_others_unless_that_was_said(
     listen: str, also: list[Address]
 ) -> None:
     settings = Settings(listen=(listen,))
-    with pytest.raises(HeadgateError, match="others can reach it"):
+    with pytest.raises(SluicegateError, match="others can reach it"):
         Doorway(settings, "thing", also)
     Doorway(replace(settings, insecure=True), "thing", also)
 

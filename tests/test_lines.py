@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headgate.lines import ago, counted, table
+from sluicegate.lines import ago, counted, table
 
 
 def test_columns_are_as_wide_as_the_widest_cell() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.access import Grant, Identity
-from headgate.contracts.errors import Forbidden
-from headgate.overview import Overview
-from headgate.peers import Peers, socket_of
-from headgate.telemetry.prometheus import Family, Sample
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.errors import Forbidden
+from sluicegate.overview import Overview
+from sluicegate.peers import Peers, socket_of
+from sluicegate.telemetry.prometheus import Family, Sample
 
 LOOKS = Identity("ann", {Grant.AUDIT})
 NOBODY = Identity("bob", ())

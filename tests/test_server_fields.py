@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.server_fields import check_certificates, check_rulebook, check_shared_ports
+from sluicegate.contracts.errors import BadValue
+from sluicegate.server_fields import check_certificates, check_rulebook, check_shared_ports
 
 
 class Told(NamedTuple):

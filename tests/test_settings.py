@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.settings import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.settings import (
     Effective,
     Field,
     add_flags,
@@ -31,7 +31,7 @@ FIELDS = (
 def gathered(*words: str, environment: dict[str, str] | None = None) -> Effective:
     parser = ArgumentParser()
     add_flags(parser, FIELDS)
-    return gather(FIELDS, parser.parse_args(words), "HG_", environment or {})
+    return gather(FIELDS, parser.parse_args(words), "SG_", environment or {})
 
 
 def test_a_default_is_overruled_by_a_file_that_by_a_variable_and_that_by_a_flag(
@@ -40,7 +40,7 @@ def test_a_default_is_overruled_by_a_file_that_by_a_variable_and_that_by_a_flag(
     file = tmp_path / "settings.toml"
     file.write_text('port = 1\ngrace_s = 1.5\nshed = false\nrules = ["a", "b"]\n')
     found = gathered(
-        "--config", str(file), "--port", "3", environment={"HG_PORT": "2", "HG_GRACE_S": "2"}
+        "--config", str(file), "--port", "3", environment={"SG_PORT": "2", "SG_GRACE_S": "2"}
     )
     assert found.values == {
         "port": 3,
@@ -51,7 +51,7 @@ def test_a_default_is_overruled_by_a_file_that_by_a_variable_and_that_by_a_flag(
         "grpc": "native",
     }
     assert found.sources["port"] == "flag"
-    assert found.sources["grace_s"] == "variable HG_GRACE_S"
+    assert found.sources["grace_s"] == "variable SG_GRACE_S"
     assert found.sources["shed"] == f"file {file}"
     assert found.sources["grpc"] == "default"
 
@@ -82,11 +82,11 @@ def test_a_secret_is_never_printed() -> None:
     ("words", "environment", "said"),
     [
         (["--port", "0"], {}, "--port: '0' cannot be used; give a whole number from 1 to 65,535"),
-        ([], {"HG_PORT": "x"}, "HG_PORT: 'x' cannot be used"),
+        ([], {"SG_PORT": "x"}, "SG_PORT: 'x' cannot be used"),
         (["--grace-s", "nan"], {}, "give seconds from 0 to 60"),
         (["--shed", "maybe"], {}, "give on or off"),
         (["--grpc", "other"], {}, "give one of native, grpcio"),
-        ([], {"HG_PROT": "1"}, "HG_PROT: '1' cannot be used; there is no such variable"),
+        ([], {"SG_PROT": "1"}, "SG_PROT: '1' cannot be used; there is no such variable"),
         (["--config", "/nowhere"], {}, "it cannot be read"),
     ],
 )
@@ -117,4 +117,4 @@ def test_a_wrong_file_is_told_with_the_name_in_it(tmp_path: Path, toml: str, sai
 
 
 def test_a_variable_holds_several_values_with_spaces_between() -> None:
-    assert gathered(environment={"HG_RULES": "a b"}).values["rules"] == ("a", "b")
+    assert gathered(environment={"SG_RULES": "a b"}).values["rules"] == ("a", "b")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate import system
+from sluicegate import system
 
 
 def test_the_clock_tells_the_wall_time_and_never_goes_back() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import headgate
+import sluicegate
 
 ROOT = Path(__file__).resolve().parent.parent
-SRC = ROOT / "src" / "headgate"
+SRC = ROOT / "src" / "sluicegate"
 LAYERS = {
     "apps",
     "client",
@@ -76,7 +76,7 @@ def test_every_kernel_has_an_essay_a_test_file_and_a_page_that_ends_with_its_fil
     assert (ROOT / "tests" / "kernels" / f"test_{name}.py").is_file()
     page = (ROOT / "docs" / "concepts" / f"{name}.md").read_text(encoding="utf-8")
     last = page.rstrip().splitlines()[-1]
-    assert last == f"File: [`kernels/{name}.py`](../../src/headgate/kernels/{name}.py)"
+    assert last == f"File: [`kernels/{name}.py`](../../src/sluicegate/kernels/{name}.py)"
 
 
 def test_no_page_and_no_kernel_test_has_lost_its_kernel() -> None:
@@ -92,7 +92,7 @@ def test_the_index_of_concepts_names_every_kernel_and_only_files_that_exist() ->
     rows = [line for line in index.splitlines() if line.startswith("| ")][1:]
     assert rows == sorted(rows, key=str.casefold)
     for name in KERNELS:
-        assert f"src/headgate/kernels/{name}.py" in index, f"{name} is not in the index"
+        assert f"src/sluicegate/kernels/{name}.py" in index, f"{name} is not in the index"
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_every_link_in_a_page_leads_somewhere(page: Path) -> None:
 
 
 def test_the_public_names_are_sorted_and_there() -> None:
-    assert headgate.__all__ == sorted(headgate.__all__)
-    for name in headgate.__all__:
-        assert hasattr(headgate, name)
+    assert sluicegate.__all__ == sorted(sluicegate.__all__)
+    for name in sluicegate.__all__:
+        assert hasattr(sluicegate, name)
 
 
 def test_every_decision_page_is_numbered_and_says_why() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate.workers import run_workers
+from sluicegate.workers import run_workers
 
 # A process of its own, for it forks.
 SEVERAL = """
 import os, sys
 from pathlib import Path
-from headgate.workers import run_workers
+from sluicegate.workers import run_workers
 
 parent, told = os.getpid(), Path(sys.argv[1])
 
@@ -54,6 +54,6 @@ def test_several_have_a_private_folder_that_goes_with_them(tmp_path: Path) -> No
     assert said, ended.stderr
     for folder, mode, forked in said:
         assert Path(folder).parent == tmp_path
-        assert Path(folder).name.startswith("headgate-thing-")
+        assert Path(folder).name.startswith("sluicegate-thing-")
         assert (mode, forked) == ("700", "True")
         assert not Path(folder).exists()

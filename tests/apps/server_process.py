@@ -30,15 +30,17 @@ class ServerProcess:
         self.log = folder / f"{self.app}-{self.port}.log"
         self.url = f"http://127.0.0.1:{self.port}"
         listen = [] if "--listen" in flags else ["--listen", f"127.0.0.1:{self.port}"]
-        command = [sys.executable, "-m", "headgate.cli", self.app, *listen, *flags]
-        self.child = Child(f"headgate {self.app}", command, self.log)
+        command = [sys.executable, "-m", "sluicegate.cli", self.app, *listen, *flags]
+        self.child = Child(f"sluicegate {self.app}", command, self.log)
         if wait:
-            until(lambda: self.ready_line, f"headgate {self.app}", START_S_MAX, [self.child])
+            until(lambda: self.ready_line, f"sluicegate {self.app}", START_S_MAX, [self.child])
 
     @property
     def ready_line(self) -> str:
         """What it printed when it was ready; empty before that."""
-        found = re.search(rf"^headgate {self.app} is ready.*$", self.log.read_text(), re.MULTILINE)
+        found = re.search(
+            rf"^sluicegate {self.app} is ready.*$", self.log.read_text(), re.MULTILINE
+        )
         return found[0] if found else ""
 
     def ask(

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.apps import doctor
-from headgate.apps.doctor import Finding, Section
+from sluicegate.apps import doctor
+from sluicegate.apps.doctor import Finding, Section
 
 
 def run(*flags: str) -> int:
@@ -45,7 +45,7 @@ def findings(title: str) -> dict[str, Finding]:
 
 def test_it_lists_the_modules_that_a_build_compiles() -> None:
     root = Path(__file__).parents[2]
-    spec = importlib.util.spec_from_file_location("headgate_setup", root / "setup.py")
+    spec = importlib.util.spec_from_file_location("sluicegate_setup", root / "setup.py")
     assert spec is not None
     assert spec.loader is not None
     setup = importlib.util.module_from_spec(spec)
@@ -63,22 +63,22 @@ def test_a_build_is_told_in_one_line_and_its_exceptions_by_name(
     def names(compiled: int) -> None:
         for i in range(4):
             suffix = EXTENSION_SUFFIXES[0] if i < compiled else ".py"
-            (tmp_path / f"hg_part_{compiled}_{i}{suffix}").touch()
+            (tmp_path / f"sg_part_{compiled}_{i}{suffix}").touch()
         monkeypatch.setattr(
-            doctor, "compiled_modules", lambda: [f"hg_part_{compiled}_{i}" for i in range(4)]
+            doctor, "compiled_modules", lambda: [f"sg_part_{compiled}_{i}" for i in range(4)]
         )
 
     monkeypatch.syspath_prepend(str(tmp_path))
     names(0)
     assert section("build").summary == "interpreted: none of 4 modules is compiled"
     assert [finding.name for finding in section("build").findings] == ["all modules"]
-    assert "HEADGATE_COMPILE=1" in section("build").findings[0].get
+    assert "SLUICEGATE_COMPILE=1" in section("build").findings[0].get
     names(4)
     assert section("build").summary == "4 of 4 modules are compiled"
     assert [finding.present for finding in section("build").findings] == [True]
     names(3)
     assert section("build").summary == "3 of 4 modules are compiled"
-    assert [(f.name, f.present) for f in section("build").findings] == [("hg_part_3_3", False)]
+    assert [(f.name, f.present) for f in section("build").findings] == [("sg_part_3_3", False)]
 
 
 def test_a_program_that_is_there_tells_its_version(program: Callable[[str, str], None]) -> None:
@@ -130,23 +130,23 @@ def test_extras_are_those_of_the_installed_package(monkeypatch: pytest.MonkeyPat
         "requires",
         lambda _: [
             'pytest>=9,<10; extra == "server"',
-            "hg_no_such_package (>=1) ; extra == 'kv'",
-            'hg_no_such_package; python_version > "3" and extra == "all"',
-            'headgate[server]; extra == "all"',
+            "sg_no_such_package (>=1) ; extra == 'kv'",
+            'sg_no_such_package; python_version > "3" and extra == "all"',
+            'sluicegate[server]; extra == "all"',
             "always-needed",
         ],
     )
     found = findings("extras")
-    assert set(found) == {"pytest", "hg_no_such_package"}
+    assert set(found) == {"pytest", "sg_no_such_package"}
     assert found["pytest"].present
-    assert found["hg_no_such_package"].words == "not installed, for kv and all"
-    assert found["hg_no_such_package"].get == "pip install 'headgate[kv]'"
+    assert found["sg_no_such_package"].words == "not installed, for kv and all"
+    assert found["sg_no_such_package"].get == "pip install 'sluicegate[kv]'"
 
     def unknown(_: str) -> list[str]:
-        raise importlib.metadata.PackageNotFoundError("headgate")
+        raise importlib.metadata.PackageNotFoundError("sluicegate")
 
     monkeypatch.setattr(importlib.metadata, "requires", unknown)
-    assert not findings("extras")["headgate"].present
+    assert not findings("extras")["sluicegate"].present
 
 
 def test_a_section_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_a_section_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(doctor, "SECTIONS", (("one", fail), *doctor.SECTIONS[:1]))
     one, other = doctor.examine()
     assert one.findings[0].words == "could not look: OSError: odd machine"
-    assert other.findings[0].name == "headgate"
+    assert other.findings[0].name == "sluicegate"
 
 
 def test_a_machine_without_pressure_files_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from headgate import Algorithm, BadValue, Criticality, Limit, Unavailable
-from headgate.client import Client
-from headgate.client.answer import answer_of
-from headgate.client.refusals import Refusals
-from headgate.stores.memory.believed import BELIEVED_US_MAX
+from sluicegate import Algorithm, BadValue, Criticality, Limit, Unavailable
+from sluicegate.client import Client
+from sluicegate.client.answer import answer_of
+from sluicegate.client.refusals import Refusals
+from sluicegate.stores.memory.believed import BELIEVED_US_MAX
 from tests.client.world import World, run, window
 
 
@@ -179,7 +179,7 @@ def test_a_command_says_weight_priority_and_headers() -> None:
         await world.client.check("ann", "/play", 3, priority=Criticality.BULK, headers=headers)
         assert world.link.commands == [
             [
-                *("HG.CHECK", "ann", "/play", "WEIGHT", "3", "PRIORITY", "BULK"),
+                *("SG.CHECK", "ann", "/play", "WEIGHT", "3", "PRIORITY", "BULK"),
                 *("HEADER", "a", "1", "HEADER", "x-request-name", "home"),
             ]
         ]
@@ -197,7 +197,7 @@ def test_a_look_counts_nothing_and_asks_each_time() -> None:
         world = World(window(5))
         for _ in range(2):
             assert (await world.client.peek("ann", "/play", 2)).remaining == 3
-        assert world.link.named("HG.PEEK")[0] == ["HG.PEEK", "ann", "/play", "WEIGHT", "2"]
+        assert world.link.named("SG.PEEK")[0] == ["SG.PEEK", "ann", "/play", "WEIGHT", "2"]
 
     run(told)
 
@@ -242,8 +242,8 @@ def test_what_cannot_be_asked_is_told_at_once(ask: dict[str, Any], field: str) -
         ({"hot_asks": 0}, "hot_asks"),
         ({"denials_max": -1}, "denials_max"),
         ({"timeout_ms": -1}, "timeout_ms"),
-        ({"url": "redis://here"}, "headgate.url"),
-        ({"url": "headgate://a,b"}, "headgate.endpoints"),
+        ({"url": "redis://here"}, "sluicegate.url"),
+        ({"url": "sluicegate://a,b"}, "sluicegate.endpoints"),
     ],
 )
 def test_settings_that_cannot_be_used_are_told_at_once(

@@ -1,4 +1,4 @@
-"""The code of the two guides runs as it stands, against a `headgate limiter` of its own."""
+"""The code of the two guides runs as it stands, against a `sluicegate limiter` of its own."""
 
 from __future__ import annotations
 

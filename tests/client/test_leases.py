@@ -8,10 +8,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.client import Client
-from headgate.client.blocks import HOT_ASKS, IDLE_US
-from headgate.contracts.rule import Limit
-from headgate.testing import HandClock
+from sluicegate.client import Client
+from sluicegate.client.blocks import HOT_ASKS, IDLE_US
+from sluicegate.contracts.rule import Limit
+from sluicegate.testing import HandClock
 from tests.client.world import HandLink, Skewed, World, run, window
 from tests.stores.service.checks import Checks
 
@@ -101,9 +101,9 @@ def test_only_a_pair_that_asks_often_is_leased() -> None:
         world = World(window(1_000))
         for _ in range(HOT_ASKS - 1):
             assert (await world.client.check("ann", "/play")).source == "service"
-        assert "HG.LEASE" not in world.asked
+        assert "SG.LEASE" not in world.asked
         assert (await world.client.check("ann", "/play")).source == "lease"
-        assert world.link.named("HG.LEASE") == [["HG.LEASE", "ann", "/play", str(HOT_ASKS)]]
+        assert world.link.named("SG.LEASE") == [["SG.LEASE", "ann", "/play", str(HOT_ASKS)]]
         assert (await world.client.check("bob", "/play")).source == "service"
         before = len(world.asked)
         for _ in range(HOT_ASKS - 1):
@@ -120,7 +120,7 @@ def test_asks_spread_over_a_long_time_are_not_hot() -> None:
         for _ in range(3 * HOT_ASKS):
             await world.client.check("ann", "/play")
             world.clock.advance(ms=100)
-        assert "HG.LEASE" not in world.asked
+        assert "SG.LEASE" not in world.asked
 
     run(told)
 
@@ -165,11 +165,11 @@ def test_an_idle_lease_goes_back_to_the_worker_that_gave_it() -> None:
         world.clock.advance(us=IDLE_US - 1)
         world.client._sweep()
         await asyncio.sleep(0)
-        assert world.asked == ["HG.LEASE"]
+        assert world.asked == ["SG.LEASE"]
         world.clock.advance(us=1)
         world.client._sweep()
         await returned(world.client)
-        assert world.link.commands[-1] == ["HG.GIVEBACK", "lease-1", "9"]
+        assert world.link.commands[-1] == ["SG.GIVEBACK", "lease-1", "9"]
         assert world.link.vias[-1] == "worker 1"
         stats = world.client.stats()
         assert (stats.units_leased, stats.units_returned, stats.pairs_leased) == (10, 9, 0)
@@ -185,7 +185,7 @@ def test_closing_gives_back_all_that_is_left() -> None:
         await world.client.check("ann", "/play", 4)
         await world.client.check("bob", "/play")
         await world.client.close()
-        back = world.link.named("HG.GIVEBACK")
+        back = world.link.named("SG.GIVEBACK")
         assert sorted(words[2] for words in back) == ["6", "9"]
         assert world.link.closed
         left = world.checks.table
@@ -215,10 +215,10 @@ def test_one_asks_for_a_lease_and_the_others_wait_for_it() -> None:
         world.link.gate = asyncio.Event()
         asks = [asyncio.create_task(world.client.check("ann", "/play")) for _ in range(8)]
         await asyncio.sleep(0)
-        assert world.asked == ["HG.LEASE"]
+        assert world.asked == ["SG.LEASE"]
         world.link.gate.set()
         assert {(await ask).source for ask in asks} == {"lease"}
-        assert world.asked == ["HG.LEASE"]
+        assert world.asked == ["SG.LEASE"]
         await world.client.close()
 
     run(told)
@@ -246,10 +246,10 @@ def test_a_pair_that_gets_no_lease_is_checked_and_not_asked_about_for_a_second()
         world.checks.leasable = False
         for _ in range(5):
             assert (await world.client.check("ann", "/play")).source == "service"
-        assert world.asked == ["HG.LEASE"] + ["HG.CHECK"] * 5
+        assert world.asked == ["SG.LEASE"] + ["SG.CHECK"] * 5
         world.clock.advance(s=1)
         await world.client.check("ann", "/play")
-        assert world.asked[-2:] == ["HG.LEASE", "HG.CHECK"]
+        assert world.asked[-2:] == ["SG.LEASE", "SG.CHECK"]
         world.clock.advance(s=2)
         world.client._sweep()
         assert world.client.stats().pairs_leased == 0
@@ -263,7 +263,7 @@ def test_blocks_grow_with_the_pace_and_shrink_by_half_and_have_a_bound() -> None
         for _ in range(3_000):
             await world.client.check("ann", "/play")
             world.clock.advance(us=50)
-        return [int(words[3]) for words in world.link.named("HG.LEASE")]
+        return [int(words[3]) for words in world.link.named("SG.LEASE")]
 
     sizes = run(told)
     assert sizes[0] == HOT_ASKS
@@ -276,7 +276,7 @@ def test_an_automatic_block_is_at_most_a_tenth_of_the_limit() -> None:
         world = World(window(60))
         for _ in range(30):
             await world.client.check("ann", "/play")
-        return world.link.named("HG.LEASE")
+        return world.link.named("SG.LEASE")
 
     leases = run(told)
     assert leases
@@ -288,7 +288,7 @@ def test_a_limit_too_small_to_be_shared_out_is_not_leased() -> None:
         world = World(window(19))
         for _ in range(19):
             assert (await world.client.check("ann", "/play")).source == "service"
-        assert world.asked == ["HG.CHECK"] * 19
+        assert world.asked == ["SG.CHECK"] * 19
 
     run(told)
 
@@ -313,7 +313,7 @@ def test_blocks_of_a_short_life_are_what_is_spent_in_half_of_it() -> None:
         for _ in range(2_000):
             await world.client.check("ann", "/play")
             world.clock.advance(us=100)
-        return int(world.link.named("HG.LEASE")[-1][3])
+        return int(world.link.named("SG.LEASE")[-1][3])
 
     # 10 in a millisecond, and a window of 40 ms: 200 at most.
     assert run(told) <= 200
@@ -351,7 +351,7 @@ def test_a_lease_that_nobody_keeps_is_spent_and_not_given_back() -> None:
         world.checks.kept = False
         assert (await world.client.check("ann", "/play")).source == "lease"
         await world.client.close()
-        assert world.asked == ["HG.LEASE"]
+        assert world.asked == ["SG.LEASE"]
 
     run(told)
 
@@ -364,6 +364,6 @@ def test_a_limit_of_one_is_still_a_limit() -> None:
             False,
             False,
         ]
-        assert world.asked == ["HG.CHECK"] * 2
+        assert world.asked == ["SG.CHECK"] * 2
 
     run(told)

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headgate import BadValue, Unavailable
-from headgate.client import Client, SyncClient
-from headgate.client.blocks import HOT_ASKS
-from headgate.contracts.access import Grant
+from sluicegate import BadValue, Unavailable
+from sluicegate.client import Client, SyncClient
+from sluicegate.client.blocks import HOT_ASKS
+from sluicegate.contracts.access import Grant
 from tests.client.world import window
 from tests.stores.service.door import Service
 
@@ -205,7 +205,7 @@ def test_a_sync_client_tells_wrong_settings_at_once_and_has_stats_before_it_asks
 def test_a_child_after_a_fork_leases_for_itself(service: Service) -> None:
     code = f"""
 import os, sys
-from headgate.client import SyncClient
+from sluicegate.client import SyncClient
 client = SyncClient({service.url!r}, lease=10)
 assert client.check("ann", "/play").source == "lease"
 child = os.fork()
@@ -240,24 +240,25 @@ def test_without_hiredis_the_import_says_what_to_install() -> None:
     code = """
 import sys
 sys.modules["hiredis"] = None
-from headgate import Limiter
+from sluicegate import Limiter
 try:
-    from headgate.client import Client
+    from sluicegate.client import Client
 except Exception as error:
     print(type(error).__name__, error)
 try:
-    Limiter("5/s", store_url="headgate://here").take("ann")
+    Limiter("5/s", store_url="sluicegate://here").take("ann")
 except Exception as error:
     print(type(error).__name__, error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    said = "MissingPackage the package hiredis is missing; pip install 'headgate[redis]'"
+    said = "MissingPackage the package hiredis is missing; pip install 'sluicegate[redis]'"
     assert done.stdout.splitlines() == [said, said]
 
 
-def test_importing_headgate_does_not_import_the_client() -> None:
+def test_importing_sluicegate_does_not_import_the_client() -> None:
     code = (
-        "import headgate, sys; print([n for n in sys.modules if n.startswith('headgate.client')])"
+        "import sluicegate, sys; "
+        "print([n for n in sys.modules if n.startswith('sluicegate.client')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

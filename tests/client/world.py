@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import hiredis
 
-from headgate.client import Client
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.doors.resp.protocol import RespDoor
-from headgate.testing import HandClock
+from sluicegate.client import Client
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.testing import HandClock
 from tests.stores.service.checks import Checks, Doorman
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class HandLink:
         self.gone = False
         self.commands: list[list[str]] = []
         self.vias: list[object] = []
-        self.checked_us = 0  # when the last HG.CHECK reached the service
+        self.checked_us = 0  # when the last SG.CHECK reached the service
         self.gate: asyncio.Event | None = None  # answers wait for it
         self.closed = False
 
@@ -68,7 +68,7 @@ class HandLink:
         self.clock.advance(us=self.there_us)
         if self.gone:
             raise Unavailable("the service", "it is gone")
-        if words[0] == "HG.CHECK":
+        if words[0] == "SG.CHECK":
             self.checked_us = self.clock.now_us()
         pipe = Pipe()
         protocol = self._door.protocol()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from headgate.contracts.store import Store
-from headgate.stores.redis.store import RedisStore
-from headgate.stores.redis.url import RedisSettings, parse_url
-from headgate.testing import SeededChance
-from headgate.testing.stores import SharedStoreSuite
-from headgate.testing.stores.crowds import Crowds, Shared
+from sluicegate.contracts.store import Store
+from sluicegate.stores.redis.store import RedisStore
+from sluicegate.stores.redis.url import RedisSettings, parse_url
+from sluicegate.testing import SeededChance
+from sluicegate.testing.stores import SharedStoreSuite
+from sluicegate.testing.stores.crowds import Crowds, Shared
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisCluster, RedisServer

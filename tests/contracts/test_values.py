@@ -5,11 +5,11 @@ import pickle
 
 import pytest
 
-from headgate import BadValue, Criticality, Decision, Limit, Refused, Unavailable
-from headgate.contracts.criticality import DEFAULT_CRITICALITY, parse_criticality
-from headgate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, Retry, reason_named
-from headgate.contracts.request import Measured, Request
-from headgate.contracts.rule import Algorithm
+from sluicegate import BadValue, Criticality, Decision, Limit, Refused, Unavailable
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, parse_criticality
+from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, Retry, reason_named
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.contracts.rule import Algorithm
 
 REFUSAL = Decision(False, 0, 1_500_000, 60_000_000, RATE_LIMITED, "10/minute")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from headgate.doors.asgi import App, Message, Scope
+from sluicegate.doors.asgi import App, Message, Scope
 
 Headers = Iterable[tuple[bytes, bytes]]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headgate import Claim, Limiter
-from headgate.contracts.arrival import Arrival
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.guard import Judgement
-from headgate.testing import HandClock
+from sluicegate import Claim, Limiter
+from sluicegate.contracts.arrival import Arrival
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.guard import Judgement
+from sluicegate.testing import HandClock
 
 
 class ByAddress:

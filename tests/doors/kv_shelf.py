@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 
-from headgate.contracts.access import EVERY_GRANT, EVERY_TABLE_GRANT, Grant, Identity, TableGrant
-from headgate.contracts.checks import Soon
-from headgate.contracts.decision import Decision
-from headgate.contracts.engine import Place
-from headgate.contracts.errors import Refused
-from headgate.contracts.key_values import Ask, Condition, Row, Rows, Span, Tried, Walked, Write
-from headgate.contracts.reasons import Reason
-from headgate.testing import HandClock
-from headgate.testing.key_values import MemoryKeyValues, MemoryUploads
-from headgate.wire.row_stream import StreamRow
+from sluicegate.contracts.access import EVERY_GRANT, EVERY_TABLE_GRANT, Grant, Identity, TableGrant
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.engine import Place
+from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.key_values import Ask, Condition, Row, Rows, Span, Tried, Walked, Write
+from sluicegate.contracts.reasons import Reason
+from sluicegate.testing import HandClock
+from sluicegate.testing.key_values import MemoryKeyValues, MemoryUploads
+from sluicegate.wire.row_stream import StreamRow
 
 NOW_US = 1_700_000_000_000_000
 

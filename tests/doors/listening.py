@@ -10,8 +10,8 @@ from typing import Any, ClassVar, cast
 
 import uvloop
 
-from headgate.doors.listener import Kind, Listener, ListenerSettings, PeerInfo
-from headgate.doors.tls import Tls
+from sluicegate.doors.listener import Kind, Listener, ListenerSettings, PeerInfo
+from sluicegate.doors.tls import Tls
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import WSServerHandshakeError, web
 from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
 
-from headgate.contracts.guard import Judgement
-from headgate.doors.aiohttp import limit_middleware, setup
+from sluicegate.contracts.guard import Judgement
+from sluicegate.doors.aiohttp import limit_middleware, setup
 from tests.doors.guards import Broken, ByAddress, ByUser
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headgate import Claim, Limiter, Refused
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.guard import Judgement
-from headgate.doors.asgi import App, LimitMiddleware, Message, Receive, Scope, Send
-from headgate.doors.proxies import Proxies
-from headgate.testing import HandClock
+from sluicegate import Claim, Limiter, Refused
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.guard import Judgement
+from sluicegate.doors.asgi import App, LimitMiddleware, Message, Receive, Scope, Send
+from sluicegate.doors.proxies import Proxies
+from sluicegate.testing import HandClock
 from tests.doors.bare import ask, http_scope, ws_scope
 from tests.doors.guards import Broken, ByAddress, ByHeader, ByUser
 

@@ -8,14 +8,14 @@ from celery import Celery
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import Retry
 
-from headgate import Limiter, Refused
-from headgate.contracts.arrival import Arrival
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.guard import Judgement
-from headgate.contracts.reasons import COST_ABOVE_LIMIT
-from headgate.doors.celery import Refusing, limit, limited
-from headgate.testing import HandClock
+from sluicegate import Limiter, Refused
+from sluicegate.contracts.arrival import Arrival
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.guard import Judgement
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT
+from sluicegate.doors.celery import Refusing, limit, limited
+from sluicegate.testing import HandClock
 from tests.doors.guards import Broken, ByAddress
 
 
@@ -45,7 +45,7 @@ def test_a_task_is_judged_by_its_name_and_headers() -> None:
         mail.apply(("ann",)).get()
     assert refused.value.decision.retry_after_s == 60
     assert mail.apply(("ann",), headers={"tenant": "b"}).get() == "sent to ann"
-    assert mail.apply(("ann",), headers={"headgate-user": "c"}).get() == "sent to ann"
+    assert mail.apply(("ann",), headers={"sluicegate-user": "c"}).get() == "sent to ann"
     assert guard.seen[0] == "TASK mail"
 
 
@@ -87,7 +87,7 @@ class Task:
 
 
 def refusal(retry_us: int) -> Judgement:
-    from headgate.contracts.reasons import RATE_LIMITED
+    from sluicegate.contracts.reasons import RATE_LIMITED
 
     return Judgement(Decision(False, 0, retry_us, 0, RATE_LIMITED, "r"), ())
 

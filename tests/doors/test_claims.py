@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.doors.claims import criticality_of, left_us_of, strong_of
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.claims import criticality_of, left_us_of, strong_of
 
 
 def test_a_class_may_be_written_in_any_case_and_with_space_around_it() -> None:
@@ -17,7 +17,7 @@ def test_a_class_may_be_written_in_any_case_and_with_space_around_it() -> None:
 
 @pytest.mark.parametrize("behind", [b" " * 24 + b"; but not really", b" " * 24 + b"x", b"-" * 25])
 def test_a_longer_claim_is_never_cut_to_one_that_was_not_made(behind: bytes) -> None:
-    with pytest.raises(BadValue, match=r"^x-headgate-criticality: .* at most 32 characters"):
+    with pytest.raises(BadValue, match=r"^x-sluicegate-criticality: .* at most 32 characters"):
         criticality_of([b"critical" + behind])
 
 

@@ -16,18 +16,18 @@ from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from headgate import Limiter
-from headgate.contracts.errors import BadValue
-from headgate.doors.asgi import LimitMiddleware as AsgiMiddleware
-from headgate.doors.django import LimitMiddleware, ratelimit
-from headgate.doors.wsgi import LimitMiddleware as WsgiMiddleware
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.asgi import LimitMiddleware as AsgiMiddleware
+from sluicegate.doors.django import LimitMiddleware, ratelimit
+from sluicegate.doors.wsgi import LimitMiddleware as WsgiMiddleware
+from sluicegate.testing import HandClock
 from tests.doors import project
 from tests.doors.guards import Broken, ByAddress, ByUser
 
 project.set_up(urls=__name__)
 
-OURS = "headgate.doors.django.LimitMiddleware"
+OURS = "sluicegate.doors.django.LimitMiddleware"
 AUTH = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -70,7 +70,7 @@ def _fresh() -> None:
 
 
 def test_the_guard_of_the_settings_stands_before_every_view() -> None:
-    with override_settings(MIDDLEWARE=[OURS], HEADGATE_GUARD=ByAddress("3/minute")):
+    with override_settings(MIDDLEWARE=[OURS], SLUICEGATE_GUARD=ByAddress("3/minute")):
         client = Client()
         first = client.get("/page")
         assert first.headers["RateLimit"] == '"pages";r=2;t=20'
@@ -89,16 +89,16 @@ def test_the_guard_of_the_settings_stands_before_every_view() -> None:
 
 
 def test_a_header_of_the_view_stands() -> None:
-    with override_settings(MIDDLEWARE=[OURS], HEADGATE_GUARD=ByAddress()):
+    with override_settings(MIDDLEWARE=[OURS], SLUICEGATE_GUARD=ByAddress()):
         assert Client().get("/own").headers["RateLimit"] == '"own";r=1'
 
 
 def test_a_guard_may_be_given_by_its_path_and_must_be_given() -> None:
-    with override_settings(MIDDLEWARE=[OURS], HEADGATE_GUARD=f"{__name__}.guard"):
+    with override_settings(MIDDLEWARE=[OURS], SLUICEGATE_GUARD=f"{__name__}.guard"):
         assert [Client().get("/page").status_code for _ in range(2)] == [200, 429]
     with (
-        override_settings(MIDDLEWARE=[OURS], HEADGATE_GUARD=None),
-        pytest.raises(BadValue, match=r"settings\.HEADGATE_GUARD"),
+        override_settings(MIDDLEWARE=[OURS], SLUICEGATE_GUARD=None),
+        pytest.raises(BadValue, match=r"settings\.SLUICEGATE_GUARD"),
     ):
         Client().get("/page")
 
@@ -106,10 +106,10 @@ def test_a_guard_may_be_given_by_its_path_and_must_be_given() -> None:
 def test_proxies_exemptions_and_header_styles_come_from_the_settings() -> None:
     with override_settings(
         MIDDLEWARE=[OURS],
-        HEADGATE_GUARD=ByAddress("1/minute"),
-        HEADGATE_TRUST_PROXIES=1,
-        HEADGATE_HEADERS="legacy",
-        HEADGATE_EXEMPT=["/apage"],
+        SLUICEGATE_GUARD=ByAddress("1/minute"),
+        SLUICEGATE_TRUST_PROXIES=1,
+        SLUICEGATE_HEADERS="legacy",
+        SLUICEGATE_EXEMPT=["/apage"],
     ):
         for address, status in (("203.0.113.1", 200), ("203.0.113.2", 200), ("203.0.113.1", 429)):
             got = Client().get("/page", headers={"x-forwarded-for": f"9.9.9.9, {address}"})
@@ -119,11 +119,11 @@ def test_proxies_exemptions_and_header_styles_come_from_the_settings() -> None:
 
 
 def test_a_guard_without_an_answer_is_a_503_and_a_bug_is_a_bug() -> None:
-    with override_settings(MIDDLEWARE=[OURS], HEADGATE_GUARD=Broken()):
+    with override_settings(MIDDLEWARE=[OURS], SLUICEGATE_GUARD=Broken()):
         got = Client().get("/page")
         assert (got.status_code, got.headers["X-RateLimit-Error"]) == (503, "store_unavailable")
     with (
-        override_settings(MIDDLEWARE=[OURS], HEADGATE_GUARD=Broken(KeyError("bug"))),
+        override_settings(MIDDLEWARE=[OURS], SLUICEGATE_GUARD=Broken(KeyError("bug"))),
         pytest.raises(KeyError),
     ):
         Client().get("/page")
@@ -137,7 +137,7 @@ def test_an_asynchronous_project_never_leaves_its_loop() -> None:
             assert got.status_code == status
             assert "RateLimit" in got.headers
 
-    with override_settings(MIDDLEWARE=[OURS], HEADGATE_GUARD=ByAddress("2/minute")):
+    with override_settings(MIDDLEWARE=[OURS], SLUICEGATE_GUARD=ByAddress("2/minute")):
         asyncio.run(story())
         middleware = LimitMiddleware(apage)
         assert asyncio.iscoroutinefunction(middleware)
@@ -188,7 +188,7 @@ def test_users_have_limits_of_their_own(is_async: bool) -> None:
         return (await client.get("/apage", headers={"x-who": who})).status_code
 
     with override_settings(
-        MIDDLEWARE=[f"{__name__}.Authenticating", OURS], HEADGATE_GUARD=ByUser("1/minute")
+        MIDDLEWARE=[f"{__name__}.Authenticating", OURS], SLUICEGATE_GUARD=ByUser("1/minute")
     ):
         for who, status in (("1", 200), ("2", 200), ("1", 429)):
             if is_async:
@@ -198,7 +198,7 @@ def test_users_have_limits_of_their_own(is_async: bool) -> None:
 
 
 def test_djangos_own_authentication_is_understood() -> None:
-    with override_settings(MIDDLEWARE=[*AUTH, OURS], HEADGATE_GUARD=ByUser("1/minute")):
+    with override_settings(MIDDLEWARE=[*AUTH, OURS], SLUICEGATE_GUARD=ByUser("1/minute")):
         assert [Client().get("/page").status_code for _ in range(2)] == [200, 429]
 
         async def story() -> int:
@@ -214,14 +214,14 @@ def test_who_a_user_is_may_be_a_function_or_nobody() -> None:
         return request.headers.get("x-tenant", "")
 
     with override_settings(
-        MIDDLEWARE=[OURS], HEADGATE_GUARD=ByUser("1/minute"), HEADGATE_USER=tenant
+        MIDDLEWARE=[OURS], SLUICEGATE_GUARD=ByUser("1/minute"), SLUICEGATE_USER=tenant
     ):
         for who, status in (("a", 200), ("b", 200), ("a", 429)):
             assert Client().get("/page", headers={"x-tenant": who}).status_code == status
     with override_settings(
         MIDDLEWARE=[f"{__name__}.Authenticating", OURS],
-        HEADGATE_GUARD=ByUser("1/minute"),
-        HEADGATE_USER=None,
+        SLUICEGATE_GUARD=ByUser("1/minute"),
+        SLUICEGATE_USER=None,
     ):
         for who, status in (("1", 200), ("2", 429)):
             assert Client().get("/page", headers={"x-who": who}).status_code == status
@@ -270,7 +270,7 @@ def test_views_that_are_classes_and_the_limiter_of_the_settings() -> None:
         async def get(self, request: HttpRequest) -> HttpResponse:
             return HttpResponse("got")
 
-    with override_settings(HEADGATE_LIMITER=f"{__name__}.limiter"):
+    with override_settings(SLUICEGATE_LIMITER=f"{__name__}.limiter"):
         view: Any = Page.as_view()
         assert [view(asked()).status_code for _ in range(2)] == [200, 429]
         assert view(RequestFactory().post("/")).status_code == 200
@@ -354,6 +354,6 @@ def test_django_as_wsgi_and_as_asgi_behind_the_plain_middlewares() -> None:
 
 
 def test_the_module_can_be_imported_before_there_are_settings() -> None:
-    code = "import headgate.doors.django as d; d.ratelimit('1/s')"
+    code = "import sluicegate.doors.django as d; d.ratelimit('1/s')"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.doors.driven import Driven
+from sluicegate.doors.driven import Driven
 
 
 class Told:

@@ -9,11 +9,11 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI, Header, WebSocket
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from headgate import Limiter
-from headgate.contracts.errors import BadValue
-from headgate.contracts.guard import Judgement
-from headgate.doors.asgi import LimitMiddleware
-from headgate.doors.fastapi import (
+from sluicegate import Limiter
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.guard import Judgement
+from sluicegate.doors.asgi import LimitMiddleware
+from sluicegate.doors.fastapi import (
     REFUSALS,
     LimitExceeded,
     by_address,
@@ -22,7 +22,7 @@ from headgate.doors.fastapi import (
     limit,
     limited,
 )
-from headgate.testing import HandClock
+from sluicegate.testing import HandClock
 from tests.doors.bare import ask, ws_scope
 from tests.doors.guards import Broken, ByAddress
 

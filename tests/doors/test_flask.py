@@ -7,18 +7,18 @@ import pytest
 from flask import Flask, Response, abort, request
 from flask.testing import FlaskClient
 
-from headgate import Limiter
-from headgate.contracts.errors import BadValue
-from headgate.doors.flask import HeadgateLimits, LimitExceeded
-from headgate.doors.wsgi import LimitMiddleware
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.flask import LimitExceeded, SluicegateLimits
+from sluicegate.doors.wsgi import LimitMiddleware
+from sluicegate.testing import HandClock
 from tests.doors.guards import Broken, ByAddress, ByUser
 
 
-def made(limits: HeadgateLimits | None = None, **more: Any) -> FlaskClient:
+def made(limits: SluicegateLimits | None = None, **more: Any) -> FlaskClient:
     app = Flask(__name__)
     app.testing = True
-    (limits or HeadgateLimits(**more)).init_app(app)
+    (limits or SluicegateLimits(**more)).init_app(app)
 
     @app.get("/")
     def index() -> str:
@@ -84,7 +84,7 @@ def limiter() -> Limiter:
 
 
 def test_a_view_has_a_limit_of_its_own() -> None:
-    limits = HeadgateLimits(limiter=limiter())
+    limits = SluicegateLimits(limiter=limiter())
     client = made(limits)
     app = client.application
 
@@ -117,7 +117,7 @@ def test_a_view_has_a_limit_of_its_own() -> None:
 
 
 def test_views_may_share_a_scope() -> None:
-    limits = HeadgateLimits(limiter=limiter())
+    limits = SluicegateLimits(limiter=limiter())
     client = made(limits)
     for name in ("a", "b"):
         client.application.add_url_rule(
@@ -127,7 +127,7 @@ def test_views_may_share_a_scope() -> None:
 
 
 def test_the_views_limit_is_told_before_the_applications() -> None:
-    limits = HeadgateLimits(guard=ByAddress("9/minute"), limiter=limiter())
+    limits = SluicegateLimits(guard=ByAddress("9/minute"), limiter=limiter())
     client = made(limits)
 
     @client.application.get("/login")
@@ -170,17 +170,17 @@ def test_a_header_of_the_view_stands() -> None:
 
 
 def test_mistakes_are_told_at_once() -> None:
-    limits = HeadgateLimits(limiter=limiter())
+    limits = SluicegateLimits(limiter=limiter())
     with pytest.raises(BadValue, match="logon"):
         limits.limit("logon")
     with pytest.raises(BadValue, match="limiter"):
-        HeadgateLimits().limit("1/s")
+        SluicegateLimits().limit("1/s")
     with pytest.raises(BadValue, match="has its limits"):
-        HeadgateLimits(made(limits).application)
+        SluicegateLimits(made(limits).application)
 
 
 def test_the_wsgi_middleware_stands_before_flask_as_well() -> None:
-    app = made(HeadgateLimits()).application
+    app = made(SluicegateLimits()).application
     app.wsgi_app = LimitMiddleware(app.wsgi_app, ByAddress("1/minute"))  # type: ignore[method-assign]
     client = app.test_client()
     assert client.get("/stream").headers["RateLimit"] == '"pages";r=0;t=60'

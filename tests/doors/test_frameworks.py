@@ -25,7 +25,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from websockets.exceptions import InvalidStatus
 
-from headgate.doors.asgi import App, LimitMiddleware
+from sluicegate.doors.asgi import App, LimitMiddleware
 from tests.doors.guards import ByAddress
 
 

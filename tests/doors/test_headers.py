@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import Claim, Limiter
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.guard import Counted, Judgement
-from headgate.contracts.reasons import (
+from sluicegate import Claim, Limiter
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.guard import Counted, Judgement
+from sluicegate.contracts.reasons import (
     BULKHEAD_FULL,
     COST_ABOVE_LIMIT,
     RATE_LIMITED,
     STORE_UNAVAILABLE,
 )
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.doors.headers import INTEGER_MAX, Fields, Words, quote, retry_after_s, unavailable
-from headgate.testing import HandClock
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.doors.headers import INTEGER_MAX, Fields, Words, quote, retry_after_s, unavailable
+from sluicegate.testing import HandClock
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -153,8 +153,8 @@ def test_two_limits_that_take_turns_under_one_name_are_not_mixed_up() -> None:
         (Limit(10, 500_000), '"x";q=10'),  # the draft knows no half seconds
         (Limit(10, 1_500_000), '"x";q=10'),
         (Limit(10, 3_600 * SECOND), '"x";q=10;w=3600'),
-        (Limit(10, SECOND, burst=20), '"x";q=10;w=1;headgate-burst=20'),
-        (Limit(1 << 53, SECOND), f'"x";q={INTEGER_MAX};w=1;headgate-burst={INTEGER_MAX}'),
+        (Limit(10, SECOND, burst=20), '"x";q=10;w=1;sluicegate-burst=20'),
+        (Limit(1 << 53, SECOND), f'"x";q={INTEGER_MAX};w=1;sluicegate-burst={INTEGER_MAX}'),
     ],
 )
 def test_the_policy_says_what_the_draft_can_say(limit: Limit, policy: str) -> None:

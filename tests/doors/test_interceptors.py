@@ -12,11 +12,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.guard import Judgement
-from headgate.contracts.reasons import COST_ABOVE_LIMIT, DEADLINE, RATE_LIMITED, Reason
-from headgate.doors.headers import refusal
-from headgate.doors.interceptors import (
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.guard import Judgement
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, DEADLINE, RATE_LIMITED, Reason
+from sluicegate.doors.headers import refusal
+from sluicegate.doors.interceptors import (
     AsyncLimitInterceptor,
     LimitInterceptor,
     code_of,
@@ -169,8 +169,8 @@ def test_all_four_kinds_pass_or_are_refused_with_all_that_a_client_can_use(kind:
         told = dict(error.trailing_metadata())
         assert told["retry-after"] == "60"
         assert told["grpc-retry-pushback-ms"] == "60000"
-        assert told["headgate-reason"] == "rate_limited"
-        assert told["headgate-rule"] == "pages"
+        assert told["sluicegate-reason"] == "rate_limited"
+        assert told["sluicegate-rule"] == "pages"
         assert told["ratelimit"] == '"pages";r=0;t=60'
 
 
@@ -299,7 +299,7 @@ def test_a_refusal_that_no_wait_will_turn_asks_for_no_retry() -> None:
     never = Judgement(Decision(False, 5, -1, 0, COST_ABOVE_LIMIT, "caf\u00e9"), ())
     told = dict(refusal_metadata(never, ()))
     assert told["grpc-retry-pushback-ms"] == "-1"
-    assert told["headgate-rule"] == "caf\\xe9"
+    assert told["sluicegate-rule"] == "caf\\xe9"
     assert message_of(never) == COST_ABOVE_LIMIT.sentence
 
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from headgate.doors.grpc.call import Methods
-from headgate.doors.grpc.key_values import KeyValuesServicer
-from headgate.doors.grpc.native import GrpcDoor
-from headgate.doors.http.bounds import HttpSettings
-from headgate.doors.http.kv import KvHttp
-from headgate.doors.http.kv_settings import KvHttpSettings
-from headgate.doors.http.protocol import HttpDoor
-from headgate.doors.listener import Kind, Listener
-from headgate.wire.key_values_messages import KV_BOUNDS
+from sluicegate.doors.grpc.call import Methods
+from sluicegate.doors.grpc.key_values import KeyValuesServicer
+from sluicegate.doors.grpc.native import GrpcDoor
+from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.kv import KvHttp
+from sluicegate.doors.http.kv_settings import KvHttpSettings
+from sluicegate.doors.http.protocol import HttpDoor
+from sluicegate.doors.listener import Kind, Listener
+from sluicegate.wire.key_values_messages import KV_BOUNDS
 from tests.doors.kv_shelf import Keeper, Shelf
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue, HeadgateError
-from headgate.doors.binding import Address, address_of, bind, check_public, is_private, why_not
-from headgate.doors.listener import Kind, Listener, ListenerSettings, new_loop
-from headgate.doors.sniff import PREFACE
+from sluicegate.contracts.errors import BadValue, SluicegateError
+from sluicegate.doors.binding import Address, address_of, bind, check_public, is_private, why_not
+from sluicegate.doors.listener import Kind, Listener, ListenerSettings, new_loop
+from sluicegate.doors.sniff import PREFACE
 from tests.doors.listening import LOOPS, Caller, hall, reset, run, until
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
@@ -390,7 +390,7 @@ def test_a_unix_socket_is_served_kept_private_and_taken_away(loop: str, tmp_path
                 await callers[-1].hears(b"RESP:")
             assert here.made[0].peer.host == ""
             assert here.listener.addresses == (Address("", 0, str(path)),)
-            with pytest.raises(HeadgateError, match="is in use"):
+            with pytest.raises(SluicegateError, match="is in use"):
                 bind(address_of(f"unix:{path}"), ListenerSettings())
         for caller in callers:
             assert await caller.rest() == SAID[Kind.RESP]
@@ -408,10 +408,10 @@ def test_a_unix_socket_left_by_the_dead_is_taken_over_and_a_file_is_not(tmp_path
     bound.close()
     notes = tmp_path / "notes"
     notes.write_text("mine")
-    with pytest.raises(HeadgateError, match="in use"):
+    with pytest.raises(SluicegateError, match="in use"):
         bind(address_of(f"unix:{notes}"), ListenerSettings())
     assert notes.read_text() == "mine"
-    with pytest.raises(HeadgateError, match=r"the folder of unix:.* is not there"):
+    with pytest.raises(SluicegateError, match=r"the folder of unix:.* is not there"):
         bind(address_of(f"unix:{tmp_path}/no/such.sock"), ListenerSettings())
 
 
@@ -428,7 +428,7 @@ def test_several_listeners_share_a_port_when_they_say_so() -> None:
                 assert min(served) > 0
                 for caller in callers:
                     await caller.leave()
-            with pytest.raises(HeadgateError, match=f"port {one.port} on 127.0.0.1 is in use"):
+            with pytest.raises(SluicegateError, match=f"port {one.port} on 127.0.0.1 is in use"):
                 bind(address_of(at), ListenerSettings())
 
     run(story)
@@ -470,7 +470,7 @@ def test_when_one_address_cannot_be_had_the_others_are_given_back() -> None:
                 [f"127.0.0.1:{free}", f"127.0.0.1:{port}"],
                 {Kind.RESP: lambda _: asyncio.Protocol()},
             )
-            with pytest.raises(HeadgateError, match=f"port {port} on 127.0.0.1 is in use; end"):
+            with pytest.raises(SluicegateError, match=f"port {port} on 127.0.0.1 is in use; end"):
                 listener.start()
             socket.create_server(("127.0.0.1", free)).close()
 
@@ -577,9 +577,9 @@ def test_what_stands_in_the_way_is_said_in_a_sentence() -> None:
         Address("", 0, "/a"), OSError(errno.EACCES, "no")
     )
     assert "odd" in why_not(at, OSError(errno.EIO, "odd"))
-    with pytest.raises(HeadgateError, match=r"192\.0\.2\.1 is no address of this machine"):
+    with pytest.raises(SluicegateError, match=r"192\.0\.2\.1 is no address of this machine"):
         bind(address_of("192.0.2.1:0"), ListenerSettings())
-    with pytest.raises(HeadgateError, match="no address or name that is known here"):
+    with pytest.raises(SluicegateError, match="no address or name that is known here"):
         bind(address_of("no-such-name.invalid:0"), ListenerSettings())
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.doors.listener import Listener
-from headgate.doors.sniff import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.listener import Listener
+from sluicegate.doors.sniff import (
     PREFACE,
     SNIFF_BYTES_MAX,
     Kind,

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from headgate import Decision, Limit
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.guard import Counted, Judgement
-from headgate.contracts.request import NO_ATTRIBUTES, Request
-from headgate.doors.asgi import LimitMiddleware
-from headgate.doors.marks import KEY, uncounted
-from headgate.doors.proxies import Proxies
-from headgate.doors.wsgi import LimitMiddleware as WsgiMiddleware
-from headgate.policies.criticality import CriticalityClamp, CriticalitySettings
+from sluicegate import Decision, Limit
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.guard import Counted, Judgement
+from sluicegate.contracts.request import NO_ATTRIBUTES, Request
+from sluicegate.doors.asgi import LimitMiddleware
+from sluicegate.doors.marks import KEY, uncounted
+from sluicegate.doors.proxies import Proxies
+from sluicegate.doors.wsgi import LimitMiddleware as WsgiMiddleware
+from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 
 LIMIT = Limit(5, 1_000_000)
 NAME = b"x-ratelimit-error"

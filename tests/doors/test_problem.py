@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.guard import Counted, Judgement
-from headgate.contracts.reasons import (
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.guard import Counted, Judgement
+from sluicegate.contracts.reasons import (
     COST_ABOVE_LIMIT,
     DEADLINE,
     RATE_LIMITED,
@@ -14,9 +14,9 @@ from headgate.contracts.reasons import (
     STORE_UNAVAILABLE,
     Reason,
 )
-from headgate.contracts.rule import Limit
-from headgate.doors.headers import refusal, unavailable
-from headgate.doors.problem import body, details, status_of
+from sluicegate.contracts.rule import Limit
+from sluicegate.doors.headers import refusal, unavailable
+from sluicegate.doors.problem import body, details, status_of
 
 FIVE = Limit(5, 60_000_000)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.doors.proxies import Proxies, address_in, proxies_of
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.proxies import Proxies, address_in, proxies_of
 
 PEER = "10.0.0.1"
 CLIENT = "203.0.113.7"

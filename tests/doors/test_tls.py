@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import trustme
 
-from headgate.contracts.errors import BadValue
-from headgate.doors.listener import Kind
-from headgate.doors.sniff import PREFACE
-from headgate.doors.tls import Tls, TlsFiles, names_in
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.listener import Kind
+from sluicegate.doors.sniff import PREFACE
+from sluicegate.doors.tls import Tls, TlsFiles, names_in
 from tests.doors.listening import LOOPS, Caller, Hall, hall, run, until
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))

@@ -9,12 +9,12 @@ from wsgiref.validate import validator
 
 import pytest
 
-from headgate import Limiter
-from headgate.contracts.errors import MissingPackage
-from headgate.doors.asgi import CLOSE_CODE, LimitMiddleware
-from headgate.doors.wsgi import LimitMiddleware as WsgiMiddleware
-from headgate.rules.guard import Guard
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.contracts.errors import MissingPackage
+from sluicegate.doors.asgi import CLOSE_CODE, LimitMiddleware
+from sluicegate.doors.wsgi import LimitMiddleware as WsgiMiddleware
+from sluicegate.rules.guard import Guard
+from sluicegate.testing import HandClock
 from tests.doors.bare import ask, http_scope, ws_scope
 from tests.doors.test_asgi import echo, hello
 from tests.doors.test_wsgi import Got
@@ -105,16 +105,16 @@ FRAMEWORKS = {
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_door_without_its_framework_names_the_command(name: str) -> None:
-    code = f"import sys; sys.modules[{name!r}] = None; import headgate.doors.{FRAMEWORKS[name]}"
+    code = f"import sys; sys.modules[{name!r}] = None; import sluicegate.doors.{FRAMEWORKS[name]}"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 1
-    assert f"pip install 'headgate[{name}]'" in done.stderr
+    assert f"pip install 'sluicegate[{name}]'" in done.stderr
     assert MissingPackage.__name__ in done.stderr
 
 
 def test_the_plain_doors_need_no_framework() -> None:
     code = (
-        "import sys; import headgate.doors.asgi, headgate.doors.wsgi;"
+        "import sys; import sluicegate.doors.asgi, sluicegate.doors.wsgi;"
         f"found = [name for name in {(*FRAMEWORKS, 'starlette', 'werkzeug')!r}"
         " if name in sys.modules]; assert not found, found"
     )

@@ -10,8 +10,8 @@ from wsgiref.validate import validator
 
 import pytest
 
-from headgate.contracts.guard import Judgement
-from headgate.doors.wsgi import LimitMiddleware, WsgiArrival
+from sluicegate.contracts.guard import Judgement
+from sluicegate.doors.wsgi import LimitMiddleware, WsgiArrival
 from tests.doors.guards import Broken, ByAddress, ByHeader, ByUser
 
 
@@ -208,7 +208,7 @@ def test_a_custom_answer() -> None:
 
 
 def test_the_path_is_whole_and_decoded() -> None:
-    from headgate.doors.proxies import Proxies
+    from sluicegate.doors.proxies import Proxies
 
     environ = {"SCRIPT_NAME": "/api", "PATH_INFO": "/caf\u00c3\u00a9", "CONTENT_TYPE": "text/x"}
     arrival = WsgiArrival(environ, Proxies(), None)

@@ -1,5 +1,6 @@
 """Real servers for tests: Kafka and Cassandra as plain child processes on loopback.
 
 Here lives what brings a server, starts it, proves that it answers and ends it. Nothing here imports
-`headgate`, and nothing stands in for a server: a test that needs one gets a real one or is skipped.
+`sluicegate`, and nothing stands in for a server: a test that needs one gets a real one or is
+skipped.
 """

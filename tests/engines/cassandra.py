@@ -106,7 +106,7 @@ LOGBACK = """\
 """
 
 YAML = """\
-cluster_name: headgate
+cluster_name: sluicegate
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner
 endpoint_snitch: SimpleSnitch
 listen_address: {host}

@@ -50,7 +50,7 @@ class Cluster(ABC):
     # What all have.
 
     def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix=f"headgate-{self.engine}-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"sluicegate-{self.engine}-"))
         try:
             self.scratch.mkdir()
             self._prepare()

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.engines.child import Child, EngineFailedError
 from tests.engines.need import JAVA_APT, Missing, java
 
-HOME = "HEADGATE_ENGINES_HOME"
+HOME = "SLUICEGATE_ENGINES_HOME"
 FETCH = "python -m tests.engines fetch"
 FETCH_S_MAX = 900.0
 LOG_LINES_TOLD_MAX = 3
@@ -27,7 +27,7 @@ LOG_LINES_TOLD_MAX = 3
 POM = """\
 <project>
   <modelVersion>4.0.0</modelVersion>
-  <groupId>headgate.engines</groupId>
+  <groupId>sluicegate.engines</groupId>
   <artifactId>{name}</artifactId>
   <version>{version}</version>
   <packaging>pom</packaging>
@@ -45,8 +45,8 @@ DEPENDENCY = """\
 
 
 def home() -> Path:
-    """The folder of all engines: HEADGATE_ENGINES_HOME, or one in the user's cache."""
-    return Path(os.environ.get(HOME) or Path.home() / ".cache" / "headgate-engines")
+    """The folder of all engines: SLUICEGATE_ENGINES_HOME, or one in the user's cache."""
+    return Path(os.environ.get(HOME) or Path.home() / ".cache" / "sluicegate-engines")
 
 
 @dataclass(frozen=True)

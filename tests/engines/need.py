@@ -20,7 +20,7 @@ from typing import NoReturn, Protocol
 
 from tests.engines.child import free_port
 
-REQUIRE = "HEADGATE_REQUIRE_ENGINES"
+REQUIRE = "SLUICEGATE_REQUIRE_ENGINES"
 JAVA_APT = "apt-get install -y default-jdk-headless maven"
 ASK_VERSION_S_MAX = 20
 
@@ -137,7 +137,7 @@ def _java_version(path: str) -> int:
 def engine(name: str, needs: Iterable[Need]) -> None:
     """Bring what the engine needs; when that fails, skip the test with one line.
 
-    With HEADGATE_REQUIRE_ENGINES=1 the same line is a failure: a machine that is meant to have
+    With SLUICEGATE_REQUIRE_ENGINES=1 the same line is a failure: a machine that is meant to have
     the engines must not pass by skipping.
     """
     if missing := _missing(name, tuple(needs)):

@@ -1,7 +1,7 @@
 """Cassandra as brought here keeps what our adapters will lean on, shown with the plain drivers.
 
 Only what the ring and its drivers promise is tested: agreement, order within a partition, quorum,
-compare-and-set. What Headgate makes of it belongs to the adapters' tests.
+compare-and-set. What Sluicegate makes of it belongs to the adapters' tests.
 """
 
 from __future__ import annotations

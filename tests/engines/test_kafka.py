@@ -1,7 +1,7 @@
 """Kafka as brought here keeps what our adapters will lean on, shown with the plain client.
 
-Only what a broker and its client promise is tested: order, headers, acknowledgement. What Headgate
-makes of it belongs to the adapters' tests.
+Only what a broker and its client promise is tested: order, headers, acknowledgement. What
+Sluicegate makes of it belongs to the adapters' tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rate-limit service while its Redis is paused and killed, time after time.
 
-`h2load` asks a real `headgate limiter` at a steady rate and writes down how long each answer took.
-It runs alone, for a machine that is busy with other work says nothing of a time-out of
+`h2load` asks a real `sluicegate limiter` at a steady rate and writes down how long each answer
+took. It runs alone, for a machine that is busy with other work says nothing of a time-out of
 milliseconds; for ten minutes where the proofs are wanted in full, else for a part of one.
 """
 
@@ -78,7 +78,7 @@ def asked_while_it_fails(
                 time.sleep(1.5)
                 redis_server.restart()
         load.join()
-        degraded = limiter.metric("headgate_limiter_decisions_total", outcome="degraded_allowed")
+        degraded = limiter.metric("sluicegate_limiter_decisions_total", outcome="degraded_allowed")
     calls = [line.split("\t") for line in log.read_text().splitlines()]
     assert {status for _, status, _ in calls} == {"200"}
     assert len(calls) >= 0.9 * RATE * seconds

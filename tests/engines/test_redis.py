@@ -1,7 +1,7 @@
 """Redis and Valkey as brought here do what our stores will lean on, shown with redis-py.
 
 Only what the servers promise, and what the starter does to them, is tested: memory and disk, pause,
-passwords, TLS, slots, masters. What Headgate makes of it belongs to the stores' tests.
+passwords, TLS, slots, masters. What Sluicegate makes of it belongs to the stores' tests.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ def test_sentinels_promote_the_replica_of_a_dead_master(redis_sentinel: RedisSen
     was = group.master
     untyped: Callable[..., Any] = Sentinel
     finder = untyped(group.sentinels)
-    with group.client(was) as client, finder.master_for("headgate") as found:
+    with group.client(was) as client, finder.master_for("sluicegate") as found:
         client.set("key", "value")
         assert client.wait(1, 5_000) == 1
         group.kill(was)
@@ -353,7 +353,7 @@ def test_sentinels_promote_the_replica_of_a_dead_master(redis_sentinel: RedisSen
         now = group.await_promotion(was)
 
         assert now != was
-        assert finder.discover_master("headgate") == ("127.0.0.1", group.ports[now])
+        assert finder.discover_master("sluicegate") == ("127.0.0.1", group.ports[now])
         assert found.get("key") == b"value"
         assert found.set("key", "again")
     for sentinel in finder.sentinels:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headgate import Algorithm, Limit
-from headgate.contracts.rule import BURSTING
+from sluicegate import Algorithm, Limit
+from sluicegate.contracts.rule import BURSTING
 
 
 class Admission(NamedTuple):

@@ -26,8 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headgate import Algorithm, Limit, Limiter, Rule
-from headgate.system import now_us
+from sluicegate import Algorithm, Limit, Limiter, Rule
+from sluicegate.system import now_us
 from tests.failures.bounds import Admission
 from tests.failures.pressing import clock_us
 
@@ -107,7 +107,7 @@ class Crowd:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self._folder = tempfile.TemporaryDirectory(prefix="headgate-crowd-")
+        self._folder = tempfile.TemporaryDirectory(prefix="sluicegate-crowd-")
         self._folder_path = Path(self._folder.name)
 
     def __enter__(self) -> Self:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
-from headgate import Algorithm, Limit, Limiter, Rule
-from headgate.limits.rule import Failure
+from sluicegate import Algorithm, Limit, Limiter, Rule
+from sluicegate.limits.rule import Failure
 from tests.failures.bounds import admitted_max, shared_max
 from tests.failures.pressing import PAUSE_S, Press, clock_us
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from itertools import cycle, takewhile
 from typing import NamedTuple
 
-from headgate import Decision, Limiter
+from sluicegate import Decision, Limiter
 
 PAUSE_S = 0.001  # a caller does something between two decisions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import Algorithm, Limit
+from sluicegate import Algorithm, Limit
 from tests.failures.bounds import (
     Admission,
     admitted_max,

@@ -6,7 +6,7 @@ import asyncio
 import statistics
 from typing import TYPE_CHECKING
 
-from headgate import Algorithm, Limit, Limiter
+from sluicegate import Algorithm, Limit, Limiter
 from tests.failures.policies import (
     LEASED,
     LIMITS,

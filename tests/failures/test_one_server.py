@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate import Limiter
+from sluicegate import Limiter
 from tests.failures.faults import FAULTS, Broken, Fault, killed, killed_and_emptied, paused
 from tests.failures.policies import (
     KEYS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate import Algorithm, Limiter
+from sluicegate import Algorithm, Limiter
 from tests.engines.child import until
 from tests.failures.bounds import admitted_max, over_bucket, over_window, shared_max
 from tests.failures.crowd import Crowd, Spec, key_of

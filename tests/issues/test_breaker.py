@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from headgate.kernels.breaker import (
+from sluicegate.kernels.breaker import (
     CLOSED,
     FAILURE,
     HALF_OPEN,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate import BadValue, Claim, Limit, Limiter, Rule
-from headgate.testing import hand_limiter
+from sluicegate import BadValue, Claim, Limit, Limiter, Rule
+from sluicegate.testing import hand_limiter
 
 buckets = pytest.mark.parametrize("algorithm", ["gcra", "token_bucket", "leaky_bucket"])
 

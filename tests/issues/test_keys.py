@@ -14,13 +14,13 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 
-from headgate import Limiter
-from headgate.doors.asgi import LimitMiddleware
-from headgate.doors.django import ratelimit
-from headgate.doors.fastapi import by_address, limit
-from headgate.rules.guard import Guard
-from headgate.rules.problems import BadRules
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.doors.asgi import LimitMiddleware
+from sluicegate.doors.django import ratelimit
+from sluicegate.doors.fastapi import by_address, limit
+from sluicegate.rules.guard import Guard
+from sluicegate.rules.problems import BadRules
+from sluicegate.testing import HandClock
 
 
 def got(app: Any, *clients: str, forwarded: str = "") -> list[int]:

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from headgate import BadValue, Limiter
-from headgate.kernels.sliding_window import LOG_ENTRIES_MAX, log_step
-from headgate.testing import HandClock
+from sluicegate import BadValue, Limiter
+from sluicegate.kernels.sliding_window import LOG_ENTRIES_MAX, log_step
+from sluicegate.testing import HandClock
 
 # Seconds of this thread's CPU, which a busy machine does not lengthen as it does a wall clock's.
 LONGEST_S = 0.015

@@ -17,10 +17,10 @@ import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
 
-from headgate import Limiter
-from headgate.doors.asgi import LimitMiddleware
-from headgate.doors.fastapi import by_address, install, limit
-from headgate.rules.guard import Guard
+from sluicegate import Limiter
+from sluicegate.doors.asgi import LimitMiddleware
+from sluicegate.doors.fastapi import by_address, install, limit
+from sluicegate.rules.guard import Guard
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer

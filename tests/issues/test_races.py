@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate import Algorithm, Claim, Decision, Limiter
-from headgate.contracts.reasons import RATE_LIMITED
-from headgate.limits.denials import Denials
-from headgate.testing import HandClock
+from sluicegate import Algorithm, Claim, Decision, Limiter
+from sluicegate.contracts.reasons import RATE_LIMITED
+from sluicegate.limits.denials import Denials
+from sluicegate.testing import HandClock
 from tests.issues.crowd import crowd
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from django.test import override_settings
 from fastapi import FastAPI
 from flask import Flask
 
-from headgate import BadValue, Limiter, Rule
-from headgate.doors import django as django_door
-from headgate.doors.asgi import LimitMiddleware
-from headgate.doors.fastapi import by_address, limit
-from headgate.doors.flask import HeadgateLimits
-from headgate.rules.guard import Guard
-from headgate.rules.problems import BadRules
+from sluicegate import BadValue, Limiter, Rule
+from sluicegate.doors import django as django_door
+from sluicegate.doors.asgi import LimitMiddleware
+from sluicegate.doors.fastapi import by_address, limit
+from sluicegate.doors.flask import SluicegateLimits
+from sluicegate.rules.guard import Guard
+from sluicegate.rules.problems import BadRules
 from tests.doors.project import set_up
 
 BOOK: dict[str, Any] = {"limits": {"all": {"limit": "1/minute", "key": "everyone"}}}
@@ -129,7 +129,7 @@ def test_a_wrong_setting_of_a_door_is_told_when_the_door_is_made() -> None:
     with pytest.raises(BadValue, match="lgoin"):
         limit(limiter, "lgoin", key=by_address())
     with pytest.raises(BadValue, match="lgoin"):
-        HeadgateLimits(Flask("t"), limiter=limiter).limit("lgoin")
+        SluicegateLimits(Flask("t"), limiter=limiter).limit("lgoin")
 
 
 def view(request: HttpRequest) -> HttpResponse:
@@ -148,18 +148,18 @@ def test_a_wrong_limit_of_a_django_view_is_told_when_the_view_is_decorated() -> 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"HEADGATE_GUARD": None},
-        {"HEADGATE_HEADERS": "itef"},
-        {"HEADGATE_TRUST_PROXIES": -1},
-        {"HEADGATE_TRUST_PROXY": 1},
-        {"HEADGATE_EXEMPTS": ["/health"]},
+        {"SLUICEGATE_GUARD": None},
+        {"SLUICEGATE_HEADERS": "itef"},
+        {"SLUICEGATE_TRUST_PROXIES": -1},
+        {"SLUICEGATE_TRUST_PROXY": 1},
+        {"SLUICEGATE_EXEMPTS": ["/health"]},
     ],
     ids=str,
 )
 def test_a_wrong_django_setting_is_an_error_when_the_project_starts(wrong: dict[str, Any]) -> None:
     set_up("tests.doors.test_django")
     with (
-        override_settings(**{"HEADGATE_GUARD": Guard(BOOK, Limiter()), **wrong}),
-        pytest.raises(BadValue, match=r"HEADGATE|headers|trust_proxies"),
+        override_settings(**{"SLUICEGATE_GUARD": Guard(BOOK, Limiter()), **wrong}),
+        pytest.raises(BadValue, match=r"SLUICEGATE|headers|trust_proxies"),
     ):
         django_door.LimitMiddleware(view)

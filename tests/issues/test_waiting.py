@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 
-from headgate import Limiter
+from sluicegate import Limiter
 
 RATE = "1/5s"
 SOON_S = 1.0  # against the five seconds of whoever waits

@@ -15,11 +15,11 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.responses import PlainTextResponse
 
-from headgate import Limiter
-from headgate.doors.asgi import LimitMiddleware
-from headgate.doors.fastapi import install, limit
-from headgate.rules.guard import Guard
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.doors.asgi import LimitMiddleware
+from sluicegate.doors.fastapi import install, limit
+from sluicegate.rules.guard import Guard
+from sluicegate.testing import HandClock
 
 
 def got(app: Any, *paths: str) -> list[httpx.Response]:

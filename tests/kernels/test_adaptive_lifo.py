@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.adaptive_lifo import (
+from sluicegate.kernels.adaptive_lifo import (
     CANCELLED,
     EXPIRED,
     OVERFLOWED,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.backoff import (
+from sluicegate.kernels.backoff import (
     DECORRELATED,
     EQUAL,
     FULL,
@@ -17,7 +17,7 @@ from headgate.kernels.backoff import (
     between_us,
     ceiling_us,
 )
-from headgate.kernels.verdict import NEVER
+from sluicegate.kernels.verdict import NEVER
 
 SECOND = 1_000_000
 LAST_DRAW = 1.0 - 2.0**-53  # the largest float below 1

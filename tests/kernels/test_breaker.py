@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headgate.kernels.breaker import (
+from sluicegate.kernels.breaker import (
     CLOSED,
     FAILURE,
     FORCED_CLOSED,
@@ -21,7 +21,7 @@ from headgate.kernels.breaker import (
     Breaker,
     BreakerSettings,
 )
-from headgate.kernels.verdict import NEVER
+from sluicegate.kernels.verdict import NEVER
 
 SECOND = 1_000_000
 FAST = 1_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.cell_throttle import NOT_SAID, SPAN_NS_MAX, quota, seconds, step
+from sluicegate.kernels.cell_throttle import NOT_SAID, SPAN_NS_MAX, quota, seconds, step
 
 SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND

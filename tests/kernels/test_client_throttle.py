@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.client_throttle import ClientThrottle, refuse_probability
+from sluicegate.kernels.client_throttle import ClientThrottle, refuse_probability
 
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND

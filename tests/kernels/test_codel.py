@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.codel import Codel, CodelTimeout, allowance, step
+from sluicegate.kernels.codel import Codel, CodelTimeout, allowance, step
 
 MS = 1_000
 SECOND = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.concurrency_limit import (
+from sluicegate.kernels.concurrency_limit import (
     LIMIT_MAX,
     Aimd,
     Gradient2,

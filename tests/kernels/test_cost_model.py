@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.cost_model import (
+from sluicegate.kernels.cost_model import (
     COST_MRU_MAX,
     CostModel,
     CostRatio,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.count_min import COUNTER_MAX, CountMin, fingerprint
+from sluicegate.kernels.count_min import COUNTER_MAX, CountMin, fingerprint
 
 
 class SlowCount:

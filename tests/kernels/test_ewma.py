@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.ewma import VALUE_MAX, Ewma, PeakEwma, decay_per_us, peak_step, step
+from sluicegate.kernels.ewma import VALUE_MAX, Ewma, PeakEwma, decay_per_us, peak_step, step
 
 SECOND = 1_000_000
 

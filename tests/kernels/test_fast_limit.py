@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.fast_limit import FastLimit
+from sluicegate.kernels.fast_limit import FastLimit
 
 WORK_US = 20_000
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.fixed_window import FixedWindow
-from headgate.kernels.verdict import NEVER
+from sluicegate.kernels.fixed_window import FixedWindow
+from sluicegate.kernels.verdict import NEVER
 
 SECOND = 1_000_000
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.gcra import Gcra
-from headgate.kernels.verdict import NEVER
+from sluicegate.kernels.gcra import Gcra
+from sluicegate.kernels.verdict import NEVER
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

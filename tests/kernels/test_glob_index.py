@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.glob_index import GlobIndex, matches, parse
+from sluicegate.kernels.glob_index import GlobIndex, matches, parse
 
 texts = st.text(alphabet="ab", max_size=8)
 globs = st.text(alphabet="ab*", min_size=1, max_size=7).map(

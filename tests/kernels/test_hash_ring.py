@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.hash_ring import NODES_MAX, Ketama, Rendezvous, bounded, digest, mix
+from sluicegate.kernels.hash_ring import NODES_MAX, Ketama, Rendezvous, bounded, digest, mix
 
 Ring = type[Rendezvous] | type[Ketama]
 RINGS: list[Ring] = [Rendezvous, Ketama]

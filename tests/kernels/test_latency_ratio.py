@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.latency_ratio import (
+from sluicegate.kernels.latency_ratio import (
     MUSSEL_ENTER,
     NEUTRAL,
     Baseline,
@@ -17,7 +17,7 @@ from headgate.kernels.latency_ratio import (
     RatioSettings,
     is_stressed,
 )
-from headgate.kernels.windowed_quantile import Scale, Sketch
+from sluicegate.kernels.windowed_quantile import Scale, Sketch
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

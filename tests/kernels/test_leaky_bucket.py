@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.gcra import Gcra
-from headgate.kernels.leaky_bucket import LeakyBucket
-from headgate.kernels.verdict import NEVER
+from sluicegate.kernels.gcra import Gcra
+from sluicegate.kernels.leaky_bucket import LeakyBucket
+from sluicegate.kernels.verdict import NEVER
 
 SECOND = 1_000_000
 

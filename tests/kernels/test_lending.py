@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.lending import Claim, share_out
+from sluicegate.kernels.lending import Claim, share_out
 
 
 def claim(guarantee: int, demand: int, ceiling: int = 10**9, weight: int = 1) -> Claim:

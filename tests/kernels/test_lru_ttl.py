@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.count_min import CountMin, fingerprint
-from headgate.kernels.lru_ttl import (
+from sluicegate.kernels.count_min import CountMin, fingerprint
+from sluicegate.kernels.lru_ttl import (
     FRESH,
     MISS,
     NEGATIVE,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.moving_rate import MovingRate, TwoSpeedRate, adjusted_mean
+from sluicegate.kernels.moving_rate import MovingRate, TwoSpeedRate, adjusted_mean
 
 SECOND = 1_000_000
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headgate.kernels.outlier import (
+from sluicegate.kernels.outlier import (
     FAILURES,
     IN_A_ROW,
     LATENCY,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.p2_quantile import VALUE_MAX, P2Quantile, parabola
+from sluicegate.kernels.p2_quantile import VALUE_MAX, P2Quantile, parabola
 
 # The example of the paper's Table I: twenty observations, then the positions of the three middle
 # markers and the heights of all but the first (which stays at 0.02) after each from the fifth on.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.path_index import PathIndex
+from sluicegate.kernels.path_index import PathIndex
 
 Rules = list[tuple[str, str | None]]
 

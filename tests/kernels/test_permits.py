@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.permits import Places
-from headgate.kernels.verdict import NEVER
+from sluicegate.kernels.permits import Places
+from sluicegate.kernels.verdict import NEVER
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

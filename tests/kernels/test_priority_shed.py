@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.kernels.priority_shed import PriorityShed, cohort, level_of, moved
+from sluicegate.kernels.priority_shed import PriorityShed, cohort, level_of, moved
 
 ALMOST_ONE = 1 - 2**-53
 

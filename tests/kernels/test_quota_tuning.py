@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.kernels.quota_tuning import (
+from sluicegate.kernels.quota_tuning import (
     Level,
     Proposal,
     day_levels,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.retry_budget import RetryBudget, RetryThrottle
+from sluicegate.kernels.retry_budget import RetryBudget, RetryThrottle
 
 SECOND = 1_000_000
 

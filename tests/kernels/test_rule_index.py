@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.rule_index import RuleIndex
+from sluicegate.kernels.rule_index import RuleIndex
 
 Path = Sequence[tuple[str, str | None]]
 Rules = list[tuple[Path, str | None]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.sliding_window import (
+from sluicegate.kernels.sliding_window import (
     SlidingCells,
     SlidingLog,
     SlidingWindow,
@@ -18,7 +18,7 @@ from headgate.kernels.sliding_window import (
     cells_within,
     log_settle,
 )
-from headgate.kernels.verdict import NEVER
+from sluicegate.kernels.verdict import NEVER
 
 SECOND = 1_000_000
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.space_saving import Heavy, SpaceSaving
+from sluicegate.kernels.space_saving import Heavy, SpaceSaving
 
 MIB = 1 << 20
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.suppression import (
+from sluicegate.kernels.suppression import (
     PARTS,
     Diffusion,
     burst_allowance,

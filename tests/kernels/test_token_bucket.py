@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.gcra import Gcra
-from headgate.kernels.token_bucket import EpochBucket, TokenBucket, charge_ticks, settle
-from headgate.kernels.verdict import NEVER, Verdict
+from sluicegate.kernels.gcra import Gcra
+from sluicegate.kernels.token_bucket import EpochBucket, TokenBucket, charge_ticks, settle
+from sluicegate.kernels.verdict import NEVER, Verdict
 
 SECOND = 1_000_000
 

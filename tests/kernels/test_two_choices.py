@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.two_choices import (
+from sluicegate.kernels.two_choices import (
     WEIGHT_MAX,
     HostLoad,
     LoadSettings,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.utilization_shed import (
+from sluicegate.kernels.utilization_shed import (
     DEFAULT_RAMPS,
     Ramp,
     UtilizationShed,

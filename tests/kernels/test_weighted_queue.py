@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.adaptive_lifo import CANCELLED, EXPIRED, OVERFLOWED, POPPED, QUEUED, Entry
-from headgate.kernels.weighted_queue import QueueClass, WeightedQueue
+from sluicegate.kernels.adaptive_lifo import CANCELLED, EXPIRED, OVERFLOWED, POPPED, QUEUED, Entry
+from sluicegate.kernels.weighted_queue import QueueClass, WeightedQueue
 
 MS = 1_000
 SECOND = 1_000_000

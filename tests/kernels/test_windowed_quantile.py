@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.kernels.windowed_quantile import Scale, Sketch, WindowedQuantile, quantile
+from sluicegate.kernels.windowed_quantile import Scale, Sketch, WindowedQuantile, quantile
 
 SECOND = 1_000_000
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0)

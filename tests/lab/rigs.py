@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.lab.arrivals import Poisson
-from headgate.lab.rig import Rig
-from headgate.lab.workload import Kind
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.workload import Kind
 
 
 def small(load: float, **changes: object) -> Rig:

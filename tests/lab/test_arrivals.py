@@ -6,9 +6,9 @@ from statistics import fmean, pvariance
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.arrivals import Arrivals, Diurnal, Even, OnOff, Poisson, Replay, Steps
-from headgate.testing import SeededChance
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arrivals import Arrivals, Diurnal, Even, OnOff, Poisson, Replay, Steps
+from sluicegate.testing import SeededChance
 
 SECOND = 1_000_000
 

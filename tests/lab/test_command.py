@@ -10,18 +10,18 @@ from shlex import split
 
 import pytest
 
-from headgate.contracts.clock import Clock
-from headgate.contracts.errors import BadValue
-from headgate.contracts.policy import Admission
-from headgate.contracts.request import Request
-from headgate.lab import command, scenarios, show
-from headgate.lab.checks import Goal
-from headgate.lab.contenders import ALL, StationContender, in_line, in_world
-from headgate.lab.measures import figures
-from headgate.lab.rig import Rig
-from headgate.lab.scenario import BrokenTrial
-from headgate.lab.scenario import Scenario as AScenario
-from headgate.lab.world import World
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.policy import Admission
+from sluicegate.contracts.request import Request
+from sluicegate.lab import command, scenarios, show
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.contenders import ALL, StationContender, in_line, in_world
+from sluicegate.lab.measures import figures
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.scenario import BrokenTrial
+from sluicegate.lab.scenario import Scenario as AScenario
+from sluicegate.lab.world import World
 from tests.lab import tiny
 from tests.lab.rigs import small
 
@@ -83,9 +83,9 @@ def test_a_run_that_misses_prints_the_command_that_repeats_it_and_that_tells_the
     assert lab("run", "small", "--as", "fifo", "--runs", "2", "--seed", "3") == 1
     told = capsys.readouterr().out
     rows = [line for line in told.splitlines() if "MISSED" in line]
-    repeats = [line for line in told.splitlines() if line.startswith("repeat: headgate lab ")]
+    repeats = [line for line in told.splitlines() if line.startswith("repeat: sluicegate lab ")]
     assert len(rows) == len(repeats) == 3
-    assert lab(*repeats[-1].removeprefix("repeat: headgate lab ").split()) == 1
+    assert lab(*repeats[-1].removeprefix("repeat: sluicegate lab ").split()) == 1
     again = [line for line in capsys.readouterr().out.splitlines() if "MISSED" in line]
     assert rows[-1].split() in [line.split() for line in again]
 
@@ -124,7 +124,7 @@ def test_a_scenario_of_ones_own_is_run_by_the_path_of_its_file(
     assert lab("run", TINY, "--runs", "2") == 0
     assert "A tiny claim" in capsys.readouterr().out
     assert lab("run", TINY, "--as", "without", "--case", "2x", "--runs", "1") == 1
-    repeat = capsys.readouterr().out.splitlines()[-1].removeprefix("repeat: headgate lab ")
+    repeat = capsys.readouterr().out.splitlines()[-1].removeprefix("repeat: sluicegate lab ")
     assert lab(*split(repeat)) == 1
     assert lab("compare", TINY, "--with", "other", "--runs", "1") == 0
 
@@ -237,7 +237,7 @@ def test_a_policy_that_never_answers_is_told_with_the_command_that_repeats_it(
     )
     with pytest.raises(BrokenTrial) as caught:
         lab("run", "small", "--seed", "5", "--runs", "1")
-    repeat = "repeat it: headgate lab run small --case 2x --as greedy --seed 5 --runs 1"
+    repeat = "repeat it: sluicegate lab run small --case 2x --as greedy --seed 5 --runs 1"
     assert str(caught.value).endswith(repeat)
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.course import STEADY, Course
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.course import STEADY, Course
 
 BROWN_OUT = Course(((1_000, 0.5), (3_000, 1.0)))
 PAUSE = Course(((1_000, 0.0), (5_000, 1.0)))

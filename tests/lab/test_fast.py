@@ -4,17 +4,17 @@ from math import factorial
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.arrivals import Even, Poisson, Replay
-from headgate.lab.baselines import TABLE, BoundedFifo, NoControl
-from headgate.lab.contenders import kernel_line
-from headgate.lab.course import Course
-from headgate.lab.fast import MakeLine, play
-from headgate.lab.measures import Interval, interval, mean_wait_us
-from headgate.lab.retries import NAIVE, Retries
-from headgate.lab.rig import Rig
-from headgate.lab.spans import Constant, Exponential, Span
-from headgate.lab.workload import Kind
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arrivals import Even, Poisson, Replay
+from sluicegate.lab.baselines import TABLE, BoundedFifo, NoControl
+from sluicegate.lab.contenders import kernel_line
+from sluicegate.lab.course import Course
+from sluicegate.lab.fast import MakeLine, play
+from sluicegate.lab.measures import Interval, interval, mean_wait_us
+from sluicegate.lab.retries import NAIVE, Retries
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.spans import Constant, Exponential, Span
+from sluicegate.lab.workload import Kind
 from tests.lab.rigs import small
 
 SERVICE_US = 10_000

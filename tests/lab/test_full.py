@@ -5,24 +5,24 @@ from itertools import pairwise
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.permit import Outcome
-from headgate.contracts.policy import WaitingPolicy
-from headgate.contracts.request import Request
-from headgate.lab import fast, full
-from headgate.lab.arrivals import Even, Poisson, Replay
-from headgate.lab.backend import Backend
-from headgate.lab.baselines import NoControl
-from headgate.lab.baselines.fifo_pool import FifoPool, fifo_pool
-from headgate.lab.clients import RetryingCall, bots, closed_loop, make_request, open_loop
-from headgate.lab.contenders import queue
-from headgate.lab.course import Course
-from headgate.lab.retries import NAIVE, SMART, Retrier
-from headgate.lab.rig import Rig
-from headgate.lab.spans import Constant, Exponential
-from headgate.lab.workload import Kind
-from headgate.lab.world import World, run
-from headgate.policies.queue import Queue
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import WaitingPolicy
+from sluicegate.contracts.request import Request
+from sluicegate.lab import fast, full
+from sluicegate.lab.arrivals import Even, Poisson, Replay
+from sluicegate.lab.backend import Backend
+from sluicegate.lab.baselines import NoControl
+from sluicegate.lab.baselines.fifo_pool import FifoPool, fifo_pool
+from sluicegate.lab.clients import RetryingCall, bots, closed_loop, make_request, open_loop
+from sluicegate.lab.contenders import queue
+from sluicegate.lab.course import Course
+from sluicegate.lab.retries import NAIVE, SMART, Retrier
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.spans import Constant, Exponential
+from sluicegate.lab.workload import Kind
+from sluicegate.lab.world import World, run
+from sluicegate.policies.queue import Queue
 from tests.lab.rigs import small
 
 SECOND = 1_000_000

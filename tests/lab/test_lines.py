@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.lab.baselines import TABLE, FollyCodel, PacketCodel, StaticRate, TokenRate
-from headgate.lab.contenders import kernel_line
-from headgate.lab.fast import MakeLine
-from headgate.lab.lines import KernelLine, Unit
+from sluicegate.lab.baselines import TABLE, FollyCodel, PacketCodel, StaticRate, TokenRate
+from sluicegate.lab.contenders import kernel_line
+from sluicegate.lab.fast import MakeLine
+from sluicegate.lab.lines import KernelLine, Unit
 from tests.lab.rigs import small
 
 MS = 1_000

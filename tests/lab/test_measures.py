@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.checks import Goal, judge
-from headgate.lab.course import Course
-from headgate.lab.ledger import BUCKET_US, Ledger
-from headgate.lab.measures import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.checks import Goal, judge
+from sluicegate.lab.course import Course
+from sluicegate.lab.ledger import BUCKET_US, Ledger
+from sluicegate.lab.measures import (
     amplification,
     capacity_us,
     figures,

@@ -34,7 +34,7 @@ def chosen() -> list[Mutant]:
     wish = seeds(full=1, part=1)
     if not wish:
         return []
-    if os.environ.get("HEADGATE_PROVE") == "full":
+    if os.environ.get("SLUICEGATE_PROVE") == "full":
         return list(MUTANTS)
     start = wish[0] * IN_CI
     return [MUTANTS[(start + n) % len(MUTANTS)] for n in range(IN_CI)]

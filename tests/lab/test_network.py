@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.lab.network import Answer, Asker, Link, Network, NetworkStats, Question
-from headgate.lab.spans import Constant, Exponential
-from headgate.lab.world import World, run
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.lab.network import Answer, Asker, Link, Network, NetworkStats, Question
+from sluicegate.lab.spans import Constant, Exponential
+from sluicegate.lab.world import World, run
 
 COUNT = 4_000
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate.lab import jobs, plots, scenarios
-from headgate.lab.plots_style import DARK, HUES, MUST_FAIL, OURS, inline, png, svg
-from headgate.lab.scenario import OVER_CASES, OVER_TIME, AnyScenario, Curves, Picture
+from sluicegate.lab import jobs, plots, scenarios
+from sluicegate.lab.plots_style import DARK, HUES, MUST_FAIL, OURS, inline, png, svg
+from sluicegate.lab.scenario import OVER_CASES, OVER_TIME, AnyScenario, Curves, Picture
 from tests.lab import tiny
 
 SCENARIO = tiny.SCENARIO

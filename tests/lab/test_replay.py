@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab import command, replay_rig
-from headgate.lab.replay_rig import Survey, play_keys, play_trace, station, survey
-from headgate.lab.traces import Access, Trace
-from headgate.lab.traces.shapes import made
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab import command, replay_rig
+from sluicegate.lab.replay_rig import Survey, play_keys, play_trace, station, survey
+from sluicegate.lab.traces import Access, Trace
+from sluicegate.lab.traces.shapes import made
 
 SECOND = 1_000_000
 

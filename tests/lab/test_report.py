@@ -15,18 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue, MissingPackage, Unavailable
-from headgate.lab import jobs, plots, plots_style, report, report_page, scenarios
-from headgate.lab.arrivals import Poisson, Steps
-from headgate.lab.course import Course
-from headgate.lab.jobs import Ran, Unit
-from headgate.lab.progress import Progress, in_words
-from headgate.lab.report import Played, Report
-from headgate.lab.report_words import civil, days_from_civil, listed, rigs_in_words, slug, utc
-from headgate.lab.retries import NAIVE, SMART
-from headgate.lab.rig import Rig
-from headgate.lab.scenario import BrokenTrial, Step, gather
-from headgate.lab.workload import Kind
+from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
+from sluicegate.lab import jobs, plots, plots_style, report, report_page, scenarios
+from sluicegate.lab.arrivals import Poisson, Steps
+from sluicegate.lab.course import Course
+from sluicegate.lab.jobs import Ran, Unit
+from sluicegate.lab.progress import Progress, in_words
+from sluicegate.lab.report import Played, Report
+from sluicegate.lab.report_words import civil, days_from_civil, listed, rigs_in_words, slug, utc
+from sluicegate.lab.retries import NAIVE, SMART
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.scenario import BrokenTrial, Step, gather
+from sluicegate.lab.workload import Kind
 from tests.lab import tiny
 
 TINY = str(Path(tiny.__file__))
@@ -208,7 +208,7 @@ def test_the_page_says_what_is_claimed_what_was_seen_and_how_to_see_it_again(pag
     assert "&ge;&nbsp;0.8" in page
     assert "a millionth of the real one" in page
     assert "without must fail: it misses 3 of 3 goals." in page
-    assert "headgate lab run tiny" in page
+    assert "sluicegate lab run tiny" in page
     assert "real<br>drill, real processes" in page
     assert "without<br>must fail" in page
     assert "seeds 0 to 1" in page
@@ -350,7 +350,9 @@ def test_a_bug_in_a_child_is_told_with_its_trace_and_the_command_that_repeats_it
     file.write_text(text, encoding="utf-8")
     with pytest.raises(BrokenTrial) as caught:
         list(jobs.play_all([Unit(str(file), "real", "2x", 4)], 2))
-    assert str(caught.value).startswith("LookupError: no such thing; repeat it: headgate lab run ")
+    assert str(caught.value).startswith(
+        "LookupError: no such thing; repeat it: sluicegate lab run "
+    )
     assert str(caught.value).endswith("mine.py --case 2x --as real --seed 4 --runs 1")
     assert "in bad" in caught.value.__notes__[0]
 
@@ -368,7 +370,7 @@ def test_ctrl_c_ends_the_children_too(tmp_path: Path) -> None:
     text = Path(TINY).read_text(encoding="utf-8")
     text = text.replace("good(0.9)", "Contender(sleeps, TASKS)")
     file.write_text(text, encoding="utf-8")
-    words = [sys.executable, "-m", "headgate.cli", "lab", "run", str(file), "--jobs", "2"]
+    words = [sys.executable, "-m", "sluicegate.cli", "lab", "run", str(file), "--jobs", "2"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as run:
         try:
             children = [int(line) for line in said(run, lines=2)]
@@ -438,7 +440,7 @@ def test_without_matplotlib_the_extra_is_named_before_anything_is_played(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(plots_style, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackage, match=re.escape("headgate[lab]")):
+    with pytest.raises(MissingPackage, match=re.escape("sluicegate[lab]")):
         report.run(["nope"], range(1), str(tmp_path), print, print, quiet(), jobs=1, drills=True)
 
 
@@ -448,9 +450,9 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         report.folder_for(str(tmp_path / "file"))
 
 
-def test_nothing_of_the_report_is_imported_with_headgate() -> None:
-    looked = ", ".join(f"{name!r} in sys.modules" for name in ("matplotlib", "headgate.lab.jobs"))
-    code = f"import sys, headgate, headgate.lab.command; print({looked})"
+def test_nothing_of_the_report_is_imported_with_sluicegate() -> None:
+    looked = ", ".join(f"{name!r} in sys.modules" for name in ("matplotlib", "sluicegate.lab.jobs"))
+    code = f"import sys, sluicegate, sluicegate.lab.command; print({looked})"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.split() == ["False", "False"]
 

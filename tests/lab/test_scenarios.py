@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.contenders import ALL, BASELINES, OURS
-from headgate.lab.scenario import KERNELS, TASKS, AnyScenario, gather, steps
-from headgate.lab.scenarios import TABLE, find
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.contenders import ALL, BASELINES, OURS
+from sluicegate.lab.scenario import KERNELS, TASKS, AnyScenario, gather, steps
+from sluicegate.lab.scenarios import TABLE, find
 from tests.lab.rigs import small
 from tests.prove.seeds import in_slice, seeds, whole
 

@@ -4,10 +4,10 @@ from statistics import fmean
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.dice import Dice, seed_of
-from headgate.lab.spans import Bimodal, Constant, Exponential, Lognormal, Recorded, Span
-from headgate.testing import SeededChance
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.dice import Dice, seed_of
+from sluicegate.lab.spans import Bimodal, Constant, Exponential, Lognormal, Recorded, Span
+from sluicegate.testing import SeededChance
 
 SPANS: list[Span] = [
     Constant(700),

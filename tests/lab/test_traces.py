@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.arrivals import Even, Poisson
-from headgate.lab.traces import Access, BadRow, Columns, files, open_trace, told_format
-from headgate.lab.traces.access import spread
-from headgate.lab.traces.shapes import SHAPES, HotShift, ScanMix, Shape, Zipf, made
-from headgate.lab.traces.tables import parse_time
-from headgate.testing import SeededChance
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arrivals import Even, Poisson
+from sluicegate.lab.traces import Access, BadRow, Columns, files, open_trace, told_format
+from sluicegate.lab.traces.access import spread
+from sluicegate.lab.traces.shapes import SHAPES, HotShift, ScanMix, Shape, Zipf, made
+from sluicegate.lab.traces.tables import parse_time
+from sluicegate.testing import SeededChance
 
 SECOND = 1_000_000
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue, MissingPackage
-from headgate.lab import command, plots_style, scenarios, sweeps, tune
-from headgate.lab.progress import Progress
-from headgate.lab.scenario import TASKS, Contender
-from headgate.lab.tune_defaults import Change, changed, find_field, parse_change
-from headgate.lab.tune_sweep import (
+from sluicegate.contracts.errors import BadValue, MissingPackage
+from sluicegate.lab import command, plots_style, scenarios, sweeps, tune
+from sluicegate.lab.progress import Progress
+from sluicegate.lab.scenario import TASKS, Contender
+from sluicegate.lab.tune_defaults import Change, changed, find_field, parse_change
+from sluicegate.lab.tune_sweep import (
     Axis,
     Frontier,
     Sweep,
@@ -22,7 +22,7 @@ from headgate.lab.tune_sweep import (
     more_is_better,
     try_all,
 )
-from headgate.policies.deadline import DeadlineSettings
+from sluicegate.policies.deadline import DeadlineSettings
 from tests.lab import tiny
 
 # The share is as the slack's quantile; so a sweep of the quantile moves it.
@@ -167,8 +167,8 @@ def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
         "good(0.9)", "Contender(lambda rig, seed: DeadlineSettings().quantile, TASKS)"
     )
     text = text.replace(
-        "from headgate.lab.checks",
-        "from headgate.policies.deadline import DeadlineSettings\nfrom headgate.lab.checks",
+        "from sluicegate.lab.checks",
+        "from sluicegate.policies.deadline import DeadlineSettings\nfrom sluicegate.lab.checks",
     )
     file.write_text(text, encoding="utf-8")
     where = str(file)

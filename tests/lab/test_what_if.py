@@ -6,15 +6,15 @@ from array import array
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.lab.retries import NAIVE, Retries
-from headgate.lab.spans import Exponential
-from headgate.lab.what_if_plan import WHOLE_US, Served
-from headgate.lab.what_if_play import FRONT_NAMES, play_all
-from headgate.lab.what_if_tally import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
-from headgate.shadow.captured import Captured
-from headgate.shadow.report import as_json
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.retries import NAIVE, Retries
+from sluicegate.lab.spans import Exponential
+from sluicegate.lab.what_if_plan import WHOLE_US, Served
+from sluicegate.lab.what_if_play import FRONT_NAMES, play_all
+from sluicegate.lab.what_if_tally import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
+from sluicegate.shadow.captured import Captured
+from sluicegate.shadow.report import as_json
 from tests.lab.what_if_world import (
     MS,
     NONE,

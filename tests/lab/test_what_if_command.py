@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.checks import CheckAsk
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.lab import command, what_if
-from headgate.lab.what_if_sources import read_books, read_traffic
+from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.lab import command, what_if
+from sluicegate.lab.what_if_sources import read_books, read_traffic
 from tests.shadow.capture.world import written
 
 BEGAN_US = 1_700_000_000_000_000
@@ -65,7 +65,7 @@ def capture(tmp_path: Path) -> str:
     folder = tmp_path / "capture"
     written(folder, requests())
     key = tmp_path / "capture.key"
-    key.write_text(f"headgate-capture-key-1 {(b'k' * 32).hex()}\n")
+    key.write_text(f"sluicegate-capture-key-1 {(b'k' * 32).hex()}\n")
     key.chmod(0o600)
     return str(folder)
 
@@ -165,7 +165,7 @@ def test_the_same_words_print_the_same_bytes_and_write_the_same_page(
     assert texts[0] == texts[1]
     assert pages[0] == pages[1]
     report = json.loads(texts[0])
-    assert (report["format"], report["version"]) == ("headgate what-if", 1)
+    assert (report["format"], report["version"]) == ("sluicegate what-if", 1)
     assert (report["settings"]["seed"], report["settings"]["with"]) == (9, "queue")
     assert report["settings"]["capacity_chosen"]
     assert report["capture"]["load"] == pytest.approx(0.8, rel=1e-3)
@@ -192,12 +192,14 @@ def test_rulebooks_are_called_by_the_ends_of_their_paths_where_these_differ(
     one, other = (str(tmp_path / name / "rules") for name in ("a", "b"))
 
     def names(*said: str) -> list[str]:
-        return [book.name for book in read_books(said, semantics="headgate", merge_domains=False)]
+        return [book.name for book in read_books(said, semantics="sluicegate", merge_domains=False)]
 
     assert names("none", f"{one}/", f"{one}/r.yaml") == ["none", "rules", "r.yaml"]
     assert names(one, other) == [one, other]
     assert names(one, one, one) == [one, f"{one} (2)", f"{one} (3)"]
-    empty, _ = read_books([str(tmp_path / "empty"), one], semantics="headgate", merge_domains=False)
+    empty, _ = read_books(
+        [str(tmp_path / "empty"), one], semantics="sluicegate", merge_domains=False
+    )
     assert empty.rules.empty
 
 
@@ -269,7 +271,7 @@ def test_a_rules_file_of_another_name_is_not_taken_for_no_rules(tmp_path: Path) 
     path = tmp_path / "rules.txt"
     path.write_text(RULES)
     with pytest.raises(BadValue, match=r"\.yaml"):
-        read_books([str(path)], semantics="headgate", merge_domains=False)
+        read_books([str(path)], semantics="sluicegate", merge_domains=False)
 
 
 def test_an_interrupt_clears_the_bar_and_writes_no_page(
@@ -315,11 +317,11 @@ def test_a_tenth_of_all_entities_meets_a_tenth_of_the_capacity(tmp_path: Path, r
         capacity="1000", workers="40", cost=None, service="constant", timeout="500",
         retries="none", queue="10", seed="0",
     )  # fmt: skip
-    (tmp_path / "tenth.key").write_text(f"headgate-capture-key-1 {(b'k' * 32).hex()}\n")
+    (tmp_path / "tenth.key").write_text(f"sluicegate-capture-key-1 {(b'k' * 32).hex()}\n")
     (tmp_path / "tenth.key").chmod(0o600)
-    books = read_books([rules], semantics="headgate", merge_domains=False)
+    books = read_books([rules], semantics="sluicegate", merge_domains=False)
     traced = read_traffic(arguments, books, requests_max=10_000, progress=lambda done, total: None)
-    from headgate.lab.what_if_traffic import Traffic
+    from sluicegate.lab.what_if_traffic import Traffic
 
     traffic = Traffic(traced.captured, [0] * len(traced.captured.asks), speed=1.0)
     served = what_if.planner(arguments, 1.0)(traffic).served

@@ -11,33 +11,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.clock import Clock
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.policy import Admission
-from headgate.contracts.reasons import OVERLOADED
-from headgate.contracts.request import Request
-from headgate.lab.baselines.fifo_pool import fifo_pool
-from headgate.lab.retries import Retries
-from headgate.lab.rig import Rig
-from headgate.lab.spans import Exponential
-from headgate.lab.what_if_front import play_front
-from headgate.lab.what_if_plan import WHOLE_US, Plan, a_share_of
-from headgate.lab.what_if_play import Book
-from headgate.lab.what_if_pool import Pool
-from headgate.lab.what_if_tally import GAVE_UP, GOOD, TURNED_AWAY, Tally, Waits
-from headgate.lab.what_if_traffic import Traffic
-from headgate.lab.world import World
-from headgate.rules.mesh.rule import Semantics
-from headgate.rules.mesh.settings import MeshSettings
-from headgate.shadow.books import Rules
-from headgate.shadow.captured import Captured
-from headgate.shadow.made import made_capture
-from headgate.shadow.replay import replay
-from headgate.shadow.side import Ask
-from headgate.shadow.single import Single
-from headgate.testing import START_US
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.policy import Admission
+from sluicegate.contracts.reasons import OVERLOADED
+from sluicegate.contracts.request import Request
+from sluicegate.lab.baselines.fifo_pool import fifo_pool
+from sluicegate.lab.retries import Retries
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.spans import Exponential
+from sluicegate.lab.what_if_front import play_front
+from sluicegate.lab.what_if_plan import WHOLE_US, Plan, a_share_of
+from sluicegate.lab.what_if_play import Book
+from sluicegate.lab.what_if_pool import Pool
+from sluicegate.lab.what_if_tally import GAVE_UP, GOOD, TURNED_AWAY, Tally, Waits
+from sluicegate.lab.what_if_traffic import Traffic
+from sluicegate.lab.world import World
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.shadow.books import Rules
+from sluicegate.shadow.captured import Captured
+from sluicegate.shadow.made import made_capture
+from sluicegate.shadow.replay import replay
+from sluicegate.shadow.side import Ask
+from sluicegate.shadow.single import Single
+from sluicegate.testing import START_US
 from tests.lab.what_if_world import NONE, book, fixed, plan, station, traffic_of
 from tests.shadow.replay.captures import captured, check, limit, mesh, vips
 

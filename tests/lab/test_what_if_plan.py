@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.lab.spans import Constant, Exponential, Lognormal
-from headgate.lab.what_if_plan import Plan, Served, costs_of, served_by, service_of
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.spans import Constant, Exponential, Lognormal
+from sluicegate.lab.what_if_plan import Plan, Served, costs_of, served_by, service_of
 
 EVEN = (10_000.0,) * 4
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.lab.what_if_charts import apart, curves, round_up
-from headgate.lab.what_if_page import page_of
-from headgate.lab.what_if_plan import CLASSES
-from headgate.lab.what_if_text import text_of
-from headgate.lab.what_if_words import sentence_of
-from headgate.shadow.charts import Line
-from headgate.shadow.report import as_json
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.lab.what_if_charts import apart, curves, round_up
+from sluicegate.lab.what_if_page import page_of
+from sluicegate.lab.what_if_plan import CLASSES
+from sluicegate.lab.what_if_text import text_of
+from sluicegate.lab.what_if_words import sentence_of
+from sluicegate.shadow.charts import Line
+from sluicegate.shadow.report import as_json
 from tests.lab.what_if_world import NONE, book, every, fixed, report
 from tests.shadow.replay.captures import check, vips
 

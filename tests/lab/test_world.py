@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-from headgate import Limiter
-from headgate.contracts.errors import BadValue
-from headgate.lab.virtual_loop import Deadlock, Livelock, OutOfBounds, TooLong, VirtualLoop
-from headgate.lab.world import Leak, World, run
-from headgate.testing import START_US
+from sluicegate import Limiter
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.virtual_loop import Deadlock, Livelock, OutOfBounds, TooLong, VirtualLoop
+from sluicegate.lab.world import Leak, World, run
+from sluicegate.testing import START_US
 
 HOUR_US = 3_600_000_000
 
@@ -283,7 +283,7 @@ def test_a_seed_below_zero_is_refused() -> None:
 
 SCRIPT = """
 import asyncio
-from headgate.lab.world import run
+from sluicegate.lab.world import run
 
 async def main(world):
     async def one(name):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import main
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.lab.dice import Dice
-from headgate.lab.ycsb import chosen
-from headgate.lab.ycsb_keys import Rows, Zipfian, strewn
-from headgate.lab.ycsb_records import (
+from sluicegate.cli import main
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.ycsb import chosen
+from sluicegate.lab.ycsb_keys import Rows, Zipfian, strewn
+from sluicegate.lab.ycsb_records import (
     DAMAGED,
     FOREIGN,
     MISPLACED,
@@ -26,10 +26,10 @@ from headgate.lab.ycsb_records import (
     decode,
     encode,
 )
-from headgate.lab.ycsb_run import MIXES, Outcome, YcsbRun, YcsbSettings
-from headgate.lab.ycsb_targets import EngineTarget, partition_of, row_of, sort_of
-from headgate.stores.engines.memory import MemoryEngine
-from headgate.testing import SeededChance
+from sluicegate.lab.ycsb_run import MIXES, Outcome, YcsbRun, YcsbSettings
+from sluicegate.lab.ycsb_targets import EngineTarget, partition_of, row_of, sort_of
+from sluicegate.stores.engines.memory import MemoryEngine
+from sluicegate.testing import SeededChance
 
 TINY = YcsbSettings(rows=250, ops=600, tasks=8, value_bytes=100)
 

@@ -11,8 +11,8 @@ from math import inf
 from threading import Event
 from typing import Final
 
-from headgate.lab.checks import Goal
-from headgate.lab.scenario import (
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.scenario import (
     AS_BARS,
     DRILL,
     KERNELS,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headgate.lab.retries import Retries
-from headgate.lab.spans import Constant, Span
-from headgate.lab.what_if_plan import QUEUE_MAX_DEFAULT, WHOLE_US, Plan, Served, served_by
-from headgate.lab.what_if_play import POOL, Book, Tried, classes_of, play_all, yardstick
-from headgate.lab.what_if_report import report_of
-from headgate.lab.what_if_traffic import Traffic
-from headgate.shadow.books import Rules
-from headgate.shadow.captured import Captured
-from headgate.shadow.side import Ask
+from sluicegate.lab.retries import Retries
+from sluicegate.lab.spans import Constant, Span
+from sluicegate.lab.what_if_plan import QUEUE_MAX_DEFAULT, WHOLE_US, Plan, Served, served_by
+from sluicegate.lab.what_if_play import POOL, Book, Tried, classes_of, play_all, yardstick
+from sluicegate.lab.what_if_report import report_of
+from sluicegate.lab.what_if_traffic import Traffic
+from sluicegate.shadow.books import Rules
+from sluicegate.shadow.captured import Captured
+from sluicegate.shadow.side import Ask
 from tests.shadow.replay.captures import captured, check, limit, native
 
 MS = 1_000

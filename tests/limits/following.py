@@ -10,10 +10,10 @@ import logging
 import sys
 import time
 
-from headgate.limits.glass import Glass
-from headgate.limits.glass_follower import Follower
-from headgate.limits.glass_sources import open_source
-from headgate.system import now_us
+from sluicegate.limits.glass import Glass
+from sluicegate.limits.glass_follower import Follower
+from sluicegate.limits.glass_sources import open_source
+from sluicegate.system import now_us
 
 
 def main(url: str) -> None:

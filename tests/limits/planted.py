@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.limits.completeness import (
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.limits.completeness import (
     DUPLICATED,
     MISSING,
     WRONG_WEIGHT,
@@ -16,9 +16,9 @@ from headgate.limits.completeness import (
     WRONGLY_REFUSED,
     Recorded,
 )
-from headgate.limits.letter import BEGUN, CLOSED, Letter, Mark
-from headgate.stores.memory.counting import table_for
-from headgate.testing import START_US
+from sluicegate.limits.letter import BEGUN, CLOSED, Letter, Mark
+from sluicegate.stores.memory.counting import table_for
+from sluicegate.testing import START_US
 
 SECOND = 1_000_000
 TEN_A_MINUTE = Limit(10, 60 * SECOND, algorithm=Algorithm.FIXED_WINDOW)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.limits.completeness import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.limits.completeness import (
     CONTRADICTED,
     MISSING,
     UNKNOWN,
@@ -26,9 +26,9 @@ from headgate.limits.completeness import (
     capacity,
     held,
 )
-from headgate.limits.letter import BEGUN, CLOSED, Letter, Mark
-from headgate.stores.memory.counting import table_for
-from headgate.testing import START_US
+from sluicegate.limits.letter import BEGUN, CLOSED, Letter, Mark
+from sluicegate.stores.memory.counting import table_for
+from sluicegate.testing import START_US
 from tests.limits.planted import (
     LIMITS,
     PLANTS,

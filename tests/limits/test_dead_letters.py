@@ -11,16 +11,16 @@ from threading import Thread
 
 import pytest
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.event_log import OLDEST, Event, Reader
-from headgate.contracts.reasons import RATE_LIMITED
-from headgate.limits.completeness import MISSING, Check
-from headgate.limits.dead_letters import DeadLetters
-from headgate.limits.letter import BEGUN, CLOSED, LETTER, Letter, Mark, unpack, unpack_mark
-from headgate.stores.event_logs import open_log
-from headgate.system import SystemClock
-from headgate.testing import START_US, SeededChance
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.event_log import OLDEST, Event, Reader
+from sluicegate.contracts.reasons import RATE_LIMITED
+from sluicegate.limits.completeness import MISSING, Check
+from sluicegate.limits.dead_letters import DeadLetters
+from sluicegate.limits.letter import BEGUN, CLOSED, LETTER, Letter, Mark, unpack, unpack_mark
+from sluicegate.stores.event_logs import open_log
+from sluicegate.system import SystemClock
+from sluicegate.testing import START_US, SeededChance
 
 
 class Gated:

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from headgate import Algorithm, BadValue, Limit, Limiter
-from headgate.contracts.store import Store
-from headgate.limits.claims import judge_far
-from headgate.limits.denials import Denials
-from headgate.limits.rule import Failure, Mode
-from headgate.limits.waiting import finish
-from headgate.stores.memory.store import MemoryStore
-from headgate.testing import HandClock
+from sluicegate import Algorithm, BadValue, Limit, Limiter
+from sluicegate.contracts.store import Store
+from sluicegate.limits.claims import judge_far
+from sluicegate.limits.denials import Denials
+from sluicegate.limits.rule import Failure, Mode
+from sluicegate.limits.waiting import finish
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.testing import HandClock
 from tests.limits.world import Process, SlowStore
 
 SECOND = 1_000_000

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import BadValue
-from headgate.limits.glass import ALL, Glass, Opening, View, checked_opening, let_through
+from sluicegate import BadValue
+from sluicegate.limits.glass import ALL, Glass, Opening, View, checked_opening, let_through
 
 S = 1_000_000
 DAY_US = 86_400 * S

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import BadValue, Unavailable
-from headgate.limits import glass_follower
-from headgate.limits.glass import Glass, Opening
-from headgate.limits.glass_follower import Follower
-from headgate.limits.glass_page import instant_text
-from headgate.limits.glass_sources import GlassSource, Page, memory_source, open_source
-from headgate.testing import HandClock, SeededChance
+from sluicegate import BadValue, Unavailable
+from sluicegate.limits import glass_follower
+from sluicegate.limits.glass import Glass, Opening
+from sluicegate.limits.glass_follower import Follower
+from sluicegate.limits.glass_page import instant_text
+from sluicegate.limits.glass_sources import GlassSource, Page, memory_source, open_source
+from sluicegate.testing import HandClock, SeededChance
 from tests.engines.child import until
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ def followers() -> Iterator[list[Follower]]:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    caplog.set_level(logging.DEBUG, "headgate.glass")
+    caplog.set_level(logging.DEBUG, "sluicegate.glass")
     return lambda: [
         record.getMessage()
         for record in caplog.records
-        if record.name == "headgate.glass" and record.levelno >= logging.WARNING
+        if record.name == "sluicegate.glass" and record.levelno >= logging.WARNING
     ]
 
 
@@ -80,7 +80,7 @@ def soon(ready: Callable[[], bool], what: str = "it comes") -> None:
 
 
 def threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name == "headgate glass"]
+    return [one.name for one in threading.enumerate() if one.name == "sluicegate glass"]
 
 
 def break_(source: GlassSource, for_s: float = 60, **target: str) -> Opening:
@@ -375,6 +375,6 @@ class SystemLike:
     """The real clock, as a limiter has it."""
 
     def now_us(self) -> int:
-        from headgate.system import now_us
+        from sluicegate.system import now_us
 
         return now_us()

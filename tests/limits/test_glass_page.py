@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import BadValue
-from headgate.limits.glass import ALL, OPENINGS_MAX, Opening
-from headgate.limits.glass_page import (
+from sluicegate import BadValue
+from sluicegate.limits.glass import ALL, OPENINGS_MAX, Opening
+from sluicegate.limits.glass_page import (
     BREAK,
     END,
     MEND,

@@ -25,7 +25,7 @@ SLACK_S = 0.5  # for a busy machine, when an end is told
 COMMAND = """
 import sys
 from argparse import ArgumentParser
-from headgate.apps.limits import glass
+from sluicegate.apps.limits import glass
 parser = ArgumentParser()
 glass.add_arguments(parser)
 sys.exit(glass.run(parser.parse_args()))
@@ -33,7 +33,7 @@ sys.exit(glass.run(parser.parse_args()))
 
 
 def glass(url: str, *flags: str) -> Any:
-    """`headgate limits glass` as a process of its own."""
+    """`sluicegate limits glass` as a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, *flags, "--store", url, "--format", "json"],
         capture_output=True,
@@ -146,7 +146,7 @@ def test_what_a_third_opens_is_in_force_in_both_at_once_and_ends_by_itself_or_is
             ("mend", "cat", "it is out"),
         ]
         for program in (one, two):
-            assert program.log.count("WARNING headgate.glass glass broken: ") == 2
+            assert program.log.count("WARNING sluicegate.glass glass broken: ") == 2
             assert "by bob: fire" in program.log
 
 
@@ -177,9 +177,9 @@ def test_an_opening_ends_in_every_process_though_redis_is_killed(redis_server: R
 def test_a_program_that_ends_while_it_follows_leaves_no_complaint(tmp_path: Path) -> None:
     script = """
 import sys
-from headgate.limits.glass import Glass
-from headgate.limits.glass_follower import Follower
-from headgate.limits.glass_sources import open_source
+from sluicegate.limits.glass import Glass
+from sluicegate.limits.glass_follower import Follower
+from sluicegate.limits.glass_sources import open_source
 glass = Glass()
 follower = Follower(open_source(sys.argv[1]), glass)
 glass.stands_open("login", "ann", 0)

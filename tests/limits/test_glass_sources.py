@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from headgate import BadValue, Unavailable
-from headgate.contracts.errors import MissingPackage
-from headgate.limits import glass_file
-from headgate.limits.glass import ALL, OPENINGS_MAX, Opening
-from headgate.limits.glass_file import AUDIT_BYTES_MAX
-from headgate.limits.glass_page import BREAK, END, MEND, PAGE_BYTES_MAX, Entry, Unreadable
-from headgate.limits.glass_sources import AUDIT_MAX, GlassSource, memory_source, open_source
-from headgate.testing import HandClock, SeededChance
+from sluicegate import BadValue, Unavailable
+from sluicegate.contracts.errors import MissingPackage
+from sluicegate.limits import glass_file
+from sluicegate.limits.glass import ALL, OPENINGS_MAX, Opening
+from sluicegate.limits.glass_file import AUDIT_BYTES_MAX
+from sluicegate.limits.glass_page import BREAK, END, MEND, PAGE_BYTES_MAX, Entry, Unreadable
+from sluicegate.limits.glass_sources import AUDIT_MAX, GlassSource, memory_source, open_source
+from sluicegate.testing import HandClock, SeededChance
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisCluster, RedisServer
@@ -252,10 +252,10 @@ def test_without_the_driver_the_command_that_gets_it_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "hiredis", None)
-    for name in [name for name in sys.modules if name.startswith("headgate.")]:
+    for name in [name for name in sys.modules if name.startswith("sluicegate.")]:
         if ".redis." in name or name.endswith("glass_redis"):
             monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MissingPackage, match=r"headgate\[redis\]"):
+    with pytest.raises(MissingPackage, match=r"sluicegate\[redis\]"):
         open_source("redis://127.0.0.1")
 
 
@@ -275,7 +275,7 @@ def ask(server: RedisServer, *command: str | int) -> Any:
         ("HSET", KEY, "openings", "*"),
         ("RPUSH", KEY, "*"),
         ("SET", KEY, b"\xff\xfe"),
-        ("SET", KEY, '{"format": "headgate-glass", "version": 1, "openings": ["*"]}'),
+        ("SET", KEY, '{"format": "sluicegate-glass", "version": 1, "openings": ["*"]}'),
     ],
     ids=["text", "long", "huge", "hash", "list", "bytes", "half"],
 )

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate import Algorithm, BadValue, Limit, Limiter, Rule
-from headgate.contracts.store import Store
-from headgate.limits.claims import judge_far
-from headgate.limits.lease import HOT_ASKS, Leases, block_max
-from headgate.limits.waiting import finish
-from headgate.stores.memory.counting import table_for
-from headgate.testing import HandClock
+from sluicegate import Algorithm, BadValue, Limit, Limiter, Rule
+from sluicegate.contracts.store import Store
+from sluicegate.limits.claims import judge_far
+from sluicegate.limits.lease import HOT_ASKS, Leases, block_max
+from sluicegate.limits.waiting import finish
+from sluicegate.stores.memory.counting import table_for
+from sluicegate.testing import HandClock
 from tests.limits.world import Process, SlowStore
 
 SECOND = 1_000_000

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from headgate import Limiter, Rule
-from headgate.contracts.store import Charge, Grant, Ruling
-from headgate.limits.far import FarKeys
-from headgate.limits.lease import FILL_US_MAX
-from headgate.limits.stores import SWEEP_S
-from headgate.limits.tasks import TaskTicket
-from headgate.stores.memory.store import MemoryStore
-from headgate.system import now_us
-from headgate.testing import HandClock
+from sluicegate import Limiter, Rule
+from sluicegate.contracts.store import Charge, Grant, Ruling
+from sluicegate.limits.far import FarKeys
+from sluicegate.limits.lease import FILL_US_MAX
+from sluicegate.limits.stores import SWEEP_S
+from sluicegate.limits.tasks import TaskTicket
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.system import now_us
+from sluicegate.testing import HandClock
 
 
 class GatedStore:
@@ -107,7 +107,7 @@ def test_waking_the_task_of_a_loop_that_has_ended_harms_nobody() -> None:
 def test_idle_blocks_go_back_in_a_second_loop_as_in_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headgate.limits.stores.SWEEP_S", 0.01)
+    monkeypatch.setattr("sluicegate.limits.stores.SWEEP_S", 0.01)
     store = GatedStore()
     limiter = leasing(store)
 

@@ -5,8 +5,8 @@ from inspect import iscoroutinefunction
 
 import pytest
 
-from headgate import BadValue, Limiter, Refused
-from headgate.testing import HandClock
+from sluicegate import BadValue, Limiter, Refused
+from sluicegate.testing import HandClock
 
 
 def test_a_function_runs_until_its_limit_and_is_then_refused() -> None:

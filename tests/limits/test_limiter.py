@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from headgate import Algorithm, BadValue, Claim, Limit, Limiter
-from headgate.kernels.verdict import NEVER
-from headgate.testing import HandClock
+from sluicegate import Algorithm, BadValue, Claim, Limit, Limiter
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.testing import HandClock
 
 SECOND = 1_000_000
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import headgate.limits.permits as face
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue, Refused, Unavailable
-from headgate.contracts.permit import Outcome
-from headgate.contracts.permit import Permit as PermitContract
-from headgate.limits.glass import ALL, Glass, Opening, View
-from headgate.limits.permit import Permit
-from headgate.limits.permits import Permits
-from headgate.stores.memory.permits import MemoryPermits
-from headgate.testing import HandClock
+import sluicegate.limits.permits as face
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.permit import Permit as PermitContract
+from sluicegate.limits.glass import ALL, Glass, Opening, View
+from sluicegate.limits.permit import Permit
+from sluicegate.limits.permits import Permits
+from sluicegate.stores.memory.permits import MemoryPermits
+from sluicegate.testing import HandClock
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -514,7 +514,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_heartbeat_renews_while_an_async_block_runs_and_not_longer() -> None:
-    from headgate.system import now_us
+    from sluicegate.system import now_us
 
     store = Elsewhere(now_us)
 
@@ -536,7 +536,7 @@ def test_a_heartbeat_renews_while_an_async_block_runs_and_not_longer() -> None:
 def test_no_heartbeat_is_left_when_its_block_has_ended_or_its_place_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from headgate.system import now_us
+    from sluicegate.system import now_us
 
     async def alone() -> None:
         async with asyncio.timeout(20):
@@ -563,7 +563,7 @@ def test_no_heartbeat_is_left_when_its_block_has_ended_or_its_place_is_lost(
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("far", [True, False])
 def test_a_heartbeat_of_a_thread_beats_in_the_background(far: bool) -> None:
-    from headgate.system import now_us
+    from sluicegate.system import now_us
 
     store = Elsewhere(now_us)
     with Permits(1, expires_after_s=4, open_store=(lambda: store) if far else None) as exports:
@@ -580,7 +580,7 @@ def test_a_heartbeat_of_a_thread_beats_in_the_background(far: bool) -> None:
 def test_a_heartbeat_tries_again_while_the_store_is_gone_and_ends_when_the_place_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from headgate.system import now_us
+    from sluicegate.system import now_us
 
     store = Elsewhere(now_us)
     with Permits(1, expires_after_s=4, open_store=lambda: store) as exports:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.limits.rates import format_rate, parse_rate, parse_rates
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.limits.rates import format_rate, parse_rate, parse_rates
 
 SECOND = 1_000_000
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate import BadValue, Claim, Limit, Limiter, Rule
-from headgate.limits.glass_sources import open_source
-from headgate.testing import HandClock
+from sluicegate import BadValue, Claim, Limit, Limiter, Rule
+from sluicegate.limits.glass_sources import open_source
+from sluicegate.testing import HandClock
 
 SECOND = 1_000_000
 

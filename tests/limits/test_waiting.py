@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from headgate import BadValue, Limiter, Refused
-from headgate.limits.tasks import TaskTicket
-from headgate.testing import HandClock
+from sluicegate import BadValue, Limiter, Refused
+from sluicegate.limits.tasks import TaskTicket
+from sluicegate.testing import HandClock
 
 SECOND = 1_000_000
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.rule import Limit
-from headgate.contracts.store import Charge, Grant, Ruling, Store
-from headgate.limits.far import FarKeys
-from headgate.limits.rule import Failure, Mode
-from headgate.limits.stores import Stores
-from headgate.limits.terms import Terms
-from headgate.limits.waiting import ThreadTicket, Ticket
-from headgate.stores.memory.store import MemoryStore
-from headgate.testing import HandClock
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.rule import Limit
+from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.limits.far import FarKeys
+from sluicegate.limits.rule import Failure, Mode
+from sluicegate.limits.stores import Stores
+from sluicegate.limits.terms import Terms
+from sluicegate.limits.waiting import ThreadTicket, Ticket
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.testing import HandClock
 
 
 class SlowStore:

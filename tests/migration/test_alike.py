@@ -21,8 +21,8 @@ from limits.strategies import (
 )
 from throttled import MemoryStore, Throttled
 
-from headgate import Limiter
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.testing import HandClock
 
 START_US = 1_000_000_020_000_000  # a minute begins
 TICK_US = 15_625
@@ -64,7 +64,7 @@ def by_throttled(using: str, quota: str) -> Take:
     return lambda cost: not throttle.limit(cost=cost).limited
 
 
-def by_headgate(rate: str, algorithm: str, clock: HandClock) -> Take:
+def by_sluicegate(rate: str, algorithm: str, clock: HandClock) -> Take:
     limiter = Limiter(rate, algorithm=algorithm, clock=clock)
     return lambda cost: limiter.take("ann", cost).allowed
 
@@ -100,19 +100,19 @@ seeds = pytest.mark.parametrize("seed", range(5))
 def test_a_moving_window_is_a_sliding_log(seed: int, clock: HandClock) -> None:
     # By sevenths no two asks are a minute apart: at that very instant theirs counts the unit still.
     theirs = by_limits(MovingWindowRateLimiter, "8/minute")
-    alike(theirs, by_headgate("8/minute", "sliding_log", clock), clock, walk(seed, 7, 3))
+    alike(theirs, by_sluicegate("8/minute", "sliding_log", clock), clock, walk(seed, 7, 3))
 
 
 def test_a_fixed_window_is_one_where_its_first_hit_is_at_the_edge(clock: HandClock) -> None:
     minute = [(0, 1), (64, 1), (64, 1), (64, 1), (60 * 64 - 3 * 64, 1)]
     theirs = by_limits(FixedWindowRateLimiter, "2/minute")
-    heard = alike(theirs, by_headgate("2/minute", "fixed_window", clock), clock, minute * 3)
+    heard = alike(theirs, by_sluicegate("2/minute", "fixed_window", clock), clock, minute * 3)
     assert heard[:7] == [True, True, False, False, True, True, False]
 
 
 def test_two_counters_are_two_counters_but_for_their_rounding(clock: HandClock) -> None:
     kind, rate = SlidingWindowCounterRateLimiter, "64/minute"
-    theirs, ours = by_limits(kind, rate), by_headgate(f"{rate} cells 1", "sliding_window", clock)
+    theirs, ours = by_limits(kind, rate), by_sluicegate(f"{rate} cells 1", "sliding_window", clock)
     half = [(0, 1)] * 70 + [(90 * 64, 1)] + [(0, 1)] * 40
     heard = alike(theirs, ours, clock, half)
     assert heard.count(True) == 64 + 32  # half of the minute before counts still
@@ -124,13 +124,13 @@ def test_two_counters_are_two_counters_but_for_their_rounding(clock: HandClock) 
 @seeds
 def test_a_gcra_is_a_gcra(seed: int, clock: HandClock) -> None:
     theirs = by_throttled("gcra", "8/m burst 5")
-    alike(theirs, by_headgate("8/m burst 5", "gcra", clock), clock, walk(seed, 3, 3))
+    alike(theirs, by_sluicegate("8/m burst 5", "gcra", clock), clock, walk(seed, 3, 3))
 
 
 @seeds
 def test_a_fixed_window_of_the_clock_is_one(seed: int, clock: HandClock) -> None:
     theirs = by_throttled("fixed_window", "8/m")
-    alike(theirs, by_headgate("8/m", "fixed_window", clock), clock, walk(seed, 3, 1))
+    alike(theirs, by_sluicegate("8/m", "fixed_window", clock), clock, walk(seed, 3, 1))
 
 
 @seeds
@@ -139,13 +139,13 @@ def test_a_bucket_is_a_bucket_where_whole_tokens_come_each_second(
     seed: int, algorithm: str, clock: HandClock
 ) -> None:
     theirs = by_throttled(algorithm.replace("leaky", "leaking"), "1/s burst 8")
-    alike(theirs, by_headgate("1/s burst 8", algorithm, clock), clock, walk(seed, 64, 8))
+    alike(theirs, by_sluicegate("1/s burst 8", algorithm, clock), clock, walk(seed, 64, 8))
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "leaky_bucket"])
 def test_a_bucket_of_theirs_loses_the_halves_of_tokens(algorithm: str, clock: HandClock) -> None:
     each_second, rate = [(64, 1)] * 601, "30/m burst 30"
     theirs = by_throttled(algorithm.replace("leaky", "leaking"), rate)
-    ours = by_headgate(rate, algorithm, clock)
+    ours = by_sluicegate(rate, algorithm, clock)
     assert sum(asked(theirs, clock, each_second)) == 315
     assert sum(asked(ours, clock, each_second)) == 330

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.access import Grant, Identity
-from headgate.contracts.errors import BadValue, Forbidden
-from headgate.policies.access import Credential, KnownCallers, OpenAccess, token_digest
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.errors import BadValue, Forbidden
+from sluicegate.policies.access import Credential, KnownCallers, OpenAccess, token_digest
 
 CHECK = frozenset({Grant.CHECK})
 ANN = Credential("ann", CHECK, token_sha256=token_digest("ann's secret"))

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import Refused, Unavailable
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import DEADLINE, QUOTA_SPENT, RETRIES_SPENT, SHED, Reason
-from headgate.kernels.verdict import NEVER
-from headgate.policies.answer import Answer, Kind, answer_of, answer_of_error
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Refused, Unavailable
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT, RETRIES_SPENT, SHED, Reason
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.answer import Answer, Kind, answer_of, answer_of_error
 
 from .virtual import run
 

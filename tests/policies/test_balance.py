@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.request import Request
-from headgate.policies.answer import Answer, Kind
-from headgate.policies.balance import Balance, BalancePermit, BalanceSettings
-from headgate.policies.outlier import Outlier, OutlierSettings
-from headgate.testing import SeededChance
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Request
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.balance import Balance, BalancePermit, BalanceSettings
+from sluicegate.policies.outlier import Outlier, OutlierSettings
+from sluicegate.testing import SeededChance
 
 S = 1_000_000
 HOSTS = [f"h{n}" for n in range(10)]

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.policy import NOTHING_HELD
-from headgate.contracts.reasons import BREAKER_OPEN
-from headgate.contracts.request import Request
-from headgate.kernels.verdict import NEVER
-from headgate.policies.answer import Answer, Kind
-from headgate.policies.breaker import Breaker, BreakerPermit, BreakerSettings
-from headgate.testing import SeededChance
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import NOTHING_HELD
+from sluicegate.contracts.reasons import BREAKER_OPEN
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.breaker import Breaker, BreakerPermit, BreakerSettings
+from sluicegate.testing import SeededChance
 
 S = 1_000_000
 FAILED: Answer[object] = Answer(Kind.FAILED)

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import BULKHEAD_FULL
-from headgate.contracts.request import Measured, Request
-from headgate.policies.bulkhead import Bulkhead, BulkheadPermit, BulkheadSettings
-from headgate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
-from headgate.policies.queue import Queue, QueueSettings
-from headgate.policies.request_units import RequestUnits, RequestUnitsSettings
-from headgate.policies.stack import Stack, StackPermit, at_once, waits
-from headgate.testing import HandClock, SeededChance
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import BULKHEAD_FULL
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies.bulkhead import Bulkhead, BulkheadPermit, BulkheadSettings
+from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
+from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.stack import Stack, StackPermit, at_once, waits
+from sluicegate.testing import HandClock, SeededChance
 
 OK, IGNORE, DROPPED = Outcome.SUCCESS, Outcome.IGNORE, Outcome.DROPPED
 SECOND = 1_000_000

@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.policy import NOTHING_HELD
-from headgate.contracts.reasons import CLIENT_THROTTLED
-from headgate.contracts.request import Request
-from headgate.policies.answer import Answer, Kind
-from headgate.policies.client_throttle import (
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import NOTHING_HELD
+from sluicegate.contracts.reasons import CLIENT_THROTTLED
+from sluicegate.contracts.request import Request
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.client_throttle import (
     ClientThrottle,
     ClientThrottlePermit,
     ClientThrottleSettings,
 )
-from headgate.testing import SeededChance
+from sluicegate.testing import SeededChance
 
 S = 1_000_000
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue, Refused, Unavailable
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import DEADLINE, SHED, WAITERS_FULL
-from headgate.contracts.request import Request
-from headgate.kernels.lru_ttl import FRESH, MISS, LruTtl
-from headgate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from headgate.policies.queue import Queue, QueuePermit, QueueSettings
-from headgate.testing import HandClock
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import DEADLINE, SHED, WAITERS_FULL
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.lru_ttl import FRESH, MISS, LruTtl
+from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.queue import Queue, QueuePermit, QueueSettings
+from sluicegate.testing import HandClock
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 Waiter = asyncio.Task[str]

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import CONCURRENCY_LIMITED, OVERLOADED
-from headgate.contracts.request import Measured, Request
-from headgate.policies.concurrency import (
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, OVERLOADED
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies.concurrency import (
     AdaptiveSettings,
     Concurrency,
     ConcurrencyPermit,
     ConcurrencySettings,
 )
-from headgate.testing import SeededChance
+from sluicegate.testing import SeededChance
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 OK, IGNORE, DROPPED = Outcome.SUCCESS, Outcome.IGNORE, Outcome.DROPPED

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.policy import NOTHING_HELD
-from headgate.contracts.request import Request
-from headgate.policies.criticality import CriticalityClamp, CriticalitySettings
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import NOTHING_HELD
+from sluicegate.contracts.request import Request
+from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 TABLE = CriticalitySettings(callers={"checkout": CRITICAL, "reports": BULK})

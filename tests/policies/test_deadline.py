@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import DEADLINE
-from headgate.contracts.request import Measured, Request
-from headgate.kernels.verdict import NEVER
-from headgate.policies.deadline import OTHERS, Deadline, DeadlinePermit, DeadlineSettings
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import DEADLINE
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.deadline import OTHERS, Deadline, DeadlinePermit, DeadlineSettings
 
 S = 1_000_000
 MS = 1_000

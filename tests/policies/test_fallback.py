@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.contracts.request import Request
-from headgate.policies.answer import Answer, Kind
-from headgate.policies.fallback import Fallback, FallbackSettings, key_of_value
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import Request
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.fallback import Fallback, FallbackSettings, key_of_value
 
 from .virtual import START_US, VirtualLoop, pause_us, run
 

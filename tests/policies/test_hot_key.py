@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.policies.hot_key import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.hot_key import (
     COLD,
     FRESH,
     MISS,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.permit import Outcome
-from headgate.contracts.policy import NOTHING_HELD
-from headgate.contracts.request import Request
-from headgate.policies.lane import Lane
-from headgate.policies.queue import QueuePermit, QueueSettings
-from headgate.policies.stack import Stack, StackPermit, waits
-from headgate.testing import HandClock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import NOTHING_HELD
+from sluicegate.contracts.request import Request
+from sluicegate.policies.lane import Lane
+from sluicegate.policies.queue import QueuePermit, QueueSettings
+from sluicegate.policies.stack import Stack, StackPermit, waits
+from sluicegate.testing import HandClock
 
 
 def scan() -> Request:

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.kernels.verdict import NEVER
-from headgate.policies.leased_purse import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.leased_purse import (
     OTHERS,
     RETURN_EPOCHS,
     LeasedPurse,
     LeasedPurseSettings,
     Want,
 )
-from headgate.policies.purses import Purse
+from sluicegate.policies.purses import Purse
 
 SECOND = 1_000_000
 START = 1_000_000_000_000_000  # at the edge of an epoch

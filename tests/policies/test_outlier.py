@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.policies.answer import Answer, Kind
-from headgate.policies.outlier import Outlier, OutlierSettings
-from headgate.testing import SeededChance
+from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.outlier import Outlier, OutlierSettings
+from sluicegate.testing import SeededChance
 
 S = 1_000_000
 HOSTS = [f"h{n}" for n in range(10)]

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.request import Measured, Request
-from headgate.policies.penalty import ONE_MILLI, Penalty, PenaltySettings
-from headgate.policies.stress import Level, Picture
-from headgate.testing import HandClock
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies.penalty import ONE_MILLI, Penalty, PenaltySettings
+from sluicegate.policies.stress import Level, Picture
+from sluicegate.testing import HandClock
 
 S = 1_000_000
 NOW = HandClock().now_us()

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT
-from headgate.contracts.request import Request
-from headgate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
-from headgate.policies.queue import WAITER_BYTES, Queue, QueuePermit, QueueSettings
-from headgate.policies.queue_rules import FORMS
-from headgate.testing import HandClock, SeededChance
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT
+from sluicegate.contracts.request import Request
+from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
+from sluicegate.policies.queue import WAITER_BYTES, Queue, QueuePermit, QueueSettings
+from sluicegate.policies.queue_rules import FORMS
+from sluicegate.testing import HandClock, SeededChance
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 OK = Outcome.SUCCESS

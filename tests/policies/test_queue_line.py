@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import QUEUE_FULL, QUEUE_TIMEOUT
-from headgate.contracts.request import Request
-from headgate.policies.queue import Queue, QueuePermit, QueueSettings
-from headgate.testing import START_US
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import QUEUE_FULL, QUEUE_TIMEOUT
+from sluicegate.contracts.request import Request
+from sluicegate.policies.queue import Queue, QueuePermit, QueueSettings
+from sluicegate.testing import START_US
 
 PLACES = 8
 WORK_US = 10_000

@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from headgate.policies.queue_rules import CodelRule, FacebookRule, NoRule, PacketRule
+from sluicegate.policies.queue_rules import CodelRule, FacebookRule, NoRule, PacketRule
 
 MS = 1_000
 START = 1_000_000_000_000_000

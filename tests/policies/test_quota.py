@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
-from headgate.contracts.request import Request
-from headgate.policies.quota import Quota, QuotaPermit, QuotaSettings
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
+from sluicegate.contracts.request import Request
+from sluicegate.policies.quota import Quota, QuotaPermit, QuotaSettings
 
 OK, IGNORE = Outcome.SUCCESS, Outcome.IGNORE
 SECOND = 1_000_000

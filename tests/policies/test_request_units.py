@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
-from headgate.contracts.request import Measured, Request
-from headgate.kernels.cost_model import Weights, read_weights
-from headgate.policies.operation_cost import Shape, shape_told
-from headgate.policies.purses import TokenPurses
-from headgate.policies.quota import Quota, QuotaSettings
-from headgate.policies.request_units import (
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.kernels.cost_model import Weights, read_weights
+from sluicegate.policies.operation_cost import Shape, shape_told
+from sluicegate.policies.purses import TokenPurses
+from sluicegate.policies.quota import Quota, QuotaSettings
+from sluicegate.policies.request_units import (
     RequestUnits,
     RequestUnitsPermit,
     RequestUnitsSettings,

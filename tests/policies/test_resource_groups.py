@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.kernels.verdict import NEVER
-from headgate.policies.group_settings import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.group_settings import (
     GroupSettings,
     ResourceGroupsSettings,
     read_groups,
 )
-from headgate.policies.purses import Purse
-from headgate.policies.resource_groups import IDLE_EPOCHS, PART_ONE, ResourceGroups
+from sluicegate.policies.purses import Purse
+from sluicegate.policies.resource_groups import IDLE_EPOCHS, PART_ONE, ResourceGroups
 
 SECOND = 1_000_000
 START = 1_000_000_000_000_000

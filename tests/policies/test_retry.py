@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.contracts.request import Request
-from headgate.kernels.verdict import NEVER
-from headgate.policies.answer import Answer, Kind
-from headgate.policies.retry import Plan, Retry, RetrySettings, decide
-from headgate.policies.retry_budget import RetryBudgets, RetryBudgetSettings
-from headgate.testing import SeededChance
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.retry import Plan, Retry, RetrySettings, decide
+from sluicegate.policies.retry_budget import RetryBudgets, RetryBudgetSettings
+from sluicegate.testing import SeededChance
 
 from .virtual import START_US, VirtualLoop, pause_us, run
 

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.policy import NOTHING_HELD
-from headgate.contracts.reasons import SHED
-from headgate.contracts.request import Request
-from headgate.kernels.priority_shed import cohort
-from headgate.kernels.utilization_shed import Ramp
-from headgate.policies.shed import Prices, Shed, ShedSettings
-from headgate.policies.stress import Level, Picture, Stress
-from headgate.testing import SeededChance
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import NOTHING_HELD
+from sluicegate.contracts.reasons import SHED
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.priority_shed import cohort
+from sluicegate.kernels.utilization_shed import Ramp
+from sluicegate.policies.shed import Prices, Shed, ShedSettings
+from sluicegate.policies.stress import Level, Picture, Stress
+from sluicegate.testing import SeededChance
 
 S = 1_000_000
 MS = 1_000

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.clock import Clock
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue, Refused, Unavailable
-from headgate.contracts.permit import Outcome
-from headgate.contracts.policy import NOTHING_HELD, NothingHeld
-from headgate.contracts.reasons import OVERLOADED, QUEUE_FULL, QUOTA_SPENT, SHED, Reason
-from headgate.contracts.request import Measured, Request
-from headgate.policies.criticality import CriticalityClamp, CriticalitySettings
-from headgate.policies.deadline import Deadline, DeadlineSettings
-from headgate.policies.queue import Queue, QueueSettings
-from headgate.policies.shed import Shed, ShedSettings
-from headgate.policies.stack import (
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
+from sluicegate.contracts.reasons import OVERLOADED, QUEUE_FULL, QUOTA_SPENT, SHED, Reason
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
+from sluicegate.policies.deadline import Deadline, DeadlineSettings
+from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.shed import Shed, ShedSettings
+from sluicegate.policies.stack import (
     Stack,
     StackPermit,
     StackStats,
@@ -31,8 +31,8 @@ from headgate.policies.stack import (
     outcome_of,
     waits,
 )
-from headgate.policies.stress import Stress
-from headgate.testing import HandClock, SeededChance
+from sluicegate.policies.stress import Stress
+from sluicegate.testing import HandClock, SeededChance
 
 MS = 1_000
 S = 1_000_000

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.request import Measured, Request
-from headgate.policies.stress import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies.stress import (
     OTHERS,
     Level,
     Stress,

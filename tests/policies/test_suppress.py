@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.policy import NOTHING_HELD
-from headgate.contracts.reasons import SUPPRESSED
-from headgate.contracts.request import Request
-from headgate.kernels.moving_rate import SlotRing
-from headgate.policies.suppress import (
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import NOTHING_HELD
+from sluicegate.contracts.reasons import SUPPRESSED
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.moving_rate import SlotRing
+from sluicegate.policies.suppress import (
     Count,
     Factor,
     Factors,
@@ -24,14 +24,14 @@ from headgate.policies.suppress import (
     SuppressPermit,
     SuppressSettings,
 )
-from headgate.policies.suppress_master import (
+from sluicegate.policies.suppress_master import (
     WINDOWS_US,
     AccountLimit,
     SuppressMaster,
     SuppressMasterSettings,
     estimate,
 )
-from headgate.testing import SeededChance
+from sluicegate.testing import SeededChance
 
 S = 1_000_000
 MS = 1_000

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.contracts.reasons import SHED
-from headgate.kernels.utilization_shed import Ramp
-from headgate.policies.utilization_gate import GateSettings, OpenGate, Readings, UtilizationGate
-from headgate.testing import SeededChance
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import SHED
+from sluicegate.kernels.utilization_shed import Ramp
+from sluicegate.policies.utilization_gate import GateSettings, OpenGate, Readings, UtilizationGate
+from sluicegate.testing import SeededChance
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 

@@ -11,9 +11,9 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 
-from headgate.contracts.errors import BadValue
-from headgate.protos import HEADGATE, KEY_VALUES, MESH, descriptor_set
-from headgate.protos.mesh_tables import FILES
+from sluicegate.contracts.errors import BadValue
+from sluicegate.protos import KEY_VALUES, MESH, SLUICEGATE, descriptor_set
+from sluicegate.protos.mesh_tables import FILES
 
 SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 
@@ -88,9 +88,9 @@ def test_nothing_of_envoy_enters_the_pool_that_a_process_shares() -> None:
     # A process may import Envoy's own classes before or after us.
     code = """
 from google.protobuf.descriptor_pool import Default
-from headgate import protos
-from headgate.protos import rate_limiter_pb2
-assert protos.descriptor_set(protos.MESH) and protos.descriptor_set(protos.HEADGATE)
+from sluicegate import protos
+from sluicegate.protos import rate_limiter_pb2
+assert protos.descriptor_set(protos.MESH) and protos.descriptor_set(protos.SLUICEGATE)
 try:
     Default().FindFileByName("envoy/service/ratelimit/v3/rls.proto")
 except KeyError:
@@ -104,15 +104,15 @@ else:
 def test_reading_descriptors_takes_no_protobuf_package() -> None:
     code = """
 import sys
-from headgate.protos import HEADGATE, KEY_VALUES, descriptor_set
-import headgate.doors.grpc.mesh, headgate.doors.grpc.rate_limiter, headgate.wire.mesh_json
-import headgate.doors.grpc.key_values
-assert descriptor_set(HEADGATE) and descriptor_set(KEY_VALUES)
+from sluicegate.protos import SLUICEGATE, KEY_VALUES, descriptor_set
+import sluicegate.doors.grpc.mesh, sluicegate.doors.grpc.rate_limiter, sluicegate.wire.mesh_json
+import sluicegate.doors.grpc.key_values
+assert descriptor_set(SLUICEGATE) and descriptor_set(KEY_VALUES)
 assert not [name for name in sys.modules if name.startswith(("google", "grpc"))]
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_set_that_is_none_is_refused_by_the_names_of_those_there_are() -> None:
-    with pytest.raises(BadValue, match=f"{HEADGATE}, {KEY_VALUES} or {MESH}"):
+    with pytest.raises(BadValue, match=f"{SLUICEGATE}, {KEY_VALUES} or {MESH}"):
         descriptor_set("rls")

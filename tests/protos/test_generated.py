@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from headgate.protos import PROTO_ROOT, descriptor_set, key_values_pb2, rate_limiter_pb2
-from headgate.protos.generate import MADE, SOURCES, generate
+from sluicegate.protos import PROTO_ROOT, descriptor_set, key_values_pb2, rate_limiter_pb2
+from sluicegate.protos.generate import MADE, SOURCES, generate
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", MADE)
 def test_what_is_checked_in_is_what_the_script_makes(made: Path, name: str) -> None:
-    remedy = "run python -m headgate.protos.generate"
+    remedy = "run python -m sluicegate.protos.generate"
     assert (PROTO_ROOT / name).read_bytes() == (made / name).read_bytes(), remedy
 
 
@@ -36,7 +36,7 @@ def test_the_script_makes_these_files_and_no_others(made: Path) -> None:
 def test_the_client_takes_any_runtime_that_the_extra_allows(name: str) -> None:
     code = (PROTO_ROOT / name).read_text(encoding="utf-8")
     assert not re.search(r"runtime_version|GRPC_GENERATED_VERSION|RuntimeError", code)
-    assert "from headgate.protos import" in code or "pb2_grpc" not in name
+    assert "from sluicegate.protos import" in code or "pb2_grpc" not in name
 
 
 @pytest.mark.parametrize(

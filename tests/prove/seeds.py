@@ -6,9 +6,9 @@ import os
 
 
 def seeds(full: int, part: int) -> range:
-    """All `full` seeds, or `part` of them from HEADGATE_PROVE_SEED on; none if not asked."""
-    wish = os.environ.get("HEADGATE_PROVE", "")
-    start = int(os.environ.get("HEADGATE_PROVE_SEED", "0"))
+    """All `full` seeds, or `part` of them from SLUICEGATE_PROVE_SEED on; none if not asked."""
+    wish = os.environ.get("SLUICEGATE_PROVE", "")
+    start = int(os.environ.get("SLUICEGATE_PROVE_SEED", "0"))
     if wish == "full":
         return range(start, start + full)
     return range(start, start + part) if wish == "slice" else range(0)
@@ -16,10 +16,10 @@ def seeds(full: int, part: int) -> range:
 
 def whole() -> bool:
     """Whether the proofs are wanted in full."""
-    return os.environ.get("HEADGATE_PROVE", "") == "full"
+    return os.environ.get("SLUICEGATE_PROVE", "") == "full"
 
 
 def in_slice(number: int, parts: int) -> bool:
     """Whether the thing of this number is looked at in this run: all are, in `parts` slices."""
-    start = int(os.environ.get("HEADGATE_PROVE_SEED", "0"))
+    start = int(os.environ.get("SLUICEGATE_PROVE_SEED", "0"))
     return whole() or number % parts == start % parts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.lab.hunt import search
-from headgate.lab.hunt.search import play_seed
+from sluicegate.lab.hunt import search
+from sluicegate.lab.hunt.search import play_seed
 from tests.prove.seeds import seeds
 
 IN_CI = 40
@@ -21,7 +21,7 @@ def hunted() -> range:
 @pytest.mark.parametrize("seed", hunted())
 def test_no_seed_breaks_anything(seed: int) -> None:
     _, broken = play_seed(seed)
-    assert broken == [], f"headgate lab hunt --seed {seed} --seeds 1"
+    assert broken == [], f"sluicegate lab hunt --seed {seed} --seeds 1"
 
 
 @pytest.mark.prove

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.lab.rigs.freshness import Races
-from headgate.lab.scenarios.staleness import shield
+from sluicegate.lab.rigs.freshness import Races
+from sluicegate.lab.scenarios.staleness import shield
 from tests.prove.seeds import seeds
 
 EPISODES = 2_000

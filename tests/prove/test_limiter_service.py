@@ -75,7 +75,7 @@ def test_after_millions_of_requests_nothing_has_grown(tmp_path: Path, seed: int)
                 return
             command = [
                 "redis-benchmark", "-p", str(limiter.port), "-c", "50", "-P", "16", "-r", "50000",
-                "-n", str(part), "-q", "HG.CHECK", "user:__rand_int__", "/api/v1/playback",
+                "-n", str(part), "-q", "SG.CHECK", "user:__rand_int__", "/api/v1/playback",
             ]  # fmt: skip
             subprocess.run(command, capture_output=True, check=True)
 
@@ -94,7 +94,7 @@ def test_after_millions_of_requests_nothing_has_grown(tmp_path: Path, seed: int)
             for tool in ("h2load", "redis-benchmark"):
                 half_of_a_part(tool)
         after = state()
-        counted = limiter.metric("headgate_limiter_decisions_total")
+        counted = limiter.metric("sluicegate_limiter_decisions_total")
     assert counted == 10 * part
     assert after["process"]["tasks"] <= before["process"]["tasks"]
     assert after["process"]["threads"] == before["process"]["threads"]

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from headgate import Algorithm, Limit
-from headgate.kernels.sliding_window import LOG_ENTRIES_MAX
-from headgate.stores.memory.counting import table_for
+from sluicegate import Algorithm, Limit
+from sluicegate.kernels.sliding_window import LOG_ENTRIES_MAX
+from sluicegate.stores.memory.counting import table_for
 from tests.prove.seeds import seeds
 from tests.stores.test_memory import KERNELS
 

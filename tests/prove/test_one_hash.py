@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.lab.hunt.setup import written
-from headgate.lab.scenario import KERNELS, TASKS
-from headgate.lab.scenarios import TABLE
+from sluicegate.lab.hunt.setup import written
+from sluicegate.lab.scenario import KERNELS, TASKS
+from sluicegate.lab.scenarios import TABLE
 from tests.lab.hunt.test_stages import SMALL
 from tests.prove.seeds import seeds
 
@@ -28,14 +28,14 @@ import sys
 from hashlib import blake2b
 what, name, runs, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 if what == "scenario":
-    from headgate.lab.scenarios import find
+    from sluicegate.lab.scenarios import find
     scenario = find(name)
     case = next(iter(scenario.rigs))
     def once():
         return sorted(scenario.once(scenario.ours, case, seed).items())
 else:
-    from headgate.lab.hunt.setup import read
-    from headgate.lab.hunt.stages import tell
+    from sluicegate.lab.hunt.setup import read
+    from sluicegate.lab.hunt.stages import tell
     setup = read(sys.stdin.read())
     def once():
         tale = tell(setup)
@@ -70,7 +70,7 @@ def chosen() -> list[str]:
         return []
     timed = {KERNELS, TASKS}  # by virtual time; no two runs by the wall's are the same
     names = [name for name, one in TABLE.items() if one.contender(one.ours).mode in timed]
-    return names if os.environ.get("HEADGATE_PROVE") == "full" else [names[wish[0] % len(names)]]
+    return names if os.environ.get("SLUICEGATE_PROVE") == "full" else [names[wish[0] % len(names)]]
 
 
 @pytest.mark.prove

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate import Algorithm, Limit
+from sluicegate import Algorithm, Limit
 from tests.failures.bounds import (
     Admission,
     admitted_max,

@@ -62,7 +62,7 @@ def _sign(
     command: list[str | Path] = ["openssl", "req", "-x509", "-config", config]
     command += ["-extensions", section, "-days", DAYS]
     command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    command += ["-subj", f"/CN=headgate test {section}", "-out", certificate, "-keyout", key]
+    command += ["-subj", f"/CN=sluicegate test {section}", "-out", certificate, "-keyout", key]
     if by is not None:
         command += ["-CA", by[0], "-CAkey", by[1]]
     run = subprocess.run(

@@ -15,7 +15,7 @@ from tests.engines.child import until
 from tests.redis.builds import Build
 from tests.redis.members import HOST, RedisMembers
 
-SERVICE = "headgate"  # what the sentinels call their master
+SERVICE = "sluicegate"  # what the sentinels call their master
 PAIR = range(1, 3)
 SENTINELS = range(3, 6)
 QUORUM = 2

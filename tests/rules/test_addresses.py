@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.rules.addresses import Networks, network_of, network_remedy
+from sluicegate.rules.addresses import Networks, network_of, network_remedy
 
 any_network = st.builds(
     lambda address, bits: ip_network((address, bits % (address.max_prefixlen + 1)), strict=False),

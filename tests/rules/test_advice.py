@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import Limit, Limiter
-from headgate.contracts.rule import BURSTING, Algorithm
-from headgate.rules.advice import advise, never_trips
-from headgate.rules.rulebook import Rulebook
-from headgate.testing import HandClock
+from sluicegate import Limit, Limiter
+from sluicegate.contracts.rule import BURSTING, Algorithm
+from sluicegate.rules.advice import advise, never_trips
+from sluicegate.rules.rulebook import Rulebook
+from sluicegate.testing import HandClock
 
 SECOND = 1_000_000
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from headgate import Decision, Limiter
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.guard import Guard as AnyGuard
-from headgate.contracts.guard import Judgement
-from headgate.limits.claims import Claim
-from headgate.limits.rule import RuleLike
-from headgate.rules.guard import Guard, Limits
-from headgate.rules.problems import BadRules
-from headgate.rules.rulebook import Rulebook
-from headgate.testing import START_US, HandClock
+from sluicegate import Decision, Limiter
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.guard import Guard as AnyGuard
+from sluicegate.contracts.guard import Judgement
+from sluicegate.limits.claims import Claim
+from sluicegate.limits.rule import RuleLike
+from sluicegate.rules.guard import Guard, Limits
+from sluicegate.rules.problems import BadRules
+from sluicegate.rules.rulebook import Rulebook
+from sluicegate.testing import START_US, HandClock
 from tests.rules.arrivals import Came
 
 LOGIN = {"match": {"path": "/login"}, "key": "address", "limit": "2/minute"}
@@ -127,7 +127,7 @@ def test_trials_admit_and_report() -> None:
 
 def test_who_goes_unlimited_for_want_of_a_key_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
     guard = Guard([{"name": "a", "key": "user", "limit": "1/s", "or_key": "skip"}], Recorder())
-    with caplog.at_level(logging.WARNING, "headgate.rules"):
+    with caplog.at_level(logging.WARNING, "sluicegate.rules"):
         assert [guard.judge(Came()) for _ in range(3)] == [None] * 3
     assert guard.status().keyless == {"a": 3}
     assert len(caplog.records) == 1
@@ -174,7 +174,7 @@ def test_a_bad_file_changes_nothing_and_says_why(
     before = guard.book
     clock.advance(s=5)
     file.write_text(text(login="2/fortnight"))
-    with caplog.at_level(logging.WARNING, "headgate.rules"):
+    with caplog.at_level(logging.WARNING, "sluicegate.rules"):
         assert not guard.reload()
     assert guard.book is before
     status = guard.status()

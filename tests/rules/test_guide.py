@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.rules.advice import advise
-from headgate.rules.conditions import Condition
-from headgate.rules.parse import DEFAULTS, FIELDS, MATCH, OF_EXEMPTIONS
-from headgate.rules.rulebook import Rulebook
+from sluicegate.rules.advice import advise
+from sluicegate.rules.conditions import Condition
+from sluicegate.rules.parse import DEFAULTS, FIELDS, MATCH, OF_EXEMPTIONS
+from sluicegate.rules.rulebook import Rulebook
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "rules.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(yaml|toml|python)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.rules.keys import VALUE_CHARS_MAX, Key, key_reader, parse_key
+from sluicegate.rules.keys import VALUE_CHARS_MAX, Key, key_reader, parse_key
 from tests.rules.arrivals import Came
 
 

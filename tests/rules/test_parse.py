@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate import Limit
-from headgate.limits.rule import Failure, Mode, Rule
-from headgate.rules.entry import Entry, HeaderCost
-from headgate.rules.parse import FIELDS
-from headgate.rules.problems import BadRules
-from headgate.rules.rulebook import Rulebook
+from sluicegate import Limit
+from sluicegate.limits.rule import Failure, Mode, Rule
+from sluicegate.rules.entry import Entry, HeaderCost
+from sluicegate.rules.parse import FIELDS
+from sluicegate.rules.problems import BadRules
+from sluicegate.rules.rulebook import Rulebook
 
 SECOND = 1_000_000
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.rules.paths import EVERY_PATH, Pattern, file_paths, parse_pattern
+from sluicegate.rules.paths import EVERY_PATH, Pattern, file_paths, parse_pattern
 
 # Few letters, so that patterns overlap in every way there is.
 segments = st.sampled_from(["a", "b", "c"])

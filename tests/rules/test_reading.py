@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.rules import plain_yaml
-from headgate.rules.problems import PROBLEMS_MAX, BadRules, Problem, Problems
-from headgate.rules.reading import form_of, read_bytes, read_text
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.rules import plain_yaml
+from sluicegate.rules.problems import PROBLEMS_MAX, BadRules, Problem, Problems
+from sluicegate.rules.reading import form_of, read_bytes, read_text
 
 
 def yaml(text: str) -> object:
@@ -125,7 +125,7 @@ def test_a_file_must_be_utf8_and_may_have_a_mark() -> None:
 
 def test_without_pyyaml_the_error_has_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(Unavailable, match=r"pip install 'headgate\[rules\]'.*as TOML"):
+    with pytest.raises(Unavailable, match=r"pip install 'sluicegate\[rules\]'.*as TOML"):
         yaml("a: 1")
     assert read_text("a = 1", form="toml", source="x").value == {"a": 1}
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.limits.rule import Mode
-from headgate.rules.entry import Entry
-from headgate.rules.keys import key_reader
-from headgate.rules.rulebook import GROUP_MIN, Rulebook
+from sluicegate.limits.rule import Mode
+from sluicegate.rules.entry import Entry
+from sluicegate.rules.keys import key_reader
+from sluicegate.rules.rulebook import GROUP_MIN, Rulebook
 from tests.rules.arrivals import Came
 
 

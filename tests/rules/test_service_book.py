@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.rules.mesh.rule import Semantics
-from headgate.rules.problems import BadRules
-from headgate.rules.service_book import ServiceBook, find_files
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.problems import BadRules
+from sluicegate.rules.service_book import ServiceBook, find_files
 from tests.rules.resources.stories import native, rule
 
 OURS = """
@@ -59,7 +59,9 @@ def test_a_folder_of_both_formats_is_one_book(tmp_path: Path) -> None:
 
 def test_the_mesh_counts_as_its_semantics_say(tmp_path: Path) -> None:
     write(tmp_path, b__yaml=THEIRS)
-    books = [ServiceBook.load([tmp_path], semantics=word) for word in ("envoy", Semantics.HEADGATE)]
+    books = [
+        ServiceBook.load([tmp_path], semantics=word) for word in ("envoy", Semantics.SLUICEGATE)
+    ]
     assert books[0].rules.keys() != books[1].rules.keys()
     with pytest.raises(ValueError, match="sideways"):
         ServiceBook.load([tmp_path], semantics="sideways")

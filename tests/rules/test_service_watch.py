@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import CheckAnswer, CheckAsk
-from headgate.contracts.errors import BadValue
-from headgate.limits.limiter import Limiter
-from headgate.rules.problems import BadRules
-from headgate.rules.resources.service import Checker
-from headgate.rules.service_book import ServiceBook
-from headgate.rules.service_watch import ServiceRules, rfc3339
-from headgate.testing import HandClock
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk
+from sluicegate.contracts.errors import BadValue
+from sluicegate.limits.limiter import Limiter
+from sluicegate.rules.problems import BadRules
+from sluicegate.rules.resources.service import Checker
+from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_watch import ServiceRules, rfc3339
+from sluicegate.testing import HandClock
 from tests.rules.resources.stories import OpenGate, Told, native, rule
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.rules.watch import Watch
+from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.watch import Watch
 
 # Looked at by hand, a watch needs no thread and no time.
 
@@ -134,7 +134,7 @@ def test_what_fails_when_told_is_logged_and_told_of_the_next_change(
         raise RuntimeError("not today")
 
     watch = Watch(file, tell)
-    with caplog.at_level(logging.ERROR, "headgate.rules"):
+    with caplog.at_level(logging.ERROR, "sluicegate.rules"):
         for text in ("two", "three"):
             replace(file, text)
             assert watch.look()
@@ -180,7 +180,7 @@ def test_the_time_between_looks_is_bounded(file: Path, every_s: float) -> None:
 IN_A_CHILD = """
 import os, sys, threading
 from pathlib import Path
-from headgate.rules.watch import Watch
+from sluicegate.rules.watch import Watch
 
 file = Path(sys.argv[1])
 told = threading.Event()

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.rulebook import NOT_JUDGED, PASSED
-from headgate.shadow.capture import Capture
-from headgate.shadow.capture_settings import CaptureSettings
-from headgate.shadow.captured import ALL
-from headgate.shadow.folder_judge import FolderJudge
-from headgate.shadow.gate import JudgeSettings
-from headgate.testing import START_US, HandClock
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.rulebook import NOT_JUDGED, PASSED
+from sluicegate.shadow.capture import Capture
+from sluicegate.shadow.capture_settings import CaptureSettings
+from sluicegate.shadow.captured import ALL
+from sluicegate.shadow.folder_judge import FolderJudge
+from sluicegate.shadow.gate import JudgeSettings
+from sluicegate.testing import START_US, HandClock
 
 RULES = {
     "a.yaml": b"version: 1\ncallers: {names: {ann: CRITICAL}}\n"
@@ -65,7 +65,7 @@ def test_a_folder_that_may_not_be_listed_is_no_crash(
     def refuse(path: object) -> list[str]:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("headgate.shadow.folder_judge.os.listdir", refuse)
+    monkeypatch.setattr("sluicegate.shadow.folder_judge.os.listdir", refuse)
     result, sentence = judged(folder)
     assert result == NOT_JUDGED
     assert "Permission denied" in sentence

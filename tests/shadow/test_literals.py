@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.rules.problems import BadRules
-from headgate.shadow.capture_key import CaptureKey
-from headgate.shadow.literals import vocabulary_of
-from headgate.shadow.redaction import Vocabulary
+from sluicegate.rules.problems import BadRules
+from sluicegate.shadow.capture_key import CaptureKey
+from sluicegate.shadow.literals import vocabulary_of
+from sluicegate.shadow.redaction import Vocabulary
 
 KEY = CaptureKey(b"k" * 32)
 NATIVE = b"""\

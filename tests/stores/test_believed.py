@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.reasons import RATE_LIMITED
-from headgate.stores.memory.believed import Believed, aged
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.reasons import RATE_LIMITED
+from sluicegate.stores.memory.believed import Believed, aged
 
 S = 1_000_000
 

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.reasons import COST_ABOVE_LIMIT, KEYS_EXHAUSTED, RATE_LIMITED
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.contracts.store import Charge
-from headgate.kernels.fixed_window import FixedWindow
-from headgate.kernels.gcra import Gcra
-from headgate.kernels.leaky_bucket import LeakyBucket
-from headgate.kernels.sliding_window import CELLS_DEFAULT, SlidingCells, SlidingLog, cells_within
-from headgate.kernels.token_bucket import TokenBucket
-from headgate.kernels.verdict import NEVER, Verdict
-from headgate.stores.memory.counting import table_for
-from headgate.stores.memory.store import MemoryStore
-from headgate.stores.memory.table import Table
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, KEYS_EXHAUSTED, RATE_LIMITED
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Charge
+from sluicegate.kernels.fixed_window import FixedWindow
+from sluicegate.kernels.gcra import Gcra
+from sluicegate.kernels.leaky_bucket import LeakyBucket
+from sluicegate.kernels.sliding_window import CELLS_DEFAULT, SlidingCells, SlidingLog, cells_within
+from sluicegate.kernels.token_bucket import TokenBucket
+from sluicegate.kernels.verdict import NEVER, Verdict
+from sluicegate.stores.memory.counting import table_for
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.stores.memory.table import Table
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headgate.contracts.checks import ThrottleAnswer, ThrottleAsk
-from headgate.contracts.errors import BadValue
-from headgate.kernels.cell_throttle import quota, seconds, step
-from headgate.stores.memory.throttle import MemoryThrottle
-from headgate.testing import HandClock
+from sluicegate.contracts.checks import ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.cell_throttle import quota, seconds, step
+from sluicegate.stores.memory.throttle import MemoryThrottle
+from sluicegate.testing import HandClock
 
 SECOND = 1_000_000
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from headgate.stores.memory.turn import Turn
+from sluicegate.stores.memory.turn import Turn
 
 
 class LikeALock(Protocol):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.stores.urls import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.urls import (
     as_truth,
     check_numbers,
     check_written_plainly,

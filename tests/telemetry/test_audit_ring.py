@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.reasons import RATE_LIMITED, SHED
-from headgate.telemetry.audit_ring import AuditRing
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import RATE_LIMITED, SHED
+from sluicegate.telemetry.audit_ring import AuditRing
 
 S = 1_000_000
 

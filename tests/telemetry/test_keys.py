@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate import BadValue
-from headgate.telemetry.keys import KEY_CHARS_MAX, hashed, plain
+from sluicegate import BadValue
+from sluicegate.telemetry.keys import KEY_CHARS_MAX, hashed, plain
 
 SECRET = b"sixteen bytes or"
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate import BadValue, Decision
-from headgate.contracts.reasons import REASONS, GrpcCode, Reason, Retry
-from headgate.telemetry.labels import (
+from sluicegate import BadValue, Decision
+from sluicegate.contracts.reasons import REASONS, GrpcCode, Reason, Retry
+from sluicegate.telemetry.labels import (
     OTHER,
     OUTCOMES,
     RULE_CHARS_MAX,

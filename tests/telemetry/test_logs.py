@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import BadValue
-from headgate.contracts.observer import Observer
-from headgate.telemetry.keys import hashed
-from headgate.telemetry.logs import JsonLines, Logs
+from sluicegate import BadValue
+from sluicegate.contracts.observer import Observer
+from sluicegate.telemetry.keys import hashed
+from sluicegate.telemetry.logs import JsonLines, Logs
 from tests.telemetry.threads import in_threads
 from tests.telemetry.told import NOW, SECOND, STORE_UNAVAILABLE, allowed, refused, tried_out
 
@@ -50,7 +50,7 @@ def logger(shelf: Shelf) -> Iterator[logging.Logger]:
 
 
 def field(record: logging.LogRecord, name: str) -> object:
-    return record.__dict__.get(f"headgate.{name}")
+    return record.__dict__.get(f"sluicegate.{name}")
 
 
 def test_a_refusal_is_one_record_with_its_fields(logger: logging.Logger, shelf: Shelf) -> None:
@@ -60,14 +60,14 @@ def test_a_refusal_is_one_record_with_its_fields(logger: logging.Logger, shelf: 
     assert record.levelno == logging.WARNING
     assert record.getMessage() == refused().explain()
     assert {
-        name: value for name, value in record.__dict__.items() if name.startswith("headgate.")
+        name: value for name, value in record.__dict__.items() if name.startswith("sluicegate.")
     } == {
-        "headgate.rule": "login",
-        "headgate.outcome": "refused",
-        "headgate.reason": "rate_limited",
-        "headgate.remaining": 0,
-        "headgate.retry_after_us": 2_500_000,
-        "headgate.suppressed": 0,
+        "sluicegate.rule": "login",
+        "sluicegate.outcome": "refused",
+        "sluicegate.reason": "rate_limited",
+        "sluicegate.remaining": 0,
+        "sluicegate.retry_after_us": 2_500_000,
+        "sluicegate.suppressed": 0,
     }
 
 
@@ -313,13 +313,13 @@ def test_json_lines_hold_the_sentence_and_the_fields(
         "level": "WARNING",
         "logger": "app.limits",
         "message": refused('a "b"\n').explain(),
-        "headgate.rule": 'a "b"\n',
-        "headgate.outcome": "refused",
-        "headgate.reason": "rate_limited",
-        "headgate.remaining": 0,
-        "headgate.retry_after_us": 2_500_000,
-        "headgate.key": "k\\r\\n\\u2028",
-        "headgate.suppressed": 0,
+        "sluicegate.rule": 'a "b"\n',
+        "sluicegate.outcome": "refused",
+        "sluicegate.reason": "rate_limited",
+        "sluicegate.remaining": 0,
+        "sluicegate.retry_after_us": 2_500_000,
+        "sluicegate.key": "k\\r\\n\\u2028",
+        "sluicegate.suppressed": 0,
     }
 
 

@@ -18,17 +18,17 @@ from prometheus_client.openmetrics import exposition as openmetrics_exposition
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from headgate import BadValue
-from headgate.contracts.errors import MissingPackage
-from headgate.telemetry.prometheus import (
+from sluicegate import BadValue
+from sluicegate.contracts.errors import MissingPackage
+from sluicegate.telemetry.prometheus import (
     CONTENT_TYPE,
     OPENMETRICS_CONTENT_TYPE,
     TallyCollector,
     families,
     text,
 )
-from headgate.telemetry.tally import Tally
-from headgate.testing import HandClock
+from sluicegate.telemetry.tally import Tally
+from sluicegate.testing import HandClock
 from tests.telemetry.told import NOW, SECOND, STORE_UNAVAILABLE, allowed, refused, tried_out
 
 # Theirs, with the types that they leave out.
@@ -84,7 +84,7 @@ def at(samples: Samples, name: str, **labels: str) -> float:
 
 def test_the_page_says_what_was_counted() -> None:
     samples = samples_of(parse(text(busy_tally()).decode()))
-    decisions = "headgate_decisions_total"
+    decisions = "sluicegate_decisions_total"
     assert at(samples, decisions, rule="login", outcome="allowed", reason="") == 3
     assert at(samples, decisions, rule="login", outcome="refused", reason="rate_limited") == 1
     assert at(samples, decisions, rule="other", outcome="allowed", reason="") == 1
@@ -100,7 +100,7 @@ def test_the_page_says_what_was_counted() -> None:
         )
         == 1
     )
-    trips = "headgate_store_round_trip_seconds"
+    trips = "sluicegate_store_round_trip_seconds"
     assert at(samples, f"{trips}_bucket", le="5e-05") == 1
     assert at(samples, f"{trips}_bucket", le="0.0005") == 1
     assert at(samples, f"{trips}_bucket", le="0.001") == 2
@@ -108,15 +108,15 @@ def test_the_page_says_what_was_counted() -> None:
     assert at(samples, f"{trips}_bucket", le="5.0") == 3
     assert at(samples, f"{trips}_bucket", le="inf") == at(samples, f"{trips}_count") == 4
     assert at(samples, f"{trips}_sum") == pytest.approx(9.09074)
-    assert at(samples, "headgate_store_batch_size_bucket", le="2.0") == 0
-    assert at(samples, "headgate_store_batch_size_bucket", le="4.0") == 4
-    assert at(samples, "headgate_store_batch_size_sum") == 12
-    assert at(samples, "headgate_store_failures_total") == 1
-    assert at(samples, "headgate_degraded_seconds_total") == 2.5
-    assert at(samples, "headgate_degraded") == 1
-    assert at(samples, "headgate_lease_units_total", rule="api", event="taken") == 100
-    assert at(samples, "headgate_lease_units_total", rule="api", event="lapsed") == 0
-    assert at(samples, "headgate_rules_folded_total") == 1
+    assert at(samples, "sluicegate_store_batch_size_bucket", le="2.0") == 0
+    assert at(samples, "sluicegate_store_batch_size_bucket", le="4.0") == 4
+    assert at(samples, "sluicegate_store_batch_size_sum") == 12
+    assert at(samples, "sluicegate_store_failures_total") == 1
+    assert at(samples, "sluicegate_degraded_seconds_total") == 2.5
+    assert at(samples, "sluicegate_degraded") == 1
+    assert at(samples, "sluicegate_lease_units_total", rule="api", event="taken") == 100
+    assert at(samples, "sluicegate_lease_units_total", rule="api", event="lapsed") == 0
+    assert at(samples, "sluicegate_rules_folded_total") == 1
     assert not any("user:1" in value for _, labels in samples for _, value in labels)
 
 
@@ -153,8 +153,8 @@ def test_a_tally_that_was_told_nothing_has_a_page_too() -> None:
     for openmetrics in (False, True):
         page = text(Tally(), openmetrics=openmetrics).decode()
         samples = samples_of((parse_openmetrics if openmetrics else parse)(page))
-        assert at(samples, "headgate_degraded") == 0
-        assert at(samples, "headgate_store_round_trip_seconds_count") == 0
+        assert at(samples, "sluicegate_degraded") == 0
+        assert at(samples, "sluicegate_store_round_trip_seconds_count") == 0
 
 
 rules = st.one_of(
@@ -175,7 +175,7 @@ def test_any_name_of_a_rule_comes_back_as_it_was(names: list[str]) -> None:
         found = {
             (dict(labels)["rule"], value)
             for (name, labels), value in samples.items()
-            if name == "headgate_decisions_total"
+            if name == "sluicegate_decisions_total"
         }
         assert found == expected
 
@@ -183,7 +183,7 @@ def test_any_name_of_a_rule_comes_back_as_it_was(names: list[str]) -> None:
 def test_labels_of_the_process_are_added_to_every_sample() -> None:
     samples = samples_of(parse(text(busy_tally(), labels={"worker": 'w"3'}).decode()))
     assert all(("worker", 'w"3') in labels for _, labels in samples)
-    assert at(samples, "headgate_degraded", worker='w"3') == 1
+    assert at(samples, "sluicegate_degraded", worker='w"3') == 1
 
 
 @pytest.mark.parametrize("name", ["rule", "le", "with-dash", "", "é", "3"])
@@ -205,7 +205,7 @@ def test_without_the_package_the_error_says_what_to_install(
     for name in [name for name in sys.modules if name.startswith("prometheus_client")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(MissingPackage, match=r"headgate\[metrics\]"):
+    with pytest.raises(MissingPackage, match=r"sluicegate\[metrics\]"):
         TallyCollector(Tally())
     assert text(Tally()).startswith(b"# HELP")
 
@@ -275,7 +275,7 @@ def test_a_failure_under_way_is_seen_growing() -> None:
     for _ in range(3):
         clock.advance(s=5)
         samples = samples_of(parse(text(tally).decode()))
-        seen.append(at(samples, "headgate_degraded_seconds_total"))
+        seen.append(at(samples, "sluicegate_degraded_seconds_total"))
     assert seen == [5, 10, 15]
     tally.asked_store(1, NOW, NOW + 15 * SECOND, "")
-    assert at(samples_of(parse(text(tally).decode())), "headgate_degraded") == 0
+    assert at(samples_of(parse(text(tally).decode())), "sluicegate_degraded") == 0

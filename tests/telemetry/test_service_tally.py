@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.reasons import RATE_LIMITED, SHED
-from headgate.telemetry.prometheus import page
-from headgate.telemetry.service_tally import OUTCOMES, TOOK_US_BOUNDS, ServiceTally
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.reasons import RATE_LIMITED, SHED
+from sluicegate.telemetry.prometheus import page
+from sluicegate.telemetry.service_tally import OUTCOMES, TOOK_US_BOUNDS, ServiceTally
 
 ALLOWED = Decision(True, 1, 0, 0, None, "r")
 REFUSED = Decision(False, 0, 5, 5, RATE_LIMITED, "r")
@@ -56,8 +56,8 @@ def test_a_page_shows_them_as_metrics() -> None:
     tally = ServiceTally()
     tally.decided("login", Criticality.BULK, SHED_ONE, 1_500)
     said = page(tally.families()).decode()
-    assert 'headgate_limiter_decisions_total{priority="BULK",outcome="shed"} 1\n' in said
-    assert 'headgate_limiter_rule_decisions_total{rule="login",outcome="shed"} 1\n' in said
-    assert 'headgate_limiter_decision_seconds_bucket{le="0.001"} 0\n' in said
-    assert 'headgate_limiter_decision_seconds_bucket{le="0.002"} 1\n' in said
-    assert "headgate_limiter_decision_seconds_sum 0.0015\n" in said
+    assert 'sluicegate_limiter_decisions_total{priority="BULK",outcome="shed"} 1\n' in said
+    assert 'sluicegate_limiter_rule_decisions_total{rule="login",outcome="shed"} 1\n' in said
+    assert 'sluicegate_limiter_decision_seconds_bucket{le="0.001"} 0\n' in said
+    assert 'sluicegate_limiter_decision_seconds_bucket{le="0.002"} 1\n' in said
+    assert "sluicegate_limiter_decision_seconds_sum 0.0015\n" in said

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from headgate import Decision
-from headgate.contracts.observer import Observer
-from headgate.telemetry.several import Several
-from headgate.telemetry.tally import Tally
+from sluicegate import Decision
+from sluicegate.contracts.observer import Observer
+from sluicegate.telemetry.several import Several
+from sluicegate.telemetry.tally import Tally
 from tests.telemetry.threads import in_threads
 from tests.telemetry.told import NOW, allowed, refused
 
@@ -55,7 +55,7 @@ def test_one_that_raises_is_counted_logged_once_and_holds_nobody_up(
     assert several.failures == (0, 9, 0, 9)
     assert before.snapshot() == after.snapshot()
     assert before.snapshot().count() == 3
-    records = [record for record in caplog.records if record.name == "headgate.telemetry"]
+    records = [record for record in caplog.records if record.name == "sluicegate.telemetry"]
     assert [record.levelno for record in records] == [logging.ERROR, logging.ERROR]
     assert "Broken" in records[0].getMessage()
     assert "disk full" in caplog.text
@@ -66,7 +66,7 @@ def test_one_that_raises_harms_nobody_even_where_the_log_raises_too() -> None:
     def filtered(record: logging.LogRecord) -> bool:
         raise RuntimeError(record.name)
 
-    log = logging.getLogger("headgate.telemetry")
+    log = logging.getLogger("sluicegate.telemetry")
     log.addFilter(filtered)
     try:
         several = Several(Broken(OSError()), Tally())

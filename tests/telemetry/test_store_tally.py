@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate import Limiter
-from headgate.stores.memory.store import MemoryStore
-from headgate.telemetry.prometheus import page
-from headgate.telemetry.store_tally import StoreTally
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.telemetry.prometheus import page
+from sluicegate.telemetry.store_tally import StoreTally
+from sluicegate.testing import HandClock
 
 
 def test_the_lag_is_how_old_a_block_was_when_it_was_last_spent_of() -> None:
@@ -25,9 +25,9 @@ def test_the_lag_is_how_old_a_block_was_when_it_was_last_spent_of() -> None:
     asyncio.run(spend())
     said = page(tally.families()).decode()
     lines = dict(line.rsplit(" ", 1) for line in said.splitlines() if not line.startswith("#"))
-    assert int(lines["headgate_limiter_freshness_lag_seconds_count"]) == 1
-    assert float(lines["headgate_limiter_freshness_lag_seconds_sum"]) == 0.4
-    assert "headgate_decisions_total" not in said
+    assert int(lines["sluicegate_limiter_freshness_lag_seconds_count"]) == 1
+    assert float(lines["sluicegate_limiter_freshness_lag_seconds_sum"]) == 0.4
+    assert "sluicegate_decisions_total" not in said
 
 
 def test_round_trips_are_counted() -> None:
@@ -35,5 +35,5 @@ def test_round_trips_are_counted() -> None:
     tally.asked_store(3, 0, 250, "")
     tally.asked_store(1, 300, 900, "timed out")
     said = page(tally.families()).decode()
-    assert "headgate_store_batch_size_sum 3.0" in said
-    assert "headgate_store_failures_total 1" in said
+    assert "sluicegate_store_batch_size_sum 3.0" in said
+    assert "sluicegate_store_failures_total 1" in said

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate import BadValue
-from headgate.contracts.observer import Observer
-from headgate.telemetry.labels import OTHER
-from headgate.telemetry.snapshot import DecisionCount, LeaseCount
-from headgate.telemetry.tally import BATCH_BOUNDS, ROUND_TRIP_US_BOUNDS, Tally
-from headgate.testing import HandClock
+from sluicegate import BadValue
+from sluicegate.contracts.observer import Observer
+from sluicegate.telemetry.labels import OTHER
+from sluicegate.telemetry.snapshot import DecisionCount, LeaseCount
+from sluicegate.telemetry.tally import BATCH_BOUNDS, ROUND_TRIP_US_BOUNDS, Tally
+from sluicegate.testing import HandClock
 from tests.telemetry.threads import in_threads
 from tests.telemetry.told import (
     COST_ABOVE_LIMIT,

@@ -12,10 +12,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind, StatusCode, use_span
 
-from headgate import BadValue
-from headgate.contracts.observer import Observer
-from headgate.telemetry.keys import hashed
-from headgate.telemetry.tracing import Tracing
+from sluicegate import BadValue
+from sluicegate.contracts.observer import Observer
+from sluicegate.telemetry.keys import hashed
+from sluicegate.telemetry.tracing import Tracing
 from tests.telemetry.threads import in_threads
 from tests.telemetry.told import NOW, STORE_UNAVAILABLE, allowed, refused, tried_out
 
@@ -50,17 +50,17 @@ def test_a_decision_is_a_span_with_the_instants_that_were_told(
     tracing: Observer = Tracing(provider=provider)
     tracing.decided(allowed(), "user:1", NOW, NOW + 7)
     (span,) = spans()
-    assert span.name == "headgate.decision"
+    assert span.name == "sluicegate.decision"
     assert (span.start_time, span.end_time) == (NOW * 1_000, (NOW + 7) * 1_000)
     assert span.kind is SpanKind.INTERNAL
     assert span.status.status_code is StatusCode.UNSET
     assert attributes_of(span) == {
-        "headgate.rule": "login",
-        "headgate.allowed": True,
-        "headgate.reason": "",
-        "headgate.remaining": 3,
-        "headgate.degraded": False,
-        "headgate.shadow": False,
+        "sluicegate.rule": "login",
+        "sluicegate.allowed": True,
+        "sluicegate.reason": "",
+        "sluicegate.remaining": 3,
+        "sluicegate.degraded": False,
+        "sluicegate.shadow": False,
     }
 
 
@@ -70,16 +70,16 @@ def test_a_refusal_says_why_and_until_when(provider: TracerProvider, spans: Span
     tracing.decided(tried_out("api"), "k", NOW, NOW)
     first, second = map(attributes_of, spans())
     assert first == {
-        "headgate.rule": "api",
-        "headgate.allowed": False,
-        "headgate.reason": "store_unavailable",
-        "headgate.remaining": 0,
-        "headgate.degraded": True,
-        "headgate.shadow": False,
-        "headgate.retry_after_us": 2_500_000,
+        "sluicegate.rule": "api",
+        "sluicegate.allowed": False,
+        "sluicegate.reason": "store_unavailable",
+        "sluicegate.remaining": 0,
+        "sluicegate.degraded": True,
+        "sluicegate.shadow": False,
+        "sluicegate.retry_after_us": 2_500_000,
     }
-    assert (second["headgate.allowed"], second["headgate.shadow"]) == (True, True)
-    assert second["headgate.reason"] == "rate_limited"
+    assert (second["sluicegate.allowed"], second["sluicegate.shadow"]) == (True, True)
+    assert second["sluicegate.reason"] == "rate_limited"
 
 
 def test_a_span_belongs_to_whoever_asked(provider: TracerProvider, spans: Spans) -> None:
@@ -101,11 +101,11 @@ def test_a_span_belongs_to_whoever_asked(provider: TracerProvider, spans: Spans)
         tracing.decided(allowed("thread"), "k", NOW, NOW)
     parents = {span.context.span_id: span.name for span in spans() if span.parent is None}
     assert len(parents) == 6
-    decisions = [span for span in spans() if span.name == "headgate.decision"]
+    decisions = [span for span in spans() if span.name == "sluicegate.decision"]
     assert len(decisions) == 6
     for span in decisions:
         assert span.parent is not None
-        assert parents[span.parent.span_id] == attributes_of(span)["headgate.rule"]
+        assert parents[span.parent.span_id] == attributes_of(span)["sluicegate.rule"]
 
 
 def test_nothing_becomes_current_by_it(provider: TracerProvider, spans: Spans) -> None:
@@ -121,7 +121,7 @@ def test_only_what_did_not_go_as_usual_can_be_asked_for(
     tracing = Tracing(provider=provider, allowed_every=0)
     for decision in (allowed(), refused(), allowed(degraded=True), tried_out(), allowed()):
         tracing.decided(decision, "k", NOW, NOW)
-    assert [attributes_of(span)["headgate.remaining"] for span in spans()] == [0, 3, 0]
+    assert [attributes_of(span)["sluicegate.remaining"] for span in spans()] == [0, 3, 0]
 
 
 def test_one_of_so_many_allowed_ones_can_be_asked_for(
@@ -131,7 +131,7 @@ def test_one_of_so_many_allowed_ones_can_be_asked_for(
     for _ in range(35):
         tracing.decided(allowed(), "k", NOW, NOW)
         tracing.decided(refused(), "k", NOW, NOW)
-    shown = [attributes_of(span)["headgate.allowed"] for span in spans()]
+    shown = [attributes_of(span)["sluicegate.allowed"] for span in spans()]
     assert (shown.count(True), shown.count(False)) == (4, 35)
 
 
@@ -151,8 +151,8 @@ def test_no_key_is_shown_unless_a_function_says_how(provider: TracerProvider, sp
     for tracing in (Tracing(provider=provider), Tracing(provider=provider, key_attribute=hash_of)):
         tracing.decided(refused(), "ann@example.org", NOW, NOW)
     plain, shown = map(attributes_of, spans())
-    assert "headgate.key" not in plain
-    assert shown["headgate.key"] == hash_of("ann@example.org")
+    assert "sluicegate.key" not in plain
+    assert shown["sluicegate.key"] == hash_of("ann@example.org")
     assert "ann" not in str(plain) + str(shown)
 
 
@@ -165,7 +165,7 @@ def test_a_function_that_raises_costs_its_attribute_and_nothing_else(
     tracing = Tracing(provider=provider, key_attribute=broken)
     tracing.decided(refused(), "ann@example.org", NOW, NOW)
     (span,) = spans()
-    assert attributes_of(span)["headgate.key_error"] == "LookupError"
+    assert attributes_of(span)["sluicegate.key_error"] == "LookupError"
     assert "ann" not in span.to_json()
 
 
@@ -176,8 +176,8 @@ def test_a_round_trip_is_a_span_and_a_failed_one_an_error(
     tracing.asked_store(8, NOW, NOW + 90, "")
     tracing.asked_store(2, NOW, NOW + 10_000, "no answer in 10 ms" + "!" * 1_000)
     answered, failed = spans()
-    assert (answered.name, answered.kind) == ("headgate.store", SpanKind.CLIENT)
-    assert attributes_of(answered) == {"headgate.decisions": 8}
+    assert (answered.name, answered.kind) == ("sluicegate.store", SpanKind.CLIENT)
+    assert attributes_of(answered) == {"sluicegate.decisions": 8}
     assert (answered.start_time, answered.end_time) == (NOW * 1_000, (NOW + 90) * 1_000)
     assert answered.status.status_code is StatusCode.UNSET
     assert failed.status.status_code is StatusCode.ERROR
@@ -215,23 +215,24 @@ def test_a_share_below_zero_is_told() -> None:
 def test_without_the_package_the_error_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "from headgate.contracts.errors import MissingPackage\n"
-        "try:\n    import headgate.telemetry.tracing\n"
+        "from sluicegate.contracts.errors import MissingPackage\n"
+        "try:\n    import sluicegate.telemetry.tracing\n"
         "except MissingPackage as error:\n    print(error)\n"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert "pip install 'headgate[otel]'" in ran.stdout
+    assert "pip install 'sluicegate[otel]'" in ran.stdout
 
 
 def test_nothing_else_in_the_folder_needs_a_package() -> None:
     program = (
         "import sys\n"
         "sys.modules['opentelemetry'] = sys.modules['prometheus_client'] = None\n"
-        "import headgate.telemetry.tally, headgate.telemetry.prometheus, headgate.telemetry.logs\n"
-        "import headgate.telemetry.several\n"
-        "print(len(headgate.telemetry.prometheus.text(headgate.telemetry.tally.Tally())))\n"
+        "import sluicegate.telemetry.tally, sluicegate.telemetry.prometheus\n"
+        "import sluicegate.telemetry.logs\n"
+        "import sluicegate.telemetry.several\n"
+        "print(len(sluicegate.telemetry.prometheus.text(sluicegate.telemetry.tally.Tally())))\n"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

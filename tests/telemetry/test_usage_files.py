@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.telemetry.usage_files import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.telemetry.usage_files import (
     DAY_MINUTES,
     LINE_BYTES_MAX,
     Minute,

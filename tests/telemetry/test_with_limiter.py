@@ -10,12 +10,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from headgate import Claim, Limiter, Rule
-from headgate.telemetry.logs import Logs
-from headgate.telemetry.several import Several
-from headgate.telemetry.tally import Tally
-from headgate.telemetry.tracing import Tracing
-from headgate.testing import HandClock
+from sluicegate import Claim, Limiter, Rule
+from sluicegate.telemetry.logs import Logs
+from sluicegate.telemetry.several import Several
+from sluicegate.telemetry.tally import Tally
+from sluicegate.telemetry.tracing import Tracing
+from sluicegate.testing import HandClock
 from tests.engines.redis import RedisServer
 from tests.telemetry.threads import in_threads
 
@@ -45,7 +45,7 @@ class Watched:
             Broken(), self.tally, Tracing(provider=provider, allowed_every=0), Logs()
         )
 
-    def spans(self, name: str = "headgate.decision") -> int:
+    def spans(self, name: str = "sluicegate.decision") -> int:
         return len([span for span in self.exporter.get_finished_spans() if span.name == name])
 
 
@@ -57,9 +57,9 @@ def watched(caplog: pytest.LogCaptureFixture) -> Watched:
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[object]:
     return [
-        (record.__dict__["headgate.rule"], record.__dict__["headgate.outcome"])
+        (record.__dict__["sluicegate.rule"], record.__dict__["sluicegate.outcome"])
         for record in caplog.records
-        if record.name == "headgate" and "headgate.rule" in record.__dict__
+        if record.name == "sluicegate" and "sluicegate.rule" in record.__dict__
     ]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED, STORE_UNAVAILABLE, Reason
-from headgate.testing import START_US
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED, STORE_UNAVAILABLE, Reason
+from sluicegate.testing import START_US
 
 __all__ = ["COST_ABOVE_LIMIT", "NOW", "RATE_LIMITED", "SECOND", "STORE_UNAVAILABLE"]
 

@@ -1,1 +1,1 @@
-"""Tests of what Headgate gives its users for their own tests."""
+"""Tests of what Sluicegate gives its users for their own tests."""

@@ -8,22 +8,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from headgate.contracts.clock import Clock
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.contracts.store import Charge, Grant, Ruling, Store
-from headgate.stores.memory.store import MemoryStore
-from headgate.system import SystemClock
-from headgate.testing import HandClock
-from headgate.testing.stores import StoreSuite
-from headgate.testing.stores.crowds import Crowds
-from headgate.testing.stores.ends import Ends
-from headgate.testing.stores.groups import Groups
-from headgate.testing.stores.keys import Keys
-from headgate.testing.stores.settling import Settling
-from headgate.testing.stores.stage import Stage
-from headgate.testing.stores.taking import Taking
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.system import SystemClock
+from sluicegate.testing import HandClock
+from sluicegate.testing.stores import StoreSuite
+from sluicegate.testing.stores.crowds import Crowds
+from sluicegate.testing.stores.ends import Ends
+from sluicegate.testing.stores.groups import Groups
+from sluicegate.testing.stores.keys import Keys
+from sluicegate.testing.stores.settling import Settling
+from sluicegate.testing.stores.stage import Stage
+from sluicegate.testing.stores.taking import Taking
 
 
 class Whole:

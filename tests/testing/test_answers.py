@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from headgate import BadValue, Limit
-from headgate.contracts.reasons import KEYS_EXHAUSTED, RATE_LIMITED
-from headgate.contracts.store import Charge, Ruling
-from headgate.testing import START_US, AnswerStore, HandClock
+from sluicegate import BadValue, Limit
+from sluicegate.contracts.reasons import KEYS_EXHAUSTED, RATE_LIMITED
+from sluicegate.contracts.store import Charge, Ruling
+from sluicegate.testing import START_US, AnswerStore, HandClock
 
 ANN = Charge("login", Limit(5, 60_000_000), "ann", 2)
 BEN = ANN._replace(key="ben", cost=9)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headgate.testing import SeededChance
+from sluicegate.testing import SeededChance
 
 
 def test_the_same_seed_draws_the_same() -> None:

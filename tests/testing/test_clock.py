@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate import BadValue, Limiter
-from headgate.contracts.clock import Pausing
-from headgate.testing import START_US, HandClock
+from sluicegate import BadValue, Limiter
+from sluicegate.contracts.clock import Pausing
+from sluicegate.testing import START_US, HandClock
 
 
 def test_a_hand_clock_stands_still_until_it_is_moved() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from headgate import BadValue, Limit, Limiter, Unavailable
-from headgate.contracts.store import Charge, Store
-from headgate.stores.memory.store import MemoryStore
-from headgate.testing import START_US, Faults, FlakyStore, HandClock, hand_limiter
-from headgate.testing.stores import StoreSuite
+from sluicegate import BadValue, Limit, Limiter, Unavailable
+from sluicegate.contracts.store import Charge, Store
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.testing import START_US, Faults, FlakyStore, HandClock, hand_limiter
+from sluicegate.testing.stores import StoreSuite
 
 ANN = Charge("login", Limit(5, 60_000_000), "ann")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from headgate.contracts.access import EVERY_TABLE_GRANT, Identity, TableGrant
-from headgate.contracts.engine import Place
-from headgate.contracts.errors import BadValue, Forbidden, Unavailable
-from headgate.contracts.key_values import (
+from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity, TableGrant
+from sluicegate.contracts.engine import Place
+from sluicegate.contracts.errors import BadValue, Forbidden, Unavailable
+from sluicegate.contracts.key_values import (
     Ask,
     Condition,
     KeyValues,
@@ -20,8 +20,8 @@ from headgate.contracts.key_values import (
     Write,
     tag_of,
 )
-from headgate.testing import HandClock
-from headgate.testing.key_values import MemoryKeyValues
+from sluicegate.testing import HandClock
+from sluicegate.testing.key_values import MemoryKeyValues
 from tests.stores.redis.live import run
 
 ASK = Ask(Identity("ann", (), {"t": EVERY_TABLE_GRANT}))

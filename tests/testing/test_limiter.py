@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from headgate import Claim, Limiter, Refused, Rule
-from headgate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
-from headgate.testing import HandClock, admit_all, answering_limiter, hand_limiter, refuse_all
+from sluicegate import Claim, Limiter, Refused, Rule
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
+from sluicegate.testing import HandClock, admit_all, answering_limiter, hand_limiter, refuse_all
 
 
 def test_a_hand_limiter_counts_on_the_clock_that_comes_with_it() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.contracts.store import Store
-from headgate.stores.memory.store import MemoryStore
-from headgate.system import now_us
-from headgate.testing import HandClock
-from headgate.testing.stores import StoreSuite
+from sluicegate.contracts.store import Store
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.system import now_us
+from sluicegate.testing import HandClock
+from sluicegate.testing.stores import StoreSuite
 
 
 class TestMemoryByHand(StoreSuite):

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headgate import Criticality, Decision, Limit, Limiter
-from headgate.client import Answer, Client, ClientStats, SyncClient
+from sluicegate import Criticality, Decision, Limit, Limiter
+from sluicegate.client import Answer, Client, ClientStats, SyncClient
 
-client = Client("headgate://:token@limits:7070", lease="auto", failure="open", timeout_ms=20)
-fixed = Client("headgates://limits", lease=100, failure="local", local_limit=Limit(10, 1_000_000))
-limiter = Limiter("5/s", store_url="headgate://limits:7070")
+client = Client("sluicegate://:token@limits:7070", lease="auto", failure="open", timeout_ms=20)
+fixed = Client("sluicegates://limits", lease=100, failure="local", local_limit=Limit(10, 1_000_000))
+limiter = Limiter("5/s", store_url="sluicegate://limits:7070")
 headers: Mapping[str, str] = {"x-request-name": "home"}
 
 
@@ -24,7 +24,7 @@ async def serve() -> float:
     return answer.retry_after_s + forgotten + stats.leased + looked.remaining
 
 
-with SyncClient("headgate://limits", lease=None) as sync:
+with SyncClient("sluicegate://limits", lease=None) as sync:
     allowed: bool = sync.check("ann", "/play").allowed
 
 client.check("ann")  # type: ignore[call-arg, unused-coroutine]

@@ -13,19 +13,19 @@ from litestar.middleware import DefineMiddleware
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from headgate import Limiter
-from headgate.contracts.guard import Guard as AnyGuard
-from headgate.doors.aiohttp import setup
-from headgate.doors.asgi import LimitMiddleware
-from headgate.doors.asking import Limiting
-from headgate.doors.celery import limited as limited_task
-from headgate.doors.django import ratelimit
-from headgate.doors.fastapi import by_address, by_header, install, limit, limited
-from headgate.doors.flask import HeadgateLimits
-from headgate.doors.interceptors import AsyncLimitInterceptor, LimitInterceptor
-from headgate.doors.proxies import Proxies
-from headgate.doors.wsgi import LimitMiddleware as WsgiMiddleware
-from headgate.rules.guard import Guard
+from sluicegate import Limiter
+from sluicegate.contracts.guard import Guard as AnyGuard
+from sluicegate.doors.aiohttp import setup
+from sluicegate.doors.asgi import LimitMiddleware
+from sluicegate.doors.asking import Limiting
+from sluicegate.doors.celery import limited as limited_task
+from sluicegate.doors.django import ratelimit
+from sluicegate.doors.fastapi import by_address, by_header, install, limit, limited
+from sluicegate.doors.flask import SluicegateLimits
+from sluicegate.doors.interceptors import AsyncLimitInterceptor, LimitInterceptor
+from sluicegate.doors.proxies import Proxies
+from sluicegate.doors.wsgi import LimitMiddleware as WsgiMiddleware
+from sluicegate.rules.guard import Guard
 
 limiter = Limiter(rules={"login": "5/minute"})
 limiting: Limiting = limiter
@@ -59,7 +59,7 @@ def key() -> str:
 
 
 flask = Flask("t")
-limits = HeadgateLimits(flask, guard=guard, limiter=limiter)
+limits = SluicegateLimits(flask, guard=guard, limiter=limiter)
 flask.wsgi_app = WsgiMiddleware(flask.wsgi_app, guard)  # type: ignore[method-assign]
 
 

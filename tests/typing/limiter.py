@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from headgate import Claim, Decision, Limit, Limiter
+from sluicegate import Claim, Decision, Limit, Limiter
 
 limiter = Limiter("10/minute", rules={"login": "5/minute", "api": Limit(10, 1_000_000)})
 

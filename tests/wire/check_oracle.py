@@ -6,11 +6,11 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import CheckAnswer, CheckAsk, LeaseAnswer
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.reasons import REASONS
-from headgate.protos import rate_limiter_pb2 as pb
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk, LeaseAnswer
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.reasons import REASONS
+from sluicegate.protos import rate_limiter_pb2 as pb
 
 UINT32: Final = st.integers(0, 2**32 - 1)
 TEXT: Final = st.text(max_size=12)

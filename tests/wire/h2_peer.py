@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from hpack import Encoder
 
-from headgate.wire.h2 import frames as f
-from headgate.wire.h2.blocks import block
-from headgate.wire.h2.connection import Connection
-from headgate.wire.h2.fields import Head
-from headgate.wire.h2.settings import H2Settings
-from headgate.wire.h2.stream import Stream
+from sluicegate.wire.h2 import frames as f
+from sluicegate.wire.h2.blocks import block
+from sluicegate.wire.h2.connection import Connection
+from sluicegate.wire.h2.fields import Head
+from sluicegate.wire.h2.settings import H2Settings
+from sluicegate.wire.h2.stream import Stream
 
 NOW: Final = 1_000_000_000
 REQUEST: Final = (

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import MeshAnswer, MeshAsk, MeshLimit, MeshStatus
+from sluicegate.contracts.checks import MeshAnswer, MeshAsk, MeshLimit, MeshStatus
 
 # By name, because these packages bring no types.
 RLS: Final[Any] = importlib.import_module("envoy.service.ratelimit.v3.rls_pb2")

@@ -7,8 +7,8 @@ from hpack import Decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.wire.h2.blocks import Block, block
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.h2.blocks import Block, block
 
 NAMES = st.sampled_from([b"content-type", b"grpc-status", b"allow", b"x", b"n" * 200])
 FIELDS = st.lists(st.tuples(NAMES, st.binary(max_size=400)), max_size=8)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.wire.h2 import frames as f
-from headgate.wire.h2.connection import DRAINING
+from sluicegate.wire.h2 import frames as f
+from sluicegate.wire.h2.connection import DRAINING
 from tests.wire.h2_peer import END, OK_200, Peer, frame, headers, request
 
 ECHO = frame(f.PING, f.ACK, 0, DRAINING)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.wire.h2 import frames as f
-from headgate.wire.h2.settings import H2Settings
+from sluicegate.wire.h2 import frames as f
+from sluicegate.wire.h2.settings import H2Settings
 from tests.wire.h2_peer import Peer, frame, headers, request, settings, update
 
 SMALL = H2Settings(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.wire.h2 import frames as f
-from headgate.wire.h2.settings import H2Settings
+from sluicegate.wire.h2 import frames as f
+from sluicegate.wire.h2.settings import H2Settings
 from tests.wire.h2_peer import END, OK_200, Peer, frame, request, settings, update
 
 NARROW = H2Settings(stream_window_bytes=65_535, connection_window_bytes=65_535)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.wire.h2 import frames as f
-from headgate.wire.h2.settings import H2Settings
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.h2 import frames as f
+from sluicegate.wire.h2.settings import H2Settings
 from tests.wire.h2_peer import (
     GREETING,
     REQUEST,

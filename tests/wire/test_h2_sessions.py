@@ -11,8 +11,8 @@ from h2.events import DataReceived, Event, StreamEnded, TrailersReceived
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.wire.h2 import frames as f
-from headgate.wire.h2.settings import H2Settings
+from sluicegate.wire.h2 import frames as f
+from sluicegate.wire.h2.settings import H2Settings
 from tests.wire.h2_peer import GREETING, REQUEST, Peer, frame, request, update
 
 BODY = b"the answer" * 20

@@ -9,7 +9,7 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.wire.hpack_memo import BLOCK_BYTES_MAX, BadBlock, HeaderMemo
+from sluicegate.wire.hpack_memo import BLOCK_BYTES_MAX, BadBlock, HeaderMemo
 
 HOUR_US = 3_600_000_000
 INDEX_62 = b"\xbe"  # whatever was added last

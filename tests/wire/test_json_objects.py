@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.wire.json_objects import parsed
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.json_objects import parsed
 
 
 def test_the_first_name_that_stands_twice_is_told() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.wire.kept_row import (
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.wire.kept_row import (
     ENVELOPE_BYTES_MAX,
     EPOCH_MAX,
     EXPIRES_US_MAX,

@@ -10,13 +10,13 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.engine import VALUE_BYTES_MAX
-from headgate.contracts.errors import BadValue
-from headgate.contracts.key_values import Condition, Row, Rows, Span, Tried, Upload, Walked, Write
-from headgate.protos import key_values_pb2 as pb
-from headgate.wire import key_values_messages as ours
-from headgate.wire.key_values_messages import KV_BOUNDS, TTL_MS_MAX, KvBounds
-from headgate.wire.protobuf import varint_bytes
+from sluicegate.contracts.engine import VALUE_BYTES_MAX
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.key_values import Condition, Row, Rows, Span, Tried, Upload, Walked, Write
+from sluicegate.protos import key_values_pb2 as pb
+from sluicegate.wire import key_values_messages as ours
+from sluicegate.wire.key_values_messages import KV_BOUNDS, TTL_MS_MAX, KvBounds
+from sluicegate.wire.protobuf import varint_bytes
 
 NOW_US: Final = 1_700_000_000_000_000
 UINT32: Final = st.integers(0, 2**32 - 1)

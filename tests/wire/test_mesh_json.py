@@ -11,10 +11,10 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import MeshAnswer, MeshStatus
-from headgate.contracts.errors import BadValue
-from headgate.wire.mesh_json import answer_to_json, ask_from_json
-from headgate.wire.mesh_messages import MeshBounds
+from sluicegate.contracts.checks import MeshAnswer, MeshStatus
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.mesh_json import answer_to_json, ask_from_json
+from sluicegate.wire.mesh_messages import MeshBounds
 from tests.wire.mesh_oracle import ANSWERS, RLS, answered_theirs, asked, asked_theirs, requests
 
 

@@ -9,10 +9,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import MeshAnswer, MeshLimit, MeshStatus
-from headgate.contracts.errors import BadValue
-from headgate.wire.mesh_messages import MESH_BOUNDS, MeshBounds, answer_bytes, ask_of
-from headgate.wire.protobuf import span_bytes, varint_bytes
+from sluicegate.contracts.checks import MeshAnswer, MeshLimit, MeshStatus
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.mesh_messages import MESH_BOUNDS, MeshBounds, answer_bytes, ask_of
+from sluicegate.wire.protobuf import span_bytes, varint_bytes
 from tests.wire.mesh_oracle import (
     ANSWERS,
     RATELIMIT,

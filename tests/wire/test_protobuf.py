@@ -7,8 +7,8 @@ from google.protobuf.wrappers_pb2 import Int32Value, Int64Value, StringValue, UI
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.wire import protobuf
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire import protobuf
 
 AROUND_EVERY_LENGTH = [
     value for bits in range(0, 64, 7) for value in ((1 << bits) - 1, 1 << bits, (1 << bits) + 1)

@@ -7,13 +7,13 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import CheckAnswer, LeaseAnswer
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.protos import rate_limiter_pb2 as pb
-from headgate.wire import rate_limiter_messages as ours
-from headgate.wire.protobuf import span_bytes, varint_bytes
+from sluicegate.contracts.checks import CheckAnswer, LeaseAnswer
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.protos import rate_limiter_pb2 as pb
+from sluicegate.wire import rate_limiter_messages as ours
+from sluicegate.wire.protobuf import span_bytes, varint_bytes
 from tests.wire.check_oracle import (
     ANSWERS,
     LEASES,

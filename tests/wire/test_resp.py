@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.wire import resp
-from headgate.wire.resp import ErrorReply, Part, arguments, command, error_reply, head
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire import resp
+from sluicegate.wire.resp import ErrorReply, Part, arguments, command, error_reply, head
 
 PARTS = st.lists(st.binary(max_size=300) | st.text(max_size=100) | st.integers(), min_size=1)
 

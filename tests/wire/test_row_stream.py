@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.wire.row_stream import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.row_stream import (
     HEADER,
     TTL_US_MAX,
     RowReader,
@@ -100,15 +100,15 @@ def test_a_wrong_row_names_its_offset(row: bytes, field: str) -> None:
     assert raised.value.field == field.replace("4", str(len(stream_of([ROW]))))
 
 
-@pytest.mark.parametrize("data", [b"", b"HG", b"HGX\x01", b"HGR", b"no"])
+@pytest.mark.parametrize("data", [b"", b"SG", b"SGX\x01", b"SGR", b"no"])
 def test_what_is_no_stream_is_an_error(data: bytes) -> None:
-    with pytest.raises(BadValue, match="HGR"):
+    with pytest.raises(BadValue, match="SGR"):
         rows_of(data)
 
 
 def test_a_newer_version_is_refused_with_a_remedy() -> None:
     with pytest.raises(BadValue, match="newer release"):
-        rows_of(b"HGR\x02")
+        rows_of(b"SGR\x02")
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.cli import Command, _run
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.limits.letter import BEGUN, CLOSED, LETTER, Letter, Mark, pack, pack_mark
-from headgate.stores.event_logs import open_log
-from headgate.system import now_us
+from sluicegate.cli import Command, _run
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.limits.letter import BEGUN, CLOSED, LETTER, Letter, Mark, pack, pack_mark
+from sluicegate.stores.event_logs import open_log
+from sluicegate.system import now_us
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 TEN_AN_HOUR = Limit(10, 60 * MINUTE, algorithm=Algorithm.SLIDING_LOG)
-COMMAND = Command("dlq", "show, check and replay dead letters", "headgate.apps.dlq.command")
+COMMAND = Command("dlq", "show, check and replay dead letters", "sluicegate.apps.dlq.command")
 
 
 def dlq(*words: str) -> int:
-    """`headgate dlq ...`, as the command line runs it."""
+    """`sluicegate dlq ...`, as the command line runs it."""
     return _run(COMMAND, [*words])
 
 

@@ -1,4 +1,4 @@
-"""`headgate dlq check` reports what is wrong with a log, and by how much."""
+"""`sluicegate dlq check` reports what is wrong with a log, and by how much."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_decisions_that_cannot_be_read_are_named_by_file_and_line(
     file.write_text(f"\n{line}\n")
 
     assert dlq("check", url, "--decisions", str(file)) == 2
-    assert f"headgate: {file}:2: " in capsys.readouterr().err
+    assert f"sluicegate: {file}:2: " in capsys.readouterr().err
     assert dlq("check", url, "--decisions", str(tmp_path / "gone")) == 1
 
 
@@ -106,9 +106,9 @@ def test_the_counters_and_the_letters_together_may_be_over_the_limit(
 ) -> None:
     import asyncio
 
-    from headgate.contracts.store import RULE_MARK, Charge
-    from headgate.limits.resettle import limit_id
-    from headgate.limits.stores import open_stores
+    from sluicegate.contracts.store import RULE_MARK, Charge
+    from sluicegate.limits.resettle import limit_id
+    from sluicegate.limits.stores import open_stores
     from tests.apps.dlq.logs import TEN_AN_HOUR
 
     async def count() -> None:

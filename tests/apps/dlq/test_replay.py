@@ -1,4 +1,4 @@
-"""`headgate dlq replay` charges a real store with what it has not counted, once."""
+"""`sluicegate dlq replay` charges a real store with what it has not counted, once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate import Limiter
-from headgate.apps.dlq.reading import patient
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.limits.rule import Rule
+from sluicegate import Limiter
+from sluicegate.apps.dlq.reading import patient
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.limits.rule import Rule
 from tests.apps.dlq.logs import TEN_AN_HOUR, dlq, letters_of, write
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def test_many_users_are_charged_and_the_progress_is_told(
     told = capsys.readouterr()
     assert "2,100 letters: 4,200 units charged, in 2,100 of 2,100 places" in told.out
     assert told.err.splitlines() == [
-        "headgate: 1,000 of 2,100 places",
-        "headgate: 2,000 of 2,100 places",
+        "sluicegate: 1,000 of 2,100 places",
+        "sluicegate: 2,000 of 2,100 places",
     ]
     assert remaining(redis_server, "user-2000") == 10 - (1 + 2_000 % 3)
 
@@ -131,4 +131,4 @@ def test_a_store_is_given_more_time_than_a_decision_unless_its_url_says_how_much
     assert patient("redis://h") == "redis://h?timeout_ms=2000"
     assert patient("redis+cluster://h?db=0") == "redis+cluster://h?db=0&timeout_ms=2000"
     assert patient("redis://h?timeout_ms=5") == "redis://h?timeout_ms=5"
-    assert patient("headgate://h") == "headgate://h"
+    assert patient("sluicegate://h") == "sluicegate://h"

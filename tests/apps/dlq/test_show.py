@@ -1,4 +1,4 @@
-"""`headgate dlq show` prints the letters that were asked for."""
+"""`sluicegate dlq show` prints the letters that were asked for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.stores.event_logs import open_log
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.event_logs import open_log
 from tests.apps.dlq.logs import dlq, letters_of, write
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,8 +61,8 @@ def test_a_log_may_be_named_by_the_environment(
     url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert dlq("show") == 2
-    assert "HEADGATE_DLQ" in capsys.readouterr().err
-    monkeypatch.setenv("HEADGATE_DLQ", url)
+    assert "SLUICEGATE_DLQ" in capsys.readouterr().err
+    monkeypatch.setenv("SLUICEGATE_DLQ", url)
     assert dlq("show") == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
 
@@ -88,12 +88,12 @@ def test_a_wrong_question_is_answered_in_one_line(
 def test_a_missing_package_is_named_with_its_remedy(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("headgate.stores.kafka.")]:
+    for name in [name for name in sys.modules if name.startswith("sluicegate.stores.kafka.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
 
     assert dlq("show", "kafka://127.0.0.1:1/t") == 1
-    assert "pip install 'headgate[kafka]'" in capsys.readouterr().err
+    assert "pip install 'sluicegate[kafka]'" in capsys.readouterr().err
     with pytest.raises(BadValue):  # a wrong URL first
         open_log("kafka://127.0.0.1:1/")
 
@@ -126,7 +126,7 @@ def test_damage_and_strange_letters_are_told_and_passed_over(
 def test_following_shows_what_comes_and_ends_cleanly(url: str, tmp_path: Path) -> None:
     script = (
         "import sys\n"
-        "from headgate import cli\n"
+        "from sluicegate import cli\n"
         "from tests.apps.dlq.logs import dlq\n"
         "try:\n"
         "    sys.exit(dlq('show', sys.argv[1], '--follow'))\n"

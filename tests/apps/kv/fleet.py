@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import final
 
-from headgate.apps.kv.shares import Shares, SharesSettings
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.store import Charge, Grant, Ruling, Store
-from headgate.kernels.verdict import Verdict
-from headgate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
-from headgate.stores.memory.store import MemoryStore
-from headgate.testing import SeededChance
+from sluicegate.apps.kv.shares import Shares, SharesSettings
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.kernels.verdict import Verdict
+from sluicegate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.testing import SeededChance
 from tests.policies.virtual import START_US, VirtualLoop, pause_us
 
 EPOCH_US = 1_000_000

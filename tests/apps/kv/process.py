@@ -1,4 +1,4 @@
-"""A `headgate kv` as a user starts it, and a few words to say to it."""
+"""A `sluicegate kv` as a user starts it, and a few words to say to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import redis
 
-from headgate.policies.access import token_digest
+from sluicegate.policies.access import token_digest
 from tests.apps.server_process import ServerProcess
 
 

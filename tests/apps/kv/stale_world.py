@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from headgate.apps.kv.shield import COLD, FRESH, MISS, NEGATIVE, REFRESH, STALE, Shield
-from headgate.apps.kv.shield_settings import ShieldSettings
-from headgate.contracts.errors import HeadgateError, Unavailable
-from headgate.contracts.key_values import Row
-from headgate.contracts.request import Request
-from headgate.policies.coalesce import Flight
-from headgate.testing import HandClock
+from sluicegate.apps.kv.shield import COLD, FRESH, MISS, NEGATIVE, REFRESH, STALE, Shield
+from sluicegate.apps.kv.shield_settings import ShieldSettings
+from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.contracts.key_values import Row
+from sluicegate.contracts.request import Request
+from sluicegate.policies.coalesce import Flight
+from sluicegate.testing import HandClock
 from tests.apps.kv.step_loop import StepLoop
 
 SETTINGS = ShieldSettings(counters=4, hot_min=1, hot_permille=0, ahead_max=2)
@@ -164,7 +164,7 @@ class StaleWorld:
         for task in self.tasks:
             assert task.done()
             error = None if task.cancelled() else task.exception()
-            if error is not None and not isinstance(error, HeadgateError):
+            if error is not None and not isinstance(error, SluicegateError):
                 raise error
         assert not self.loop.errors, self.loop.errors
         stats = self.shield.stats()
@@ -239,7 +239,7 @@ class StaleWorld:
         for _ in range(self.plan.reads):
             try:
                 await self._one_read(strong)
-            except HeadgateError:
+            except SluicegateError:
                 self.told += 1  # an error is no stale answer
 
     async def _one_read(self, strong: bool) -> None:

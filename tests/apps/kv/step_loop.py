@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
-from headgate.testing import HandClock
+from sluicegate.testing import HandClock
 
 
 class StepLoop:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.apps.kv.calibration import Sample, calibrated, fitted, spearman
-from headgate.apps.kv.chain import OPERATIONS
-from headgate.apps.kv.weights import read_weights_file, weights_text
-from headgate.contracts.errors import BadValue
+from sluicegate.apps.kv.calibration import Sample, calibrated, fitted, spearman
+from sluicegate.apps.kv.chain import OPERATIONS
+from sluicegate.apps.kv.weights import read_weights_file, weights_text
+from sluicegate.contracts.errors import BadValue
 
 SHAPES = [(1, 64), (1, 16_384), (10, 640), (100, 6_400), (100, 102_400), (1_000, 64_000)]
 
@@ -88,7 +88,7 @@ def test_a_wrong_weights_file_names_its_field(tmp_path: Path, text: str, said: s
 def test_an_engine_is_calibrated_by_what_its_operations_take(tmp_path: Path) -> None:
     command = ["kv", "calibrate", "--engine", f"lmdb:{tmp_path / 'data'}", "--seconds", "1"]
     done = subprocess.run(
-        [sys.executable, "-m", "headgate.cli", *command],
+        [sys.executable, "-m", "sluicegate.cli", *command],
         capture_output=True,
         text=True,
         timeout=120,

@@ -10,22 +10,22 @@ from typing import Any, final
 
 import pytest
 
-from headgate.apps.kv.assembly import Assembly
-from headgate.apps.kv.background import Background
-from headgate.apps.kv.fields import FIELDS
-from headgate.apps.kv.gathered import GATHERED_BYTES_MAX, Gathered
-from headgate.apps.kv.quotas import OutsideGroups
-from headgate.apps.kv.settings import read_settings
-from headgate.apps.kv.tables.admitting import KEEPER
-from headgate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
-from headgate.contracts.checks import Soon
-from headgate.contracts.engine import Engine, Place
-from headgate.contracts.errors import BadValue, Refused
-from headgate.contracts.key_values import Ask, Row, Rows, Span, Write
-from headgate.contracts.reasons import DEADLINE
-from headgate.policies.group_settings import GroupSettings, ResourceGroupsSettings
-from headgate.policies.resource_groups import ResourceGroups
-from headgate.settings import add_flags
+from sluicegate.apps.kv.assembly import Assembly
+from sluicegate.apps.kv.background import Background
+from sluicegate.apps.kv.fields import FIELDS
+from sluicegate.apps.kv.gathered import GATHERED_BYTES_MAX, Gathered
+from sluicegate.apps.kv.quotas import OutsideGroups
+from sluicegate.apps.kv.settings import read_settings
+from sluicegate.apps.kv.tables.admitting import KEEPER
+from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.engine import Engine, Place
+from sluicegate.contracts.errors import BadValue, Refused
+from sluicegate.contracts.key_values import Ask, Row, Rows, Span, Write
+from sluicegate.contracts.reasons import DEADLINE
+from sluicegate.policies.group_settings import GroupSettings, ResourceGroupsSettings
+from sluicegate.policies.resource_groups import ResourceGroups
+from sluicegate.settings import add_flags
 
 ANYBODY = Identity("shop", (), {ANY_TABLE: EVERY_TABLE_GRANT})
 

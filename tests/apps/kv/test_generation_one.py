@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from headgate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.policy import Admission
-from headgate.contracts.reasons import RATE_LIMITED, STORE_UNAVAILABLE
-from headgate.contracts.request import Request
-from headgate.policies.stack import Stack, waits
-from headgate.stores.memory.store import MemoryStore
-from headgate.testing import HandClock
+from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.policy import Admission
+from sluicegate.contracts.reasons import RATE_LIMITED, STORE_UNAVAILABLE
+from sluicegate.contracts.request import Request
+from sluicegate.policies.stack import Stack, waits
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.testing import HandClock
 from tests.apps.kv.fleet import FarStore
 
 

@@ -13,10 +13,10 @@ import pytest
 import redis
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from headgate.apps.kv.fields import FIELDS
-from headgate.apps.kv.settings import Settings
-from headgate.cli import main
-from headgate.wire.resp import command
+from sluicegate.apps.kv.fields import FIELDS
+from sluicegate.apps.kv.settings import Settings
+from sluicegate.cli import main
+from sluicegate.wire.resp import command
 from tests.apps.kv.process import KvProcess, access_file, token_of
 
 MIB = 1 << 20
@@ -108,10 +108,10 @@ def test_health_is_told_for_the_services_that_are_here(tmp_path: Path) -> None:
         grpc.insecure_channel(f"127.0.0.1:{kv.port}") as channel,
     ):
         stub = health_pb2_grpc.HealthStub(channel)
-        for name in ("", "headgate.v1.KeyValues"):
+        for name in ("", "sluicegate.v1.KeyValues"):
             assert stub.Check(health_pb2.HealthCheckRequest(service=name)).status == 1
         with pytest.raises(grpc.RpcError, match="there is no service"):
-            stub.Check(health_pb2.HealthCheckRequest(service="headgate.v1.RateLimiter"))
+            stub.Check(health_pb2.HealthCheckRequest(service="sluicegate.v1.RateLimiter"))
 
 
 def run_verb(verb: str, *words: str) -> int:
@@ -166,7 +166,7 @@ def test_nobody_claims_more_than_they_may(tmp_path: Path) -> None:
     )
     with KvProcess(tmp_path, "--engine", "memory:", "--access", access) as kv:
         client = kv.redis(token_of("night"))
-        client.execute_command("HG.CRITICALITY", "CRITICAL")  # type: ignore[no-untyped-call]
+        client.execute_command("SG.CRITICALITY", "CRITICAL")  # type: ignore[no-untyped-call]
         client.set("t:1", "x")
         state = kv.ask("/v1/state", token=token_of("operator"))[1]
         stage = next(one for one in state["stages"] if one["name"] == "criticality")

@@ -1,4 +1,4 @@
-"""What `headgate kv load` reads, how it cuts it, and what it says."""
+"""What `sluicegate kv load` reads, how it cuts it, and what it says."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.apps.kv import load
-from headgate.apps.kv.load_files import name_of
-from headgate.apps.kv.load_link import Link
-from headgate.apps.kv.load_parts import LoadPart, parts_of
-from headgate.apps.kv.load_progress import Progress
-from headgate.apps.kv.load_rows import form_of, rows_in
-from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
-from headgate.system import now_us
-from headgate.testing import HandClock
-from headgate.wire.row_stream import StreamRow, row_bytes, rows_of, stream_of
+from sluicegate.apps.kv import load
+from sluicegate.apps.kv.load_files import name_of
+from sluicegate.apps.kv.load_link import Link
+from sluicegate.apps.kv.load_parts import LoadPart, parts_of
+from sluicegate.apps.kv.load_progress import Progress
+from sluicegate.apps.kv.load_rows import form_of, rows_in
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.system import now_us
+from sluicegate.testing import HandClock
+from sluicegate.wire.row_stream import StreamRow, row_bytes, rows_of, stream_of
 from tests.apps.kv.tables.dispatchers import ANYBODY, Node, memory
 from tests.doors.http.kv.serving import house
 
@@ -85,7 +85,7 @@ def test_bytes_come_as_base64_or_as_rows() -> None:
         ("jsonl", b'{"partition":1}\n', "in line 1: partition"),
         ("jsonl", b'{"partition":"p","more":1}\n', "in line 1"),
         ("jsonl", b'{"partition":"p","ttl":true}\n', "in line 1: ttl"),
-        ("rows", b"HGR\x01\x00", "in: rows at byte 4"),
+        ("rows", b"SGR\x01\x00", "in: rows at byte 4"),
         ("rows", stream_of(SIMPLE)[:-1], "in: rows at byte"),
     ],
 )
@@ -265,7 +265,7 @@ async def test_a_half_loaded_file_that_changed_is_told_at_once_and_can_be_abando
     async with there() as one:
         await half_loaded(one, file, "monday")
         file.write_text(csv_of("b"))
-        with pytest.raises(HeadgateError, match=r"the input has changed .*monday --abandon --at"):
+        with pytest.raises(SluicegateError, match=r"the input has changed .*monday --abandon --at"):
             await one.load(*said)
         assert "run the same command again" not in capsys.readouterr().err
         stands = await one.node.uploads.show("t", "monday", ANYBODY)
@@ -284,7 +284,7 @@ async def test_what_changed_behind_the_first_part_is_told_at_the_commit(tmp_path
         await half_loaded(one, file, "monday")
         file.write_text(csv_of("a", 2))
         await one.node.uploads.part("t", "monday", 1, *other_part(), ANYBODY)
-        with pytest.raises(HeadgateError, match="the input has changed"):
+        with pytest.raises(SluicegateError, match="the input has changed"):
             await one.load(str(file), "--name", "monday", "--part-rows", "2")
 
 
@@ -310,7 +310,7 @@ async def test_another_upload_that_is_open_is_named_with_the_way_out(tmp_path: P
     async with there() as one:
         await half_loaded(one, file, "monday")
         with pytest.raises(
-            HeadgateError, match=r"is open: monday, begun .* 2 rows .*--name monday --abandon"
+            SluicegateError, match=r"is open: monday, begun .* 2 rows .*--name monday --abandon"
         ):
             await one.load(str(file))
 
@@ -329,7 +329,7 @@ async def test_a_file_that_is_written_while_it_is_read_is_not_committed(
 
     monkeypatch.setattr(load, "name_of", named)
     async with there() as one:
-        with pytest.raises(HeadgateError, match="was written while it was read"):
+        with pytest.raises(SluicegateError, match="was written while it was read"):
             await one.load(str(file))
         assert await one.value(b"k0") is None
 
@@ -376,13 +376,13 @@ async def test_no_row_to_merge_begins_nothing_and_leaves_the_name_free(
         await one.load(*said)
         assert await one.value(b"k5") == b"a5"
         file.write_text("partition,value\n")
-        with pytest.raises(HeadgateError, match=r"no row in it now.* has ended"):
+        with pytest.raises(SluicegateError, match=r"no row in it now.* has ended"):
             await one.load(*said)
         await one.node.until_normal("t")
         file.write_text(csv_of("b"))
         await half_loaded(one, file, "y")
         file.write_text("partition,value\n")
-        with pytest.raises(HeadgateError, match=r"no row in it now.*y --abandon"):
+        with pytest.raises(SluicegateError, match=r"no row in it now.*y --abandon"):
             await one.load(str(file), "--name", "y")
         await one.load("--name", "y", "--abandon")
         await one.load(str(file), "--name", "y")
@@ -419,7 +419,7 @@ async def test_a_bad_line_further_behind_tells_both_ways_out(
         with pytest.raises(BadValue, match=r"in\.csv line 8"):
             await one.load(str(file), "--name", "monday", *cut)
         said = capsys.readouterr().err
-        assert "when that is mended go on with --name monday, or forget it: headgate kv" in said
+        assert "when that is mended go on with --name monday, or forget it: sluicegate kv" in said
         assert "--name monday --abandon" in said
         file.write_text(csv_of("a", 7))
         await one.load(str(file), "--name", "monday", *cut)
@@ -434,7 +434,7 @@ async def test_an_upload_of_which_nothing_is_kept_is_abandoned(
     file = tmp_path / "in.csv"
     file.write_text("partition,value\nk0," + "v" * 200_000 + "\n")
     async with there(part_bytes_max=1 << 16) as one:
-        with pytest.raises(HeadgateError, match="part_bytes_max"):
+        with pytest.raises(SluicegateError, match="part_bytes_max"):
             await one.load(str(file))
         assert "nothing was kept, so upload load-" in capsys.readouterr().err
         (left,) = await one.node.uploads.all("t", ANYBODY)
@@ -451,7 +451,7 @@ async def test_an_upload_of_which_something_is_kept_is_not_abandoned(
     file = tmp_path / "in.csv"
     file.write_text(csv_of("a", 2) + "k2," + "v" * 200_000 + "\n")
     async with there(part_bytes_max=1 << 16) as one:
-        with pytest.raises(HeadgateError, match="part_bytes_max"):
+        with pytest.raises(SluicegateError, match="part_bytes_max"):
             await one.load(str(file), "--name", "x", "--part-rows", "2", "--at-once", "1")
         assert "2 rows are kept, and none can be seen yet" in capsys.readouterr().err
         (left,) = await one.node.uploads.all("t", ANYBODY)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.apps.kv.members import (
+from sluicegate.apps.kv.members import (
     BEAT,
     Beat,
     HeartbeatMembers,
@@ -21,13 +21,13 @@ from headgate.apps.kv.members import (
     read,
     written,
 )
-from headgate.apps.kv.shares import Shares
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.policies.leased_purse import SHARE_ONE, LeasedPurse, LeasedPurseSettings
-from headgate.stores.redis.store import RedisStore
-from headgate.stores.redis.topology import Client, open_client
-from headgate.system import SystemClock
-from headgate.testing import SeededChance
+from sluicegate.apps.kv.shares import Shares
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.policies.leased_purse import SHARE_ONE, LeasedPurse, LeasedPurseSettings
+from sluicegate.stores.redis.store import RedisStore
+from sluicegate.stores.redis.topology import Client, open_client
+from sluicegate.system import SystemClock
+from sluicegate.testing import SeededChance
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer

@@ -11,8 +11,8 @@ import grpc
 import pytest
 import redis
 
-from headgate.policies.access import token_digest
-from headgate.protos import key_values_pb2, key_values_pb2_grpc
+from sluicegate.policies.access import token_digest
+from sluicegate.protos import key_values_pb2, key_values_pb2_grpc
 from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.engines.child import until
 

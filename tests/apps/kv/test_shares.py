@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from headgate.apps.kv.members import StaticMembers
-from headgate.apps.kv.shares import Shares, SharesSettings
-from headgate.contracts.errors import BadValue
-from headgate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
-from headgate.stores.memory.store import MemoryStore
-from headgate.testing import HandClock
+from sluicegate.apps.kv.members import StaticMembers
+from sluicegate.apps.kv.shares import Shares, SharesSettings
+from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.testing import HandClock
 from tests.apps.kv.fleet import EPOCH_US, RU, Dispatcher, FarStore, admitted
 from tests.policies.virtual import VirtualLoop, pause_us, run
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.apps.kv.shield import COLD, FRESH, MISS, NEGATIVE, REFRESH, STALE, Shield
-from headgate.apps.kv.shield_keys import KEY_CHARS_MAX, key_of, place_of, without_turn
-from headgate.apps.kv.shield_settings import ShieldSettings
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue, Refused, Unavailable
-from headgate.contracts.key_values import Row
-from headgate.contracts.reasons import QUEUE_FULL, QUOTA_SPENT
-from headgate.contracts.request import Measured, Request
-from headgate.policies.coalesce import Flight
-from headgate.testing import HandClock, SeededChance
+from sluicegate.apps.kv.shield import COLD, FRESH, MISS, NEGATIVE, REFRESH, STALE, Shield
+from sluicegate.apps.kv.shield_keys import KEY_CHARS_MAX, key_of, place_of, without_turn
+from sluicegate.apps.kv.shield_settings import ShieldSettings
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
+from sluicegate.contracts.key_values import Row
+from sluicegate.contracts.reasons import QUEUE_FULL, QUOTA_SPENT
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies.coalesce import Flight
+from sluicegate.testing import HandClock, SeededChance
 from tests.policies.virtual import VirtualLoop, pause_us, run
 
 MS = 1_000

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.apps.kv.fields import FIELDS
-from headgate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
-from headgate.apps.kv.settings import read_settings
-from headgate.apps.kv.store_watch import QUIET_US, START, StoreTold, StoreWatch
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.request import Request
-from headgate.policies.leased_purse import LeasedPurseSettings
-from headgate.settings import add_flags
-from headgate.testing import HandClock
+from sluicegate.apps.kv.fields import FIELDS
+from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
+from sluicegate.apps.kv.settings import read_settings
+from sluicegate.apps.kv.store_watch import QUIET_US, START, StoreTold, StoreWatch
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.request import Request
+from sluicegate.policies.leased_purse import LeasedPurseSettings
+from sluicegate.settings import add_flags
+from sluicegate.testing import HandClock
 from tests.apps.kv.fleet import EPOCH_US, RU, Dispatcher, FarStore
 from tests.apps.kv.process import KvProcess
 from tests.engines.child import until
@@ -32,7 +32,7 @@ GONE = Unavailable("Redis at here", "connection\nrefused")
 
 @pytest.fixture(autouse=True)
 def _told(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "headgate.kv")
+    caplog.set_level(logging.INFO, "sluicegate.kv")
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -196,7 +196,7 @@ def test_a_store_that_dies_in_service_is_told_everywhere(
                 kv.redis().set("t:1", "x")
 
         ask()
-        assert kv.metric("headgate_kv_store_answers") == 1
+        assert kv.metric("sluicegate_kv_store_answers") == 1
         assert said not in kv.log.read_text()
         store.kill(1)
 
@@ -206,7 +206,7 @@ def test_a_store_that_dies_in_service_is_told_everywhere(
 
         until(gone, "the store is told to be gone", 10, [kv.child])
         assert kv.log.read_text().count(said) == 1
-        assert kv.metric("headgate_kv_store_answers") == 0
+        assert kv.metric("sluicegate_kv_store_answers") == 0
         assert kv.ask("/v1/state")[1]["board"]["store"]["gone"]
         assert kv.ask("/readyz")[0] == 200
         store.restart(1)
@@ -217,7 +217,7 @@ def test_a_store_that_dies_in_service_is_told_everywhere(
 
         until(back, "the store is told to be back", 20, [kv.child])
         assert kv.log.read_text().count("the store answers again") == 1
-        assert kv.metric("headgate_kv_store_losses_total") == 1
+        assert kv.metric("sluicegate_kv_store_losses_total") == 1
 
 
 def test_a_store_that_is_not_there_at_the_start_is_told_once(tmp_path: Path) -> None:

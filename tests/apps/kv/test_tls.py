@@ -11,8 +11,8 @@ import pytest
 import redis
 import trustme
 
-from headgate.protos import key_values_pb2 as pb
-from headgate.protos.key_values_pb2_grpc import KeyValuesStub
+from sluicegate.protos import key_values_pb2 as pb
+from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
 from tests.apps.kv.process import KvProcess
 
 SHOP, READER, STRANGER = "shop.internal", "reader.internal", "stranger.internal"

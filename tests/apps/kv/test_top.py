@@ -19,23 +19,23 @@ from typing import Any
 
 import pytest
 
-from headgate.apps.kv import hot, top
-from headgate.apps.kv.board import CALLERS_MAX, OTHERS, CallerUse, EngineUse, board
-from headgate.apps.kv.board_source import Sample
-from headgate.apps.kv.shield import Shield
-from headgate.apps.kv.shield_keys import key_of
-from headgate.apps.kv.shield_settings import HotPlace, ShieldSettings
-from headgate.apps.kv.store_watch import StoreTold
-from headgate.apps.kv.top_lines import hot_lines, shown, size, spelt, top_lines
-from headgate.apps.kv.top_rates import picture
-from headgate.apps.kv.top_show import show
-from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
-from headgate.contracts.key_values import Upload
-from headgate.policies.queue import QueueStats
-from headgate.policies.shed import ShedStats
-from headgate.policies.stack import StackStats, StageStats
-from headgate.policies.stress import Level, Picture
-from headgate.testing import SeededChance
+from sluicegate.apps.kv import hot, top
+from sluicegate.apps.kv.board import CALLERS_MAX, OTHERS, CallerUse, EngineUse, board
+from sluicegate.apps.kv.board_source import Sample
+from sluicegate.apps.kv.shield import Shield
+from sluicegate.apps.kv.shield_keys import key_of
+from sluicegate.apps.kv.shield_settings import HotPlace, ShieldSettings
+from sluicegate.apps.kv.store_watch import StoreTold
+from sluicegate.apps.kv.top_lines import hot_lines, shown, size, spelt, top_lines
+from sluicegate.apps.kv.top_rates import picture
+from sluicegate.apps.kv.top_show import show
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.contracts.key_values import Upload
+from sluicegate.policies.queue import QueueStats
+from sluicegate.policies.shed import ShedStats
+from sluicegate.policies.stack import StackStats, StageStats
+from sluicegate.policies.stress import Level, Picture
+from sluicegate.testing import SeededChance
 
 START = 1_000_000_000_000_000
 SECOND = 1_000_000
@@ -331,10 +331,10 @@ def test_when_all_are_gone_it_says_so() -> None:
 
 def test_a_token_is_sent_and_the_lack_of_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(*TWO, token="secret") as url:
-        with pytest.raises(HeadgateError, match="a token with the grant audit"):
+        with pytest.raises(SluicegateError, match="a token with the grant audit"):
             asked(top, url, "--once")
         assert asked(top, url, "--once", "--token", "secret")[0] == 0
-        monkeypatch.setenv("HEADGATE_TOKEN", "secret")
+        monkeypatch.setenv("SLUICEGATE_TOKEN", "secret")
         assert asked(top, url, "--once")[0] == 0
 
 
@@ -350,7 +350,7 @@ def test_a_token_is_sent_and_the_lack_of_one_is_told(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_what_it_cannot_read_it_says(answer: tuple[int, Any], told: str) -> None:
-    with serving(answer) as url, pytest.raises(HeadgateError, match=told):
+    with serving(answer) as url, pytest.raises(SluicegateError, match=told):
         asked(top, url, "--once")
 
 

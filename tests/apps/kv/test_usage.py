@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.apps.kv.rollups import Rollups
-from headgate.apps.kv.usage import OTHERS, CallerUsage, Used
-from headgate.contracts.decision import Decision
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import QUOTA_SPENT
-from headgate.contracts.request import Measured, Request
-from headgate.telemetry.usage_files import MINUTE_US, Minute, UsageWriter, read_usage
-from headgate.testing import HandClock
+from sluicegate.apps.kv.rollups import Rollups
+from sluicegate.apps.kv.usage import OTHERS, CallerUsage, Used
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import QUOTA_SPENT
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.telemetry.usage_files import MINUTE_US, Minute, UsageWriter, read_usage
+from sluicegate.testing import HandClock
 
 CLOCK = HandClock()
 NOW = CLOCK.now_us()

@@ -8,15 +8,15 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from headgate.apps.kv.shield import MISS, STALE, Shield
-from headgate.apps.kv.shield_settings import ShieldSettings
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import Refused, Unavailable
-from headgate.contracts.key_values import Row
-from headgate.contracts.reasons import DEADLINE, QUEUE_FULL, WAITERS_FULL
-from headgate.contracts.request import Request
-from headgate.policies.coalesce import Flight
-from headgate.testing import SeededChance
+from sluicegate.apps.kv.shield import MISS, STALE, Shield
+from sluicegate.apps.kv.shield_settings import ShieldSettings
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Refused, Unavailable
+from sluicegate.contracts.key_values import Row
+from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, WAITERS_FULL
+from sluicegate.contracts.request import Request
+from sluicegate.policies.coalesce import Flight
+from sluicegate.testing import SeededChance
 from tests.policies.virtual import VirtualLoop, pause_us, run
 
 CROWD = 10_000

@@ -49,18 +49,18 @@ def test_the_state_shows_what_was_asked_and_what_it_cost(kv: KvProcess) -> None:
     assert board["stack"]["admitted"] == before + 10
     assert board["callers"][0]["caller"] == "anonymous"
     assert board["callers"][0]["mru"] >= 60_000  # a write costs six at the least
-    assert kv.metric("headgate_kv_done_total", operation="put") >= 10
+    assert kv.metric("sluicegate_kv_done_total", operation="put") >= 10
 
 
 def test_a_key_that_everybody_asks_for_is_served_from_memory(kv: KvProcess) -> None:
     client = kv.redis()
     client.set("hot:1", "x")
-    done = kv.metric("headgate_kv_done_total", operation="get")
+    done = kv.metric("sluicegate_kv_done_total", operation="get")
     with client.pipeline(transaction=False) as pipe:
         for _ in range(2_000):
             pipe.get("hot:1")
         assert pipe.execute() == [b"x"] * 2_000
-    assert kv.metric("headgate_kv_done_total", operation="get") - done < 200
+    assert kv.metric("sluicegate_kv_done_total", operation="get") - done < 200
     hottest = kv.ask("/v1/hot")[1]["keys"][0]
     assert hottest["key"].startswith("hot:")
     client.set("hot:1", "y")
@@ -71,11 +71,11 @@ def test_a_scan_enters_anew_for_each_of_its_chunks(kv: KvProcess) -> None:
     client = kv.redis()
     for first in range(0, 1_000, 500):
         client.mset({f"long:1:{number:05}": "v" for number in range(first, first + 500)})
-    before = kv.metric("headgate_kv_done_total", operation="scan")
+    before = kv.metric("sluicegate_kv_done_total", operation="scan")
     status, said = kv.ask("/v1/tables/long/range/1?rows_max=1000")
     assert status == 200
     assert len(said["rows"]) == 1_000
-    assert kv.metric("headgate_kv_done_total", operation="scan") - before >= 5
+    assert kv.metric("sluicegate_kv_done_total", operation="scan") - before >= 5
 
 
 def test_who_has_no_grant_on_a_table_has_nothing_of_it(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_who_has_no_grant_on_a_table_has_nothing_of_it(tmp_path: Path) -> None:
             lambda: reader.set("homes:1", "b"),
             lambda: shop.get("reviews:1"),
             lambda: kv.redis().get("homes:1"),
-            lambda: shop.execute_command("HG.BULK", "LIST", "homes"),  # type: ignore[no-untyped-call]
+            lambda: shop.execute_command("SG.BULK", "LIST", "homes"),  # type: ignore[no-untyped-call]
         ):
             with pytest.raises(redis.exceptions.RedisError):
                 denied()
@@ -115,7 +115,7 @@ def test_a_spent_quota_is_refused_with_the_instant_of_the_next_epoch(tmp_path: P
         assert statuses[0] < 300
         with pytest.raises(redis.exceptions.ResponseError, match="LIMITED"):
             write_often(kv.redis(), 200)
-        assert kv.metric("headgate_kv_refused_total", reason="quota_spent") > 0
+        assert kv.metric("sluicegate_kv_refused_total", reason="quota_spent") > 0
 
 
 def test_the_seeds_status_for_a_spent_quota_can_be_had(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_workers_share_a_port_and_an_engine(tmp_path: Path, redis_server: RedisS
             assert kv.redis().set(f"t:{number}", str(number))
         for number in range(20):
             assert kv.redis().get(f"t:{number}") == str(number).encode()
-        assert kv.metric("headgate_kv_done_total", operation="put") == 20
+        assert kv.metric("sluicegate_kv_done_total", operation="put") == 20
 
 
 def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
     with KvProcess(tmp_path, "--engine", f"lmdb:{tmp_path / 'data'}") as kv:
         kv.redis().set("t:1", "kept")
         done = subprocess.run(
-            [sys.executable, "-m", "headgate.cli", "kv", "backup", str(copy), "--at", kv.url],
+            [sys.executable, "-m", "sluicegate.cli", "kv", "backup", str(copy), "--at", kv.url],
             capture_output=True,
             text=True,
             timeout=60,
@@ -236,7 +236,7 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
 )
 def test_a_wrong_flag_is_told_in_one_line(flags: list[str], said: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "headgate.cli", "kv", "--listen", "127.0.0.1:0", *flags],
+        [sys.executable, "-m", "sluicegate.cli", "kv", "--listen", "127.0.0.1:0", *flags],
         cwd=tmp_path,
         capture_output=True,
         text=True,

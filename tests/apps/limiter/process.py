@@ -1,4 +1,4 @@
-"""A `headgate limiter` as a user starts it: a process of its own, real sockets, a ready line."""
+"""A `sluicegate limiter` as a user starts it: a process of its own, real sockets, a ready line."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ import pytest
 import redis
 import trustme
 
-from headgate.policies.access import token_digest
-from headgate.protos import rate_limiter_pb2, rate_limiter_pb2_grpc
+from sluicegate.policies.access import token_digest
+from sluicegate.protos import rate_limiter_pb2, rate_limiter_pb2_grpc
 from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
 from tests.engines.child import until
 
@@ -93,7 +93,7 @@ def test_resp_asks_for_a_token_and_then_for_the_grant(limiter: LimiterProcess) -
     gateway = redis.Redis(port=limiter.port, password=GATEWAY)
     assert gateway.execute_command("CL.THROTTLE", "k", 1, 1, 1)[0] == 0  # type: ignore[no-untyped-call]
     with pytest.raises(redis.exceptions.NoPermissionError):
-        gateway.execute_command("HG.RESET", "ann", PLAYBACK)  # type: ignore[no-untyped-call]
+        gateway.execute_command("SG.RESET", "ann", PLAYBACK)  # type: ignore[no-untyped-call]
     wrong = redis.Redis(port=limiter.port, password="wrong and long enough")
     with pytest.raises(redis.AuthenticationError):
         wrong.ping()
@@ -135,7 +135,7 @@ def test_callers_are_read_again_on_sighup(tmp_path: Path) -> None:
 
 def test_a_new_token_fits_the_file_that_is_shown_with_it(tmp_path: Path) -> None:
     said = subprocess.run(
-        [sys.executable, "-m", "headgate.cli", "limiter", "--new-token"],
+        [sys.executable, "-m", "sluicegate.cli", "limiter", "--new-token"],
         capture_output=True,
         text=True,
         check=True,
@@ -244,7 +244,7 @@ def test_a_new_certificate_is_served_without_a_restart(secure: Secure) -> None:
 
 
 def test_why_asks_with_a_token_over_tls(secure: Secure) -> None:
-    words = [sys.executable, "-m", "headgate.cli", "why", "ann"]
+    words = [sys.executable, "-m", "sluicegate.cli", "why", "ann"]
     words += ["--at", f"https://127.0.0.1:{secure.process.port}", "--ca",
               str(secure.folder / "ca.pem")]  # fmt: skip
     refused = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 
-from headgate.apps.limiter.why import told
-from headgate.contracts.criticality import Criticality
-from headgate.peers import merged_pages
-from headgate.plain_values import plain
-from headgate.policies.utilization_gate import GateSettings, Readings
+from sluicegate.apps.limiter.why import told
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.peers import merged_pages
+from sluicegate.plain_values import plain
+from sluicegate.policies.utilization_gate import GateSettings, Readings
 
 
 def test_whatever_a_part_tells_becomes_what_json_can_hold() -> None:

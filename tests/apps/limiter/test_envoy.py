@@ -1,4 +1,4 @@
-"""A real Envoy in front of a real service, asking a real `headgate limiter` before each request."""
+"""A real Envoy in front of a real service, asking `sluicegate limiter` each time."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_rule_in_shadow_is_counted_and_refuses_nobody(
 ) -> None:
     proxy, process = front
     assert [get(proxy, user="tried").status for _ in range(4)] == [200] * 4
-    assert process.metric("headgate_mesh_shadow_mode_total", rule="shop.user_tried") == 3
+    assert process.metric("sluicegate_mesh_shadow_mode_total", rule="shop.user_tried") == 3
 
 
 def test_an_unlimited_rule_tells_no_limit(front: tuple[EnvoyProxy, LimiterProcess]) -> None:
@@ -174,9 +174,9 @@ def test_who_matches_no_rule_is_not_asked_about(
     front: tuple[EnvoyProxy, LimiterProcess],
 ) -> None:
     proxy, process = front
-    before = process.metric("headgate_limiter_decisions_total")
+    before = process.metric("sluicegate_limiter_decisions_total")
     assert get(proxy).status == 200
-    assert process.metric("headgate_limiter_decisions_total") == before
+    assert process.metric("sluicegate_limiter_decisions_total") == before
 
 
 def test_envoys_own_health_check_finds_it_well(
@@ -256,7 +256,7 @@ def test_with_redis_stopped_the_failure_policy_answers_within_10_ms_and_says_so(
             assert all("x-ratelimit-error" in answer.body for answer in paused)
         assert proxy.stat("ratelimit.error") == 0
         until(
-            lambda: process.metric("headgate_dead_letters_written_total") >= len(paused),
+            lambda: process.metric("sluicegate_dead_letters_written_total") >= len(paused),
             "the letters",
             5.0,
         )

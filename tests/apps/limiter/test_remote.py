@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.apps.limiter.remote import RemoteStore
-from headgate.contracts.rule import Limit
-from headgate.contracts.store import Charge
-from headgate.stores.memory.store import MemoryStore
-from headgate.testing import HandClock
+from sluicegate.apps.limiter.remote import RemoteStore
+from sluicegate.contracts.rule import Limit
+from sluicegate.contracts.store import Charge
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.testing import HandClock
 
 LIMIT = Limit(2, 60_000_000)
 

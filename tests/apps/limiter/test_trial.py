@@ -6,28 +6,28 @@ import asyncio
 from argparse import ArgumentParser
 from pathlib import Path
 
-from headgate.apps.limiter import command
-from headgate.apps.limiter.assembly import Assembly
-from headgate.apps.limiter.ledger import ServiceLedger
-from headgate.apps.limiter.remote import RemoteStore
-from headgate.apps.limiter.service import LimiterService
-from headgate.apps.limiter.settings import read_settings
-from headgate.apps.limiter.throttling import Throttling
-from headgate.apps.limiter.trial import Beside, caller_of
-from headgate.contracts.checks import CheckAnswer, CheckAsk, Descriptor, MeshAnswer, MeshAsk
-from headgate.contracts.criticality import Criticality
-from headgate.limits.limiter import Limiter
-from headgate.limits.rule import Failure
-from headgate.policies.access import EVERYBODY
-from headgate.policies.utilization_gate import OpenGate
-from headgate.rules.following.fleet_books import FleetBooks
-from headgate.rules.mesh.service import Mesh
-from headgate.rules.resources.service import Checker
-from headgate.rules.service_book import ServiceBook
-from headgate.stores.memory.store import MemoryStore
-from headgate.system import now_us
-from headgate.telemetry.audit_ring import AuditRing
-from headgate.telemetry.service_tally import ServiceTally
+from sluicegate.apps.limiter import command
+from sluicegate.apps.limiter.assembly import Assembly
+from sluicegate.apps.limiter.ledger import ServiceLedger
+from sluicegate.apps.limiter.remote import RemoteStore
+from sluicegate.apps.limiter.service import LimiterService
+from sluicegate.apps.limiter.settings import read_settings
+from sluicegate.apps.limiter.throttling import Throttling
+from sluicegate.apps.limiter.trial import Beside, caller_of
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk, Descriptor, MeshAnswer, MeshAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.limits.limiter import Limiter
+from sluicegate.limits.rule import Failure
+from sluicegate.policies.access import EVERYBODY
+from sluicegate.policies.utilization_gate import OpenGate
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.mesh.service import Mesh
+from sluicegate.rules.resources.service import Checker
+from sluicegate.rules.service_book import ServiceBook
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.system import now_us
+from sluicegate.telemetry.audit_ring import AuditRing
+from sluicegate.telemetry.service_tally import ServiceTally
 
 LIVE = """
 version: 1
@@ -186,7 +186,7 @@ def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_liv
         assembly = made("--shed", "off")
 
         def hits() -> float:
-            (family,) = [one for one in assembly.families() if one.name == "headgate_mesh_hits"]
+            (family,) = [one for one in assembly.families() if one.name == "sluicegate_mesh_hits"]
             return sum(sample.value for sample in family.samples)
 
         def ask() -> int:

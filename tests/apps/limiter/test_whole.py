@@ -18,7 +18,7 @@ from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from headgate.protos import rate_limiter_pb2, rate_limiter_pb2_grpc
+from sluicegate.protos import rate_limiter_pb2, rate_limiter_pb2_grpc
 from tests.apps.limiter.process import ENVOY, NATIVE, LimiterProcess, rules_file
 from tests.engines.child import free_port, until
 
@@ -44,7 +44,7 @@ def limiter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimiterProcess
 
 def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "headgate.cli", *words],
+        [sys.executable, "-m", "sluicegate.cli", *words],
         capture_output=True,
         text=True,
         timeout=60,
@@ -66,7 +66,7 @@ def test_one_port_answers_grpc_resp_and_http_by_the_same_counts(limiter: Limiter
         ask = rate_limiter_pb2.RateLimitRequest(user_id="all doors", resource_path=PLAYBACK)
         assert stub.Check(ask).remaining_tokens == 5
         client = redis.Redis(port=limiter.port)
-        said = client.execute_command("HG.CHECK", "all doors", PLAYBACK)  # type: ignore[no-untyped-call]
+        said = client.execute_command("SG.CHECK", "all doors", PLAYBACK)  # type: ignore[no-untyped-call]
         allowed, remaining, *_ = said
         assert (allowed, remaining) == (1, 4)
         assert limiter.check("all doors", PLAYBACK)["remaining_tokens"] == 3
@@ -124,14 +124,14 @@ def test_the_dashboard_and_the_alerts_ask_only_for_metrics_that_there_are(
 ) -> None:
     deploy = Path(__file__).parents[3] / "deploy" / "limiter"
     asked = (deploy / "grafana-dashboard.json").read_text() + (deploy / "alerts.yml").read_text()
-    names = set(re.findall(r"\bheadgate_[a-z_]+\b", asked))
+    names = set(re.findall(r"\bsluicegate_[a-z_]+\b", asked))
     with LimiterProcess(tmp_path, "--rules", rules_file(tmp_path, ENVOY), "--dlq",
                         f"files:{tmp_path / 'letters'}") as process:  # fmt: skip
         process.ask("/json", {"domain": "shop", "descriptors": [
             {"entries": [{"key": "user", "value": "ann"}]}]})  # fmt: skip
         page = str(process.ask("/metrics")[1])
-    there = set(re.findall(r"^(headgate_[a-z_]+)", page, re.MULTILINE))
-    there |= set(re.findall(r"^# TYPE (headgate_[a-z_]+)", page, re.MULTILINE))
+    there = set(re.findall(r"^(sluicegate_[a-z_]+)", page, re.MULTILINE))
+    there |= set(re.findall(r"^# TYPE (sluicegate_[a-z_]+)", page, re.MULTILINE))
     assert names
     assert names - there == set()
     assert yaml.safe_load((deploy / "alerts.yml").read_text())["groups"]
@@ -168,7 +168,7 @@ def test_a_bad_file_never_replaces_a_good_one(tmp_path: Path) -> None:
         assert "many" in str(refused["reason"])
         assert limiter.ask("/v1/rulebook")[1]["version"] == version
         assert limiter.check("ann", "/bulk/x", priority="BULK")["limit"] == 1000
-        assert limiter.metric("headgate_limiter_rules_last_load_refused") == 1
+        assert limiter.metric("sluicegate_limiter_rules_last_load_refused") == 1
         rules_file(tmp_path, NATIVE.replace("limit: 1000", "limit: 3000"))
         limiter.signal(signal.SIGHUP)
         until(
@@ -236,15 +236,15 @@ def test_two_files_of_one_domain_are_merged_when_that_is_said(tmp_path: Path) ->
         for key in ("a", "b"):
             ask = {"domain": "shop", "descriptors": [{"entries": [{"key": key, "value": "x"}]}]}
             assert [limiter.ask("/json", ask)[0] for _ in range(5)] == [200] * 4 + [429]
-        assert limiter.metric("headgate_mesh_near_limit_total", rule="shop.a") == 2
+        assert limiter.metric("sluicegate_mesh_near_limit_total", rule="shop.a") == 2
 
 
 def test_the_config_that_is_printed_starts_the_same_limiter(tmp_path: Path) -> None:
     printed = command(
-        "limiter", "--grace-s", "3", "--print-config", HEADGATE_LIMITER_KEYS_MAX="5000"
+        "limiter", "--grace-s", "3", "--print-config", SLUICEGATE_LIMITER_KEYS_MAX="5000"
     )
     assert 'keys_max = "5000"' in printed.stdout
-    assert "# variable HEADGATE_LIMITER_KEYS_MAX" in printed.stdout
+    assert "# variable SLUICEGATE_LIMITER_KEYS_MAX" in printed.stdout
     file = tmp_path / "limiter.toml"
     file.write_text(printed.stdout)
     again = command("limiter", "--config", str(file), "--print-config")
@@ -254,14 +254,14 @@ def test_the_config_that_is_printed_starts_the_same_limiter(tmp_path: Path) -> N
 
 
 def test_a_misspelt_variable_is_told() -> None:
-    done = command("limiter", "--print-config", HEADGATE_LIMITER_STROE="memory:")
+    done = command("limiter", "--print-config", SLUICEGATE_LIMITER_STROE="memory:")
     assert done.returncode == 2
-    assert "HEADGATE_LIMITER_STROE" in done.stderr
+    assert "SLUICEGATE_LIMITER_STROE" in done.stderr
 
 
 def test_help_shows_examples() -> None:
     done = command("limiter", "--help")
-    assert "headgate limiter --rules rules/" in done.stdout
+    assert "sluicegate limiter --rules rules/" in done.stdout
     assert "--store" in done.stdout
 
 

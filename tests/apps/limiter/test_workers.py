@@ -56,12 +56,12 @@ def test_metrics_and_the_audit_are_those_of_all(limiter: LimiterProcess) -> None
     for _ in range(20):
         limiter.check("bob", PLAYBACK)
     for _ in range(5):
-        assert limiter.metric("headgate_limiter_decisions_total") == 20
-        assert limiter.metric("headgate_limiter_decisions_total", outcome="allowed") == 6
+        assert limiter.metric("sluicegate_limiter_decisions_total") == 20
+        assert limiter.metric("sluicegate_limiter_decisions_total", outcome="allowed") == 6
         entries = limiter.ask("/v1/audit?user=bob")[1]["decisions"]
         assert sum(entry["times"] for entry in entries) == 20
     _, page = limiter.ask("/metrics")
-    assert page.count("# TYPE headgate_limiter_decisions_total counter") == 1
+    assert page.count("# TYPE sluicegate_limiter_decisions_total counter") == 1
     assert 'worker="0"' in page
     assert 'worker="1"' in page
 

@@ -1,1 +1,1 @@
-"""Tests of `headgate limits`, and `test_process.py` for the whole."""
+"""Tests of `sluicegate limits`, and `test_process.py` for the whole."""

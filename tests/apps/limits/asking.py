@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headgate import cli
+from sluicegate import cli
 
 ROW = cli.Command(
     "limits",
     "explain a rules file, and try requests on it",
-    "headgate.apps.limits.command",
+    "sluicegate.apps.limits.command",
     extra="rules",
 )
 
@@ -39,7 +39,7 @@ limits:
 
 
 def limits(*arguments: str) -> int:
-    """Run `headgate limits`; a usage error's exit code is returned too."""
+    """Run `sluicegate limits`; a usage error's exit code is returned too."""
     rows = cli.COMMANDS
     if all(row.name != ROW.name for row in rows):
         vars(cli)["COMMANDS"] = (*rows, ROW)

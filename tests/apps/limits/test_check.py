@@ -82,7 +82,7 @@ def test_a_missing_package_is_told_with_its_command(
 ) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert limits("check", written(tmp_path)) == 1
-    assert "pip install 'headgate[rules]'" in capsys.readouterr().out
+    assert "pip install 'sluicegate[rules]'" in capsys.readouterr().out
 
 
 def test_programs_are_told_the_same(tmp_path: Path, capsys: Out) -> None:
@@ -124,7 +124,7 @@ def test_asked_wrongly_is_two(tmp_path: Path, capsys: Out) -> None:
     assert limits("chekc", "x") == 2
     assert limits("check", "--format", "xml", written(tmp_path)) == 2
     errors = capsys.readouterr().err.splitlines()
-    assert all(line.startswith("headgate: ") for line in errors)
+    assert all(line.startswith("sluicegate: ") for line in errors)
     assert len(errors) == 4
 
 
@@ -132,13 +132,13 @@ def test_asked_wrongly_is_two(tmp_path: Path, capsys: Out) -> None:
 def test_help_has_examples(verb: str, capsys: Out) -> None:
     assert limits(verb, "--help") == 0
     told = capsys.readouterr().out
-    assert f"examples:\n  headgate limits {verb} rules.yaml" in told
+    assert f"examples:\n  sluicegate limits {verb} rules.yaml" in told
     assert "exit code: 0" in told
     assert limits("--help") == 0
-    assert f"headgate limits {verb} " in capsys.readouterr().out
+    assert f"sluicegate limits {verb} " in capsys.readouterr().out
 
 
 def test_the_glass_is_a_verb_of_it(tmp_path: Path, capsys: Out) -> None:
     assert limits("glass", "list", "--store", f"file:{tmp_path}/glass.json") == 0
     assert limits("glass", "--help") == 0
-    assert "headgate limits glass break" in capsys.readouterr().out
+    assert "sluicegate limits glass break" in capsys.readouterr().out

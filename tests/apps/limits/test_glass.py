@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate import BadValue, Unavailable
-from headgate.apps.limits import glass
+from sluicegate import BadValue, Unavailable
+from sluicegate.apps.limits import glass
 
 BREAK = ("break", "--for", "15m", "--by", "ann", "--why", "the rule is wrong")
 
@@ -21,7 +21,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def run(*flags: str) -> int:
-    parser = ArgumentParser(prog="headgate limits glass", allow_abbrev=False)
+    parser = ArgumentParser(prog="sluicegate limits glass", allow_abbrev=False)
     glass.add_arguments(parser)
     return glass.run(parser.parse_args(flags))
 
@@ -40,7 +40,7 @@ def test_what_is_broken_is_listed_mended_and_audited(
     opening_id = told.split()[2]
     about = f"{opening_id} stops rule 'login' for key 'tenant:42' until "
     assert told.startswith(f"glass broken: {about}")
-    assert f"headgate limits glass mend {opening_id} --by WHO\n" in told
+    assert f"sluicegate limits glass mend {opening_id} --by WHO\n" in told
     listed = said(capsys, "list")
     assert listed.startswith(about)
     assert ", by ann: the rule is wrong; 1" in listed
@@ -121,7 +121,7 @@ def test_without_a_store_the_flag_and_the_variable_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(glass.STORE_VARIABLE, raising=False)
-    with pytest.raises(BadValue, match=r"--store.*HEADGATE_STORE_URL"):
+    with pytest.raises(BadValue, match=r"--store.*SLUICEGATE_STORE_URL"):
         run("list")
 
 
@@ -181,4 +181,4 @@ def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
             run(*flags)
         assert ended.value.code == 0
-        assert "headgate limits glass break --rule login --for 15m" in capsys.readouterr().out
+        assert "sluicegate limits glass break --rule login --for 15m" in capsys.readouterr().out

@@ -119,7 +119,7 @@ def test_asked_wrongly_is_two_and_one_line(
 ) -> None:
     assert limits("try", written(tmp_path), *flags) == 2
     told = capsys.readouterr().err
-    assert told.startswith("headgate: ")
+    assert told.startswith("sluicegate: ")
     assert words in told
     assert len(told.splitlines()) == 1
     assert len(told) < 400

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from headgate.apps.quota.series import Caller, Month, Wishes, callers_of
-from headgate.telemetry.usage_files import DAY_MINUTES, Minute, UsageWriter
+from sluicegate.apps.quota.series import Caller, Month, Wishes, callers_of
+from sluicegate.telemetry.usage_files import DAY_MINUTES, Minute, UsageWriter
 
 # A Monday: the epoch was a Thursday, and 20,003 is 4 more than a multiple of 7.
 MONDAY = 20_003

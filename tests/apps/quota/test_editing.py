@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from headgate.apps.quota import editing
-from headgate.apps.quota.editing import quotas_in, with_quotas
-from headgate.contracts.errors import BadValue
-from headgate.rules.plain_yaml import read_yaml
+from sluicegate.apps.quota import editing
+from sluicegate.apps.quota.editing import quotas_in, with_quotas
+from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.plain_yaml import read_yaml
 
 FILE = "callers.yaml"
 RULES = """\

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate import cli
-from headgate.apps.quota.editing import quotas_in, with_quotas
-from headgate.apps.quota.names import LISTED_MAX, can_be_written, shown, told_unwritten
-from headgate.contracts.errors import HeadgateError
-from headgate.rules.resources.parse import TEXT_CHARS_MAX
-from headgate.system import now_us
-from headgate.telemetry.usage_files import DAY_MINUTES, MINUTE_US
+from sluicegate import cli
+from sluicegate.apps.quota.editing import quotas_in, with_quotas
+from sluicegate.apps.quota.names import LISTED_MAX, can_be_written, shown, told_unwritten
+from sluicegate.contracts.errors import SluicegateError
+from sluicegate.rules.resources.parse import TEXT_CHARS_MAX
+from sluicegate.system import now_us
+from sluicegate.telemetry.usage_files import DAY_MINUTES, MINUTE_US
 from tests.apps.quota.months import DAYS, folders, write_month
 
 RULES = "version: 1\ncallers:\n  quotas:\n    shop: 100/s\n"
@@ -101,7 +101,7 @@ def test_they_are_left_out_of_a_proposal_too(
 def test_a_name_can_be_written_if_and_only_if_a_rules_file_takes_it(name: str) -> None:
     try:
         taken = quotas_in(with_quotas("version: 1\n", {name: 3}, "a.yaml"), "a.yaml") == {name: 3}
-    except HeadgateError:
+    except SluicegateError:
         taken = False
     assert can_be_written(name) == taken
 

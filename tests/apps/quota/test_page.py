@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.apps.quota.chart import HEIGHT, LABEL_TALL, WIDTH, chart, short
-from headgate.apps.quota.dates import date_of
-from headgate.apps.quota.page import CALLERS_MAX, page_of
-from headgate.apps.quota.series import Caller
-from headgate.kernels.quota_tuning import Proposal
+from sluicegate.apps.quota.chart import HEIGHT, LABEL_TALL, WIDTH, chart, short
+from sluicegate.apps.quota.dates import date_of
+from sluicegate.apps.quota.page import CALLERS_MAX, page_of
+from sluicegate.apps.quota.series import Caller
+from sluicegate.kernels.quota_tuning import Proposal
 from tests.apps.quota.months import MONDAY
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.apps.quota.series import RU_MAX, Month, Wishes, callers_of
-from headgate.telemetry.usage_files import DAY_MINUTES, Minute
+from sluicegate.apps.quota.series import RU_MAX, Month, Wishes, callers_of
+from sluicegate.telemetry.usage_files import DAY_MINUTES, Minute
 from tests.apps.quota.months import DAYS, MONDAY, Curve, tuned, write_month
 
 WEEKEND = (5, 6)

@@ -1,4 +1,4 @@
-"""`headgate quota tune` as people type it: shown, written, proposed to a rulebook, taken up."""
+"""`sluicegate quota tune` as people type it: shown, written, proposed to a rulebook, taken up."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 import redis
 
-from headgate import cli
-from headgate.apps.quota import command
-from headgate.apps.quota.dates import date_of
-from headgate.apps.quota.editing import with_quotas
-from headgate.contracts.checks import CheckAsk
-from headgate.contracts.criticality import Criticality
-from headgate.shadow.capture import Capture
-from headgate.shadow.capture_settings import CaptureSettings
-from headgate.shadow.captured import ALL
-from headgate.system import now_us
-from headgate.telemetry.usage_files import DAY_MINUTES, MINUTE_US
-from headgate.testing import HandClock
+from sluicegate import cli
+from sluicegate.apps.quota import command
+from sluicegate.apps.quota.dates import date_of
+from sluicegate.apps.quota.editing import with_quotas
+from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.shadow.capture import Capture
+from sluicegate.shadow.capture_settings import CaptureSettings
+from sluicegate.shadow.captured import ALL
+from sluicegate.system import now_us
+from sluicegate.telemetry.usage_files import DAY_MINUTES, MINUTE_US
+from sluicegate.testing import HandClock
 from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.apps.kv.test_whole import write_often
 from tests.apps.quota.months import DAYS, Curve, folders, write_month
@@ -214,11 +214,11 @@ def test_a_server_takes_proposals_too(
 ) -> None:
     book.ok("init", "book", "--rules", "rules/", "--alone")
     with server(book, "--token", ANN) as (url, _):
-        monkeypatch.setenv("HEADGATE_TOKEN", ANN)
+        monkeypatch.setenv("SLUICEGATE_TOKEN", ANN)
         code, out, err = run("--file", url, "--under", "callers.yaml")
         assert (code, err) == (0, "")
         assert "Tune 2 quotas" in out
-        monkeypatch.setenv("HEADGATE_TOKEN", "another-0123456789abcdef")
+        monkeypatch.setenv("SLUICEGATE_TOKEN", "another-0123456789abcdef")
         code, _, err = run("--file", url, "--under", "callers.yaml")
         assert code == 1
         assert len(err.splitlines()) == 1
@@ -263,7 +263,7 @@ def test_a_running_dispatcher_takes_up_what_is_written(there: Path, run: Run) ->
         (["--rules", "rules"], 2, "rules"),
         (["--file", "book"], 2, "--under"),
         (["--file", "book", "--under", "../x.yaml"], 2, "--under"),
-        (["--file", "book", "--under", "callers.yaml"], 1, "headgate rules init"),
+        (["--file", "book", "--under", "callers.yaml"], 1, "sluicegate rules init"),
         (["--out", "nowhere/quotas.html"], 1, "nowhere/quotas.html"),
         (["--nonsense"], 2, "--nonsense"),
         (["--usage", "nowhere"], 2, "nowhere"),
@@ -305,5 +305,5 @@ def test_help_has_examples(words: list[str], capsys: pytest.CaptureFixture[str])
         cli.main(words)
     assert end.value.code == 0
     out = capsys.readouterr().out
-    assert "headgate quota tune --usage" in out
+    assert "sluicegate quota tune --usage" in out
     assert all(len(line) <= 100 for line in out.splitlines())

@@ -1,4 +1,4 @@
-"""What the tests of `headgate rules` tell their stories with: the command, in this process."""
+"""What the tests of `sluicegate rules` tell their stories with: the command, in this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate import cli
+from sluicegate import cli
 
 RULES = """\
 version: 1
@@ -51,7 +51,7 @@ class Book:
         return json.loads(self.at(verb, *words, "--json"))
 
     def told_by_server(self, verb: str, *words: object) -> Any:
-        """Likewise, of a verb on whatever HEADGATE_RULEBOOK says."""
+        """Likewise, of a verb on whatever SLUICEGATE_RULEBOOK says."""
         return json.loads(self.ok(verb, *words, "--json"))
 
     def refused(self, verb: str, *words: object) -> str:

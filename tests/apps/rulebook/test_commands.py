@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.rules.repository.repository import Repository
+from sluicegate.rules.repository.repository import Repository
 from tests.apps.rulebook.stories import RULES, Book
 
 LESS = RULES.replace("limit: 100", "limit: 50")
@@ -173,7 +173,7 @@ def test_what_was_asked_wrongly_is_told(book: Book, words: list[str], told: str)
 
 def test_a_folder_without_a_rulebook_is_told_how_to_make_one(book: Book) -> None:
     said = book.refused("list")
-    assert "headgate rules init" in said
+    assert "sluicegate rules init" in said
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,8 @@ def test_what_a_store_could_not_take_is_told_and_handed_on_later(book: Book) -> 
     code, out, err = book.run("publish", known, "--rulebook", book.folder)
     assert code == 1
     assert "live as version 2" in out
-    assert err.startswith("headgate: publishing: the blob store")
-    assert "headgate:" not in out
+    assert err.startswith("sluicegate: publishing: the blob store")
+    assert "sluicegate:" not in out
     blobs.unlink()
     (book.folder / "away").rename(blobs)
     code, out, err = book.run("status", "--rulebook", book.folder)
@@ -305,7 +305,7 @@ def test_a_folder_can_be_moved_and_typed_paths_count_from_where_they_are_typed(
     book.folder = book.folder.rename(tmp_path / "elsewhere")
     assert book.publish(LESS) == 2
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HEADGATE_RULES_CAPTURE", "seen")
+    monkeypatch.setenv("SLUICEGATE_RULES_CAPTURE", "seen")
     said = book.at("serve", "--print-config", "--access", "people.toml", "--events", "files:e")
     lines = dict(line.split(" = ", 1) for line in said.splitlines())
     assert lines["access"].startswith(f'"{tmp_path}/people.toml"')
@@ -355,7 +355,7 @@ def test_a_canary_stays_of_what_it_is_and_its_share_is_said_plainly(book: Book) 
     other = book.propose(RULES.replace("100", "70"))
     book.at("approve", other, "--override", "x")
     said = book.refused("publish", other)
-    assert said.startswith("headgate: a canary of version 2")
+    assert said.startswith("sluicegate: a canary of version 2")
     assert "somebody else" not in said
     book.at("canary", known, "--share", "0")
     assert book.told("status")["canary"] is None

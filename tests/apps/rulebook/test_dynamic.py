@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headgate import Limiter
-from headgate.contracts.checks import CheckAnswer, CheckAsk
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.rule import Limit
-from headgate.policies.utilization_gate import OpenGate
-from headgate.rules.editions.shelf import Shelf
-from headgate.rules.editions.signing import Verifier
-from headgate.rules.following.fleet_books import FleetBooks
-from headgate.rules.following.follower import Follower
-from headgate.rules.resources.service import Checker
-from headgate.stores.blob_stores import open_blobs
-from headgate.stores.event_logs import open_log
-from headgate.system import now_us
+from sluicegate import Limiter
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.rule import Limit
+from sluicegate.policies.utilization_gate import OpenGate
+from sluicegate.rules.editions.shelf import Shelf
+from sluicegate.rules.editions.signing import Verifier
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.follower import Follower
+from sluicegate.rules.resources.service import Checker
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.event_logs import open_log
+from sluicegate.system import now_us
 from tests.apps.limiter.process import LimiterProcess
 from tests.apps.rulebook.stories import Book
 from tests.apps.rulebook.test_fleet import admitted, following
@@ -79,7 +79,7 @@ def test_tables_of_callers_act_at_once_where_counts_are_in_memory(book: Book) ->
     events = ["--rulebook-events", f"files:{book.folder}/events", "--node", "n1"]
     with LimiterProcess(book.folder, *following(book, *events)) as one:
         changes_act(book, one, nodes=1)
-        assert one.metric("headgate_rules_lag_seconds") < 3
+        assert one.metric("sluicegate_rules_lag_seconds") < 3
 
 
 def test_and_with_redis_on_all_workers(book: Book, redis_server: RedisServer) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.apps.rulebook import command, examples
-from headgate.apps.rulebook.verbs import VERBS
+from sluicegate.apps.rulebook import command, examples
+from sluicegate.apps.rulebook.verbs import VERBS
 from tests.apps.rulebook.stories import RULES, Book
 
 SHOWN_ID = "3f2a91"  # of the proposal that the examples speak of
@@ -29,7 +29,7 @@ NOT_RUN = ("s3://", "--tls-cert", "/srv/git")
 def lines(text: str) -> list[list[str]]:
     """The commands of a page of examples, as words, without what is said beside them."""
     joined = re.sub(r"\s*\\\n\s+", " ", text)
-    found = [line.strip() for line in joined.splitlines() if line.startswith("  headgate rules ")]
+    found = [line.strip() for line in joined.splitlines() if line.startswith("  sluicegate rules ")]
     assert found, text
     return [
         shlex.split(one)[2:]
@@ -57,7 +57,7 @@ def there(book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Book:
     for _ in range(6):
         publish(book)
     (tmp_path / "capture").mkdir()
-    monkeypatch.setenv("HEADGATE_RULEBOOK", "book")
+    monkeypatch.setenv("SLUICEGATE_RULEBOOK", "book")
     return book
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from headgate.apps.limiter import command
-from headgate.apps.limiter.assembly import Assembly
-from headgate.apps.limiter.settings import read_settings
-from headgate.contracts.access import EVERY_GRANT, Identity
-from headgate.contracts.errors import BadValue, Forbidden, HeadgateError, Unauthenticated
-from headgate.policies.access import token_digest
-from headgate.rules.remote.desk import RemoteDesk
+from sluicegate.apps.limiter import command
+from sluicegate.apps.limiter.assembly import Assembly
+from sluicegate.apps.limiter.settings import read_settings
+from sluicegate.contracts.access import EVERY_GRANT, Identity
+from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError, Unauthenticated
+from sluicegate.policies.access import token_digest
+from sluicegate.rules.remote.desk import RemoteDesk
 from tests.apps.limiter.process import LimiterProcess
 from tests.apps.rulebook.stories import RULES, Book
 from tests.engines.child import Child, free_port, until
@@ -63,8 +63,8 @@ def test_a_limiter_runs_what_is_published_and_what_is_rolled_back_to(book: Book)
         said = book.at("publish", known, "--wait", "1")
         assert "n1" in said
         assert admitted(one, "bob") == 2
-        assert one.metric("headgate_rules_version") == 2
-        assert one.metric("headgate_rules_lag_seconds") < 5
+        assert one.metric("sluicegate_rules_version") == 2
+        assert one.metric("sluicegate_rules_lag_seconds") < 5
         book.at("rollback", "1", "--reason", "too few", "--wait", "1")
         assert admitted(one, "eve") == 5
         status, told = one.ask("/v1/rulebook")
@@ -99,18 +99,18 @@ def test_a_canary_is_for_a_share_of_the_callers_and_a_pin_for_one_node(book: Boo
         known = book.propose(TWO)
         book.at("approve", known, "--override", "nothing captured yet")
         book.at("canary", known, "--share", "50%")
-        until(lambda: one.metric("headgate_rules_canary_version") == 2, "the canary", 10)
+        until(lambda: one.metric("sluicegate_rules_canary_version") == 2, "the canary", 10)
         by_user = {f"user-{n}": admitted(one, f"user-{n}") for n in range(40)}
         assert {*by_user.values()} == {5, 2}
         assert 5 < [*by_user.values()].count(2) < 35
         book.at("canary", known, "--share", "0")
-        until(lambda: one.metric("headgate_rules_canary_version") == 0, "its end", 10)
+        until(lambda: one.metric("sluicegate_rules_canary_version") == 0, "its end", 10)
         assert admitted(one, "somebody else") == 5
         second = book.publish(TWO)
         book.at("pin", "n1", 1, "--reason", "to compare")
-        until(lambda: one.metric("headgate_rules_version") == 1, "the pin", 10)
+        until(lambda: one.metric("sluicegate_rules_version") == 1, "the pin", 10)
         book.at("pin", "n1", 0, "--reason", "compared")
-        until(lambda: one.metric("headgate_rules_version") == second, "the end of it", 10)
+        until(lambda: one.metric("sluicegate_rules_version") == second, "the end of it", 10)
 
 
 def test_what_was_captured_judges_the_next_change(book: Book) -> None:
@@ -148,14 +148,14 @@ def test_what_was_captured_judges_the_next_change(book: Book) -> None:
 
 @contextmanager
 def server(book: Book, *flags: str) -> Iterator[tuple[str, Child]]:
-    """`headgate rules serve` as a user starts it."""
+    """`sluicegate rules serve` as a user starts it."""
     port = free_port("127.0.0.1")
     log = book.folder.parent / f"rules-{port}.log"
     command = [
-        sys.executable, "-m", "headgate.cli", "rules", "serve", "--rulebook", str(book.folder),
+        sys.executable, "-m", "sluicegate.cli", "rules", "serve", "--rulebook", str(book.folder),
         "--listen", f"127.0.0.1:{port}", "--look-s", "0.2", *flags,
     ]  # fmt: skip
-    child = Child("headgate rules serve", command, log)
+    child = Child("sluicegate rules serve", command, log)
     try:
         until(lambda: re.search("rules is ready", log.read_text()), "the rulebook", 30, [child])
         yield f"http://127.0.0.1:{port}", child
@@ -210,14 +210,14 @@ def test_a_server_lets_each_do_what_they_may_and_waits_for_nodes(book: Book) -> 
 def test_the_same_commands_ask_a_server(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     book.init(FIVE)
     with server(book, "--token", ANN) as (url, child):
-        monkeypatch.setenv("HEADGATE_TOKEN", ANN)
-        monkeypatch.setenv("HEADGATE_RULEBOOK", url)
+        monkeypatch.setenv("SLUICEGATE_TOKEN", ANN)
+        monkeypatch.setenv("SLUICEGATE_RULEBOOK", url)
         book.ok("propose", book.file(TWO), "-m", "Fewer")
         (one,) = book.told_by_server("list")
         assert one["state"] == "open"
         book.ok("approve", one["id"], "--override", "nothing captured yet", "--publish")
         assert book.told_by_server("status")["live"]["version"] == 2
-        monkeypatch.setenv("HEADGATE_TOKEN", "wrong-0123456789abcdef")
+        monkeypatch.setenv("SLUICEGATE_TOKEN", "wrong-0123456789abcdef")
         code, _, err = book.run("list")
         assert code == 1
         assert "token" in err
@@ -245,7 +245,7 @@ def test_a_server_widens_a_canary_by_itself_until_it_is_live(book: Book) -> None
         )
         desk.approve(said["id"], override="nothing captured yet", by=ANYBODY)
         desk.canary(said["id"], share=5_000, kind="callers", by=ANYBODY)
-        until(lambda: one.metric("headgate_rules_canary_version") == 3, "the canary", 10)
+        until(lambda: one.metric("sluicegate_rules_canary_version") == 3, "the canary", 10)
         asked = iter(range(10**6))
 
         def live() -> bool:
@@ -257,7 +257,7 @@ def test_a_server_widens_a_canary_by_itself_until_it_is_live(book: Book) -> None
 
         until(live, "version 3 live for all", 30)
         history = desk.proposal(said["id"], by=ANYBODY)["history"]
-        assert [it["by"] for it in history][-1] == "headgate"
+        assert [it["by"] for it in history][-1] == "sluicegate"
 
 
 def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book) -> None:
@@ -279,7 +279,7 @@ def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book)
         )
         desk.approve(said["id"], override="nothing captured yet", by=ANYBODY)
         desk.canary(said["id"], share=5_000, kind="callers", by=ANYBODY)
-        until(lambda: one.metric("headgate_rules_canary_version") == 2, "the canary", 10)
+        until(lambda: one.metric("sluicegate_rules_canary_version") == 2, "the canary", 10)
         asked = iter(range(10**6))
 
         def over() -> bool:
@@ -290,10 +290,10 @@ def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book)
             return bool(desk.proposal(said["id"], by=ANYBODY)["state"] == "rolled back")
 
         until(over, "it being taken back", 30)
-        until(lambda: one.metric("headgate_rules_canary_version") == 0, "its end", 10)
+        until(lambda: one.metric("sluicegate_rules_canary_version") == 0, "its end", 10)
         assert desk.status(by=ANYBODY)["live"]["version"] == 1
         told = desk.proposal(said["id"], by=ANYBODY)["history"][-1]
-        assert (told["by"], "CRITICAL" in told["why"]) == ("headgate", True)
+        assert (told["by"], "CRITICAL" in told["why"]) == ("sluicegate", True)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_limiter_is_told_what_is_wrong_with_where_it_is_to_look(
     words = [word for pair in said.items() for word in pair]
     parser = ArgumentParser()
     command.add_arguments(parser)
-    with pytest.raises(HeadgateError) as refused:
+    with pytest.raises(SluicegateError) as refused:
         asyncio.run(loaded(parser.parse_args(words)))
     assert told in str(refused.value)
     assert isinstance(refused.value, BadValue) == (code == 2)

@@ -1,4 +1,4 @@
-"""`headgate rules serve` as people run it: certificates, signals, two at once, metrics."""
+"""`sluicegate rules serve` as people run it: certificates, signals, two at once, metrics."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import trustme
 import yaml
 
-from headgate.contracts.errors import BadValue
-from headgate.policies.access import token_digest
-from headgate.rules.remote.desk import RemoteDesk
+from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.access import token_digest
+from sluicegate.rules.remote.desk import RemoteDesk
 from tests.apps.limiter.process import LimiterProcess
 from tests.apps.rulebook.stories import RULES, Book
 from tests.apps.rulebook.test_fleet import ANN, ANYBODY, FIVE, following, server
@@ -49,17 +49,17 @@ def test_a_token_and_a_certificate_come_to_one_server_and_people_change_on_sighu
         "--tls-client-ca", "ca.pem", "--tls-client-optional",
     ]  # fmt: skip
     with server(book, *flags) as (url, child):
-        monkeypatch.setenv("HEADGATE_RULEBOOK", url.replace("http:", "https:"))
+        monkeypatch.setenv("SLUICEGATE_RULEBOOK", url.replace("http:", "https:"))
         bob = ["--ca", "ca.pem", "--cert", "bob.example.org.pem", "--cert-key",
                "bob.example.org.pem"]  # fmt: skip
         ann = ["--ca", "ca.pem"]
         assert "--ca FILE" in book.run("list")[2]
-        assert "HEADGATE_TOKEN" in book.run("list", *ann)[2]
-        monkeypatch.setenv("HEADGATE_TOKEN", ANN)
+        assert "SLUICEGATE_TOKEN" in book.run("list", *ann)[2]
+        monkeypatch.setenv("SLUICEGATE_TOKEN", ANN)
         known = book.told_by_server("propose", book.file(RULES), "-m", "More", *ann)["id"]
         code, _, err = book.run("approve", known, "--override", "x", *ann)
         assert (code, "'approve'" in err) == (1, True)
-        monkeypatch.delenv("HEADGATE_TOKEN")
+        monkeypatch.delenv("SLUICEGATE_TOKEN")
         said = book.told_by_server("approve", known, "--override", "nothing captured", *bob)
         assert said["approvals"] == ["bob"]
         Path("people.toml").write_text(PEOPLE.replace('"read-rules", "approve"', '"read-rules"'))
@@ -83,7 +83,7 @@ def test_with_a_client_authority_alone_a_certificate_must_come(
     flags = ["--access", "people.toml", "--tls-cert", "server.pem", "--tls-key", "server.pem",
              "--tls-client-ca", "ca.pem"]  # fmt: skip
     with server(book, *flags) as (url, _):
-        monkeypatch.setenv("HEADGATE_TOKEN", ANN)
+        monkeypatch.setenv("SLUICEGATE_TOKEN", ANN)
         secure = url.replace("http:", "https:")
         code, _, err = book.run("list", "--rulebook", secure, "--ca", "ca.pem")
         assert (code, "--cert-key" in err) == (1, True), err
@@ -98,7 +98,7 @@ def test_a_server_of_nobody_is_read_and_not_changed_and_says_so(book: Book) -> N
         assert "now nobody may" in child.log.read_text()
         assert RemoteDesk(url).status(by=ANYBODY)["live"]["version"] == 1
         code, _, err = book.run("propose", book.file(RULES), "-m", "More", "--rulebook", url)
-        assert (code, "HEADGATE_TOKEN" in err) == (1, True)
+        assert (code, "SLUICEGATE_TOKEN" in err) == (1, True)
         os.kill(child.pid, signal.SIGINT)
         assert child.wait(15) == 0
         assert "Traceback" not in child.tail()
@@ -140,7 +140,7 @@ def test_a_server_that_is_killed_in_a_canary_goes_on_with_it(book: Book) -> None
         with server(book, "--token", ANN) as (url, child):
             RemoteDesk(url, token=ANN).canary(known, share=5_000, kind="callers", by=ANYBODY)
             child.kill()
-        until(lambda: one.metric("headgate_rules_canary_version") == 3, "the canary", 10)
+        until(lambda: one.metric("sluicegate_rules_canary_version") == 3, "the canary", 10)
         with server(book, "--token", ANN) as (url, _):
             desk = RemoteDesk(url, token=ANN)
             asked = iter(range(10**6))
@@ -157,7 +157,7 @@ def test_dashboard_and_alerts_ask_only_for_metrics_that_there_are(book: Book) ->
     asked = "".join(
         (DEPLOY / name).read_text() for name in ("grafana-rulebook.json", "rulebook-alerts.yml")
     )
-    names = set(re.findall(r"\bheadgate_[a-z_]+\b", asked))
+    names = set(re.findall(r"\bsluicegate_[a-z_]+\b", asked))
     assert len(names) > 10
     book.init(FIVE)
     flags = following(book, "--node", "n1", "--capture", f"{book.folder}/capture")
@@ -165,7 +165,7 @@ def test_dashboard_and_alerts_ask_only_for_metrics_that_there_are(book: Book) ->
         with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
             page = answer.read().decode()
         page += str(one.ask("/metrics")[1])
-    there = set(re.findall(r"^(headgate_[a-z_]+)", page, re.MULTILINE))
+    there = set(re.findall(r"^(sluicegate_[a-z_]+)", page, re.MULTILINE))
     assert names - there == set()
     (group,) = yaml.safe_load((DEPLOY / "rulebook-alerts.yml").read_text())["groups"]
     assert all(rule["annotations"]["what_to_do"] for rule in group["rules"])

@@ -1,4 +1,4 @@
-"""`headgate rules shadow`: traffic that was seen, and rules that were not in force."""
+"""`sluicegate rules shadow`: traffic that was seen, and rules that were not in force."""
 
 from __future__ import annotations
 

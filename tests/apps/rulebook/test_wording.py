@@ -6,24 +6,24 @@ import pickle
 
 import pytest
 
-from headgate.apps.rulebook.showing import (
+from sluicegate.apps.rulebook.showing import (
     bare,
     tell_troubles,
     tell_unreached,
     verdict_words,
 )
-from headgate.apps.rulebook.wording import Reworded, reworded, unreached
-from headgate.contracts.errors import (
+from sluicegate.apps.rulebook.wording import Reworded, reworded, unreached
+from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
     Forbidden,
-    HeadgateError,
+    SluicegateError,
     Unauthenticated,
     Unavailable,
 )
-from headgate.lines import harmless
+from sluicegate.lines import harmless
 
-NAMED = "put a token into HEADGATE_TOKEN, or give --cert and --cert-key"
+NAMED = "put a token into SLUICEGATE_TOKEN, or give --cert and --cert-key"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ NAMED = "put a token into HEADGATE_TOKEN, or give --cert and --cert-key"
         ),
         (
             BadValue("proposal", "zzz", "give an id as `proposals` lists them"),
-            "proposal zzz: give an id as `headgate rules list` shows them",
+            "proposal zzz: give an id as `sluicegate rules list` shows them",
         ),
         (
             BadValue(
@@ -65,7 +65,7 @@ NAMED = "put a token into HEADGATE_TOKEN, or give --cert and --cert-key"
             BadValue("version", 7, "give the number of an edition, as `versions` lists them"),
             (
                 "version: 7 cannot be used; give the number of an edition, "
-                "as `headgate rules list --versions` shows them"
+                "as `sluicegate rules list --versions` shows them"
             ),
         ),
         (
@@ -82,7 +82,7 @@ NAMED = "put a token into HEADGATE_TOKEN, or give --cert and --cert-key"
         ),
     ],
 )  # fmt: skip
-def test_a_refusal_is_told_as_whoever_types_would_say_it(error: HeadgateError, told: str) -> None:
+def test_a_refusal_is_told_as_whoever_types_would_say_it(error: SluicegateError, told: str) -> None:
     assert str(reworded(error)) == told
 
 
@@ -96,7 +96,7 @@ def test_a_refusal_is_told_as_whoever_types_would_say_it(error: HeadgateError, t
         Conflict("the file a.yaml", "it has changed"),
     ],
 )
-def test_what_is_well_said_stays_as_it_is(error: HeadgateError) -> None:
+def test_what_is_well_said_stays_as_it_is(error: SluicegateError) -> None:
     assert reworded(error) is error
 
 
@@ -147,14 +147,14 @@ def test_how_many_nodes_are_there_is_told(capsys: pytest.CaptureFixture[str]) ->
         {"stale": True},
     ]
     tell_unreached({"nodes": nodes}, 3, nodes=20, timeout_s=0.5)
-    assert capsys.readouterr().err == ("headgate: after 0.5 s version 3 runs on 2 of 20 nodes\n")
+    assert capsys.readouterr().err == ("sluicegate: after 0.5 s version 3 runs on 2 of 20 nodes\n")
 
 
 def test_a_trouble_is_told_once_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     troubles = {"publishing": "publishing (a ref) is unavailable", "branch": "a push was refused"}
     tell_troubles({"troubles": troubles})
     assert capsys.readouterr().err == (
-        "headgate: publishing (a ref) is unavailable\nheadgate: branch: a push was refused\n"
+        "sluicegate: publishing (a ref) is unavailable\nsluicegate: branch: a push was refused\n"
     )
     tell_troubles({"troubles": {}})
     tell_troubles({})

@@ -1,4 +1,4 @@
-"""A `headgate up` as a process of its own, for tests: started, asked, ended, with deadlines.
+"""A `sluicegate up` as a process of its own, for tests: started, asked, ended, with deadlines.
 
 Nothing here sleeps for a fixed time and hopes; what is waited for has a deadline and a name.
 """
@@ -23,7 +23,7 @@ END_S_MAX = 2.0
 POLL_GAP_S = 0.02
 
 # What a user's shell would run; a resource left open is told on standard error.
-COMMAND = (sys.executable, "-W", "default::ResourceWarning", "-m", "headgate.cli")
+COMMAND = (sys.executable, "-W", "default::ResourceWarning", "-m", "sluicegate.cli")
 
 
 class Answer(NamedTuple):
@@ -57,7 +57,7 @@ def gone(pid: int) -> bool:
 
 
 class Up:
-    """One running `headgate up`; use it in a `with`."""
+    """One running `sluicegate up`; use it in a `with`."""
 
     def __init__(self, *flags: str, command: Sequence[str] = COMMAND) -> None:
         self.process = subprocess.Popen(

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headgate.apps.up.app import BODY_BYTES_MAX, App, decision_reply
-from headgate.apps.up.gate import Gate
-from headgate.apps.up.settings import parse_rules
-from headgate.contracts.decision import Decision
-from headgate.contracts.reasons import DEADLINE, RATE_LIMITED, SHED
-from headgate.kernels.verdict import NEVER
-from headgate.testing import HandClock
+from sluicegate.apps.up.app import BODY_BYTES_MAX, App, decision_reply
+from sluicegate.apps.up.gate import Gate
+from sluicegate.apps.up.settings import parse_rules
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, SHED
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.testing import HandClock
 
 URL = "http://127.0.0.1:7000"
 HOST = (b"host", b"127.0.0.1:7000")

@@ -6,9 +6,9 @@ from itertools import pairwise, takewhile
 
 import pytest
 
-from headgate.apps.up.callers import PROFILES, Ask, crowd
-from headgate.apps.up.settings import DEMO_RULES, parse_rules
-from headgate.testing import START_US, SeededChance
+from sluicegate.apps.up.callers import PROFILES, Ask, crowd
+from sluicegate.apps.up.settings import DEMO_RULES, parse_rules
+from sluicegate.testing import START_US, SeededChance
 
 SECOND = 1_000_000
 RULES = parse_rules(DEMO_RULES)

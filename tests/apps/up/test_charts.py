@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.apps.up.charts import (
+from sluicegate.apps.up.charts import (
     bar,
     columns,
     count_text,

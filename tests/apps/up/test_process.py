@@ -176,7 +176,7 @@ def test_a_port_in_use_is_told_with_the_flag_that_helps() -> None:
         told = run("up", "--listen", f"127.0.0.1:{port}", "--plain", "--for", "1")
     assert told.returncode == 1
     assert told.stderr == (
-        f"headgate: port {port} on 127.0.0.1 is in use; end what listens there, "
+        f"sluicegate: port {port} on 127.0.0.1 is in use; end what listens there, "
         "or choose another with --listen (port 0 takes a free one)\n"
     )
 
@@ -204,7 +204,7 @@ def test_a_name_rebound_to_our_address_and_a_page_of_another_site_are_refused() 
 @pytest.mark.parametrize("parser", ["httptools", "h11"])
 def test_what_is_too_large_is_refused_whichever_parser_reads_it(parser: str) -> None:
     missing = "" if parser == "httptools" else "sys.modules['httptools'] = None;"
-    script = f"import sys; {missing} from headgate.cli import main; sys.exit(main())"
+    script = f"import sys; {missing} from sluicegate.cli import main; sys.exit(main())"
     with Up("--no-load", command=(sys.executable, "-c", script)) as up:
         json = {"Content-Type": "application/json"}
         assert up.ask("/v1/check", b" " * (64 * 1024 + 1), json).status == 413
@@ -241,10 +241,10 @@ def test_a_reader_that_has_seen_enough_ends_it_without_a_complaint() -> None:
 def test_without_its_extra_it_says_how_to_get_it() -> None:
     script = (
         "import sys; sys.modules['uvicorn'] = None;"
-        "from headgate.cli import main; sys.exit(main(['up', '--for', '1']))"
+        "from sluicegate.cli import main; sys.exit(main(['up', '--for', '1']))"
     )
     told = run(script=script)
     assert told.returncode == 1
     assert told.stderr == (
-        "headgate: headgate up needs the package uvicorn; pip install 'headgate[server]'\n"
+        "sluicegate: sluicegate up needs the package uvicorn; pip install 'sluicegate[server]'\n"
     )

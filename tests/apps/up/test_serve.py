@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headgate.apps.up.serve import hosts_of, listen, netloc, reachable, served
-from headgate.contracts.errors import HeadgateError
+from sluicegate.apps.up.serve import hosts_of, listen, netloc, reachable, served
+from sluicegate.contracts.errors import SluicegateError
 
 
 async def nothing(_scope: Any, _receive: Any, _send: Any) -> None:
@@ -36,7 +36,7 @@ def test_the_socket_is_closed_when_the_block_ends_in_an_error() -> None:
 
 
 def test_an_address_that_is_not_of_this_machine_is_told_so() -> None:
-    with pytest.raises(HeadgateError, match="no address of this machine; choose one"):
+    with pytest.raises(SluicegateError, match="no address of this machine; choose one"):
         listen("192.0.2.1", 7000)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.apps.up.settings import (
+from sluicegate.apps.up.settings import (
     DEMO_RULES,
     LOAD_PER_S_MAX,
     RULES_MAX,
@@ -12,8 +12,8 @@ from headgate.apps.up.settings import (
     parse_rules,
     rule_words,
 )
-from headgate.contracts.errors import BadValue
-from headgate.contracts.rule import Algorithm
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rule import Algorithm
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from headgate.apps.up.gate import Gate
-from headgate.apps.up.settings import parse_rules
-from headgate.apps.up.tally import MINUTE_S, REFUSED_HALF_LIFE_S, Minute
-from headgate.testing import HandClock
+from sluicegate.apps.up.gate import Gate
+from sluicegate.apps.up.settings import parse_rules
+from sluicegate.apps.up.tally import MINUTE_S, REFUSED_HALF_LIFE_S, Minute
+from sluicegate.testing import HandClock
 
 
 def gate(*rules: str) -> tuple[Gate, HandClock]:

@@ -8,11 +8,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from headgate.apps.up.gate import Gate
-from headgate.apps.up.plain import line, opening, summary
-from headgate.apps.up.settings import DEMO_RULES, Settings, parse_rules
-from headgate.apps.up.view import About, can_show, frame, safe
-from headgate.testing import HandClock
+from sluicegate.apps.up.gate import Gate
+from sluicegate.apps.up.plain import line, opening, summary
+from sluicegate.apps.up.settings import DEMO_RULES, Settings, parse_rules
+from sluicegate.apps.up.view import About, can_show, frame, safe
+from sluicegate.testing import HandClock
 
 URL = "http://127.0.0.1:7000"
 

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from headgate import Limiter
-from headgate.contracts.access import Grant, Identity
-from headgate.contracts.checks import (
+from sluicegate import Limiter
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.checks import (
     STATUS_DEGRADED,
     CheckAnswer,
     CheckAsk,
@@ -24,12 +24,12 @@ from headgate.contracts.checks import (
     ThrottleAnswer,
     ThrottleAsk,
 )
-from headgate.contracts.criticality import DEFAULT_CRITICALITY
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.rule import Algorithm
-from headgate.contracts.store import Store
-from headgate.testing import HandClock
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rule import Algorithm
+from sluicegate.contracts.store import Store
+from sluicegate.testing import HandClock
 
 T = TypeVar("T")
 

@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
-from headgate.contracts.access import EVERY_GRANT, Grant, Identity
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue, Refused, Unavailable
-from headgate.contracts.reasons import RATE_LIMITED
-from headgate.doors.grpc.call import GrpcError, Methods, Status
-from headgate.doors.grpc.grpcio_server import GrpcioServer
-from headgate.doors.grpc.health import Health
-from headgate.doors.grpc.native import GrpcDoor, make
-from headgate.doors.grpc.settings import GrpcSettings
+from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
+from sluicegate.contracts.reasons import RATE_LIMITED
+from sluicegate.doors.grpc.call import GrpcError, Methods, Status
+from sluicegate.doors.grpc.grpcio_server import GrpcioServer
+from sluicegate.doors.grpc.health import Health
+from sluicegate.doors.grpc.native import GrpcDoor, make
+from sluicegate.doors.grpc.settings import GrpcSettings
 
 T = TypeVar("T")
 ANN: Final = Identity("ann", EVERY_GRANT)

@@ -93,7 +93,7 @@ def test_an_error_ends_a_call_with_its_status(
     code: grpc.StatusCode,
     words: str,
 ) -> None:
-    with caplog.at_level(logging.CRITICAL, "headgate.grpc"):
+    with caplog.at_level(logging.CRITICAL, "sluicegate.grpc"):
         assert refusal(lambda: unary(channel, method, error.encode())) == (code, words)
 
 
@@ -228,7 +228,7 @@ def test_health_is_told_without_credentials(
 ) -> None:
     stub = health_pb2_grpc.HealthStub(channel)
     wrong = [("authorization", "Bearer nobody")]
-    for name in ("", "ratelimit", "headgate.v1.RateLimiter"):
+    for name in ("", "ratelimit", "sluicegate.v1.RateLimiter"):
         ask = health_pb2.HealthCheckRequest(service=name)
         assert stub.Check(ask, metadata=wrong).status == health_pb2.HealthCheckResponse.SERVING
     work[0].up = False

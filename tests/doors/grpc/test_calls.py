@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.access import Identity
-from headgate.contracts.errors import Unavailable
-from headgate.doors.grpc.call import GrpcError, Methods, Status, Told
-from headgate.doors.grpc.framing import percent_encoded, prefixed, timeout_us, unpacked
-from headgate.doors.grpc.protocol import Calls, Counts
-from headgate.doors.grpc.route import Route
-from headgate.doors.grpc.settings import GrpcSettings
-from headgate.wire.h2 import frames as f
-from headgate.wire.h2.settings import H2Settings
-from headgate.wire.h2.stream import Stream
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.doors.grpc.call import GrpcError, Methods, Status, Told
+from sluicegate.doors.grpc.framing import percent_encoded, prefixed, timeout_us, unpacked
+from sluicegate.doors.grpc.protocol import Calls, Counts
+from sluicegate.doors.grpc.route import Route
+from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.wire.h2 import frames as f
+from sluicegate.wire.h2.settings import H2Settings
+from sluicegate.wire.h2.stream import Stream
 from tests.doors.grpc.servers import Door, Work
 from tests.wire.h2_peer import GREETING, Frame, frame, headers, parsed, update
 from tests.wire.h2_peer import settings as settings_frame

@@ -12,22 +12,22 @@ import grpc.aio
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from headgate.contracts.access import Identity
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue, Conflict, Unavailable
-from headgate.contracts.key_values import tag_of
-from headgate.contracts.reasons import COST_ABOVE_LIMIT, DEADLINE, QUOTA_SPENT, SHED, Reason
-from headgate.doors.grpc.call import GrpcError, Methods, Status, Told, metadata_of, status_of
-from headgate.doors.grpc.key_values import KeyValuesServicer
-from headgate.doors.grpc.native import GrpcDoor
-from headgate.doors.grpc.reflection import Reflection, files_of
-from headgate.doors.grpc.settings import GrpcSettings
-from headgate.doors.listener import Kind, Listener
-from headgate.protos import KEY_VALUES, descriptor_set
-from headgate.protos import key_values_pb2 as pb
-from headgate.protos.key_values_pb2_grpc import KeyValuesStub
-from headgate.wire.key_values_messages import KvBounds
-from headgate.wire.row_stream import StreamRow, stream_of
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.contracts.key_values import tag_of
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, DEADLINE, QUOTA_SPENT, SHED, Reason
+from sluicegate.doors.grpc.call import GrpcError, Methods, Status, Told, metadata_of, status_of
+from sluicegate.doors.grpc.key_values import KeyValuesServicer
+from sluicegate.doors.grpc.native import GrpcDoor
+from sluicegate.doors.grpc.reflection import Reflection, files_of
+from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.doors.listener import Kind, Listener
+from sluicegate.protos import KEY_VALUES, descriptor_set
+from sluicegate.protos import key_values_pb2 as pb
+from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
+from sluicegate.wire.key_values_messages import KvBounds
+from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.doors.grpc.servers import SERVERS, Door, Grpcio, Native
 from tests.doors.kv_shelf import ALL, NOW_US, READS, Keeper, Shelf, refused
 from tests.doors.listening import run
@@ -193,12 +193,14 @@ def test_what_a_call_claims_reaches_the_service(stub: Any, served: Any) -> None:
     )
     assert 0 <= NOW_US - plain.arrived_us < CALL_S_MAX * 1e6
     for _ in range(2):  # the second time the head is known
-        mine(stub.Get, message, ("x-headgate-criticality", "bulk"), ("x-headgate-strong", "true"))
+        mine(
+            stub.Get, message, ("x-sluicegate-criticality", "bulk"), ("x-sluicegate-strong", "true")
+        )
         ask = served[0].asks[-1]
         assert (ask.criticality, ask.strong) == (Criticality.BULK, True)
         # A client may round its timeout up on the way.
         assert 0 < ask.deadline_us - NOW_US <= CALL_S_MAX * 1.05e6
-    for name, value in (("x-headgate-criticality", "vital"), ("x-headgate-strong", "very")):
+    for name, value in (("x-sluicegate-criticality", "vital"), ("x-sluicegate-strong", "very")):
         with pytest.raises(grpc.RpcError) as caught:
             mine(stub.Get, message, (name, value))
         code, words, _ = failed(caught)
@@ -309,8 +311,8 @@ def test_a_refusal_says_why_and_exactly_when_to_come_back(
             mine(call, message)
         found, words, told = failed(caught)
         assert (found, words) == (code, reason.sentence)
-        assert told["headgate-reason"] == reason.name
-        assert told["headgate-rule"] == "ann"
+        assert told["sluicegate-reason"] == reason.name
+        assert told["sluicegate-rule"] == "ann"
         assert told.get("grpc-retry-pushback-ms") == pushback
         assert told.get("retry-after") == seconds
 
@@ -326,13 +328,13 @@ def test_an_engine_that_is_away_and_a_bug_of_ours_are_told_apart(stub: Any, serv
             mine(stub.Get, pb.GetRequest(table="t", partition=b"p"))
         found, _, told = failed(caught)
         assert found is code
-        assert not [name for name in told if name.startswith(("headgate", "grpc-retry"))]
+        assert not [name for name in told if name.startswith(("sluicegate", "grpc-retry"))]
 
 
 def test_the_words_of_a_refusal_are_those_of_its_decision() -> None:
     assert metadata_of(GrpcError(Status.ABORTED, "")) == []
     assert metadata_of(refused(None, 1)) == [
-        (b"headgate-rule", b"ann"),
+        (b"sluicegate-rule", b"ann"),
         (b"retry-after", b"1"),
         (b"grpc-retry-pushback-ms", b"1"),
     ]
@@ -395,7 +397,7 @@ def test_the_descriptors_name_every_method_that_is_served() -> None:
     pool = DescriptorPool()
     for file in files_of(descriptor_set(KEY_VALUES)):
         pool.AddSerializedFile(file)
-    service = pool.FindServiceByName("headgate.v1.KeyValues")
+    service = pool.FindServiceByName("sluicegate.v1.KeyValues")
     shelf = Shelf()
     told = KeyValuesServicer(shelf, shelf.clock).told
     assert {f"/{service.full_name}/{method.name}" for method in service.methods} == set(told)

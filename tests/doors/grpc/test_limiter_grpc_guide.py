@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
-from headgate.doors.grpc.call import Methods
-from headgate.doors.grpc.rate_limiter import RateLimiterServicer
-from headgate.protos import PROTO_ROOT
-from headgate.wire.mesh_messages import MESH_BOUNDS
-from headgate.wire.rate_limiter_messages import CHECK_BOUNDS
+from sluicegate.doors.grpc.call import Methods
+from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
+from sluicegate.protos import PROTO_ROOT
+from sluicegate.wire.mesh_messages import MESH_BOUNDS
+from sluicegate.wire.rate_limiter_messages import CHECK_BOUNDS
 from tests.doors.grpc.grpcio_thread import serve
 from tests.doors.grpc.limits_service import SmallService
 
@@ -48,7 +48,7 @@ def test_the_bounds_of_the_page_are_those_of_the_code() -> None:
 
 
 def test_the_page_names_a_file_that_is_there_and_a_configuration_that_asks_us() -> None:
-    assert (PROTO_ROOT / "headgate/v1/rate_limiter.proto").is_file()
+    assert (PROTO_ROOT / "sluicegate/v1/rate_limiter.proto").is_file()
     (found,) = (yaml.safe_load(block) for block in YAML.findall(TEXT))
     clusters = found["static_resources"]["clusters"]
     address = clusters[0]["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from headgate.contracts.access import EVERY_GRANT, Identity
-from headgate.contracts.errors import BadValue, Forbidden
-from headgate.doors.grpc.call import GrpcError, Status, status_of
-from headgate.doors.grpc.mesh import SHOULD_RATE_LIMIT, MeshServicer
-from headgate.wire.mesh_messages import MeshBounds
+from sluicegate.contracts.access import EVERY_GRANT, Identity
+from sluicegate.contracts.errors import BadValue, Forbidden
+from sluicegate.doors.grpc.call import GrpcError, Status, status_of
+from sluicegate.doors.grpc.mesh import SHOULD_RATE_LIMIT, MeshServicer
+from sluicegate.wire.mesh_messages import MeshBounds
 from tests.doors.grpc.limits_service import SmallService, told
 from tests.wire.mesh_oracle import RLS
 

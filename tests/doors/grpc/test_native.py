@@ -19,15 +19,15 @@ import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hpack import Decoder
 
-from headgate.contracts.access import Identity
-from headgate.doors.grpc.call import Methods
-from headgate.doors.grpc.framing import prefixed
-from headgate.doors.grpc.health import Health
-from headgate.doors.grpc.native import make
-from headgate.doors.grpc.settings import GrpcSettings
-from headgate.wire.h2 import frames as f
-from headgate.wire.h2.settings import H2Settings
-from headgate.wire.h2.stream import Stream
+from sluicegate.contracts.access import Identity
+from sluicegate.doors.grpc.call import Methods
+from sluicegate.doors.grpc.framing import prefixed
+from sluicegate.doors.grpc.health import Health
+from sluicegate.doors.grpc.native import make
+from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.wire.h2 import frames as f
+from sluicegate.wire.h2.settings import H2Settings
+from sluicegate.wire.h2.stream import Stream
 from tests.doors.grpc.servers import SETTINGS, Door, Grpcio, Native, Work, native
 from tests.wire.h2_peer import GREETING, frame, headers, parsed, request, update
 
@@ -109,7 +109,7 @@ def test_what_does_not_end_within_the_grace_is_ended(server: Native, work: Work)
 def test_a_connection_that_comes_amid_a_drain_is_sent_away(server: Native) -> None:
     server.running.do(server.door.drain(0.1))
     line = raw(server)
-    line.sendall(frame(f.PING, f.ACK, 0, b"headgate"))
+    line.sendall(frame(f.PING, f.ACK, 0, b"sluicegate"))
     assert [x.code for x in parsed(all_of(line)) if x.kind == f.GOAWAY] == [0, 0]
     line.close()
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from headgate.contracts.access import EVERY_GRANT, Grant, Identity
-from headgate.contracts.errors import BadValue, Forbidden
-from headgate.doors.grpc.call import Methods
-from headgate.doors.grpc.rate_limiter import RateLimiterServicer
-from headgate.protos import rate_limiter_pb2 as pb
-from headgate.protos.rate_limiter_pb2_grpc import RateLimiterStub
-from headgate.wire.rate_limiter_messages import CheckBounds
+from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
+from sluicegate.contracts.errors import BadValue, Forbidden
+from sluicegate.doors.grpc.call import Methods
+from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
+from sluicegate.protos import rate_limiter_pb2 as pb
+from sluicegate.protos.rate_limiter_pb2_grpc import RateLimiterStub
+from sluicegate.wire.rate_limiter_messages import CheckBounds
 from tests.doors.grpc.grpcio_thread import serve
 from tests.doors.grpc.limits_service import SmallService, told
 
@@ -158,7 +158,7 @@ def test_every_method_is_asked_by_who_speaks(name: str, grant: Grant) -> None:
         "Lease": pb.LeaseRequest(units=1).SerializeToString(),
         "GiveBack": pb.GiveBackRequest(lease_id="a", units=1).SerializeToString(),
     }
-    method = RateLimiterServicer(SmallService()).unary[f"/headgate.v1.RateLimiter/{name}"]
+    method = RateLimiterServicer(SmallService()).unary[f"/sluicegate.v1.RateLimiter/{name}"]
 
     async def call(by: Identity) -> bytes:
         return await told(method(messages.get(name, b""), by))

@@ -19,9 +19,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.doors.grpc.call import Methods
-from headgate.doors.grpc.reflection import V1, V1ALPHA, Reflection, files_of
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.grpc.call import Methods
+from sluicegate.doors.grpc.reflection import V1, V1ALPHA, Reflection, files_of
 from tests.doors.grpc.servers import SERVERS, Door
 
 RLS = "envoy.service.ratelimit.v3.RateLimitService"

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from headgate.contracts.access import EVERY_GRANT, Grant, Identity
-from headgate.contracts.checks import (
+from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
+from sluicegate.contracts.checks import (
     CheckAnswer,
     CheckAsk,
     LeaseAnswer,
@@ -21,18 +21,18 @@ from headgate.contracts.checks import (
     ThrottleAnswer,
     ThrottleAsk,
 )
-from headgate.contracts.criticality import DEFAULT_CRITICALITY
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED, SHED
-from headgate.contracts.store import Store
-from headgate.doors.http.bounds import HttpSettings
-from headgate.doors.http.limiter import LimiterHttp, LimiterHttpSettings
-from headgate.doors.http.message import Handler
-from headgate.doors.http.protocol import HttpDoor
-from headgate.doors.listener import Kind, Listener, ListenerSettings
-from headgate.doors.tls import Tls
-from headgate.testing import HandClock
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED, SHED
+from sluicegate.contracts.store import Store
+from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.limiter import LimiterHttp, LimiterHttpSettings
+from sluicegate.doors.http.message import Handler
+from sluicegate.doors.http.protocol import HttpDoor
+from sluicegate.doors.listener import Kind, Listener, ListenerSettings
+from sluicegate.doors.tls import Tls
+from sluicegate.testing import HandClock
 from tests.doors.listening import WAIT_S, Caller
 
 NOW_US = 1_700_000_000_000_000

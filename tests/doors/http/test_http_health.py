@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headgate.contracts.access import Identity
-from headgate.contracts.checks import CheckAnswer, CheckAsk, Soon
-from headgate.doors.http.bounds import HttpSettings
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk, Soon
+from sluicegate.doors.http.bounds import HttpSettings
 from tests.doors.http.serving import Counting, house
 from tests.doors.listening import run
 

@@ -15,13 +15,13 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.doors.binding import Address
-from headgate.doors.http.limiter_forms import SINCE_US_MAX, since_us_of
-from headgate.doors.http.site import hosts_of
-from headgate.doors.tls import Tls, TlsFiles
-from headgate.wire.rate_limiter_messages import CheckBounds
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.binding import Address
+from sluicegate.doors.http.limiter_forms import SINCE_US_MAX, since_us_of
+from sluicegate.doors.http.site import hosts_of
+from sluicegate.doors.tls import Tls, TlsFiles
+from sluicegate.wire.rate_limiter_messages import CheckBounds
 from tests.doors.http.serving import NOW_US, Counting, House, answer, house, request
 from tests.doors.listening import LOOPS, Caller, run
 
@@ -102,10 +102,10 @@ def test_a_gateway_asks_with_headers_alone(loop: str) -> None:
             got = await here.ask(
                 "GET",
                 "/v1/check?status=http",
-                x_headgate_user="zoë",
-                x_headgate_resource="/play",
-                x_headgate_weight="5",
-                x_headgate_priority="bulk",
+                x_sluicegate_user="zoë",
+                x_sluicegate_resource="/play",
+                x_sluicegate_weight="5",
+                x_sluicegate_priority="bulk",
                 x_request_name="Play",
                 x_long="a" * 101,
                 cookie="secret=1",
@@ -118,15 +118,15 @@ def test_a_gateway_asks_with_headers_alone(loop: str) -> None:
             assert (ask.user_id, ask.resource_path, ask.weight) == ("zoë", "/play", 5)
             assert ask.priority is Criticality.BULK
             assert ask.headers["x-request-name"] == "Play"
-            assert not {"cookie", "authorization", "x-headgate-user", "x-long"} & set(ask.headers)
-            got = await here.ask("GET", "/v1/check?status=auth", x_headgate_user="zoë")
+            assert not {"cookie", "authorization", "x-sluicegate-user", "x-long"} & set(ask.headers)
+            got = await here.ask("GET", "/v1/check?status=auth", x_sluicegate_user="zoë")
             assert got.status == 403
             for headers in (
                 {},
-                {"x_headgate_user": "a", "x_headgate_weight": "-1"},
-                {"x_headgate_user": "a", "x_headgate_weight": "0"},
-                {"x_headgate_user": "a", "x_headgate_priority": "odd"},
-                {"x_headgate_user": "é" * 51},
+                {"x_sluicegate_user": "a", "x_sluicegate_weight": "-1"},
+                {"x_sluicegate_user": "a", "x_sluicegate_weight": "0"},
+                {"x_sluicegate_user": "a", "x_sluicegate_priority": "odd"},
+                {"x_sluicegate_user": "é" * 51},
             ):
                 assert (await here.ask("GET", "/v1/check", **headers)).status == 400
 
@@ -223,7 +223,7 @@ def test_who_speaks_is_known_by_token_or_asked_for(loop: str) -> None:
         async with house(everybody=False) as here:
             got = await here.ask("POST", "/v1/check", ADA)
             assert got.status == 401
-            assert got.headers["www-authenticate"] == 'Bearer realm="headgate"'
+            assert got.headers["www-authenticate"] == 'Bearer realm="sluicegate"'
             got = await here.ask("POST", "/v1/check", ADA, authorization="Bearer wrong")
             assert got.status == 401
             assert 'error="invalid_token"' in got.headers["www-authenticate"]

@@ -51,7 +51,7 @@ def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
                 if body is not None:
                     schema = operation["requestBody"]["content"]["application/json"]["schema"]
                     _check(document, schema, body)
-                headers = {"x_headgate_user": "ada"} if path == "/v1/check" else {}
+                headers = {"x_sluicegate_user": "ada"} if path == "/v1/check" else {}
                 got = await here.ask(method, path, body, **headers)
                 content = operation["responses"][str(got.status)]["content"]
                 kind = got.headers["content-type"].partition(";")[0]

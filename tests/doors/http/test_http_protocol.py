@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.doors.binding import Address
-from headgate.doors.connection import PeerInfo
-from headgate.doors.http.bounds import HttpSettings
-from headgate.doors.http.message import TEXT, Finish, Reply, Request
-from headgate.doors.http.protocol import HttpDoor
-from headgate.testing import HandClock
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.binding import Address
+from sluicegate.doors.connection import PeerInfo
+from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.message import TEXT, Finish, Reply, Request
+from sluicegate.doors.http.protocol import HttpDoor
+from sluicegate.testing import HandClock
 from tests.doors.http.serving import Counting, answer, house, request
 from tests.doors.listening import LOOPS, reset, run, until
 

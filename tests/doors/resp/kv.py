@@ -7,14 +7,14 @@ from typing import Any
 
 import hiredis
 
-from headgate.contracts.access import EVERY_TABLE_GRANT, Identity, TableGrant
-from headgate.contracts.clock import Clock
-from headgate.doors.resp.kv_commands import KEY_VALUES
-from headgate.doors.resp.protocol import RespDoor
-from headgate.doors.resp.settings import RespSettings
-from headgate.testing import HandClock
-from headgate.testing.key_values import MemoryKeyValues
-from headgate.wire.resp import Part, command
+from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity, TableGrant
+from sluicegate.contracts.clock import Clock
+from sluicegate.doors.resp.kv_commands import KEY_VALUES
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.testing import HandClock
+from sluicegate.testing.key_values import MemoryKeyValues
+from sluicegate.wire.resp import Part, command
 from tests.doors.resp.service import Tokens
 from tests.doors.resp.talk import Talk
 

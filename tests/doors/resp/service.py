@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headgate.contracts.access import EVERY_GRANT, Grant, Identity
-from headgate.contracts.checks import (
+from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
+from sluicegate.contracts.checks import (
     CheckAnswer,
     CheckAsk,
     LeaseAnswer,
@@ -15,14 +15,14 @@ from headgate.contracts.checks import (
     ThrottleAnswer,
     ThrottleAsk,
 )
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.rule import Limit
-from headgate.contracts.store import Charge, Store
-from headgate.stores.memory.store import MemoryStore
-from headgate.stores.memory.throttle import MemoryThrottle
-from headgate.stores.redis.throttle import RedisThrottle
-from headgate.testing import HandClock
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.rule import Limit
+from sluicegate.contracts.store import Charge, Store
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.stores.memory.throttle import MemoryThrottle
+from sluicegate.stores.redis.throttle import RedisThrottle
+from sluicegate.testing import HandClock
 
 LIMIT = Limit(5, 60_000_000)
 RULE = "five a minute"

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import uvloop
 
-from headgate.doors.resp.protocol import RespDoor, RespProtocol
+from sluicegate.doors.resp.protocol import RespDoor, RespProtocol
 
 
 class Wire(asyncio.Transport):

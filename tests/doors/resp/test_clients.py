@@ -17,11 +17,11 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headgate.contracts.access import EVERY_GRANT, Identity
-from headgate.doors.resp.protocol import RespDoor
-from headgate.doors.resp.settings import RespSettings
-from headgate.stores.redis.throttle import RedisThrottle
-from headgate.testing import SeededChance
+from sluicegate.contracts.access import EVERY_GRANT, Identity
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.stores.redis.throttle import RedisThrottle
+from sluicegate.testing import SeededChance
 from tests.doors.resp.service import RULE, Service, Tokens
 from tests.doors.resp.talk import listening, served
 
@@ -67,7 +67,7 @@ def test_redis_cli(port: int) -> None:
         "-1",
         "2",
     ]
-    assert told(*cli, "-3", "HG.CHECK", "ann", "/a").split("\n")[5] == RULE
+    assert told(*cli, "-3", "SG.CHECK", "ann", "/a").split("\n")[5] == RULE
     assert told(*cli, "-a", "secret", "--no-auth-warning", "CLIENT", "INFO").count("user=ann") == 1
     assert told(*cli, "AUTH", "wrong").startswith("WRONGPASS")
     typed = told(*cli, stdin="PING\nECHO 'a b'\nnonsense\nHG.PEEK ann /a\n").split("\n")
@@ -81,13 +81,13 @@ def test_redis_py(port: int, protocol: int) -> None:
         assert client.ping()
         assert client.client_getname() in ("me", b"me")
         assert client.execute_command("CL.THROTTLE", "k", 1, 1, 60) == [0, 2, 1, -1, 60]
-        reply = client.execute_command("HG.CHECK", "ann", "/a")
+        reply = client.execute_command("SG.CHECK", "ann", "/a")
         assert reply[:2] == [1, 4]
         assert reply[5] == RULE.encode()
         with client.pipeline(transaction=False) as pipe:
             for _ in range(100):
                 pipe.execute_command("CL.THROTTLE", "p", 49, 1, 60)
-                pipe.execute_command("HG.PEEK", "ann", "/a")
+                pipe.execute_command("SG.PEEK", "ann", "/a")
             replies = pipe.execute()
         assert [one[0] for one in replies[::2]] == [0] * 50 + [1] * 50
         assert replies[1::2] == [replies[1]] * 100
@@ -145,7 +145,7 @@ def test_many_clients_at_once_each_get_their_own_answers(port: int) -> None:
         for round_ in range(20):
             word = f"{number}:{round_}".encode()
             writer.write(b"*2\r\n$4\r\nECHO\r\n$%d\r\n%b\r\n" % (len(word), word))
-            writer.write(b"HG.PEEK %b /a\r\n" % word)
+            writer.write(b"SG.PEEK %b /a\r\n" % word)
             assert await reader.readuntil(b"\r\n") == b"$%d\r\n" % len(word)
             assert await reader.readuntil(b"\r\n") == word + b"\r\n"
             assert await reader.readuntil(b"\r\n") == b"*9\r\n"
@@ -233,7 +233,7 @@ const [port, password] = process.argv.slice(2);
   await client.connect();
   told.ping = await client.ping();
   told.five = await client.call("CL.THROTTLE", "node", 1, 1, 60);
-  told.nine = await client.call("HG.CHECK", "ann", "/a", "WEIGHT", 2);
+  told.nine = await client.call("SG.CHECK", "ann", "/a", "WEIGHT", 2);
   const pipe = client.pipeline();
   for (let n = 0; n < 30; n++) pipe.call("CL.THROTTLE", "pipe", 9, 1, 60);
   told.limited = (await pipe.exec()).map(([error, reply]) => reply[0]);

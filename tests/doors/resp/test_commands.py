@@ -8,13 +8,13 @@ from typing import Any
 import hiredis
 import pytest
 
-from headgate.contracts.access import EVERY_GRANT, Grant, Identity
-from headgate.contracts.checks import ThrottleAnswer, ThrottleAsk
-from headgate.contracts.criticality import Criticality
-from headgate.doors.resp.limiter_commands import LIMITER
-from headgate.doors.resp.protocol import RespDoor
-from headgate.doors.resp.settings import RespSettings
-from headgate.wire.resp import Part, command
+from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
+from sluicegate.contracts.checks import ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.doors.resp.limiter_commands import LIMITER
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.wire.resp import Part, command
 from tests.doors.resp.service import LIMIT, RULE, Service, Tokens
 from tests.doors.resp.talk import Talk
 from tests.stores.redis.live import run
@@ -70,10 +70,10 @@ def test_hello_changes_the_protocol() -> None:
     async def story() -> None:
         client = Client(version="9.8.7")
         told = await client.say("HELLO")
-        assert told[:6] == ["server", "headgate", "version", "9.8.7", "proto", 2]
+        assert told[:6] == ["server", "sluicegate", "version", "9.8.7", "proto", 2]
         told = await client.say("HELLO", 3, "SETNAME", "me")
         assert told == {
-            "server": "headgate", "version": "9.8.7", "proto": 3, "id": 1,
+            "server": "sluicegate", "version": "9.8.7", "proto": 3, "id": 1,
             "mode": "standalone", "role": "master", "modules": [],
         }  # fmt: skip
         assert await client.say("CLIENT", "GETNAME") == "me"
@@ -164,12 +164,12 @@ def test_what_is_not_granted_is_refused() -> None:
     async def story() -> None:
         client = Client(access=Tokens({"t": ONLY_CHECKS}))
         await client.say("AUTH", "t")
-        assert (await client.say("HG.CHECK", "u", "/"))[0] == 1
+        assert (await client.say("SG.CHECK", "u", "/"))[0] == 1
         for words in (
-            ("HG.RESET", "u", "/"),
-            ("HG.LEASE", "u", "/", 5),
-            ("HG.TAKE", 1, 0, 1, *CHARGE, 1),
-            ("HG.FORGET", 1, *CHARGE, 1),
+            ("SG.RESET", "u", "/"),
+            ("SG.LEASE", "u", "/", 5),
+            ("SG.TAKE", 1, 0, 1, *CHARGE, 1),
+            ("SG.FORGET", 1, *CHARGE, 1),
         ):
             assert (await client.say(*words)).startswith("NOPERM web may not do this")
 
@@ -225,8 +225,8 @@ def test_the_table_tells_of_itself() -> None:
         assert sorted(await client.say("COMMAND", "LIST")) == sorted(
             name.decode().lower() for name in LIMITER.by_name
         )
-        assert await client.say("COMMAND", "INFO", "hg.check", "get") == [
-            ["hg.check", -3, ["fast"], 1, 1, 1],
+        assert await client.say("COMMAND", "INFO", "sg.check", "get") == [
+            ["sg.check", -3, ["fast"], 1, 1, 1],
             None,
         ]
         docs = await client.say("COMMAND", "DOCS", "PING")
@@ -281,18 +281,18 @@ def test_hg_check_tells_nine_things() -> None:
     async def story() -> None:
         client = Client()
         service = client.service
-        assert await client.say("HG.CHECK", "ann", "/a") == [
+        assert await client.say("SG.CHECK", "ann", "/a") == [
             1, 4, 0, 12_000, LIMIT.count, RULE, "", "", 0,
         ]  # fmt: skip
-        assert (await client.say("HG.PEEK", "ann", "/a", "weight", 2))[:2] == [1, 2]
+        assert (await client.say("SG.PEEK", "ann", "/a", "weight", 2))[:2] == [1, 2]
         service.clock.advance(us=1)
-        assert await client.say("HG.CHECK", "ann", "/a", "WEIGHT", 5) == [
+        assert await client.say("SG.CHECK", "ann", "/a", "WEIGHT", 5) == [
             0, 4, 12_000, 12_000, LIMIT.count, RULE, "rate_limited", "", 0,
         ]  # fmt: skip
-        assert (await client.say("HG.CHECK", "ann", "/a", "WEIGHT", 6))[2] == -1
-        assert (await client.say("HG.CHECK", "shed", "/a"))[7] == "DEGRADED_MODE"
-        assert await client.say("HG.RESET", "ann", "/a") == 1
-        assert (await client.say("HG.PEEK", "ann", "/a", "WEIGHT", 0))[1] == 5
+        assert (await client.say("SG.CHECK", "ann", "/a", "WEIGHT", 6))[2] == -1
+        assert (await client.say("SG.CHECK", "shed", "/a"))[7] == "DEGRADED_MODE"
+        assert await client.say("SG.RESET", "ann", "/a") == 1
+        assert (await client.say("SG.PEEK", "ann", "/a", "WEIGHT", 0))[1] == 5
 
     run(story())
 
@@ -300,9 +300,9 @@ def test_hg_check_tells_nine_things() -> None:
 def test_waits_are_rounded_up_to_a_millisecond() -> None:
     async def story() -> None:
         client = Client()
-        await client.say("HG.CHECK", "ann", "/a", "WEIGHT", 5)
+        await client.say("SG.CHECK", "ann", "/a", "WEIGHT", 5)
         client.service.clock.advance(us=1_500)
-        told = await client.say("HG.CHECK", "ann", "/a")
+        told = await client.say("SG.CHECK", "ann", "/a")
         assert told[2:4] == [11_999, 59_999]  # 11,998.5 and 59,998.5
 
     run(story())
@@ -312,14 +312,14 @@ def test_options_of_a_check_reach_the_service() -> None:
     async def story() -> None:
         client = Client(headers_max=2)
         await client.say(
-            "hg.check", "ann", "/a", "HEADER", "X-Request-Name", "Play", "PRIORITY", "best-effort",
+            "sg.check", "ann", "/a", "HEADER", "X-Request-Name", "Play", "PRIORITY", "best-effort",
             "HEADER", "b", b"\xff", "WEIGHT", 3,
         )  # fmt: skip
         asked = client.service.asked[-1]
         assert (asked.user_id, asked.resource_path, asked.weight) == ("ann", "/a", 3)
         assert asked.headers == {"x-request-name": "Play", "b": "\ufffd\xff"}
         assert asked.priority is Criticality.BEST_EFFORT
-        await client.say("HG.PEEK", "ann", "/a")
+        await client.say("SG.PEEK", "ann", "/a")
         assert client.service.asked[-1].priority is None
         for words, why in (
             (("WEIGHT",), "option: 'WEIGHT'"),
@@ -330,7 +330,7 @@ def test_options_of_a_check_reach_the_service() -> None:
             (("COLOUR", "red"), "option: 'COLOUR'"),
             ([w for n in "abc" for w in ("HEADER", n, n)], "headers_max"),
         ):
-            told = await client.say("HG.CHECK", "ann", "/a", *words)
+            told = await client.say("SG.CHECK", "ann", "/a", *words)
             assert told.startswith("ERR ")
             assert why in told
 
@@ -340,14 +340,14 @@ def test_options_of_a_check_reach_the_service() -> None:
 def test_leases() -> None:
     async def story() -> None:
         client = Client()
-        told = await client.say("HG.LEASE", "ann", "/a", 4)
+        told = await client.say("SG.LEASE", "ann", "/a", 4)
         assert told == ["lease-1", 4, 1_999, 1, 1, 0, 48_000, 5, RULE, "", "", 0]
-        assert await client.say("HG.GIVEBACK", "lease-1", 2) == 2
-        assert await client.say("HG.GIVEBACK", "other", 2) == 0
-        assert (await client.say("HG.LEASE", "ann", "/a", 5))[:2] == ["lease-1", 1]
-        assert (await client.say("HG.LEASE", "ann", "/a", 5))[:2] == ["", 0]
-        assert "units: '0'" in await client.say("HG.LEASE", "ann", "/a", 0)
-        assert "units: 'x'" in await client.say("HG.GIVEBACK", "lease-1", "x")
+        assert await client.say("SG.GIVEBACK", "lease-1", 2) == 2
+        assert await client.say("SG.GIVEBACK", "other", 2) == 0
+        assert (await client.say("SG.LEASE", "ann", "/a", 5))[:2] == ["lease-1", 1]
+        assert (await client.say("SG.LEASE", "ann", "/a", 5))[:2] == ["", 0]
+        assert "units: '0'" in await client.say("SG.LEASE", "ann", "/a", 0)
+        assert "units: 'x'" in await client.say("SG.GIVEBACK", "lease-1", "x")
 
     run(story())
 
@@ -356,25 +356,25 @@ def test_the_operations_of_a_store() -> None:
     async def story() -> None:
         client = Client()
         now_us = client.service.clock.now_us()
-        take = ("HG.TAKE", 1, 0, 2, *CHARGE, 2, "pages", "fixed_window", 9, MINUTE, 9, 1, "k", 1)
+        take = ("SG.TAKE", 1, 0, 2, *CHARGE, 2, "pages", "fixed_window", 9, MINUTE, 9, 1, "k", 1)
         told = await client.say(*take)
         assert told[:6] == [now_us, 1, 3, 0, 24_000_000, ""]
         assert told[6:8] == [1, 8]
-        assert (await client.say("HG.TAKE", 0, 0, 1, *CHARGE, 3))[1:3] == [1, 0]
-        assert (await client.say("HG.TAKE", 1, 0, 1, *CHARGE, 4))[1:6] == [
+        assert (await client.say("SG.TAKE", 0, 0, 1, *CHARGE, 3))[1:3] == [1, 0]
+        assert (await client.say("SG.TAKE", 1, 0, 1, *CHARGE, 4))[1:6] == [
             0, 3, 12_000_000, 24_000_000, "rate_limited",
         ]  # fmt: skip
-        assert await client.say("HG.TAKESOME", *CHARGE, 0, 3, 5, 3, 1) == [
+        assert await client.say("SG.TAKESOME", *CHARGE, 0, 3, 5, 3, 1) == [
             now_us, 3, 1, 0, 0, 60_000_000, "",
         ]  # fmt: skip
-        assert (await client.say("HG.TAKESOME", *CHARGE, 0, 1, 2))[1:3] == [0, 0]
-        assert await client.say("HG.SETTLE", now_us, 1, *CHARGE, -2) == "OK"
-        assert await client.say("HG.SETTLE", -1, 1, *CHARGE, 1) == "OK"
-        assert (await client.say("HG.TAKE", 0, 0, 1, *CHARGE, 0))[2] == 1
-        assert await client.say("HG.FORGET", 1, *CHARGE, 1) == "OK"
-        assert (await client.say("HG.TAKE", 0, 0, 1, *CHARGE, 0))[2] == 5
-        assert (await client.say("HG.TAKE", 1, 1, 1, *CHARGE, 6))[5] == "cost_above_limit"
-        assert await client.say("HG.TAKE", 1, 0, 0) == [now_us]
+        assert (await client.say("SG.TAKESOME", *CHARGE, 0, 1, 2))[1:3] == [0, 0]
+        assert await client.say("SG.SETTLE", now_us, 1, *CHARGE, -2) == "OK"
+        assert await client.say("SG.SETTLE", -1, 1, *CHARGE, 1) == "OK"
+        assert (await client.say("SG.TAKE", 0, 0, 1, *CHARGE, 0))[2] == 1
+        assert await client.say("SG.FORGET", 1, *CHARGE, 1) == "OK"
+        assert (await client.say("SG.TAKE", 0, 0, 1, *CHARGE, 0))[2] == 5
+        assert (await client.say("SG.TAKE", 1, 1, 1, *CHARGE, 6))[5] == "cost_above_limit"
+        assert await client.say("SG.TAKE", 1, 0, 0) == [now_us]
 
     run(story())
 
@@ -383,13 +383,13 @@ def test_what_was_taken_long_ago_is_not_given_back() -> None:
     async def story() -> None:
         client = Client()
         then_us = client.service.clock.now_us()
-        await client.say("HG.TAKE", 1, 0, 1, *CHARGE, 5)
+        await client.say("SG.TAKE", 1, 0, 1, *CHARGE, 5)
         client.service.clock.advance(s=61)
-        assert (await client.say("HG.TAKE", 1, 0, 1, *CHARGE, 1))[2] == 4
-        await client.say("HG.SETTLE", then_us, 1, *CHARGE, -5)
-        assert (await client.say("HG.TAKE", 0, 0, 1, *CHARGE, 0))[2] == 4
-        await client.say("HG.SETTLE", -1, 1, *CHARGE, -5)
-        assert (await client.say("HG.TAKE", 0, 0, 1, *CHARGE, 0))[2] == 5
+        assert (await client.say("SG.TAKE", 1, 0, 1, *CHARGE, 1))[2] == 4
+        await client.say("SG.SETTLE", then_us, 1, *CHARGE, -5)
+        assert (await client.say("SG.TAKE", 0, 0, 1, *CHARGE, 0))[2] == 4
+        await client.say("SG.SETTLE", -1, 1, *CHARGE, -5)
+        assert (await client.say("SG.TAKE", 0, 0, 1, *CHARGE, 0))[2] == 5
 
     run(story())
 
@@ -402,7 +402,7 @@ def test_every_limit_can_be_said() -> None:
             ("fixed_window", 5, 7, 5, 1), ("sliding_window", 5, 60, 5, 10),
             ("sliding_log", 5, 7, 5, 1),
         ):  # fmt: skip
-            told = await client.say("HG.TAKE", 1, 0, 1, str(rate), *rate, "k", 1)
+            told = await client.say("SG.TAKE", 1, 0, 1, str(rate), *rate, "k", 1)
             assert told[1] == 1
         assert len(client.door._shared.kept) <= 2
         for rate, why in (
@@ -410,7 +410,7 @@ def test_every_limit_can_be_said() -> None:
             (("nonsense", 5, 7, 5, 1), "algorithm"), (("fixed_window", 5, 7, 6, 1), "burst"),
             (("gcra", 5, 7, 5, 2), "cells"), (("sliding_window", 5, 7, 5, 1_001), "limit.cells"),
         ):  # fmt: skip
-            assert f"ERR {why}: " in await client.say("HG.TAKE", 1, 0, 1, "l", *rate, "k", 1)
+            assert f"ERR {why}: " in await client.say("SG.TAKE", 1, 0, 1, "l", *rate, "k", 1)
 
     run(story())
 
@@ -419,26 +419,26 @@ def test_charges_that_do_not_add_up_are_named() -> None:
     async def story() -> None:
         client = Client(charges_max=2)
         for words, why in (
-            (("HG.TAKE", 2, 0, 1, *CHARGE, 1), "keep: '2'"),
-            (("HG.TAKE", 1, "x", 1, *CHARGE, 1), "count_refused: 'x'"),
-            (("HG.TAKE", 1, 0, 2, *CHARGE, 1), "n: 2"),
-            (("HG.TAKE", 1, 0, 3, *CHARGE, 1, *CHARGE, 1, *CHARGE, 1), "charges_max"),
-            (("HG.TAKE", 1, 0, "x", *CHARGE, 1), "n: 'x'"),
-            (("HG.TAKE", 1, 0, 1, *CHARGE, -1), "cost: '-1'"),
-            (("HG.TAKE", 1, 0, 1, *CHARGE, 2**53 + 1), "cost: "),
-            (("HG.TAKESOME", *CHARGE, 1), "charge: "),
-            (("HG.TAKESOME", *CHARGE, 1, 3, 1, 2, 3), "charges_max"),
-            (("HG.TAKESOME", *CHARGE, 1, 2, 1), "n: 2"),
-            (("HG.TAKESOME", *CHARGE, 1, 1, -1), "rung: '-1'"),
-            (("HG.SETTLE", -2, 1, *CHARGE, 1), "taken_us: '-2'"),
-            (("HG.SETTLE", "x", 1, *CHARGE, 1), "taken_us: 'x'"),
-            (("HG.FORGET", 1, *CHARGE), "n: 1"),
+            (("SG.TAKE", 2, 0, 1, *CHARGE, 1), "keep: '2'"),
+            (("SG.TAKE", 1, "x", 1, *CHARGE, 1), "count_refused: 'x'"),
+            (("SG.TAKE", 1, 0, 2, *CHARGE, 1), "n: 2"),
+            (("SG.TAKE", 1, 0, 3, *CHARGE, 1, *CHARGE, 1, *CHARGE, 1), "charges_max"),
+            (("SG.TAKE", 1, 0, "x", *CHARGE, 1), "n: 'x'"),
+            (("SG.TAKE", 1, 0, 1, *CHARGE, -1), "cost: '-1'"),
+            (("SG.TAKE", 1, 0, 1, *CHARGE, 2**53 + 1), "cost: "),
+            (("SG.TAKESOME", *CHARGE, 1), "charge: "),
+            (("SG.TAKESOME", *CHARGE, 1, 3, 1, 2, 3), "charges_max"),
+            (("SG.TAKESOME", *CHARGE, 1, 2, 1), "n: 2"),
+            (("SG.TAKESOME", *CHARGE, 1, 1, -1), "rung: '-1'"),
+            (("SG.SETTLE", -2, 1, *CHARGE, 1), "taken_us: '-2'"),
+            (("SG.SETTLE", "x", 1, *CHARGE, 1), "taken_us: 'x'"),
+            (("SG.FORGET", 1, *CHARGE), "n: 1"),
         ):
             told = await client.say(*words)
             assert told.startswith("ERR ")
             assert why in told, told
         client.service.broken = RuntimeError()
-        told = await client.say("HG.TAKE", 1, 0, 1, *CHARGE, 1)
+        told = await client.say("SG.TAKE", 1, 0, 1, *CHARGE, 1)
         assert told == "BUSY Redis is unavailable: it is gone"
 
     run(story())

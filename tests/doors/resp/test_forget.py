@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headgate.contracts.access import EVERY_GRANT, Grant, Identity
-from headgate.doors.resp.protocol import RespDoor
-from headgate.doors.resp.settings import RespSettings
-from headgate.wire.resp import OK, command
+from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.wire.resp import OK, command
 from tests.doors.resp.service import Service, Tokens
 from tests.doors.resp.talk import Talk
 from tests.stores.redis.live import run

@@ -16,11 +16,11 @@ import valkey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.doors.resp.kv_commands import KEY_VALUES
-from headgate.doors.resp.protocol import RespDoor
-from headgate.system import SystemClock
-from headgate.wire.resp import command
-from headgate.wire.row_stream import StreamRow, stream_of
+from sluicegate.doors.resp.kv_commands import KEY_VALUES
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.system import SystemClock
+from sluicegate.wire.resp import command
+from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.doors.resp.kv import kv_door
 from tests.doors.resp.talk import Talk, served
 from tests.doors.resp.test_clients import needs, told
@@ -69,15 +69,15 @@ def test_a_client_that_waits(port: int, package: Any, protocol: int) -> None:
             client.incr("t:a")
         with pytest.raises(package.ResponseError, match="write it table:partition"):
             client.get("nonsense")
-        told = client.execute_command("HG.RANGE", "t:1")
+        told = client.execute_command("SG.RANGE", "t:1")
         rows = told[b"rows"] if protocol == 3 else told[0]
         assert rows == [[b"", b"197", -1]]
         piece = stream_of([StreamRow(b"loaded", b"", b"yes")])
         digest = hashlib.sha256(piece)
-        client.execute_command("HG.BULK", "BEGIN", "t", "up")
-        client.execute_command("HG.BULK", "PART", "t", "up", 0, digest.hexdigest(), piece)
+        client.execute_command("SG.BULK", "BEGIN", "t", "up")
+        client.execute_command("SG.BULK", "PART", "t", "up", 0, digest.hexdigest(), piece)
         whole = hashlib.sha256(digest.digest()).hexdigest()
-        client.execute_command("HG.BULK", "COMMIT", "t", "up", 1, 1, whole)
+        client.execute_command("SG.BULK", "COMMIT", "t", "up", 1, 1, whole)
         assert client.get("t:loaded") == b"yes"
 
 
@@ -115,7 +115,7 @@ def test_redis_cli(port: int) -> None:
     assert told(*cli, "SET", "t:a:x", "1") == "OK\n"
     assert told(*cli, "SET", "t:a:y", "2") == "OK\n"
     assert told(*cli, "--scan", "--pattern", "t:*").split() == ["t:a:x", "t:a:y"]
-    assert told(*cli, "-3", "HG.RANGE", "t:a", "LIMIT", "1").split()[:4] == ["rows", "x", "1", "-1"]
+    assert told(*cli, "-3", "SG.RANGE", "t:a", "LIMIT", "1").split()[:4] == ["rows", "x", "1", "-1"]
     assert told(*cli, "-x", "SET", "t:a:z", stdin="from a file") == "OK\n"
     assert told(*cli, "GET", "t:a:z") == "from a file\n"
 
@@ -134,8 +134,8 @@ SENT = [
     command("SET", "t:a", 1, "EX", 10),
     command("SET", "t:a:b", 1, "GET"),
     command("SCAN", 0, "MATCH", "t:*", "COUNT", 1),
-    command("HG.RANGE", "t:a", "LIMIT", 1),
-    command("HG.BULK", "BEGIN", "t", "a"),
+    command("SG.RANGE", "t:a", "LIMIT", 1),
+    command("SG.BULK", "BEGIN", "t", "a"),
     command("HELLO", 3),
     b'set t:a "a b"\r\n',
 ]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.system import SystemClock
-from headgate.wire.resp import command
+from sluicegate.system import SystemClock
+from sluicegate.wire.resp import command
 from tests.doors.resp.kv import kv_door
 from tests.doors.resp.talk import Talk
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.doors.resp.kv_names import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.resp.kv_names import (
     KEY_BYTES_MAX,
     escaped,
     key_of,

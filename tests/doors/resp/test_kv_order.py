@@ -10,14 +10,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.engine import Place
-from headgate.contracts.key_values import Ask, Row, Rows, Span, Walked, Write
-from headgate.doors.resp.kv_commands import KEY_VALUES
-from headgate.doors.resp.order import Order
-from headgate.doors.resp.protocol import RespDoor
-from headgate.doors.resp.settings import RespSettings
-from headgate.testing.key_values import MemoryKeyValues
-from headgate.wire.resp import command
+from sluicegate.contracts.engine import Place
+from sluicegate.contracts.key_values import Ask, Row, Rows, Span, Walked, Write
+from sluicegate.doors.resp.kv_commands import KEY_VALUES
+from sluicegate.doors.resp.order import Order
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.testing.key_values import MemoryKeyValues
+from sluicegate.wire.resp import command
 from tests.doors.resp.kv import Everybody
 from tests.doors.resp.talk import Talk
 from tests.stores.redis.live import run
@@ -78,8 +78,8 @@ said = st.lists(
         st.tuples(st.just("MSET"), key, value, key, value),
         st.tuples(st.just("EXPIRE"), key, st.just("100")),
         st.just(("SCAN", "0", "MATCH", "t:*")),
-        st.just(("HG.RANGE", "t:a")),
-        st.just(("HG.BULK", "LIST", "t")),
+        st.just(("SG.RANGE", "t:a")),
+        st.just(("SG.BULK", "LIST", "t")),
         st.just(("PING",)),
         st.just(("NONSENSE",)),
     ),
@@ -167,7 +167,7 @@ def test_a_held_command_has_its_deadline_from_when_it_came_and_waits_in_no_queue
         service = MemoryKeyValues(late=True)
         talk = Talk(door_to(service))
         began_us = service.clock.now_us()
-        talk.protocol.data_received(command("HG.DEADLINE", 100))
+        talk.protocol.data_received(command("SG.DEADLINE", 100))
         talk.protocol.data_received(command("SET", "t:a", 1) + command("GET", "t:a"))
         service.clock.advance(ms=5)  # type: ignore[attr-defined]
         talk.protocol.data_received(command("GET", "t:b"))
@@ -203,7 +203,7 @@ def test_who_waits_for_whom() -> None:
 
     get_a, get_b = [b"GET", b"t:a"], [b"get", b"t:b"]
     set_a, set_b = [b"SET", b"t:a", b"1"], [b"set", b"t:b", b"1"]
-    scan, bulk = [b"SCAN", b"0"], [b"HG.BULK", b"LIST", b"t"]
+    scan, bulk = [b"SCAN", b"0"], [b"SG.BULK", b"LIST", b"t"]
     for first, second in (
         (get_a, get_a),
         (get_a, set_b),
@@ -239,7 +239,7 @@ def test_a_write_if_is_counted_as_one() -> None:
     async def story() -> None:
         service = Shuffled(Random(2))
         talks = [Talk(door_to(service)) for _ in range(5)]
-        ask = command("HG.PUTIF", "t:a", "x", "ABSENT")
+        ask = command("SG.PUTIF", "t:a", "x", "ABSENT")
         for talk in talks:
             talk.protocol.data_received(ask * 4)
         for talk in talks:
@@ -264,7 +264,7 @@ def test_what_is_out_is_waited_for_no_more() -> None:
 
     run(story())
     order = Order(KEY_VALUES, 100)
-    for wide in ([b"SCAN", b"0"], [b"HG.BULK", b"LIST", b"t"]):
+    for wide in ([b"SCAN", b"0"], [b"SG.BULK", b"LIST", b"t"]):
         order.note(wide)
         assert not order.may_run([b"SET", b"t:a", b"1"])
         order.clear()

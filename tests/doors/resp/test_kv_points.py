@@ -10,18 +10,18 @@ from typing import Any
 import hiredis
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.engine import Place
-from headgate.contracts.errors import BadValue, Conflict, Refused, Unavailable
-from headgate.contracts.key_values import Ask, Condition, Tried, Write, tag_of
-from headgate.contracts.reasons import DEADLINE, QUOTA_SPENT, SHED, Reason
-from headgate.doors.resp.kv_commands import KEY_VALUES
-from headgate.doors.resp.kv_set import TRIES_MAX
-from headgate.doors.resp.protocol import RespDoor
-from headgate.testing import START_US
-from headgate.testing.key_values import MemoryKeyValues
-from headgate.wire.resp import Part, command
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.engine import Place
+from sluicegate.contracts.errors import BadValue, Conflict, Refused, Unavailable
+from sluicegate.contracts.key_values import Ask, Condition, Tried, Write, tag_of
+from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT, SHED, Reason
+from sluicegate.doors.resp.kv_commands import KEY_VALUES
+from sluicegate.doors.resp.kv_set import TRIES_MAX
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.testing import START_US
+from sluicegate.testing.key_values import MemoryKeyValues
+from sluicegate.wire.resp import Part, command
 from tests.doors.resp.kv import Client, Everybody
 from tests.doors.resp.talk import Talk
 from tests.stores.redis.live import run
@@ -65,7 +65,7 @@ def test_what_is_answered_at_once_leaves_at_once() -> None:
     run(story())
 
 
-@pytest.mark.parametrize("line", ["GET t:long", "MGET t:long t:a", "HG.RANGE t:long"])
+@pytest.mark.parametrize("line", ["GET t:long", "MGET t:long t:a", "SG.RANGE t:long"])
 def test_a_long_value_that_many_wait_for_is_copied_only_for_those_who_read(line: str) -> None:
     async def story() -> None:
         client = Client(late=True)
@@ -203,26 +203,26 @@ def test_a_write_on_condition_tells_what_is_in_its_way(protocol: int) -> None:
             return fields if protocol == 3 else [done, tag, value]
 
         one = tag_of(b"1").hex()
-        assert await client.say("HG.PUTIF t:a 1 PRESENT") == told(0, None, None)
-        assert await client.say("HG.PUTIF t:a 1 ABSENT EX 10") == told(1, None, None)
+        assert await client.say("SG.PUTIF t:a 1 PRESENT") == told(0, None, None)
+        assert await client.say("SG.PUTIF t:a 1 ABSENT EX 10") == told(1, None, None)
         assert await client.say("TTL t:a") == 10
-        assert await client.say("HG.PUTIF t:a 2 absent") == told(0, one.encode(), b"1")
-        assert await client.say("HG.PUTIF t:a 2 TAG", one) == told(1, None, None)
+        assert await client.say("SG.PUTIF t:a 2 absent") == told(0, one.encode(), b"1")
+        assert await client.say("SG.PUTIF t:a 2 TAG", one) == told(1, None, None)
         two = tag_of(b"2").hex().encode()
-        assert await client.say("HG.PUTIF t:a 3 TAG", one.upper()) == told(0, two, b"2")
-        assert await client.say("HG.PUTIF t:a 3 PRESENT PXAT", START_US // 1000 + 5) == told(
+        assert await client.say("SG.PUTIF t:a 3 TAG", one.upper()) == told(0, two, b"2")
+        assert await client.say("SG.PUTIF t:a 3 PRESENT PXAT", START_US // 1000 + 5) == told(
             1, None, None
         )
         assert await client.say("PTTL t:a") == 5
         for words, why in (
-            ("HG.PUTIF t:a 1 MAYBE", "give ABSENT, PRESENT or TAG"),
-            ("HG.PUTIF t:a 1 TAG", "give ABSENT, PRESENT or TAG"),
-            ("HG.PUTIF t:a 1 TAG 12", "give 32 hex digits, as we told them"),
-            ("HG.PUTIF t:a 1 TAG zz", "give 32 hex digits"),
-            (f"HG.PUTIF t:a 1 TAG {one}00", "give 32 hex digits"),
-            ("HG.PUTIF t:a 1 ABSENT NX", "give one of EX, PX, EXAT and PXAT"),
-            ("HG.PUTIF t:a 1 ABSENT EX 1 2", "give one of EX, PX, EXAT and PXAT"),
-            ("HG.PUTIF t:a 1 ABSENT EX 0", "invalid expire time in 'hg.putif' command"),
+            ("SG.PUTIF t:a 1 MAYBE", "give ABSENT, PRESENT or TAG"),
+            ("SG.PUTIF t:a 1 TAG", "give ABSENT, PRESENT or TAG"),
+            ("SG.PUTIF t:a 1 TAG 12", "give 32 hex digits, as we told them"),
+            ("SG.PUTIF t:a 1 TAG zz", "give 32 hex digits"),
+            (f"SG.PUTIF t:a 1 TAG {one}00", "give 32 hex digits"),
+            ("SG.PUTIF t:a 1 ABSENT NX", "give one of EX, PX, EXAT and PXAT"),
+            ("SG.PUTIF t:a 1 ABSENT EX 1 2", "give one of EX, PX, EXAT and PXAT"),
+            ("SG.PUTIF t:a 1 ABSENT EX 0", "invalid expire time in 'sg.putif' command"),
         ):
             assert why in await client.say(words)
         client.talk.lose()
@@ -234,18 +234,18 @@ def test_what_a_connection_wishes_goes_with_each_ask_until_it_is_reset() -> None
     async def story() -> None:
         client = Client()
         await client.say("GET t:a")
-        assert await client.say("HG.DEADLINE 250") == b"OK"
-        assert await client.say("HG.CRITICALITY best-effort") == b"OK"
-        assert await client.say("HG.STRONG on") == b"OK"
+        assert await client.say("SG.DEADLINE 250") == b"OK"
+        assert await client.say("SG.CRITICALITY best-effort") == b"OK"
+        assert await client.say("SG.STRONG on") == b"OK"
         client.hand.advance(s=1)
         await client.say("SET t:a 1")
-        assert await client.say("HG.DEADLINE 0") == b"OK"
-        assert await client.say("HG.CRITICALITY default") == b"OK"
-        assert await client.say("HG.STRONG OFF") == b"OK"
+        assert await client.say("SG.DEADLINE 0") == b"OK"
+        assert await client.say("SG.CRITICALITY default") == b"OK"
+        assert await client.say("SG.STRONG OFF") == b"OK"
         await client.say("GET t:a")
-        await client.say("HG.DEADLINE 1")
-        await client.say("HG.STRONG on")
-        await client.say("HG.CRITICALITY bulk")
+        await client.say("SG.DEADLINE 1")
+        await client.say("SG.STRONG on")
+        await client.say("SG.CRITICALITY bulk")
         await client.say("RESET")
         await client.say("GET t:a")
         first, second, third, fourth = [one.ask for one in client.service.asked]
@@ -256,10 +256,10 @@ def test_what_a_connection_wishes_goes_with_each_ask_until_it_is_reset() -> None
         assert (second.criticality, second.strong) == (Criticality.BEST_EFFORT, True)
         for ask in (third, fourth):
             assert (ask.deadline_us, ask.criticality, ask.strong) == (None, None, False)
-        for wrong in ("HG.DEADLINE -1", "HG.DEADLINE x", "HG.DEADLINE 99999999999999"):
+        for wrong in ("SG.DEADLINE -1", "SG.DEADLINE x", "SG.DEADLINE 99999999999999"):
             assert "give milliseconds from 0" in await client.say(wrong)
-        assert "give one of CRITICAL" in await client.say("HG.CRITICALITY high")
-        assert await client.say("HG.STRONG maybe") == "ERR syntax error"
+        assert "give one of CRITICAL" in await client.say("SG.CRITICALITY high")
+        assert await client.say("SG.STRONG maybe") == "ERR syntax error"
         client.talk.lose()
 
     run(story())
@@ -269,7 +269,7 @@ def test_an_ask_is_of_who_spoke_when_it_was_said_and_as_they_wished_then() -> No
     async def story() -> None:
         client = Client(late=True)
         said: list[tuple[Part, ...]] = [
-            ("HG.DEADLINE", 5),
+            ("SG.DEADLINE", 5),
             ("GETDEL", "t:a"),
             ("PERSIST", "t:b"),
             ("DEL", "t:c"),
@@ -277,7 +277,7 @@ def test_an_ask_is_of_who_spoke_when_it_was_said_and_as_they_wished_then() -> No
             ("SET", "t:e", 1, "NX", "GET"),
             ("MSET", "t:f", 1, "u:f", 1),
             ("GETEX", "t:g", "EX", 1),
-            ("HG.DEADLINE", 0),
+            ("SG.DEADLINE", 0),
             ("AUTH", "secret"),
         ]
         await client.talk.ask(b"".join(command(*words) for words in said))
@@ -350,7 +350,7 @@ def test_grants_are_those_of_who_speaks() -> None:
         assert await client.say("SET users:1 x") == no_write
         assert await client.say("GETDEL users:1") is None  # there is nothing to delete
         assert "'read on other'" in await client.say("MGET users:1 other:1")
-        assert "'bulk on users'" in await client.say("HG.BULK LIST users")
+        assert "'bulk on users'" in await client.say("SG.BULK LIST users")
         client.talk.lose()
 
     run(story())
@@ -365,7 +365,7 @@ def test_what_is_no_key_names_the_form() -> None:
             "MGET t:a a",
             "DEL t:",
             "TTL :a",
-            "HG.RANGE t",
+            "SG.RANGE t",
             "GETDEL a",
         ):
             assert "write it table:partition or table:partition:sort" in await client.say(line)
@@ -435,15 +435,15 @@ def test_a_door_to_values_needs_a_clock() -> None:
 def test_the_table_tells_clients_where_keys_are() -> None:
     async def story() -> None:
         client = Client()
-        told = await client.say("COMMAND INFO get mset del scan hg.range ping hg.bulk")
+        told = await client.say("COMMAND INFO get mset del scan sg.range ping sg.bulk")
         assert told == [
             [b"get", 2, [b"readonly", b"fast"], 1, 1, 1],
             [b"mset", -3, [b"write"], 1, -1, 2],
             [b"del", -2, [b"write"], 1, -1, 1],
             [b"scan", -2, [b"readonly"], 0, 0, 0],
-            [b"hg.range", -2, [b"readonly"], 1, 1, 1],
+            [b"sg.range", -2, [b"readonly"], 1, 1, 1],
             [b"ping", -1, [], 0, 0, 0],
-            [b"hg.bulk", -3, [b"write"], 0, 0, 0],
+            [b"sg.bulk", -3, [b"write"], 0, 0, 0],
         ]
         client.talk.lose()
 

@@ -1,4 +1,4 @@
-"""Many rows: HG.RANGE, SCAN with its patterns and cursors, and HG.BULK."""
+"""Many rows: SG.RANGE, SCAN with its patterns and cursors, and SG.BULK."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.doors.resp.kv_bulk import spans
-from headgate.doors.resp.kv_cursors import Cursors
-from headgate.doors.resp.kv_scan import PATTERN_BYTES_MAX, matches, pieces_of
-from headgate.doors.resp.settings import RespSettings
-from headgate.wire.resp import Part, command
-from headgate.wire.row_stream import StreamRow, stream_of
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.resp.kv_bulk import spans
+from sluicegate.doors.resp.kv_cursors import Cursors
+from sluicegate.doors.resp.kv_scan import PATTERN_BYTES_MAX, matches, pieces_of
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.wire.resp import Part, command
+from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.doors.resp.kv import Client
 from tests.stores.redis.live import run
 
@@ -38,7 +38,7 @@ def test_rows_come_in_order_from_either_side_with_their_time() -> None:
     async def story() -> None:
         client = await filled()
         await client.say("EXPIRE t:p:a 10")
-        rows, token = await client.say("HG.RANGE t:p")
+        rows, token = await client.say("SG.RANGE t:p")
         assert rows == [
             [b"", b"v", -1],
             [b"a", b"va", 10_000],
@@ -48,19 +48,19 @@ def test_rows_come_in_order_from_either_side_with_their_time() -> None:
         ]
         assert token == b""
         for line, told in (
-            ("HG.RANGE t:p a", [b"a", b"b%25", b"c:d", b"e"]),
-            ("HG.RANGE t:p a c", [b"a", b"b%25"]),
-            ("HG.RANGE t:p b%25 e", [b"b%25", b"c:d"]),
-            ("HG.RANGE t:p a e rev", [b"c:d", b"b%25", b"a"]),
-            ("HG.RANGE t:p REV LIMIT 2", [b"e", b"c:d"]),
-            ("HG.RANGE t:p LIMIT 1", [b""]),
-            ("HG.RANGE t:p BYTES 1", [b"", b"a"][:1]),
-            ("HG.RANGE t:p %52EV", [b"a", b"b%25", b"c:d", b"e"]),
-            ("HG.RANGE t:none", []),
+            ("SG.RANGE t:p a", [b"a", b"b%25", b"c:d", b"e"]),
+            ("SG.RANGE t:p a c", [b"a", b"b%25"]),
+            ("SG.RANGE t:p b%25 e", [b"b%25", b"c:d"]),
+            ("SG.RANGE t:p a e rev", [b"c:d", b"b%25", b"a"]),
+            ("SG.RANGE t:p REV LIMIT 2", [b"e", b"c:d"]),
+            ("SG.RANGE t:p LIMIT 1", [b""]),
+            ("SG.RANGE t:p BYTES 1", [b"", b"a"][:1]),
+            ("SG.RANGE t:p %52EV", [b"a", b"b%25", b"c:d", b"e"]),
+            ("SG.RANGE t:none", []),
         ):
             assert sorts(await client.say(line)) == told, line
-        assert sorts(await client.say(("HG.RANGE", "t:p", "", "b"))) == [b"", b"a"]
-        assert sorts(await client.say(("HG.RANGE", "t:p", "b", ""))) == [b"b%25", b"c:d", b"e"]
+        assert sorts(await client.say(("SG.RANGE", "t:p", "", "b"))) == [b"", b"a"]
+        assert sorts(await client.say(("SG.RANGE", "t:p", "b", ""))) == [b"b%25", b"c:d", b"e"]
         client.talk.lose()
 
     run(story())
@@ -74,7 +74,7 @@ def test_a_token_goes_on_and_the_last_one_is_empty(reverse: str) -> None:
         found: list[bytes] = []
         token = b""
         while True:
-            words: list[Part] = ["HG.RANGE", "t:p", *reverse.split(), "LIMIT", 2]
+            words: list[Part] = ["SG.RANGE", "t:p", *reverse.split(), "LIMIT", 2]
             told = await client.say([*words, "TOKEN", token] if token else words)
             found += [row[0] for row in told[b"rows"]]
             token = told[b"token"]
@@ -92,14 +92,14 @@ def test_a_range_that_is_none_says_what_would_be() -> None:
     async def story() -> None:
         client = await filled()
         for line, why in (
-            ("HG.RANGE t:p:a", "sort keys come behind it"),
-            ("HG.RANGE t:p a b c", "give REV, LIMIT n, BYTES n or TOKEN t"),
-            ("HG.RANGE t:p LIMIT", "give REV, LIMIT n, BYTES n or TOKEN t"),
-            ("HG.RANGE t:p LIMIT 0", "give a whole number from 1 on"),
-            ("HG.RANGE t:p BYTES x", "give a whole number from 1 on"),
-            ("HG.RANGE t:p TOKEN xyz", "give it as it was told"),
-            ("HG.RANGE t:p TOKEN 00", "go on with the partition and span"),
-            ("HG.RANGE t:p %zz", "write % as %25"),
+            ("SG.RANGE t:p:a", "sort keys come behind it"),
+            ("SG.RANGE t:p a b c", "give REV, LIMIT n, BYTES n or TOKEN t"),
+            ("SG.RANGE t:p LIMIT", "give REV, LIMIT n, BYTES n or TOKEN t"),
+            ("SG.RANGE t:p LIMIT 0", "give a whole number from 1 on"),
+            ("SG.RANGE t:p BYTES x", "give a whole number from 1 on"),
+            ("SG.RANGE t:p TOKEN xyz", "give it as it was told"),
+            ("SG.RANGE t:p TOKEN 00", "go on with the partition and span"),
+            ("SG.RANGE t:p %zz", "write % as %25"),
         ):
             assert why in await client.say(line), line
         client.talk.lose()
@@ -405,29 +405,29 @@ def test_an_upload_is_visible_when_it_is_whole() -> None:
     async def story() -> None:
         client = Client()
         await client.say("SET t:old 1")
-        begun = fields(await client.say("HG.BULK BEGIN t night replace"))
+        begun = fields(await client.say("SG.BULK BEGIN t night replace"))
         assert (begun["state"], begun["mode"], begun["parts"]) == (b"open", b"replace", b"")
         pieces = [part("a", "b"), part("c"), part("d")]
         for number in (0, 2):
-            words = ("HG.BULK", "PART", "t", "night", number, digest(pieces[number]))
+            words = ("SG.BULK", "PART", "t", "night", number, digest(pieces[number]))
             told = fields(await client.say(words, pieces[number]))
         assert (told["parts"], told["rows"]) == (b"0,2", 3)
         assert told["bytes"] == len(pieces[0]) + len(pieces[2])
         whole = bytes.fromhex("".join(digest(piece) for piece in pieces))
-        commit = ("HG.BULK", "COMMIT", "t", "night", 3, 4, digest(whole))
+        commit = ("SG.BULK", "COMMIT", "t", "night", 3, 4, digest(whole))
         assert (await client.say(commit)).startswith("CONFLICT the upload night")
-        wrong = await client.say(("HG.BULK", "PART", "t", "night", 1, digest(b"")), pieces[1])
+        wrong = await client.say(("SG.BULK", "PART", "t", "night", 1, digest(b"")), pieces[1])
         assert "it is not that of the rows" in wrong
         assert await client.say("GET t:a") is None
-        await client.say(("HG.BULK", "PART", "t", "night", 1, digest(pieces[1])), pieces[1])
-        assert fields(await client.say("HG.BULK SHOW t night"))["parts"] == b"0-2"
+        await client.say(("SG.BULK", "PART", "t", "night", 1, digest(pieces[1])), pieces[1])
+        assert fields(await client.say("SG.BULK SHOW t night"))["parts"] == b"0-2"
         await client.say("HELLO 3")
         done = await client.say(commit)
         assert (done[b"state"], done[b"rows"]) == (b"done", 4)
         assert await client.say("MGET t:a t:b t:c t:d t:old") == [b"bulk"] * 4 + [None]
-        assert [one[b"name"] for one in await client.say("HG.BULK LIST t")] == [b"night"]
-        await client.say("HG.BULK BEGIN t other")
-        abandoned = await client.say("HG.BULK ABANDON t other")
+        assert [one[b"name"] for one in await client.say("SG.BULK LIST t")] == [b"night"]
+        await client.say("SG.BULK BEGIN t other")
+        abandoned = await client.say("SG.BULK ABANDON t other")
         assert (abandoned[b"mode"], abandoned[b"state"]) == (b"merge", b"abandoned")
         client.talk.lose()
 
@@ -441,8 +441,8 @@ def test_an_upload_is_told_whole_whoever_asks(protocol: int) -> None:
         await client.say(f"HELLO {protocol} AUTH default secret")
         at_us = client.clock.now_us()
         rows = part("a", "b")
-        words: tuple[Part, ...] = ("hg.bulk", "part", "users", "Night", 0, digest(rows), rows)
-        begun = await client.say("hg.bulk begin users Night MERGE")
+        words: tuple[Part, ...] = ("sg.bulk", "part", "users", "Night", 0, digest(rows), rows)
+        begun = await client.say("sg.bulk begin users Night MERGE")
         client.hand.advance(us=7)
         await client.say(words)
         wanted = {
@@ -463,8 +463,8 @@ def test_an_upload_is_told_whole_whoever_asks(protocol: int) -> None:
             return fields(told)
 
         assert plain(begun) == {**wanted, "parts": b"", "rows": 0, "bytes": 0}
-        assert plain(await client.say("hg.bulk show users Night")) == wanted
-        assert [plain(one) for one in await client.say("hg.bulk list users")] == [wanted]
+        assert plain(await client.say("sg.bulk show users Night")) == wanted
+        assert [plain(one) for one in await client.say("sg.bulk list users")] == [wanted]
         client.talk.lose()
 
     run(story())
@@ -486,12 +486,12 @@ def test_each_step_of_an_upload_takes_its_words_and_no_others(least: str, most: 
         client = Client()
         name = least.partition(" ")[0].lower()
         wrong = "ERR wrong number of arguments for"
-        few = await client.say(("HG.BULK", *least.split()[:-1]))
-        assert few.startswith(f"{wrong} 'hg.bulk{'|' + name if name != 'list' else ''}' command")
-        many = await client.say(("HG.BULK", *most.split(), "more"))
-        assert many == f"{wrong} 'hg.bulk|{name}' command"
+        few = await client.say(("SG.BULK", *least.split()[:-1]))
+        assert few.startswith(f"{wrong} 'sg.bulk{'|' + name if name != 'list' else ''}' command")
+        many = await client.say(("SG.BULK", *most.split(), "more"))
+        assert many == f"{wrong} 'sg.bulk|{name}' command"
         for line in (least, most):
-            assert wrong not in str(await client.say(f"HG.BULK {line}"))
+            assert wrong not in str(await client.say(f"SG.BULK {line}"))
         client.talk.lose()
 
     run(story())
@@ -502,21 +502,21 @@ def test_an_upload_that_cannot_be_says_why() -> None:
         client = Client()
         good = digest(b"")
         for line, why in (
-            ("HG.BULK", "wrong number of arguments for 'hg.bulk' command"),
-            ("HG.BULK NOPE t", "unknown subcommand 'NOPE'"),
-            ("HG.BULK BEGIN t", "wrong number of arguments for 'hg.bulk|begin' command"),
-            ("HG.BULK BEGIN t n add", "give MERGE or REPLACE"),
-            ("HG.BULK SHOW t n", "begin it first"),
-            (f"HG.BULK PART t n x {good} rows", "give a whole number from 0 on"),
-            (f"HG.BULK PART t n -1 {good} rows", "give a whole number from 0 on"),
-            ("HG.BULK PART t n 0 12 rows", "give 64 hex digits"),
-            (f"HG.BULK PART t n {1 << 53} {good} rows", "begin it first"),
-            (f"HG.BULK PART t n {(1 << 53) + 1} {good} rows", "give a whole number from 0 on"),
-            (f"HG.BULK PART t n 0 {good}00 rows", "give 64 hex digits"),
-            (f"HG.BULK COMMIT t n 0 0 {good}", "begin it first"),
-            (f"HG.BULK COMMIT t n 1 -1 {good}", "rows: '-1'"),
-            (f"HG.BULK COMMIT t n -1 1 {good}", "parts: '-1'"),
-            ("HG.BULK COMMIT t n 1 1 zz", "give 64 hex digits"),
+            ("SG.BULK", "wrong number of arguments for 'sg.bulk' command"),
+            ("SG.BULK NOPE t", "unknown subcommand 'NOPE'"),
+            ("SG.BULK BEGIN t", "wrong number of arguments for 'sg.bulk|begin' command"),
+            ("SG.BULK BEGIN t n add", "give MERGE or REPLACE"),
+            ("SG.BULK SHOW t n", "begin it first"),
+            (f"SG.BULK PART t n x {good} rows", "give a whole number from 0 on"),
+            (f"SG.BULK PART t n -1 {good} rows", "give a whole number from 0 on"),
+            ("SG.BULK PART t n 0 12 rows", "give 64 hex digits"),
+            (f"SG.BULK PART t n {1 << 53} {good} rows", "begin it first"),
+            (f"SG.BULK PART t n {(1 << 53) + 1} {good} rows", "give a whole number from 0 on"),
+            (f"SG.BULK PART t n 0 {good}00 rows", "give 64 hex digits"),
+            (f"SG.BULK COMMIT t n 0 0 {good}", "begin it first"),
+            (f"SG.BULK COMMIT t n 1 -1 {good}", "rows: '-1'"),
+            (f"SG.BULK COMMIT t n -1 1 {good}", "parts: '-1'"),
+            ("SG.BULK COMMIT t n 1 1 zz", "give 64 hex digits"),
         ):
             assert why in await client.say(line), line
         client.talk.lose()

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.access import Identity
-from headgate.contracts.checks import ThrottleAnswer, ThrottleAsk
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.doors.resp.limiter_commands import LIMITER
-from headgate.doors.resp.protocol import RespDoor
-from headgate.doors.resp.settings import RespSettings
-from headgate.wire.resp import command
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.checks import ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.doors.resp.limiter_commands import LIMITER
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.wire.resp import command
 from tests.doors.resp.service import Service, Tokens
 from tests.doors.resp.talk import Talk
 from tests.stores.redis.live import run
@@ -378,7 +378,7 @@ def test_what_one_who_is_gone_has_asked_goes_on_and_nobody_hears_of_it() -> None
         service = Slow()
         door = door_of(service)
         talk = Talk(door)
-        talk.say(ASK * 2 + command("HG.CHECK", "ann", "/"))
+        talk.say(ASK * 2 + command("SG.CHECK", "ann", "/"))
         assert door.connected == 1
         talk.lose()
         assert door.connected == 0
@@ -427,7 +427,7 @@ def test_what_a_command_raises_becomes_its_reply(caplog: pytest.LogCaptureFixtur
             RuntimeError("bug"),
         ):
             service.broken = error
-            told.append(await talk.ask(command("HG.CHECK", "ann", "/")))
+            told.append(await talk.ask(command("SG.CHECK", "ann", "/")))
             if not isinstance(error, BadValue):
                 told.append(talk.say(command("CL.THROTTLE", "k", 1, 1, 1)))
         ours = b"-ERR the service failed to answer; its log says why\r\n"
@@ -444,8 +444,8 @@ SENT = [
     *(command(name.decode(), "a", "b", 1) for name in LIMITER.by_name),
     *(command(name.lower()) for name in LIMITER.by_name if name != b"QUIT"),
     ASK,
-    command("HG.CHECK", "ann", "/x", "WEIGHT", 2, "HEADER", "A", "b"),
-    command("HG.TAKE", 1, 0, 1, "l", "gcra", 5, 1_000_000, 5, 1, "k", 1),
+    command("SG.CHECK", "ann", "/x", "WEIGHT", 2, "HEADER", "A", "b"),
+    command("SG.TAKE", 1, 0, 1, "l", "gcra", 5, 1_000_000, 5, 1, "k", 1),
     command("HELLO", 3, "SETNAME", "me"),
     b'echo "a b"\r\n',
 ]

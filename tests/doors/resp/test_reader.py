@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.wire.resp import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.resp import (
     CommandReader,
     Plain,
     WireError,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.drills import command, hot_key, picture, recovery, shares, table, telling
-from headgate.lab.drills.drill import Bar, Drill, Outcome, Panel, Setting
-from headgate.lab.drills.load import Load, schedule
-from headgate.lab.plots_style import MUST_FAIL, MUTED, OURS
-from headgate.policies.hot_key import HotKeySettings
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.drills import command, hot_key, picture, recovery, shares, table, telling
+from sluicegate.lab.drills.drill import Bar, Drill, Outcome, Panel, Setting
+from sluicegate.lab.drills.load import Load, schedule
+from sluicegate.lab.plots_style import MUST_FAIL, MUTED, OURS
+from sluicegate.policies.hot_key import HotKeySettings
 
 PNG = b"\x89PNG"
 

@@ -9,13 +9,13 @@ from math import inf
 
 import pytest
 
-from headgate.contracts.errors import Unavailable
-from headgate.lab.arrivals import Even, Poisson
-from headgate.lab.drills.generator import Generator, Line, Pool, ask, new_reader, play
-from headgate.lab.drills.load import Load, Stream, schedule
-from headgate.lab.drills.record import SERVED, UNANSWERED, UNSENT, Record, whole
-from headgate.system import now_us
-from headgate.wire.resp import command
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.lab.arrivals import Even, Poisson
+from sluicegate.lab.drills.generator import Generator, Line, Pool, ask, new_reader, play
+from sluicegate.lab.drills.load import Load, Stream, schedule
+from sluicegate.lab.drills.record import SERVED, UNANSWERED, UNSENT, Record, whole
+from sluicegate.system import now_us
+from sluicegate.wire.resp import command
 from tests.lab.drills.tiny_server import TinyServer
 
 SPAN_US = 50_000

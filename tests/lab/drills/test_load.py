@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.arrivals import Even, Poisson, Steps
-from headgate.lab.drills import load as load_module
-from headgate.lab.drills.load import Load, Stream, schedule
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arrivals import Even, Poisson, Steps
+from sluicegate.lab.drills import load as load_module
+from sluicegate.lab.drills.load import Load, Stream, schedule
 
 STREAM = Stream(
     name="a", ports=(1,), commands=(b"x", b"y", b"z"), arrivals=Even(100), timeout_us=1_000

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import Unavailable
-from headgate.lab.drills import hot_key, neighbour, overload, recovery, shard, shares
-from headgate.lab.drills.dispatcher import Caller, Fleet, wait_s
-from headgate.lab.drills.drill import GENERATION_ONE, LAYERS, NONE, Drill, Outcome, Setting
-from headgate.wire.resp import command
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.lab.drills import hot_key, neighbour, overload, recovery, shard, shares
+from sluicegate.lab.drills.dispatcher import Caller, Fleet, wait_s
+from sluicegate.lab.drills.drill import GENERATION_ONE, LAYERS, NONE, Drill, Outcome, Setting
+from sluicegate.wire.resp import command
 
 pytestmark = pytest.mark.engine
 
@@ -140,7 +140,7 @@ def test_an_error_that_is_no_refusal_ends_a_preparation() -> None:
 
 
 def test_ctrl_c_ends_a_drill_and_all_that_it_started(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "headgate.cli", "lab", "drill", "overload"]
+    words = [sys.executable, "-m", "sluicegate.cli", "lab", "drill", "overload"]
     before = _dispatchers()
     drill = subprocess.Popen(
         [*words, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -169,6 +169,6 @@ def _dispatchers() -> set[int]:
                 line = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"headgate-drill-" in line and b"\0kv\0" in line:
+            if b"sluicegate-drill-" in line and b"\0kv\0" in line:
                 found.add(int(entry.name))
     return found

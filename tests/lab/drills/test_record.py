@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from headgate.lab.drills.record import (
+from sluicegate.lab.drills.record import (
     FIRST_WORD,
     SERVED,
     UNANSWERED,

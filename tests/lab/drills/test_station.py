@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.lab.arrivals import Poisson
-from headgate.lab.course import Course
-from headgate.lab.drills import server, station
-from headgate.lab.measures import figures
-from headgate.lab.retries import NAIVE
-from headgate.lab.rig import Rig
-from headgate.lab.workload import Kind
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.course import Course
+from sluicegate.lab.drills import server, station
+from sluicegate.lab.measures import figures
+from sluicegate.lab.retries import NAIVE
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.workload import Kind
 
 RIG = Rig(
     kinds=(Kind(name="get", arrivals=Poisson(400), timeout_us=200_000),),

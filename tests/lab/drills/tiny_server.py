@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from headgate.wire.resp import CommandReader
+from sluicegate.wire.resp import CommandReader
 
 # A command's parts to its reply; None hangs up.
 Answer = Callable[[list[bytes]], bytes | None]

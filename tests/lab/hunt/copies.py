@@ -21,7 +21,7 @@ from typing import Final, final
 
 from tests.lab.mutants import MUTANTS, Mutant
 
-SOURCE: Final = Path(__file__).parents[3] / "src" / "headgate"
+SOURCE: Final = Path(__file__).parents[3] / "src" / "sluicegate"
 CAUGHT: Final = Path(__file__).parent / "caught"
 SECONDS_MAX: Final = 600  # for a child on a busy machine; alone each takes one or two
 SEEDS: Final = 200
@@ -30,18 +30,18 @@ TRIES_MAX: Final = 80
 # Plays the setup on its standard input, and prints what broke.
 PLAY: Final = """
 import json, sys
-from headgate.lab.hunt.setup import read
-from headgate.lab.hunt.stages import broken_by
+from sluicegate.lab.hunt.setup import read
+from sluicegate.lab.hunt.stages import broken_by
 print(json.dumps([broken.invariant for broken in broken_by(read(sys.stdin.read()))]))
 """
 # Hunts on one stage for one invariant, and prints a small setup that breaks it.
 FIND: Final = """
 import json, sys
-from headgate.lab.dice import Dice
-from headgate.lab.hunt.draws import STAGES, Drawn
-from headgate.lab.hunt.search import same
-from headgate.lab.hunt.setup import written
-from headgate.lab.hunt.shrink import shrink
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.hunt.draws import STAGES, Drawn
+from sluicegate.lab.hunt.search import same
+from sluicegate.lab.hunt.setup import written
+from sluicegate.lab.hunt.shrink import shrink
 stage, invariant, first, last, tries = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
 breaks = same(invariant)
 for seed in range(first, last):
@@ -63,13 +63,13 @@ class Copy:
         self.folder = folder
         self._planted = 0
         ignored = shutil.ignore_patterns("__pycache__", "*.so")
-        shutil.copytree(SOURCE, folder / "headgate", ignore=ignored)
+        shutil.copytree(SOURCE, folder / "sluicegate", ignore=ignored)
 
     def text(self, file: str) -> str:
-        return (self.folder / "headgate" / file).read_text(encoding="utf-8")
+        return (self.folder / "sluicegate" / file).read_text(encoding="utf-8")
 
     def put(self, file: str, text: str) -> None:
-        path = self.folder / "headgate" / file
+        path = self.folder / "sluicegate" / file
         path.write_text(text, encoding="utf-8")
         # Compiled modules are told apart by whole seconds, and mutants follow each other faster.
         self._planted += 1

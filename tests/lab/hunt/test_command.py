@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.hunt import command, search
-from headgate.lab.hunt.draws import draw_setup
-from headgate.lab.hunt.invariants import Broken
-from headgate.lab.hunt.setup import Setup, read_file, written
-from headgate.testing import HandClock
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.hunt import command, search
+from sluicegate.lab.hunt.draws import draw_setup
+from sluicegate.lab.hunt.invariants import Broken
+from sluicegate.lab.hunt.setup import Setup, read_file, written
+from sluicegate.testing import HandClock
 from tests.lab.hunt.test_stages import SMALL
 
 BROKEN = [Broken("bounded", "it was not")]
@@ -47,8 +47,8 @@ def test_a_finding_says_how_to_repeat_it_and_is_written_down_small(
     assert hunt("--seeds", "8", "--seed", "4", "--out", str(tmp_path)) == 1
     told = capsys.readouterr().out
     assert told.count("BROKEN  bounded: it was not") == search.SHRUNK_MAX
-    assert "repeat: headgate lab hunt --seed 5 --seeds 1" in told
-    assert f"headgate lab hunt --again {tmp_path / 'bounded-5.json'}" in told
+    assert "repeat: sluicegate lab hunt --seed 5 --seeds 1" in told
+    assert f"sluicegate lab hunt --again {tmp_path / 'bounded-5.json'}" in told
     assert "8 seeds; broken:\n  bounded: 4 times, by seed 5, 7, 9, 11" in told
     small = read_file(tmp_path / "bounded-5.json")
     assert small.seed == 1, "the smallest that still breaks"

@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import Refused
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import DEADLINE
-from headgate.contracts.request import Request
-from headgate.lab.hunt.setup import Fault, Load, Setup
-from headgate.lab.hunt.stages import tell
-from headgate.lab.world import World, run
-from headgate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from headgate.policies.suppress import Factor, Factors, Suppress
-from headgate.testing import START_US, SeededChance
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import DEADLINE
+from sluicegate.contracts.request import Request
+from sluicegate.lab.hunt.setup import Fault, Load, Setup
+from sluicegate.lab.hunt.stages import tell
+from sluicegate.lab.world import World, run
+from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.suppress import Factor, Factors, Suppress
+from sluicegate.testing import START_US, SeededChance
 
 MS = 1_000
 SECOND = 1_000_000

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.lab.hunt import invariants
-from headgate.lab.hunt.invariants import SEEN, TABLE, check, count_swings
-from headgate.lab.hunt.setup import Load, Setup
-from headgate.lab.hunt.tale import CANCELLED, DONE, ODDITIES_MAX, REFUSED, Limit, Tale, Unit
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.lab.hunt import invariants
+from sluicegate.lab.hunt.invariants import SEEN, TABLE, check, count_swings
+from sluicegate.lab.hunt.setup import Load, Setup
+from sluicegate.lab.hunt.tale import CANCELLED, DONE, ODDITIES_MAX, REFUSED, Limit, Tale, Unit
 
 SETUP = Setup(stage="server", seed=0, span_ms=1_000, loads=(Load(name="a"),))
 MS = 1_000

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.lab.hunt.draws import STAGES, draw_setup
-from headgate.lab.hunt.setup import FILE_BYTES_MAX, Fault, Load, Setup, read, read_file, written
-from headgate.lab.hunt.stages import TABLE
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.hunt.draws import STAGES, draw_setup
+from sluicegate.lab.hunt.setup import FILE_BYTES_MAX, Fault, Load, Setup, read, read_file, written
+from sluicegate.lab.hunt.stages import TABLE
 
 LOAD = Load(name="shop")
 
@@ -66,7 +66,7 @@ def test_a_load_that_cannot_come_names_the_field(change: dict[str, object]) -> N
 
 @pytest.mark.parametrize(
     "text",
-    ["no json", "[]", "{}", '{"headgate_hunt": 2}', '{"headgate_hunt": 1, "stage": "server"}'],
+    ["no json", "[]", "{}", '{"sluicegate_hunt": 2}', '{"sluicegate_hunt": 1, "stage": "server"}'],
 )
 def test_a_file_of_another_kind_is_refused(text: str) -> None:
     with pytest.raises(BadValue):

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from headgate.lab.hunt.setup import Fault, Load, Setup
-from headgate.lab.hunt.shrink import rounded, shrink
+from sluicegate.lab.hunt.setup import Fault, Load, Setup
+from sluicegate.lab.hunt.shrink import rounded, shrink
 
 LARGE = Setup(
     stage="server",

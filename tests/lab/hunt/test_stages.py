@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.hunt.setup import Fault, Load, Setup
-from headgate.lab.hunt.stage import sample_us, settled
-from headgate.lab.hunt.stages import TABLE, broken_by, tell
-from headgate.lab.hunt.tale import CANCELLED, DONE, REFUSED
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.hunt.setup import Fault, Load, Setup
+from sluicegate.lab.hunt.stage import sample_us, settled
+from sluicegate.lab.hunt.stages import TABLE, broken_by, tell
+from sluicegate.lab.hunt.tale import CANCELLED, DONE, REFUSED
 
 SMALL = {
     "server": Setup(

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.lab.arrivals import Even
-from headgate.lab.course import Course
-from headgate.lab.rigs.flatness import curves, least_ms, measure, seconds
-from headgate.lab.rigs.tenants import Account, Tenants, TenantsRun
-from headgate.lab.scenario import gather, steps
-from headgate.lab.scenarios.ablation import SCENARIO, rig
-from headgate.lab.workload import Kind
+from sluicegate.lab.arrivals import Even
+from sluicegate.lab.course import Course
+from sluicegate.lab.rigs.flatness import curves, least_ms, measure, seconds
+from sluicegate.lab.rigs.tenants import Account, Tenants, TenantsRun
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.ablation import SCENARIO, rig
+from sluicegate.lab.workload import Kind
 
 SECOND = 1_000_000
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.lab.baselines.look_aside import PlainLookAside
-from headgate.lab.retries import NAIVE, SMART, Retries
-from headgate.lab.rigs.guarded import Guarded
-from headgate.lab.rigs.look_aside import Flushed, LookAside, MakePath, curves, measure, play
-from headgate.lab.scenarios.cache_flush import without_queue
+from sluicegate.lab.baselines.look_aside import PlainLookAside
+from sluicegate.lab.retries import NAIVE, SMART, Retries
+from sluicegate.lab.rigs.guarded import Guarded
+from sluicegate.lab.rigs.look_aside import Flushed, LookAside, MakePath, curves, measure, play
+from sluicegate.lab.scenarios.cache_flush import without_queue
 
 SECOND = 1_000_000
 SMALL = LookAside(

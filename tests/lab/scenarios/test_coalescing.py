@@ -7,10 +7,10 @@ from collections.abc import Awaitable
 
 import pytest
 
-from headgate.contracts.clock import Clock
-from headgate.contracts.request import Request
-from headgate.lab.baselines.single_flight import SingleFlight
-from headgate.lab.rigs.shared_fetch import (
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.request import Request
+from sluicegate.lab.baselines.single_flight import SingleFlight
+from sluicegate.lab.rigs.shared_fetch import (
     CANCEL,
     ERROR,
     TIMEOUT,
@@ -21,7 +21,7 @@ from headgate.lab.rigs.shared_fetch import (
     measure,
     play,
 )
-from headgate.lab.scenarios.coalescing import PATIENT, Alone, Coalesced
+from sluicegate.lab.scenarios.coalescing import PATIENT, Alone, Coalesced
 
 FEW = {fault: Faults(fault=fault, episodes=4, readers=50) for fault in (ERROR, CANCEL, TIMEOUT)}
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.permit import Outcome
-from headgate.contracts.request import Request
-from headgate.lab.baselines.sre_throttle import HISTORY_US, SrePermit, SreThrottle
-from headgate.lab.contenders import queue
-from headgate.lab.rigs.cooperation import client_throttle, measure, play
-from headgate.lab.scenarios.cooperation import RIG, SCENARIO
-from headgate.testing import SeededChance
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Request
+from sluicegate.lab.baselines.sre_throttle import HISTORY_US, SrePermit, SreThrottle
+from sluicegate.lab.contenders import queue
+from sluicegate.lab.rigs.cooperation import client_throttle, measure, play
+from sluicegate.lab.scenarios.cooperation import RIG, SCENARIO
+from sluicegate.testing import SeededChance
 from tests.lab.scenarios.trials import met
 
 MS = 1_000

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.rigs.drift import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.rigs.drift import (
     WINDOW,
     Drift,
     Entry,
@@ -18,9 +18,9 @@ from headgate.lab.rigs.drift import (
     measure,
     play,
 )
-from headgate.lab.scenario import gather, steps
-from headgate.lab.scenarios.cost_drift import SCENARIO, WEIGHTS, form
-from headgate.policies.request_units import RequestUnits
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.cost_drift import SCENARIO, WEIGHTS, form
+from sluicegate.policies.request_units import RequestUnits
 from tests.prove.seeds import seeds
 
 SHORT = ("rows", "liar")

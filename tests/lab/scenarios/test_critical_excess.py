@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.lab.scenarios.critical_excess import SCENARIO, rig
+from sluicegate.lab.scenarios.critical_excess import SCENARIO, rig
 from tests.lab.scenarios.trials import met
 
 MS = 1_000

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.clock import Clock
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome, Permit
-from headgate.contracts.policy import NOTHING_HELD
-from headgate.contracts.reasons import DEADLINE
-from headgate.contracts.request import Measured, Request
-from headgate.lab.rigs.hops import Hops, alike, guarded, measure, nothing, play
-from headgate.lab.scenarios.deadline_chain import SCENARIO
-from headgate.lab.spans import Constant
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome, Permit
+from sluicegate.contracts.policy import NOTHING_HELD
+from sluicegate.contracts.reasons import DEADLINE
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.lab.rigs.hops import Hops, alike, guarded, measure, nothing, play
+from sluicegate.lab.scenarios.deadline_chain import SCENARIO
+from sluicegate.lab.spans import Constant
 from tests.lab.scenarios.trials import met
 
 MS = 1_000

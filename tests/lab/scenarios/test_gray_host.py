@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.arrivals import Even, Poisson
-from headgate.lab.baselines.round_robin import round_robin
-from headgate.lab.dice import Dice
-from headgate.lab.rigs.hosts import HostsRig, MakePicker, play
-from headgate.lab.rigs.pickers import balanced
-from headgate.lab.scenario import gather, steps
-from headgate.lab.scenarios.gray_host import HOUR, SCENARIO
-from headgate.lab.spans import Constant
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arrivals import Even, Poisson
+from sluicegate.lab.baselines.round_robin import round_robin
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.rigs.hosts import HostsRig, MakePicker, play
+from sluicegate.lab.rigs.pickers import balanced
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.gray_host import HOUR, SCENARIO
+from sluicegate.lab.spans import Constant
 
 S = 1_000_000
 RIG = HostsRig(arrivals=Even(100), service=Constant(5_000), gray=0, span_us=10 * S)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.lab.baselines.exact_counts import ExactCounts
-from headgate.lab.baselines.lru_counts import LruCounts
-from headgate.lab.rigs.churn import Churn, MakeWatcher, curves, deep_bytes, measure, play
-from headgate.lab.scenarios.hot_key_churn import (
+from sluicegate.lab.baselines.exact_counts import ExactCounts
+from sluicegate.lab.baselines.lru_counts import LruCounts
+from sluicegate.lab.rigs.churn import Churn, MakeWatcher, curves, deep_bytes, measure, play
+from sluicegate.lab.scenarios.hot_key_churn import (
     ZIPF,
     exact,
     few_counters,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.lab.baselines.no_cache import NoCache
-from headgate.lab.baselines.ttl_cache import TtlCache
-from headgate.lab.rigs.flood import Flood, Flooded, MakeFront, curves, measure, play
-from headgate.lab.rigs.fronts import Shield
-from headgate.lab.scenarios.hot_keys import (
+from sluicegate.lab.baselines.no_cache import NoCache
+from sluicegate.lab.baselines.ttl_cache import TtlCache
+from sluicegate.lab.rigs.flood import Flood, Flooded, MakeFront, curves, measure, play
+from sluicegate.lab.rigs.fronts import Shield
+from sluicegate.lab.scenarios.hot_keys import (
     SCENARIO,
     mussel,
     shield,

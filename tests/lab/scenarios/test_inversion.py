@@ -7,10 +7,10 @@ from math import inf
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.contracts.request import Request
-from headgate.lab.rigs.inversion import (
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import Request
+from sluicegate.lab.rigs.inversion import (
     LOCK,
     READ,
     Compared,
@@ -23,8 +23,8 @@ from headgate.lab.rigs.inversion import (
     stripe,
     without_chunks,
 )
-from headgate.lab.scenarios.inversion import SCENARIO
-from headgate.lab.world import World, run
+from sluicegate.lab.scenarios.inversion import SCENARIO
+from sluicegate.lab.world import World, run
 from tests.lab.scenarios.trials import met
 
 MS = 1_000

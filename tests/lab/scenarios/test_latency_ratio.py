@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.rigs.latencies import LatencyRig, LatencyRun, Reading, Work, play
-from headgate.lab.scenario import gather, steps
-from headgate.lab.scenarios.latency_ratio import SCENARIO, STRESS, day
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.rigs.latencies import LatencyRig, LatencyRun, Reading, Work, play
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.latency_ratio import SCENARIO, STRESS, day
 
 S = 1_000_000
 SHORT = {

@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.clock import Clock
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.permit import Outcome
-from headgate.contracts.reasons import QUOTA_SPENT
-from headgate.contracts.request import Request
-from headgate.lab.arrivals import Even
-from headgate.lab.baselines.qps_quota import QpsQuota
-from headgate.lab.rigs.tenant_gates import chunked, fifo, units_of
-from headgate.lab.rigs.tenants import Gate, Tenants, alone_p99_us, play
-from headgate.lab.scenario import AnyScenario, gather, steps
-from headgate.lab.scenarios.noisy_neighbour import SCENARIO, rig
-from headgate.lab.workload import Kind
-from headgate.lab.world import World
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import QUOTA_SPENT
+from sluicegate.contracts.request import Request
+from sluicegate.lab.arrivals import Even
+from sluicegate.lab.baselines.qps_quota import QpsQuota
+from sluicegate.lab.rigs.tenant_gates import chunked, fifo, units_of
+from sluicegate.lab.rigs.tenants import Gate, Tenants, alone_p99_us, play
+from sluicegate.lab.scenario import AnyScenario, gather, steps
+from sluicegate.lab.scenarios.noisy_neighbour import SCENARIO, rig
+from sluicegate.lab.workload import Kind
+from sluicegate.lab.world import World
 
 SECOND = 1_000_000
 SMALL = replace(SCENARIO, rigs={"10x": rig(ru_us=4_000.0, span_us=2_500_000)})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.rigs.overhead import ROUND, Overhead, plain_window, play, server_chain
-from headgate.lab.scenarios.overhead import SCENARIO, measure
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.rigs.overhead import ROUND, Overhead, plain_window, play, server_chain
+from sluicegate.lab.scenarios.overhead import SCENARIO, measure
 from tests.prove.seeds import whole
 
 

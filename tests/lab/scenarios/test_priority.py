@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.lab.arrivals import Poisson
-from headgate.lab.baselines.dagor import Cohorts, Dagor, dagor
-from headgate.lab.baselines.pid import Pid
-from headgate.lab.lines import Unit
-from headgate.lab.rig import Rig
-from headgate.lab.rigs.server_chain import clamp, server_chain, turning
-from headgate.lab.scenarios.priority import SCENARIO, rig
-from headgate.lab.workload import Kind
-from headgate.lab.world import World, run
-from headgate.policies.stack import Stack
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.baselines.dagor import Cohorts, Dagor, dagor
+from sluicegate.lab.baselines.pid import Pid
+from sluicegate.lab.lines import Unit
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.server_chain import clamp, server_chain, turning
+from sluicegate.lab.scenarios.priority import SCENARIO, rig
+from sluicegate.lab.workload import Kind
+from sluicegate.lab.world import World, run
+from sluicegate.policies.stack import Stack
 from tests.lab.scenarios.trials import met
 
 MS = 1_000

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.course import STEADY, Course
-from headgate.lab.rigs.shards import Shards, curves, measure, play
-from headgate.lab.scenario import gather, steps
-from headgate.lab.scenarios.slow_shard import CAP, POOL, SCENARIO, bulkhead, shared_pool, without
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.course import STEADY, Course
+from sluicegate.lab.rigs.shards import Shards, curves, measure, play
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.slow_shard import CAP, POOL, SCENARIO, bulkhead, shared_pool, without
 
 SECOND = 1_000_000
 SLOW = SCENARIO.rigs["slow"]

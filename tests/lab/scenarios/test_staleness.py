@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from headgate.contracts.request import Request
-from headgate.kernels.lru_ttl import FRESH, MISS
-from headgate.lab.baselines.ttl_cache import TtlCache
-from headgate.lab.rigs.freshness import MakeFront, Nodes, Races, measure
-from headgate.lab.scenarios.staleness import (
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.lru_ttl import FRESH, MISS
+from sluicegate.lab.baselines.ttl_cache import TtlCache
+from sluicegate.lab.rigs.freshness import MakeFront, Nodes, Races, measure
+from sluicegate.lab.scenarios.staleness import (
     DEFAULTS,
     SCENARIO,
     shield,
@@ -18,7 +18,7 @@ from headgate.lab.scenarios.staleness import (
     without_epochs,
     without_parting,
 )
-from headgate.testing import HandClock
+from sluicegate.testing import HandClock
 
 RACES = Races(episodes=2_000)
 FEW = Races(episodes=400)

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.arrivals import Even, Steps
-from headgate.lab.baselines.fixed_shares import fixed_shares
-from headgate.lab.baselines.no_suppression import no_suppression
-from headgate.lab.rigs.account_measures import overshoot_s, rates, settled_s
-from headgate.lab.rigs.accounts import PER_S, AccountRig, AccountRun, Conforming, play
-from headgate.lab.rigs.schemes import suppressing
-from headgate.lab.scenario import gather, steps
-from headgate.lab.scenarios.suppression import SCENARIO
-from headgate.testing import SeededChance
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arrivals import Even, Steps
+from sluicegate.lab.baselines.fixed_shares import fixed_shares
+from sluicegate.lab.baselines.no_suppression import no_suppression
+from sluicegate.lab.rigs.account_measures import overshoot_s, rates, settled_s
+from sluicegate.lab.rigs.accounts import PER_S, AccountRig, AccountRun, Conforming, play
+from sluicegate.lab.rigs.schemes import suppressing
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.suppression import SCENARIO
+from sluicegate.testing import SeededChance
 
 S = 1_000_000
 L = 400

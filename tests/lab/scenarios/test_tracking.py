@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.arrivals import Even
-from headgate.lab.baselines.aimd import PublishedAimd
-from headgate.lab.baselines.gradient2 import PublishedGradient2
-from headgate.lab.baselines.vegas import PublishedVegas
-from headgate.lab.rigs.gate_measures import measure, settled
-from headgate.lab.rigs.gates import GateRig, play
-from headgate.lab.scenario import gather, steps
-from headgate.lab.scenarios.tracking import SCENARIO, cycles, production
-from headgate.lab.spans import Constant
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arrivals import Even
+from sluicegate.lab.baselines.aimd import PublishedAimd
+from sluicegate.lab.baselines.gradient2 import PublishedGradient2
+from sluicegate.lab.baselines.vegas import PublishedVegas
+from sluicegate.lab.rigs.gate_measures import measure, settled
+from sluicegate.lab.rigs.gates import GateRig, play
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.tracking import SCENARIO, cycles, production
+from sluicegate.lab.spans import Constant
 
 S = 1_000_000
 RIG = GateRig(arrivals=Even(1_000), workers=((0, 10),), service=Constant(20_000), span_us=2 * S)

@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.contracts.decision import Decision
-from headgate.contracts.permit import Outcome
-from headgate.contracts.policy import WaitingPolicy
-from headgate.contracts.reasons import DEADLINE, QUOTA_SPENT
-from headgate.contracts.request import Request
-from headgate.lab.arrivals import Poisson
-from headgate.lab.baselines.token_pool import TokenPool
-from headgate.lab.clients import make_request
-from headgate.lab.course import Course
-from headgate.lab.full import Server
-from headgate.lab.ledger import Ledger
-from headgate.lab.rig import Rig
-from headgate.lab.rigs.tripled import (
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import WaitingPolicy
+from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT
+from sluicegate.contracts.request import Request
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.baselines.token_pool import TokenPool
+from sluicegate.lab.clients import make_request
+from sluicegate.lab.course import Course
+from sluicegate.lab.full import Server
+from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.tripled import (
     QUEUE_TASK_BYTES,
     TOKEN_TASK_BYTES,
     TripledRun,
@@ -31,12 +31,12 @@ from headgate.lab.rigs.tripled import (
     measure,
     reference,
 )
-from headgate.lab.scenario import gather, steps
-from headgate.lab.scenarios.uber import RIG, SCENARIO, chain
-from headgate.lab.workload import Kind
-from headgate.lab.world import World, run
-from headgate.policies.queue import Queue, QueueSettings
-from headgate.policies.stack import Stack
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.uber import RIG, SCENARIO, chain
+from sluicegate.lab.workload import Kind
+from sluicegate.lab.world import World, run
+from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.stack import Stack
 
 SECOND = 1_000_000
 SMALL_RIG = replace(

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.lab.rigs.windows import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.rigs.windows import (
     WINDOW_US,
     CellsCounter,
     FixedCounter,
@@ -17,9 +17,9 @@ from headgate.lab.rigs.windows import (
     TraceRig,
     play,
 )
-from headgate.lab.scenario import gather, steps
-from headgate.lab.scenarios.window_accuracy import RIGS, SCENARIO
-from headgate.testing import SeededChance
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.window_accuracy import RIGS, SCENARIO
+from sluicegate.testing import SeededChance
 
 S = 1_000_000
 

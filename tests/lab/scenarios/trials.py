@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headgate.lab.scenario import AnyScenario, gather, steps
+from sluicegate.lab.scenario import AnyScenario, gather, steps
 
 
 def met(scenario: AnyScenario, contender: str, rigs: Mapping[str, Any]) -> bool:

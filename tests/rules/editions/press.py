@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from headgate.contracts.blob_store import BlobStore
-from headgate.contracts.rulebook import Canary, Edition, Orders
-from headgate.rules.editions.shelf import Shelf
-from headgate.rules.editions.signed import SignedOrders, sign_edition, sign_orders
-from headgate.rules.editions.signing import Signer, new_key
-from headgate.rules.snapshot.delta import make_delta
-from headgate.rules.snapshot.packing import pack
-from headgate.rules.snapshot.snapshot import Snapshot, compile_snapshot
-from headgate.stores.blobs.memory import MemoryBlobs
-from headgate.testing import START_US
+from sluicegate.contracts.blob_store import BlobStore
+from sluicegate.contracts.rulebook import Canary, Edition, Orders
+from sluicegate.rules.editions.shelf import Shelf
+from sluicegate.rules.editions.signed import SignedOrders, sign_edition, sign_orders
+from sluicegate.rules.editions.signing import Signer, new_key
+from sluicegate.rules.snapshot.delta import make_delta
+from sluicegate.rules.snapshot.packing import pack
+from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.stores.blobs.memory import MemoryBlobs
+from sluicegate.testing import START_US
 
 COMMIT = "c0ffee" * 6 + "c0de"
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.rulebook import Canary, Edition, NodeReport, Orders, Part
-from headgate.rules.editions.documents import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rulebook import Canary, Edition, NodeReport, Orders, Part
+from sluicegate.rules.editions.documents import (
     DELTAS_MAX,
     PINS_MAX,
     TROUBLE_CHARS_MAX,
@@ -22,7 +22,7 @@ from headgate.rules.editions.documents import (
     read_report,
     report_bytes,
 )
-from headgate.rules.editions.plain_json import INT_MAX
+from sluicegate.rules.editions.plain_json import INT_MAX
 
 whole = st.integers(0, INT_MAX)
 counted = st.integers(1, INT_MAX)

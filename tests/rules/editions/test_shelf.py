@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from headgate.contracts.blob_store import Blob, BlobStore
-from headgate.contracts.errors import BadValue, Conflict, Unavailable
-from headgate.contracts.rulebook import Canary, NodeReport
-from headgate.rules.editions.documents import read_report
-from headgate.rules.editions.shelf import Shelf, ShelfBounds
-from headgate.rules.editions.signed import open_edition, open_orders, sign_edition
-from headgate.rules.editions.signing import Untrusted
-from headgate.stores.blobs.files import FileBlobs
-from headgate.stores.blobs.files_url import FilesSettings
-from headgate.stores.blobs.memory import MemoryBlobs
+from sluicegate.contracts.blob_store import Blob, BlobStore
+from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.contracts.rulebook import Canary, NodeReport
+from sluicegate.rules.editions.documents import read_report
+from sluicegate.rules.editions.shelf import Shelf, ShelfBounds
+from sluicegate.rules.editions.signed import open_edition, open_orders, sign_edition
+from sluicegate.rules.editions.signing import Untrusted
+from sluicegate.stores.blobs.files import FileBlobs
+from sluicegate.stores.blobs.files_url import FilesSettings
+from sluicegate.stores.blobs.memory import MemoryBlobs
 from tests.rules.editions.press import Press, new_signer
 
 

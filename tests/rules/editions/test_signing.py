@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.rules.editions.signing import (
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.rules.editions.signing import (
     EDITION,
     ENVELOPE_BYTES_MAX,
     ORDERS,
@@ -52,7 +52,7 @@ def test_the_signature_is_plain_ed25519_over_the_kind_the_format_and_the_body(
     # Anybody with the public key can check it without this program, and formats are kept.
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
     fields = json.loads(Signer(key).sign(ORDERS, b"{}"))
-    signed = b"headgate signed document\0orders\x001\0{}"
+    signed = b"sluicegate signed document\0orders\x001\0{}"
     key.public_key().verify(base64.b64decode(fields["signature"]), signed)
     assert fields["key"] == "56475aa75463474c"
     assert (fields["format"], fields["kind"], fields["body"]) == (1, "orders", "{}")

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.rulebook import Canary
-from headgate.rules.editions.sweeping import Swept
-from headgate.testing import START_US
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rulebook import Canary
+from sluicegate.rules.editions.sweeping import Swept
+from sluicegate.testing import START_US
 from tests.rules.editions.press import Press
 
 HOUR_US = 3_600_000_000

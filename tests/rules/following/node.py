@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headgate.contracts.blob_store import Blob, BlobStore
-from headgate.contracts.errors import Unavailable
-from headgate.rules.editions.shelf import Shelf
-from headgate.rules.editions.signing import Verifier
-from headgate.rules.following.fleet_books import FleetBooks
-from headgate.rules.following.follower import Follower
-from headgate.testing import HandClock, SeededChance
+from sluicegate.contracts.blob_store import Blob, BlobStore
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.rules.editions.shelf import Shelf
+from sluicegate.rules.editions.signing import Verifier
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.follower import Follower
+from sluicegate.testing import HandClock, SeededChance
 from tests.rules.editions.press import Press
 
 

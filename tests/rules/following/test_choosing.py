@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.rulebook import BY_CALLERS, BY_NODES, Canary, Orders
-from headgate.rules.following.choosing import Target, choose, goes_back, goes_back_after
-from headgate.rules.following.fleet_books import in_share
+from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES, Canary, Orders
+from sluicegate.rules.following.choosing import Target, choose, goes_back, goes_back_after
+from sluicegate.rules.following.fleet_books import in_share
 
 
 def orders(

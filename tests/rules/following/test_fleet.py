@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.rulebook import NodeReport
-from headgate.rules.editions.shelf import Shelf
-from headgate.rules.following.fleet import Fleet
-from headgate.system import SystemClock
-from headgate.testing import START_US, HandClock
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.rulebook import NodeReport
+from sluicegate.rules.editions.shelf import Shelf
+from sluicegate.rules.following.fleet import Fleet
+from sluicegate.system import SystemClock
+from sluicegate.testing import START_US, HandClock
 from tests.rules.editions.press import Press
 from tests.rules.following.node import Line
 

@@ -5,10 +5,10 @@ from hashlib import blake2b
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.rules.following.fleet_books import PLACES, FleetBooks, in_share
-from headgate.rules.service_book import ServiceBook
-from headgate.rules.snapshot.book import book_of
-from headgate.rules.snapshot.snapshot import compile_snapshot
+from sluicegate.rules.following.fleet_books import PLACES, FleetBooks, in_share
+from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.snapshot.book import book_of
+from sluicegate.rules.snapshot.snapshot import compile_snapshot
 from tests.rules.editions.press import files
 
 OLD: ServiceBook = book_of(compile_snapshot(files(a=1)), version="1")

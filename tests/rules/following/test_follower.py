@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.rulebook import BY_CALLERS, BY_NODES, Canary
-from headgate.rules.editions.documents import orders_bytes
-from headgate.rules.editions.plain_json import read_object, write_object
-from headgate.rules.editions.shelf import Shelf
-from headgate.rules.editions.signing import EDITION, ORDERS, Untrusted, Verifier
-from headgate.rules.following.fleet_books import in_share
-from headgate.rules.following.follower import Follower
-from headgate.testing import START_US, HandClock
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES, Canary
+from sluicegate.rules.editions.documents import orders_bytes
+from sluicegate.rules.editions.plain_json import read_object, write_object
+from sluicegate.rules.editions.shelf import Shelf
+from sluicegate.rules.editions.signing import EDITION, ORDERS, Untrusted, Verifier
+from sluicegate.rules.following.fleet_books import in_share
+from sluicegate.rules.following.follower import Follower
+from sluicegate.testing import START_US, HandClock
 from tests.rules.editions.press import Press, new_signer
 from tests.rules.following.node import Node
 
 
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, "headgate.rules")
+    caplog.set_level(logging.CRITICAL, "sluicegate.rules")
 
 
 def fleet(*versions: int) -> Press:
@@ -341,7 +341,7 @@ def test_a_snapshot_that_was_signed_and_is_none_changes_nothing() -> None:
     press = fleet(1)
     node = Node(press).begin()
     edition = press.edition(2, a=2)
-    from headgate.rules.editions.signed import sign_edition
+    from sluicegate.rules.editions.signed import sign_edition
 
     part = press.shelf.put_snapshot(b"signed, and no snapshot at all")
     bad = sign_edition(edition._replace(version=3, snapshot=part), press.signer)
@@ -456,7 +456,7 @@ def test_a_flood_of_forged_announcements_does_not_fill_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     node = Node(fleet(1)).begin()
-    caplog.set_level(logging.WARNING, "headgate.rules")
+    caplog.set_level(logging.WARNING, "sluicegate.rules")
     for _ in range(1_000):
         node.follower.hear(b"forged", START_US)
     assert node.failed("announcements", "untrusted") == 1_000
@@ -465,7 +465,7 @@ def test_a_flood_of_forged_announcements_does_not_fill_the_log(
 
 def test_a_trouble_that_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     node = Node(fleet(1)).begin()
-    caplog.set_level(logging.WARNING, "headgate.rules")
+    caplog.set_level(logging.WARNING, "sluicegate.rules")
     node.line.cut = ""
     for _ in range(100):
         node.poll()

@@ -6,10 +6,10 @@ from threading import Event
 
 import pytest
 
-from headgate.contracts.errors import Unavailable
-from headgate.rules.following import handing
-from headgate.rules.following.fleet_books import FleetBooks
-from headgate.rules.following.handing import Handing
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.rules.following import handing
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.handing import Handing
 from tests.rules.following.test_fleet_books import trying
 
 

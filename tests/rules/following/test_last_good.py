@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.rules.following.last_good import LastGood, Step
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.rules.following.last_good import LastGood, Step
 
 ROOT = Path(__file__).resolve().parents[3]
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)

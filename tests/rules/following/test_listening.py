@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Event as Flag
 
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.event_log import Damage, Event
-from headgate.contracts.rulebook import RULES_CHANGED
-from headgate.rules.following.listening import Listener
-from headgate.rules.following.record import ANNOUNCEMENTS, Record
-from headgate.testing import SeededChance
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.event_log import Damage, Event
+from sluicegate.contracts.rulebook import RULES_CHANGED
+from sluicegate.rules.following.listening import Listener
+from sluicegate.rules.following.record import ANNOUNCEMENTS, Record
+from sluicegate.testing import SeededChance
 
 
 class FailingReader:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import Conflict
-from headgate.rules.editions.shelf import Shelf
-from headgate.rules.following.fleet import Fleet
-from headgate.stores.blob_stores import open_blobs
-from headgate.testing import START_US
+from sluicegate.contracts.errors import Conflict
+from sluicegate.rules.editions.shelf import Shelf
+from sluicegate.rules.following.fleet import Fleet
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.testing import START_US
 from tests.rules.editions.press import Press
 from tests.rules.following.node import Node
 from tests.stores.blobs.s3_server import SECRETS, S3Server
@@ -32,7 +32,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server
 def test_a_fleet_follows_a_bucket_and_outlives_it(
     server: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.CRITICAL, "headgate.rules")
+    caplog.set_level(logging.CRITICAL, "sluicegate.rules")
     url = server.url(settings="&timeout_ms=2000")
     press = Press(open_blobs(url))
     press.edition(1, a=1)

@@ -14,18 +14,18 @@ from queue import Queue
 
 import pytest
 
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.event_log import EventLog
-from headgate.contracts.rulebook import RULES_CHANGED
-from headgate.rules.editions.shelf import Shelf
-from headgate.rules.editions.signed import SignedOrders
-from headgate.rules.following.fleet import Fleet
-from headgate.rules.following.fleet_books import FleetBooks
-from headgate.rules.following.follower import Follower
-from headgate.stores.blobs.files import FileBlobs
-from headgate.stores.blobs.files_url import FilesSettings
-from headgate.stores.event_logs import open_log
-from headgate.system import SystemClock, now_us
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.event_log import EventLog
+from sluicegate.contracts.rulebook import RULES_CHANGED
+from sluicegate.rules.editions.shelf import Shelf
+from sluicegate.rules.editions.signed import SignedOrders
+from sluicegate.rules.following.fleet import Fleet
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.follower import Follower
+from sluicegate.stores.blobs.files import FileBlobs
+from sluicegate.stores.blobs.files_url import FilesSettings
+from sluicegate.stores.event_logs import open_log
+from sluicegate.system import SystemClock, now_us
 from tests.rules.editions.press import Press
 from tests.rules.following.node import Line
 
@@ -193,12 +193,12 @@ def test_a_loop_that_closes_the_follower_does_not_wait_for_itself(press: Press) 
 
 NODE = """
 import json, sys
-from headgate.rules.editions.shelf import Shelf
-from headgate.rules.editions.signing import Verifier
-from headgate.rules.following.follower import Follower
-from headgate.stores.blobs.files import FileBlobs
-from headgate.stores.blobs.files_url import FilesSettings
-from headgate.stores.event_logs import open_log
+from sluicegate.rules.editions.shelf import Shelf
+from sluicegate.rules.editions.signing import Verifier
+from sluicegate.rules.following.follower import Follower
+from sluicegate.stores.blobs.files import FileBlobs
+from sluicegate.stores.blobs.files_url import FilesSettings
+from sluicegate.stores.event_logs import open_log
 
 folder, name = sys.argv[1:]
 blobs = FileBlobs(FilesSettings(folder=f"{folder}/blobs"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.rules.mesh.book import MeshBook
-from headgate.rules.mesh.identity import CHARS_MAX, shortened
-from headgate.rules.problems import BadRules
+from sluicegate.rules.mesh.book import MeshBook
+from sluicegate.rules.mesh.identity import CHARS_MAX, shortened
+from sluicegate.rules.problems import BadRules
 from tests.rules.mesh.world import domain_of
 
 LIMIT = "rate_limit: {unit: minute, requests_per_unit: 3}"

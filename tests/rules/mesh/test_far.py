@@ -10,20 +10,20 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from headgate import Limiter
-from headgate.contracts.checks import MeshAnswer, MeshAsk
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.reasons import STORE_UNAVAILABLE
-from headgate.contracts.store import Charge, Grant, Ruling
-from headgate.limits.glass import ALL, Glass, Opening, View
-from headgate.rules.mesh.rule import Semantics
-from headgate.rules.mesh.service import Mesh
-from headgate.rules.mesh.settings import MeshSettings
-from headgate.stores.memory.store import MemoryStore
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.contracts.checks import MeshAnswer, MeshAsk
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.reasons import STORE_UNAVAILABLE
+from sluicegate.contracts.store import Charge, Grant, Ruling
+from sluicegate.limits.glass import ALL, Glass, Opening, View
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.service import Mesh
+from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.testing import HandClock
 from tests.rules.mesh.reference import SECONDS, Reference
 from tests.rules.mesh.test_reference import STEPS, asked, compiled, told, trees
-from tests.rules.mesh.world import ENVOY, HEADGATE, Noted, OpenGate, World, by, lefts, overs
+from tests.rules.mesh.world import ENVOY, SLUICEGATE, Noted, OpenGate, World, by, lefts, overs
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -160,10 +160,10 @@ def silent(semantics: Semantics, failure: str) -> World:
     )
 
 
-MARK = {"headgate": {"degraded": True, "reason": "store_unavailable"}}
+MARK = {"sluicegate": {"degraded": True, "reason": "store_unavailable"}}
 
 
-@pytest.mark.parametrize("semantics", [ENVOY, HEADGATE])
+@pytest.mark.parametrize("semantics", [ENVOY, SLUICEGATE])
 def test_a_silent_store_lets_in_and_says_so_upstream(semantics: Semantics) -> None:
     shop = silent(semantics, "open")
     for answer in asks(shop, [USER], [USER, by(("path", "x"))], [USER], [USER]):
@@ -176,13 +176,13 @@ def test_a_silent_store_lets_in_and_says_so_upstream(semantics: Semantics) -> No
     assert sum(one.within_limit for one in shop.mesh.tallies()) == 5
 
 
-@pytest.mark.parametrize("semantics", [ENVOY, HEADGATE])
+@pytest.mark.parametrize("semantics", [ENVOY, SLUICEGATE])
 def test_a_rule_that_is_closed_refuses_then_and_says_why(semantics: Semantics) -> None:
     shop = silent(semantics, "closed")
     for answer in asks(shop, [USER], [USER, by(("path", "x"))]):
         assert answer.over
         assert overs(answer)[0]
-        assert answer.response_headers == [("x-headgate-reason", "store_unavailable")]
+        assert answer.response_headers == [("x-sluicegate-reason", "store_unavailable")]
         assert answer.request_headers == [("x-ratelimit-error", "store_unavailable")]
         assert answer.metadata == MARK
     decision = shop.ledger.seen[0][-1]
@@ -191,7 +191,7 @@ def test_a_rule_that_is_closed_refuses_then_and_says_why(semantics: Semantics) -
     assert decision.reason is STORE_UNAVAILABLE
 
 
-@pytest.mark.parametrize("semantics", [ENVOY, HEADGATE])
+@pytest.mark.parametrize("semantics", [ENVOY, SLUICEGATE])
 def test_a_rule_that_is_local_counts_here_then(semantics: Semantics) -> None:
     answers = asks(silent(semantics, "local"), [USER], [USER], [USER], [USER])
     assert [answer.over for answer in answers] == [False, False, True, True]
@@ -214,7 +214,7 @@ def test_a_refusal_that_is_remembered_is_told_of_the_right_descriptor() -> None:
     assert lefts(answers[5]) == [1]
 
 
-@pytest.mark.parametrize("semantics", [ENVOY, HEADGATE])
+@pytest.mark.parametrize("semantics", [ENVOY, SLUICEGATE])
 def test_a_broken_glass_lets_in_and_counts_nothing(semantics: Semantics) -> None:
     clock, glass = HandClock(), Glass()
     shop = World(far_rules(), MeshSettings(semantics=semantics), Limiter(glass=glass, clock=clock))

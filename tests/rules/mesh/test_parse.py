@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.rule import Algorithm
-from headgate.limits.rule import Failure, Mode, Rule
-from headgate.rules.mesh.parse import DEPTH_MAX, is_mesh, parse_domain
-from headgate.rules.mesh.rule import MeshRule, Semantics
-from headgate.rules.problems import BadRules, Problems
-from headgate.rules.shapes import Shapes
-from tests.rules.mesh.world import ENVOY, HEADGATE, domain_of
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.rule import Algorithm
+from sluicegate.limits.rule import Failure, Mode, Rule
+from sluicegate.rules.mesh.parse import DEPTH_MAX, is_mesh, parse_domain
+from sluicegate.rules.mesh.rule import MeshRule, Semantics
+from sluicegate.rules.problems import BadRules, Problems
+from sluicegate.rules.shapes import Shapes
+from tests.rules.mesh.world import ENVOY, SLUICEGATE, domain_of
 
 HEAD = "domain: shop\ndescriptors:\n"
 LIMIT = "rate_limit: {unit: minute, requests_per_unit: 3}"
@@ -232,7 +232,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-@pytest.mark.parametrize("semantics", [ENVOY, HEADGATE])
+@pytest.mark.parametrize("semantics", [ENVOY, SLUICEGATE])
 def test_what_cannot_be_used_is_told_with_its_line(what: str, semantics: Semantics) -> None:
     text, line, word = REFUSED[what]
     with pytest.raises(BadRules) as caught:
@@ -275,7 +275,7 @@ def test_this_format_is_told_from_others_by_its_domain() -> None:
     assert not is_mesh(["domain"])
 
 
-def only(text: str, semantics: Semantics = HEADGATE) -> tuple[MeshRule, Rule]:
+def only(text: str, semantics: Semantics = SLUICEGATE) -> tuple[MeshRule, Rule]:
     """The one rule of these fields, and its shape."""
     shapes = Shapes()
     domain = domain_of(HEAD + "  - key: a\n" + text, semantics, shapes)
@@ -307,7 +307,7 @@ def test_a_unit_is_a_length_and_a_number_in_any_case(unit: str, seconds: int, nu
 
 def test_semantics_say_how_a_rule_counts_that_does_not_say_it() -> None:
     _, envoy = only(f"    {LIMIT}", ENVOY)
-    _, ours = only(f"    {LIMIT}", HEADGATE)
+    _, ours = only(f"    {LIMIT}", SLUICEGATE)
     [harsh], [mild] = envoy.limits, ours.limits
     assert not isinstance(harsh, str)
     assert not isinstance(mild, str)

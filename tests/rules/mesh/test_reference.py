@@ -7,15 +7,15 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate import Limiter
-from headgate.contracts.checks import HITS_UNSAID, Descriptor, MeshAnswer, MeshAsk, Override
-from headgate.rules.mesh.book import MeshBook
-from headgate.rules.mesh.parse import parse_domain
-from headgate.rules.mesh.service import Mesh
-from headgate.rules.mesh.settings import MeshSettings
-from headgate.rules.problems import Problems
-from headgate.rules.shapes import Shapes
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.contracts.checks import HITS_UNSAID, Descriptor, MeshAnswer, MeshAsk, Override
+from sluicegate.rules.mesh.book import MeshBook
+from sluicegate.rules.mesh.parse import parse_domain
+from sluicegate.rules.mesh.service import Mesh
+from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.rules.problems import Problems
+from sluicegate.rules.shapes import Shapes
+from sluicegate.testing import HandClock
 from tests.rules.mesh.reference import SECONDS, Reference, Said, Status
 from tests.rules.mesh.world import ENVOY, Noted, OpenGate
 

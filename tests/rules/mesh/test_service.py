@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.checks import Override
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.reasons import RATE_LIMITED, SHED
-from headgate.rules.mesh.settings import HEADER_NAMES, MeshSettings
-from tests.rules.mesh.world import ENVOY, HEADGATE, World, by, lefts, overs
+from sluicegate.contracts.checks import Override
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.reasons import RATE_LIMITED, SHED
+from sluicegate.rules.mesh.settings import HEADER_NAMES, MeshSettings
+from tests.rules.mesh.world import ENVOY, SLUICEGATE, World, by, lefts, overs
 
 SHOP = """
 domain: shop
@@ -73,7 +73,7 @@ def test_descriptors_are_bounded() -> None:
         shop.ask(by(USER), by(USER), by(USER))
 
 
-def test_envoy_counts_what_it_refuses_and_headgate_does_not() -> None:
+def test_envoy_counts_what_it_refuses_and_sluicegate_does_not() -> None:
     for settings, left in ((IN_ENVOY, 0), (MeshSettings(), 1)):
         shop = World(SHOP, settings)
         assert not shop.ask(by(USER, hits=2)).over
@@ -174,7 +174,7 @@ def test_a_shadowed_rule_is_told_and_holds_nobody_up(settings: MeshSettings) -> 
 
 
 def test_the_global_shadow_lets_all_in_and_tells_what_would_have_been() -> None:
-    for semantics in (ENVOY, HEADGATE):
+    for semantics in (ENVOY, SLUICEGATE):
         shop = World(SHOP, MeshSettings(semantics=semantics, global_shadow=True))
         shop.gate.sheds.add(Criticality.DEGRADED)
         answers = [shop.ask(by(USER, hits=2)) for _ in range(2)]
@@ -455,11 +455,11 @@ def test_what_matters_less_is_shed_before_it_is_counted() -> None:
         assert answer.over
         assert answer.statuses[0].over
         assert answer.response_headers == [
-            ("x-headgate-reason", "shed"),
-            ("x-headgate-status", "DEGRADED_MODE"),
+            ("x-sluicegate-reason", "shed"),
+            ("x-sluicegate-status", "DEGRADED_MODE"),
             ("retry-after", "2"),
         ]
-        assert answer.metadata == {"headgate": {"reason": "shed", "status": "DEGRADED_MODE"}}
+        assert answer.metadata == {"sluicegate": {"reason": "shed", "status": "DEGRADED_MODE"}}
     entity, rule_id, _, priority, decision = shop.ledger.seen[-1]
     assert (entity, rule_id, priority) == ("bob", "shop/user", Criticality.BULK)
     assert decision.reason is SHED
@@ -486,11 +486,11 @@ def test_as_envoys_own_has_it_nothing_is_shed_but_where_a_rule_names_a_priority(
 
 def test_the_metadata_of_what_enters_tells_of_the_stress_too() -> None:
     shop = World(SHOP, MeshSettings(metadata=True))
-    assert "headgate" not in (shop.ask(by(USER)).metadata or {})
+    assert "sluicegate" not in (shop.ask(by(USER)).metadata or {})
     shop.gate.sheds.add(Criticality.BULK)
     for answer in (shop.ask(by(USER)), shop.ask(by(PATH), by(("other", "x")))):
         assert answer.metadata is not None
-        assert answer.metadata["headgate"] == {"status": "DEGRADED_MODE"}
+        assert answer.metadata["sluicegate"] == {"status": "DEGRADED_MODE"}
         assert answer.metadata["domain"] == "shop"
 
 

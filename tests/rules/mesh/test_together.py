@@ -8,19 +8,19 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate import Limiter
-from headgate.contracts.checks import HITS_UNSAID, Descriptor, MeshAnswer, MeshAsk, Override
-from headgate.rules.mesh.book import MeshBook
-from headgate.rules.mesh.parse import parse_domain
-from headgate.rules.mesh.rule import MeshRule
-from headgate.rules.mesh.service import Mesh
-from headgate.rules.problems import Problems
-from headgate.rules.shapes import Shapes
-from headgate.stores.memory.store import MemoryStore
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.contracts.checks import HITS_UNSAID, Descriptor, MeshAnswer, MeshAsk, Override
+from sluicegate.rules.mesh.book import MeshBook
+from sluicegate.rules.mesh.parse import parse_domain
+from sluicegate.rules.mesh.rule import MeshRule
+from sluicegate.rules.mesh.service import Mesh
+from sluicegate.rules.problems import Problems
+from sluicegate.rules.shapes import Shapes
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.testing import HandClock
 from tests.rules.mesh.reference import SECONDS, Said
 from tests.rules.mesh.test_reference import STEPS, trees
-from tests.rules.mesh.world import HEADGATE, Noted, OpenGate
+from tests.rules.mesh.world import SLUICEGATE, Noted, OpenGate
 
 WAYS = ("sliding_window", "gcra", "fixed_window", "token_bucket", "leaky_bucket", "sliding_log")
 
@@ -28,7 +28,7 @@ WAYS = ("sliding_window", "gcra", "fixed_window", "token_bucket", "leaky_bucket"
 def ours(tree: list[dict[str, Any]], shapes: Shapes) -> MeshBook:
     """The book of a tree."""
     problems = Problems("tree", {})
-    domain = parse_domain({"domain": "d", "descriptors": tree}, problems, shapes, HEADGATE)
+    domain = parse_domain({"domain": "d", "descriptors": tree}, problems, shapes, SLUICEGATE)
     problems.raise_if_any()
     assert domain is not None
     return MeshBook([domain])

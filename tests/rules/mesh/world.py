@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate import Limiter
-from headgate.contracts.checks import (
+from sluicegate import Limiter
+from sluicegate.contracts.checks import (
     HITS_UNSAID,
     STATUS_CALM,
     STATUS_DEGRADED,
@@ -14,21 +14,21 @@ from headgate.contracts.checks import (
     MeshAsk,
     Override,
 )
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.reasons import SHED
-from headgate.contracts.rule import Limit
-from headgate.rules.mesh.book import MeshBook
-from headgate.rules.mesh.parse import Domain, parse_domain
-from headgate.rules.mesh.rule import Semantics
-from headgate.rules.mesh.service import Mesh
-from headgate.rules.mesh.settings import MeshSettings
-from headgate.rules.problems import Problems
-from headgate.rules.reading import read_text
-from headgate.rules.shapes import Shapes
-from headgate.testing import HandClock
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.reasons import SHED
+from sluicegate.contracts.rule import Limit
+from sluicegate.rules.mesh.book import MeshBook
+from sluicegate.rules.mesh.parse import Domain, parse_domain
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.service import Mesh
+from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.rules.problems import Problems
+from sluicegate.rules.reading import read_text
+from sluicegate.rules.shapes import Shapes
+from sluicegate.testing import HandClock
 
-ENVOY, HEADGATE = Semantics.ENVOY, Semantics.HEADGATE
+ENVOY, SLUICEGATE = Semantics.ENVOY, Semantics.SLUICEGATE
 
 
 class OpenGate:

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.contracts.errors import HeadgateError
-from headgate.contracts.rulebook import BY_NODES
+from sluicegate.contracts.errors import SluicegateError
+from sluicegate.contracts.rulebook import BY_NODES
 from tests.rules.publishing.world import BOB, LIVE_REF, World
 
 RACE_CHANGES: Final = 5
@@ -99,7 +99,7 @@ def watch(folder: Path) -> None:
         last = (folder / STOP).exists()
         try:
             number, live = _looked_at(world)
-        except (HeadgateError, AssertionError) as error:
+        except (SluicegateError, AssertionError) as error:
             wrong.append(repr(error))
         else:
             if not numbers or numbers[-1] != number:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.rules.publishing.canary import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.publishing.canary import (
     ADVANCE,
     FINISH,
     HOLD,

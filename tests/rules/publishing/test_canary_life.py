@@ -6,11 +6,11 @@ from threading import Event as Flag
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Conflict
-from headgate.contracts.rulebook import BY_CALLERS, BY_NODES, Files, NodeReport, Verdict
-from headgate.rules.publishing.canary import CanarySettings, CanaryState
-from headgate.rules.publishing.settings import PublishingSettings
-from headgate.rules.publishing.tally import Tally, count_name
+from sluicegate.contracts.errors import BadValue, Conflict
+from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES, Files, NodeReport, Verdict
+from sluicegate.rules.publishing.canary import CanarySettings, CanaryState
+from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.publishing.tally import Tally, count_name
 from tests.rules.publishing.world import (
     BOB,
     FIRST,
@@ -80,7 +80,7 @@ def test_it_is_in_force_for_a_share_and_live_is_where_it_was(world: World) -> No
     assert world.files() == FIRST
     assert world.state_of(id) == "canary"
     # Its commit is on no branch, and a clean-up must leave it.
-    assert world.tip("refs/headgate/versions/2") == world.ledger.state().versions[2].commit
+    assert world.tip("refs/sluicegate/versions/2") == world.ledger.state().versions[2].commit
 
 
 def test_it_grows_by_itself_until_it_is_live(world: World, traffic: Traffic) -> None:
@@ -97,7 +97,7 @@ def test_it_grows_by_itself_until_it_is_live(world: World, traffic: Traffic) -> 
     assert world.shelf.versions() == [1, 2]
     told = world.desk.proposal(id, by=READER)
     assert "40 of 1,000 CRITICAL" in told["history"][-1]["why"]
-    assert world.desk.audit(by=READER)[0]["by"] == "headgate"
+    assert world.desk.audit(by=READER)[0]["by"] == "sluicegate"
     assert not world.orders().back
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.rules.publishing.outbox import (
+from sluicegate.rules.publishing.outbox import (
     ANNOUNCED,
     CRASH_POINTS,
     DECIDED,
@@ -71,10 +71,10 @@ def check_whole(world: World, versions: int) -> None:
     for number in range(1, state.fleet.orders + 1):
         assert world.shelf.orders_of(number) is not None
     # And it rests: there is nothing more to do.
-    tip = world.tip("refs/headgate/ledger")
+    tip = world.tip("refs/sluicegate/ledger")
     world.look()
     assert world.publishing.watchman.troubles == {}
-    assert world.tip("refs/headgate/ledger") == tip
+    assert world.tip("refs/sluicegate/ledger") == tip
     assert world.events is None or len(world.announced()) == len(numbers)
 
 

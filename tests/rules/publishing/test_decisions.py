@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue, Conflict
-from headgate.contracts.rulebook import APPROVED, BY_NODES, PASSED, Author, Verdict
-from headgate.rules.publishing import decisions, reviewing
-from headgate.rules.publishing.canary import CanaryState
-from headgate.rules.publishing.ledger import NOTHING, Change, State
-from headgate.rules.publishing.records import CanaryRun, Proposal
-from headgate.rules.publishing.reviewing import is_own
-from headgate.rules.publishing.settings import PublishingSettings
+from sluicegate.contracts.errors import BadValue, Conflict
+from sluicegate.contracts.rulebook import APPROVED, BY_NODES, PASSED, Author, Verdict
+from sluicegate.rules.publishing import decisions, reviewing
+from sluicegate.rules.publishing.canary import CanaryState
+from sluicegate.rules.publishing.ledger import NOTHING, Change, State
+from sluicegate.rules.publishing.records import CanaryRun, Proposal
+from sluicegate.rules.publishing.reviewing import is_own
+from sluicegate.rules.publishing.settings import PublishingSettings
 
 SETTINGS = PublishingSettings()
 
@@ -90,14 +90,14 @@ def test_what_somebody_else_has_decided_on_a_canary_holds() -> None:
     wider = after(state, decisions.canary_wider(state, seen, 500, why="", at_us=2, by="bob"))
     # Whoever looked before that decides on something that is no more.
     with pytest.raises(Conflict, match="5%"):
-        decisions.canary_wider(wider, seen, 2_500, why="", at_us=3, by="headgate")
+        decisions.canary_wider(wider, seen, 2_500, why="", at_us=3, by="sluicegate")
     with pytest.raises(Conflict, match="5%"):
-        decisions.canary_ended(wider, seen, why="", at_us=3, by="headgate")
+        decisions.canary_ended(wider, seen, why="", at_us=3, by="sluicegate")
     now = wider.fleet.canary
     assert now is not None
     gone = after(wider, decisions.canary_ended(wider, now, why="", at_us=3, by="bob"))
     with pytest.raises(Conflict, match="ended"):
-        decisions.canary_ended(gone, now, why="", at_us=4, by="headgate")
+        decisions.canary_ended(gone, now, why="", at_us=4, by="sluicegate")
     with pytest.raises(Conflict, match="ended"):
         decisions.running(gone, "p0")
 

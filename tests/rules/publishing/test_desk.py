@@ -11,13 +11,13 @@ from threading import Thread
 
 import pytest
 
-from headgate.contracts.access import Identity
-from headgate.contracts.errors import BadValue, Conflict, Forbidden
-from headgate.contracts.event_log import EventLog, Reader
-from headgate.contracts.rule_desk import RuleDesk
-from headgate.rules.publishing.refusals import KIND, TEXT_CHARS_MAX, Refusal, Refusals
-from headgate.rules.publishing.reviewing import proposed
-from headgate.rules.publishing.settings import PublishingSettings
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.errors import BadValue, Conflict, Forbidden
+from sluicegate.contracts.event_log import EventLog, Reader
+from sluicegate.contracts.rule_desk import RuleDesk
+from sluicegate.rules.publishing.refusals import KIND, TEXT_CHARS_MAX, Refusal, Refusals
+from sluicegate.rules.publishing.reviewing import proposed
+from sluicegate.rules.publishing.settings import PublishingSettings
 from tests.rules.publishing.world import (
     ANN,
     BOB,
@@ -60,12 +60,12 @@ APPROVES: dict[str, Call] = {
 
 @pytest.mark.parametrize("call", [*READS, *PROPOSES, *APPROVES])
 def test_each_call_takes_its_grant_and_who_lacks_it_is_noted(world: World, call: str) -> None:
-    tip = world.tip("refs/headgate/ledger")
+    tip = world.tip("refs/sluicegate/ledger")
     asked = {**READS, **PROPOSES, **APPROVES}[call]
     lacking = NOBODY if call in READS else READER if call in PROPOSES else ANN
     with pytest.raises(Forbidden):
         asked(world.desk, lacking)
-    assert world.tip("refs/headgate/ledger") == tip
+    assert world.tip("refs/sluicegate/ledger") == tip
     [told] = [one for one in world.desk.audit(by=READER) if one["result"] == "refused"]
     assert (told["by"], told["call"], told["error"]) == (lacking.name, call, "Forbidden")
     assert told["at_us"] == world.clock.now_us()

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.rulebook import FileChange
-from headgate.rules.publishing.differences import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rulebook import FileChange
+from sluicegate.rules.publishing.differences import (
     DIFF_LINES_MAX,
     LINES_MAX,
     RULES_MAX,
@@ -16,7 +16,7 @@ from headgate.rules.publishing.differences import (
     named_rules,
     rule_changes,
 )
-from headgate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.publishing.settings import PublishingSettings
 from tests.rules.publishing.world import rules
 
 MESH = b"""

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.rulebook import (
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.rulebook import (
     LIVE,
     REJECTED,
     Author,
@@ -17,11 +17,11 @@ from headgate.contracts.rulebook import (
     Orders,
     Verdict,
 )
-from headgate.rules.publishing import records
-from headgate.rules.publishing.canary import CanaryState
-from headgate.rules.publishing.decisions import first, pinned
-from headgate.rules.publishing.ledger import NOTHING, OUTBOX, Change, Ledger, State
-from headgate.rules.publishing.records import (
+from sluicegate.rules.publishing import records
+from sluicegate.rules.publishing.canary import CanaryState
+from sluicegate.rules.publishing.decisions import first, pinned
+from sluicegate.rules.publishing.ledger import NOTHING, OUTBOX, Change, Ledger, State
+from sluicegate.rules.publishing.records import (
     CanaryRun,
     Fleet,
     Mark,
@@ -30,10 +30,10 @@ from headgate.rules.publishing.records import (
     Told,
     Version,
 )
-from headgate.rules.publishing.reviewing import STEPS_MAX, befell, proposed
-from headgate.rules.publishing.settings import PublishingSettings
-from headgate.rules.repository.repository import Repository
-from headgate.rules.repository.settings import RepositorySettings
+from sluicegate.rules.publishing.reviewing import STEPS_MAX, befell, proposed
+from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.repository.repository import Repository
+from sluicegate.rules.repository.settings import RepositorySettings
 from tests.rules.publishing.world import BOB, LEDGER_REF, Make, World, rules
 
 PROPOSAL = Proposal(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Conflict, Unavailable
-from headgate.contracts.rulebook import FAILED, NOT_JUDGED, Files, Verdict
-from headgate.rules.editions.signing import Signer, new_key
-from headgate.rules.problems import BadRules
-from headgate.rules.publishing.making import open_publishing
-from headgate.rules.publishing.settings import PublishingSettings
+from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, Files, Verdict
+from sluicegate.rules.editions.signing import Signer, new_key
+from sluicegate.rules.problems import BadRules
+from sluicegate.rules.publishing.making import open_publishing
+from sluicegate.rules.publishing.settings import PublishingSettings
 from tests.rules.publishing.world import (
     ANN,
     BOB,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.rules.publishing.settings import PublishingSettings
+from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.publishing.settings import PublishingSettings
 from tests.rules.publishing.test_pushes import NEW, Clone, only
 from tests.rules.publishing.world import BOB, MAIN, READER, Make, World, rules
 

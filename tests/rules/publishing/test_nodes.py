@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.rulebook import BY_CALLERS, BY_NODES
-from headgate.rules.following.fleet_books import FleetBooks
-from headgate.rules.following.follower import Follower
-from headgate.rules.publishing.canary import CanarySettings
-from headgate.rules.publishing.settings import PublishingSettings
-from headgate.rules.publishing.tally import count_name
-from headgate.testing import SeededChance
+from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.follower import Follower
+from sluicegate.rules.publishing.canary import CanarySettings
+from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.publishing.tally import count_name
+from sluicegate.testing import SeededChance
 from tests.rules.publishing.world import BOB, READER, Make, World, rules
 
 NEW = {"web.yaml": rules(login=5, search=100)}

@@ -10,14 +10,14 @@ from threading import Thread
 
 import pytest
 
-from headgate.contracts.blob_store import Blob, BlobStore
-from headgate.contracts.errors import HasWriter, Unavailable
-from headgate.contracts.event_log import EventLog, Reader
-from headgate.rules.editions.signing import Signer, new_key
-from headgate.rules.publishing.making import Publishing, open_publishing
-from headgate.rules.publishing.outbox import BRANCH_MOVED
-from headgate.rules.publishing.reviewing import rejected
-from headgate.rules.publishing.settings import PublishingSettings
+from sluicegate.contracts.blob_store import Blob, BlobStore
+from sluicegate.contracts.errors import HasWriter, Unavailable
+from sluicegate.contracts.event_log import EventLog, Reader
+from sluicegate.rules.editions.signing import Signer, new_key
+from sluicegate.rules.publishing.making import Publishing, open_publishing
+from sluicegate.rules.publishing.outbox import BRANCH_MOVED
+from sluicegate.rules.publishing.reviewing import rejected
+from sluicegate.rules.publishing.settings import PublishingSettings
 from tests.rules.publishing.test_crashes import check_whole
 from tests.rules.publishing.world import (
     BOB,
@@ -200,7 +200,7 @@ def test_what_nobody_needs_goes_after_a_while(tmp_path: Path) -> None:
     world = World(tmp_path, settings=settings).begin()
     for limit in range(1, 6):
         world.live({"web.yaml": rules(login=limit)})
-    proposals = "refs/headgate/proposals/"
+    proposals = "refs/sluicegate/proposals/"
     assert len(world.repository.refs(proposals)) == 5
     assert len(world.blobs.names("snapshots/")) == 6
     world.look()

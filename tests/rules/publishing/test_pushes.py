@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.access import EVERY_GRANT, Identity
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.rulebook import FAILED
-from headgate.rules.publishing.settings import LEDGER_REF, PublishingSettings
+from sluicegate.contracts.access import EVERY_GRANT, Identity
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.rulebook import FAILED
+from sluicegate.rules.publishing.settings import LEDGER_REF, PublishingSettings
 from tests.rules.publishing.world import (
     BOB,
     FIRST,
@@ -122,8 +122,8 @@ def test_a_push_is_judged_as_any_proposal_is(make: Make, tmp_path: Path) -> None
     commit = clone.push(NEW)
     world.look()
     assert only(world)["state"] == "rejected"
-    clone.git("fetch", "--quiet", "origin", "refs/notes/headgate:refs/notes/headgate")
-    assert "6% of CRITICAL" in clone.git("notes", "--ref=headgate", "show", commit)
+    clone.git("fetch", "--quiet", "origin", "refs/notes/sluicegate:refs/notes/sluicegate")
+    assert "6% of CRITICAL" in clone.git("notes", "--ref=sluicegate", "show", commit)
     assert world.files() == FIRST
 
 
@@ -248,7 +248,7 @@ def test_a_branch_that_was_put_right_is_followed_again(world: World, clone: Clon
     clone.commit(NEW)
     clone.git("push", "--quiet", "--force", "origin", "HEAD:main")
     world.look()
-    clone.git("fetch", "--quiet", "origin", "refs/headgate/live")
+    clone.git("fetch", "--quiet", "origin", "refs/sluicegate/live")
     clone.git("reset", "--quiet", "--hard", "FETCH_HEAD")
     clone.git("push", "--quiet", "--force", "origin", "HEAD:main")
     world.look()
@@ -277,7 +277,9 @@ def test_a_branch_that_was_set_back_moves_forward_again(world: World, clone: Clo
     assert any("set back" in sentence for sentence in world.sentences())
 
 
-@pytest.mark.parametrize("ref", [LIVE_REF, LEDGER_REF, "refs/headgate/x", "refs/notes/headgate"])
+@pytest.mark.parametrize(
+    "ref", [LIVE_REF, LEDGER_REF, "refs/sluicegate/x", "refs/notes/sluicegate"]
+)
 def test_nobody_pushes_to_the_refs_that_decide_what_is_live(
     world: World, clone: Clone, ref: str
 ) -> None:
@@ -329,18 +331,20 @@ def test_live_that_was_taken_away_stops_publishing(world: World) -> None:
 
 
 def test_a_rewritten_ledger_is_refused(world: World) -> None:
-    was = world.tip("refs/headgate/ledger")
+    was = world.tip("refs/sluicegate/ledger")
     world.live(NEW)
-    now = world.tip("refs/headgate/ledger")
-    world.repository.move("refs/headgate/ledger", was, expected=now)
-    with pytest.raises(Unavailable, match=f"git update-ref refs/headgate/ledger {now}"):
+    now = world.tip("refs/sluicegate/ledger")
+    world.repository.move("refs/sluicegate/ledger", was, expected=now)
+    with pytest.raises(Unavailable, match=f"git update-ref refs/sluicegate/ledger {now}"):
         world.propose({"api.yaml": rules(orders=1)})
 
 
 def test_a_ledger_that_has_lost_its_end_tells_nobody_anything(world: World, make: Make) -> None:
-    was, live = world.tip("refs/headgate/ledger"), world.tip(LIVE_REF)
+    was, live = world.tip("refs/sluicegate/ledger"), world.tip(LIVE_REF)
     world.live(NEW)
-    world.repository.move("refs/headgate/ledger", was, expected=world.tip("refs/headgate/ledger"))
+    world.repository.move(
+        "refs/sluicegate/ledger", was, expected=world.tip("refs/sluicegate/ledger")
+    )
     world.repository.move(LIVE_REF, live, expected=world.tip(LIVE_REF))
     world.close()
     other = make()

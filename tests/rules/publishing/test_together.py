@@ -10,10 +10,10 @@ from threading import Barrier, Thread
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Conflict, HeadgateError
-from headgate.rules.publishing.outbox import ANNOUNCED, BRANCH_MOVED, CRASH_POINTS
-from headgate.rules.publishing.settings import PublishingSettings
-from headgate.rules.repository.repository import Repository
+from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError
+from sluicegate.rules.publishing.outbox import ANNOUNCED, BRANCH_MOVED, CRASH_POINTS
+from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.repository.repository import Repository
 from tests.rules.publishing.dying import RACE_CHANGES, Processes
 from tests.rules.publishing.test_crashes import check_whole
 from tests.rules.publishing.world import (
@@ -48,7 +48,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
         gate.wait(30)
         try:
             found[place] = calls[place]()
-        except HeadgateError as error:
+        except SluicegateError as error:
             found[place] = error
 
     threads = [Thread(target=run, args=(place,)) for place in range(len(calls))]

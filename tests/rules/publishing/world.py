@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.contracts.access import EVERY_GRANT, Grant, Identity
-from headgate.contracts.event_log import Event
-from headgate.contracts.rulebook import (
+from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
+from sluicegate.contracts.event_log import Event
+from sluicegate.contracts.rulebook import (
     RULES_CHANGED,
     Files,
     Judge,
@@ -16,17 +16,17 @@ from headgate.contracts.rulebook import (
     Orders,
     Verdict,
 )
-from headgate.rules.editions.signed import open_orders
-from headgate.rules.editions.signing import Signer, new_key
-from headgate.rules.publishing.making import Publishing, open_publishing
-from headgate.rules.publishing.outbox import At, go_on
-from headgate.rules.publishing.settings import PublishingSettings
-from headgate.rules.repository.repository import Repository
-from headgate.stores.blobs.files import FileBlobs
-from headgate.stores.blobs.files_url import FilesSettings as BlobSettings
-from headgate.stores.files.log import FileLog
-from headgate.stores.files.settings import FilesSettings as LogSettings
-from headgate.testing import HandClock
+from sluicegate.rules.editions.signed import open_orders
+from sluicegate.rules.editions.signing import Signer, new_key
+from sluicegate.rules.publishing.making import Publishing, open_publishing
+from sluicegate.rules.publishing.outbox import At, go_on
+from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.repository.repository import Repository
+from sluicegate.stores.blobs.files import FileBlobs
+from sluicegate.stores.blobs.files_url import FilesSettings as BlobSettings
+from sluicegate.stores.files.log import FileLog
+from sluicegate.stores.files.settings import FilesSettings as LogSettings
+from sluicegate.testing import HandClock
 
 READER = Identity("rita", [Grant.READ_RULES])
 ANN = Identity("ann", [Grant.READ_RULES, Grant.PROPOSE])
@@ -34,8 +34,8 @@ BOB = Identity("bob", [Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE])
 CAT = Identity("cat", EVERY_GRANT)
 NOBODY = Identity("nobody", [])
 
-LIVE_REF = "refs/headgate/live"
-LEDGER_REF = "refs/headgate/ledger"
+LIVE_REF = "refs/sluicegate/live"
+LEDGER_REF = "refs/sluicegate/ledger"
 MAIN = "refs/heads/main"
 
 

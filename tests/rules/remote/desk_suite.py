@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from headgate.contracts.access import Grant, Identity
-from headgate.contracts.errors import BadValue, Conflict, Forbidden, HeadgateError
-from headgate.contracts.rule_desk import RuleDesk
-from headgate.contracts.rulebook import (
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.errors import BadValue, Conflict, Forbidden, SluicegateError
+from sluicegate.contracts.rule_desk import RuleDesk
+from sluicegate.contracts.rulebook import (
     APPROVED,
     BY_CALLERS,
     CANARY,
@@ -27,7 +27,7 @@ from headgate.contracts.rulebook import (
     ROLLED_BACK,
     STATES,
 )
-from headgate.rules.problems import BadRules
+from sluicegate.rules.problems import BadRules
 
 READS = frozenset({Grant.READ_RULES})
 # Who takes part, and what they may do.
@@ -199,7 +199,7 @@ class DeskSuite:
                     one = ask("paul").propose(changes, base=base, message=f"Part {number}")["id"]
                     ask("ada").approve(one, override="nothing is captured yet")
                     ask("ada").publish(one)
-                except HeadgateError:
+                except SluicegateError:
                     continue
                 done.append(number)
                 return
@@ -218,7 +218,7 @@ class DeskSuite:
         self, ask: Any, propose: Any
     ) -> None:
         own = propose(5, who="bob")["id"]
-        with pytest.raises(HeadgateError):
+        with pytest.raises(SluicegateError):
             ask("bob").approve(own, override="I know")
         assert ask("rita").proposal(own)["state"] == OPEN
         with pytest.raises(BadValue):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.contracts.rule_desk import RuleDesk
-from headgate.rules.remote.desk import RemoteDesk
+from sluicegate.contracts.rule_desk import RuleDesk
+from sluicegate.rules.remote.desk import RemoteDesk
 from tests.doors.http.rules.memory_desk import MemoryDesk, no_gate
 from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, rules_of, token_of
 from tests.rules.remote.desk_suite import DeskSuite

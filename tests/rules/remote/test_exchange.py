@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from headgate.contracts.errors import Unavailable
-from headgate.rules.remote.desk import ATTEMPTS_MAX, RemoteDesk
-from headgate.rules.remote.exchange import Answered, Exchange
-from headgate.testing import HandClock, SeededChance
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.rules.remote.desk import ATTEMPTS_MAX, RemoteDesk
+from sluicegate.rules.remote.exchange import Answered, Exchange
+from sluicegate.testing import HandClock, SeededChance
 from tests.engines.child import free_port
 from tests.rules.remote.scripted import Script, hangs_up, says, scripted
 
@@ -161,7 +161,7 @@ def test_a_long_wait_asks_again_until_it_is_reached_and_not_without_a_pause(
     def waited(reached: bool) -> Script:
         return says(200, json.dumps({"reached": reached}).encode())
 
-    monkeypatch.setattr("headgate.rules.remote.desk.Event", Paused)
+    monkeypatch.setattr("sluicegate.rules.remote.desk.Event", Paused)
     with scripted(waited(False), waited(False), waited(True)) as here:
         answer = RemoteDesk(here.url).wait(4, nodes=2, timeout_s=100)
     assert answer == {"reached": True}

@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from headgate.contracts.errors import (
+from sluicegate.contracts.errors import (
     BadValue,
     Forbidden,
-    HeadgateError,
+    SluicegateError,
     Unauthenticated,
     Unavailable,
 )
-from headgate.doors.tls import Tls, TlsFiles
-from headgate.rules.remote.desk import RemoteDesk
+from sluicegate.doors.tls import Tls, TlsFiles
+from sluicegate.rules.remote.desk import RemoteDesk
 from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, token_of
 
 TOKEN = "secret-secret-secret-secret"
@@ -158,7 +158,7 @@ def test_a_server_that_nobody_we_trust_has_signed_is_not_spoken_to(secured: Secu
         RemoteDesk(other, ca=secured.ca_file, token=token_of("rita")).rules()
     assert secured.house.desk.calls == 0
     stranger = secured.client("paul", by=trustme.CA())
-    with pytest.raises(HeadgateError):
+    with pytest.raises(SluicegateError):
         RemoteDesk(secured.url, ca=secured.ca_file, **stranger).rules()
     assert secured.house.desk.calls == 0
 

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from headgate.contracts.access import EVERY_GRANT, Identity
-from headgate.contracts.rule_desk import RuleDesk
-from headgate.contracts.rulebook import NodeReport
-from headgate.rules.editions.signing import Signer, new_key
-from headgate.rules.publishing.making import Publishing, open_publishing
-from headgate.rules.remote.desk import RemoteDesk
-from headgate.rules.repository.repository import Repository
-from headgate.stores.blobs.files import FileBlobs
-from headgate.stores.blobs.files_url import FilesSettings
-from headgate.system import SystemClock
+from sluicegate.contracts.access import EVERY_GRANT, Identity
+from sluicegate.contracts.rule_desk import RuleDesk
+from sluicegate.contracts.rulebook import NodeReport
+from sluicegate.rules.editions.signing import Signer, new_key
+from sluicegate.rules.publishing.making import Publishing, open_publishing
+from sluicegate.rules.remote.desk import RemoteDesk
+from sluicegate.rules.repository.repository import Repository
+from sluicegate.stores.blobs.files import FileBlobs
+from sluicegate.stores.blobs.files_url import FilesSettings
+from sluicegate.system import SystemClock
 from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, token_of
 from tests.rules.remote.desk_suite import FILE, DeskSuite
 

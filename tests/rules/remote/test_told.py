@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import (
+from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
     Forbidden,
-    HeadgateError,
+    SluicegateError,
     Unauthenticated,
     Unavailable,
 )
-from headgate.doors.http.message import Reply
-from headgate.doors.http.rules_problems import FULL, OTHER_CALL, changed, not_there, rules_reply
-from headgate.rules.problems import PROBLEMS_MAX, BadRules, Problem
-from headgate.rules.remote.exchange import Answered
-from headgate.rules.remote.told import answer_of, error_of
+from sluicegate.doors.http.message import Reply
+from sluicegate.doors.http.rules_problems import FULL, OTHER_CALL, changed, not_there, rules_reply
+from sluicegate.rules.problems import PROBLEMS_MAX, BadRules, Problem
+from sluicegate.rules.remote.exchange import Answered
+from sluicegate.rules.remote.told import answer_of, error_of
 
 TEXT = st.text(max_size=20)
 PROBLEM = st.builds(
@@ -46,7 +46,7 @@ def answered(reply: Reply) -> Answered:
 
 
 @given(ERRORS)
-def test_an_error_comes_back_as_it_was(error: HeadgateError) -> None:
+def test_an_error_comes_back_as_it_was(error: SluicegateError) -> None:
     back = error_of(answered(rules_reply(error)), "the rulebook")
     assert type(back) is type(error)
     assert str(back) == str(error)
@@ -75,7 +75,7 @@ def test_whatever_is_answered_is_an_object_or_an_error_on_purpose(status: int, b
     if 200 <= status < 300 and _is_object(body):
         assert answer_of(what, "the rulebook") == json.loads(body)
     else:
-        with pytest.raises(HeadgateError):
+        with pytest.raises(SluicegateError):
             answer_of(what, "the rulebook")
 
 
@@ -93,12 +93,12 @@ def _is_object(body: bytes) -> bool:
         (OTHER_CALL, BadValue, "idempotency-key"),
         (changed("what is live", "abc"), Conflict, 'what is live was changed.*"abc"'),
         (not_there(BadValue("proposal", "p9", "look")), BadValue, "proposal: 'p9'.*look"),
-        (rules_reply(HeadgateError("it is odd")), HeadgateError, "it is odd"),
+        (rules_reply(SluicegateError("it is odd")), SluicegateError, "it is odd"),
         (rules_reply(Unauthenticated("send a token")), Unauthenticated, "send a token"),
     ],
 )
 def test_what_the_door_says_by_itself_is_understood(
-    reply: Reply, kind: type[HeadgateError], words: str
+    reply: Reply, kind: type[SluicegateError], words: str
 ) -> None:
     error = error_of(answered(reply), "the rulebook")
     assert type(error) is kind
@@ -114,13 +114,13 @@ def test_what_the_door_says_by_itself_is_understood(
         (403, {"detail": "the page of another site"}, Unavailable),
         (412, {"detail": "odd"}, Unavailable),
         (503, {"detail": "odd"}, Unavailable),
-        (409, {}, HeadgateError),
+        (409, {}, SluicegateError),
         (422, {"problems": [3]}, BadRules),
         (422, {"problems": []}, Unavailable),
     ],
 )
 def test_what_says_less_is_told_all_the_same(
-    status: int, said: dict[str, Any], kind: type[HeadgateError]
+    status: int, said: dict[str, Any], kind: type[SluicegateError]
 ) -> None:
     error = error_of(Answered(status, {}, json.dumps(said).encode()), "the rulebook")
     assert type(error) is kind

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.rules.repository.repository import Repository
+from sluicegate.rules.repository.repository import Repository
 from tests.rules.repository.stories import AT_US
 
 FILES = {"README.md": b"Ours\n", "a.yaml": b"a: 1\n", "web/b.yaml": b"b: 1\n"}

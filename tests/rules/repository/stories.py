@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.rulebook import Author, Commit
-from headgate.rules.repository.repository import Repository
+from sluicegate.contracts.rulebook import Author, Commit
+from sluicegate.rules.repository.repository import Repository
 
 MAIN = "refs/heads/main"
-LIVE = "refs/headgate/live"
+LIVE = "refs/sluicegate/live"
 ANN = Author("Ann", "ann@example.org")
 BOB = Author("Bob", "bob@example.org")
 AT_US = 1_700_000_000_000_000

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
-from headgate.rules.repository.repository import Repository
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.rules.repository.repository import Repository
 from tests.rules.repository.stories import ANN, AT_US, MAIN, commit, git, is_sound, needs_git
 
 
@@ -126,7 +126,7 @@ def test_a_damaged_pack_is_told_by_our_own_error(
     (path,) = Path(repository.path, "objects", "pack").glob(f"*{ending}")
     harm(path)
     fresh = Repository.open(repository.path)
-    with pytest.raises(HeadgateError) as seen:
+    with pytest.raises(SluicegateError) as seen:
         fresh.files(fresh.find(tip), suffixes=())
     assert repository.path in str(seen.value)
     fresh.close()
@@ -208,7 +208,7 @@ def test_a_repository_that_went_away_is_told(repository: Repository) -> None:
     shutil.rmtree(repository.path)
     with pytest.raises(Unavailable, match=r"rules\.git"):
         repository.files(tip)
-    with pytest.raises(HeadgateError):
+    with pytest.raises(SluicegateError):
         repository.note(tip, "x", author=ANN, at_us=AT_US)
     with pytest.raises(BadValue):
         Repository.open(repository.path)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.rulebook import Author, FileChange
-from headgate.rules.repository.repository import Repository
-from headgate.rules.repository.settings import RepositorySettings
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.rulebook import Author, FileChange
+from sluicegate.rules.repository.repository import Repository
+from sluicegate.rules.repository.settings import RepositorySettings
 from tests.rules.repository.stories import (
     ANN,
     AT_US,

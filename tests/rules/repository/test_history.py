@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.rulebook import Commit
-from headgate.rules.repository.repository import Repository
-from headgate.rules.repository.settings import RepositorySettings
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rulebook import Commit
+from sluicegate.rules.repository.repository import Repository
+from sluicegate.rules.repository.settings import RepositorySettings
 from tests.rules.repository.stories import (
     ANN,
     AT_US,

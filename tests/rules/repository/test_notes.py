@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Conflict, Unavailable
-from headgate.rules.repository.repository import Repository
-from headgate.rules.repository.settings import RepositorySettings
+from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.rules.repository.repository import Repository
+from sluicegate.rules.repository.settings import RepositorySettings
 from tests.rules.repository.stories import ANN, AT_US, BOB, MAIN, commit, git, is_sound, needs_git
 
-NOTES = "refs/notes/headgate"
+NOTES = "refs/notes/sluicegate"
 
 
 def first(repository: Repository) -> str:
@@ -43,16 +43,16 @@ def test_the_notes_tell_who_noted_and_when(repository: Repository) -> None:
 def test_git_shows_what_is_noted(repository: Repository) -> None:
     repository.note(first(repository), "Judged", author=ANN, at_us=AT_US)
     repository.note(first(repository), "Approved", author=ANN, at_us=AT_US)
-    assert git(repository.path, "notes", "--ref=headgate", "show", "main") == "Judged\n\nApproved"
-    shown = git(repository.path, "log", "--notes=headgate", "main")
-    assert "Notes (headgate):\n    Judged\n    \n    Approved" in shown
+    assert git(repository.path, "notes", "--ref=sluicegate", "show", "main") == "Judged\n\nApproved"
+    shown = git(repository.path, "log", "--notes=sluicegate", "main")
+    assert "Notes (sluicegate):\n    Judged\n    \n    Approved" in shown
     assert is_sound(repository)
 
 
 @needs_git
 @pytest.mark.parametrize("folders", [0, 2])
 def test_what_git_noted_is_found_however_deep_it_lies(repository: Repository, folders: int) -> None:
-    git(repository.path, "notes", "--ref=headgate", "add", "-m", "By git", "main")
+    git(repository.path, "notes", "--ref=sluicegate", "add", "-m", "By git", "main")
     if folders:
         # As git arranges very many of them.
         blob = git(repository.path, "rev-parse", f"{NOTES}:{first(repository)}")
@@ -66,14 +66,14 @@ def test_what_git_noted_is_found_however_deep_it_lies(repository: Repository, fo
         git(repository.path, "update-ref", NOTES, noted)
     assert repository.notes(first(repository)) == "By git"
     repository.note(first(repository), "By us", author=ANN, at_us=AT_US)
-    assert git(repository.path, "notes", "--ref=headgate", "show", "main") == "By git\n\nBy us"
-    assert git(repository.path, "notes", "--ref=headgate", "list").count("\n") == 0
+    assert git(repository.path, "notes", "--ref=sluicegate", "show", "main") == "By git\n\nBy us"
+    assert git(repository.path, "notes", "--ref=sluicegate", "list").count("\n") == 0
 
 
 @needs_git
 def test_git_appends_to_what_we_noted(repository: Repository) -> None:
     repository.note(first(repository), "By us", author=ANN, at_us=AT_US)
-    git(repository.path, "notes", "--ref=headgate", "append", "-m", "By git", "main")
+    git(repository.path, "notes", "--ref=sluicegate", "append", "-m", "By git", "main")
     assert repository.notes(first(repository)) == "By us\n\nBy git"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.rules.repository.repository import Repository
+from sluicegate.rules.repository.repository import Repository
 from tests.rules.repository.stories import MAIN, git, is_sound, needs_git, tried, work_tree
 from tests.rules.repository.writer import add
 

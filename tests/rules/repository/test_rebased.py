@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue, Conflict
-from headgate.contracts.rulebook import Author, Commit
-from headgate.rules.repository.repository import Repository
+from sluicegate.contracts.errors import BadValue, Conflict
+from sluicegate.contracts.rulebook import Author, Commit
+from sluicegate.rules.repository.repository import Repository
 from tests.rules.repository.stories import (
     ANN,
     AT_US,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Conflict, Unavailable
-from headgate.rules.repository.repository import Repository
-from headgate.rules.repository.settings import RepositorySettings
-from headgate.testing import HandClock
+from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.rules.repository.repository import Repository
+from sluicegate.rules.repository.settings import RepositorySettings
+from sluicegate.testing import HandClock
 from tests.rules.repository.stories import (
     LIVE,
     MAIN,
@@ -63,24 +63,24 @@ def test_a_ref_that_somebody_moved_is_a_conflict_that_says_where(repository: Rep
 
 
 def test_a_ref_is_removed_if_it_is_where_it_was_believed_to_be(repository: Repository) -> None:
-    repository.move("refs/headgate/proposals/1", first(repository), expected=None)
-    repository.remove("refs/headgate/proposals/1", expected=first(repository))
-    assert repository.refs("refs/headgate/") == {}
-    assert repository.tip("refs/headgate/proposals/1") is None
+    repository.move("refs/sluicegate/proposals/1", first(repository), expected=None)
+    repository.remove("refs/sluicegate/proposals/1", expected=first(repository))
+    assert repository.refs("refs/sluicegate/") == {}
+    assert repository.tip("refs/sluicegate/proposals/1") is None
     with pytest.raises(Conflict, match="not there"):
-        repository.remove("refs/headgate/proposals/1", expected=first(repository))
-    assert not Path(repository.path, "refs", "headgate", "proposals").exists()
+        repository.remove("refs/sluicegate/proposals/1", expected=first(repository))
+    assert not Path(repository.path, "refs", "sluicegate", "proposals").exists()
 
 
 def test_refs_are_listed_by_how_they_begin(repository: Repository) -> None:
     tip = first(repository)
     for name in ("proposals/2", "proposals/10", "live", "proposal"):
-        repository.move(f"refs/headgate/{name}", tip, expected=None)
-    assert list(repository.refs("refs/headgate/proposals/")) == [
-        "refs/headgate/proposals/10",
-        "refs/headgate/proposals/2",
+        repository.move(f"refs/sluicegate/{name}", tip, expected=None)
+    assert list(repository.refs("refs/sluicegate/proposals/")) == [
+        "refs/sluicegate/proposals/10",
+        "refs/sluicegate/proposals/2",
     ]
-    assert len(repository.refs("refs/headgate/prop")) == 3
+    assert len(repository.refs("refs/sluicegate/prop")) == 3
     assert repository.refs("refs/nothing/") == {}
     for prefix in ("", "objects", "refs/../", "refs/a\0"):
         with pytest.raises(BadValue, match="prefix"):
@@ -296,16 +296,16 @@ def test_the_lock_of_one_of_us_that_died_is_taken_away(repository: Repository) -
     tip = first(repository)
     new = commit(repository, {"a.yaml": b"2"}, ref=None, on=tip).id
     # As it is left by one who is killed between the lock and the move.
-    ours = Path(repository.path, "headgate", "refs%2Fheads%2Fmain.twin")
+    ours = Path(repository.path, "sluicegate", "refs%2Fheads%2Fmain.twin")
     ours.write_text(f"{new}\n")
     os.link(ours, Path(repository.path, f"{MAIN}.lock"))
     impatient(repository).move(MAIN, new, expected=tip)
     assert repository.tip(MAIN) == new
-    assert [path.name for path in Path(repository.path, "headgate").iterdir()] == ["turn"]
+    assert [path.name for path in Path(repository.path, "sluicegate").iterdir()] == ["turn"]
 
 
 def test_a_lock_beside_an_old_twin_of_ours_is_not_taken_away(repository: Repository) -> None:
-    ours = Path(repository.path, "headgate", "refs%2Fheads%2Fmain.twin")
+    ours = Path(repository.path, "sluicegate", "refs%2Fheads%2Fmain.twin")
     ours.write_text("")
     Path(repository.path, f"{MAIN}.lock").write_text("")
     with pytest.raises(Unavailable, match="held"):
@@ -337,7 +337,7 @@ def test_a_process_that_was_forked_meanwhile_holds_nothing(
 
 def test_what_the_dead_left_is_taken_away_by_whoever_comes_next(repository: Repository) -> None:
     new = commit(repository, {"a.yaml": b"2"}, ref=None, on=first(repository)).id
-    folder = Path(repository.path, "headgate")
+    folder = Path(repository.path, "sluicegate")
     (folder / "new-abc").write_text("")
     ours = folder / "refs%2Fheads%2Fmain.twin"
     ours.write_text("")
@@ -406,10 +406,10 @@ def test_while_git_holds_a_ref_we_wait_and_see_what_it_did(repository: Repositor
 
 
 def test_a_very_long_name_has_its_lock_too(repository: Repository) -> None:
-    ref = "refs/headgate/" + "/".join(["ä" * 60] * 4)
+    ref = "refs/sluicegate/" + "/".join(["ä" * 60] * 4)
     repository.move(ref, first(repository), expected=None)
     assert repository.tip(ref) == first(repository)
-    assert list(repository.refs("refs/headgate/")) == [ref]
+    assert list(repository.refs("refs/sluicegate/")) == [ref]
     repository.remove(ref, expected=first(repository))
 
 
@@ -497,7 +497,7 @@ def test_what_a_person_pushed_is_on_the_disk_before_our_ref_leads_there(
         assert ("sync", os.path.dirname(path)) in told[:moved]
     told.clear()
     fresh = Repository.open(repository.path)  # what a ref of ours leads to is known to be safe
-    fresh.move("refs/headgate/proposals/1", by_hand, expected=None)
+    fresh.move("refs/sluicegate/proposals/1", by_hand, expected=None)
     assert not any("/objects" in name for _, name in told)  # once is enough
 
 

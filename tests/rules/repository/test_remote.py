@@ -20,10 +20,10 @@ from dulwich.repo import Repo
 from dulwich.server import BackendRepo, DictBackend
 from dulwich.web import make_wsgi_chain
 
-from headgate.contracts.errors import BadValue, Conflict, HeadgateError, Unavailable
-from headgate.rules.repository import carrier, remote
-from headgate.rules.repository.repository import Repository
-from headgate.rules.repository.settings import RepositorySettings
+from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError, Unavailable
+from sluicegate.rules.repository import carrier, remote
+from sluicegate.rules.repository.repository import Repository
+from sluicegate.rules.repository.settings import RepositorySettings
 from tests.rules.repository.stories import (
     MAIN,
     QUIET,
@@ -126,7 +126,7 @@ def test_what_is_not_there_is_told(repository: Repository, other: Repository) ->
         repository.fetch(other.path, "refs/heads/none")
     with pytest.raises(BadValue, match="no such ref"):
         repository.push(other.path, "refs/heads/none")
-    with pytest.raises(HeadgateError, match="nowhere"):
+    with pytest.raises(SluicegateError, match="nowhere"):
         repository.fetch(f"{other.path}/nowhere", MAIN)
     with pytest.raises(BadValue, match="ref"):
         repository.fetch(other.path, "main")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from dulwich.object_store import DiskObjectStore
 
-from headgate.contracts.errors import BadValue
-from headgate.rules.repository.repository import Repository
+from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.repository.repository import Repository
 from tests.rules.repository.stories import (
     ANN,
     AT_US,

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from headgate.contracts.errors import Conflict
-from headgate.contracts.rulebook import Author
-from headgate.rules.repository.repository import Repository
+from sluicegate.contracts.errors import Conflict
+from sluicegate.contracts.rulebook import Author
+from sluicegate.rules.repository.repository import Repository
 
 MAIN = "refs/heads/main"
 AT_US = 1_700_000_000_000_000

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from headgate.contracts.checks import CheckAnswer, CheckAsk
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.rule import Limit
-from headgate.limits.limiter import Limiter
-from headgate.rules.problems import BadRules, FieldPath, Problem, Problems
-from headgate.rules.reading import read_text
-from headgate.rules.resources.book import ResourceBook
-from headgate.rules.resources.making import compile_book
-from headgate.rules.resources.parse import NativeFile, parse_native
-from headgate.rules.resources.service import Checker
-from headgate.rules.shapes import Shapes
-from headgate.testing import HandClock, SeededChance, hand_limiter
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.rule import Limit
+from sluicegate.limits.limiter import Limiter
+from sluicegate.rules.problems import BadRules, FieldPath, Problem, Problems
+from sluicegate.rules.reading import read_text
+from sluicegate.rules.resources.book import ResourceBook
+from sluicegate.rules.resources.making import compile_book
+from sluicegate.rules.resources.parse import NativeFile, parse_native
+from sluicegate.rules.resources.service import Checker
+from sluicegate.rules.shapes import Shapes
+from sluicegate.testing import HandClock, SeededChance, hand_limiter
 
 
 class OpenGate:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import CheckAsk
-from headgate.limits.limiter import Limiter
-from headgate.rules.resources.callers import Callers
-from headgate.rules.resources.service import Checker
-from headgate.testing import HandClock, SeededChance, hand_limiter
+from sluicegate.contracts.checks import CheckAsk
+from sluicegate.limits.limiter import Limiter
+from sluicegate.rules.resources.callers import Callers
+from sluicegate.rules.resources.service import Checker
+from sluicegate.testing import HandClock, SeededChance, hand_limiter
 from tests.rules.resources.stories import OpenGate, Story, Told, book_of, problems_of, rule
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.criticality import Criticality
-from headgate.rules.reading import read_text
-from headgate.rules.resources.book import ResourceBook
-from headgate.rules.resources.making import compile_book
-from headgate.rules.resources.parse import CALLERS, FIELDS, PRIORITIES, TERMS, TOP
-from headgate.rules.service_book import ServiceBook
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.reading import read_text
+from sluicegate.rules.resources.book import ResourceBook
+from sluicegate.rules.resources.making import compile_book
+from sluicegate.rules.resources.parse import CALLERS, FIELDS, PRIORITIES, TERMS, TOP
+from sluicegate.rules.service_book import ServiceBook
 from tests.rules.resources.stories import native, parsed, rule
 
 ROOT = Path(__file__).parents[3]

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import CheckAsk, LeaseAnswer
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.reasons import RATE_LIMITED, SHED
-from headgate.contracts.rule import Limit
-from headgate.rules.resources.leases import ladder
-from headgate.testing import Faults
+from sluicegate.contracts.checks import CheckAsk, LeaseAnswer
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import RATE_LIMITED, SHED
+from sluicegate.contracts.rule import Limit
+from sluicegate.rules.resources.leases import ladder
+from sluicegate.testing import Faults
 from tests.rules.resources.stories import Story, rule
 
 MINUTE_US = 60_000_000

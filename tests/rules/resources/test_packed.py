@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.rules.resources.packed import SLOTS_MAX, PackedIndex, form_of
-from headgate.rules.resources.pages import (
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.rules.resources.packed import SLOTS_MAX, PackedIndex, form_of
+from sluicegate.rules.resources.pages import (
     CELL_BITS,
     PAGES,
     flag_of,
@@ -19,8 +19,8 @@ from headgate.rules.resources.pages import (
     page_of,
     record_of,
 )
-from headgate.rules.resources.paths import ResourceIndex, plain_path, plain_pattern
-from headgate.rules.resources.rule import ANY_PRIORITY, Kind, Per, ResourceRule
+from sluicegate.rules.resources.paths import ResourceIndex, plain_path, plain_pattern
+from sluicegate.rules.resources.rule import ANY_PRIORITY, Kind, Per, ResourceRule
 
 
 def kind(seconds: int, *, shadow: bool = False) -> Kind:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.rules.resources import pages
-from headgate.rules.resources.pages import (
+from sluicegate.rules.resources import pages
+from sluicegate.rules.resources.pages import (
     NO_PAGE,
     SAME_MARK_MAX,
     by_key,

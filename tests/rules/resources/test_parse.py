@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.limits.rule import Failure, Mode
-from headgate.rules.problems import Problems
-from headgate.rules.reading import read_text
-from headgate.rules.resources.parse import FIELDS, is_native, parse_native
-from headgate.rules.resources.rule import ANY_PRIORITY, Per
-from headgate.rules.shapes import Shapes
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.limits.rule import Failure, Mode
+from sluicegate.rules.problems import Problems
+from sluicegate.rules.reading import read_text
+from sluicegate.rules.resources.parse import FIELDS, is_native, parse_native
+from sluicegate.rules.resources.rule import ANY_PRIORITY, Per
+from sluicegate.rules.shapes import Shapes
 from tests.rules.resources.stories import book_of, native, parsed, problems_of, rule
 
 WHOLE = """

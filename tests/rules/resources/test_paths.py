@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.kernels.path_index import PathIndex
-from headgate.rules.resources.paths import (
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.kernels.path_index import PathIndex
+from sluicegate.rules.resources.paths import (
     CELL_MAX,
     ResourceIndex,
     plain_path,
     plain_pattern,
 )
-from headgate.rules.resources.rule import ANY_PRIORITY, Kind, Per, ResourceRule
+from sluicegate.rules.resources.rule import ANY_PRIORITY, Kind, Per, ResourceRule
 
 
 def kind(count: int = 1, *, per: Per = Per.USER, shadow: bool = False, s: int = 1) -> Kind:

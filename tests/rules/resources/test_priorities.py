@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from headgate.contracts.criticality import Criticality
-from headgate.rules.resources.callers import Callers
-from headgate.rules.resources.priorities import Names, Priorities
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.resources.callers import Callers
+from sluicegate.rules.resources.priorities import Names, Priorities
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 TABLE = {"Play*": DEGRADED, "PlaybackStart": CRITICAL, "*Prefetch": BULK, "*": BEST_EFFORT}

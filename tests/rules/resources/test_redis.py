@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from headgate.contracts.checks import CheckAnswer, CheckAsk
-from headgate.limits.limiter import Limiter
-from headgate.rules.resources.service import Checker
-from headgate.system import now_us
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk
+from sluicegate.limits.limiter import Limiter
+from sluicegate.rules.resources.service import Checker
+from sluicegate.system import now_us
 from tests.rules.resources.stories import OpenGate, Told, book_of, native, rule
 
 if TYPE_CHECKING:

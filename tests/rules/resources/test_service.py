@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.contracts.checks import STATUS_DEGRADED, CheckAnswer, CheckAsk
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import BadValue
-from headgate.contracts.reasons import RATE_LIMITED, SHED, STORE_UNAVAILABLE
-from headgate.rules.resources.service import Checker
-from headgate.testing import Faults
+from sluicegate.contracts.checks import STATUS_DEGRADED, CheckAnswer, CheckAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import RATE_LIMITED, SHED, STORE_UNAVAILABLE
+from sluicegate.rules.resources.service import Checker
+from sluicegate.testing import Faults
 from tests.rules.resources.stories import OpenGate, Story, Told, book_of, native, rule
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.rules.problems import BadRules
-from headgate.rules.service_book import ServiceBook
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.problems import BadRules
+from sluicegate.rules.service_book import ServiceBook
 
 Files: TypeAlias = dict[str, bytes]
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.rules.mesh.rule import Semantics
-from headgate.rules.service_book import ServiceBook
-from headgate.rules.snapshot.book import book_of
-from headgate.rules.snapshot.damaged import Damaged
-from headgate.rules.snapshot.packing import pack, unpack
-from headgate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.snapshot.book import book_of
+from sluicegate.rules.snapshot.damaged import Damaged
+from sluicegate.rules.snapshot.packing import pack, unpack
+from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome, told, written
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.rules.snapshot.damaged import Damaged
-from headgate.rules.snapshot.delta import WORD, apply_delta, make_delta
-from headgate.rules.snapshot.packing import pack, unpack
-from headgate.rules.snapshot.sections import Section, frame, read_frame
-from headgate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.rules.snapshot.damaged import Damaged
+from sluicegate.rules.snapshot.delta import WORD, apply_delta, make_delta
+from sluicegate.rules.snapshot.packing import pack, unpack
+from sluicegate.rules.snapshot.sections import Section, frame, read_frame
+from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome
 
 KNOWN = ("contents", "outline", "heads", "head", "kinds", "changed")

@@ -10,14 +10,14 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.rules.resources.packed import Forms
-from headgate.rules.resources.pages import page_of, records_of
-from headgate.rules.snapshot import packing
-from headgate.rules.snapshot.damaged import Damaged
-from headgate.rules.snapshot.digests import page_digests
-from headgate.rules.snapshot.packing import WORD, pack, unpack
-from headgate.rules.snapshot.sections import FORM_VERSION, Section, frame, read_frame
-from headgate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.rules.resources.packed import Forms
+from sluicegate.rules.resources.pages import page_of, records_of
+from sluicegate.rules.snapshot import packing
+from sluicegate.rules.snapshot.damaged import Damaged
+from sluicegate.rules.snapshot.digests import page_digests
+from sluicegate.rules.snapshot.packing import WORD, pack, unpack
+from sluicegate.rules.snapshot.sections import FORM_VERSION, Section, frame, read_frame
+from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome
 
 MESH = b"{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 3}}]}"
@@ -120,7 +120,7 @@ def test_parts_that_do_not_fit_together_are_damaged() -> None:
         ("outline", b"[]"),
         ("outline", outline.replace(b'"a.yaml"', b'"b.yaml"')),
         ("outline", b"[" * 100_000),
-        ("outline", outline.replace(b"headgate", b"sideways")),
+        ("outline", outline.replace(b"sluicegate", b"sideways")),
         ("outline", outline.replace(b'"native"', b"5")),
         ("outline", outline.replace(b'"forms":[', b'"forms":[[1,2,3,4],')),
         ("outline", outline.replace(b'"forms":[', b'"forms":[[99,"/",3,4],')),
@@ -170,7 +170,7 @@ def test_a_newer_form_is_refused_with_the_remedy_to_upgrade() -> None:
     with pytest.raises(Damaged, match=r"form 2.*upgrade this node"):
         unpack(newer)
     with pytest.raises(Damaged, match="something else"):
-        unpack(b"hgdelta\0" + PACKED[8:])
+        unpack(b"sgdelta\0" + PACKED[8:])
 
 
 def test_no_more_is_unpacked_than_is_allowed() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from headgate.contracts.errors import BadValue
-from headgate.rules.problems import BadRules
-from headgate.rules.service_book import ServiceBook, find_files
-from headgate.rules.snapshot.packing import pack
-from headgate.rules.snapshot.snapshot import Snapshot, compile_snapshot, rules_files
+from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.problems import BadRules
+from sluicegate.rules.service_book import ServiceBook, find_files
+from sluicegate.rules.snapshot.packing import pack
+from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot, rules_files
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome, written
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import CheckAsk
-from headgate.contracts.errors import BadValue
-from headgate.shadow.ask_keys import check_key
-from headgate.shadow.capture_format import (
+from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.errors import BadValue
+from sluicegate.shadow.ask_keys import check_key
+from sluicegate.shadow.capture_format import (
     MAGIC,
     MARK,
     Block,
@@ -26,11 +26,11 @@ from headgate.shadow.capture_format import (
     head_bytes,
     read_head,
 )
-from headgate.shadow.capture_log import CaptureLog
-from headgate.shadow.capture_read import CaptureRead, read_capture
-from headgate.shadow.capture_words import AskReader, AskWriter, Damaged
-from headgate.shadow.redaction import Redaction, Vocabulary
-from headgate.testing import HandClock
+from sluicegate.shadow.capture_log import CaptureLog
+from sluicegate.shadow.capture_read import CaptureRead, read_capture
+from sluicegate.shadow.capture_words import AskReader, AskWriter, Damaged
+from sluicegate.shadow.redaction import Redaction, Vocabulary
+from sluicegate.testing import HandClock
 from tests.shadow.capture.world import KEY, Request, key_of, segment_files, settings, told, written
 
 REQUESTS: list[Request] = [
@@ -53,7 +53,7 @@ ROWS = Counter(told(WHOLE.captured))
 
 def read_bytes(data: bytes) -> CaptureRead:
     with tempfile.TemporaryDirectory() as name:
-        Path(name, f"capture-{1:020d}-1-0.hgc").write_bytes(data)
+        Path(name, f"capture-{1:020d}-1-0.sgc").write_bytes(data)
         return read_capture(name, key=KEY)
 
 
@@ -197,7 +197,7 @@ def test_unknown_fields_of_a_head_are_passed_over_and_a_newer_version_is_refused
         if version == 1:
             assert read_head(made, "x") == (head, len(made))
         else:
-            with pytest.raises(BadValue, match="upgrade headgate"):
+            with pytest.raises(BadValue, match="upgrade sluicegate"):
                 read_head(made, "x")
 
 

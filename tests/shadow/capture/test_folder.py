@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk
-from headgate.contracts.errors import BadValue
-from headgate.shadow import capture_log
-from headgate.shadow.ask_keys import check_key, mesh_key
-from headgate.shadow.capture_folder import FULL, being_written, prune, segments
-from headgate.shadow.capture_log import CaptureLog, Noted
-from headgate.shadow.capture_read import read_capture
-from headgate.shadow.capture_settings import CaptureSettings
-from headgate.testing import START_US, HandClock
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.errors import BadValue
+from sluicegate.shadow import capture_log
+from sluicegate.shadow.ask_keys import check_key, mesh_key
+from sluicegate.shadow.capture_folder import FULL, being_written, prune, segments
+from sluicegate.shadow.capture_log import CaptureLog, Noted
+from sluicegate.shadow.capture_read import read_capture
+from sluicegate.shadow.capture_settings import CaptureSettings
+from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import KEY, segment_files, settings
 
 MB = 1 << 20
@@ -138,7 +138,7 @@ def test_nobody_takes_away_what_another_is_writing(tmp_path: Path) -> None:
 
 
 def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
-    other = tmp_path / "capture-notes.hgc"
+    other = tmp_path / "capture-notes.sgc"
     other.write_text("mine")
     clock = HandClock()
     said = settings(tmp_path, segment_bytes_max=MB, retain_bytes=MB)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk
-from headgate.shadow.capture import ASK_CHARS_MAX, Capture, CaptureStats
-from headgate.shadow.capture_key import read_key
-from headgate.shadow.capture_read import read_capture
-from headgate.shadow.redaction import Vocabulary
-from headgate.testing import START_US, HandClock
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.shadow.capture import ASK_CHARS_MAX, Capture, CaptureStats
+from sluicegate.shadow.capture_key import read_key
+from sluicegate.shadow.capture_read import read_capture
+from sluicegate.shadow.redaction import Vocabulary
+from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import settings, unpacked
 
 ASK = CheckAsk("ann", "/a", headers={"x-client-type": "tv", "cookie": "c-is-for-cookie"})
@@ -200,10 +200,10 @@ def test_threads_may_note_at_once(tmp_path: Path) -> None:
 
 WORKER = """
 import sys
-from headgate.contracts.checks import CheckAsk
-from headgate.shadow.capture import Capture
-from headgate.shadow.capture_settings import CaptureSettings
-from headgate.system import SystemClock, now_us
+from sluicegate.contracts.checks import CheckAsk
+from sluicegate.shadow.capture import Capture
+from sluicegate.shadow.capture_settings import CaptureSettings
+from sluicegate.system import SystemClock, now_us
 
 settings = CaptureSettings(folder=sys.argv[1], share=10_000, linger_us=1_000)
 capture = Capture(settings, clock=SystemClock())

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.checks import CheckAsk, MeshAsk
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.shadow.capture_key import open_key
-from headgate.shadow.capture_read import read_capture
-from headgate.shadow.captured import ADMITTED, ALL, REFUSED, UNKNOWN
-from headgate.shadow.import_envoy import EnvoyFields, import_envoy
-from headgate.shadow.import_lines import LINE_CHARS_MAX
-from headgate.shadow.import_rows import BadRow, Row
-from headgate.shadow.import_tables import import_csv, import_jsonl
-from headgate.shadow.importing import collect, store
-from headgate.shadow.redaction import Vocabulary
-from headgate.testing import START_US, HandClock
+from sluicegate.contracts.checks import CheckAsk, MeshAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.shadow.capture_key import open_key
+from sluicegate.shadow.capture_read import read_capture
+from sluicegate.shadow.captured import ADMITTED, ALL, REFUSED, UNKNOWN
+from sluicegate.shadow.import_envoy import EnvoyFields, import_envoy
+from sluicegate.shadow.import_lines import LINE_CHARS_MAX
+from sluicegate.shadow.import_rows import BadRow, Row
+from sluicegate.shadow.import_tables import import_csv, import_jsonl
+from sluicegate.shadow.importing import collect, store
+from sluicegate.shadow.redaction import Vocabulary
+from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import KEY, settings, unpacked
 
 AT_US = 1_893_456_000_000_000  # 2030-01-01

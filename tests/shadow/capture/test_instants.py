@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.shadow.instants import instant_us
+from sluicegate.shadow.instants import instant_us
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DATES = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2200, 1, 1))  # noqa: DTZ001

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.shadow.capture_key import CaptureKey, open_key, read_key
-from headgate.shadow.captured import ALL
-from headgate.shadow.entities import NOBODY, entity_of
-from headgate.shadow.sampling import Sample
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.shadow.capture_key import CaptureKey, open_key, read_key
+from sluicegate.shadow.captured import ALL
+from sluicegate.shadow.entities import NOBODY, entity_of
+from sluicegate.shadow.sampling import Sample
 from tests.shadow.capture.world import KEY
 
 
@@ -27,7 +27,7 @@ def test_a_key_is_made_once_and_stays(tmp_path: Path) -> None:
     assert open_key(str(path)).fingerprint == first.fingerprint
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [one.name for one in path.parent.iterdir()] == ["capture.key"]
-    assert path.read_text().startswith("headgate-capture-key-1 ")
+    assert path.read_text().startswith("sluicegate-capture-key-1 ")
     assert first.fingerprint not in path.read_text()
 
 
@@ -70,9 +70,9 @@ def test_a_mounted_secret_may_be_the_groups_to_read(tmp_path: Path, mode: int) -
     [
         ("", "begins with"),
         ("hello", "begins with"),
-        ("headgate-capture-key-2 00", "upgrade headgate"),
-        ("headgate-capture-key-1 xyz", "64 hexadecimal"),
-        ("headgate-capture-key-1 00", "64 hexadecimal"),
+        ("sluicegate-capture-key-2 00", "upgrade sluicegate"),
+        ("sluicegate-capture-key-1 xyz", "64 hexadecimal"),
+        ("sluicegate-capture-key-1 00", "64 hexadecimal"),
     ],
 )
 def test_a_file_that_is_no_key_is_told(tmp_path: Path, text: str, said: str) -> None:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import CheckAsk, MeshAsk
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.shadow import gathering
-from headgate.shadow.captured import ADMITTED, ALL, REFUSED, UNKNOWN
-from headgate.shadow.gathering import Gathering
-from headgate.shadow.made import BEGIN_US, made_capture
+from sluicegate.contracts.checks import CheckAsk, MeshAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.shadow import gathering
+from sluicegate.shadow.captured import ADMITTED, ALL, REFUSED, UNKNOWN
+from sluicegate.shadow.gathering import Gathering
+from sluicegate.shadow.made import BEGIN_US, made_capture
 from tests.shadow.capture.world import key_of, told
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as settings_of
 
-from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk
-from headgate.contracts.errors import BadValue
-from headgate.shadow.capture_key import CaptureKey
-from headgate.shadow.capture_read import read_capture
-from headgate.shadow.redaction import Redaction, Vocabulary, check_names
-from headgate.shadow.secret_names import is_secret
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.errors import BadValue
+from sluicegate.shadow.capture_key import CaptureKey
+from sluicegate.shadow.capture_read import read_capture
+from sluicegate.shadow.redaction import Redaction, Vocabulary, check_names
+from sluicegate.shadow.secret_names import is_secret
 from tests.shadow.capture.world import (
     KEY,
     REQUESTS,

@@ -7,14 +7,14 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import settings as settings_of
 
-from headgate.contracts.checks import HITS_UNSAID, CheckAsk, Descriptor, MeshAsk, Override
-from headgate.contracts.criticality import Criticality
-from headgate.shadow.capture_log import CaptureLog
-from headgate.shadow.capture_read import read_capture
-from headgate.shadow.captured import UNKNOWN
-from headgate.shadow.made import made_capture
-from headgate.shadow.redaction import Vocabulary, token_text
-from headgate.testing import START_US, HandClock
+from sluicegate.contracts.checks import HITS_UNSAID, CheckAsk, Descriptor, MeshAsk, Override
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.shadow.capture_log import CaptureLog
+from sluicegate.shadow.capture_read import read_capture
+from sluicegate.shadow.captured import UNKNOWN
+from sluicegate.shadow.made import made_capture
+from sluicegate.shadow.redaction import Vocabulary, token_text
+from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import (
     KEY,
     REQUESTS,
@@ -61,8 +61,8 @@ def test_an_ask_is_written_once_a_segment_however_often_it_comes(tmp_path: Path)
     ask = CheckAsk("ann", "/a")
     written(tmp_path / "few", [(START_US + n, 0, ask) for n in range(10)])
     written(tmp_path / "many", [(START_US + n, 0, ask) for n in range(20_000)], batch=8_000)
-    (few,) = (tmp_path / "few").glob("*.hgc")
-    (many,) = (tmp_path / "many").glob("*.hgc")
+    (few,) = (tmp_path / "few").glob("*.sgc")
+    (many,) = (tmp_path / "many").glob("*.sgc")
     assert many.stat().st_size < few.stat().st_size + 2_000
 
 
@@ -154,4 +154,4 @@ def test_progress_is_told_to_the_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     read_capture(tmp_path, key=KEY, progress=lambda done, total: seen.append((done, total)))
     assert len(seen) == 4
-    assert seen[-1][0] == seen[-1][1] == sum(path.stat().st_size for path in tmp_path.glob("*.hgc"))
+    assert seen[-1][0] == seen[-1][1] == sum(path.stat().st_size for path in tmp_path.glob("*.sgc"))

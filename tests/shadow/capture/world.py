@@ -7,17 +7,17 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
-from headgate.contracts.criticality import Criticality
-from headgate.rules.resources.paths import plain_path
-from headgate.shadow.ask_keys import AskKey, check_key, mesh_key, whole_key
-from headgate.shadow.capture_format import blocks, read_head
-from headgate.shadow.capture_key import CaptureKey
-from headgate.shadow.capture_log import CaptureLog
-from headgate.shadow.capture_settings import HEADERS_DEFAULT, CaptureSettings
-from headgate.shadow.captured import ALL, Captured
-from headgate.shadow.redaction import Vocabulary
-from headgate.testing import START_US, HandClock
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.resources.paths import plain_path
+from sluicegate.shadow.ask_keys import AskKey, check_key, mesh_key, whole_key
+from sluicegate.shadow.capture_format import blocks, read_head
+from sluicegate.shadow.capture_key import CaptureKey
+from sluicegate.shadow.capture_log import CaptureLog
+from sluicegate.shadow.capture_settings import HEADERS_DEFAULT, CaptureSettings
+from sluicegate.shadow.captured import ALL, Captured
+from sluicegate.shadow.redaction import Vocabulary
+from sluicegate.testing import START_US, HandClock
 
 KEY = CaptureKey(b"k" * 32)
 HEADERS = tuple(sorted(HEADERS_DEFAULT))
@@ -123,7 +123,7 @@ def expected(requests: Sequence[Request]) -> list[tuple[int, int, AskKey]]:
 
 
 def segment_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.hgc"))
+    return sorted(folder.glob("*.sgc"))
 
 
 def unpacked(folder: Path) -> bytes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from headgate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
-from headgate.contracts.criticality import Criticality
-from headgate.shadow.books import Rules
-from headgate.shadow.captured import ALL, UNKNOWN, Captured
-from headgate.shadow.side import Ask
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.shadow.books import Rules
+from sluicegate.shadow.captured import ALL, UNKNOWN, Captured
+from sluicegate.shadow.side import Ask
 
 BEGAN_US = 1_700_000_000_000_000  # at the edge of a window of 1 s, 10 s and 100 s
 SECOND_US = 1_000_000

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from headgate.rules.problems import BadRules
-from headgate.shadow.books import Rules, enforced, is_rules_file
-from headgate.shadow.rule_words import rules_of_changed
+from sluicegate.rules.problems import BadRules
+from sluicegate.shadow.books import Rules, enforced, is_rules_file
+from sluicegate.shadow.rule_words import rules_of_changed
 from tests.shadow.replay.captures import envoy, limit, native
 
 
@@ -75,9 +75,9 @@ def test_trials_are_enforced_wherever_they_stand() -> None:
 
 def test_a_file_without_trials_stays_as_it_is() -> None:
     (data,) = native(limit("one", 1)).values()
-    assert enforced("own.yaml", data, "headgate") is data
+    assert enforced("own.yaml", data, "sluicegate") is data
     told = envoy({"key": "a", "metadata": {"mode": "shadow"}})["shop.yaml"]
-    assert enforced("shop.yaml", told, "headgate") is told
+    assert enforced("shop.yaml", told, "sluicegate") is told
 
 
 def test_rules_of_files_that_both_share_are_not_compared() -> None:

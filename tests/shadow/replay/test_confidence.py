@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.shadow.analysis import analyse
-from headgate.shadow.captured import ADMITTED, ALL
-from headgate.shadow.confidence import (
+from sluicegate.shadow.analysis import analyse
+from sluicegate.shadow.captured import ADMITTED, ALL
+from sluicegate.shadow.confidence import (
     agreement,
     completeness,
     confidence_of,
@@ -19,7 +19,7 @@ from headgate.shadow.confidence import (
     length,
     wilson,
 )
-from headgate.shadow.replay import replay
+from sluicegate.shadow.replay import replay
 from tests.shadow.replay.captures import captured, limit, native, rules, vips
 from tests.shadow.replay.captures import critical as asked
 

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate import Limiter
-from headgate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer, Override
-from headgate.contracts.criticality import Criticality
-from headgate.rules.mesh.rule import Semantics
-from headgate.rules.mesh.service import Mesh
-from headgate.rules.mesh.settings import MeshSettings
-from headgate.rules.resources.service import Checker
-from headgate.shadow.analysis import Analysis, analyse
-from headgate.shadow.books import Rules
-from headgate.shadow.captured import Captured
-from headgate.shadow.pair import EARLY, LATER
-from headgate.shadow.replay import Replayed, replay
-from headgate.shadow.side import Ask
-from headgate.shadow.virtual import CalmGate, OneAnswer
-from headgate.testing import HandClock
+from sluicegate import Limiter
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer, Override
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.service import Mesh
+from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.rules.resources.service import Checker
+from sluicegate.shadow.analysis import Analysis, analyse
+from sluicegate.shadow.books import Rules
+from sluicegate.shadow.captured import Captured
+from sluicegate.shadow.pair import EARLY, LATER
+from sluicegate.shadow.replay import Replayed, replay
+from sluicegate.shadow.side import Ask
+from sluicegate.shadow.virtual import CalmGate, OneAnswer
+from sluicegate.testing import HandClock
 from tests.shadow.replay.captures import captured, check, envoy, limit, mesh, native, rules, vips
 
 OWN = native(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.rulebook import FAILED, NOT_JUDGED, PASSED, Judge, Verdict
-from headgate.shadow.captured import Captured
-from headgate.shadow.gate import JudgeSettings, ShadowJudge
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, PASSED, Judge, Verdict
+from sluicegate.shadow.captured import Captured
+from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
 from tests.shadow.replay.captures import captured, check, critical, limit, native, vips
 
 ANN = critical("ann")

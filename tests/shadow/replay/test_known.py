@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headgate.contracts.checks import Override
-from headgate.contracts.criticality import Criticality
-from headgate.shadow.analysis import ADDED, CHANGED, REMOVED, Analysis, Counted, analyse
-from headgate.shadow.captured import ADMITTED, REFUSED, UNKNOWN, Captured
-from headgate.shadow.made import made_capture
-from headgate.shadow.pair import history_us
-from headgate.shadow.replay import replay
+from sluicegate.contracts.checks import Override
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.shadow.analysis import ADDED, CHANGED, REMOVED, Analysis, Counted, analyse
+from sluicegate.shadow.captured import ADMITTED, REFUSED, UNKNOWN, Captured
+from sluicegate.shadow.made import made_capture
+from sluicegate.shadow.pair import history_us
+from sluicegate.shadow.replay import replay
 from tests.shadow.replay.captures import (
     BEGAN_US,
     captured,

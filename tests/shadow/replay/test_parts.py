@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.checks import CheckAsk, Override
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue
-from headgate.rules.mesh.rule import Semantics
-from headgate.rules.mesh.settings import MeshSettings
-from headgate.shadow.gate import JudgeSettings, ShadowJudge
-from headgate.shadow.made import made_capture
-from headgate.shadow.parting import largest_share, shared_out
-from headgate.shadow.replay import BLOCK, replay
-from headgate.shadow.report import as_json
-from headgate.shadow.side import Ask
-from headgate.shadow.workers import ask_of, plain
+from sluicegate.contracts.checks import CheckAsk, Override
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
+from sluicegate.shadow.made import made_capture
+from sluicegate.shadow.parting import largest_share, shared_out
+from sluicegate.shadow.replay import BLOCK, replay
+from sluicegate.shadow.report import as_json
+from sluicegate.shadow.side import Ask
+from sluicegate.shadow.workers import ask_of, plain
 from tests.shadow.replay.captures import captured, check, envoy, limit, mesh, native, rules
 
 TENANT = {
@@ -129,8 +129,8 @@ def test_progress_of_several_processes_ends_at_all() -> None:
 def test_ctrl_c_ends_it_cleanly(workers: int) -> None:
     program = textwrap.dedent(f"""
         import multiprocessing, os, signal
-        from headgate.shadow.made import made_capture
-        from headgate.shadow.replay import replay
+        from sluicegate.shadow.made import made_capture
+        from sluicegate.shadow.replay import replay
         from tests.shadow.replay.captures import limit, native, rules
 
         if __name__ == "__main__":

@@ -12,9 +12,9 @@ from threading import Barrier
 
 import pytest
 
-from headgate.contracts.blob_store import NAME_CHARS_MAX, Blob, BlobStore
-from headgate.contracts.errors import BadValue, Conflict, Unavailable
-from headgate.stores.blob_stores import open_blobs
+from sluicegate.contracts.blob_store import NAME_CHARS_MAX, Blob, BlobStore
+from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.stores.blob_stores import open_blobs
 
 MANY = 1 << 20
 WRITERS = 8

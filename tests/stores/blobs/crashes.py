@@ -15,9 +15,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from headgate.contracts.blob_store import BlobStore
-from headgate.stores.blob_stores import open_blobs
-from headgate.stores.blobs.names import tag_of
+from sluicegate.contracts.blob_store import BlobStore
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.blobs.names import tag_of
 
 NAME = "orders/current.json"
 OLD, NEW = b"old " * 1_000, b"new " * 3_000

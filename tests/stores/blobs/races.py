@@ -8,9 +8,9 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from headgate.contracts.blob_store import BlobStore
-from headgate.contracts.errors import Conflict
-from headgate.stores.blob_stores import open_blobs
+from sluicegate.contracts.blob_store import BlobStore
+from sluicegate.contracts.errors import Conflict
+from sluicegate.stores.blob_stores import open_blobs
 from tests.stores.blobs.conformance import MANY, count_up
 
 ROOT = Path(__file__).resolve().parents[3]

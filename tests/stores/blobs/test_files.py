@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.blob_store import BlobStore
-from headgate.contracts.errors import BadValue, Conflict, Unavailable
-from headgate.stores.blob_stores import open_blobs
-from headgate.stores.blobs import files as files_module
-from headgate.stores.blobs import files_folders
-from headgate.stores.blobs.files_folders import LOCK, TEMPORARY
-from headgate.stores.blobs.files_url import parse_url
-from headgate.stores.blobs.names import check_bytes, segments_of, tag_of
+from sluicegate.contracts.blob_store import BlobStore
+from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.blobs import files as files_module
+from sluicegate.stores.blobs import files_folders
+from sluicegate.stores.blobs.files_folders import LOCK, TEMPORARY
+from sluicegate.stores.blobs.files_url import parse_url
+from sluicegate.stores.blobs.names import check_bytes, segments_of, tag_of
 from tests.stores.blobs.conformance import MANY, BlobStoreConformance, value
 from tests.stores.blobs.crashes import KINDS, NAME, NEW, OLD
 from tests.stores.blobs.races import ROOT, race

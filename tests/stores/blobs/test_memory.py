@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.contracts.blob_store import BlobStore
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.stores.blob_stores import open_blobs
-from headgate.stores.blobs.memory import MemoryBlobs
+from sluicegate.contracts.blob_store import BlobStore
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.blobs.memory import MemoryBlobs
 from tests.stores.blobs.conformance import BlobStoreConformance
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.blob_store import Blob, BlobStore
-from headgate.contracts.errors import BadValue, Conflict, MissingPackage, Unavailable
-from headgate.stores.blob_stores import open_blobs
-from headgate.stores.blobs import s3 as s3_module
-from headgate.stores.blobs.s3_url import S3Settings, parse_url
+from sluicegate.contracts.blob_store import Blob, BlobStore
+from sluicegate.contracts.errors import BadValue, Conflict, MissingPackage, Unavailable
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.blobs import s3 as s3_module
+from sluicegate.stores.blobs.s3_url import S3Settings, parse_url
 from tests.stores.blobs.conformance import MANY, BlobStoreConformance, value
 from tests.stores.blobs.races import ROOT, race
 from tests.stores.blobs.s3_server import SECRETS, S3Server
@@ -516,17 +516,17 @@ def test_opening_connects_to_nothing() -> None:
 def test_a_driver_that_is_missing_is_named_after_a_wrong_url(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "headgate.stores.blobs.s3")
+    monkeypatch.delitem(sys.modules, "sluicegate.stores.blobs.s3")
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(BadValue, match="allow_http"):
         open_blobs("s3://bucket?endpoint=http://host")
-    with pytest.raises(MissingPackage, match=r"headgate\[s3\]"):
+    with pytest.raises(MissingPackage, match=r"sluicegate\[s3\]"):
         open_blobs("s3://bucket")
 
 
 def test_other_stores_do_not_load_the_driver(tmp_path: Path) -> None:
     program = (
-        "import sys; from headgate.stores.blob_stores import open_blobs; "
+        "import sys; from sluicegate.stores.blob_stores import open_blobs; "
         f"open_blobs('memory:'); open_blobs('files:{tmp_path}'); "
         "sys.exit('obstore' in sys.modules)"
     )
@@ -536,8 +536,8 @@ def test_other_stores_do_not_load_the_driver(tmp_path: Path) -> None:
 def test_a_child_of_a_fork_is_told_and_does_not_wait_forever(s3_server: S3Server) -> None:
     program = (
         "import os, sys\n"
-        "from headgate.contracts.errors import Unavailable\n"
-        "from headgate.stores.blob_stores import open_blobs\n"
+        "from sluicegate.contracts.errors import Unavailable\n"
+        "from sluicegate.stores.blob_stores import open_blobs\n"
         f"before = open_blobs({s3_server.url()!r})\n"
         "before.put('a', b'x')\n"
         "if os.fork():\n"

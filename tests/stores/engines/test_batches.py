@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import BadValue
-from headgate.stores.engines.batches import RUN_ROWS_MAX, batches_of, runs_of
-from headgate.stores.engines.bounds import CHANGE_BYTES, check_changes
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.engines.batches import RUN_ROWS_MAX, batches_of, runs_of
+from sluicegate.stores.engines.bounds import CHANGE_BYTES, check_changes
 
 ENTRIES = some.lists(
     some.tuples(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.stores.engines.cassandra import CassandraEngine, open_cassandra
-from headgate.testing.engines import SharedEngineSuite
-from headgate.testing.engines.stage import walked
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.stores.engines.cassandra import CassandraEngine, open_cassandra
+from sluicegate.testing.engines import SharedEngineSuite
+from sluicegate.testing.engines.stage import walked
 
 if TYPE_CHECKING:
     from tests.engines.cassandra import CassandraCluster

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from headgate.contracts.engine import Change
-from headgate.stores.engines.cassandra import open_cassandra
+from sluicegate.contracts.engine import Change
+from sluicegate.stores.engines.cassandra import open_cassandra
 
 
 class Statement:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from headgate.contracts.errors import BadValue, HeadgateError, Unavailable
-from headgate.stores.engines import cassandra_link
-from headgate.stores.engines.cassandra_link import CassandraLink
-from headgate.stores.engines.cassandra_schema import GREETING
-from headgate.stores.engines.cassandra_url import parse_url
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.stores.engines import cassandra_link
+from sluicegate.stores.engines.cassandra_link import CassandraLink
+from sluicegate.stores.engines.cassandra_schema import GREETING
+from sluicegate.stores.engines.cassandra_url import parse_url
 
 KEYSPACE = "Keyspace 'k' does not exist"
 TABLE = "table rows_1 does not exist"
@@ -145,7 +145,7 @@ def test_what_no_node_hears_of_in_time_is_told(query: str, kind: str) -> None:
     ],
 )
 def test_whatever_else_a_node_says_is_not_asked_again(
-    error: Exception, told: type[HeadgateError]
+    error: Exception, told: type[SluicegateError]
 ) -> None:
     nodes = Nodes(error, execute=1)
     with pytest.raises(told):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from headgate.stores.engines.cassandra_turns import Turns
+from sluicegate.stores.engines.cassandra_turns import Turns
 
 
 class Stage:

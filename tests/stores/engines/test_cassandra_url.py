@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.stores.engines.cassandra_link import CassandraLink, VerifyFlags
-from headgate.stores.engines.cassandra_schema import BUCKETS, _id_of, bucket_of
-from headgate.stores.engines.cassandra_url import parse_url
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.engines.cassandra_link import CassandraLink, VerifyFlags
+from sluicegate.stores.engines.cassandra_schema import BUCKETS, _id_of, bucket_of
+from sluicegate.stores.engines.cassandra_url import parse_url
 
 
 def test_a_url_says_nodes_keyspace_and_settings() -> None:
@@ -30,7 +30,7 @@ def test_a_url_says_nodes_keyspace_and_settings() -> None:
 
 def test_what_is_not_said_has_its_default() -> None:
     settings = parse_url("cassandra://[::1]:9999")
-    assert (settings.hosts, settings.port, settings.keyspace) == (("::1",), 9999, "headgate")
+    assert (settings.hosts, settings.port, settings.keyspace) == (("::1",), 9999, "sluicegate")
     assert (settings.consistency, settings.order, settings.create) == ("quorum", "clock", True)
 
 

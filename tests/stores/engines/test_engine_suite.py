@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.engine import Engine
-from headgate.stores.open_engine import open_engine
-from headgate.testing.engines import EngineSuite, LastingEngineSuite
+from sluicegate.contracts.engine import Engine
+from sluicegate.stores.open_engine import open_engine
+from sluicegate.testing.engines import EngineSuite, LastingEngineSuite
 
 
 class TestMemory(EngineSuite):

@@ -7,14 +7,14 @@ from typing import Final, cast
 
 import pytest
 
-from headgate.contracts.checks import Soon
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import BadValue
-from headgate.stores.engines.faulty import FaultyEngine, shard_number
-from headgate.stores.engines.faulty_line import CREDIT_US, Line
-from headgate.stores.engines.faulty_url import Plan, parse_url, read_control
-from headgate.stores.open_engine import open_engine
-from headgate.testing.engines import soon
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.engines.faulty import FaultyEngine, shard_number
+from sluicegate.stores.engines.faulty_line import CREDIT_US, Line
+from sluicegate.stores.engines.faulty_url import Plan, parse_url, read_control
+from sluicegate.stores.open_engine import open_engine
+from sluicegate.testing.engines import soon
 
 WORK = 10_000
 NAMES: Final = [b"p%d" % number for number in range(20)]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import BadValue
-from headgate.stores.engines.folder_owner import check_owner
-from headgate.stores.open_engine import open_engine
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.engines.folder_owner import check_owner
+from sluicegate.stores.open_engine import open_engine
 
 BOTH = [("lmdb", "rocksdb"), ("rocksdb", "lmdb")]
 CALLED = {"lmdb": "LMDB", "rocksdb": "RocksDB"}

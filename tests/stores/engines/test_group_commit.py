@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import rocksdict
 
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import Unavailable
-from headgate.stores.engines import group_commit
-from headgate.stores.engines.group_commit import Call, GroupCommitter, GroupSettings
-from headgate.stores.open_engine import open_engine
-from headgate.testing.engines import soon
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.stores.engines import group_commit
+from sluicegate.stores.engines.group_commit import Call, GroupCommitter, GroupSettings
+from sluicegate.stores.open_engine import open_engine
+from sluicegate.testing.engines import soon
 
 
 def test_a_call_that_fails_in_a_group_fails_alone() -> None:
@@ -75,7 +75,7 @@ def test_a_step_that_fails_is_told_once_and_tried_again_and_holds_up_no_call(
                 assert await committer.commit(Call((), 1))
         await committer.close()
 
-    with caplog.at_level(logging.ERROR, "headgate.kv"):
+    with caplog.at_level(logging.ERROR, "sluicegate.kv"):
         asyncio.run(story())
     assert steps >= 3
     assert len(caplog.records) == 1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.contracts.engine import Change
-from headgate.stores.open_engine import open_engine
-from headgate.testing.engines import soon
+from sluicegate.contracts.engine import Change
+from sluicegate.stores.open_engine import open_engine
+from sluicegate.testing.engines import soon
 from tests.stores.engines.writer import ROWS, SPACE, TASKS
 
 LINES = 400

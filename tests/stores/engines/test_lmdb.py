@@ -11,18 +11,18 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.stores.engines.lmdb import LmdbEngine
-from headgate.stores.engines.lmdb_url import parse_url
-from headgate.stores.open_engine import open_engine
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.stores.engines.lmdb import LmdbEngine
+from sluicegate.stores.engines.lmdb_url import parse_url
+from sluicegate.stores.open_engine import open_engine
 from tests.stores.engines.writer import SPACE
 
 MIB = 1 << 20
 OTHER = """
 import asyncio, sys
-from headgate.contracts.engine import Change
-from headgate.stores.open_engine import open_engine
+from sluicegate.contracts.engine import Change
+from sluicegate.stores.open_engine import open_engine
 
 async def main():
     engine = open_engine(sys.argv[1])
@@ -43,9 +43,9 @@ asyncio.run(main())
 CRAMPED = """
 import asyncio, resource, sys
 import lmdb
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import Unavailable
-from headgate.stores.open_engine import open_engine
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.stores.open_engine import open_engine
 
 SIZE = 64 << 20
 opens = lmdb.open
@@ -289,7 +289,7 @@ def test_a_drop_that_a_kill_interrupted_is_finished_when_it_is_opened_again(
     url = f"lmdb:{tmp_path}/kv"
     program = (
         "import asyncio, os\n"
-        "from headgate.stores.open_engine import open_engine\n"
+        "from sluicegate.stores.open_engine import open_engine\n"
         "async def main():\n"
         f"    engine = open_engine({url!r})\n"
         f"    await engine.load({SPACE!r}, [(b'p', b'%06d' % n, b'v') for n in range(50_000)])\n"

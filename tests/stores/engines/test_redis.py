@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.stores.engines.redis import RedisEngine, Spread, open_redis
-from headgate.stores.engines.redis_keys import bucket_of, keys_of
-from headgate.stores.engines.redis_url import parse_url
-from headgate.stores.redis.slots import slot_of
-from headgate.testing.engines import SharedEngineSuite
-from headgate.testing.engines.stage import walked
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.stores.engines.redis import RedisEngine, Spread, open_redis
+from sluicegate.stores.engines.redis_keys import bucket_of, keys_of
+from sluicegate.stores.engines.redis_url import parse_url
+from sluicegate.stores.redis.slots import slot_of
+from sluicegate.testing.engines import SharedEngineSuite
+from sluicegate.testing.engines.stage import walked
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -55,7 +55,7 @@ def test_a_partition_that_was_emptied_is_not_walked_to(redis_server: RedisServer
         try:
             await engine.write([Change("t", b"p", b"%d" % n, b"v") for n in range(2)])
             await engine.write([Change("t", b"p", b"0", None)])
-            index = keys_of("hgkv", "t", b"p").parts.decode()
+            index = keys_of("sgkv", "t", b"p").parts.decode()
             assert redis_server.ask("ZCARD", index) == 1
             await engine.write([Change("t", b"p", b"1", None)])
             assert redis_server.ask("ZCARD", index) == 0
@@ -116,7 +116,7 @@ def test_what_else_is_under_a_key_makes_the_engine_unavailable(redis_server: Red
     async def story() -> None:
         engine = open_redis(redis_server.url)
         try:
-            redis_server.ask("SET", keys_of("hgkv", "t", b"p").values.decode(), "no hash")
+            redis_server.ask("SET", keys_of("sgkv", "t", b"p").values.decode(), "no hash")
             with pytest.raises(Unavailable, match="WRONGTYPE"):
                 await engine.read("t", [(b"p", b"")])
         finally:
@@ -131,7 +131,7 @@ def test_a_scan_takes_out_keys_whose_values_are_gone(
 ) -> None:
     async def story() -> None:
         engine = open_redis(redis_server.url)
-        keys = keys_of("hgkv", "t", b"p")
+        keys = keys_of("sgkv", "t", b"p")
         try:
             await engine.write([Change("t", b"p", b"%d" % n, b"v") for n in range(6)])
             redis_server.ask("HDEL", keys.values.decode(), "0", "3", "5")
@@ -188,14 +188,14 @@ def test_where_config_is_forbidden_a_warning_names_the_setting(
             await engine.close()
             redis_server.ask("ACL", "DELUSER", "ann")
 
-    with caplog.at_level(logging.WARNING, "headgate.kv"):
+    with caplog.at_level(logging.WARNING, "sluicegate.kv"):
         asyncio.run(story())
     assert ["maxmemory-policy" in one.getMessage() for one in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("partition", [b"p", b"}", b"{}", b"a}b{c", b"\0\xff", b":" * 240])
 def test_the_keys_of_a_partition_share_a_slot_whatever_its_bytes(partition: bytes) -> None:
-    keys = keys_of("hgkv", "t.1", partition)
+    keys = keys_of("sgkv", "t.1", partition)
     assert len({slot_of(key) for key in keys}) == 1
     assert len(set(keys)) == 3
     bucket = bucket_of(partition)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import Unavailable
-from headgate.stores.engines.redis import RedisEngine, open_redis
-from headgate.stores.engines.redis_keys import keys_of
-from headgate.stores.redis.slots import slot_of
-from headgate.testing.engines import SharedEngineSuite
-from headgate.testing.engines.stage import walked
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.stores.engines.redis import RedisEngine, open_redis
+from sluicegate.stores.engines.redis_keys import keys_of
+from sluicegate.stores.redis.slots import slot_of
+from sluicegate.testing.engines import SharedEngineSuite
+from sluicegate.testing.engines.stage import walked
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisCluster
@@ -31,7 +31,7 @@ class TestRedisCluster(SharedEngineSuite):
 
 
 def master_of(cluster: RedisCluster, partition: bytes) -> int:
-    return cluster.owner(slot_of(keys_of("hgkv", "t", partition).values))
+    return cluster.owner(slot_of(keys_of("sgkv", "t", partition).values))
 
 
 def test_partitions_lie_on_all_masters(redis_cluster: RedisCluster) -> None:
@@ -75,7 +75,7 @@ def test_a_slot_that_moves_takes_its_partitions_along(redis_cluster: RedisCluste
         engine = open_redis(redis_cluster.url)
         try:
             await engine.write([Change("t", b"p", b"%d" % n, b"v") for n in range(5)])
-            slot = slot_of(keys_of("hgkv", "t", b"p").values)
+            slot = slot_of(keys_of("sgkv", "t", b"p").values)
             to = redis_cluster.owner(slot) % 3 + 1
             await asyncio.to_thread(redis_cluster.move_slot, slot, to)
             assert await engine.swap(Change("t", b"p", b"4", None), b"v")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.lab.dice import Dice
-from headgate.lab.ycsb_run import MIXES, Outcome, YcsbRun, YcsbSettings
-from headgate.lab.ycsb_targets import EngineTarget
-from headgate.stores.open_engine import open_engine
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.ycsb_run import MIXES, Outcome, YcsbRun, YcsbSettings
+from sluicegate.lab.ycsb_targets import EngineTarget
+from sluicegate.stores.open_engine import open_engine
 
 if TYPE_CHECKING:
     from tests.engines.cassandra import CassandraCluster

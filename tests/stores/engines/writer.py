@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from headgate.contracts.engine import Change, Engine
-from headgate.stores.open_engine import open_engine
+from sluicegate.contracts.engine import Change, Engine
+from sluicegate.stores.open_engine import open_engine
 
 TASKS = 8
 ROWS = 5

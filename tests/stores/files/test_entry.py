@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.event_log import KIND_CHARS_MAX, Event
-from headgate.stores.files.entry import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.event_log import KIND_CHARS_MAX, Event
+from sluicegate.stores.files.entry import (
     BODY_BYTES_MAX,
     ENTRY_BYTES_MIN,
     HEADER_BYTES,
@@ -87,7 +87,7 @@ def test_a_header_of_a_later_version_is_named() -> None:
     import struct
     from zlib import crc32
 
-    fixed = struct.pack(">8sIIQ", b"headgate", 2, SALT, 0)
+    fixed = struct.pack(">8sIIQ", b"sluicegate", 2, SALT, 0)
 
     assert "version 2" in str(read_header(fixed + struct.pack(">I", crc32(fixed))))
 

@@ -14,14 +14,14 @@ from threading import Thread
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.event_log import Event, EventLog
-from headgate.stores.event_logs import open_log
-from headgate.stores.files import segments as segments_module
-from headgate.stores.files.entry import HEADER_BYTES, Header, entry, read_header
-from headgate.stores.files.log import FileLog
-from headgate.stores.files.segments import name_of
-from headgate.stores.files.settings import FilesSettings, parse_url
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.event_log import Event, EventLog
+from sluicegate.stores.event_logs import open_log
+from sluicegate.stores.files import segments as segments_module
+from sluicegate.stores.files.entry import HEADER_BYTES, Header, entry, read_header
+from sluicegate.stores.files.log import FileLog
+from sluicegate.stores.files.segments import name_of
+from sluicegate.stores.files.settings import FilesSettings, parse_url
 
 ROOT = Path(__file__).resolve().parents[3]
 DAY_US = 86_400_000_000

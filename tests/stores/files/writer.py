@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from concurrent.futures import Future
 
-from headgate.stores.event_logs import open_log
+from sluicegate.stores.event_logs import open_log
 
 UNDER_WAY_MAX = 500
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.event_log import Event, Reader
-from headgate.limits.dead_letters import DeadLetters
-from headgate.limits.letter import BEGUN, CLOSED, LETTER, Letter, unpack
-from headgate.stores.event_logs import open_log
-from headgate.stores.kafka.envelope import AT_HEADER, KIND_HEADER
-from headgate.stores.kafka.url import parse_url
-from headgate.system import SystemClock
-from headgate.testing import START_US
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.event_log import Event, Reader
+from sluicegate.limits.dead_letters import DeadLetters
+from sluicegate.limits.letter import BEGUN, CLOSED, LETTER, Letter, unpack
+from sluicegate.stores.event_logs import open_log
+from sluicegate.stores.kafka.envelope import AT_HEADER, KIND_HEADER
+from sluicegate.stores.kafka.url import parse_url
+from sluicegate.system import SystemClock
+from sluicegate.testing import START_US
 
 if TYPE_CHECKING:
     from tests.engines.kafka import KafkaCluster
@@ -135,7 +135,7 @@ def test_a_topic_that_is_not_there_breaks_its_promises_in_time(kafka: KafkaClust
 
 def test_a_full_queue_breaks_the_promise_at_once() -> None:
     pytest.importorskip("confluent_kafka")
-    from headgate.stores.kafka.log import KafkaLog
+    from sluicegate.stores.kafka.log import KafkaLog
 
     log = KafkaLog(parse_url("kafka://127.0.0.1:1/t?pending_max=5"))
 

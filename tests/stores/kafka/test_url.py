@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.event_log import Event
-from headgate.stores.kafka.envelope import unwrap, wrap
-from headgate.stores.kafka.url import parse_url
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.event_log import Event
+from sluicegate.stores.kafka.envelope import unwrap, wrap
+from sluicegate.stores.kafka.url import parse_url
 
 
 def test_a_short_url_has_the_defaults() -> None:

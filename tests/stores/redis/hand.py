@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from headgate.stores.redis.connection import Call, Connection, Reply
-from headgate.stores.redis.url import Endpoint, RedisSettings
-from headgate.wire.resp import ErrorReply, command
+from sluicegate.stores.redis.connection import Call, Connection, Reply
+from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.wire.resp import ErrorReply, command
 
 
 class HandTimer:

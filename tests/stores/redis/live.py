@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from headgate.contracts.errors import Unavailable
-from headgate.stores.redis.script import Script
-from headgate.stores.redis.topology import Client, open_client
-from headgate.stores.redis.url import parse_url
-from headgate.testing import SeededChance
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.topology import Client, open_client
+from sluicegate.stores.redis.url import parse_url
+from sluicegate.testing import SeededChance
 
 T = TypeVar("T")
 

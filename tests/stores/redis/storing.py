@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.contracts.store import Charge
-from headgate.stores.memory.store import MemoryStore
-from headgate.stores.redis.store import RedisStore
-from headgate.stores.redis.url import parse_url
-from headgate.testing import HandClock, SeededChance
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Charge
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.stores.redis.store import RedisStore
+from sluicegate.stores.redis.url import parse_url
+from sluicegate.testing import HandClock, SeededChance
 from tests.stores.redis.live import PATIENT_US
 
 SECOND = 1_000_000

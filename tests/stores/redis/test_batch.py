@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.contracts.store import Charge
-from headgate.stores.redis.batch import LANES_MAX, Batches, Group
-from headgate.stores.redis.connection import Receiver
-from headgate.stores.redis.counting import Counter, counter_for
-from headgate.stores.redis.script import Script
-from headgate.stores.redis.scripts import load_scripts
-from headgate.testing import START_US
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Charge
+from sluicegate.stores.redis.batch import LANES_MAX, Batches, Group
+from sluicegate.stores.redis.connection import Receiver
+from sluicegate.stores.redis.counting import Counter, counter_for
+from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.scripts import load_scripts
+from sluicegate.testing import START_US
 from tests.stores.redis.live import run
 from tests.stores.redis.storing import MINUTE, at, limit_of, stored
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.stores.redis.cluster import Cluster
-from headgate.stores.redis.script import Script
-from headgate.stores.redis.slots import slot_of
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.stores.redis.cluster import Cluster
+from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.slots import slot_of
 from tests.stores.redis.live import ADD, ECHO, Load, opened, run, within
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def test_keys_of_one_tag_are_taken_together_and_others_refused(redis_cluster: Re
 
 def test_calls_before_the_map_is_known_wait_for_it(redis_cluster: RedisCluster) -> None:
     async def story() -> None:
-        from headgate.stores.redis.topology import open_client
-        from headgate.testing import SeededChance
+        from sluicegate.stores.redis.topology import open_client
+        from sluicegate.testing import SeededChance
 
         client = open_client(redis_cluster.url + "?timeout_ms=5000", SeededChance(2))
         asked = [client.run_script(ECHO, [f"key:{n}"], [n]) for n in range(300)]

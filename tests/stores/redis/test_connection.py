@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.wire.resp import ErrorReply, command
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.wire.resp import ErrorReply, command
 from tests.stores.redis.hand import Wire
 
 Wires = Callable[..., Wire]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.contracts.store import Charge
-from headgate.kernels.sliding_window import log_settle, log_step
-from headgate.stores.redis.counting import (
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Charge
+from sluicegate.kernels.sliding_window import log_settle, log_step
+from sluicegate.stores.redis.counting import (
     SPAN_US_MAX,
     UNITS_MAX,
     PacedCounter,
@@ -21,8 +21,8 @@ from headgate.stores.redis.counting import (
     span_text,
     ttl_ms,
 )
-from headgate.stores.redis.store import RedisStore
-from headgate.testing import START_US
+from sluicegate.stores.redis.store import RedisStore
+from sluicegate.testing import START_US
 from tests.stores.redis.live import run
 from tests.stores.redis.storing import MINUTE, SECOND, Pair, at, stored
 

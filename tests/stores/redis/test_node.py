@@ -10,13 +10,13 @@ from typing import Any
 import hiredis
 import pytest
 
-from headgate.contracts.errors import Unavailable
-from headgate.kernels.breaker import BreakerSettings
-from headgate.stores.redis.node import Node
-from headgate.stores.redis.slots import slot_of
-from headgate.stores.redis.url import Endpoint, RedisSettings
-from headgate.testing import SeededChance
-from headgate.wire.resp import ErrorReply
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.kernels.breaker import BreakerSettings
+from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.slots import slot_of
+from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.testing import SeededChance
+from sluicegate.wire.resp import ErrorReply
 from tests.stores.redis.live import ADD, opened, run
 
 Answer = Callable[[list[bytes]], bytes]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.stores.memory.permits import MemoryPermits
-from headgate.stores.redis.permits import DEBTS_TOLD_MAX, RedisPermits
-from headgate.stores.redis.slots import slot_of
-from headgate.stores.redis.url import parse_url
-from headgate.testing import START_US, HandClock, SeededChance
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.stores.memory.permits import MemoryPermits
+from sluicegate.stores.redis.permits import DEBTS_TOLD_MAX, RedisPermits
+from sluicegate.stores.redis.slots import slot_of
+from sluicegate.stores.redis.url import parse_url
+from sluicegate.testing import START_US, HandClock, SeededChance
 from tests.stores.redis.live import PATIENT_US, run
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def test_who_is_cancelled_while_acquiring_leaves_no_place_taken(
 def test_debts_are_bounded_in_number_in_time_and_in_one_call(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.stores.redis.permits.DEBTS_MAX", 200)
+    monkeypatch.setattr("sluicegate.stores.redis.permits.DEBTS_MAX", 200)
 
     async def story() -> None:
         async with holding(redis_server.url, limit=1_000) as store:
@@ -313,10 +313,10 @@ def test_on_a_cluster_every_key_has_places_where_it_lives(redis_cluster: RedisCl
 
 WORKER = """
 import asyncio, os, sys
-from headgate.limits.permits import Permits
-from headgate.stores.redis.script import Script
-from headgate.stores.redis.topology import open_client
-from headgate.system import SystemChance
+from sluicegate.limits.permits import Permits
+from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.topology import open_client
+from sluicegate.system import SystemChance
 
 url, tasks, expires_after_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 BEGIN = Script('''
@@ -406,7 +406,7 @@ def working(server: RedisServer) -> list[str]:
 
 HOLDER = """
 import sys, time
-from headgate.limits.permits import Permits
+from sluicegate.limits.permits import Permits
 exports = Permits(2, expires_after_s=1.5, store_url=sys.argv[1], name="exports", failure="closed")
 permits = [exports.acquire("ann"), exports.acquire("ann")]
 assert all(permits)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.contracts.errors import Unavailable
-from headgate.stores.redis.sentinel import Sentinel
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.stores.redis.sentinel import Sentinel
 from tests.stores.redis.live import ADD, Load, opened, run, within
 
 if TYPE_CHECKING:

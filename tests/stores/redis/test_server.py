@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 import pytest
 
-from headgate.contracts.errors import Unavailable
-from headgate.stores.redis.node import Node
-from headgate.stores.redis.script import Script
-from headgate.stores.redis.topology import open_client
-from headgate.stores.redis.url import parse_url
-from headgate.testing import SeededChance
-from headgate.wire.resp import ErrorReply
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.topology import open_client
+from sluicegate.stores.redis.url import parse_url
+from sluicegate.testing import SeededChance
+from sluicegate.wire.resp import ErrorReply
 from tests.stores.redis.live import ADD, ECHO, LOOPS, PATIENT_US, Load, opened, run, within
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from headgate.contracts.errors import BadValue
-from headgate.stores.redis.slots import Range, read_ranges, slot_of, slot_of_all
-from headgate.stores.redis.url import Endpoint
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.redis.slots import Range, read_ranges, slot_of, slot_of_all
+from sluicegate.stores.redis.url import Endpoint
 
 ASKED = Endpoint("asked", 7000)
 

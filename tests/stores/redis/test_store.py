@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.contracts.store import Charge
-from headgate.stores.redis.slots import slot_of
-from headgate.stores.redis.store import RedisStore
-from headgate.testing import START_US, SeededChance
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Charge
+from sluicegate.stores.redis.slots import slot_of
+from sluicegate.stores.redis.store import RedisStore
+from sluicegate.testing import START_US, SeededChance
 from tests.stores.redis.live import run
 from tests.stores.redis.storing import MINUTE, SECOND, Pair, at, limit_of, stored
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.rule import Algorithm
-from headgate.contracts.store import Charge, Store
-from headgate.stores.memory.store import MemoryStore
-from headgate.stores.redis.store import RedisStore
-from headgate.stores.redis.threads import Bridge
-from headgate.stores.redis.url import parse_url
-from headgate.testing import START_US, SeededChance
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.rule import Algorithm
+from sluicegate.contracts.store import Charge, Store
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.stores.redis.store import RedisStore
+from sluicegate.stores.redis.threads import Bridge
+from sluicegate.stores.redis.url import parse_url
+from sluicegate.testing import START_US, SeededChance
 from tests.stores.redis.live import PATIENT_US
 from tests.stores.redis.storing import limit_of
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.contracts.checks import ThrottleAnswer, ThrottleAsk
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.kernels.cell_throttle import quota, seconds, step
-from headgate.stores.memory.throttle import MemoryThrottle
-from headgate.stores.redis.throttle import RedisThrottle
-from headgate.stores.redis.url import parse_url
-from headgate.testing import HandClock, SeededChance
+from sluicegate.contracts.checks import ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.kernels.cell_throttle import quota, seconds, step
+from sluicegate.stores.memory.throttle import MemoryThrottle
+from sluicegate.stores.redis.throttle import RedisThrottle
+from sluicegate.stores.redis.url import parse_url
+from sluicegate.testing import HandClock, SeededChance
 from tests.stores.redis.live import PATIENT_US, run
 
 if TYPE_CHECKING:

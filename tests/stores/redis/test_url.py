@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.stores.redis.url import Endpoint, RedisSettings, parse_url
-from headgate.stores.urls import redacted
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.redis.url import Endpoint, RedisSettings, parse_url
+from sluicegate.stores.urls import redacted
 
 
 @pytest.mark.parametrize(

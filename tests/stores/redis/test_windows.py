@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.contracts.errors import BadValue
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.contracts.store import Charge
-from headgate.stores.redis.counting import CellsCounter, WindowsCounter, counter_for
-from headgate.stores.redis.store import BATCH_MAX_WINDOWS, RedisStore
-from headgate.stores.redis.url import WINDOWS, parse_url
-from headgate.testing import SeededChance
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Charge
+from sluicegate.stores.redis.counting import CellsCounter, WindowsCounter, counter_for
+from sluicegate.stores.redis.store import BATCH_MAX_WINDOWS, RedisStore
+from sluicegate.stores.redis.url import WINDOWS, parse_url
+from sluicegate.testing import SeededChance
 from tests.stores.redis.live import run
 from tests.stores.redis.storing import MINUTE, SECOND, Pair, at, stored
 

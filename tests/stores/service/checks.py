@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headgate.contracts.access import EVERY_GRANT, Grant, Identity
-from headgate.contracts.checks import (
+from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
+from sluicegate.contracts.checks import (
     CheckAnswer,
     CheckAsk,
     LeaseAnswer,
@@ -22,13 +22,13 @@ from headgate.contracts.checks import (
     ThrottleAnswer,
     ThrottleAsk,
 )
-from headgate.contracts.criticality import DEFAULT_CRITICALITY
-from headgate.contracts.decision import Decision
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.rule import Algorithm, Limit
-from headgate.contracts.store import Store
-from headgate.stores.memory.store import MemoryStore
-from headgate.stores.memory.table import Table
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Store
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.stores.memory.table import Table
 
 
 @dataclass

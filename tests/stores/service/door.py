@@ -10,9 +10,9 @@ import ssl
 import threading
 from typing import Any, Self
 
-from headgate.contracts.access import EVERY_GRANT, Grant
-from headgate.doors.resp.protocol import RespDoor
-from headgate.system import now_us
+from sluicegate.contracts.access import EVERY_GRANT, Grant
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.system import now_us
 from tests.stores.service.checks import Checks, Doorman
 
 
@@ -81,7 +81,7 @@ class Service:
 
     @property
     def url(self) -> str:
-        scheme = "headgate" if self._tls is None else "headgates"
+        scheme = "sluicegate" if self._tls is None else "sluicegates"
         token = f":{self.token}@" if self.token else ""
         # A busy machine may be slow, and few of these tests are about being slow.
         return f"{scheme}://{token}{self.address}?timeout_ms=5000"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.contracts.store import Store
-from headgate.stores.service.store import ServiceStore
-from headgate.testing import SeededChance
-from headgate.testing.stores import SharedStoreSuite
+from sluicegate.contracts.store import Store
+from sluicegate.stores.service.store import ServiceStore
+from sluicegate.testing import SeededChance
+from sluicegate.testing.stores import SharedStoreSuite
 from tests.stores.service.door import Service
 
 

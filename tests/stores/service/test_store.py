@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate import BadValue, Limit, Unavailable
-from headgate.contracts.access import Grant
-from headgate.contracts.store import Charge, Ruling
-from headgate.stores.service.store import ServiceStore
-from headgate.stores.service.words import PREFIX_DEFAULT, Words, grant_of, ruling_of, told
-from headgate.testing import SeededChance
-from headgate.wire.resp import error_reply
+from sluicegate import BadValue, Limit, Unavailable
+from sluicegate.contracts.access import Grant
+from sluicegate.contracts.store import Charge, Ruling
+from sluicegate.stores.service.store import ServiceStore
+from sluicegate.stores.service.words import PREFIX_DEFAULT, Words, grant_of, ruling_of, told
+from sluicegate.testing import SeededChance
+from sluicegate.wire.resp import error_reply
 from tests.redis.certificates import make_certificates
 from tests.stores.service.checks import Checks
 from tests.stores.service.door import Service
@@ -68,7 +68,7 @@ def test_a_token_opens_and_a_wrong_one_does_not() -> None:
 
     with Service(token="s3cret") as service:
         asyncio.run(story(service.url))
-        for wrong in (service.url.replace("s3cret", "guess"), f"headgate://{service.address}"):
+        for wrong in (service.url.replace("s3cret", "guess"), f"sluicegate://{service.address}"):
             with pytest.raises(Unavailable) as error:
                 asyncio.run(story(wrong))
             assert "guess" not in str(error.value)
@@ -115,7 +115,7 @@ def test_a_service_that_is_gone_is_unavailable_at_once_and_is_found_again(
         service.shut()
         await _until(lambda: store.gone(ONE) is not None)
         began = time.perf_counter()
-        with pytest.raises(Unavailable, match="Headgate at 127"):
+        with pytest.raises(Unavailable, match="Sluicegate at 127"):
             await store.take(ONE)
         assert time.perf_counter() - began < 0.1
         service.open()
@@ -152,7 +152,7 @@ def test_a_closed_store_is_unavailable(service: Service) -> None:
 
 def test_a_store_that_was_never_reached_says_why() -> None:
     async def story() -> None:
-        store = opened("headgate://127.0.0.1:1")
+        store = opened("sluicegate://127.0.0.1:1")
         with pytest.raises(Unavailable, match="cannot connect"):
             await store.connect()
         with pytest.raises(Unavailable, match="cannot connect"):
@@ -211,7 +211,7 @@ def test_when_a_worker_goes_the_other_is_asked_and_nobody_hears_of_it() -> None:
 def test_a_worker_that_is_dead_from_the_start_delays_nobody() -> None:
     async def story(service: Service) -> None:
         # 240.0.0.1 answers nothing, so connecting to it takes until the time-out.
-        url = f"headgate://240.0.0.1:7070,{service.address}?shared=yes&connect_timeout_ms=4000"
+        url = f"sluicegate://240.0.0.1:7070,{service.address}?shared=yes&connect_timeout_ms=4000"
         store = opened(url)
         began = time.perf_counter()
         assert (await store.take(ONE)).allowed
@@ -274,7 +274,7 @@ def test_an_error_is_told_as_what_it_was_there() -> None:
     bad = told("it", error_reply("ERR limit.count: 0 cannot be used; give more"))
     assert isinstance(bad, BadValue)
     assert (bad.field, bad.value, bad.remedy) == ("limit.count", "0", "give more")
-    gone = told("it", error_reply("ERR unknown command 'HG.TAKE'"))
+    gone = told("it", error_reply("ERR unknown command 'SG.TAKE'"))
     assert isinstance(gone, Unavailable)
 
 
@@ -293,7 +293,7 @@ def test_words_kept_are_bounded_and_follow_a_limit_that_changes() -> None:
 
 
 def _both(one: Service, other: Service) -> str:
-    return f"headgate://{one.address},{other.address}?shared=yes&timeout_ms=5000"
+    return f"sluicegate://{one.address},{other.address}?shared=yes&timeout_ms=5000"
 
 
 async def _until(true: Callable[[], bool], within_s: float = 10) -> None:
@@ -312,5 +312,5 @@ async def _answered(store: ServiceStore) -> Ruling:
 
 
 def test_the_service_of_these_tests_is_the_real_door(service: Service) -> None:
-    assert type(service.door).__module__ == "headgate.doors.resp.protocol"
+    assert type(service.door).__module__ == "sluicegate.doors.resp.protocol"
     assert isinstance(service.checks, Checks)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from headgate import BadValue, Limiter, Permits
-from headgate.stores.redis.url import parse_url
-from headgate.stores.service.url import is_service, parse_service_url
+from sluicegate import BadValue, Limiter, Permits
+from sluicegate.stores.redis.url import parse_url
+from sluicegate.stores.service.url import is_service, parse_service_url
 
 
 def test_a_url_says_where_and_how() -> None:
-    told = parse_service_url("headgates://:to%2Fken@limits:7071?timeout_ms=50&tls_verify=no")
+    told = parse_service_url("sluicegates://:to%2Fken@limits:7071?timeout_ms=50&tls_verify=no")
     assert [str(endpoint) for endpoint in told.endpoints] == ["limits:7071"]
     assert (told.tls, told.password, told.timeout_us, told.tls_verify) == (
         True,
@@ -18,32 +18,32 @@ def test_a_url_says_where_and_how() -> None:
         50_000,
         False,
     )
-    assert told.kind == "Headgate"
+    assert told.kind == "Sluicegate"
 
 
 def test_what_a_url_does_not_say_has_a_default() -> None:
-    told = parse_service_url("headgate://")
+    told = parse_service_url("sluicegate://")
     assert [str(endpoint) for endpoint in told.endpoints] == ["127.0.0.1:7070"]
     assert (told.tls, told.password, told.timeout_us) == (False, "", 20_000)
-    assert parse_service_url("headgate://a?timeout_ms=50", timeout_us=5_000).timeout_us == 5_000
+    assert parse_service_url("sluicegate://a?timeout_ms=50", timeout_us=5_000).timeout_us == 5_000
 
 
 def test_several_addresses_must_be_said_to_share_their_counts() -> None:
     with pytest.raises(BadValue, match=r"add \?shared=yes if all of them count in one store"):
-        parse_service_url("headgate://a:7070,b:7070")
-    told = parse_service_url("headgate://a:7070,b?shared=yes")
+        parse_service_url("sluicegate://a:7070,b:7070")
+    told = parse_service_url("sluicegate://a:7070,b?shared=yes")
     assert [str(endpoint) for endpoint in told.endpoints] == ["a:7070", "b:7070"]
 
 
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("redis://a", "headgate.url: .* begin it with one of headgate://, headgates://"),
-        ("headgate://a/3", "headgate.url: .* nothing is behind it"),
-        ("headgate://a:x", "headgate.url: .* host:port"),
-        ("headgate://a?colour=red", "headgate.url: 'colour'"),
-        ("headgate://a?timeout_ms=soon", r"headgate.url\?timeout_ms: 'soon'"),
-        ("headgate://a?timeout_ms=0", "headgate.timeout_us: 0"),
+        ("redis://a", "sluicegate.url: .* begin it with one of sluicegate://, sluicegates://"),
+        ("sluicegate://a/3", "sluicegate.url: .* nothing is behind it"),
+        ("sluicegate://a:x", "sluicegate.url: .* host:port"),
+        ("sluicegate://a?colour=red", "sluicegate.url: 'colour'"),
+        ("sluicegate://a?timeout_ms=soon", r"sluicegate.url\?timeout_ms: 'soon'"),
+        ("sluicegate://a?timeout_ms=0", "sluicegate.timeout_us: 0"),
     ],
 )
 def test_a_wrong_url_is_told_in_the_services_own_terms(url: str, said: str) -> None:
@@ -53,26 +53,26 @@ def test_a_wrong_url_is_told_in_the_services_own_terms(url: str, said: str) -> N
 
 def test_a_secret_is_in_no_error() -> None:
     with pytest.raises(BadValue) as error:
-        parse_service_url("headgate://:secret@a/3")
+        parse_service_url("sluicegate://:secret@a/3")
     assert "secret" not in str(error.value)
 
 
 def test_a_redis_url_names_no_service_and_says_nothing_of_sharing() -> None:
     assert not is_service("redis://a")
-    assert is_service("HEADGATES://a")
+    assert is_service("SLUICEGATES://a")
     with pytest.raises(BadValue, match="begin it with one of redis://"):
-        parse_url("headgate://a")
+        parse_url("sluicegate://a")
     with pytest.raises(BadValue, match=r"redis\.shared"):
         parse_url("redis://a?shared=yes")
 
 
 def test_a_limiter_tells_a_wrong_url_when_it_is_made() -> None:
-    with pytest.raises(BadValue, match=r"headgate\.url"):
-        Limiter("5/s", store_url="headgate://a/3")
-    with pytest.raises(BadValue, match="headgate://host:7070"):
-        Limiter("5/s", store_url="headgate")
+    with pytest.raises(BadValue, match=r"sluicegate\.url"):
+        Limiter("5/s", store_url="sluicegate://a/3")
+    with pytest.raises(BadValue, match="sluicegate://host:7070"):
+        Limiter("5/s", store_url="sluicegate")
 
 
 def test_permits_are_not_kept_by_a_service() -> None:
     with pytest.raises(BadValue, match="begin it with one of redis://"):
-        Permits(5, store_url="headgate://a")
+        Permits(5, store_url="sluicegate://a")

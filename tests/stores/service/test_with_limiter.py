@@ -1,4 +1,4 @@
-"""A limiter whose counts a service keeps: whatever works on Redis works on `headgate://`."""
+"""A limiter whose counts a service keeps: whatever works on Redis works on `sluicegate://`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headgate import Claim, Limiter, Refused, Rule
-from headgate.doors.asgi import LimitMiddleware
+from sluicegate import Claim, Limiter, Refused, Rule
+from sluicegate.doors.asgi import LimitMiddleware
 from tests.doors.guards import ByAddress
 from tests.stores.service.door import Service
 

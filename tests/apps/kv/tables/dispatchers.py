@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from headgate.apps.kv.tables.catalogue import Catalogue
-from headgate.apps.kv.tables.keeping import Keeper
-from headgate.apps.kv.tables.layers import Layers
-from headgate.apps.kv.tables.settings import TableSettings
-from headgate.apps.kv.tables.uploads import TableUploads
-from headgate.contracts.access import EVERY_TABLE_GRANT, Identity
-from headgate.contracts.engine import Change, Engine, Entry, Place
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.key_values import Ask
-from headgate.contracts.policy import NOTHING_HELD
-from headgate.stores.engines.memory import MemoryEngine
-from headgate.testing import HandClock
+from sluicegate.apps.kv.tables.catalogue import Catalogue
+from sluicegate.apps.kv.tables.keeping import Keeper
+from sluicegate.apps.kv.tables.layers import Layers
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.uploads import TableUploads
+from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity
+from sluicegate.contracts.engine import Change, Engine, Entry, Place
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.key_values import Ask
+from sluicegate.contracts.policy import NOTHING_HELD
+from sluicegate.stores.engines.memory import MemoryEngine
+from sluicegate.testing import HandClock
 
 ANYBODY = Ask(Identity("loader", (), {"*": EVERY_TABLE_GRANT}))
 SETTINGS = TableSettings(fold_rows=3, fold_at_once=2, sweep_rows=4)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from headgate.apps.kv.tables.settings import TableSettings
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.key_values import Condition, Row, Write
-from headgate.testing import HandClock
-from headgate.wire.row_stream import StreamRow, stream_of
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.key_values import Condition, Row, Write
+from sluicegate.testing import HandClock
+from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.apps.kv.tables.dispatchers import ANYBODY, Crashing, Node, memory
 
 SETTINGS = TableSettings(

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from headgate.apps.kv.fields import FIELDS
-from headgate.apps.kv.tables.flights import swapped
-from headgate.apps.kv.tables.settings import TableSettings
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.key_values import Write
-from headgate.testing import HandClock
-from headgate.wire.row_stream import StreamRow, stream_of
+from sluicegate.apps.kv.fields import FIELDS
+from sluicegate.apps.kv.tables.flights import swapped
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.key_values import Write
+from sluicegate.testing import HandClock
+from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.apps.kv.tables.dispatchers import ANYBODY, Node, memory
 
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from headgate.apps.kv.tables.book import EMPTY_BOOK, Book, UploadState, book_of, book_text
-from headgate.apps.kv.tables.failures import Failures
-from headgate.apps.kv.tables.keeping import Folding
-from headgate.apps.kv.tables.parts import Part, part_change, parts_of
-from headgate.apps.kv.tables.settings import TableSettings
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import Conflict, Unavailable
-from headgate.contracts.key_values import Upload, Write
-from headgate.contracts.policy import NOTHING_HELD
-from headgate.testing import HandClock
-from headgate.wire.row_stream import StreamRow, stream_of
+from sluicegate.apps.kv.tables.book import EMPTY_BOOK, Book, UploadState, book_of, book_text
+from sluicegate.apps.kv.tables.failures import Failures
+from sluicegate.apps.kv.tables.keeping import Folding
+from sluicegate.apps.kv.tables.parts import Part, part_change, parts_of
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import Conflict, Unavailable
+from sluicegate.contracts.key_values import Upload, Write
+from sluicegate.contracts.policy import NOTHING_HELD
+from sluicegate.testing import HandClock
+from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.apps.kv.tables.dispatchers import ANYBODY, Node, memory
 
 NEW = [StreamRow(b"p%02d" % number, b"", b"new") for number in range(20, 29)]
@@ -169,7 +169,7 @@ async def test_keeping_and_sweeping_outlive_any_failure_and_tell_of_it(
         asyncio.ensure_future(node.keeper.follow()),
         asyncio.ensure_future(node.keeper.follow_sweep()),
     ]
-    with caplog.at_level(logging.WARNING, "headgate.kv"):
+    with caplog.at_level(logging.WARNING, "sluicegate.kv"):
         async with asyncio.timeout(20):
             while not (node.keeper.stats().failed and node.keeper.stats().sweep_failed > 2):
                 node.clock.advance(us=1_000)
@@ -222,7 +222,7 @@ def test_a_message_is_logged_once_and_a_bounded_number_remembered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     failures = Failures("keeping tables")
-    with caplog.at_level(logging.WARNING, "headgate.kv"):
+    with caplog.at_level(logging.WARNING, "sluicegate.kv"):
         for _ in range(3):
             failures.note(Unavailable("the engine", "it is away"))
         assert len(caplog.records) == 1

@@ -23,16 +23,16 @@ pytestmark = pytest.mark.engine
 
 ROWS = 60_000
 PARTS = 120
-MAIN = "import sys; from headgate.cli import main; sys.exit(main(sys.argv[1:]))"
+MAIN = "import sys; from sluicegate.cli import main; sys.exit(main(sys.argv[1:]))"
 LOAD = (
-    "import sys; from argparse import ArgumentParser; from headgate.apps.kv import load; "
+    "import sys; from argparse import ArgumentParser; from sluicegate.apps.kv import load; "
     "parser = ArgumentParser(); load.add_arguments(parser); "
     "sys.exit(load.run(parser.parse_args(sys.argv[1:])))"
 )
 
 
 class Served:
-    """`headgate kv` in a process of its own."""
+    """`sluicegate kv` in a process of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(

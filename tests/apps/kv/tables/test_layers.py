@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.apps.kv.tables.settings import TableSettings
-from headgate.apps.kv.tables.tokens import read_token, span_after, token_after
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.key_values import Condition, Row, Span, Write, tag_of
-from headgate.testing import START_US, HandClock
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.key_values import Condition, Row, Span, Write, tag_of
+from sluicegate.testing import START_US, HandClock
 from tests.apps.kv.tables.dispatchers import SETTINGS, Crashing, Node, memory
 
 

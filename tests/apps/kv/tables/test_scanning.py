@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headgate.apps.kv.tables.catalogue import View
-from headgate.apps.kv.tables.scanning import PAGE_ROWS_MOST, scanned
-from headgate.contracts.engine import Change
-from headgate.contracts.key_values import Row, Span
-from headgate.stores.engines.memory import MemoryEngine
-from headgate.wire.kept_row import kept_row
+from sluicegate.apps.kv.tables.catalogue import View
+from sluicegate.apps.kv.tables.scanning import PAGE_ROWS_MOST, scanned
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.key_values import Row, Span
+from sluicegate.stores.engines.memory import MemoryEngine
+from sluicegate.wire.kept_row import kept_row
 
 PLAIN = View("t", "normal", 0, beside="", hides=False, known=True)
 LAYERED = View("t", "layered", 1, beside="u", hides=False, known=True)

@@ -14,13 +14,13 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.apps.kv.tables.book import book_of
-from headgate.apps.kv.tables.catalogue import BOOK_PLACE, CATALOGUE_SPACE
-from headgate.apps.kv.tables.settings import TableSettings
-from headgate.contracts.errors import Unavailable
-from headgate.contracts.key_values import Condition, Span, Write, tag_of
-from headgate.testing import HandClock
-from headgate.wire.row_stream import StreamRow
+from sluicegate.apps.kv.tables.book import book_of
+from sluicegate.apps.kv.tables.catalogue import BOOK_PLACE, CATALOGUE_SPACE
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.key_values import Condition, Span, Write, tag_of
+from sluicegate.testing import HandClock
+from sluicegate.wire.row_stream import StreamRow
 from tests.apps.kv.tables.dispatchers import Crashing, Node, memory
 from tests.apps.kv.tables.test_uploads import commit, loaded
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headgate.apps.kv.tables.tokens import read_token, span_after, token_after
-from headgate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX
-from headgate.contracts.errors import BadValue
-from headgate.contracts.key_values import Span
+from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after
+from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.key_values import Span
 
 ALL = Span(b"", None)
 TABLES = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,63}", fullmatch=True)

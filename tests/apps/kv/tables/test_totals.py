@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.apps.kv.tables.parts import Part, part_change, parts_of
-from headgate.apps.kv.tables.settings import TableSettings
-from headgate.apps.kv.tables.totals import Sum, Totals, counted, listed, mended
-from headgate.contracts.engine import Change
-from headgate.contracts.errors import BadValue, Conflict, Unavailable
-from headgate.contracts.key_values import Upload
-from headgate.testing import HandClock
-from headgate.wire.row_stream import StreamRow, stream_of
+from sluicegate.apps.kv.tables.parts import Part, part_change, parts_of
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.totals import Sum, Totals, counted, listed, mended
+from sluicegate.contracts.engine import Change
+from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.contracts.key_values import Upload
+from sluicegate.testing import HandClock
+from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.apps.kv.tables.dispatchers import ANYBODY, Crash, Crashing, Node, memory
 
 BYTES_MAX = 1 << 40

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from headgate.apps.kv.tables.settings import TableSettings
-from headgate.contracts.access import Identity, TableGrant
-from headgate.contracts.errors import BadValue, Conflict, Forbidden, Unavailable
-from headgate.contracts.key_values import Ask, Condition, Row, Span, Upload, Write, tag_of
-from headgate.testing import START_US, HandClock
-from headgate.wire.row_stream import StreamRow, stream_of
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.contracts.access import Identity, TableGrant
+from sluicegate.contracts.errors import BadValue, Conflict, Forbidden, Unavailable
+from sluicegate.contracts.key_values import Ask, Condition, Row, Span, Upload, Write, tag_of
+from sluicegate.testing import START_US, HandClock
+from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.apps.kv.tables.dispatchers import ANYBODY, SETTINGS, Crash, Crashing, Node, memory
 
 PARTS = [

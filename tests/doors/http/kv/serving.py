@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from headgate.doors.http.bounds import HttpSettings
-from headgate.doors.http.kv import KvHttp
-from headgate.doors.http.kv_settings import KvHttpSettings
-from headgate.doors.http.protocol import HttpDoor
-from headgate.doors.listener import Kind, Listener
+from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.kv import KvHttp
+from sluicegate.doors.http.kv_settings import KvHttpSettings
+from sluicegate.doors.http.protocol import HttpDoor
+from sluicegate.doors.listener import Kind, Listener
 from tests.doors.kv_shelf import Keeper, Shelf
 from tests.doors.listening import WAIT_S
 

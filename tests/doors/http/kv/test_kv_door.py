@@ -11,8 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from headgate.contracts.errors import BadValue, Unavailable
-from headgate.contracts.reasons import (
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.reasons import (
     COST_ABOVE_LIMIT,
     DEADLINE,
     QUOTA_SPENT,
@@ -20,8 +20,8 @@ from headgate.contracts.reasons import (
     SHED,
     Reason,
 )
-from headgate.doors.http.kv_settings import KvHttpSettings
-from headgate.wire.key_values_messages import KvBounds
+from sluicegate.doors.http.kv_settings import KvHttpSettings
+from sluicegate.wire.key_values_messages import KvBounds
 from tests.doors.http.kv.serving import house
 from tests.doors.kv_shelf import Shelf, refused
 from tests.doors.listening import Caller, run

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.criticality import Criticality
-from headgate.contracts.errors import BadValue, Conflict
-from headgate.contracts.key_values import Span, tag_of
-from headgate.doors.http.kv_forms import after_text, place_after, token_bytes, token_text
-from headgate.wire.key_values_messages import KvBounds
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, Conflict
+from sluicegate.contracts.key_values import Span, tag_of
+from sluicegate.doors.http.kv_forms import after_text, place_after, token_bytes, token_text
+from sluicegate.wire.key_values_messages import KvBounds
 from tests.doors.http.kv.serving import house
 from tests.doors.kv_shelf import NOW_US, Shelf
 from tests.doors.listening import LOOPS, WAIT_S, run
@@ -47,7 +47,7 @@ def test_a_value_comes_back_as_it_was_sent_under_any_key(loop: str, far: bool) -
                 assert got.headers["content-type"] == "application/octet-stream"
                 assert got.headers["etag"] == f'"{tag_of(EVERY_BYTE).hex()}"'
                 assert put.headers["etag"] == got.headers["etag"]
-                assert "x-headgate-ttl-ms" not in got.headers
+                assert "x-sluicegate-ttl-ms" not in got.headers
                 head = await here.ask("HEAD", path)
                 assert (head.status_code, head.content) == (200, b"")
                 assert head.headers["content-length"] == "256"
@@ -128,7 +128,7 @@ def test_what_is_known_is_not_sent_again() -> None:
             for said in (tag, f'"other", W/{tag}', "*"):
                 got = await here.ask("GET", "t/rows/ann", headers={"if-none-match": said})
                 assert (got.status_code, got.content, got.headers["etag"]) == (304, b"", tag)
-                assert got.headers["x-headgate-ttl-ms"] == "900"
+                assert got.headers["x-sluicegate-ttl-ms"] == "900"
             got = await here.ask("GET", "t/rows/ann", headers={"if-none-match": '"other"'})
             assert (got.status_code, got.content) == (200, b"x")
             for said, status in ((tag, 200), ("*", 200), ('"other"', 412)):
@@ -189,10 +189,10 @@ def test_a_write_under_a_condition_is_made_or_tells_what_is_there() -> None:
         ({"if-match": f'"{"A" * 32}"'}, "if-match"),
         ({"if-none-match": f'"{"0" * 32}"'}, "if-none-match"),
         ({"if-none-match": "*", "if-match": "*"}, "if-none-match"),
-        ({"x-headgate-criticality": "vital"}, "x-headgate-criticality"),
-        ({"x-headgate-deadline-ms": "-1"}, "x-headgate-deadline-ms"),
-        ({"x-headgate-deadline-ms": "86400001"}, "x-headgate-deadline-ms"),
-        ({"x-headgate-strong": "very"}, "x-headgate-strong"),
+        ({"x-sluicegate-criticality": "vital"}, "x-sluicegate-criticality"),
+        ({"x-sluicegate-deadline-ms": "-1"}, "x-sluicegate-deadline-ms"),
+        ({"x-sluicegate-deadline-ms": "86400001"}, "x-sluicegate-deadline-ms"),
+        ({"x-sluicegate-strong": "very"}, "x-sluicegate-strong"),
     ],
 )
 def test_a_header_that_cannot_be_understood_is_named(headers: dict[str, str], field: str) -> None:
@@ -211,10 +211,10 @@ def test_a_time_to_live_is_told_and_counted_down() -> None:
             await here.ask("PUT", "t/rows/ann", content=b"x", params={"ttl_ms": "1500"})
             here.shelf.clock.advance(s=0.9999)
             got = await here.ask("GET", "t/rows/ann")
-            assert got.headers["x-headgate-ttl-ms"] == "500"
+            assert got.headers["x-sluicegate-ttl-ms"] == "500"
             here.shelf.clock.advance(s=0.5)
             got = await here.ask("GET", "t/rows/ann")
-            assert got.headers["x-headgate-ttl-ms"] == "1", "0 would be for ever"
+            assert got.headers["x-sluicegate-ttl-ms"] == "1", "0 would be for ever"
             here.shelf.clock.advance(s=0.01)
             assert (await here.ask("GET", "t/rows/ann")).status_code == 404
             for said in ("-1", "x", "", "315619200000000"):
@@ -234,9 +234,9 @@ def test_what_a_request_claims_reaches_the_service() -> None:
             assert (plain.by.name, plain.criticality, plain.deadline_us) == ("all", None, None)
             assert (plain.strong, plain.arrived_us) == (False, NOW_US)
             claims = {
-                "x-headgate-criticality": "best-effort",
-                "x-headgate-deadline-ms": "250",
-                "x-headgate-strong": "true",
+                "x-sluicegate-criticality": "best-effort",
+                "x-sluicegate-deadline-ms": "250",
+                "x-sluicegate-strong": "true",
             }
             for method, path, more in (
                 ("GET", "t/rows/ann", {}),

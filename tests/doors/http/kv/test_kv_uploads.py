@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.doors.http.kv_uploads import LINES_A_TURN, stream_of_lines
-from headgate.wire.key_values_messages import KvBounds
-from headgate.wire.row_stream import ROWS_MEDIA_TYPE, StreamRow, rows_of, stream_of
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.http.kv_uploads import LINES_A_TURN, stream_of_lines
+from sluicegate.wire.key_values_messages import KvBounds
+from sluicegate.wire.row_stream import ROWS_MEDIA_TYPE, StreamRow, rows_of, stream_of
 from tests.doors.http.kv.serving import House, house
 from tests.doors.kv_shelf import NOW_US
 from tests.doors.listening import run
@@ -83,7 +83,7 @@ def test_an_upload_is_sent_in_parts_resumed_and_made_visible_at_once() -> None:
             got = await here.ask("POST", "t/uploads/u:commit", json=commit)
             assert (got.status_code, got.json()["state"]) == (200, "done")
             got = await here.ask("GET", "t/rows/p/3")
-            assert (got.content, got.headers["x-headgate-ttl-ms"]) == (b"v3", "3")
+            assert (got.content, got.headers["x-sluicegate-ttl-ms"]) == (b"v3", "3")
             assert (await here.ask("GET", "t/uploads")).json()["uploads"][0]["name"] == "u"
             assert [ask.by.name for ask in here.shelf.asks] == ["all"] * len(here.shelf.asks)
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from headgate.contracts.access import Grant, Identity
-from headgate.contracts.errors import BadValue, Conflict, Forbidden, HeadgateError, Unavailable
-from headgate.contracts.rule_desk import LIVE_REVISION, Answer
-from headgate.contracts.rulebook import (
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.errors import BadValue, Conflict, Forbidden, SluicegateError, Unavailable
+from sluicegate.contracts.rule_desk import LIVE_REVISION, Answer
+from sluicegate.contracts.rulebook import (
     APPROVED,
     CANARY,
     LIVE,
@@ -29,8 +29,8 @@ from headgate.contracts.rulebook import (
     REPLACED,
     ROLLED_BACK,
 )
-from headgate.rules.problems import Problems
-from headgate.rules.reading import form_of, read_text
+from sluicegate.rules.problems import Problems
+from sluicegate.rules.reading import form_of, read_text
 
 T = TypeVar("T")
 FIRST = "rules:\n  - rule_id: shop\n    limit: 10\n"
@@ -314,7 +314,7 @@ class MemoryDesk:
         with self._moved:
             try:
                 done = work()
-            except HeadgateError as error:
+            except SluicegateError as error:
                 self._note(by, call, str(error), why)
                 raise
             self._note(by, call, "", why)

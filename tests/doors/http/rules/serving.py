@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from headgate.contracts.access import Access, Grant, Identity
-from headgate.contracts.clock import Clock
-from headgate.doors.http.bounds import HttpSettings
-from headgate.doors.http.protocol import HttpDoor
-from headgate.doors.http.rules import RulesHttp
-from headgate.doors.http.rules_settings import RulesHttpSettings
-from headgate.doors.listener import Kind, Listener, ListenerSettings
-from headgate.doors.tls import Tls
-from headgate.policies.access import Credential, KnownCallers, token_digest
-from headgate.testing import HandClock
+from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.clock import Clock
+from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.protocol import HttpDoor
+from sluicegate.doors.http.rules import RulesHttp
+from sluicegate.doors.http.rules_settings import RulesHttpSettings
+from sluicegate.doors.listener import Kind, Listener, ListenerSettings
+from sluicegate.doors.tls import Tls
+from sluicegate.policies.access import Credential, KnownCallers, token_digest
+from sluicegate.testing import HandClock
 from tests.doors.http.rules.memory_desk import MemoryDesk, no_gate
 from tests.doors.http.serving import Answer, answer, request
 from tests.doors.listening import Caller

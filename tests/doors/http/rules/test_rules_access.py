@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import trustme
 
-from headgate.contracts.access import EVERY_GRANT, Grant, Identity
-from headgate.doors.binding import Address
-from headgate.doors.http.site import hosts_of
-from headgate.doors.tls import Tls, TlsFiles
-from headgate.policies.access import Credential, KnownCallers, OpenAccess, token_digest
+from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
+from sluicegate.doors.binding import Address
+from sluicegate.doors.http.site import hosts_of
+from sluicegate.doors.tls import Tls, TlsFiles
+from sluicegate.policies.access import Credential, KnownCallers, OpenAccess, token_digest
 from tests.doors.http.rules.serving import READS, access, rules_house, rules_of, said, token_of
 from tests.doors.http.serving import answer, request
 from tests.doors.listening import Caller, run

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headgate.doors.http.bounds import HttpSettings
-from headgate.doors.http.calls import Calls
+from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.calls import Calls
 from tests.doors.http.rules.memory_desk import MemoryDesk
 from tests.doors.http.rules.serving import identity, rules_house, rules_of, token_of
 from tests.doors.http.serving import request

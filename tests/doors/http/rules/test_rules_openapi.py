@@ -10,7 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from headgate.contracts.access import Grant
+from sluicegate.contracts.access import Grant
 from tests.doors.http.rules.memory_desk import MemoryDesk
 from tests.doors.http.rules.serving import rules_house, rules_of
 from tests.doors.listening import run

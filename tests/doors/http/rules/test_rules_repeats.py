@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.contracts.errors import BadValue
-from headgate.doors.binding import Address
-from headgate.doors.connection import PeerInfo
-from headgate.doors.http.bounds import HttpSettings
-from headgate.doors.http.message import Reply, Request
-from headgate.doors.http.repeats import Repeats, digest_of, key_of
-from headgate.doors.http.rules_settings import RulesHttpSettings
-from headgate.testing import HandClock
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.binding import Address
+from sluicegate.doors.connection import PeerInfo
+from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.message import Reply, Request
+from sluicegate.doors.http.repeats import Repeats, digest_of, key_of
+from sluicegate.doors.http.rules_settings import RulesHttpSettings
+from sluicegate.testing import HandClock
 from tests.doors.http.rules.memory_desk import MemoryDesk
 from tests.doors.http.rules.serving import identity, rules_house, rules_of
 from tests.doors.listening import run

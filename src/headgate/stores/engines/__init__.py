@@ -1,2 +1,0 @@
-"""Engines: the storage engines of the key-value dispatcher, each behind `contracts.engine.Engine`,
-each held to the same suite (`headgate.testing.engines`)."""

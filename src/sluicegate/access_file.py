@@ -1,0 +1,205 @@
+"""Access file: the callers of a service, from TOML to a table.
+
+    [anonymous]
+    grants = ["check"]
+
+    [[callers]]
+    name = "gateway"
+    token_sha256 = "..."            # of a token made by `sluicegate limiter --new-token`
+    certificate = "gateway.local"   # or: the name in its client certificate
+    grants = ["check", "lease"]
+    tables = { listings = ["read", "write", "bulk"], "*" = ["read"] }
+    criticality = "DEGRADED"        # of what it asks, unless it says
+    highest = "CRITICAL"            # that it may claim
+
+`tables` is for a key-value store: what may be done with which table, nothing unless it is said.
+
+The file holds digests, never tokens, and is read once at the start and again on SIGHUP.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+from sluicegate.contracts.access import (
+    ANY_TABLE,
+    EVERY_GRANT,
+    EVERY_TABLE_GRANT,
+    Access,
+    Grant,
+    Identity,
+    TableGrant,
+)
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.key_values import TABLE_CHARS_MAX
+from sluicegate.policies.access import (
+    TOKEN_CHARS_MIN,
+    Credential,
+    KnownCallers,
+    OpenAccess,
+    token_digest,
+)
+
+FILE_BYTES_MAX: Final = 10_000_000
+_TOP: Final = ("anonymous", "callers")
+_ANONYMOUS: Final = ("grants", "tables")
+_CALLER: Final = (
+    "name", "grants", "token_sha256", "certificate", "tables", "criticality", "highest"
+)  # fmt: skip
+_TABLE: Final = re.compile(rf"\*|[a-z0-9][a-z0-9._-]{{0,{TABLE_CHARS_MAX - 1}}}")
+
+
+@final
+class ReloadedAccess:
+    """The access that the file says now; a bad file never replaces a good one."""
+
+    __slots__ = ("_access", "_path", "_token")
+
+    def __init__(self, path: str, token: str) -> None:
+        self._path = path
+        self._token = token
+        self._access = make_access(path, token)
+
+    @property
+    def anonymous(self) -> Identity | None:
+        """Who speaks without having said who."""
+        return self._access.anonymous
+
+    @property
+    def identities(self) -> Sequence[Identity]:
+        """All whom the file names."""
+        return self._access.identities if isinstance(self._access, KnownCallers) else ()
+
+    def by_token(self, token: str) -> Identity | None:
+        """Whose secret this is."""
+        return self._access.by_token(token)
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        """Whose certificate this is."""
+        return self._access.by_certificate(names)
+
+    def reload(self) -> bool:
+        """Read the file again; whether there was one."""
+        if self._path:
+            self._access = make_access(self._path, self._token)
+        return bool(self._path)
+
+
+def make_access(path: str, token: str) -> Access:
+    """The table that the settings amount to; with neither, everybody may do everything."""
+    credentials: list[Credential] = []
+    anonymous = Credential("anonymous", frozenset())
+    if path:
+        anonymous, credentials = read_access_file(path)
+    if token:
+        if len(token) < TOKEN_CHARS_MIN:
+            raise BadValue(
+                "--token", "(not shown)", f"give at least {TOKEN_CHARS_MIN} characters, made by "
+                "sluicegate limiter --new-token"
+            )  # fmt: skip
+        credentials.append(
+            Credential(
+                "token",
+                EVERY_GRANT,
+                token_sha256=token_digest(token),
+                tables={ANY_TABLE: EVERY_TABLE_GRANT},
+                highest=Criticality.CRITICAL,
+            )
+        )
+    if not path and not token:
+        return OpenAccess()
+    return KnownCallers(credentials, anonymous=anonymous.grants, anonymous_tables=anonymous.tables)
+
+
+def read_access_file(path: str) -> tuple[Credential, list[Credential]]:
+    """What nobody in particular may do, and the callers."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadValue("--access", path, f"it cannot be read: {error.strerror}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise BadValue("--access", path, f"it may have at most {FILE_BYTES_MAX:,} bytes")
+    try:
+        top = tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadValue("--access", path, f"it is not TOML: {error}") from None
+    _known(top, _TOP, path)
+    anonymous = top.get("anonymous", {})
+    if not isinstance(anonymous, dict):
+        raise BadValue(f"{path}: anonymous", anonymous, 'write [anonymous] and grants = ["check"]')
+    _known(anonymous, _ANONYMOUS, f"{path}: anonymous")
+    callers = top.get("callers", [])
+    if not isinstance(callers, list):
+        raise BadValue(f"{path}: callers", callers, "write each as [[callers]]")
+    found = [_credential(one, f"{path}: callers[{at}]") for at, one in enumerate(callers)]
+    nobody = Credential(
+        "anonymous",
+        _grants(anonymous.get("grants", []), f"{path}: anonymous.grants"),
+        tables=_tables(anonymous.get("tables", {}), f"{path}: anonymous.tables"),
+    )
+    return nobody, found
+
+
+def _credential(value: Any, where: str) -> Credential:
+    if not isinstance(value, dict):
+        raise BadValue(where, value, "write it as [[callers]]")
+    _known(value, _CALLER, where)
+    texts = {name: value.get(name, "") for name in ("name", "token_sha256", "certificate")}
+    for name, one in texts.items():
+        if not isinstance(one, str):
+            raise BadValue(f"{where}.{name}", one, "give a text")
+    return Credential(
+        texts["name"],
+        _grants(value.get("grants", []), f"{where}.grants"),
+        texts["token_sha256"].lower(),
+        texts["certificate"],
+        _tables(value.get("tables", {}), f"{where}.tables"),
+        _class(value, "criticality", where),
+        _class(value, "highest", where),
+    )
+
+
+def _tables(value: Any, where: str) -> dict[str, frozenset[TableGrant]]:
+    names = [grant.value for grant in TableGrant]
+    if not isinstance(value, dict):
+        raise BadValue(where, value, 'write tables = { listings = ["read"] }')
+    found: dict[str, frozenset[TableGrant]] = {}
+    for table, granted in value.items():
+        if not _TABLE.fullmatch(table):
+            remedy = "name a table by a-z, 0-9 and - _ . , or * for all that are not named"
+            raise BadValue(f"{where}: {table}", table, remedy)
+        if not isinstance(granted, list) or not all(one in names for one in granted):
+            raise BadValue(f"{where}.{table}", granted, f"give a list of {', '.join(names)}")
+        found[table] = frozenset(TableGrant(one) for one in granted)
+    return found
+
+
+def _class(value: Mapping[str, Any], field: str, where: str) -> Criticality | None:
+    said = value.get(field)
+    if said is None:
+        return None
+    if not isinstance(said, str) or said.upper() not in Criticality.__members__:
+        names = ", ".join(Criticality.__members__)
+        raise BadValue(f"{where}.{field}", said, f"give one of {names}")
+    return Criticality[said.upper()]
+
+
+def _grants(value: Any, where: str) -> frozenset[Grant]:
+    names = [grant.value for grant in Grant]
+    if not isinstance(value, list):
+        raise BadValue(where, value, f"give a list of {', '.join(names)}")
+    for one in value:
+        if one not in names:
+            raise BadValue(where, one, f"give some of {', '.join(names)}")
+    return frozenset(Grant(one) for one in value)
+
+
+def _known(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
+    for name in table:
+        if name not in names:
+            raise BadValue(f"{where}: {name}", table[name], f"there are {', '.join(names)}")

@@ -1,0 +1,90 @@
+"""Replay: charge the store with what was admitted without it.
+
+How much, and why never twice, is `limits/resettle.py`; here it is read, done place by place, told
+as it goes, and ended cleanly by Ctrl-C: what is charged by then stays charged and claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Final
+
+from sluicegate.apps.dlq.reading import PLACES_AT_ONCE, patient, read, say, since_us
+from sluicegate.apps.dlq.show import printable, wanted
+from sluicegate.contracts.errors import BadValue
+from sluicegate.limits.letter import Letter
+from sluicegate.limits.resettle import Place, Standing, by_place, resettle, standing
+from sluicegate.limits.stores import open_stores
+
+LETTERS_MAX: Final = 2_000_000
+TOLD_EVERY: Final = 1_000  # places
+
+
+def replay(arguments: Namespace) -> int:
+    """Charge, or say what would be charged."""
+    if not arguments.store:
+        raise BadValue("--store", "", "give the URL of the store that counts, as redis://host:6379")
+    from_us = since_us(arguments)
+    letters: dict[str, Letter] = {}
+    for one in read(arguments):
+        if isinstance(one, Letter) and wanted(one, arguments, from_us):
+            letters[one.id] = one
+            if len(letters) > LETTERS_MAX:
+                raise BadValue("replay", len(letters), "say --since, --user or --rule")
+    places = by_place(letters.values())
+    stands = asyncio.run(_each(arguments, [*places.items()]))
+    charged = [stand for stand in stands if stand.uncounted]
+    if arguments.json:
+        sys.stdout.write(json.dumps(_as_json(arguments, stands), indent=2) + "\n")
+        return 0
+    word = "would be charged" if arguments.dry_run else "charged"
+    for stand in charged:
+        sys.stdout.write(
+            f"{printable(stand.place.user)} by {printable(stand.place.rule_id)}: "
+            f"{stand.uncounted:,} units of {stand.letters:,} letters {word}; "
+            f"{stand.counted:,} were counted\n"
+        )
+    units = sum(stand.uncounted for stand in charged)
+    sys.stdout.write(
+        f"{len(letters):,} letters: {units:,} units {word}, in {len(charged):,} of "
+        f"{len(places):,} places; the rest is past, or was charged before\n"
+    )
+    return 0
+
+
+async def _each(
+    arguments: Namespace, places: Sequence[tuple[Place, Sequence[Letter]]]
+) -> list[Standing]:
+    stores = open_stores(patient(arguments.store), arguments.prefix)
+    ask = standing if arguments.dry_run else resettle
+    stands: list[Standing] = []
+    try:
+        store = stores.here()
+        for first in range(0, len(places), PLACES_AT_ONCE):
+            some = places[first : first + PLACES_AT_ONCE]
+            stands += await asyncio.gather(*(ask(store, *one) for one in some))
+            if first and first % TOLD_EVERY == 0:
+                say(f"{first:,} of {len(places):,} places")
+        return stands
+    finally:
+        await stores.aclose()
+
+
+def _as_json(arguments: Namespace, stands: Sequence[Standing]) -> dict[str, object]:
+    return {
+        "dry_run": arguments.dry_run,
+        "places": [
+            {
+                "user": one.place.user,
+                "rule": one.place.rule_id,
+                "letters": one.letters,
+                "units": one.uncounted,
+                "counted_before": one.counted,
+            }
+            for one in stands
+        ],
+    }

@@ -1,0 +1,77 @@
+"""Show: letters as lines, for people or for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+
+from sluicegate.apps.dlq.reading import follow, read, since_us
+from sluicegate.contracts.reasons import REASONS
+from sluicegate.limits.glass_page import instant_text
+from sluicegate.limits.letter import Letter, Mark, pack
+
+
+def show(arguments: Namespace) -> int:
+    """Print the letters that were asked for."""
+    from_us = since_us(arguments)
+    shown = 0
+    for one in _told(arguments):
+        if one is None:
+            sys.stdout.flush()
+        elif isinstance(one, Letter) and wanted(one, arguments, from_us):
+            shown += 1
+            sys.stdout.write((as_json(one) if arguments.json else line(one)) + "\n")
+    if not shown and not arguments.json:
+        sys.stdout.write("no letters\n")
+    return 0
+
+
+def _told(arguments: Namespace) -> Iterator[Letter | Mark | None]:
+    return follow(arguments) if arguments.follow else read(arguments)
+
+
+def wanted(letter: Letter, arguments: Namespace, from_us: int) -> bool:
+    """Whether the flags ask for this letter."""
+    return (
+        letter.at_us >= from_us
+        and arguments.user in {"", letter.user}
+        and arguments.rule in {"", letter.rule_id}
+    )
+
+
+def as_json(letter: Letter) -> str:
+    """A line for programs: the letter as the log has it, and its id."""
+    said = {"id": letter.id, **json.loads(pack(letter))}
+    return json.dumps(said, separators=(",", ":"))
+
+
+def line(letter: Letter) -> str:
+    """A line for people."""
+    word = "admitted" if letter.allowed else "refused"
+    told = (
+        f"{instant(letter.at_us)}  {word:<8}  {printable(letter.user)}  "
+        f"by {printable(letter.rule_id)}  weight {letter.weight:,}  {letter.priority.name}"
+    )
+    marks = [name for name in ("shadow", "harsh") if getattr(letter, name)]
+    if not letter.degraded:
+        marks.append("by the store")
+    if letter.reason:
+        reason = REASONS.get(letter.reason)
+        marks.append(letter.reason if reason is None else reason.name)
+    if letter.why:
+        marks.append(printable(letter.why))
+    if marks:
+        told += f"  {'; '.join(marks)}"
+    return f"{told}  [{printable(letter.id)}]"
+
+
+def instant(at_us: int) -> str:
+    """An instant to the millisecond."""
+    return instant_text(at_us).replace(" UTC", f".{at_us // 1_000 % 1_000:03} UTC")
+
+
+def printable(text: str) -> str:
+    """A name that somebody else chose, without what would act on a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

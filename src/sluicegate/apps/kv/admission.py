@@ -1,0 +1,177 @@
+"""Admission: how the work of a dispatcher enters its chain, and how what entered ends.
+
+What was admitted ends exactly once: SUCCESS if it was done, DROPPED if the engine did not answer,
+IGNORE if whoever asked has gone, or it was a mistake of theirs.
+
+A caller whose purse is empty while the store may have more of its quota waits a moment for it
+(`shares.py`), and is then judged; nobody waits for anything else here but the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from functools import partial
+from typing import Final, Protocol, TypeVar, final
+
+from sluicegate.apps.kv.chain import Chain
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.key_values import Ask
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT
+from sluicegate.contracts.request import NO_ATTRIBUTES, Measured, Request
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.operation_cost import ROWS, SIZE
+from sluicegate.policies.stack import StackPermit, outcome_of
+
+T = TypeVar("T")
+_TOO_LATE: Final = Decision(False, 0, NEVER, 0, DEADLINE, "deadline")
+
+
+class Supply(Protocol):
+    """Where more of a quota may come from; `shares.Shares` is one."""
+
+    def before(self, caller: str) -> Awaitable[bool] | None:
+        """What to wait for before a request is judged; None, mostly, is nothing."""
+        ...
+
+    def more(self, caller: str) -> Awaitable[bool] | None:
+        """What to wait for before one is judged once more; None: the refusal stands."""
+        ...
+
+
+@final
+class Admission:
+    """The way into one chain."""
+
+    __slots__ = ("_chain", "_clock", "_stack", "_supply")
+
+    def __init__(self, chain: Chain, clock: Clock, supply: Supply | None) -> None:
+        self._chain = chain
+        self._stack = chain.stack
+        self._clock = clock
+        self._supply = supply
+
+    def request(
+        self,
+        operation: str,
+        key: str,
+        shard: str,
+        ask: Ask,
+        attributes: Mapping[str, str] = NO_ATTRIBUTES,
+    ) -> Request:
+        """What the policies see of it."""
+        by = ask.by
+        claim = ask.criticality
+        if claim is None:
+            claim = by.criticality
+        if claim is None or not self._chain.classed:
+            claim = DEFAULT_CRITICALITY
+        return Request(
+            key,
+            caller=by.name,
+            criticality=claim,
+            arrived_us=ask.arrived_us,
+            deadline_us=ask.deadline_us,
+            operation=operation,
+            shard=shard,
+            attributes=attributes,
+        )
+
+    def prompt(self, request: Request, now_us: int) -> bool:
+        """Whether nothing has to be waited for."""
+        supply = self._supply
+        if supply is not None and supply.before(request.caller) is not None:
+            return False
+        return self._stack.ready(request, now_us)
+
+    def now(self, request: Request, now_us: int) -> StackPermit | None:
+        """The permit of one that is `prompt`; None if it may pay to wait; raises `Refused`."""
+        verdict = self._stack.admit_now(request, now_us)
+        if isinstance(verdict, StackPermit):
+            return verdict
+        if self._more(verdict, request.caller) is not None:
+            return None
+        raise Refused(verdict)
+
+    async def later(self, request: Request) -> StackPermit:
+        """The permit, after whatever has to be waited for; raises `Refused`."""
+        supply = self._supply
+        if supply is not None:
+            coming = supply.before(request.caller)
+            if coming is not None:
+                await coming
+        verdict = await self._stack.admit(request, self._clock)
+        if isinstance(verdict, Decision):
+            more = self._more(verdict, request.caller)
+            if more is not None and await more:
+                verdict = await self._stack.admit(request, self._clock)
+        if isinstance(verdict, Decision):
+            raise Refused(verdict)
+        return verdict
+
+    def _more(self, verdict: Decision, caller: str) -> Awaitable[bool] | None:
+        supply = self._supply
+        if supply is None or verdict.reason is not QUOTA_SPENT:
+            return None
+        return supply.more(caller)
+
+    # How it ends.
+
+    async def at_work(self, permit: StackPermit, work: Awaitable[T]) -> T:
+        """The work of a permit, whose end is told if it fails; else `done` is to be called."""
+        try:
+            return await work
+        except BaseException as error:
+            self.failed(permit, error)
+            raise
+
+    async def in_time(self, permit: StackPermit, work: Awaitable[T]) -> T:
+        """The same for what changes nothing: it is given up at its deadline."""
+        left_us = permit.request.remaining_us(self._clock.now_us())
+        try:
+            async with asyncio.timeout(None if left_us is None else left_us / 1e6):
+                return await work
+        except TimeoutError as error:
+            self.failed(permit, error)
+            raise Refused(_TOO_LATE) from None
+        except BaseException as error:
+            self.failed(permit, error)
+            raise
+
+    def guarded(self, permit: StackPermit, work: Awaitable[T]) -> asyncio.Future[T]:
+        """Work that goes on by itself, and whose permit ends even if it never begins."""
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(partial(self._left, permit))
+        return task
+
+    def done(self, permit: StackPermit, began_us: int, rows: int, size_bytes: int) -> None:
+        """It was done, since then, and looked at so much."""
+        now_us = self._clock.now_us()
+        took_us = now_us - began_us
+        permit.request.measured = Measured(took_us if took_us > 0 else 1, rows, size_bytes)
+        permit.end(Outcome.SUCCESS, now_us)
+
+    def failed(self, permit: StackPermit, error: BaseException) -> None:
+        """It was not."""
+        permit.end(outcome_of(error), self._clock.now_us())
+
+    def cached(self, caller: str, now_us: int) -> None:
+        """Answered without the engine: charged a little, never refused."""
+        chain = self._chain
+        if not chain.layered:
+            chain.usage.cached(caller, 0)
+            return
+        chain.usage.cached(caller, chain.units.settings.cached_mru)
+        chain.units.charge_cached(caller, now_us)
+
+    def _left(self, permit: StackPermit, _: asyncio.Future[T]) -> None:
+        permit.end(Outcome.IGNORE, self._clock.now_us())  # nothing, if it has ended
+
+
+def shape(rows: int, size_bytes: int) -> dict[str, str]:
+    """What can be told of work before it is done, as the policies read it."""
+    return {ROWS: str(rows), SIZE: str(size_bytes)}

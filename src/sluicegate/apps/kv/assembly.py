@@ -1,0 +1,400 @@
+"""Assembly: the parts of one worker, made and joined, before anything listens.
+
+Everything is made here in the order in which it is needed, and closed in the reverse order by
+`close`. Nothing here decides or speaks a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol, final
+
+from sluicegate.apps.kv.admission import Admission, shape
+from sluicegate.apps.kv.background import Background
+from sluicegate.apps.kv.board import CallerUse, EngineUse, board
+from sluicegate.apps.kv.callers import CallerTable
+from sluicegate.apps.kv.chain import BULK, Chain
+from sluicegate.apps.kv.dispatcher import Dispatcher
+from sluicegate.apps.kv.figures import (
+    of_callers,
+    of_queue,
+    of_shield,
+    of_stack,
+    of_store,
+    of_stress,
+)
+from sluicegate.apps.kv.members import HeartbeatMembers
+from sluicegate.apps.kv.quotas import Quotas, minute_quota, node_of
+from sluicegate.apps.kv.rollups import Rollups
+from sluicegate.apps.kv.settings import Settings
+from sluicegate.apps.kv.shield import Shield
+from sluicegate.apps.kv.shield_settings import HotPlace, ShieldSettings
+from sluicegate.apps.kv.store_watch import START, StoreWatch
+from sluicegate.apps.kv.tables.book import UploadState
+from sluicegate.apps.kv.tables.catalogue import Catalogue, View
+from sluicegate.apps.kv.tables.keeping import Keeper
+from sluicegate.apps.kv.tables.layers import Layers
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.uploads import TableUploads
+from sluicegate.apps.kv.usage import CallerUsage
+from sluicegate.apps.kv.vitals import Vitals
+from sluicegate.apps.kv.weights import read_weights_file
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.engine import Engine
+from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.contracts.event_log import EventLog
+from sluicegate.contracts.key_values import Ask, Upload
+from sluicegate.policies.stack import StackPermit
+from sluicegate.rules.service_watch import ServiceRules
+from sluicegate.stores.open_engine import open_engine
+from sluicegate.system import SystemChance, SystemClock, memory_bytes
+from sluicegate.telemetry.prometheus import Family, gauge
+from sluicegate.telemetry.usage_files import UsageWriter
+
+START_TRIES: Final = 30  # one a second
+_LOWEST: Final = Criticality.BULK
+HOT_TOLD: Final = 20  # keys that dispatchers tell each other
+_JITTER: Final = 0.1
+_PROBES: Final = 64  # partitions; in a cluster they are not all in one shard
+_log: Final = logging.getLogger("sluicegate.kv")
+
+
+class KeptRules(Protocol):
+    """What keeps the rules as they should be: files that are watched, or a fleet's orders."""
+
+    def status(self) -> Mapping[str, object]:
+        """Which are in force, and how the last load went."""
+        ...
+
+    def reload(self) -> None:
+        """Look now."""
+
+    def close(self) -> None:
+        """Stop."""
+
+
+@final
+class Assembly:
+    """One worker's parts. Made within the loop that serves."""
+
+    def __init__(self, settings: Settings, worker: int) -> None:
+        self.settings = settings
+        self.draining = False
+        self.clock = SystemClock()
+        self.chance = SystemChance()
+        self.node = node_of(settings, worker)
+        self.usage = CallerUsage()
+        self.engine = open_engine(settings.engine)
+        self.quotas = Quotas(settings, worker, self.clock, self.chance)
+        self.minute_quota = minute_quota(settings, self.clock, self.chance)
+        self.store = self._watched()
+        self.chain = Chain(
+            settings,
+            self.chance,
+            self.usage,
+            purse=self.quotas.spent_from,
+            weights=read_weights_file(settings.weights),
+            shard_places=shard_places_of(settings, self.engine),
+            minute_quota=self.minute_quota,
+        )
+        layered = self.chain.layered
+        self.callers = CallerTable(
+            settings.epoch_ms * 1_000,
+            self.chain.penalty,
+            set_quotas=self.quotas.set_quotas,
+            set_classes=self.chain.replace_classes,
+        )
+        self.chain.units.penalize(self.callers)
+        self.admission = Admission(self.chain, self.clock, self.quotas.supply if layered else None)
+        tables = TableSettings(
+            tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
+        )
+        self.catalogue = Catalogue(self.engine, self.clock, tables)
+        self.layers = Layers(self.engine, self.catalogue, self.clock, tables)
+        self.keeper = Keeper(
+            self.engine, self.catalogue, self.clock, tables, self._admit_bulk, holder=self.node
+        )
+        self.uploads = TableUploads(
+            self.engine, self.catalogue, self.keeper, self.clock, tables, self._admit_bulk
+        )
+        self.shield: Shield | None = None
+        if settings.hot and layered:
+            self.shield = Shield(_shield(settings), self.chance, self.chain.queue.requeue)
+        self.dispatcher = Dispatcher(
+            self.admission,
+            self.chain,
+            self.layers,
+            self.shield,
+            self.uploads,
+            self.clock,
+            value_bytes_max=settings.value_bytes_max,
+            chunk_ru=settings.chunk_ru,
+            one_shard=len(shards_of(self.engine)) == 1,
+        )
+        self.vitals = Vitals(self.chain.stress, self.clock)
+        self.rollups: Rollups | None = None
+        if settings.usage:
+            writer = UsageWriter(settings.usage, self.node, days=settings.usage_days)
+            self.rollups = Rollups(self.usage, writer, self.clock)
+        self.rules: KeptRules | None = None
+        self._follower: Any = None
+        self._announcements: EventLog | None = None
+        self._worker = worker
+        self._views: Mapping[str, View] = {}
+        self.background = Background()
+
+    async def start(self) -> None:
+        """Read the rules and the book of tables, and begin what runs by itself."""
+        if self.settings.rulebook:
+            self._follow(worker_loop=asyncio.get_running_loop())
+        elif self.settings.rules:
+            self.rules = ServiceRules(
+                self.settings.rules,
+                self.callers.put_in_force,
+                loop=asyncio.get_running_loop(),
+                clock=self.clock,
+            ).start()
+        await self._connect_store()
+        connect = getattr(self.engine, "connect", None)
+        if connect is not None:
+            await connect()
+        await self._first_look()
+        self._views = self.catalogue.views
+        self.catalogue.refreshed = self._turned
+        background = self.background
+        self.quotas.start(background, self._hottest)
+        background.start("vitals", self.vitals.run)
+        background.start("catalogue", self.catalogue.follow)
+        background.start("keeper", self.keeper.follow)
+        background.start("sweep", self.keeper.follow_sweep)
+        if self.shield is not None:
+            background.start("gossip", partial(self._heed, self.shield))
+        if self.rollups is not None:
+            background.start("rollups", self.rollups.run)
+
+    def not_ready(self) -> str:
+        """Why not; empty if it is."""
+        return "this instance is going away" if self.draining else ""
+
+    def serving(self) -> bool:
+        """Whether new work is welcome."""
+        return not self.draining
+
+    async def close(self) -> None:
+        """Give everything back, the last that was made first."""
+        if self.rules is not None:
+            self.rules.close()
+        if self._announcements is not None:
+            self._announcements.close()
+        await self.background.close()
+        if self.shield is not None:
+            await self.shield.close()
+        await self.quotas.close()
+        if self.minute_quota is not None:
+            await self.minute_quota.close()
+        await self.engine.close()
+
+    # What there is to see.
+
+    def parts(self) -> dict[str, Any]:
+        """The parts of /v1/state, each by a function that tells it."""
+        return {
+            "process": self._process,
+            "board": self._board,
+            "stages": lambda: self.chain.stack.stats().stages,
+            "quotas": self.quotas.told,
+            "store": lambda: {} if self.store is None else self.store.state(),
+            "rulebook": lambda: {} if self.rules is None else self.rules.status(),
+            "request_units": self.chain.units.stats,
+            "penalty": self.chain.penalty.stats,
+            "background": self.background.told,
+            "keeper": self.keeper.stats,
+            "engine": lambda: {"name": self.engine.name, "durability": self.engine.durability},
+        }
+
+    def hot_board(self, k: int) -> list[HotPlace]:
+        """The hottest keys, and what became of their reads."""
+        return [] if self.shield is None else self.shield.board(k)
+
+    def families(self) -> Iterable[Family]:
+        """The metrics of all parts."""
+        now_us = self.clock.now_us()
+        chain = self.chain
+        yield from of_stack(chain.stack.stats(), self.usage)
+        yield from of_callers(self.usage)
+        yield from of_stress(chain.stress.read(now_us), chain.prices.stats().prices_milli)
+        yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
+        if self.shield is not None:
+            yield from of_shield(self.shield.stats())
+        yield from self.quotas.families()
+        if self.store is not None:
+            yield from of_store(self.store.told())
+        yield from self.background.families()
+        if self._follower is not None:
+            from sluicegate.rules.following.opening import of_following  # noqa: PLC0415 - as there
+
+            yield from of_following(self._follower, now_us)
+        yield gauge("sluicegate_kv_memory_bytes", "Memory of the process.", memory_bytes())
+
+    def _board(self) -> object:
+        now_us = self.clock.now_us()
+        chain, shield = self.chain, self.shield
+        usage = {
+            name: CallerUse(used.mru, used.admitted + used.cached, used.refused)
+            for name, used in self.usage.now().items()
+        }
+        engine = {name: EngineUse(*used) for name, used in self.usage.operations().items()}
+        return board(
+            at_us=now_us,
+            node=self.node,
+            stack=chain.stack.stats(),
+            refusals=self.usage.reasons,
+            usage=usage,
+            picture=chain.stress.read(now_us),
+            shed=chain.levels.stats()._replace(prices_milli=chain.prices.stats().prices_milli),
+            queue=chain.queue.stats(),
+            engine=engine,
+            shield=None if shield is None else shield.stats(),
+            hot=self.hot_board(HOT_TOLD),
+            remembered=0 if shield is None else shield.remembered,
+            store=None if self.store is None else self.store.told(),
+            uploads=[_upload(one) for one in self.catalogue.book.uploads.values()],
+        )
+
+    def _process(self) -> object:
+        return {
+            "pid": os.getpid(),
+            "memory_bytes": memory_bytes(),
+            "tasks": len(asyncio.all_tasks()),
+            "threads": threading.active_count(),
+        }
+
+    # Inside.
+
+    def _watched(self) -> StoreWatch | None:
+        """The watch over the store, which all who lean on it tell; None if there is no store."""
+        settings, quotas, minute = self.settings, self.quotas, self.minute_quota
+        if not settings.store or settings.policy == "none":
+            return None
+        if minute is not None:
+            watch = minute.watch = StoreWatch(self.clock, "each dispatcher counts by itself")
+            return watch
+        watch = StoreWatch(self.clock, "each caller has its last share")
+        quotas.shares.watch = watch
+        if isinstance(quotas.members, HeartbeatMembers):
+            quotas.members.watch = watch
+        return watch
+
+    async def _connect_store(self) -> None:
+        leaning = self.quotas if self.minute_quota is None else self.minute_quota
+        try:
+            await leaning.connect()
+        except SluicegateError as error:
+            if self.store is not None:
+                self.store.failed(START, error)
+
+    async def _first_look(self) -> None:
+        """Read the book of tables; an engine that is yet to come up has a while for it."""
+        for left in range(START_TRIES, -1, -1):
+            try:
+                await self.catalogue.refresh()
+            except Unavailable as error:
+                if not left:
+                    raise
+                _log.warning("%s; asking again for %d s", error, left)
+                await asyncio.sleep(1.0)
+            else:
+                return
+
+    def _follow(self, worker_loop: asyncio.AbstractEventLoop) -> None:
+        # It takes packages that only this needs.
+        from sluicegate.rules.following.opening import follow, start  # noqa: PLC0415
+
+        follower, self._announcements = follow(
+            self.settings,
+            self._worker,
+            self.callers.put_fleet,
+            dict,  # what is decided here has no rules to count by
+            loop=worker_loop,
+            clock=self.clock,
+        )
+        self.rules = self._follower = start(follower, self.settings)
+
+    async def _admit_bulk(self, ask: Ask, rows: int, size_bytes: int) -> StackPermit:
+        """How uploads, folding and sweeping enter: as everything else does, in the lowest class."""
+        request = self.admission.request(
+            BULK,
+            BULK,
+            "",
+            Ask(ask.by, criticality=_LOWEST, deadline_us=ask.deadline_us),
+            shape(rows, size_bytes),
+        )
+        return await self.admission.later(request)
+
+    def _turned(self) -> None:
+        """What is known of tables has changed: nothing kept of those that look different now."""
+        before, self._views = self._views, self.catalogue.views
+        if self.shield is None:
+            return
+        for name, view in self._views.items():
+            was = before.get(name)
+            if was is None or was.beside != view.beside or was.epoch != view.epoch:
+                self.shield.turned(name)
+
+    def _hottest(self) -> Mapping[str, int]:
+        return {} if self.shield is None else dict(self.shield.top(HOT_TOLD))
+
+    async def _heed(self, shield: Shield) -> None:
+        """What is hot for others is hot here."""
+        while True:
+            await asyncio.sleep(1.0)
+            now_us = self.clock.now_us()
+            for other in self.quotas.members.others():
+                shield.heed(other.hot, now_us)
+
+
+def shard_places_of(settings: Settings, engine: Engine) -> int:
+    """How many operations one shard may have at work.
+
+    Where all is one shard there are no others to keep it from, and a cap would only refuse.
+    """
+    if settings.shard_places:
+        return settings.shard_places
+    return settings.places if len(shards_of(engine)) == 1 else max(1, settings.places // 2)
+
+
+def shards_of(engine: Engine) -> set[str]:
+    """The shards that some partitions are in."""
+    return {engine.shard_of("probe", b"%d" % at) for at in range(_PROBES)}
+
+
+def _upload(state: UploadState) -> Upload:
+    return Upload(
+        state.table,
+        state.name,
+        state.mode,
+        state.state,
+        range(state.parts),
+        state.rows,
+        state.bytes,
+        state.begun_us,
+        state.by,
+    )
+
+
+def _shield(settings: Settings) -> ShieldSettings:
+    # So much is taken off at most; what is kept is never older than was said.
+    ttl_us = settings.hot_ttl_ms * 1_000
+    return ShieldSettings(
+        ttl_us=ttl_us,
+        jitter=_JITTER,
+        hot_min=settings.hot_min,
+        hot_permille=settings.hot_permille,
+        cache_bytes_max=settings.cache_bytes,
+        entry_bytes_max=min(settings.cache_bytes, 4 << 20),
+    )

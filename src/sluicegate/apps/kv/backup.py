@@ -1,0 +1,40 @@
+"""`sluicegate kv backup FOLDER`: has a running dispatcher copy its embedded engine, online.
+
+The folder is one of the machine where the dispatcher runs, and must be empty or not there. To
+restore, start `sluicegate kv --engine lmdb:FOLDER` on it, or on a copy of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Final
+
+from sluicegate.apps.kv.where import add_where, dispatcher_at, where_of
+from sluicegate.asking import ask
+
+COPY_S_MAX: Final = 600.0
+EXAMPLES: Final = """\
+examples:
+  sluicegate kv backup /var/backups/kv-monday
+  sluicegate kv --engine lmdb:/var/backups/kv-monday      the copy, served
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument("folder", metavar="FOLDER", help="an empty folder, where it runs")
+    add_where(parser, "with the grant operate")
+
+
+def run(arguments: Namespace) -> int:
+    """Ask for the copy, and wait for it."""
+    folder = str(Path(arguments.folder).absolute())
+    body = json.dumps({"folder": folder}).encode()
+    where = where_of(arguments)
+    what = dispatcher_at(where.url)
+    said = ask(where, what, "/v1/backup", method="POST", body=body, timeout_s=COPY_S_MAX)
+    sys.stdout.write(f"copied {said['bytes']:,} bytes to {folder}\n")
+    return 0

@@ -1,0 +1,175 @@
+"""Board: what a dispatcher shows of itself under `board` in `GET /v1/state`.
+
+Counts since the beginning, and levels now: nothing here is a rate. Whoever looks takes two boards
+and divides by the time between them (`top_rates.py`), so that any number of viewers may look as
+often as they like, and none changes what the others see. It is plain: what JSON can hold, with a
+version. A viewer refuses a newer one, and takes what is missing as unknown.
+
+Bounds: `CALLERS_MAX` callers by what they spent, and what the others spent as one; `KEYS_MAX` keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from sluicegate.apps.kv.shield_settings import HotPlace, ShieldStats
+from sluicegate.apps.kv.store_watch import StoreTold
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.key_values import Upload
+from sluicegate.policies.queue import QueueStats
+from sluicegate.policies.shed import ShedStats
+from sluicegate.policies.stack import StackStats
+from sluicegate.policies.stress import Picture
+
+VERSION: Final = 1
+CALLERS_MAX: Final = 100
+KEYS_MAX: Final = 100
+UPLOADS_MAX: Final = 20
+OTHERS: Final = "(others)"  # no caller can be called so
+
+
+class CallerUse(NamedTuple):
+    """What one caller did since the beginning; units in thousandths."""
+
+    mru: int
+    admitted: int
+    refused: int
+
+
+class EngineUse(NamedTuple):
+    """What one class of operations did in the engine since the beginning."""
+
+    worked: int
+    failed: int
+    service_us: int  # of all together, without any queue of ours
+
+
+def board(
+    *,
+    at_us: int,
+    node: str = "",
+    stack: StackStats | None = None,
+    refusals: Mapping[str, int] | None = None,
+    usage: Mapping[str, CallerUse] | None = None,
+    picture: Picture | None = None,
+    shed: ShedStats | None = None,
+    queue: QueueStats | None = None,
+    engine: Mapping[str, EngineUse] | None = None,
+    shield: ShieldStats | None = None,
+    hot: Sequence[HotPlace] = (),
+    remembered: int = 0,
+    uploads: Sequence[Upload] = (),
+    store: StoreTold | None = None,
+) -> Mapping[str, object]:
+    """One dispatcher at one instant; what it has not (another policy, say) is left out.
+
+    `refusals` counts by the name of the reason, `engine` by class of operation; `hot` and
+    `remembered` are the shield's `board(k)` and `remembered`.
+    """
+    said: dict[str, object] = {"version": VERSION, "at_us": at_us, "node": node}
+    if stack is not None:
+        said["stack"] = _stack(stack)
+    said["refusals"] = dict(refusals or {})
+    said["callers"] = _callers(usage or {})
+    if picture is not None:
+        said["stress"] = _stress(picture)
+    if shed is not None:
+        said["classes"] = _classes(shed)
+    if queue is not None:
+        said["queue"] = _queue(queue)
+    said["engine"] = {name: use._asdict() for name, use in (engine or {}).items()}
+    if shield is not None:
+        said["shield"] = _shield(shield, remembered)
+    said["hot"] = [place._asdict() for place in hot[:KEYS_MAX]]
+    if store is not None:
+        said["store"] = store._asdict()
+    said["uploads"] = [_upload(upload) for upload in uploads[:UPLOADS_MAX]]
+    return said
+
+
+def _stack(stack: StackStats) -> dict[str, object]:
+    return {
+        "entered": stack.entered,
+        "admitted": stack.admitted,
+        "refused": stack.refused,
+        "under_way": stack.under_way,
+        "ended": stack.ended,
+        "stages": {stage.name: stage.refused for stage in stack.stages},
+    }
+
+
+def _callers(usage: Mapping[str, CallerUse]) -> list[dict[str, object]]:
+    """Those who spent most, and the others as one."""
+    by_use = sorted(usage.items(), key=lambda one: (-one[1].mru, one[0]))
+    told: list[tuple[str, CallerUse]] = by_use[:CALLERS_MAX]
+    rest = [use for _, use in by_use[CALLERS_MAX:]]
+    if rest:
+        told.append((OTHERS, CallerUse(*(sum(column) for column in zip(*rest, strict=True)))))
+    return [{"caller": caller, **use._asdict()} for caller, use in told]
+
+
+def _stress(picture: Picture) -> dict[str, object]:
+    return {
+        "level": picture.level.name.lower(),
+        "why": list(picture.why),
+        "ratio": picture.ratio,
+        "slowest": picture.slowest,
+        "depth": picture.depth,
+        "utilization": picture.utilization,
+        "queue_us": picture.queue_us,
+        "lag_us": picture.lag_us,
+    }
+
+
+def _classes(shed: ShedStats) -> list[dict[str, object]]:
+    """By criticality: what passed, what did not, and the price of a unit, in thousandths."""
+    return [
+        {
+            "class": member.name,
+            "admitted": shed.admitted[member],
+            "refused": shed.refused[member],
+            "price_milli": shed.prices_milli[member] if shed.prices_milli else 1_000,
+        }
+        for member in Criticality
+    ]
+
+
+def _queue(queue: QueueStats) -> dict[str, object]:
+    return {
+        "places": queue.places,
+        "inflight": queue.inflight,
+        "queued": queue.queued,
+        "queued_bytes": queue.queued_bytes,
+        "waited": queue.waited,
+        "overloaded": queue.overloaded,
+    }
+
+
+def _shield(shield: ShieldStats, remembered: int) -> dict[str, object]:
+    hot, flights = shield.hot, shield.flights
+    return {
+        "looked": hot.cold + hot.missed + hot.served + hot.stale + hot.untracked,
+        "served": hot.served,
+        "joined": flights.joined,
+        "flown": flights.flown,
+        "flights": flights.flights,
+        "waiting": flights.waiting,
+        "cached": hot.cached,
+        "cached_bytes": hot.cached_bytes,
+        "heeded": hot.heeded,
+        "stale_served": shield.stale_served,
+        "remembered": remembered,
+    }
+
+
+def _upload(upload: Upload) -> dict[str, object]:
+    return {
+        "table": upload.table,
+        "name": upload.name,
+        "mode": upload.mode,
+        "state": upload.state,
+        "rows": upload.rows,
+        "bytes": upload.bytes,
+        "by": upload.by,
+    }

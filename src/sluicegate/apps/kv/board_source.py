@@ -1,0 +1,98 @@
+"""Board source: reads the boards of running dispatchers from `GET /v1/state`.
+
+One that does not answer is told as such, beside the others: a view of a fleet must not end because
+one of it did. What it cannot read (no grant, another version) it says, with what to do.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, Final, NamedTuple
+
+from sluicegate.apps.kv.board import VERSION
+from sluicegate.apps.kv.where import AT_DEFAULT
+from sluicegate.asking import Line, Where, add_who, check_granted, where_said
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+
+TIMEOUT_S: Final = 5.0
+SOURCES_MAX: Final = 100
+EVERY_S_MIN: Final = 0.1
+EVERY_S_MAX: Final = 3_600.0
+
+
+class Sample(NamedTuple):
+    """One dispatcher's board; or why there is none."""
+
+    url: str
+    board: dict[str, Any] | None
+    error: str = ""
+
+
+def add_source(parser: ArgumentParser) -> None:
+    """The flags of whatever looks at running dispatchers."""
+    parser.add_argument(
+        "at", metavar="URL", nargs="*", help=f"dispatchers to look at (default {AT_DEFAULT})"
+    )
+    parser.add_argument(
+        "--url", action="append", default=[], metavar="URL", help="one more; may be repeated"
+    )
+    add_who(parser, "with the grant audit")
+    parser.add_argument(
+        "--every", default=1.0, type=float, metavar="S", help="seconds between looks (default 1)"
+    )
+    parser.add_argument("--once", action="store_true", help="show one picture, and end")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each picture")
+    parser.add_argument("--plain", action="store_true", help="lines, also on a terminal")
+
+
+def sources_of(arguments: Namespace) -> list[Where]:
+    """The dispatchers that the flags name, each once."""
+    if not EVERY_S_MIN <= arguments.every <= EVERY_S_MAX:
+        raise BadValue("--every", arguments.every, "give seconds from 0.1 to 3600")
+    urls = list(dict.fromkeys([*arguments.at, *arguments.url])) or [AT_DEFAULT]
+    if len(urls) > SOURCES_MAX:
+        raise BadValue("--url", len(urls), f"give at most {SOURCES_MAX}")
+    return [where_said(url, arguments, flag="--url", example=AT_DEFAULT) for url in urls]
+
+
+def samples_of(sources: Sequence[Where]) -> list[Sample]:
+    """The boards of all, asked at the same time."""
+    if len(sources) == 1:
+        return [sample_of(sources[0])]
+    with ThreadPoolExecutor(max_workers=min(len(sources), 16)) as pool:
+        return list(pool.map(sample_of, sources))
+
+
+def sample_of(source: Where) -> Sample:
+    """One board, or why there is none."""
+    try:
+        return Sample(source.url, _board(source, _asked(source)))
+    except Unavailable as error:
+        return Sample(source.url, None, error.seen)
+
+
+def _board(source: Where, state: Any) -> dict[str, Any]:
+    board = state.get("board") if isinstance(state, dict) else None
+    if not isinstance(board, dict):
+        raise SluicegateError(f"{source.url} is no dispatcher: its state has no board")
+    version = board.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise SluicegateError(
+            f"{source.url} shows a board of version {version!r}, and this knows up to {VERSION}: "
+            "look with a sluicegate as new as the dispatcher's"
+        )
+    return board
+
+
+def _asked(source: Where) -> Any:
+    with closing(Line(source, source.url, timeout_s=TIMEOUT_S)) as line:
+        answer = line.ask("GET", "/v1/state", None, {})
+    check_granted(source.url, answer, "audit")
+    if answer.status != 200:
+        raise Unavailable(source.url, f"it answers {answer.status} {answer.reason}")
+    if answer.said is None:
+        raise Unavailable(source.url, "what it answers is no JSON")
+    return answer.said

@@ -1,0 +1,118 @@
+"""Callers: what rules and the access file say of those who ask, for the chain and the purse.
+
+    callers.names       the highest class that a caller may claim     rules, else the access file
+    callers.quotas      request units over a time                     rules, else --quota-ru
+    callers.penalties   what a caller asks for costs so many times    rules
+
+Rules follow their files or a rulebook, so all of this changes without a restart; while a canary is
+tried on some callers, theirs are said by its book. A quota of a caller in the rules
+of a limiter counts hits; here the same number counts request units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Final, final
+
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.rule import Limit
+from sluicegate.policies.penalty import Penalty
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.resources.callers import Callers
+from sluicegate.rules.service_book import ServiceBook
+
+NOBODY: Final = Callers()
+
+
+@final
+class CallerTable:
+    """What is said of callers now, and who is told when that changes.
+
+    It prices as well: a penalty of the rules, on top of that of whoever slows the engine down.
+    """
+
+    __slots__ = (
+        "_books",
+        "_callers",
+        "_epoch_us",
+        "_identities",
+        "_learned",
+        "_set_classes",
+        "_set_quotas",
+        "_tried",
+    )
+
+    def __init__(
+        self,
+        epoch_us: int,
+        learned: Penalty,
+        *,
+        set_quotas: Callable[[Mapping[str, int]], None],
+        set_classes: Callable[[Mapping[str, Criticality]], None],
+    ) -> None:
+        self._epoch_us = epoch_us
+        self._learned = learned
+        self._set_quotas = set_quotas
+        self._set_classes = set_classes
+        self._callers = NOBODY
+        self._tried = NOBODY  # by a canary
+        self._books: FleetBooks | None = None
+        self._identities: Sequence[Identity] = ()
+
+    def put_in_force(self, book: ServiceBook) -> None:
+        """The rules are these from now on."""
+        self._callers = book.resources.priorities.callers
+        self._tell()
+
+    def put_fleet(self, books: FleetBooks) -> None:
+        """The rules are those of a rulebook."""
+        self._books = books
+        self._callers = books.live.resources.priorities.callers
+        self._tried = NOBODY
+        if books.canary is not None:
+            self._tried = books.canary.resources.priorities.callers
+        self._tell()
+
+    def know(self, identities: Sequence[Identity]) -> None:
+        """The access file names these."""
+        self._identities = identities
+        self._tell()
+
+    def price_milli(self, caller: str, now_us: int) -> int:
+        """What a request unit costs this caller now, in thousandths."""
+        learned = self._learned.price_milli(caller, now_us)
+        if not self._callers.special and not self._tried.special:
+            return learned
+        return self._of(caller).price(caller, learned)
+
+    def quotas(self) -> dict[str, int]:
+        """By caller, request units an epoch."""
+        found: dict[str, int] = {}
+        for caller in {**self._callers.quotas, **self._tried.quotas}:
+            rule = self._of(caller).quotas.get(caller)
+            if rule is not None:
+                found[caller] = max(1, units_in(rule.kind.limit, self._epoch_us))
+        return found
+
+    def _of(self, caller: str) -> Callers:
+        """What this caller goes by."""
+        books = self._books
+        if books is not None and books.runs_canary(caller):
+            return self._tried
+        return self._callers
+
+    def _tell(self) -> None:
+        classes = {one.name: one.highest for one in self._identities if one.highest is not None}
+        for caller in {**self._callers.highest, **self._tried.highest}:
+            highest = self._of(caller).highest.get(caller)
+            if highest is not None:
+                classes[caller] = highest
+        self._set_classes(classes)
+        self._set_quotas(self.quotas())
+
+
+def units_in(limit: Limit, epoch_us: int) -> int:
+    """How many units a limit gives in an epoch, rounded to the nearest."""
+    return round(Fraction(limit.count * epoch_us, limit.period_us))

@@ -1,0 +1,204 @@
+"""Chain: the policies of a dispatcher in the order in which they are asked.
+
+    layers           deadline, criticality, request units, shed, heavy lane, queue, bulkhead
+    generation-one   criticality, a counter a minute for each caller, a plain pool
+    none             a plain pool: a line in front of a few places, and nothing else
+
+The first is what the dispatcher is for; the others are kept so that the step from one to the next
+can be shown (`sluicegate lab drill`). Why the stages stand in this order `policies/stack.py` says
+with numbers. Hot keys are served before all of them (`shield.py`), for what needs no engine needs
+no place in front of one.
+
+What an operation costs is told by its class, and by how many rows and bytes it names: a get of one
+place, a multi-get, a chunk of a scan, a put, a batch, a chunk of a bulk upload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+from sluicegate.apps.kv.settings import Settings
+from sluicegate.apps.kv.usage import CallerUsage
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.policy import WaitingPolicy
+from sluicegate.kernels.cost_model import Weights, read_weights, write_weights
+from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
+from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
+from sluicegate.policies.deadline import Deadline, DeadlineSettings
+from sluicegate.policies.lane import Lane
+from sluicegate.policies.penalty import Penalty, PenaltySettings
+from sluicegate.policies.purses import Purse
+from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.shed import Shed, ShedSettings
+from sluicegate.policies.stack import Stack, StackObserver, Stage, at_once, waits
+from sluicegate.policies.stress import Stress, StressSettings
+
+GET: Final = "get"
+MULTI_GET: Final = "multi-get"
+SCAN: Final = "scan"
+PUT: Final = "put"
+SWAP: Final = "swap"
+BULK: Final = "bulk"
+OPERATIONS: Final = (GET, MULTI_GET, SCAN, PUT, SWAP, BULK)
+SHARDS_MAX: Final = 10_000
+NEEDS_MAX: Final = 4_000  # operations and shards whose p99 is known apart
+# After a stall everything is let in again within a second, five windows; the queue behind keeps
+# what that lets in too much.
+RAISE_PERMILLE: Final = 200
+_MS: Final = 1_000
+# RU a byte, a millisecond, a row: until `sluicegate kv calibrate` has said better of an engine. A
+# read of a KiB costs a quarter of a request more, a write's page costs as the seed has it.
+_READ: Final = read_weights(0.25 / 1_024, 0.1, 0.1)
+_WRITE: Final = write_weights(1.0, 0.1, 0.1)
+# A place in a plain pool is waited for as long as whoever asks waits.
+_PLAIN_WAIT_US: Final = 3_600_000_000
+
+
+def default_weights() -> dict[str, Weights]:
+    """What operations cost before anybody has measured it."""
+    writes = (PUT, SWAP, BULK)
+    return {name: _WRITE if name in writes else _READ for name in OPERATIONS}
+
+
+@final
+class Chain:
+    """The stack, and the policies in it that others need to know."""
+
+    __slots__ = (
+        "bulkhead",
+        "clamp",
+        "classed",
+        "deadline",
+        "heavy",
+        "layered",
+        "levels",
+        "penalty",
+        "prices",
+        "purse",
+        "queue",
+        "stack",
+        "stress",
+        "units",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        settings: Settings,
+        chance: Chance,
+        usage: CallerUsage,
+        *,
+        purse: Purse,
+        weights: Mapping[str, Weights],
+        shard_places: int,
+        minute_quota: WaitingPolicy | None = None,
+    ) -> None:
+        self.layered = layers = settings.policy == "layers"
+        self.classed = settings.policy != "none"  # else all are alike
+        self.purse = purse
+        self.usage = usage
+        self.clamp = CriticalityClamp(CriticalitySettings())
+        self.deadline = Deadline(
+            DeadlineSettings(
+                default_us=settings.deadline_ms * _MS, by_shard=True, operations_max=NEEDS_MAX
+            )
+        )
+        ratio = settings.ratio_enter
+        self.stress = Stress(
+            StressSettings(
+                ratio=settings.ratio,
+                ratio_enter=ratio,
+                ratio_leave=max(ratio, 0.85),
+                ratio_hard=min(ratio, 0.3),
+            )
+        )
+        self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))
+        self.levels = Shed(
+            self.stress, chance, ShedSettings(form="levels", raise_permille=RAISE_PERMILLE)
+        )
+        self.penalty = Penalty(self.stress, PenaltySettings(times_max=settings.penalty_max))
+        self.units = RequestUnits(
+            RequestUnitsSettings(
+                weights=weights[GET],
+                operations=weights,
+                settle=settings.settle,
+                learn_rate=0.02 if settings.learn else 0.0,
+            ),
+            purse=purse,
+            pricing=self.prices,
+            penalties=self.penalty,
+        )
+        self.queue = Queue(_queue(settings, plain=not layers))
+        # Half of the places are for what is quick.
+        half = max(1, settings.places // 2)
+        self.heavy = Lane(
+            (SCAN, BULK),
+            QueueSettings(
+                places=half,
+                length_max=settings.queue_length,
+                bytes_max=settings.queue_bytes,
+                wait_us_max=settings.deadline_ms * _MS,
+                slack_quantile=0.5,
+            ),
+        )
+        self.bulkhead = Bulkhead(
+            BulkheadSettings(pool=settings.places, cap=shard_places, shards_max=SHARDS_MAX),
+            chance,
+        )
+        observers: list[StackObserver] = [usage]
+        if layers:
+            observers += [self.stress, self.penalty]
+        self.stack = Stack(*self._stages(settings, minute_quota), observers=observers)
+
+    def _stages(self, settings: Settings, minute_quota: WaitingPolicy | None) -> list[Stage]:
+        if settings.policy == "none":
+            return [waits("queue", self.queue)]
+        if settings.policy == "generation-one":
+            assert minute_quota is not None  # whoever assembles it makes one
+            return [
+                at_once("criticality", self.clamp),
+                waits("minute quota", minute_quota),
+                waits("queue", self.queue),
+            ]
+        return [
+            at_once("deadline", self.deadline),
+            at_once("criticality", self.clamp),
+            at_once("request units", self.units),
+            at_once("shed", self.levels),
+            waits("heavy", self.heavy, told=False),
+            waits("queue", self.queue),
+            at_once("bulkhead", self.bulkhead),
+        ]
+
+    def replace_classes(self, highest: Mapping[str, Criticality]) -> None:
+        """The highest class of each caller is another from now on."""
+        self.clamp.replace(highest)
+
+
+def _queue(settings: Settings, *, plain: bool) -> QueueSettings:
+    if plain:
+        return QueueSettings(
+            places=settings.places,
+            length_max=settings.queue_length,
+            bytes_max=settings.queue_bytes,
+            wait_us_max=_PLAIN_WAIT_US,
+            form="none",
+            standing_us=None,
+            slack_quantile=0.0,
+            floor_permille=0,
+        )
+    return QueueSettings(
+        places=settings.places,
+        length_max=settings.queue_length,
+        bytes_max=settings.queue_bytes,
+        wait_us_max=settings.deadline_ms * _MS,
+        # A short line, so that who is refused hears so while there is time to go elsewhere.
+        line_us=settings.queue_ms * _MS,
+        sweep_us=1_000,
+        # The p99 is that of all operations and shards together: a slow one is not everybody's.
+        slack_quantile=0.5,
+        weights={GET: 8, MULTI_GET: 4, SCAN: 2, PUT: 4, SWAP: 4, BULK: 1},
+    )

@@ -1,0 +1,93 @@
+"""The command `sluicegate kv`: its flags, its verbs, and the step from them to workers that serve.
+
+Light to import: what serves is imported when it is to run.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from functools import partial
+from importlib import import_module
+from typing import Final, NamedTuple
+
+from sluicegate.apps.kv.fields import FIELDS
+from sluicegate.apps.kv.settings import read_settings
+from sluicegate.settings import add_flags
+
+EXAMPLES: Final = """\
+examples:
+  sluicegate kv  on 127.0.0.1:7080, values in ./sluicegate-kv
+  sluicegate kv --engine lmdb:/var/lib/sluicegate --usage /var/lib/sluicegate-usage
+  sluicegate kv --engine cassandra://10.0.0.1,10.0.0.2/mussel --store redis://10.0.0.9 --workers 4
+  sluicegate kv --access callers.toml --rules rules/ --listen 0.0.0.0:7080 \\
+      --tls-cert chain.pem --tls-key key.pem            for others than this machine
+  sluicegate kv --policy generation-one                   a counter a minute for each caller
+  sluicegate kv --config kv.toml --print-config
+
+then, from another terminal:
+  redis-cli -p 7080 SET listings:42 '{"name": "Villa"}'
+  redis-cli -p 7080 SG.RANGE reviews:42 LIMIT 10
+  curl http://127.0.0.1:7080/v1/tables/listings/rows/42
+  sluicegate kv top                                       callers, refusals, stress, hot keys, live
+  sluicegate kv load listings rows.csv                    millions of rows, visible at once
+
+Variables are named SLUICEGATE_KV_ and the flag, as SLUICEGATE_KV_ENGINE. SIGHUP reads rules,
+callers and certificates again; SIGTERM ends it when what is under way is done.
+"""
+
+
+class Verb(NamedTuple):
+    """One row: a module with `EXAMPLES`, `add_arguments` and `run`."""
+
+    name: str
+    help: str
+    module: str
+
+
+VERBS: Final = (
+    Verb("top", "callers, refusals, stress and hot keys of dispatchers, live", "top"),
+    Verb("hot", "the hot keys of dispatchers, live", "hot"),
+    Verb("load", "upload millions of rows beside live traffic", "load"),
+    Verb("calibrate", "measure an engine, and print what operations cost", "calibrate"),
+    Verb("backup", "copy the embedded engine of a running dispatcher", "backup"),
+)
+_PACKAGE: Final = "sluicegate.apps.kv"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags of the server, and the verbs."""
+    add_flags(parser, FIELDS)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs; without one it serves")
+    for verb in VERBS:
+        module = import_module(f"{_PACKAGE}.{verb.module}")
+        one = verbs.add_parser(
+            verb.name,
+            help=verb.help,
+            description=f"{verb.help[0].upper()}{verb.help[1:]}.",
+            epilog=module.EXAMPLES,
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_arguments(one)
+
+
+def run(arguments: Namespace) -> int:
+    """Serve until told to end, or do what the verb says."""
+    for verb in VERBS:
+        if arguments.verb == verb.name:
+            code: int = import_module(f"{_PACKAGE}.{verb.module}").run(arguments)
+            return code
+    settings, effective = read_settings(arguments)
+    if arguments.print_config:
+        sys.stdout.write("\n".join([*effective.lines(), ""]))
+        return 0
+    logging.basicConfig(
+        level=settings.log.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # They bring the doors and the engines.
+    from sluicegate.apps.kv.serve import serve  # noqa: PLC0415
+    from sluicegate.workers import run_workers  # noqa: PLC0415
+
+    return run_workers("kv", settings.workers, partial(serve, settings))

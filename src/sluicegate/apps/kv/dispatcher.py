@@ -1,0 +1,604 @@
+"""Dispatcher: what becomes of each read and write, from who asks to what the engine answers.
+
+    authorise -- is it hot? served from memory, or read once for all who ask
+              -- the chain admits it, now, later or not at all
+              -- the tables read or write; how long that took, and what it looked at, is told
+              -- the permits end
+
+Nothing is decided here. A read that nobody has to wait for is answered without a coroutine; most
+are. A scan enters anew for every `chunk_ru` of what it looks at, so that others pass between two
+of its chunks. A key that is written is forgotten by the cache before the write is acknowledged.
+A multi-get reads as many places at a time as its answer should have room for (`gathered.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Final, final
+
+from sluicegate.apps.kv.admission import Admission, shape
+from sluicegate.apps.kv.chain import GET, MULTI_GET, PUT, SCAN, SWAP, Chain
+from sluicegate.apps.kv.gathered import VALUES_BYTES_MAX, Gathered
+from sluicegate.apps.kv.names import check_key, check_table, check_value
+from sluicegate.apps.kv.shield import Shield
+from sluicegate.apps.kv.shield_keys import key_of
+from sluicegate.apps.kv.tables.layers import Layers
+from sluicegate.apps.kv.tables.scanning import Scanned
+from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after
+from sluicegate.contracts.access import TableGrant
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.engine import Place
+from sluicegate.contracts.errors import BadValue, Refused
+from sluicegate.contracts.key_values import (
+    Ask,
+    Condition,
+    Row,
+    Rows,
+    Span,
+    Tried,
+    Uploads,
+    Walked,
+    Write,
+)
+from sluicegate.contracts.request import Request
+from sluicegate.policies.coalesce import Flight
+from sluicegate.policies.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH
+from sluicegate.policies.stack import StackPermit
+
+PLACES_MAX: Final = 1_000  # of a multi-get
+WRITES_MAX: Final = 1_000  # of a batch
+BATCH_BYTES_MAX: Final = 16 << 20
+SPAN_ROWS_MAX: Final = 10_000
+SPAN_BYTES_MAX: Final = 16 << 20
+
+
+@final
+class Dispatcher:
+    """A `contracts.key_values.KeyValues`."""
+
+    __slots__ = (
+        "_admission",
+        "_chunk_ru",
+        "_clock",
+        "_gathered",
+        "_layers",
+        "_one_shard",
+        "_shield",
+        "_units",
+        "_value_bytes_max",
+        "uploads",
+    )
+
+    def __init__(
+        self,
+        admission: Admission,
+        chain: Chain,
+        layers: Layers,
+        shield: Shield | None,
+        uploads: Uploads,
+        clock: Clock,
+        *,
+        value_bytes_max: int,
+        chunk_ru: int,
+        one_shard: bool = False,
+    ) -> None:
+        self._admission = admission
+        self._layers = layers
+        self._shield = shield
+        self._clock = clock
+        self._value_bytes_max = value_bytes_max
+        self._units = chain.units if chain.layered else None
+        self._chunk_ru = chunk_ru
+        self._one_shard = one_shard
+        self._gathered = Gathered(value_bytes_max)
+        self.uploads = uploads
+
+    # Reads.
+
+    def get(self, table: str, partition: bytes, sort: bytes, ask: Ask) -> Soon[Row | None]:
+        """The row at one place."""
+        ask.by.must_on(table, TableGrant.READ)
+        check_table(table)
+        check_key(partition, sort)
+        return self._get(table, partition, sort, ask)
+
+    def get_each(self, table: str, places: Sequence[Place], ask: Ask) -> Soon[Sequence[Row | None]]:
+        """The rows at these places, in their order; all, or an error where they are too much."""
+        ask.by.must_on(table, TableGrant.READ)
+        check_table(table)
+        if not 0 < len(places) <= PLACES_MAX:
+            raise BadValue("places", len(places), f"give from 1 to {PLACES_MAX:,}")
+        for partition, sort in places:
+            check_key(partition, sort)
+        rows: list[Row | None] = [None] * len(places)
+        cold, warm, size = self._sorted_out(table, places, rows, ask)
+        _check_answer(size)
+        fitting = self._gathered.fitting(table, VALUES_BYTES_MAX - size)
+        if not warm and len(cold) <= fitting and self._of_one_shard(table, places, cold):
+            if not cold:
+                return rows
+            self._gathered.check()
+            now_us = self._clock.now_us()
+            asked = [places[at] for at in cold]
+            request = self._many(table, asked, ask)
+            if self._admission.prompt(request, now_us):
+                permit = self._admission.now(request, now_us)
+                if permit is not None:
+                    return self._look_up_each(permit, table, asked, cold, rows, size, now_us)
+        return self._get_rest(table, places, rows, cold, warm, size, ask)
+
+    async def scan(
+        self, table: str, partition: bytes, span: Span, ask: Ask, token: bytes = b""
+    ) -> Rows:
+        """Rows of one partition, a chunk at a time."""
+        ask.by.must_on(table, TableGrant.READ)
+        check_table(table)
+        check_key(partition, b"")
+        _check_span(span)
+        left = read_token(token, table, partition, span)
+        rows: list[Row] = []
+        size = 0
+        behind: bytes | None = None  # the last key that was looked at
+        try:
+            while True:
+                self._gathered.check()
+                wanted = left._replace(
+                    rows_max=span.rows_max - len(rows), bytes_max=max(1, span.bytes_max - size)
+                )
+                try:
+                    told, ask = await self._scan_chunk(table, partition, wanted, ask)
+                except Refused:
+                    if behind is None:
+                        raise
+                    # What has been read is paid for; the token goes on when there is more to spend.
+                    return Rows(rows, token_after(table, partition, left, behind))
+                rows += told.rows
+                brought = sum([len(row.sort) + len(row.value) for row in told.rows])
+                size += brought
+                self._gathered.size_bytes += brought
+                behind = told.last
+                if not told.more or behind is None:
+                    return Rows(rows)
+                left = span_after(left, behind)
+                if len(rows) >= span.rows_max or size >= span.bytes_max:
+                    return Rows(rows, token_after(table, partition, left, behind))
+                await asyncio.sleep(0)  # others pass between two chunks, also where nobody waits
+        finally:
+            self._gathered.size_bytes -= size
+
+    async def walk(self, table: str, after: Place | None, rows_max: int, ask: Ask) -> Walked:
+        """Places of the whole table."""
+        ask.by.must_on(table, TableGrant.READ)
+        check_table(table)
+        if not 0 < rows_max <= SPAN_ROWS_MAX:
+            raise BadValue("rows_max", rows_max, f"give from 1 to {SPAN_ROWS_MAX:,}")
+        permit = await self._admitted(SCAN, table, b"", ask, rows_max, 0)
+        began_us = self._clock.now_us()
+        work = self._layers.walk(table, after, rows_max, began_us)
+        walked = await self._admission.in_time(permit, work)
+        self._admission.done(permit, began_us, max(1, len(walked.places)), 0)
+        return walked
+
+    # Writes.
+
+    async def write(self, table: str, writes: Sequence[Write], ask: Ask) -> None:
+        """Put and delete, durably."""
+        size = self._check_writes(table, writes, ask)
+        permit = await self._admitted(PUT, table, writes[0].partition, ask, len(writes), size)
+        began_us = self._clock.now_us()
+        keys = self._writing(table, [(one.partition, one.sort) for one in writes])
+        try:
+            work = self._layers.write(table, writes, began_us)
+            await self._admission.at_work(permit, work)
+        finally:
+            self._wrote(keys)
+        self._admission.done(permit, began_us, len(writes), size)
+
+    async def write_if(self, table: str, write: Write, condition: Condition, ask: Ask) -> Tried:
+        """Write if the condition holds."""
+        size = self._check_writes(table, (write,), ask)
+        permit = await self._admitted(SWAP, table, write.partition, ask, 1, size)
+        began_us = self._clock.now_us()
+        keys = self._writing(table, ((write.partition, write.sort),))
+        try:
+            work = self._layers.write_if(table, write, condition, began_us)
+            tried = await self._admission.at_work(permit, work)
+        finally:
+            self._wrote(keys)
+        self._admission.done(permit, began_us, 1, size)
+        return tried
+
+    async def remove(self, table: str, places: Sequence[Place], ask: Ask) -> int:
+        """Delete these, and tell how many were there."""
+        writes = [Write(partition, sort, None) for partition, sort in places]
+        self._check_writes(table, writes, ask)
+        permit = await self._admitted(PUT, table, places[0][0], ask, len(places), 0)
+        began_us = self._clock.now_us()
+        keys = self._writing(table, places)
+        try:
+            work = self._layers.remove(table, places, began_us)
+            count = await self._admission.at_work(permit, work)
+        finally:
+            self._wrote(keys)
+        self._admission.done(permit, began_us, len(places), 0)
+        return count
+
+    async def expire(
+        self, table: str, partition: bytes, sort: bytes, ttl_us: int, ask: Ask
+    ) -> bool:
+        """Let what is there expire after so long."""
+        self._check_writes(table, (Write(partition, sort, None),), ask)
+        permit = await self._admitted(SWAP, table, partition, ask, 1, 0)
+        began_us = self._clock.now_us()
+        keys = self._writing(table, ((partition, sort),))
+        try:
+            work = self._layers.expire(table, partition, sort, ttl_us, began_us)
+            done = await self._admission.at_work(permit, work)
+        finally:
+            self._wrote(keys)
+        self._admission.done(permit, began_us, 1, 0)
+        return done
+
+    # One place.
+
+    def _get(self, table: str, partition: bytes, sort: bytes, ask: Ask) -> Soon[Row | None]:
+        now_us = self._clock.now_us()
+        shield = self._shield
+        if shield is None:
+            return self._read_one(
+                table, partition, sort, key_of(table, partition, sort), ask, now_us
+            )
+        key = shield.key(table, partition, sort)
+        state, row = shield.look(key, now_us, strong=ask.strong)
+        if state == COLD:
+            return self._read_one(table, partition, sort, key, ask, now_us)
+        if state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as mypyc likes it
+            self._admission.cached(ask.by.name, now_us)
+            return row
+        request = self._admission.request(GET, key, self._layers.shard_of(table, partition), ask)
+        fetch = _Fetch(self, table, partition, sort)
+        if state == REFRESH:
+            shield.ahead(key, request, self._clock, fetch.fly)
+            self._admission.cached(ask.by.name, now_us)
+            return row
+        return self._share(shield, key, None if state == MISS else row, request, fetch)
+
+    async def _share(
+        self, shield: Shield, key: str, stale: Row | None, request: Request, fetch: _Fetch
+    ) -> Row | None:
+        row = await shield.read(key, stale, request, self._clock, fetch.fly)
+        measured = request.measured
+        if measured is not None and measured.from_cache:
+            self._admission.cached(request.caller, self._clock.now_us())
+        return row
+
+    def _read_one(
+        self, table: str, partition: bytes, sort: bytes, key: str, ask: Ask, now_us: int
+    ) -> Soon[Row | None]:
+        """Through the chain; without waiting, if that can be."""
+        admission = self._admission
+        request = admission.request(GET, key, self._layers.shard_of(table, partition), ask)
+        if admission.prompt(request, now_us):
+            permit = admission.now(request, now_us)
+            if permit is not None:
+                try:
+                    found = self._layers.read_one(table, partition, sort, now_us)
+                except BaseException as error:
+                    admission.failed(permit, error)
+                    raise
+                if found is None or isinstance(found, Row):
+                    self._found(permit, key, found, now_us)
+                    return found
+                return admission.guarded(permit, self._finish(permit, key, found, now_us))
+        return self.read_later(table, partition, sort, request)
+
+    async def read_later(
+        self, table: str, partition: bytes, sort: bytes, request: Request
+    ) -> Row | None:
+        """Through the chain, after whatever has to be waited for."""
+        permit = await self._admission.later(request)
+        now_us = self._clock.now_us()
+        try:
+            found = self._layers.read_one(table, partition, sort, now_us)
+        except BaseException as error:
+            self._admission.failed(permit, error)
+            raise
+        if found is None or isinstance(found, Row):
+            self._found(permit, request.key, found, now_us)
+            return found
+        return await self._finish(permit, request.key, found, now_us)
+
+    async def _finish(
+        self, permit: StackPermit, key: str, later: Awaitable[Row | None], began_us: int
+    ) -> Row | None:
+        row = await self._admission.in_time(permit, later)
+        self._found(permit, key, row, began_us)
+        return row
+
+    def _found(self, permit: StackPermit, key: str, row: Row | None, began_us: int) -> None:
+        size = 0 if row is None else len(row.sort) + len(row.value)
+        self._admission.done(permit, began_us, 1, size)
+        if self._shield is not None:
+            self._shield.saw(key, row)
+
+    # Many places.
+
+    def _sorted_out(
+        self, table: str, places: Sequence[Place], rows: list[Row | None], ask: Ask
+    ) -> tuple[list[int], list[int], int]:
+        """Fill in what is served from memory; where the cold ones are, the warm, and its bytes."""
+        shield = self._shield
+        if shield is None:
+            return [*range(len(places))], [], 0
+        now_us = self._clock.now_us()
+        cold: list[int] = []
+        warm: list[int] = []
+        size = 0
+        for at, (partition, sort) in enumerate(places):
+            key = shield.key(table, partition, sort)
+            state, row = shield.look(key, now_us, strong=ask.strong)
+            if state == COLD:
+                cold.append(at)
+            elif state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as above
+                self._admission.cached(ask.by.name, now_us)
+                rows[at] = row
+                if row is not None:
+                    size += len(row.value)
+            else:
+                warm.append(at)
+        return cold, warm, size
+
+    def _look_up_each(
+        self,
+        permit: StackPermit,
+        table: str,
+        asked: list[Place],
+        at: list[int],
+        rows: list[Row | None],
+        before: int,
+        began_us: int,
+    ) -> Soon[Sequence[Row | None]]:
+        try:
+            self._gathered.check()  # others may have read since this one began to wait
+            found = self._layers.read(table, asked, began_us)
+        except BaseException as error:
+            self._admission.failed(permit, error)
+            raise
+        if isinstance(found, Sequence):
+            self._fill(permit, table, found, at, rows, before, began_us)
+            return rows
+        later = self._finish_each(permit, table, found, at, rows, before, began_us)
+        task = self._admission.guarded(permit, later)
+        self._gathered.set_aside(table, len(at), task)
+        return task
+
+    async def _finish_each(
+        self,
+        permit: StackPermit,
+        table: str,
+        later: Awaitable[Sequence[Row | None]],
+        at: list[int],
+        rows: list[Row | None],
+        before: int,
+        began_us: int,
+    ) -> Sequence[Row | None]:
+        found = await self._admission.in_time(permit, later)
+        self._fill(permit, table, found, at, rows, before, began_us)
+        return rows
+
+    def _fill(
+        self,
+        permit: StackPermit,
+        table: str,
+        found: Sequence[Row | None],
+        at: list[int],
+        rows: list[Row | None],
+        before: int,
+        began_us: int,
+    ) -> None:
+        """What was found, in its places; `before` are bytes of values that are there already."""
+        size = 0
+        for place, row in zip(at, found, strict=True):
+            rows[place] = row
+            if row is not None:
+                size += len(row.sort) + len(row.value)
+                before += len(row.value)
+        self._admission.done(permit, began_us, len(at), size)
+        self._gathered.weigh(table, size // len(at))
+        _check_answer(before)
+
+    async def _get_rest(
+        self,
+        table: str,
+        places: Sequence[Place],
+        rows: list[Row | None],
+        cold: list[int],
+        warm: list[int],
+        size: int,
+        ask: Ask,
+    ) -> Sequence[Row | None]:
+        """The hot ones each for itself, the others by shard, as many at a time as should fit."""
+        held = 0  # of them, what has been read here
+        try:
+            for group in self._by_shard(table, places, cold):
+                first = 0
+                while first < len(group):
+                    self._gathered.check()
+                    fitting = self._gathered.fitting(table, VALUES_BYTES_MAX - size)
+                    at = group[first : first + fitting]
+                    first += len(at)
+                    ask = await self._get_some(table, places, at, rows, size, ask)
+                    brought = _values_bytes(rows, at)
+                    size += brought
+                    held += brought
+                    self._gathered.size_bytes += brought
+            for one in warm:
+                self._gathered.check()
+                later = self._get(table, places[one][0], places[one][1], ask)
+                row = await later if isinstance(later, Awaitable) else later
+                rows[one] = row
+                if row is not None:
+                    brought = len(row.value)
+                    size += brought
+                    _check_answer(size)
+                    held += brought
+                    self._gathered.size_bytes += brought
+        finally:
+            self._gathered.size_bytes -= held
+        return rows
+
+    async def _get_some(
+        self,
+        table: str,
+        places: Sequence[Place],
+        at: list[int],
+        rows: list[Row | None],
+        size: int,
+        ask: Ask,
+    ) -> Ask:
+        """Those that enter together, in their places; as what the next are to ask."""
+        asked = [places[one] for one in at]
+        request = self._many(table, asked, ask)
+        permit = await self._admission.later(request)
+        now_us = self._clock.now_us()
+        found = self._look_up_each(permit, table, asked, at, rows, size, now_us)
+        if isinstance(found, Awaitable):
+            await found
+        return _going_on(ask, request)
+
+    def _of_one_shard(self, table: str, places: Sequence[Place], cold: list[int]) -> bool:
+        if self._one_shard or len(cold) < 2:
+            return True
+        first = self._layers.shard_of(table, places[cold[0]][0])
+        return all(self._layers.shard_of(table, places[at][0]) == first for at in cold)
+
+    def _by_shard(
+        self, table: str, places: Sequence[Place], cold: list[int]
+    ) -> Iterable[list[int]]:
+        """Those that enter together need the same shard: one that is slow holds its own up."""
+        by_shard: dict[str, list[int]] = {}
+        for at in cold:
+            by_shard.setdefault(self._layers.shard_of(table, places[at][0]), []).append(at)
+        return by_shard.values()
+
+    def _many(self, table: str, places: Sequence[Place], ask: Ask) -> Request:
+        shard = self._layers.shard_of(table, places[0][0])
+        return self._admission.request(MULTI_GET, table, shard, ask, shape(len(places), 0))
+
+    # Many rows.
+
+    async def _scan_chunk(
+        self, table: str, partition: bytes, span: Span, ask: Ask
+    ) -> tuple[Scanned, Ask]:
+        """One admission's worth, and as what the next chunk is to ask.
+
+        That has this one's deadline, and arrives when it comes: the time that a scan takes is no
+        queue of ours.
+        """
+        shard = self._layers.shard_of(table, partition)
+        request = self._admission.request(SCAN, table, shard, ask, shape(span.rows_max, 0))
+        rows_max = span.rows_max
+        if self._units is not None:
+            request = next(self._units.chunks(request, self._chunk_ru))
+            rows_max = int(request.attributes["rows"])
+        permit = await self._admission.later(request)
+        began_us = self._clock.now_us()
+        work = self._layers.scan(table, partition, span._replace(rows_max=rows_max), began_us)
+        told = await self._admission.in_time(permit, work)
+        self._admission.done(permit, began_us, max(1, told.rows_scanned), told.bytes_scanned)
+        return told, _going_on(ask, request)
+
+    # What writes share.
+
+    async def _admitted(
+        self, operation: str, table: str, partition: bytes, ask: Ask, rows: int, size: int
+    ) -> StackPermit:
+        shard = self._layers.shard_of(table, partition)
+        request = self._admission.request(operation, table, shard, ask, shape(rows, size))
+        return await self._admission.later(request)
+
+    def _check_writes(self, table: str, writes: Sequence[Write], ask: Ask) -> int:
+        """Whether they may be asked for; how many bytes they are."""
+        ask.by.must_on(table, TableGrant.WRITE)
+        check_table(table)
+        if not 0 < len(writes) <= WRITES_MAX:
+            raise BadValue("writes", len(writes), f"give from 1 to {WRITES_MAX:,}")
+        size = 0
+        for partition, sort, value, ttl_us in writes:
+            check_key(partition, sort)
+            check_value(value, self._value_bytes_max)
+            if ttl_us < 0:
+                raise BadValue("ttl_us", ttl_us, "give microseconds above 0, or 0 for ever")
+            size += len(partition) + len(sort) + (0 if value is None else len(value))
+        if size > BATCH_BYTES_MAX:
+            raise BadValue("writes", f"{size:,} bytes", f"give at most {BATCH_BYTES_MAX:,}")
+        return size
+
+    def _writing(self, table: str, places: Iterable[Place]) -> list[str]:
+        """The engine is about to be asked to write these."""
+        shield = self._shield
+        if shield is None:
+            return []
+        keys = [shield.key(table, partition, sort) for partition, sort in places]
+        for key in keys:
+            shield.writing(key)
+        return keys
+
+    def _wrote(self, keys: list[str]) -> None:
+        """It has answered, or failed, or nobody waits for it any more."""
+        shield = self._shield
+        if shield is not None:
+            for key in keys:
+                shield.wrote(key)
+
+
+@final
+class _Fetch:
+    """The read of one place, for all who wait for it."""
+
+    __slots__ = ("_dispatcher", "_partition", "_sort", "_table")
+
+    def __init__(self, dispatcher: Dispatcher, table: str, partition: bytes, sort: bytes) -> None:
+        self._dispatcher = dispatcher
+        self._table = table
+        self._partition = partition
+        self._sort = sort
+
+    async def fly(self, flight: Flight[Row | None]) -> Row | None:
+        """As the request of the flight, which matters as much as the most of those who wait."""
+        return await self._dispatcher.read_later(
+            self._table, self._partition, self._sort, flight.request
+        )
+
+
+def _values_bytes(rows: list[Row | None], at: list[int]) -> int:
+    """Of the rows at these."""
+    size = 0
+    for one in at:
+        row = rows[one]
+        if row is not None:
+            size += len(row.value)
+    return size
+
+
+def _check_answer(size: int) -> None:
+    """Whether what a multi-get has found may be answered; nothing further is read if not."""
+    if size > VALUES_BYTES_MAX:
+        remedy = f"ask for fewer at a time: an answer has at most {VALUES_BYTES_MAX:,} bytes"
+        raise BadValue("places", f"{size:,} bytes and more", remedy)
+
+
+def _going_on(ask: Ask, request: Request) -> Ask:
+    """As what the next part of a request asks: with its deadline, and arriving when it comes."""
+    return Ask(
+        ask.by, criticality=ask.criticality, deadline_us=request.deadline_us, strong=ask.strong
+    )
+
+
+def _check_span(span: Span) -> None:
+    if not 0 < span.rows_max <= SPAN_ROWS_MAX:
+        raise BadValue("rows_max", span.rows_max, f"give from 1 to {SPAN_ROWS_MAX:,}")
+    if not 0 < span.bytes_max <= SPAN_BYTES_MAX:
+        raise BadValue("bytes_max", span.bytes_max, f"give from 1 to {SPAN_BYTES_MAX:,}")

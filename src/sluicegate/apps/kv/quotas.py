@@ -1,0 +1,238 @@
+"""Quotas: the purses of a dispatcher, who keeps them supplied, and who else is in the fleet.
+
+    --store given    blocks of each quota come out of it, and heartbeats in it say who is there
+    no store         this dispatcher has the whole of each quota, or 1 / --members of it
+    --groups given   what is left of a quota is lent inside its group
+
+When the store dies, the last share is kept; nothing here is on the way of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final, final
+
+from sluicegate.apps.kv.background import Background
+from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
+from sluicegate.apps.kv.members import HeartbeatMembers, Members, StaticMembers
+from sluicegate.apps.kv.settings import Settings
+from sluicegate.apps.kv.shares import Shares
+from sluicegate.apps.kv.tables.admitting import KEEPER
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.store import Store
+from sluicegate.kernels.verdict import Verdict
+from sluicegate.policies.group_settings import ResourceGroupsSettings, read_groups
+from sluicegate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
+from sluicegate.policies.purses import Purse
+from sluicegate.policies.resource_groups import ResourceGroups
+from sluicegate.rules.plain_yaml import read_yaml
+from sluicegate.stores.redis.topology import Client
+from sluicegate.stores.redis.url import RedisSettings
+from sluicegate.telemetry.prometheus import Family, counter, gauge
+
+# A round is for the next moments of an epoch; who waits for it waits for a few milliseconds.
+STORE_TIMEOUT_US: Final = 250_000
+GROUPS_BYTES_MAX: Final = 10_000_000
+KEEPER_RU: Final = 1 << 40  # what folds and sweeps has no quota, only the lowest class
+_MS: Final = 1_000
+
+
+@final
+class Quotas:
+    """The purse, and the tasks that keep it. Made within the loop that serves."""
+
+    __slots__ = (
+        "_client",
+        "_clock",
+        "_settings",
+        "_store",
+        "groups",
+        "members",
+        "purse",
+        "shares",
+    )
+
+    def __init__(self, settings: Settings, worker: int, clock: Clock, chance: Chance) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store: Store | None = None
+        self._client: Client | None = None
+        self.members: Members = StaticMembers(settings.members or 1)
+        if settings.store and settings.policy == "layers":
+            self._open(settings, worker, chance)
+        self.purse = LeasedPurse(
+            LeasedPurseSettings(
+                form=settings.quota_form,
+                quota_ru=max(1, settings.quota_ru * settings.epoch_ms // 1_000),
+                epoch_us=settings.epoch_ms * _MS,
+                live=max(1, settings.members),
+            )
+        )
+        self.groups: ResourceGroups | None = None
+        if settings.groups:
+            self.groups = ResourceGroups(groups_of(settings))
+        self.shares = Shares(self.purse, clock, store=self._asked(settings), members=self.members)
+
+    def start(self, background: Background, hot: Callable[[], Mapping[str, int]] | None) -> None:
+        """Keep the purse supplied, and beat."""
+        members = self.members
+        if isinstance(members, HeartbeatMembers):
+            members.hot = hot
+            background.start("heartbeat", members.run)
+        if self.groups is None:
+            background.start("purse", self.shares.run)
+        else:
+            background.start("groups", partial(self._follow, self.groups))
+
+    @property
+    def spent_from(self) -> Purse:
+        """The purse that request units are charged to."""
+        return self.purse if self.groups is None else OutsideGroups(self.groups)
+
+    @property
+    def supply(self) -> Shares | None:
+        """Where more of a quota may come from; groups lend at once, and need nobody."""
+        return self.shares if self.groups is None else None
+
+    async def connect(self) -> None:
+        """Connect to the store, or find out that it cannot be now."""
+        store = self._store
+        connect = getattr(store, "connect", None)
+        if connect is not None:
+            await connect()
+
+    def set_quotas(self, quotas_ru: Mapping[str, int]) -> None:
+        """Those of named callers, an epoch."""
+        settings = self._settings
+        base_ru = max(1, settings.quota_ru * settings.epoch_ms // 1_000)
+        self.purse.set_quotas(base_ru, {**quotas_ru, KEEPER: KEEPER_RU})
+
+    def told(self) -> Mapping[str, object]:
+        """Where quotas come from now, and who is there."""
+        return {
+            "purse": self.purse.stats(),
+            "shares": self.shares.stats(),
+            "members": self.members.names(),
+            "groups": () if self.groups is None else self.groups.groups(self._clock.now_us()),
+        }
+
+    def families(self) -> Iterable[Family]:
+        """The same as metrics."""
+        stats = self.purse.stats()
+        yield gauge("sluicegate_kv_members", "Dispatchers in the fleet.", self.members.live())
+        yield counter(
+            "sluicegate_kv_granted_ru", "Taken out of the store.", stats.granted_mru / 1e3
+        )
+
+    async def close(self) -> None:
+        """Give back what is held, once the tasks have ended."""
+        if self._store is not None:
+            await self._store.close()
+        if self._client is not None:
+            await self._client.close()
+
+    async def _follow(self, groups: ResourceGroups) -> None:
+        """Each dispatcher has its part of every group."""
+        while True:
+            groups.set_live(max(1, self.members.live()))
+            await asyncio.sleep(self._settings.epoch_ms / 1e3)
+
+    def _open(self, settings: Settings, worker: int, chance: Chance) -> None:
+        # Here, because a dispatcher that is alone needs no driver.
+        from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
+        from sluicegate.stores.redis.topology import open_client  # noqa: PLC0415
+
+        redis = redis_of(settings)
+        self._store = RedisStore(redis, chance)
+        if not settings.members:
+            self._client = open_client(redis, chance)
+            self.members = HeartbeatMembers(self._client, node_of(settings, worker))
+
+    def _asked(self, settings: Settings) -> Store | None:
+        """Only leases are taken out of the store; the other forms need to know who is there."""
+        return self._store if settings.quota_form == "leases" else None
+
+
+@final
+class OutsideGroups:
+    """Groups, for all but what folds and sweeps: that has no quota, only the lowest class."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self, groups: ResourceGroups) -> None:
+        self._groups = groups
+
+    def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
+        """As the groups say."""
+        if caller == KEEPER:
+            return Verdict(True, KEEPER_RU, 0, 0)
+        return self._groups.charge(caller, mru, now_us)
+
+    def settle(self, caller: str, mru: int, now_us: int) -> None:
+        """Likewise."""
+        if caller != KEEPER:
+            self._groups.settle(caller, mru, now_us)
+
+
+def groups_of(settings: Settings) -> ResourceGroupsSettings:
+    """The tree that --groups says, a YAML file."""
+    try:
+        with open(settings.groups, encoding="utf-8") as file:
+            text = file.read(GROUPS_BYTES_MAX)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadValue("--groups", settings.groups, f"it cannot be read: {error}") from None
+    said, _ = read_yaml(text, settings.groups)
+    if not isinstance(said, Mapping):
+        raise BadValue("--groups", settings.groups, "write `groups:` and `callers:` in it")
+    found = read_groups(said)
+
+    def an_epochs(ru: int | None) -> int | None:
+        """As a file says it a quota is a second's, like all quotas."""
+        return None if ru is None else ru * settings.epoch_ms // 1_000
+
+    groups = {
+        name: replace(
+            group,
+            quota_ru=an_epochs(group.quota_ru) or 0,
+            ceiling_ru=an_epochs(group.ceiling_ru),
+        )
+        for name, group in found.groups.items()
+    }
+    return replace(
+        found,
+        groups=groups,
+        quota_ru=an_epochs(found.quota_ru),
+        epoch_us=settings.epoch_ms * _MS,
+    )
+
+
+def node_of(settings: Settings, worker: int) -> str:
+    """What this process is called among the others."""
+    name = settings.node or f"{socket.gethostname()}-{os.getpid()}"
+    return f"{name}-{worker}" if settings.workers > 1 else name
+
+
+def minute_quota(settings: Settings, clock: Clock, chance: Chance) -> GenerationOne | None:
+    """With generation one: a counter a minute for each caller, in the store or here."""
+    if settings.policy != "generation-one":
+        return None
+    store: Store | None = None
+    if settings.store:
+        from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415 - as in `_open`
+
+        store = RedisStore(redis_of(settings), chance)
+    return GenerationOne(GenerationOneSettings(qps=settings.qps), clock, store=store)
+
+
+def redis_of(settings: Settings) -> RedisSettings:
+    """Where the store is."""
+    from sluicegate.stores.redis.url import parse_url  # noqa: PLC0415 - likewise
+
+    return parse_url(settings.store, defaults={"timeout_us": STORE_TIMEOUT_US})

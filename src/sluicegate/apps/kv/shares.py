@@ -1,0 +1,339 @@
+"""Shares: the keeper of a leased purse: asks the store for blocks, and tells the purse.
+
+The purse (`policies/leased_purse.py`) decides what to ask and what to do with the answer; here is
+the task that carries both, and whoever waits for it. All callers that want something in one turn of
+the loop are asked for together; while that is under way, what others want waits for the next round.
+
+A request that finds its caller's purse empty may wait for the round that is coming, `wait_us` at
+most, and is then judged. At an epoch's edge that is all that anybody waits for.
+
+When nobody answers a whole round, the purse is told that the store is gone. It is then probed each
+`probe_us` by an ask that takes nothing, and nobody waits for it. A store of which only a part is
+gone fails only the callers who are there; each has its share for that epoch, and is asked for again
+in the next.
+
+Bounds: `callers_in_ask_max` a round, `waiters_max` who wait, `ask_timeout_us` for an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from sluicegate.apps.kv.members import Members, demand_shares
+from sluicegate.apps.kv.store_watch import StoreWatch
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Charge, Grant, Store
+from sluicegate.policies.leased_purse import SHARES, LeasedPurse, Want
+from sluicegate.policies.settings import within
+from sluicegate.wire.resp import ErrorReply
+
+LIMIT_ID: Final = "ru"
+WATCHED: Final = "leases"  # as the store's watch knows this
+PROBE: Final = "~probe"
+TOLD_MAX: Final = 1_000  # callers whose demand is told to the others
+LIMITS_MAX: Final = 10_000
+# What a store raises when it cannot decide, or in time.
+UNANSWERED: Final = (Unavailable, ErrorReply, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharesSettings:
+    """How the store is asked."""
+
+    wait_us: int = 5_000  # of a request, for a round; 0: none waits
+    ask_timeout_us: int = 250_000
+    probe_us: int = 1_000_000
+    callers_in_ask_max: int = 1_000
+    waiters_max: int = 10_000
+
+    def __post_init__(self) -> None:
+        within("shares.wait_us", self.wait_us, 0, 1_000_000)
+        within("shares.ask_timeout_us", self.ask_timeout_us, 1_000, 60_000_000)
+        within("shares.probe_us", self.probe_us, 1_000, 3_600_000_000)
+        within("shares.callers_in_ask_max", self.callers_in_ask_max, 1, 100_000)
+        within("shares.waiters_max", self.waiters_max, 1, 1 << 20)
+
+
+class SharesStats(NamedTuple):
+    """Levels now, counts since the beginning."""
+
+    alone: bool
+    waiting: int
+    rounds: int
+    asked: int  # callers, over all rounds
+    unanswered: int
+    waited: int
+    waited_in_vain: int
+
+
+@final
+class Shares:
+    """Keeps one purse supplied, in one event loop."""
+
+    __slots__ = (
+        "_alone",
+        "_asked",
+        "_clock",
+        "_edge_us",
+        "_limits",
+        "_loop",
+        "_members",
+        "_probe_us",
+        "_rest",
+        "_rounds",
+        "_roused",
+        "_store",
+        "_unanswered",
+        "_waited",
+        "_waited_in_vain",
+        "_waiters",
+        "_waiting",
+        "purse",
+        "settings",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        purse: LeasedPurse,
+        clock: Clock,
+        *,
+        store: Store | None = None,
+        members: Members | None = None,
+        settings: SharesSettings | None = None,
+    ) -> None:
+        self.purse = purse
+        self.settings = settings or SharesSettings()
+        self.watch: StoreWatch | None = None  # who hears whether the store answers
+        self._clock = clock
+        self._store = store
+        self._members = members
+        self._limits: dict[int, tuple[str, Limit]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
+        self._rest: asyncio.Future[None] | None = None
+        self._roused = False
+        self._waiters: dict[str, list[asyncio.Future[bool]]] = {}
+        self._waiting = 0
+        self._alone = False
+        self._edge_us = self._probe_us = 0
+        self._rounds = self._asked = self._unanswered = 0
+        self._waited = self._waited_in_vain = 0
+        if store is None:
+            purse.store_gone(clock.now_us())
+
+    # What a request asks.
+
+    def before(self, caller: str) -> Awaitable[bool] | None:
+        """Before a request is judged: what to wait for; None, mostly, is nothing."""
+        if self._loop is None or not self.purse.empty(caller, self._clock.now_us()):
+            return None
+        return self._wait(caller)
+
+    def more(self, caller: str) -> Awaitable[bool] | None:
+        """After `QUOTA_SPENT`: what to wait for before it is judged once more; None: it stands."""
+        if self._loop is None or not self.purse.hopeful(caller, self._clock.now_us()):
+            return None
+        return self._wait(caller)
+
+    # The task.
+
+    async def run(self) -> None:
+        """Keep the purse supplied until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        self.purse.on_want = self.rouse
+        try:
+            while True:
+                rest_us = await self.turn()
+                if rest_us > 0 and not self._roused:
+                    await self._sleep(rest_us)
+                self._roused = False
+        finally:
+            self.purse.on_want = None
+            self._loop = None
+            for caller in [*self._waiters]:
+                self._wake(caller, False)
+
+    async def turn(self) -> int:
+        """One round: what an epoch's edge asks for, then what is wanted. How long to rest."""
+        now_us = self._clock.now_us()
+        if now_us >= self._edge_us:
+            self._follow_members(now_us)
+            self._edge_us = self.purse.renew(now_us)
+        if self._store is not None:
+            if self._alone:
+                await self._probe(self._store, now_us)
+            else:
+                await self._ask(self._store, now_us)
+        now_us = self._clock.now_us()
+        until_us = self._edge_us
+        if self._alone and self._probe_us < until_us:
+            until_us = self._probe_us
+        return max(until_us - now_us, 0)
+
+    def rouse(self) -> None:
+        """Somebody wants something; called amid a charge."""
+        self._roused = True
+        if self._rest is not None and not self._rest.done():
+            self._rest.set_result(None)
+
+    def stats(self) -> SharesStats:
+        """What it looks like now."""
+        return SharesStats(
+            self._alone,
+            self._waiting,
+            self._rounds,
+            self._asked,
+            self._unanswered,
+            self._waited,
+            self._waited_in_vain,
+        )
+
+    # Inside.
+
+    async def _ask(self, store: Store, now_us: int) -> None:
+        settings = self.settings
+        wants = self.purse.wants(settings.callers_in_ask_max, now_us)
+        if not wants:
+            return
+        self._rounds += 1
+        self._asked += len(wants)
+        answers = await self._answers(store, wants)
+        heard_us = self._clock.now_us()
+        answered = 0
+        for want, answer in zip(wants, answers, strict=True):
+            if isinstance(answer, BaseException):
+                self.purse.unanswered(want, heard_us)
+            else:
+                answered += 1
+                left = answer.decision.remaining
+                self.purse.granted(want, answer.units, left, answer.at_us, now_us, heard_us)
+            self._wake(want.caller, not isinstance(answer, BaseException))
+        self._unanswered += len(wants) - answered
+        if answered:
+            self._answered()
+        else:
+            self._failed(next((one for one in answers if isinstance(one, UNANSWERED)), None))
+            self._set_alone(True, heard_us)
+        if len(wants) == settings.callers_in_ask_max:
+            self._roused = True  # There may be more.
+
+    async def _answers(self, store: Store, wants: list[Want]) -> list[Grant | BaseException]:
+        """One for each, and why where none came."""
+        asks = [
+            asyncio.ensure_future(store.take_some(self._charge(want), want.ladder))
+            for want in wants
+        ]
+        try:
+            _, late = await asyncio.wait(asks, timeout=self.settings.ask_timeout_us / 1e6)
+        except BaseException:
+            for ask in asks:
+                ask.cancel()
+            raise
+        for ask in late:
+            ask.cancel()
+        told = await asyncio.gather(*asks, return_exceptions=True)
+        for ask_told in told:
+            if isinstance(ask_told, BaseException) and not isinstance(
+                ask_told, (*UNANSWERED, asyncio.CancelledError)
+            ):
+                raise ask_told
+        return told
+
+    async def _probe(self, store: Store, now_us: int) -> None:
+        if now_us < self._probe_us:
+            return
+        self._probe_us = now_us + self.settings.probe_us
+        limit_id, limit = self._limit(1)
+        try:
+            async with asyncio.timeout(self.settings.ask_timeout_us / 1e6):
+                await store.take([Charge(limit_id, limit, PROBE, 0)], keep=False)
+        except UNANSWERED as error:
+            self._failed(error)
+            return
+        self._answered()
+        self._set_alone(False, self._clock.now_us())
+
+    def _failed(self, error: BaseException | None) -> None:
+        if self.watch is not None:
+            self.watch.failed(WATCHED, TimeoutError() if error is None else error)
+
+    def _answered(self) -> None:
+        if self.watch is not None:
+            self.watch.answered(WATCHED)
+
+    def _set_alone(self, alone: bool, now_us: int) -> None:
+        self._alone = alone
+        if alone:
+            self._probe_us = now_us + self.settings.probe_us
+            self.purse.store_gone(now_us)
+            for caller in [*self._waiters]:
+                self._wake(caller, True)  # Its share is there now.
+        else:
+            self.purse.store_back(now_us)
+            self._roused = True
+
+    def _charge(self, want: Want) -> Charge:
+        limit_id, limit = self._limit(want.quota_mru)
+        return Charge(limit_id, limit, want.caller, want.ladder[0])
+
+    def _limit(self, quota_mru: int) -> tuple[str, Limit]:
+        """A quota as a store counts it; the id names it, so that equal ones are one limit."""
+        found = self._limits.get(quota_mru)
+        if found is None:
+            if len(self._limits) >= LIMITS_MAX:
+                self._limits.clear()
+            epoch_us = self.purse.settings.epoch_us
+            limit = Limit(quota_mru, epoch_us, algorithm=Algorithm.FIXED_WINDOW)
+            found = self._limits[quota_mru] = (f"{LIMIT_ID}-{quota_mru}-{epoch_us}", limit)
+        return found
+
+    def _follow_members(self, now_us: int) -> None:
+        members = self._members
+        if members is None:
+            return
+        self.purse.set_live(max(members.live(), 1))
+        standings = self.purse.standings(TOLD_MAX, now_us)
+        members.tell({it.caller: it.demand_mru for it in standings if it.demand_mru > 0})
+        if self.purse.settings.form == SHARES:
+            for caller, millionths in demand_shares(members, self.purse.quota_mru).items():
+                self.purse.share(caller, millionths, now_us)
+
+    def _wait(self, caller: str) -> Awaitable[bool] | None:
+        loop, wait_us = self._loop, self.settings.wait_us
+        if loop is None or not wait_us or self._waiting >= self.settings.waiters_max:
+            return None
+        waiters = self._waiters.get(caller)
+        if waiters is None:
+            waiters = self._waiters[caller] = []
+            loop.call_later(wait_us / 1e6, self._give_up, caller, waiters)
+        waiter: asyncio.Future[bool] = loop.create_future()
+        waiters.append(waiter)
+        self._waiting += 1
+        self._waited += 1
+        return waiter
+
+    def _give_up(self, caller: str, waiters: list[asyncio.Future[bool]]) -> None:
+        if self._waiters.get(caller) is waiters:
+            self._waited_in_vain += len(waiters)
+            self._wake(caller, False)
+
+    def _wake(self, caller: str, answered: bool) -> None:
+        for waiter in self._waiters.pop(caller, ()):
+            self._waiting -= 1
+            if not waiter.done():
+                waiter.set_result(answered)
+
+    async def _sleep(self, us: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._rest = loop.create_future()
+        timer = loop.call_later(us / 1e6, self.rouse)
+        try:
+            await self._rest
+        finally:
+            timer.cancel()
+            self._rest = None

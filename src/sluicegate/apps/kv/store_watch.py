@@ -1,0 +1,102 @@
+"""Store watch: whether the store that quotas come from answers, said once whenever that changes.
+
+Several lean on it: heartbeats, leased blocks, a counter a minute. Each tells what it saw under a
+name of its own. The first who is not answered makes it a warning in the log. It is back when all
+are answered and none has failed for `QUIET_US`, so a store that answers now and then makes two
+lines a second or so at most, whatever the traffic.
+
+Bound: as many names as there are parts that ask.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.clock import Clock
+
+START: Final = "start"  # whoever connects first; the first answer to anybody ends that
+QUIET_US: Final = 500_000
+SEEN_CHARS_MAX: Final = 200
+_log: Final = logging.getLogger("sluicegate.kv")
+
+
+class StoreTold(NamedTuple):
+    """How it stands now, and how often it was lost since the beginning."""
+
+    gone: bool
+    since_us: int  # when it went, or came back; 0: it has never been gone
+    why: str  # what was seen when it was lost the last time
+    losses: int
+
+
+@final
+class StoreWatch:
+    """Told by those who ask the store; tells the log."""
+
+    __slots__ = (
+        "_clock",
+        "_failed_us",
+        "_gone",
+        "_losses",
+        "_meanwhile",
+        "_silent",
+        "_since_us",
+        "_why",
+    )
+
+    def __init__(self, clock: Clock, meanwhile: str) -> None:
+        self._clock = clock
+        self._meanwhile = meanwhile
+        self._silent: set[str] = set()  # those that were not answered the last time
+        self._gone = False
+        self._losses = self._failed_us = self._since_us = 0
+        self._why = ""
+
+    def failed(self, who: str, error: BaseException) -> None:
+        """This one asked, and was not answered."""
+        now_us = self._clock.now_us()
+        self._failed_us = now_us
+        self._silent.add(who)
+        if self._gone:
+            return
+        self._gone = True
+        self._losses += 1
+        self._since_us = now_us
+        self._why = _seen(error)
+        _log.warning("the store does not answer: %s; until it does, %s", self._why, self._meanwhile)
+
+    def answered(self, who: str) -> None:
+        """This one asked, and was answered."""
+        if self._gone:
+            self._silent.discard(who)
+            self._silent.discard(START)
+            self._settle()
+
+    def told(self) -> StoreTold:
+        """How it stands."""
+        self._settle()
+        return StoreTold(self._gone, self._since_us, self._why, self._losses)
+
+    def _settle(self) -> None:
+        """It is back if nobody is without an answer, and has been for a moment."""
+        now_us = self._clock.now_us()
+        if not self._gone or self._silent or now_us - self._failed_us < QUIET_US:
+            return
+        self._gone = False
+        gone_s = (now_us - self._since_us) / 1e6
+        self._since_us = now_us
+        _log.warning("the store answers again, after %.1f s", gone_s)
+
+    def state(self) -> Mapping[str, object]:
+        """The same for `GET /v1/state`."""
+        return self.told()._asdict()
+
+
+def _seen(error: BaseException) -> str:
+    """An error in a line; one that only says that time is up has no text of its own."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    text = " ".join(str(error).split())
+    return text[:SEEN_CHARS_MAX] or type(error).__name__

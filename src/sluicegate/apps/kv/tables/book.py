@@ -1,0 +1,161 @@
+"""Book: what tables there are and in which state each is, as one value that is kept in the engine.
+
+It is small, changes rarely and is changed by comparing and swapping it whole, so a change of a
+table and of its upload are one. A table has one space of its own for good, `live`, by its name;
+all writes go there. `uploads` tells what lies beside it and when that is read.
+
+Nothing here asks an engine or a clock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.key_values import TABLE_CHARS_MAX
+
+BOOK_VERSION: Final = 2
+_READ_VERSIONS: Final = (1, BOOK_VERSION)  # the first kept no digests
+# Of an upload, in its row. When it ended is told beside: who does not know of it still reads on.
+_SAID_FIELDS: Final = 11
+
+# The phases of a table.
+NORMAL: Final = "normal"
+SEALING: Final = "sealing"  # writes are stamped with the new epoch; the upload is not read yet
+LAYERED: Final = "layered"  # the upload is read under what has the new epoch
+FOLDING: Final = "folding"  # the same, and its rows are copied into the table
+FOLDED: Final = "folded"  # every row is in the table; some may still read the upload
+READ_BESIDE: Final = frozenset({LAYERED, FOLDING})
+
+# The states of an upload, as `contracts.key_values.Upload` has them.
+OPEN: Final = "open"
+ABANDONED: Final = "abandoned"
+DONE: Final = "done"
+MERGE: Final = "merge"
+REPLACE: Final = "replace"
+MODES: Final = (MERGE, REPLACE)
+
+_TABLE: Final = re.compile(r"[a-z0-9][a-z0-9._-]*", re.ASCII)
+
+
+class TableState(NamedTuple):
+    """One table. `upload` is the id of what is being taken in, unless it is normal."""
+
+    phase: str = NORMAL
+    epoch: int = 0
+    upload: str = ""
+
+
+class UploadState(NamedTuple):
+    """One upload, but for its parts. Its id, never used twice, names its space."""
+
+    upload: str
+    table: str
+    name: str
+    mode: str
+    state: str
+    begun_us: int
+    by: str
+    parts: int = 0  # these and the digest once it was committed
+    rows: int = 0
+    bytes: int = 0
+    digest: str = ""  # that it was committed with, in hex; unknown if an older release did
+    ended_us: int = 0  # when it was done or abandoned; 0 before, and if an older release did
+
+
+class Book(NamedTuple):
+    """Everything. `dropping` are uploads whose rows are to go once nobody can look at them."""
+
+    tables: Mapping[str, TableState]
+    uploads: Mapping[str, UploadState]  # by id, oldest first
+    dropping: tuple[str, ...] = ()
+    begun: int = 0  # uploads, ever
+
+
+EMPTY_BOOK: Final = Book({}, {})
+
+
+def checked_table(table: str) -> str:
+    """The name of a table, if it is one."""
+    if len(table) > TABLE_CHARS_MAX or not _TABLE.fullmatch(table):
+        remedy = (
+            f"use 1 to {TABLE_CHARS_MAX} of a-z, 0-9 and - _ . and begin with a letter or digit"
+        )
+        raise BadValue("table", table, remedy)
+    return table
+
+
+def live_space(table: str) -> str:
+    """Where a table's rows are."""
+    return f"t/{table}"
+
+
+def upload_space(upload: str) -> str:
+    """Where an upload's rows are until they are in the table."""
+    return f"u/{upload}"
+
+
+def upload_of(book: Book, table: str, name: str) -> UploadState | None:
+    """The latest upload of that name."""
+    for one in reversed(list(book.uploads.values())):
+        if one.table == table and one.name == name:
+            return one
+    return None
+
+
+def with_table(book: Book, table: str, state: TableState) -> Book:
+    """The book with this table so."""
+    return book._replace(tables={**book.tables, table: state})
+
+
+def with_upload(book: Book, state: UploadState) -> Book:
+    """The book with this upload so."""
+    return book._replace(uploads={**book.uploads, state.upload: state})
+
+
+def without_oldest(book: Book, ended_max: int) -> Book:
+    """Only so many of the uploads that have ended, the last ones."""
+    ended = [one.upload for one in book.uploads.values() if one.state in (DONE, ABANDONED)]
+    gone = frozenset(ended[: max(len(ended) - ended_max, 0)])
+    kept = {upload: one for upload, one in book.uploads.items() if upload not in gone}
+    return book._replace(uploads=kept)
+
+
+def book_text(book: Book) -> bytes:
+    """The book as it is kept."""
+    said = {
+        "version": BOOK_VERSION,
+        "tables": {name: list(state) for name, state in book.tables.items()},
+        "uploads": [list(state)[:_SAID_FIELDS] for state in book.uploads.values()],
+        "ended": {one.upload: one.ended_us for one in book.uploads.values() if one.ended_us},
+        "dropping": list(book.dropping),
+        "begun": book.begun,
+    }
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+def book_of(text: bytes | None) -> Book:
+    """The book that was kept; without one, an empty one."""
+    if text is None:
+        return EMPTY_BOOK
+    try:
+        said = json.loads(text)
+        version = said["version"]
+        if version in _READ_VERSIONS:
+            tables = {name: TableState(*state) for name, state in said["tables"].items()}
+            uploads = {state[0]: UploadState(*state) for state in said["uploads"]}
+            for upload, ended_us in said.get("ended", {}).items():
+                if upload in uploads:
+                    uploads[upload] = uploads[upload]._replace(ended_us=int(ended_us))
+            return Book(tables, uploads, tuple(said["dropping"]), said["begun"])
+    except (ValueError, TypeError, KeyError, IndexError):
+        raise Unavailable(
+            "the catalogue of tables", "what is kept cannot be read; restore the engine's backup"
+        ) from None
+    raise Unavailable(
+        "the catalogue of tables",
+        f"it is of version {version}, and this release knows {BOOK_VERSION}; upgrade this one",
+    )

@@ -1,0 +1,364 @@
+"""Catalogue: what this process knows of the book of tables, and how old that is.
+
+The book lies in the engine, in one place of a reserved space, and only `swap` changes it. Each
+dispatcher reads it again every half of `stale_us` in the background, so a request finds it fresh.
+What is older than twice `stale_us` is not used for writes at all: it is read first, for as long as
+`look_wait_us`, and then the request fails. Nor for reads, but for one case, which is told below.
+
+**The law.** A request acts on a view that was read at most `2 * stale_us` before, and what took
+longer than `write_timeout_us` is acknowledged only if the table is still as it was (`Layers`). So
+`settle_us` after a change of the book, whatever is acknowledged was done by somebody who had seen
+the change. Whoever makes the next change waits so long by its own clock from when it first saw the
+last; clocks need not agree.
+
+**Reads while the book cannot be had.** The part of the engine that has the book may be slow or away
+while the rows are well. Then a plain read of a table that was last seen `normal` goes on by that
+view, up to `read_stale_us` after it was read. Nothing acknowledged is lost by it: only reads do so,
+never what a write is judged by, and every live write is in the one space that such a read asks. It
+may show the rows from before an upload for so long, also after its commit was answered, and miss
+some that a replacing upload takes away. It never shows a row with a newer epoch than its view: when
+it finds one, it knows that there was an upload, and needs a fresh view as everybody else.
+
+**How an upload becomes visible.** Its rows lie in a space of their own, `beside`, which nobody
+reads yet and nobody changes once it is sealed. All live writes go to the table's one space, `live`,
+at all times, each with the table's epoch in its envelope. The phases, each `settle_us` long at
+least:
+
+    normal    read live                                      deletes leave nothing
+    sealing   read live;             epoch e = e + 1         deletes leave tombstones, until normal
+    layered   read live if it has epoch e, else beside, else (merge) live
+    folding   the same; what is beside is copied into live with epoch e, unless epoch e is there
+    folded    read live; it has everything
+    normal    beside is dropped `settle_us` later
+
+Two dispatchers are at most one phase apart, so it is enough that neighbours agree:
+
+- *Nothing acknowledged is lost.* There is one place for a row's live writes whatever the phase, so
+  later writes replace earlier ones, and a conditional write is one swap there. A dispatcher that
+  has not seen `sealing` writes an older epoch: its write came before the upload. When `layered`
+  begins, nobody writes an older epoch, so a write that was acknowledged after the upload could be
+  seen is never hidden by it. A conditional write judges what can be seen, and swaps the live row
+  that it has read: if anybody wrote meanwhile, the folder included, it judges again.
+- *The folder takes nothing away.* It swaps a row in only where the live row is still the one of an
+  older epoch that it has read. No write brings such a row back, and no delete makes the place empty
+  again while it works, since tombstones stay. So it may be killed, run twice, or run beside
+  another; a lease only saves work.
+- *Nothing half visible.* In `layered` all of the upload can be seen by those who know the phase,
+  and none of it by those who do not; `folding` begins when everybody knows. So another dispatcher
+  may show the older rows for `2 * stale_us`, but none shows a mix, and a live write is seen by all
+  at once.
+- *A row that expired hides the older one.* An envelope's instant is checked here. An engine is told
+  that it may forget an expired row only if it was written in `normal`: then an upload that comes
+  later hides it anyhow. The sweep too rests unless the table is normal.
+- *Abandoned while sealing*: the table is normal again, with the new epoch; the upload was never
+  read. Once `layered`, it cannot be abandoned. Two who commit, or one who commits while another
+  abandons, swap the same book: one wins, and the other reads again.
+
+Reads of a table that is not in the book go to its live space: a table that another dispatcher has
+just made is seen at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, final
+
+from sluicegate.apps.kv.tables.book import (
+    EMPTY_BOOK,
+    NORMAL,
+    READ_BESIDE,
+    REPLACE,
+    Book,
+    TableState,
+    book_of,
+    book_text,
+    checked_table,
+    live_space,
+    upload_space,
+    with_table,
+)
+from sluicegate.apps.kv.tables.failures import Failures
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.engine import Change, Engine
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+
+CATALOGUE_SPACE: Final = "catalogue"
+BOOK_PLACE: Final = (b"book", b"")
+_CHANGE_TRIES_MAX: Final = 64
+_LOOKS_MAX: Final = 16
+_RETRY_S: Final = 0.05
+
+
+@final
+class View:
+    """How one table is read and written, as of the last look; it never changes.
+
+    `beside` is the upload that lies under what has `epoch`; empty unless it is read. `hides` says
+    that it also hides live rows of an older epoch that it has no row for. While `buries`, deletes
+    leave tombstones. `known` is whether it is in the book.
+    """
+
+    __slots__ = ("beside", "buries", "epoch", "hides", "known", "live", "phase", "plain")
+
+    def __init__(
+        self, live: str, phase: str, epoch: int, *, beside: str, hides: bool, known: bool
+    ) -> None:
+        self.live = live
+        self.phase = phase
+        self.epoch = epoch
+        self.beside = beside
+        self.hides = hides
+        self.known = known
+        self.buries = phase != NORMAL
+        self.plain = not beside
+
+    def same(self, other: View) -> bool:
+        """Whether what was done by one may be acknowledged by the other."""
+        return self.epoch == other.epoch and self.phase == other.phase
+
+
+@final
+class Catalogue:
+    """The book as this process knows it.
+
+    `fresh_until_us` is when the views may no longer be used. `refreshed` is called after each look
+    that saw a change. `failures` are of the looks in the background.
+    """
+
+    __slots__ = (
+        "_changing",
+        "_clock",
+        "_engine",
+        "_looks",
+        "_making",
+        "_read_us",
+        "_reading",
+        "_reading_look",
+        "_reading_us",
+        "_settings",
+        "_slow",
+        "_taken",
+        "_text",
+        "book",
+        "failures",
+        "fresh_until_us",
+        "refreshed",
+        "seen",
+        "views",
+    )
+
+    def __init__(self, engine: Engine, clock: Clock, settings: TableSettings) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._settings = settings
+        self._text: bytes | None = None
+        self._reading: asyncio.Future[None] | None = None
+        self._reading_look = 0  # its number, and when it began
+        self._reading_us = 0
+        self._read_us = 0  # when the look began that the views are of
+        self._slow = False  # whether the last look was of no use to who waits
+        self._looks = 0
+        self._taken = 0
+        self._changing = asyncio.Lock()
+        self._making = asyncio.Lock()
+        self.failures = Failures("reading the catalogue of tables")
+        self.book = EMPTY_BOOK
+        self.views: dict[str, View] = {}
+        self.fresh_until_us = -1
+        self.refreshed: Callable[[], None] | None = None
+        # When each table was first seen in its phase, by our clock.
+        self.seen: dict[str, tuple[TableState, int]] = {}
+
+    def view(self, table: str) -> View:
+        """How this table is read and written; only while it is fresh."""
+        known = self.views.get(table)
+        if known is None:
+            checked_table(table)
+            return View(live_space(table), NORMAL, 0, beside="", hides=False, known=False)
+        return known
+
+    async def current(self, table: str) -> View:
+        """The view of this table, fresh; unavailable if that takes longer than `look_wait_us`."""
+        until_us = self._clock.now_us() + self._settings.look_wait_us
+        for _ in range(_LOOKS_MAX):
+            now_us = self._clock.now_us()
+            if now_us <= self.fresh_until_us:
+                return self.view(table)
+            if now_us >= until_us or not await self._looked_within(until_us - now_us):
+                break
+        if self._clock.now_us() <= self.fresh_until_us:
+            return self.view(table)
+        raise Unavailable("the catalogue of tables", "the engine answers too slowly to be of use")
+
+    async def readable(self, table: str) -> View | None:
+        """The view to read this table by, maybe an old one; None if that must be a fresh one.
+
+        A look that is as quick as usual is waited for.
+        """
+        if self._clock.now_us() <= self.fresh_until_us:
+            return None
+        view = self.view(table)
+        if view.phase != NORMAL or not self._old_will_do():
+            return None
+        stale_us = self._settings.stale_us
+        waited_us = self._clock.now_us() - self._reading_us if self._reading is not None else 0
+        if not self._slow and waited_us < stale_us:
+            try:
+                await self._looked_within(stale_us - waited_us)
+            except SluicegateError:
+                self._slow = True  # until one goes well
+            if self._clock.now_us() <= self.fresh_until_us:
+                return None
+            view = self.view(table)
+        return view if view.phase == NORMAL and self._old_will_do() else None
+
+    def _old_will_do(self) -> bool:
+        if self.fresh_until_us < 0:
+            return False  # there was none yet
+        return self._clock.now_us() - self._read_us <= self._settings.read_stale_us
+
+    async def refresh(self) -> None:
+        """Read the book as it is now or later; those who ask meanwhile share the next look."""
+        asked = self._looks
+        while self._taken <= asked:
+            reading = self._reading
+            if reading is None:
+                reading = self._begin()
+            elif self._reading_look <= asked:
+                await asyncio.wait((reading,))  # it began before, and may not know
+                continue
+            await asyncio.shield(reading)
+
+    async def _looked_within(self, wait_us: int) -> bool:
+        """Whether a look, maybe one that is under way, ended in time; raises what it raised."""
+        reading = self._reading
+        if reading is None:
+            reading = self._begin()
+        done, _ = await asyncio.wait((reading,), timeout=wait_us / 1e6)
+        if not done:
+            self._slow = True
+            return False
+        reading.result()
+        return True
+
+    def _begin(self) -> asyncio.Future[None]:
+        self._reading_look, self._reading_us = self._looks + 1, self._clock.now_us()
+        reading = asyncio.ensure_future(self._look())
+        self._reading = reading
+        reading.add_done_callback(self._looked)
+        return reading
+
+    def _looked(self, reading: asyncio.Future[None]) -> None:
+        self._reading = None
+        if not reading.cancelled():
+            reading.exception()  # told to who waits, and to nobody else
+
+    async def _look(self) -> None:
+        self._looks += 1
+        look, began_us = self._looks, self._clock.now_us()
+        self._reading_look = look
+        found = self._engine.read(CATALOGUE_SPACE, (BOOK_PLACE,))
+        values = await found if isinstance(found, Awaitable) else found
+        self._slow = self._clock.now_us() - began_us > self._settings.stale_us
+        self._take(values[0], look, began_us)
+
+    def _take(self, text: bytes | None, look: int, began_us: int) -> None:
+        if look < self._taken:
+            return  # one that began later has come before
+        self._taken = look
+        if text != self._text or self.fresh_until_us < 0:
+            book = book_of(text)
+            self._text = text
+            self.book = book
+            self.views = {name: _view(book, name, state) for name, state in book.tables.items()}
+            self._first_seen(book.tables)
+            if self.refreshed is not None:
+                self.refreshed()
+        self._read_us = began_us
+        self.fresh_until_us = began_us + 2 * self._settings.stale_us
+
+    def _first_seen(self, tables: Mapping[str, TableState]) -> None:
+        now_us = self._clock.now_us()
+        before = self.seen
+        self.seen = {
+            name: before[name] if name in before and before[name][0] == state else (state, now_us)
+            for name, state in tables.items()
+            if state.phase != NORMAL
+        }
+
+    async def change(self, make: Callable[[Book], Book]) -> Book:
+        """Change the book to what `make` makes of it, as one; the same book changes nothing.
+
+        `make` may be called again on a newer book, and may raise.
+        """
+        async with self._changing:
+            for _ in range(_CHANGE_TRIES_MAX):
+                self._looks += 1
+                look, began_us = self._looks, self._clock.now_us()
+                found = self._engine.read(CATALOGUE_SPACE, (BOOK_PLACE,))
+                values = await found if isinstance(found, Awaitable) else found
+                text = values[0]
+                book = book_of(text)
+                changed = make(book)
+                if changed is book:
+                    self._take(text, look, began_us)
+                    return book
+                new = book_text(changed)
+                self._looks += 1
+                look, began_us = self._looks, self._clock.now_us()
+                if await self._engine.swap(Change(CATALOGUE_SPACE, *BOOK_PLACE, new), text):
+                    self._take(new, look, began_us)
+                    return changed
+        raise Unavailable("the catalogue of tables", "too many change it at once; try again")
+
+    async def made(self, table: str) -> View:
+        """The view of a table that is to be written to; it appears if there is room for it."""
+        view = self.views.get(table)
+        if view is not None:
+            return view
+        checked_table(table)
+        most = self._settings.tables_max
+
+        def with_it(book: Book) -> Book:
+            if table in book.tables:
+                return book
+            if len(book.tables) >= most:
+                remedy = f"there are {most} tables, as many as may be; use one of them"
+                raise BadValue("table", table, remedy)
+            return with_table(book, table, TableState())
+
+        # Those who come while it is made find it made, and read no book of their own.
+        async with self._making:
+            if table not in self.views:
+                await self.change(with_it)
+        return self.view(table)
+
+    def settled(self, table: str) -> bool:
+        """Whether everybody knows the phase that this table is in."""
+        seen = self.seen.get(table)
+        if seen is None or seen[0] != self.book.tables.get(table):
+            return False
+        return self._clock.now_us() - seen[1] >= self._settings.settle_us
+
+    async def follow(self) -> None:
+        """Keep it fresh until cancelled. Whatever fails is tried again."""
+        pause_s = self._settings.stale_us / 2e6
+        while True:
+            failed = False
+            try:
+                await self.refresh()
+            except Exception as error:
+                self.failures.note(error)
+                failed = True
+            await asyncio.sleep(min(_RETRY_S, pause_s) if failed else pause_s)
+
+
+def _view(book: Book, table: str, state: TableState) -> View:
+    beside, hides = "", False
+    if state.phase in READ_BESIDE:
+        beside = upload_space(state.upload)
+        hides = book.uploads[state.upload].mode == REPLACE
+    live = live_space(table)
+    return View(live, state.phase, state.epoch, beside=beside, hides=hides, known=True)

@@ -1,0 +1,41 @@
+"""Failures: what went wrong in work that nobody waits for, so that it can be seen.
+
+Each message is logged once; the last one and how many there were are kept to be shown.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, final
+
+from sluicegate.contracts.errors import SluicegateError
+
+_log: Final = logging.getLogger("sluicegate.kv")
+_MESSAGES_MAX: Final = 64  # remembered; beyond, they are forgotten and may be logged again
+
+
+@final
+class Failures:
+    """Those of one kind of work. `last_error` is empty as long as there was none."""
+
+    __slots__ = ("_logged", "_work", "count", "last_error")
+
+    def __init__(self, work: str) -> None:
+        self._work = work
+        self._logged: set[str] = set()
+        self.count = 0
+        self.last_error = ""
+
+    def note(self, error: Exception) -> None:
+        """Count it, and log it unless it was logged before."""
+        self.count += 1
+        expected = isinstance(error, SluicegateError)
+        said = str(error) if expected else f"{type(error).__name__}: {error}"
+        self.last_error = said
+        if said in self._logged:
+            return
+        if len(self._logged) >= _MESSAGES_MAX:
+            self._logged.clear()
+        self._logged.add(said)
+        trace = None if expected else error
+        _log.warning("%s: %s; it is tried again", self._work, said, exc_info=trace)

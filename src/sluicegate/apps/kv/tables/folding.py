@@ -1,0 +1,150 @@
+"""Folding: the rows of an upload are copied into its table, beside live traffic.
+
+A row goes in only where the live one is still of an older epoch, and as one swap with what was
+read there; so a live write is never undone, and doing it twice changes nothing. An expired row
+goes in too, since it hides what was there before it. In mode replace, live rows of an older epoch
+are taken away afterwards.
+
+**Why a swap for each row.** Live writes go on meanwhile, from other dispatchers too. Between the
+look at a row and the write of the upload's, one may be acknowledged: a plain write, of however many
+rows at once, would undo it. Nor can the place be claimed first, since live writes ask nobody. So
+the comparing has to be done where the writing is, row by row. What is batched is the rest: a batch
+is read with one question, and its swaps are on their way together (`flights.py`). An engine that
+commits in groups takes a flight in one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Final, final
+
+from sluicegate.apps.kv.tables.admitting import Admit, admitted, keeper_ask
+from sluicegate.apps.kv.tables.book import FOLDING, REPLACE, Book, live_space, upload_space
+from sluicegate.apps.kv.tables.catalogue import Catalogue
+from sluicegate.apps.kv.tables.flights import Swap, swapped
+from sluicegate.apps.kv.tables.leases import Lease
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.engine import Change, Engine, Entry
+from sluicegate.contracts.errors import Conflict
+from sluicegate.wire.kept_row import kept_row, opened
+
+COPYING: Final = "copying"
+PURGING: Final = "purging"
+FINISHED: Final = "finished"
+
+
+@final
+class Fold:
+    """One table's upload, taken in. `step` does a batch under a lease that was taken."""
+
+    __slots__ = (
+        "_admit",
+        "_catalogue",
+        "_clock",
+        "_engine",
+        "_epoch",
+        "_lease",
+        "_live",
+        "_replaces",
+        "_settings",
+        "_table",
+        "_upload",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalogue: Catalogue,
+        clock: Clock,
+        settings: TableSettings,
+        admit: Admit,
+        lease: Lease,
+        table: str,
+        book: Book,
+    ) -> None:
+        state = book.tables[table]
+        self._engine = engine
+        self._catalogue = catalogue
+        self._clock = clock
+        self._settings = settings
+        self._admit = admit
+        self._lease = lease
+        self._table = table
+        self._live = live_space(table)
+        self._upload = state.upload
+        self._epoch = state.epoch
+        self._replaces = book.uploads[state.upload].mode == REPLACE
+
+    async def step(self) -> bool:
+        """One batch; whether everything is in the table."""
+        lease = self._lease
+        if not lease.stage:
+            lease.stage = COPYING
+        if lease.stage == FINISHED:
+            return True
+        copying = lease.stage == COPYING
+        space = upload_space(self._upload) if copying else self._live
+        entries = await self._engine.walk(space, lease.after, self._settings.fold_rows)
+        if not entries:
+            lease.after = None
+            lease.stage = PURGING if copying and self._replaces else FINISHED
+            await self._keep(now=True)
+            return lease.stage == FINISHED
+        size = sum(len(entry[2]) for entry in entries)
+        work = partial(self._copy if copying else self._purge, entries)
+        await admitted(self._admit, keeper_ask(), self._clock, len(entries), size, work)
+        lease.after = (entries[-1][0], entries[-1][1])
+        await self._keep(now=False)
+        return False
+
+    async def _keep(self, *, now: bool) -> None:
+        if not await self._lease.keep(now=now):
+            raise Conflict(f"the folding of {self._table}", "another dispatcher goes on with it")
+
+    async def _copy(self, entries: Sequence[Entry]) -> None:
+        left = entries
+        while left:
+            await self._allowed()
+            places = [(entry[0], entry[1]) for entry in left]
+            told = self._engine.read(self._live, places)
+            live = await told if isinstance(told, Awaitable) else told
+            swaps: list[Swap] = []
+            due: list[Entry] = []
+            for entry, stored in zip(left, live, strict=True):
+                if stored is None or opened(stored).epoch < self._epoch:
+                    swaps.append((self._change(entry), stored))
+                    due.append(entry)
+            done = await self._swap(swaps)
+            left = [entry for entry, was in zip(due, done, strict=True) if not was]
+
+    def _change(self, entry: Entry) -> Change:
+        value, expires_us, _ = opened(entry[2])
+        stored = kept_row(value, expires_us=expires_us, epoch=self._epoch)
+        purge_us = expires_us + self._settings.purge_after_us if expires_us else 0
+        return Change(self._live, entry[0], entry[1], stored, purge_us)
+
+    async def _purge(self, entries: Sequence[Entry]) -> None:
+        await self._allowed()
+        # One that was written meanwhile has the new epoch, and the swap fails: it stays.
+        await self._swap(
+            [
+                (Change(self._live, entry[0], entry[1], None), entry[2])
+                for entry in entries
+                if opened(entry[2]).epoch < self._epoch
+            ]
+        )
+
+    async def _swap(self, swaps: Sequence[Swap]) -> list[bool]:
+        done: list[bool] = []
+        most = self._settings.fold_at_once
+        for at in range(0, len(swaps), most):
+            done += await swapped(self._engine, swaps[at : at + most])
+        return done
+
+    async def _allowed(self) -> None:
+        """Nothing is swapped on an old view of the table."""
+        view = await self._catalogue.current(self._table)
+        if view.epoch != self._epoch or view.phase != FOLDING:
+            raise Conflict(f"the folding of {self._table}", "it is done")

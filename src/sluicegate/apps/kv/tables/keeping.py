@@ -1,0 +1,330 @@
+"""Keeping: tables are moved on from phase to phase, and what is no longer read is dropped.
+
+Every dispatcher keeps; each step is a swap of the book, so it is done once whoever does it, and a
+dispatcher that is killed leaves nothing that another does not go on with. Why each step is safe is
+told in `catalogue.py`; here is when: once everybody knows the phase before.
+
+One step is made at a time in a process: two folds of one upload share a lease, and one would set
+back how far the other is. Who waits for a table alone has it moved by `advance`, which never folds
+and touches no other table. What fails for one table keeps no other from moving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final, NamedTuple, final
+
+from sluicegate.apps.kv.tables.admitting import Admit
+from sluicegate.apps.kv.tables.book import (
+    DONE,
+    FOLDED,
+    FOLDING,
+    LAYERED,
+    NORMAL,
+    OPEN,
+    SEALING,
+    Book,
+    TableState,
+    UploadState,
+    upload_space,
+    with_table,
+    with_upload,
+    without_oldest,
+)
+from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE, Catalogue
+from sluicegate.apps.kv.tables.failures import Failures
+from sluicegate.apps.kv.tables.folding import Fold
+from sluicegate.apps.kv.tables.leases import Lease, lease_place
+from sluicegate.apps.kv.tables.parts import forget_parts, parts_of
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.sweeping import Sweep
+from sluicegate.apps.kv.tables.totals import forget_totals
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.engine import Change, Engine
+from sluicegate.contracts.errors import SluicegateError
+
+_BATCHES_MAX: Final = 64  # of one fold before others have their turn
+_RETRY_S: Final = 0.2
+_ROUND_REST_S: Final = 60.0  # between two sweeps of everything
+
+
+class Folding(NamedTuple):
+    """A fold that is under way here. `position` is the last place that is done, in hex."""
+
+    table: str
+    upload: str
+    stage: str
+    position: tuple[str, str] | None
+
+
+class KeeperStats(NamedTuple):
+    """What keeping does, and what failed: how often, and the last message (empty: nothing)."""
+
+    folding: tuple[Folding, ...]
+    failed: int
+    last_error: str
+    sweep_failed: int
+    sweep_last_error: str
+
+
+@final
+class Keeper:
+    """Moves the tables of one engine on. `follow` does it until cancelled."""
+
+    __slots__ = (
+        "_admit",
+        "_catalogue",
+        "_clock",
+        "_engine",
+        "_failures",
+        "_first_seen",
+        "_holder",
+        "_leases",
+        "_settings",
+        "_stepping",
+        "_sweep_failures",
+        "sweep",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalogue: Catalogue,
+        clock: Clock,
+        settings: TableSettings,
+        admit: Admit,
+        *,
+        holder: str,
+    ) -> None:
+        self._engine = engine
+        self._catalogue = catalogue
+        self._clock = clock
+        self._settings = settings
+        self._admit = admit
+        self._holder = holder
+        self._leases: dict[str, Lease] = {}
+        self._first_seen: dict[str, int] = {}  # what is to be dropped
+        self._stepping = False
+        self._failures = Failures("keeping tables")
+        self._sweep_failures = Failures("sweeping tables")
+        self.sweep = Sweep(engine, catalogue, clock, settings, admit, holder)
+
+    async def step(self) -> bool:
+        """Do what is due; whether anything was done. Nothing while another step is at it."""
+        if self._stepping:
+            return False
+        self._stepping = True
+        try:
+            return await self._step()
+        finally:
+            self._stepping = False
+
+    async def _step(self) -> bool:
+        book = self._catalogue.book
+        taken_in = frozenset(state.upload for state in book.tables.values())
+        for upload in [one for one in self._leases if one not in taken_in]:
+            del self._leases[upload]  # somebody else has finished it
+        busy = False
+        failed: Exception | None = None
+        for table, state in book.tables.items():
+            try:
+                if state.phase == FOLDING:
+                    busy = await self._fold(table, state) or busy
+                elif state.phase != NORMAL and self._catalogue.settled(table):
+                    await self._move(table, state)
+                    busy = True
+            except Exception as error:
+                failed = failed or error  # the other tables have their turn first
+        busy = await self._drop_due() or busy
+        if failed is not None:
+            raise failed
+        return busy
+
+    async def advance(self, table: str) -> bool:
+        """Move this table on if it is due and needs no folding; whether it was."""
+        state = self._catalogue.book.tables.get(table)
+        if state is None or state.phase in (NORMAL, FOLDING) or not self._catalogue.settled(table):
+            return False
+        await self._move(table, state)
+        return True
+
+    async def follow(self) -> None:
+        """Keep tables moving until cancelled. What fails is tried again."""
+        pause_s = min(self._settings.stale_us / 1e6, _RETRY_S)
+        try:
+            while True:
+                busy = False
+                try:
+                    busy = await self.step()
+                except Exception as error:
+                    self._failures.note(error)
+                    await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(0 if busy else pause_s)
+        finally:
+            await self._leave()
+
+    async def follow_sweep(self) -> None:
+        """Sweep until cancelled, if nobody else does. What fails is tried again."""
+        pause_s = self._settings.sweep_pause_us / 1e6
+        mine = False
+        while True:
+            try:
+                mine = mine or await self.sweep.take()
+                ended = await self.sweep.step() if mine else None
+            except Exception as error:
+                self._sweep_failures.note(error)
+                ended, mine = None, False
+            if ended is None:
+                mine = False
+                await asyncio.sleep(self._settings.lease_us / 1e6)
+            elif ended:
+                await asyncio.sleep(_ROUND_REST_S)
+                mine = False  # the lease has ended meanwhile
+            else:
+                await asyncio.sleep(pause_s)
+
+    def stats(self) -> KeeperStats:
+        """What is folded here and how far it is, and what failed."""
+        folding: list[Folding] = []
+        for table, state in self._catalogue.book.tables.items():
+            lease = self._leases.get(state.upload)
+            if lease is not None:
+                after = lease.after
+                position = None if after is None else (after[0].hex(), after[1].hex())
+                folding.append(Folding(table, state.upload, lease.stage, position))
+        return KeeperStats(
+            tuple(folding),
+            self._failures.count,
+            self._failures.last_error,
+            self._sweep_failures.count,
+            self._sweep_failures.last_error,
+        )
+
+    async def _leave(self) -> None:
+        for lease in list(self._leases.values()):
+            try:
+                await lease.leave()
+            except SluicegateError:
+                continue  # it ends by itself
+        self._leases.clear()
+
+    async def _move(self, table: str, state: TableState) -> None:
+        if state.phase == SEALING:
+            whole = await self._whole(state.upload)
+            to = partial(_layered if whole else _reopened, table, state)
+        elif state.phase == LAYERED:
+            to = partial(_folding, table, state)
+        else:
+            ended_max = self._settings.ended_uploads_max
+            to = partial(_normal, table, state, ended_max, self._clock.now_us())
+        await self._catalogue.change(to)
+
+    async def _whole(self, upload: str) -> bool:
+        """Whether the parts are those that were committed, and no other was ever begun."""
+        said = self._catalogue.book.uploads.get(upload)
+        if said is None:
+            return False  # it has ended meanwhile, and the table is another
+        parts = await parts_of(self._engine, upload)
+        return list(parts) == list(range(said.parts)) and all(one.kept for one in parts.values())
+
+    async def _fold(self, table: str, state: TableState) -> bool:
+        lease = self._leases.get(state.upload)
+        if lease is None:
+            lease = Lease(
+                self._engine,
+                self._clock,
+                state.upload,
+                holder=self._holder,
+                lease_us=self._settings.lease_us,
+            )
+            if not await lease.take():
+                return False
+            self._leases[state.upload] = lease
+        book = self._catalogue.book
+        if book.tables.get(table) != state:
+            return False  # it went on while other tables had their turn
+        fold = Fold(
+            self._engine,
+            self._catalogue,
+            self._clock,
+            self._settings,
+            self._admit,
+            lease,
+            table,
+            book,
+        )
+        try:
+            for _ in range(_BATCHES_MAX):
+                if await fold.step():
+                    break
+            else:
+                return True
+        except Exception:
+            # Whoever takes the lease next, and that may be we, goes on where it was last said.
+            self._leases.pop(state.upload, None)
+            raise
+        if not self._catalogue.settled(table):
+            return False
+        await self._catalogue.change(partial(_folded, table, state))
+        self._leases.pop(state.upload, None)
+        return True
+
+    async def _drop_due(self) -> bool:
+        due = self._catalogue.book.dropping
+        now_us = self._clock.now_us()
+        self._first_seen = {upload: self._first_seen.get(upload, now_us) for upload in due}
+        for upload, since_us in self._first_seen.items():
+            if now_us - since_us >= self._settings.settle_us:
+                await self._drop(upload)
+                return True
+        return False
+
+    async def _drop(self, upload: str) -> None:
+        await self._engine.drop(upload_space(upload))
+        await forget_parts(self._engine, upload)
+        await forget_totals(self._engine, upload)
+        await self._engine.write([Change(CATALOGUE_SPACE, *lease_place(upload), None)])
+        await self._catalogue.change(partial(_dropped, upload))
+
+
+def _layered(table: str, state: TableState, book: Book) -> Book:
+    if book.tables.get(table) != state:
+        return book  # somebody else was first
+    return with_table(book, table, state._replace(phase=LAYERED))
+
+
+def _reopened(table: str, state: TableState, book: Book) -> Book:
+    if book.tables.get(table) != state:
+        return book
+    upload = book.uploads[state.upload]._replace(state=OPEN, parts=0, rows=0, bytes=0, digest="")
+    book = with_table(book, table, TableState(NORMAL, state.epoch))
+    return with_upload(book, upload)
+
+
+def _folding(table: str, state: TableState, book: Book) -> Book:
+    if book.tables.get(table) != state:
+        return book
+    upload = book.uploads[state.upload]._replace(state=FOLDING)
+    return with_upload(with_table(book, table, state._replace(phase=FOLDING)), upload)
+
+
+def _folded(table: str, state: TableState, book: Book) -> Book:
+    if book.tables.get(table) != state:
+        return book
+    return with_table(book, table, state._replace(phase=FOLDED))
+
+
+def _normal(table: str, state: TableState, ended_max: int, now_us: int, book: Book) -> Book:
+    if book.tables.get(table) != state:
+        return book
+    upload: UploadState = book.uploads[state.upload]._replace(state=DONE, ended_us=now_us)
+    book = with_table(book, table, TableState(NORMAL, state.epoch))
+    book = with_upload(book, upload)._replace(dropping=(*book.dropping, state.upload))
+    return without_oldest(book, ended_max)
+
+
+def _dropped(upload: str, book: Book) -> Book:
+    if upload not in book.dropping:
+        return book
+    return book._replace(dropping=tuple(one for one in book.dropping if one != upload))

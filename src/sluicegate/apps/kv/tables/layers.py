@@ -1,0 +1,388 @@
+"""Layers: tables over an engine's spaces. What can be seen, and how writes are made.
+
+A request uses the view that its process has of the table; how views change, and why nothing
+acknowledged is lost when they do, is told in `catalogue.py`. All writes go to the table's one live
+space. A read asks that first; only while an upload is being taken in is there anything beside.
+
+What the engine answers at once is answered at once, and costs a look-up, one call and a look at the
+envelope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Final, final
+
+from sluicegate.apps.kv.tables.book import checked_table, live_space
+from sluicegate.apps.kv.tables.catalogue import Catalogue, View
+from sluicegate.apps.kv.tables.scanning import Scanned, scanned
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.engine import (
+    PARTITION_BYTES_MAX,
+    SORT_BYTES_MAX,
+    Change,
+    Engine,
+    Place,
+)
+from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.contracts.key_values import (
+    TAG_BYTES,
+    Condition,
+    Row,
+    Span,
+    Tried,
+    Walked,
+    Write,
+    tag_of,
+)
+from sluicegate.wire.kept_row import EXPIRES_US_MAX, PLAIN, Kept, kept_row, opened
+
+_IN_LIVE: Final = b"L"
+_IN_BESIDE: Final = b"B"
+
+
+@final
+class Layers:
+    """The tables of one engine, as one process sees them."""
+
+    __slots__ = ("_catalogue", "_clock", "_engine", "_settings")
+
+    def __init__(
+        self, engine: Engine, catalogue: Catalogue, clock: Clock, settings: TableSettings
+    ) -> None:
+        self._engine = engine
+        self._catalogue = catalogue
+        self._clock = clock
+        self._settings = settings
+
+    def read_one(self, table: str, partition: bytes, sort: bytes, now_us: int) -> Soon[Row | None]:
+        """The row at one place."""
+        catalogue = self._catalogue
+        view = catalogue.views.get(table)
+        if view is None or not view.plain or now_us > catalogue.fresh_until_us:
+            return self._read_one(table, partition, sort, now_us)
+        until_us = catalogue.fresh_until_us
+        found = self._engine.read(view.live, ((partition, sort),))
+        if isinstance(found, (list, tuple)):
+            stored: bytes | None = found[0]
+            if stored is None:
+                return None
+            return _seen(sort, stored, now_us)
+        return self._later_one(found, table, view, until_us, partition, sort, now_us)
+
+    async def _later_one(
+        self,
+        found: Soon[Sequence[bytes | None]],
+        table: str,
+        view: View,
+        until_us: int,
+        partition: bytes,
+        sort: bytes,
+        now_us: int,
+    ) -> Row | None:
+        values = await found if isinstance(found, Awaitable) else found
+        if not await self._still(table, view, until_us):
+            return await self._read_one(table, partition, sort, self._clock.now_us())
+        stored = values[0]
+        return None if stored is None else _seen(sort, stored, now_us)
+
+    async def _read_one(self, table: str, partition: bytes, sort: bytes, now_us: int) -> Row | None:
+        rows = await self._read(table, ((partition, sort),), now_us)
+        return rows[0]
+
+    def read(self, table: str, places: Sequence[Place], now_us: int) -> Soon[Sequence[Row | None]]:
+        """The rows at these places, in their order."""
+        catalogue = self._catalogue
+        view = catalogue.views.get(table)
+        if view is None or not view.plain or now_us > catalogue.fresh_until_us:
+            return self._read(table, places, now_us)
+        until_us = catalogue.fresh_until_us
+        found = self._engine.read(view.live, places)
+        if isinstance(found, (list, tuple)):
+            return _each_seen(places, found, now_us)
+        return self._later(found, table, view, until_us, places, now_us)
+
+    async def _later(
+        self,
+        found: Soon[Sequence[bytes | None]],
+        table: str,
+        view: View,
+        until_us: int,
+        places: Sequence[Place],
+        now_us: int,
+    ) -> Sequence[Row | None]:
+        values = await found if isinstance(found, Awaitable) else found
+        if not await self._still(table, view, until_us):
+            return await self._read(table, places, self._clock.now_us())
+        return _each_seen(places, values, now_us)
+
+    async def _read(self, table: str, places: Sequence[Place], now_us: int) -> Sequence[Row | None]:
+        old = await self._catalogue.readable(table)
+        if old is not None:
+            kept, _ = await self._look(old, places)
+            if all(one is None or one.epoch <= old.epoch for one in kept):
+                return _each_row(places, kept, now_us)
+        return await self._read_fresh(table, places, now_us)
+
+    async def _read_fresh(
+        self, table: str, places: Sequence[Place], now_us: int
+    ) -> Sequence[Row | None]:
+        for _ in range(self._settings.swap_tries_max):
+            view = await self._catalogue.current(table)
+            until_us = self._catalogue.fresh_until_us
+            kept, _ = await self._look(view, places)
+            if await self._still(table, view, until_us):
+                return _each_row(places, kept, now_us)
+        raise _too_slow(table)
+
+    async def _look(
+        self, view: View, places: Sequence[Place]
+    ) -> tuple[list[Kept | None], Sequence[bytes | None]]:
+        """What holds at these places, and what the live space has there."""
+        told = self._engine.read(view.live, places)
+        live = await told if isinstance(told, Awaitable) else told
+        kept: list[Kept | None] = [None if one is None else opened(one) for one in live]
+        if view.plain:
+            return kept, live
+        older: list[int] = []
+        for at, one in enumerate(kept):
+            if one is None or one.epoch < view.epoch:
+                older.append(at)
+        if older:
+            told = self._engine.read(view.beside, [places[at] for at in older])
+            under = await told if isinstance(told, Awaitable) else told
+            for at, stored in zip(older, under, strict=True):
+                if stored is not None:
+                    kept[at] = opened(stored)
+                elif view.hides:
+                    kept[at] = None
+        return kept, live
+
+    async def scan(self, table: str, partition: bytes, span: Span, now_us: int) -> Scanned:
+        """Rows of one partition, and what it took to find them."""
+        _check_span(span)
+        for _ in range(self._settings.swap_tries_max):
+            view = await self._catalogue.current(table)
+            until_us = self._catalogue.fresh_until_us
+            told = await scanned(
+                self._engine, view, partition, span, now_us, self._settings.scan_rows_max
+            )
+            if await self._still(table, view, until_us):
+                return told
+            now_us = self._clock.now_us()
+        raise _too_slow(table)
+
+    async def write(self, table: str, writes: Sequence[Write], now_us: int) -> None:
+        """Put and delete, durably; those in one partition all or none."""
+        view = await self._made(table)
+        until_us = self._catalogue.fresh_until_us
+        await self._engine.write([self._change(view, one, now_us) for one in writes])
+        await self._acknowledge(table, view, until_us)
+
+    async def write_if(self, table: str, write: Write, condition: Condition, now_us: int) -> Tried:
+        """Write if the condition holds, as one."""
+        _check_condition(condition)
+        sort = write.sort
+        for _ in range(self._settings.swap_tries_max):
+            view = await self._catalogue.current(table)
+            until_us = self._catalogue.fresh_until_us
+            kept, live = await self._look(view, ((write.partition, sort),))
+            row = None if kept[0] is None else _row(sort, kept[0], now_us)
+            if not _holds(condition, row):
+                if not await self._still(table, view, until_us):
+                    continue
+                return Tried(False, row)
+            if not view.known:
+                await self._made(table)
+                continue
+            change = self._change(view, write, now_us)
+            if await self._engine.swap(change, live[0]):
+                await self._acknowledge(table, view, until_us)
+                if write.value is None:
+                    return Tried(True, None)
+                return Tried(True, Row(sort, write.value, _expiry(write.ttl_us, now_us)))
+        raise Conflict(f"a row of {table}", "too many write it at once")
+
+    async def remove(self, table: str, places: Sequence[Place], now_us: int) -> int:
+        """Delete these, and tell how many were there just before."""
+        distinct = list(dict.fromkeys(places))
+        rows = await self._read_fresh(table, distinct, now_us)
+        count = sum(row is not None for row in rows)
+        if count:
+            writes = [Write(partition, sort, None) for partition, sort in distinct]
+            await self.write(table, writes, now_us)
+        return count
+
+    async def expire(
+        self, table: str, partition: bytes, sort: bytes, ttl_us: int, now_us: int
+    ) -> bool:
+        """Let what is there expire after so long (0: never); whether there was anything."""
+        for _ in range(self._settings.swap_tries_max):
+            view = await self._catalogue.current(table)
+            until_us = self._catalogue.fresh_until_us
+            kept, live = await self._look(view, ((partition, sort),))
+            row = None if kept[0] is None else _row(sort, kept[0], now_us)
+            if row is None:
+                if not await self._still(table, view, until_us):
+                    continue
+                return False
+            change = self._change(view, Write(partition, sort, row.value, ttl_us), now_us)
+            if await self._engine.swap(change, live[0]):
+                await self._acknowledge(table, view, until_us)
+                return True
+        raise Conflict(f"a row of {table}", "too many write it at once")
+
+    async def walk(self, table: str, after: Place | None, rows_max: int, now_us: int) -> Walked:
+        """Places of the whole table in no order to rely on. Some may be told twice.
+
+        The `after` that is told is not a place: it is opaque, and its first part a byte longer.
+        """
+        view = await self._catalogue.current(table)
+        space, behind = view.live, None
+        if after is not None:
+            stage = after[0][:1]
+            if stage not in (_IN_LIVE, _IN_BESIDE):
+                raise BadValue("after", after[0], "send what the walk told, or nothing to begin")
+            behind = (after[0][1:], after[1])
+            if stage == _IN_BESIDE and view.plain:
+                behind = None  # everything is in the table by now
+            elif stage == _IN_BESIDE:
+                space = view.beside
+        elif not view.plain:
+            space = view.beside
+        rows_max = min(rows_max, self._settings.scan_rows_max)
+        entries = await self._engine.walk(space, behind, rows_max)
+        places: list[Place] = [(entry[0], entry[1]) for entry in entries]
+        if not places:
+            if space == view.live:
+                return Walked((), None)
+            return await self.walk(table, (_IN_LIVE, b""), rows_max, now_us)
+        last = places[-1]
+        stage = _IN_BESIDE if space == view.beside else _IN_LIVE
+        if view.plain:
+            alive = [
+                (entry[0], entry[1])
+                for entry in entries
+                if _seen(entry[1], entry[2], now_us) is not None
+            ]
+        else:
+            kept, _ = await self._look(view, places)
+            alive = [
+                place
+                for place, one in zip(places, kept, strict=True)
+                if one is not None and _row(place[1], one, now_us) is not None
+            ]
+        return Walked(alive, (stage + last[0], last[1]))
+
+    def shard_of(self, table: str, partition: bytes) -> str:
+        """The part of the engine that serves this partition."""
+        view = self._catalogue.views.get(table)
+        space = live_space(table) if view is None else view.live
+        return self._engine.shard_of(space, partition)
+
+    def check_place(self, partition: bytes, sort: bytes) -> None:
+        """A wrong value unless this can be a place."""
+        if not 1 <= len(partition) <= PARTITION_BYTES_MAX:
+            raise BadValue("partition", partition, f"use 1 to {PARTITION_BYTES_MAX} bytes")
+        if len(sort) > SORT_BYTES_MAX:
+            raise BadValue("sort", sort, f"use up to {SORT_BYTES_MAX} bytes")
+
+    def _change(self, view: View, write: Write, now_us: int) -> Change:
+        partition, sort, value, ttl_us = write
+        self.check_place(partition, sort)
+        if value is None:
+            if not view.buries:
+                return Change(view.live, partition, sort, None)
+            return Change(
+                view.live, partition, sort, kept_row(None, expires_us=0, epoch=view.epoch)
+            )
+        if len(value) > self._settings.value_bytes_max:
+            remedy = f"use up to {self._settings.value_bytes_max:,} bytes"
+            raise BadValue("value", value[:16], remedy)
+        expires_us = _expiry(ttl_us, now_us)
+        stored = kept_row(value, expires_us=expires_us, epoch=view.epoch)
+        purge_us = 0
+        if expires_us and not view.buries:
+            purge_us = expires_us + self._settings.purge_after_us
+        return Change(view.live, partition, sort, stored, purge_us)
+
+    async def _made(self, table: str) -> View:
+        view = await self._catalogue.current(table)
+        return view if view.known else await self._catalogue.made(checked_table(table))
+
+    async def _still(self, table: str, view: View, until_us: int) -> bool:
+        """Whether what was just done by this view, good until then, is as good as done now."""
+        if self._clock.now_us() <= until_us + self._settings.write_timeout_us:
+            return True
+        return (await self._catalogue.current(table)).same(view)
+
+    async def _acknowledge(self, table: str, view: View, until_us: int) -> None:
+        """Nothing, unless it took so long that others no longer reckon with it."""
+        if not await self._still(table, view, until_us):
+            seen = "the write took too long; it may be there or not"
+            raise Unavailable(f"the table {table}", seen)
+
+
+def _each_seen(
+    places: Sequence[Place], found: Sequence[bytes | None], now_us: int
+) -> list[Row | None]:
+    rows: list[Row | None] = []
+    for place, stored in zip(places, found, strict=True):
+        rows.append(None if stored is None else _seen(place[1], stored, now_us))
+    return rows
+
+
+def _each_row(
+    places: Sequence[Place], kept: Sequence[Kept | None], now_us: int
+) -> list[Row | None]:
+    rows: list[Row | None] = []
+    for place, one in zip(places, kept, strict=True):
+        rows.append(None if one is None else _row(place[1], one, now_us))
+    return rows
+
+
+def _seen(sort: bytes, stored: bytes, now_us: int) -> Row | None:
+    if stored and stored[0] == PLAIN:
+        return Row(sort, stored[1:])
+    return _row(sort, opened(stored), now_us)
+
+
+def _row(sort: bytes, kept: Kept, now_us: int) -> Row | None:
+    value = kept.value
+    if value is None or 0 < kept.expires_us <= now_us:
+        return None
+    return Row(sort, value, kept.expires_us)
+
+
+def _expiry(ttl_us: int, now_us: int) -> int:
+    if not ttl_us:
+        return 0
+    if ttl_us < 0 or ttl_us > EXPIRES_US_MAX - now_us:
+        raise BadValue("ttl_us", ttl_us, "say microseconds above 0, or 0 for ever")
+    return now_us + ttl_us
+
+
+def _holds(condition: Condition, row: Row | None) -> bool:
+    if condition.tag:
+        return row is not None and tag_of(row.value) == condition.tag
+    return (row is None) == condition.absent
+
+
+def _check_condition(condition: Condition) -> None:
+    if condition.absent + condition.present + bool(condition.tag) != 1:
+        raise BadValue("condition", condition, "say one of absent, present and tag")
+    if condition.tag and len(condition.tag) != TAG_BYTES:
+        raise BadValue("condition.tag", condition.tag, f"use the {TAG_BYTES} bytes of a tag")
+
+
+def _check_span(span: Span) -> None:
+    if span.rows_max < 1:
+        raise BadValue("rows_max", span.rows_max, "ask for at least 1")
+    if span.bytes_max < 1:
+        raise BadValue("bytes_max", span.bytes_max, "ask for at least 1")
+
+
+def _too_slow(table: str) -> Unavailable:
+    return Unavailable(f"the table {table}", "the engine answers too slowly to know its state")

@@ -1,0 +1,278 @@
+"""Scanning: the rows of a partition that can be seen, out of one layer or two, in order.
+
+A layer is read in pages, and what has expired or is buried is passed over, so limits are exact:
+`more` says whether there is another row to be seen. What is looked at is bounded too; a scan that
+meets too much that is dead comes short, and goes on behind the last key it looked at.
+
+The first page is as large as what is wanted. Where most of a page was dead the next one is larger,
+so that a long dead stretch costs few calls; others have their turn of the loop between two pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Final, NamedTuple, final
+
+from sluicegate.apps.kv.tables.catalogue import View
+from sluicegate.contracts.engine import Engine
+from sluicegate.contracts.key_values import Row, Span
+from sluicegate.wire.kept_row import PLAIN, Kept, opened
+
+PAGE_ROWS_LEAST: Final = 128  # behind a page that was mostly dead
+PAGE_ROWS_MOST: Final = 1_024  # as far as it grows beyond what is wanted; decoded in one turn
+_PAGE_ROW_BYTES: Final = 512  # room for each of them
+
+
+class Scanned(NamedTuple):
+    """Rows in the order asked for, whether there are more behind `last`, and what was looked at.
+
+    `last` is the last sort key that was passed; None if there was none.
+    """
+
+    rows: Sequence[Row]
+    more: bool
+    last: bytes | None
+    rows_scanned: int
+    bytes_scanned: int
+
+
+@final
+class Layer:
+    """One space's rows in the span, a page at a time."""
+
+    __slots__ = (
+        "_at",
+        "_engine",
+        "_partition",
+        "_rows",
+        "_space",
+        "_span",
+        "bytes_scanned",
+        "more",
+        "rows_scanned",
+    )
+
+    def __init__(self, engine: Engine, space: str, partition: bytes, span: Span) -> None:
+        self._engine = engine
+        self._space = space
+        self._partition = partition
+        self._span = span
+        self._rows: Sequence[tuple[bytes, bytes]] = ()
+        self._at = 0
+        self.more = True  # behind the page that is held
+        self.rows_scanned = 0
+        self.bytes_scanned = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether the page that is held has been passed."""
+        return self._at >= len(self._rows)
+
+    @property
+    def head(self) -> tuple[bytes, bytes]:
+        """The next row of the page."""
+        return self._rows[self._at]
+
+    def step(self) -> None:
+        """Pass it."""
+        self._at += 1
+
+    async def fill(self, rows_max: int, bytes_max: int) -> None:
+        """Hold the next page, if the one before is passed and there is one."""
+        while self._at >= len(self._rows) and self.more:
+            span = self._span
+            if self._rows:
+                last = self._rows[-1][0]
+                span = (
+                    span._replace(end=last) if span.reverse else span._replace(begin=last + b"\x00")
+                )
+                self._span = span
+            told = self._engine.scan(
+                self._space,
+                self._partition,
+                begin=span.begin,
+                end=span.end,
+                reverse=span.reverse,
+                rows_max=rows_max,
+                bytes_max=bytes_max,
+            )
+            page = await told if isinstance(told, Awaitable) else told
+            self._rows, self._at = page.rows, 0
+            self.more = page.more and bool(page.rows)
+            self.rows_scanned += page.rows_scanned
+            self.bytes_scanned += page.bytes_scanned
+
+
+@final
+class Taking:
+    """Takes rows in order until a limit is reached, and then looks whether there is one more."""
+
+    __slots__ = ("_bytes", "_bytes_max", "_rows_max", "full", "last", "more", "rows")
+
+    def __init__(self, span: Span) -> None:
+        self.rows: list[Row] = []
+        self._bytes = 0
+        self._rows_max = span.rows_max
+        self._bytes_max = span.bytes_max
+        self.full = False
+        self.more = False
+        self.last: bytes | None = None
+
+    def take(self, sort: bytes, value: bytes, expires_us: int) -> bool:
+        """Take a row that can be seen; False if it is the one too many."""
+        if self.full:
+            self.more = True
+            return False
+        self.rows.append(Row(sort, value, expires_us))
+        self._bytes += len(sort) + len(value)
+        self.last = sort
+        if len(self.rows) >= self._rows_max or self._bytes >= self._bytes_max:
+            self.full = True
+        return True
+
+    def passed(self, sort: bytes) -> None:
+        """What cannot be seen was passed."""
+        if not self.full:
+            self.last = sort
+
+    @property
+    def rows_wanted(self) -> int:
+        """Rows that the next page may bring: what is left, and the one behind."""
+        return max(self._rows_max - len(self.rows), 0) + 1
+
+    @property
+    def bytes_wanted(self) -> int:
+        """Likewise."""
+        return max(self._bytes_max - self._bytes, 1)
+
+
+@final
+class Pages:
+    """How large the next page may be."""
+
+    __slots__ = ("_rows_least", "_scanned", "_taken")
+
+    def __init__(self) -> None:
+        self._rows_least = 0
+        self._scanned = 0
+        self._taken = 0
+
+    async def next(
+        self, taking: Taking, *, rows_scanned: int, scan_rows_max: int
+    ) -> tuple[int, int]:
+        """Its rows and bytes; whoever waits for the loop goes first, unless it is the first page.
+
+        Together the pages look at no more than `scan_rows_max`, as far as the engine counts.
+        """
+        if rows_scanned > 0:
+            taken = len(taking.rows)
+            brought = taken - self._taken
+            if rows_scanned - self._scanned > 2 * brought:  # most of it was dead
+                self._rows_least = min(max(2 * self._rows_least, PAGE_ROWS_LEAST), PAGE_ROWS_MOST)
+            self._scanned, self._taken = rows_scanned, taken
+            await asyncio.sleep(0)
+        rows_max = max(taking.rows_wanted, self._rows_least)
+        bytes_max = max(taking.bytes_wanted, self._rows_least * _PAGE_ROW_BYTES)
+        return min(rows_max, max(scan_rows_max - rows_scanned, 1)), bytes_max
+
+
+async def scanned(
+    engine: Engine, view: View, partition: bytes, span: Span, now_us: int, scan_rows_max: int
+) -> Scanned:
+    """The rows of the span that can be seen at this instant."""
+    live = Layer(engine, view.live, partition, span)
+    taking = Taking(span)
+    if view.plain:
+        await _one(live, taking, now_us, scan_rows_max)
+        return Scanned(taking.rows, taking.more, taking.last, live.rows_scanned, live.bytes_scanned)
+    beside = Layer(engine, view.beside, partition, span)
+    await _two(live, beside, taking, view, span.reverse, now_us, scan_rows_max)
+    rows_scanned = live.rows_scanned + beside.rows_scanned
+    bytes_scanned = live.bytes_scanned + beside.bytes_scanned
+    return Scanned(taking.rows, taking.more, taking.last, rows_scanned, bytes_scanned)
+
+
+async def _one(live: Layer, taking: Taking, now_us: int, scan_rows_max: int) -> None:
+    pages = Pages()
+    while True:
+        if live.empty:
+            if not live.more:
+                return
+            if live.rows_scanned >= scan_rows_max and taking.last is not None:
+                taking.more = True
+                return
+            rows_max, bytes_max = await pages.next(
+                taking, rows_scanned=live.rows_scanned, scan_rows_max=scan_rows_max
+            )
+            await live.fill(rows_max, bytes_max)
+            if live.empty:
+                return
+        sort, stored = live.head
+        live.step()
+        if stored and stored[0] == PLAIN:
+            if not taking.take(sort, stored[1:], 0):
+                return
+        else:
+            kept = opened(stored)
+            if _dead(kept, now_us):
+                taking.passed(sort)
+            elif kept.value is not None and not taking.take(sort, kept.value, kept.expires_us):
+                return
+
+
+async def _two(
+    live: Layer,
+    beside: Layer,
+    taking: Taking,
+    view: View,
+    reverse: bool,
+    now_us: int,
+    scan_rows_max: int,
+) -> None:
+    pages = Pages()
+    while True:
+        if (live.empty and live.more) or (beside.empty and beside.more):
+            rows_scanned = live.rows_scanned + beside.rows_scanned
+            if rows_scanned >= scan_rows_max and taking.last is not None:
+                taking.more = True
+                return
+            # A page at a time of each: which row is next depends on both.
+            rows_max, bytes_max = await pages.next(
+                taking, rows_scanned=rows_scanned, scan_rows_max=scan_rows_max
+            )
+            await live.fill(rows_max, bytes_max)
+            await beside.fill(rows_max, bytes_max)
+        if live.empty and beside.empty:
+            return
+        sort, kept = _next(live, beside, view, reverse)
+        if kept is None or kept.value is None or _dead(kept, now_us):
+            taking.passed(sort)
+        elif not taking.take(sort, kept.value, kept.expires_us):
+            return
+
+
+def _next(live: Layer, beside: Layer, view: View, reverse: bool) -> tuple[bytes, Kept | None]:
+    """The next sort key of either layer, and what holds there; None hides it."""
+    if live.empty:
+        sort, stored = beside.head
+        beside.step()
+        return sort, opened(stored)
+    sort, stored = live.head
+    if not beside.empty:
+        under, under_stored = beside.head
+        if under == sort:
+            live.step()
+            beside.step()
+            kept = opened(stored)
+            return sort, kept if kept.epoch >= view.epoch else opened(under_stored)
+        if (under > sort) if reverse else (under < sort):
+            beside.step()
+            return under, opened(under_stored)
+    live.step()
+    kept = opened(stored)
+    return sort, None if view.hides and kept.epoch < view.epoch else kept
+
+
+def _dead(kept: Kept, now_us: int) -> bool:
+    return kept.value is None or 0 < kept.expires_us <= now_us

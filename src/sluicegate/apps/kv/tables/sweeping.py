@@ -1,0 +1,100 @@
+"""Sweeping: rows that have expired and tombstones are taken away in the background.
+
+Only in a table that is normal: else an expired row or a tombstone still hides an older one. A row
+goes by a swap with what was read, so one that was written meanwhile stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, final
+
+from sluicegate.apps.kv.tables.admitting import Admit, admitted, keeper_ask
+from sluicegate.apps.kv.tables.book import NORMAL, live_space
+from sluicegate.apps.kv.tables.catalogue import Catalogue
+from sluicegate.apps.kv.tables.flights import Swap, swapped
+from sluicegate.apps.kv.tables.leases import Lease
+from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.engine import Change, Engine, Entry
+from sluicegate.wire.kept_row import opened
+
+SWEEP_JOB: Final = "sweep"
+
+
+@final
+class Sweep:
+    """Walks table after table, a batch at a time. `removed` counts what went."""
+
+    __slots__ = (
+        "_admit",
+        "_catalogue",
+        "_clock",
+        "_engine",
+        "_lease",
+        "_settings",
+        "removed",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalogue: Catalogue,
+        clock: Clock,
+        settings: TableSettings,
+        admit: Admit,
+        holder: str,
+    ) -> None:
+        self._engine = engine
+        self._catalogue = catalogue
+        self._clock = clock
+        self._settings = settings
+        self._admit = admit
+        self._lease = Lease(engine, clock, SWEEP_JOB, holder=holder, lease_us=settings.lease_us)
+        self.removed = 0
+
+    async def take(self) -> bool:
+        """Be the one who sweeps, unless somebody else is."""
+        return await self._lease.take()
+
+    async def leave(self) -> None:
+        """Let somebody else sweep on from here."""
+        await self._lease.leave()
+
+    async def step(self) -> bool | None:
+        """One batch: True at the end of a whole round; None if somebody else has the lease."""
+        lease = self._lease
+        tables = sorted(self._catalogue.book.tables)
+        table = next((name for name in tables if name >= lease.stage), None)
+        if table is None:
+            lease.stage, lease.after = "", None
+            return True if await lease.keep() else None
+        if table != lease.stage:
+            lease.stage, lease.after = table, None
+        entries: Sequence[Entry] = ()
+        if (await self._catalogue.current(table)).phase == NORMAL:
+            rows_max = self._settings.sweep_rows
+            entries = await self._engine.walk(live_space(table), lease.after, rows_max)
+        if entries:
+            size = sum(len(entry[2]) for entry in entries)
+            work = partial(self._remove, table, entries)
+            await admitted(self._admit, keeper_ask(), self._clock, len(entries), size, work)
+            lease.after = (entries[-1][0], entries[-1][1])
+        else:
+            lease.stage, lease.after = table + "\x00", None  # the first name behind it
+        return False if await lease.keep() else None
+
+    async def _remove(self, table: str, entries: Sequence[Entry]) -> None:
+        now_us = self._clock.now_us()
+        live = live_space(table)
+        gone: list[Swap] = []
+        for partition, sort, stored in entries:
+            kept = opened(stored)
+            if kept.value is None or 0 < kept.expires_us <= now_us:
+                gone.append((Change(live, partition, sort, None), stored))
+        most = self._settings.sweep_at_once
+        for at in range(0, len(gone), most):
+            if (await self._catalogue.current(table)).phase != NORMAL:
+                return
+            self.removed += sum(await swapped(self._engine, gone[at : at + most]))

@@ -1,0 +1,223 @@
+"""Top rates: two boards of each dispatcher, and the time between them, make one picture.
+
+Counts become rates, and those of several dispatchers are added up; of levels that cannot be added
+(a price, a delay, a ratio) the worst is told. Pure: boards in, what JSON can hold out.
+
+A dispatcher that was restarted counts from nothing: what it counts since is taken. One that was
+not there before has no rates yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sluicegate.apps.kv.board_source import Sample
+
+_US: Final = 1e6
+Board = Mapping[str, Any]
+
+
+def picture(before: Sequence[Sample], after: Sequence[Sample]) -> dict[str, Any]:
+    """What the dispatchers do, between these two looks at them."""
+    earlier = {sample.url: sample.board for sample in before}
+    pairs = [
+        (earlier.get(sample.url), sample.board) for sample in after if sample.board is not None
+    ]
+    boards = [board for _, board in pairs]
+    return {
+        "dispatchers": [_dispatcher(sample) for sample in after],
+        "work": _rates_of(pairs, "stack", ("entered", "admitted", "refused"), ("under_way",)),
+        "callers": _callers(pairs),
+        "refusals": _refusals(pairs),
+        "stress": _stress(boards),
+        "classes": _classes(pairs),
+        "queue": _queue(boards),
+        "engine": _engine(pairs),
+        "shield": _rates_of(
+            pairs,
+            "shield",
+            ("looked", "served", "joined", "flown", "stale_served"),
+            ("cached", "cached_bytes", "waiting", "heeded"),
+        ),
+        "hot": _hot(pairs),
+        "store": _store(boards),
+        "uploads": [upload for board in boards for upload in board.get("uploads", ())],
+    }
+
+
+def _dispatcher(sample: Sample) -> dict[str, Any]:
+    if sample.board is None:
+        return {"url": sample.url, "node": "", "error": sample.error}
+    return {"url": sample.url, "node": str(sample.board.get("node", "")), "error": ""}
+
+
+def per_s(before: Board | None, after: Board, old: Any, new: Any) -> float:
+    """How many a second; 0 where there is nothing to compare with."""
+    if before is None:
+        return 0.0
+    span_us = int(after.get("at_us", 0)) - int(before.get("at_us", 0))
+    if span_us <= 0:
+        return 0.0
+    grown = float(new - old if new >= old else new)
+    return grown * _US / span_us
+
+
+Pairs = Sequence[tuple[Board | None, Board]]
+
+
+def _rates_of(
+    pairs: Pairs, section: str, counts: Sequence[str], levels: Sequence[str]
+) -> dict[str, float]:
+    """Counts of a section of boards as rates, and its levels, over all dispatchers."""
+    sums: dict[str, float] = dict.fromkeys(counts, 0.0) | dict.fromkeys(levels, 0)
+    for before, after in pairs:
+        new = after.get(section, {})
+        old = {} if before is None else before.get(section, {})
+        for name in counts:
+            sums[name] += per_s(before, after, old.get(name, 0), new.get(name, 0))
+        for name in levels:
+            sums[name] += new.get(name, 0)
+    return sums
+
+
+def _named(
+    pairs: Pairs, section: str, name: str
+) -> Iterator[tuple[Board | None, Board, Board, Mapping[str, Any]]]:
+    """Entries of a list, with the one of the same name before it; empty if it was not there."""
+    for before, after in pairs:
+        old = {} if before is None else {one[name]: one for one in before.get(section, ())}
+        for entry in after.get(section, ()):
+            yield before, after, entry, old.get(entry[name], {})
+
+
+def _summed(
+    pairs: Pairs, section: str, name: str, counts: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for before, after, new, old in _named(pairs, section, name):
+        sums = found.setdefault(str(new[name]), dict.fromkeys(counts, 0.0))
+        for count in counts:
+            sums[count] += per_s(before, after, old.get(count, 0), new.get(count, 0))
+    return found
+
+
+def _callers(pairs: Pairs) -> list[dict[str, Any]]:
+    """Who spends most stands first."""
+    found = _summed(pairs, "callers", "caller", ("mru", "admitted", "refused"))
+    told = [
+        {"caller": caller, "ru": sums["mru"] / 1_000, **_without(sums, "mru")}
+        for caller, sums in found.items()
+    ]
+    return sorted(told, key=lambda one: (-one["ru"], -one["refused"], one["caller"]))
+
+
+def _refusals(pairs: Pairs) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for before, after in pairs:
+        old = {} if before is None else before.get("refusals", {})
+        for reason, count in after.get("refusals", {}).items():
+            rate = per_s(before, after, old.get(reason, 0), count)
+            found[reason] = found.get(reason, 0.0) + rate
+    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
+
+
+def _stress(boards: Sequence[Board]) -> dict[str, Any]:
+    """Of the dispatcher with the lowest latency ratio."""
+    told: list[dict[str, Any]] = [board["stress"] for board in boards if board.get("stress")]
+    if not told:
+        return {}
+    return min(told, key=_ratio_of)
+
+
+def _ratio_of(stress: Mapping[str, Any]) -> float:
+    return float(stress.get("ratio", 1.0))
+
+
+def _store(boards: Sequence[Board]) -> dict[str, Any]:
+    """How many lean on a store, and how many of them it does not answer, the longest how long."""
+    told = [(board["store"], board.get("at_us", 0)) for board in boards if board.get("store")]
+    gone = [(one, at_us) for one, at_us in told if one.get("gone")]
+    nobody: tuple[Mapping[str, Any], int] = ({}, 0)
+    first, at_us = min(gone, key=_since_of, default=nobody)
+    since_us = int(first.get("since_us", 0))
+    return {
+        "asked_by": len(told),
+        "gone_for": len(gone),
+        "gone_us": max(0, at_us - since_us) if since_us else 0,
+        "why": str(first.get("why", "")),
+    }
+
+
+def _since_of(told: tuple[Mapping[str, Any], int]) -> int:
+    return int(told[0].get("since_us", 0))
+
+
+def _classes(pairs: Pairs) -> list[dict[str, Any]]:
+    found = _summed(pairs, "classes", "class", ("admitted", "refused"))
+    prices: dict[str, int] = {}
+    for _, _, new, _ in _named(pairs, "classes", "class"):
+        name = str(new["class"])
+        prices[name] = max(prices.get(name, 0), new.get("price_milli", 1_000))
+    return [{"class": name, "price": prices[name] / 1_000, **sums} for name, sums in found.items()]
+
+
+def _queue(boards: Sequence[Board]) -> dict[str, Any]:
+    queues = [board["queue"] for board in boards if board.get("queue")]
+    sums: dict[str, Any] = {
+        name: sum(queue.get(name, 0) for queue in queues)
+        for name in ("places", "inflight", "queued", "queued_bytes")
+    }
+    delays = [board.get("stress", {}).get("queue_us") for board in boards]
+    sums["delay_us"] = max((delay for delay in delays if delay is not None), default=None)
+    sums["overloaded"] = sum(bool(queue.get("overloaded")) for queue in queues)
+    return sums
+
+
+def _engine(pairs: Pairs) -> list[dict[str, Any]]:
+    """The mean time of an operation between the two looks."""
+    sums: dict[str, list[float]] = {}
+    for before, after in pairs:
+        old = {} if before is None else before.get("engine", {})
+        for name, new in after.get("engine", {}).items():
+            was = old.get(name, {})
+            sum_ = sums.setdefault(name, [0.0, 0.0, 0.0])
+            for i, count in enumerate(("worked", "failed", "service_us")):
+                sum_[i] += per_s(before, after, was.get(count, 0), new.get(count, 0))
+    return [
+        {
+            "operation": name,
+            "worked": worked,
+            "failed": failed,
+            "mean_us": service_us / worked if worked else None,
+        }
+        for name, (worked, failed, service_us) in sorted(sums.items())
+    ]
+
+
+def _hot(pairs: Pairs) -> list[dict[str, Any]]:
+    """The hot keys of all dispatchers, the hottest first; the share is of what they remember."""
+    found = _summed(pairs, "hot", "key", ("served", "forwarded"))
+    guaranteed: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for _, _, new, _ in _named(pairs, "hot", "key"):
+        key = str(new["key"])
+        guaranteed[key] = guaranteed.get(key, 0) + new.get("guaranteed", 0)
+        sizes[key] = max(sizes.get(key, 0), new.get("size_bytes", 0))
+    remembered = sum(after.get("shield", {}).get("remembered", 0) for _, after in pairs)
+    told = [
+        {
+            "key": key,
+            "guaranteed": guaranteed[key],
+            "share": guaranteed[key] / remembered if remembered else 0.0,
+            "rate": sums["served"] + sums["forwarded"],
+            **sums,
+            "size_bytes": sizes[key],
+        }
+        for key, sums in found.items()
+    ]
+    return sorted(told, key=lambda one: (-one["guaranteed"], one["key"]))
+
+
+def _without(sums: Mapping[str, float], name: str) -> dict[str, float]:
+    return {key: value for key, value in sums.items() if key != name}

@@ -1,0 +1,115 @@
+"""Usage: what each caller has used of this dispatcher, since it began.
+
+An observer of the stack, on the way of every request. Rates are for whoever looks twice; what is
+kept for longer is written from here (`rollups.py`). Callers beyond `callers_max` are counted
+together, as `OTHERS`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Request
+
+OTHERS: Final = "(others)"
+
+
+class Used(NamedTuple):
+    """One caller's counts: thousandths of request units, and requests by what became of them."""
+
+    mru: int  # as charged, what was answered from memory too
+    admitted: int
+    refused: int
+    refused_mru: int  # what the refused would have been charged
+    cached: int
+
+
+@final
+class Account:
+    """One caller's counts, while they grow."""
+
+    __slots__ = ("admitted", "cached", "mru", "refused", "refused_mru")
+
+    def __init__(self) -> None:
+        self.mru = self.admitted = self.refused = self.refused_mru = self.cached = 0
+
+
+@final
+class Worked:
+    """What the engine did of one operation."""
+
+    __slots__ = ("done", "failed", "service_us")
+
+    def __init__(self) -> None:
+        self.done = self.failed = self.service_us = 0
+
+
+@final
+class CallerUsage:
+    """Counts by caller, and refusals by reason."""
+
+    __slots__ = ("_accounts", "_others", "_worked", "callers_max", "reasons")
+
+    def __init__(self, callers_max: int = 10_000) -> None:
+        self.callers_max = callers_max
+        self._accounts: dict[str, Account] = {}
+        self._others = Account()
+        self.reasons: dict[str, int] = {}
+        self._worked: dict[str, Worked] = {}
+
+    def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
+        """It may not enter."""
+        account = self._account(request.caller)
+        account.refused += 1
+        account.refused_mru += request.cost_mru
+        reason = "" if decision.reason is None else decision.reason.name
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+    def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
+        """It was done, or was lost on the way."""
+        account = self._account(request.caller)
+        account.admitted += 1
+        account.mru += request.cost_mru
+        worked = self._worked.get(request.operation)
+        if worked is None:  # there are few operations, all of them ours
+            worked = self._worked[request.operation] = Worked()
+        if outcome is Outcome.SUCCESS:
+            worked.done += 1
+            if request.measured is not None:
+                worked.service_us += request.measured.service_us
+        else:
+            worked.failed += 1
+
+    def cached(self, caller: str, mru: int) -> None:
+        """It was answered without the engine, and charged so many thousandths of a unit."""
+        account = self._account(caller)
+        account.cached += 1
+        account.mru += mru
+
+    def now(self) -> dict[str, Used]:
+        """Everybody's counts."""
+        told = {name: _used(account) for name, account in self._accounts.items()}
+        if self._others.admitted or self._others.refused or self._others.cached:
+            told[OTHERS] = _used(self._others)
+        return told
+
+    def operations(self) -> dict[str, tuple[int, int, int]]:
+        """By operation: done, failed, and for how long the engine was at it, in microseconds."""
+        return {
+            name: (worked.done, worked.failed, worked.service_us)
+            for name, worked in self._worked.items()
+        }
+
+    def _account(self, caller: str) -> Account:
+        account = self._accounts.get(caller)
+        if account is None:
+            if len(self._accounts) >= self.callers_max:
+                return self._others
+            account = self._accounts[caller] = Account()
+        return account
+
+
+def _used(account: Account) -> Used:
+    return Used(account.mru, account.admitted, account.refused, account.refused_mru, account.cached)

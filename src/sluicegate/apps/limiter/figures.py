@@ -1,0 +1,127 @@
+"""Figures: what the parts of a limiter count, as metrics. Nothing is counted here.
+
+The names stand in `deploy/limiter/`, in the dashboard and the alerts; a test holds them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.limits.dead_letters import DeadLetterStats
+from sluicegate.policies.utilization_gate import GateSettings, GateStats
+from sluicegate.rules.mesh.tally import TallyNow
+from sluicegate.shadow.capture import CaptureStats
+from sluicegate.telemetry.prometheus import Family, Sample, counter, gauge
+
+CLASSES: Final = tuple(criticality.name for criticality in Criticality)
+# A number of a rule's tally, the metric, and what it means.
+_MESH_COUNTS: Final = (
+    ("total_hits", "hits", "Hits by rule of the mesh."),
+    ("over_limit", "over_limit", "Hits over the limit."),
+    ("near_limit", "near_limit", "Hits near the limit."),
+    (
+        "over_limit_with_local_cache",
+        "over_limit_with_local_cache",
+        "Hits over the limit that needed no store.",
+    ),
+    ("within_limit", "within_limit", "Hits within the limit."),
+    ("shadow_mode", "shadow_mode", "Hits over a limit that is only tried out."),
+)
+
+
+class Loads(Protocol):
+    """Who loads rules, and tells how it went."""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Loads since the start: accepted, refused."""
+        ...
+
+    def status(self) -> Mapping[str, object]:
+        """Which rules are in force, and how the last load went."""
+        ...
+
+
+def of_rules(rules: Loads | None, count: int) -> Iterable[Family]:
+    """How loads went, and how many rules are in force; without rules the empty book is the load."""
+    accepted, refused = (1, 0) if rules is None else rules.counts
+    loads = [
+        Sample("_total", (("result", result),), count)
+        for result, count in (("accepted", accepted), ("refused", refused))
+    ]
+    yield Family("sluicegate_limiter_rules_loads", "counter", "", "Loads of rules.", loads)
+    last: Any = {"result": "accepted"} if rules is None else rules.status()["last_load"]
+    yield gauge(
+        "sluicegate_limiter_rules_last_load_refused",
+        "1 while the files as they are now were refused.",
+        int(last["result"] == "refused"),
+    )
+    yield gauge("sluicegate_limiter_rules", "Rules in force.", count)
+
+
+def of_mesh(tallies: Sequence[TallyNow], beside: Sequence[TallyNow] = ()) -> Iterable[Family]:
+    """The statistics of Envoy's rules; of those that some callers try, together with the others."""
+    for field, name, meaning in _MESH_COUNTS:
+        counts: dict[str, int] = {}
+        for one in (*tallies, *beside):
+            counts[one.key] = counts.get(one.key, 0) + getattr(one, field)
+        samples = [Sample("_total", (("rule", key),), count) for key, count in counts.items()]
+        yield Family(f"sluicegate_mesh_{name}", "counter", "", meaning, samples)
+
+
+def of_gate(stats: GateStats, limits: GateSettings) -> Iterable[Family]:
+    """Where the gate stands, and why."""
+    readings = stats.readings
+    yield gauge("sluicegate_limiter_utilization", "What the gate goes by.", stats.utilization)
+    yield Family(
+        "sluicegate_limiter_reading",
+        "gauge",
+        "",
+        "Each reading as a share of what counts as full.",
+        [
+            Sample("", (("signal", name),), value)
+            for name, value in (
+                ("cpu", readings.cpu),
+                ("io", (readings.io or 0.0) / limits.io_full),
+                ("memory", (readings.memory or 0.0) / limits.memory_full),
+                ("lag", readings.lag_us / limits.lag_us_full),
+                ("queue", readings.queue_us / limits.queue_us_full),
+            )
+        ],
+    )
+    yield Family(
+        "sluicegate_limiter_shed_share",
+        "gauge",
+        "",
+        "The share of each class that is shed now.",
+        [
+            Sample("", (("priority", name),), value)
+            for name, value in zip(CLASSES, stats.shares, strict=True)
+        ],
+    )
+
+
+def of_letters(stats: DeadLetterStats) -> Iterable[Family]:
+    """What became of the dead letters."""
+    yield counter("sluicegate_dead_letters_written", "Dead letters kept.", stats.written)
+    yield counter("sluicegate_dead_letters_dropped", "Dead letters lost.", stats.dropped)
+    yield gauge("sluicegate_dead_letters_depth", "Dead letters waiting.", stats.depth)
+
+
+def of_capture(stats: CaptureStats) -> Iterable[Family]:
+    """What became of the requests that were to be kept."""
+    yield counter("sluicegate_capture_kept", "Requests of the sample.", stats.kept)
+    yield counter("sluicegate_capture_written", "Requests written.", stats.written)
+    yield counter(
+        "sluicegate_capture_withheld",
+        "Requests of which something secret was left out.",
+        stats.withheld,
+    )
+    lost = [
+        Sample("_total", (("why", why),), count)
+        for why, count in (("full", stats.lost_full), ("disk", stats.lost_disk))
+    ]
+    yield Family("sluicegate_capture_lost", "counter", "", "Requests lost.", lost)
+    yield counter("sluicegate_capture_bytes", "Bytes of captures written.", stats.bytes)

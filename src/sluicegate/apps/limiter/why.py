@@ -1,0 +1,94 @@
+"""`sluicegate why USER`: asks a running limiter why a user was refused.
+
+It reads `/v1/audit` of the service, which keeps a bounded number of recent decisions, and tells
+each in a line a person can act on. Nothing is decided or counted here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any, Final
+from urllib.parse import quote
+
+from sluicegate.apps.limiter.fields import LISTEN_DEFAULT
+from sluicegate.asking import TOKEN_VARIABLE, add_where, ask, where_said
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import REASONS
+from sluicegate.system import now_us
+
+AT_DEFAULT: Final = f"http://{LISTEN_DEFAULT}"
+TIMEOUT_S: Final = 5.0
+_SINCE: Final = re.compile(r"[0-9]{1,9}(ms|s|m|h|d)")
+
+EXAMPLES: Final = f"""\
+examples:
+  sluicegate why ann                          the last decisions about ann
+  sluicegate why ann --since 10m              of the last ten minutes
+  sluicegate why ann --json | jq .            for programs
+  {TOKEN_VARIABLE}=... sluicegate why ann --at https://limiter.internal:7070 --ca ca.pem
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument(
+        "user", metavar="USER", help="the user_id (for Envoy: a descriptor's value)"
+    )
+    parser.add_argument("--since", default="1h", metavar="SPAN", help="30s, 10m, 1h (default 1h)")
+    parser.add_argument("--count", default=50, type=int, metavar="N", help="at most (default 50)")
+    add_where(parser, AT_DEFAULT, "with the grant audit", "--at")
+    parser.add_argument("--json", action="store_true", help="what the service says, as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """Ask, and tell."""
+    if not _SINCE.fullmatch(arguments.since):
+        raise BadValue("--since", arguments.since, "write a number and ms, s, m, h or d, as 10m")
+    if not 1 <= arguments.count <= 10_000:
+        raise BadValue("--count", arguments.count, "give a number from 1 to 10,000")
+    path = f"/v1/audit?user={quote(arguments.user, safe='')}&since={arguments.since}"
+    where = where_said(arguments.at, arguments, flag="--at", example=AT_DEFAULT)
+    what = f"the limiter at {where.url}"
+    path = f"{path}&count={arguments.count}"
+    said = ask(where, what, path, timeout_s=TIMEOUT_S, grant="audit")
+    if arguments.json:
+        json.dump(said, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+        return 0
+    entries: list[dict[str, Any]] = said["decisions"]
+    if not entries:
+        sys.stdout.write(
+            f"nothing is kept about {arguments.user!r} of the last {arguments.since}: it did not "
+            "ask, or newer decisions took its place (audit_refusals, audit_admissions)\n"
+        )
+    at_us = now_us()
+    for entry in entries:
+        sys.stdout.write(told(entry, at_us) + "\n")
+    return 0
+
+
+def told(entry: dict[str, Any], now_us: int) -> str:
+    """One entry in words."""
+    ago_s = max(now_us - entry["last_us"], 0) / 1e6
+    times = f"{entry['times']:,} x " if entry["times"] > 1 else ""
+    rule = f"by rule {entry['rule_id']!r}" if entry["rule_id"] else "by no rule"
+    words = [f"{ago_s:,.1f} s ago  {times}{'allowed' if entry['allowed'] else 'REFUSED'} {rule}"]
+    reason = REASONS.get(entry["reason"])
+    if reason is not None:
+        tried = "it is only tried out; else: " if entry["shadow"] else ""
+        words.append(f"{tried}{reason.name}: {reason.sentence}")
+    if entry["degraded"]:
+        words.append("the store did not answer, and the rule's failure policy decided")
+    if entry["overridden"]:
+        words.append("enforcement is stopped for now (break-glass)")
+    words.append(f"weight {entry['weight']:,}, {entry['priority']}")
+    if entry["rule_id"]:  # without a rule there is nothing to have some left of
+        words.append(f"{entry['remaining']:,} left")
+    if entry["retry_after_us"] > 0:
+        words.append(f"may come again {entry['retry_after_us'] / 1e6:,.3g} s after that")
+    elif entry["retry_after_us"] < 0:
+        words.append("asking again will not help")
+    return "; ".join(words)

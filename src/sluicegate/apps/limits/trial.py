@@ -1,0 +1,227 @@
+"""Trial: a made-up request through a rules file, by the real guard and limiter on virtual time.
+
+Nothing waits and no store is asked: a clock moved by hand stands in for the time between requests.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, NamedTuple, final
+
+from sluicegate.apps.limits.words import EXEMPT, limit_words, term_words
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.guard import Judgement
+from sluicegate.limits.limiter import Limiter
+from sluicegate.limits.rates import parse_rate
+from sluicegate.lines import counted, table
+from sluicegate.rules.guard import Guard
+from sluicegate.rules.reading import read_bytes
+from sluicegate.rules.rulebook import Matched, Rulebook
+from sluicegate.testing import START_US, HandClock
+
+TIMES_MAX: Final = 100_000
+EVERY_US_MAX: Final = 366 * 86_400 * 1_000_000
+REQUEST_BYTES_MAX: Final = 1 << 20
+ROWS_MAX: Final = 20
+
+_TEXTS: Final = {"path": "/", "method": "GET", "address": "127.0.0.1", "user": ""}
+_FIELDS: Final = (*_TEXTS, "headers")
+
+
+@final
+class MadeUp:
+    """A `contracts.arrival.Arrival` from a mapping."""
+
+    __slots__ = ("_address", "_headers", "_user", "method", "path")
+
+    def __init__(self, fields: Mapping[str, object]) -> None:
+        for name in fields:
+            if name not in _FIELDS:
+                near = get_close_matches(name, _FIELDS, 1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                remedy = f"there is no such field; {hint}there are {', '.join(_FIELDS)}"
+                raise BadValue(f"request.{name}", fields[name], remedy)
+        self.path = _text(fields, "path").partition("?")[0]
+        self.method = _text(fields, "method").upper()
+        self._address = _text(fields, "address")
+        self._user = _text(fields, "user")
+        headers = fields.get("headers") or {}
+        if not isinstance(headers, dict) or not all(isinstance(v, str) for v in headers.values()):
+            remedy = 'give names with texts, as {"x-plan": "free"}'
+            raise BadValue("request.headers", headers, remedy)
+        self._headers: dict[str, str] = {name.lower(): headers[name] for name in headers}
+
+    def address(self) -> str:
+        """The caller's address."""
+        return self._address
+
+    def header(self, name: str) -> str:
+        """A header's value."""
+        return self._headers.get(name, "")
+
+    def user(self) -> str:
+        """Who is authenticated."""
+        return self._user
+
+
+class Tried(NamedTuple):
+    """One of the requests: when, from the first, and what was decided."""
+
+    after_us: int
+    judgement: Judgement
+
+
+def try_out(file: str, request: str, *, times: str, every: str, as_json: bool) -> int:
+    """Print which rules match and what they decide."""
+    arrival = MadeUp(_request(request))
+    count, every_us = _times(times), _every_us(every)
+    book = Rulebook.load(file)
+    matched = book.matches(arrival)
+    clock = HandClock()
+    guard = Guard(book, Limiter(clock=clock), clock=clock)
+    tried: list[Tried] = []
+    for _ in range(count):
+        judgement = guard.judge(arrival)
+        if judgement is None:
+            break
+        tried.append(Tried(clock.now_us() - START_US, judgement))
+        clock.advance(us=every_us)
+    if as_json:
+        sys.stdout.write(json.dumps(_json(book, matched, tried), indent=2) + "\n")
+    else:
+        sys.stdout.write("\n".join(_lines(arrival, matched, tried)) + "\n")
+    return 0
+
+
+def _lines(arrival: MadeUp, matched: Sequence[Matched], tried: Sequence[Tried]) -> list[str]:
+    lines = [f"{arrival.method} {arrival.path}", ""]
+    if not matched:
+        return [*lines, "No rule matches: it is not limited."]
+    if matched[0].entry.exempt:
+        return [*lines, f"Exempt by {matched[0].entry.name!r}: it is not limited."]
+    rows = [
+        (one.entry.name, _key(one), str(one.cost), limit_words(one.entry), term_words(one.entry))
+        for one in matched
+    ]
+    lines += table(("rule", "key", "cost", "limits", "terms"), rows)
+    if not tried:
+        return [*lines, "", "No rule applies: it is not limited."]
+    shown = range(len(tried)) if len(tried) <= ROWS_MAX else _turns(tried)
+    width = len(f"{len(tried):,}")
+    lines.append("")
+    for place in shown:
+        lines += _judged(place + 1, tried[place], width)
+    return [*lines, "", _summary(tried, len(shown))]
+
+
+def _judged(number: int, one: Tried, width: int) -> list[str]:
+    """What was decided of one request, and what trials thought of it."""
+    binding, said = one.judgement
+    start = f"  {number:>{width},}  {one.after_us / 1e6:>10,.6g} s  "
+    lines = [start + binding.explain()]
+    for counted_one in said:
+        decision = counted_one.decision
+        if decision.shadow and decision is not binding:
+            lines.append(" " * len(start) + decision.explain())
+    return lines
+
+
+def _turns(tried: Sequence[Tried]) -> Sequence[int]:
+    """Of many, the places where the answer turns, and the first and the last."""
+    allowed = [one.judgement.decision.allowed for one in tried]
+    turns = [place for place in range(1, len(tried)) if allowed[place] != allowed[place - 1]]
+    last = len(tried) - 1
+    return sorted({0, *turns[: ROWS_MAX - 2], last})
+
+
+def _summary(tried: Sequence[Tried], shown: int) -> str:
+    admitted = sum(one.judgement.decision.allowed for one in tried)
+    words = f"{admitted:,} of {counted(len(tried), 'request')} admitted"
+    if shown < len(tried):
+        words += "; shown are those where the answer turns"
+    return words + "."
+
+
+def _json(book: Rulebook, matched: Sequence[Matched], tried: Sequence[Tried]) -> dict[str, object]:
+    return {
+        "version": book.version,
+        "matched": [
+            {
+                "rule": one.entry.name,
+                "exempt": one.entry.exempt,
+                "key": one.key or None,
+                "cost": one.cost,
+            }
+            for one in matched
+        ],
+        "limited": bool(tried),
+        "admitted": sum(one.judgement.decision.allowed for one in tried),
+        "requests": [_tried_json(one) for one in tried],
+    }
+
+
+def _tried_json(one: Tried) -> dict[str, object]:
+    decision = one.judgement.decision
+    return {
+        "after_s": one.after_us / 1e6,
+        "allowed": decision.allowed,
+        "rule": decision.rule_id,
+        "reason": None if decision.reason is None else decision.reason.name,
+        "remaining": decision.remaining,
+        "retry_after_s": decision.retry_after_s,
+        "explained": decision.explain(),
+    }
+
+
+def _key(one: Matched) -> str:
+    return one.key or f"none: {EXEMPT} by this rule"
+
+
+def _request(text: str) -> Mapping[str, object]:
+    """The request's fields, from the flag, a file, or standard input."""
+    if text == "-":
+        said = sys.stdin.read(REQUEST_BYTES_MAX)
+    elif text.startswith("@"):
+        said = read_bytes(text[1:], REQUEST_BYTES_MAX).decode("utf-8", "replace")
+    else:
+        said = text
+    remedy = 'give it as JSON: {"path": "/login", "method": "POST"}'
+    try:
+        fields = json.loads(said)
+    except (ValueError, RecursionError) as error:
+        raise BadValue("request", said, f"{error}; {remedy}") from None
+    if not isinstance(fields, dict):
+        raise BadValue("request", fields, remedy)
+    return fields
+
+
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    if value is None:
+        return _TEXTS[name]
+    if not isinstance(value, str):
+        raise BadValue(f"request.{name}", value, "give a text")
+    return value
+
+
+def _times(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= TIMES_MAX and len(text) < 9:
+        return int(text)
+    raise BadValue("--times", text, f"give a whole number from 1 to {TIMES_MAX:,}")
+
+
+def _every_us(text: str) -> int:
+    """A length of time, spelled as in rates."""
+    if text == "0":
+        return 0
+    remedy = "give a time, as 100ms, 1s or 2 minutes"
+    try:
+        period_us = parse_rate(f"1/{text}").period_us
+    except BadValue:
+        raise BadValue("--every", text, remedy) from None
+    if period_us > EVERY_US_MAX or "burst" in text:
+        raise BadValue("--every", text, f"{remedy}, up to 366 days")
+    return period_us

@@ -1,0 +1,118 @@
+"""Wording: what was refused, in the words of whoever typed the command.
+
+A desk speaks of its fields and calls, and so does a server that passes its words on. Whoever types
+knows flags and verbs. Here the one becomes the other; what was refused, and why, stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.contracts.errors import (
+    BadValue,
+    Conflict,
+    Forbidden,
+    SluicegateError,
+    Unauthenticated,
+    Unavailable,
+)
+
+TOKEN_VARIABLE: Final = "SLUICEGATE_TOKEN"
+
+# Fields of a desk, and what they are called here.
+_CALLED: Final = {
+    "base": "--base",
+    "ca": "--ca",
+    "cert": "--cert",
+    "changes": "PATH",
+    "count_max": "--count",
+    "key": "--cert-key",
+    "files": "--rules",
+    "kind": "--by",
+    "message": "--message",
+    "node": "NODE",
+    "reason": "--reason",
+    "revision": "REVISION",
+    "share": "--share",
+    "state": "--state",
+    "url": "--rulebook",
+}
+# Of these nothing is wrong with the value: it is known, and cannot be so treated now.
+_THINGS: Final = {"proposal": "proposal ", "commit": "commit ", "to": ""}
+# What a desk advises, and the command that does it.
+_ADVICE: Final = (
+    ("as `proposals` lists them", "as `sluicegate rules list` shows them"),
+    ("as `versions` lists them", "as `sluicegate rules list --versions` shows them"),
+    ("as `rules` lists them", "as `sluicegate rules list --files` shows them"),
+    ("approve it with an override that says why", "approve it with --override WHY"),
+    ("(Not judged: ", "("),
+)
+_UNDER_WAY: Final = "is under way"
+_BEARER: Final = "Authorization: Bearer"
+_NAMED: Final = f"put a token into {TOKEN_VARIABLE}, or give --cert and --cert-key"
+_NOBODY: Final = ("", "anonymous")
+_CHARS_MAX: Final = 80
+_ID_CHARS: Final = 12
+_NO_CERTIFICATE: Final = ("closed connection", "EOF occurred", "CERTIFICATE_REQUIRED")
+_NOT_TRUSTED: Final = ("self-signed certificate", "unable to get local issuer")
+
+
+@final
+class Reworded(BadValue):
+    """The same refusal, in other words."""
+
+    def __init__(self, sentence: str, error: BadValue) -> None:
+        super().__init__(error.field, error.value, error.remedy)
+        self._sentence = sentence
+
+    def __str__(self) -> str:
+        return self._sentence
+
+
+def reworded(error: SluicegateError) -> SluicegateError:
+    """The error as it is told here; one that is well said is returned as it is."""
+    if type(error) is BadValue:
+        sentence = _sentence(error)
+        return error if sentence == str(error) else Reworded(sentence, error)
+    if isinstance(error, Conflict) and _UNDER_WAY in error.seen:
+        return SluicegateError(
+            error.seen
+        )  # whoever has begun it, nothing was changed behind a back
+    if isinstance(error, Unauthenticated) and _BEARER in error.remedy:
+        return Unauthenticated(_NAMED)
+    if isinstance(error, Forbidden) and error.who in _NOBODY:
+        return SluicegateError(f"this takes the grant {error.grant!r}; {_NAMED}")
+    return error
+
+
+def unreached(error: Unavailable, *, secure: bool, certified: bool) -> Unavailable:
+    """What a server that could not be asked may lack, where that can be guessed."""
+    seen = error.seen
+    if any(words in seen for words in _NOT_TRUSTED):
+        advice = "no authority that is trusted here has signed its certificate; give --ca FILE"
+        return Unavailable(error.what, advice)
+    if not any(words in seen for words in _NO_CERTIFICATE) or (secure and certified):
+        return error
+    advice = (
+        "it may ask for a client certificate; give --cert and --cert-key"
+        if secure
+        else "it may speak TLS; write https://"
+    )
+    return Unavailable(error.what, f"{seen}; {advice}")
+
+
+def _sentence(error: BadValue) -> str:
+    remedy = error.remedy
+    for said, ours in _ADVICE:
+        remedy = remedy.replace(said, ours)
+    field, value = error.field, error.value
+    if field in _THINGS and isinstance(value, str):
+        return f"{_THINGS[field]}{_short(value, of_commit=field == 'commit')}: {remedy}"
+    if value is None or (value == "" and field not in _CALLED and not field.startswith("--")):
+        return f"{_CALLED.get(field, field)}: {remedy}"
+    return str(BadValue(_CALLED.get(field, field), value, remedy))
+
+
+def _short(value: str, *, of_commit: bool) -> str:
+    shown = value[:_ID_CHARS] if of_commit else value
+    return shown if len(shown) <= _CHARS_MAX else f"{shown[:_CHARS_MAX]}..."

@@ -1,0 +1,155 @@
+"""Load: the demo's callers as a child process that asks over real HTTP; both ends of it.
+
+The child keeps a few connections open and sends what `callers` says, at its instants: open-loop,
+so if we answer too slowly asks wait, and beyond `WAITING_MAX` they are left out. It lives no longer
+than we do: its standard input is a pipe that we hold, and when that closes it ends. We end it by
+its own process id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, final
+from urllib.parse import urlencode
+
+from sluicegate.apps.up.callers import Ask, crowd
+from sluicegate.apps.up.settings import Rule, parse_rules, rule_words
+from sluicegate.system import now_us
+from sluicegate.testing import SeededChance
+
+CONNECTIONS: Final = 8
+WAITING_MAX: Final = 500
+SEED: Final = 7
+STOP_S_MAX: Final = 0.5
+CONNECT_GAP_S: Final = 0.2
+STDERR_LINE_CHARS_MAX: Final = 200
+
+
+@final
+class LoadProcess:
+    """The parent's end."""
+
+    def __init__(self, process: Process, per_s: int) -> None:
+        self._process = process
+        self._per_s = per_s
+        self._last_words = ""
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def words(self) -> str:
+        """How it stands, for the view."""
+        code = self._process.returncode
+        if code is None:
+            return f"demo load {self._per_s}/s"
+        return f"demo load ended with code {code}: {self._last_words or 'no word why'}"
+
+    async def listen(self) -> None:
+        """Remember the last line it wrote to its standard error."""
+        stderr = self._process.stderr
+        while stderr is not None and (chunk := await stderr.read(4096)):
+            lines = (self._last_words + chunk.decode(errors="replace")).split("\n")
+            spoken = [line for line in lines if line.strip()]
+            self._last_words = spoken[-1][-STDERR_LINE_CHARS_MAX:] if spoken else ""
+
+    async def stop(self) -> None:
+        """End it, and return when it is gone."""
+        for end in (self._process.terminate, self._process.kill):
+            with contextlib.suppress(ProcessLookupError):
+                end()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), STOP_S_MAX)
+                return
+
+
+@asynccontextmanager
+async def loaded(
+    host: str, port: int, rules: Sequence[Rule], per_s: int
+) -> AsyncIterator[LoadProcess | None]:
+    """Have the child ask `host:port` until the block ends; none if `per_s` is 0."""
+    if per_s == 0:
+        yield None
+        return
+    # -P: what lies in the folder where we were started is not to be imported by mistake.
+    command = [sys.executable, "-P", "-m", __name__, host, str(port), str(per_s)]
+    process = await asyncio.create_subprocess_exec(
+        *command, *rule_words(rules), stdin=PIPE, stdout=DEVNULL, stderr=PIPE
+    )
+    load = LoadProcess(process, per_s)
+    listening = asyncio.create_task(load.listen())
+    try:
+        yield load
+    finally:
+        await load.stop()
+        await listening
+
+
+async def send(host: str, port: int, asks: Iterator[Ask]) -> None:
+    """The child's end: send every ask at its instant, until standard input closes."""
+    waiting: asyncio.Queue[bytes] = asyncio.Queue(WAITING_MAX)
+    at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_client(host, port, waiting)) for _ in range(CONNECTIONS)]
+        tasks.append(group.create_task(_feed(asks, at, waiting)))
+        await _until_stdin_closes()
+        for task in tasks:
+            task.cancel()
+
+
+async def _feed(asks: Iterator[Ask], at: str, waiting: asyncio.Queue[bytes]) -> None:
+    for ask in asks:
+        while (early_us := ask.at_us - now_us()) > 0:
+            await asyncio.sleep(early_us / 1_000_000)
+        query = urlencode({"rule": ask.rule, "key": ask.key, "cost": ask.cost})
+        request = f"GET /v1/check?{query} HTTP/1.1\r\nHost: {at}\r\n\r\n".encode()
+        with contextlib.suppress(asyncio.QueueFull):
+            waiting.put_nowait(request)
+
+
+async def _client(host: str, port: int, waiting: asyncio.Queue[bytes]) -> None:
+    """One connection: ask, read the whole answer, ask again; a broken one is made anew."""
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(host, port)
+        except OSError:
+            await asyncio.sleep(CONNECT_GAP_S)
+            continue
+        try:
+            while True:
+                writer.write(await waiting.get())
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = head.lower().partition(b"content-length:")[2].partition(b"\r")[0]
+                await reader.readexactly(int(length or b"0"))
+        except (OSError, EOFError):
+            await asyncio.sleep(CONNECT_GAP_S)
+        finally:
+            writer.close()
+
+
+async def _until_stdin_closes() -> None:
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    while await reader.read(4096):
+        pass
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The child: HOST PORT LOAD RULE..."""
+    # Ctrl-C in a terminal reaches us too; it is our parent who ends us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    host, port, per_s, *rules = arguments
+    asks = crowd(parse_rules(rules), float(per_s), SeededChance(SEED), now_us())
+    asyncio.run(send(host, int(port), asks))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

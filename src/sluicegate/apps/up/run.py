@@ -1,0 +1,102 @@
+"""Run: start, show, stop, in the order that can be read below.
+
+Everything that is started is ended by the block that started it, whatever happens in between:
+first the view gives the terminal back, then the load ends, then the server, then the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final, Protocol, Self, TextIO
+
+from sluicegate.apps.up.app import App
+from sluicegate.apps.up.gate import Gate, compiled
+from sluicegate.apps.up.load import LoadProcess, loaded
+from sluicegate.apps.up.plain import PlainLines, summary
+from sluicegate.apps.up.serve import hosts_of, listen, netloc, reachable, served
+from sluicegate.apps.up.settings import Settings
+from sluicegate.apps.up.tally import Snapshot
+from sluicegate.system import SystemClock
+
+END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class View(Protocol):
+    """What shows the snapshots, in whichever form."""
+
+    gap_s: float
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    def show(self, seen: Snapshot, keys: dict[str, int], load: str) -> None:
+        """Show one snapshot."""
+
+
+def up(settings: Settings, out: TextIO | None = None) -> int:
+    """Serve until told to end; 0 when that went well."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_up(settings, sys.stdout if out is None else out))
+
+
+async def _up(settings: Settings, out: TextIO) -> int:
+    ended = _ended_by_signals()
+    gate = Gate(settings.rules, SystemClock())
+    listener = listen(settings.host, settings.port)
+    port = listener.getsockname()[1]
+    near = reachable(settings.host)
+    url = f"http://{netloc(near, port)}"
+    app = App(gate, url, None if settings.insecure else hosts_of(settings.host, port))
+    async with (
+        served(app, listener),
+        loaded(near, port, settings.rules, settings.load_per_s) as load,
+    ):
+        with _view(settings, url, out) as view:
+            await _show(view, gate, load, ended, settings.for_s)
+    out.write(summary(gate))
+    out.flush()
+    return 0
+
+
+async def _show(
+    view: View, gate: Gate, load: LoadProcess | None, ended: asyncio.Event, for_s: float | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    end_s = math.inf if for_s is None else loop.time() + for_s
+    while not ended.is_set() and (left_s := end_s - loop.time()) > 0:
+        view.show(gate.snapshot(), gate.keys(), "no demo load" if load is None else load.words())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), min(view.gap_s, left_s))
+
+
+def _ended_by_signals() -> asyncio.Event:
+    ended = asyncio.Event()
+    for signum in END_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(signum, ended.set)
+    return ended
+
+
+def _view(settings: Settings, url: str, out: TextIO) -> View:
+    """The live view where it can be drawn, lines where not."""
+    if not settings.plain and out.isatty():
+        try:
+            from sluicegate.apps.up.view import About, LiveView, can_show  # noqa: PLC0415 - needs rich
+        except ModuleNotFoundError:
+            out.write("the live view needs rich; pip install 'sluicegate[server]'\n")
+        else:
+            if can_show(out):
+                rules = {rule.name: rule for rule in settings.rules}
+                return LiveView(out, About(url, rules, compiled(), settings.insecure))
+    return PlainLines(out, url, settings)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop  # noqa: PLC0415 - may be missing, and asyncio's own does as well
+    except ModuleNotFoundError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

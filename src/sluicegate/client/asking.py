@@ -1,0 +1,395 @@
+"""Client: asks a rate-limit service before each unit of work, and spares it what it can.
+
+    client = Client("sluicegate://limits:7070", failure="open")
+    if not await client.check("ann", "/api/v1/playback"):
+        ...
+
+An ask is answered here if it can be: from a refusal that still stands, or from units leased before.
+What must be asked in one turn of the event loop leaves in one write, and its answers come in one
+read; that is all the batching there is, and nobody waits for a batch to fill. If the service cannot
+be asked in time the failure policy answers, and marks it: `open` admits, `closed` refuses, `local`
+counts here by a limit of this client's own. An ask that may have been counted is not repeated.
+
+A client belongs to the event loop it is first asked in. `SyncClient` is for threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, final
+
+from sluicegate.client.answer import Answer, answer_of
+from sluicegate.client.blocks import BARRED_US, HOT_ASKS, UNITS_MAX, Block, Blocks, Left
+from sluicegate.client.blocks import PAIRS_MAX as LEASES_MAX
+from sluicegate.client.failing import OPEN, Failing
+from sluicegate.client.link import FleetLink, Link
+from sluicegate.client.pair import Pair, check_command, check_weight, lease_command, pair_of
+from sluicegate.client.refusals import PAIRS_MAX, Refusals
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.contracts.request import NO_ATTRIBUTES
+from sluicegate.contracts.rule import Limit
+from sluicegate.stores.service.url import parse_service_url
+from sluicegate.system import SystemChance, SystemClock
+from sluicegate.wire.resp import command
+
+AUTO: Final = "auto"
+SWEEP_S: Final = 0.5  # between looks for idle leases
+TIMEOUT_MS_MAX: Final = 3_600_000.0
+_NO_GRANT: Final = "NOPERM"
+
+
+class ClientStats(NamedTuple):
+    """Counts since the start."""
+
+    checks: int  # asked of this client
+    asked: int  # of those: by the service, one question each
+    leased: int  # from units leased before
+    denied: int  # from a refusal that still stood
+    degraded: int  # by the failure policy
+    leases: int  # taken
+    units_leased: int
+    units_returned: int
+    units_lapsed: int  # died unspent
+    pairs_leased: int  # now
+    pairs_denied: int  # now
+    trouble: str  # what was last seen of a service that could not be asked
+
+
+@final
+class Client:
+    """Asks the service at `url`: `sluicegate://`, or `sluicegates://` for TLS.
+
+    `lease`: "auto" leases for pairs of user and resource that ask often, a number leases so many
+    units for every pair, None never leases; `lease_max` bounds the units of one lease. `failure`:
+    open, closed, or local with `local_limit` for each pair. `timeout_ms` goes before what the URL
+    says; it is counted from the write of a question, and `check` can be told a shorter one for all.
+    `link` takes the place of a URL.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_blocks",
+        "_clock",
+        "_closed",
+        "_degraded",
+        "_failing",
+        "_filled",
+        "_leases",
+        "_link",
+        "_loop",
+        "_refusals",
+        "_returning",
+        "_settings",
+        "_sweeping",
+        "_trouble",
+        "_units_leased",
+        "_units_returned",
+    )
+
+    def __init__(
+        self,
+        url: str = "sluicegate://127.0.0.1:7070",
+        *,
+        lease: str | int | None = AUTO,
+        lease_max: int = UNITS_MAX,
+        leases_max: int = LEASES_MAX,
+        hot_asks: int = HOT_ASKS,
+        failure: str = OPEN,
+        local_limit: Limit | None = None,
+        denials_max: int = PAIRS_MAX,
+        timeout_ms: float | None = None,
+        link: Link | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        for name, value, least in (
+            ("lease_max", lease_max, 1),
+            ("leases_max", leases_max, 1),
+            ("hot_asks", hot_asks, 1),
+            ("denials_max", denials_max, 0),
+        ):
+            if value < least:
+                raise BadValue(name, value, f"give a number, at least {least}")
+        timeout_us = None if timeout_ms is None else round(_timeout_s(timeout_ms) * 1e6)
+        self._settings = None if link else parse_service_url(url, timeout_us=timeout_us)
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._failing = Failing(failure, local_limit, self._clock)
+        self._refusals = Refusals(pairs_max=denials_max)
+        self._blocks: Blocks | None = None
+        if lease is not None:
+            fixed = _fixed(lease, lease_max)
+            self._blocks = Blocks(
+                fixed=fixed, hot_asks=hot_asks, units_max=lease_max, pairs_max=leases_max
+            )
+        self._link: Link | None = link
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._filled: dict[Block, asyncio.Future[None]] = {}
+        self._returning: set[asyncio.Task[None]] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._asked = self._degraded = 0
+        self._leases = self._units_leased = self._units_returned = 0
+        self._trouble = ""
+
+    # Ask.
+
+    async def check(
+        self,
+        user: str,
+        resource: str,
+        weight: int = 1,
+        *,
+        priority: Criticality | str | None = None,
+        headers: Mapping[str, str] = NO_ATTRIBUTES,
+        timeout_ms: float | None = None,
+    ) -> Answer:
+        """May `weight` units of work enter? It is counted if so.
+
+        With `timeout_ms` the answer comes by then, the failure policy's if there is no other.
+        """
+        pair = pair_of(user, resource, priority, headers)
+        known = self.known(pair, check_weight(weight))
+        if known is not None:
+            return known
+        try:
+            if timeout_ms is None:
+                return await self._answered(pair, weight)
+            async with asyncio.timeout(_timeout_s(timeout_ms)):
+                return await self._answered(pair, weight)
+        except TimeoutError:
+            return self._failed(pair, weight, f"no answer in {timeout_ms:g} ms")
+
+    async def peek(
+        self,
+        user: str,
+        resource: str,
+        weight: int = 1,
+        *,
+        priority: Criticality | str | None = None,
+        headers: Mapping[str, str] = NO_ATTRIBUTES,
+    ) -> Answer:
+        """What the service would answer; nothing is counted. `Unavailable` if it does not."""
+        pair = pair_of(user, resource, priority, headers)
+        return answer_of(await self._ask(check_command("SG.PEEK", pair, check_weight(weight))))
+
+    async def reset(
+        self,
+        user: str,
+        resource: str,
+        *,
+        priority: Criticality | str | None = None,
+        headers: Mapping[str, str] = NO_ATTRIBUTES,
+    ) -> int:
+        """Forget what was counted; how many rules. `Unavailable` if that cannot be done now."""
+        pair = pair_of(user, resource, priority, headers)
+        self._refusals.forget(pair)
+        if self._blocks is not None:
+            self._blocks.forget(pair)
+        return int(await self._ask(command("SG.RESET", *pair)))
+
+    def known(self, pair: Pair, weight: int) -> Answer | None:
+        """What can be answered without the service, in any thread; None if it must be asked."""
+        now_us = self._clock.now_us()
+        answer = self._refusals.find(pair, weight, now_us)
+        if answer is not None or self._blocks is None or not weight:
+            return answer
+        return self._blocks.spend(pair, weight, now_us)
+
+    # The client itself.
+
+    async def connect(self) -> None:
+        """Return when connected, or raise what prevents it. The first ask does it too."""
+        await self._here().connect()
+
+    def stats(self) -> ClientStats:
+        """Counts since the start; any thread may ask."""
+        blocks = self._blocks
+        leased = 0 if blocks is None else blocks.spent
+        denied = self._refusals.found
+        return ClientStats(
+            self._asked + leased + denied + self._degraded,
+            self._asked,
+            leased,
+            denied,
+            self._degraded,
+            self._leases,
+            self._units_leased,
+            self._units_returned,
+            0 if blocks is None else blocks.lapsed,
+            0 if blocks is None else len(blocks),
+            len(self._refusals),
+            self._trouble,
+        )
+
+    async def close(self) -> None:
+        """Give back what is leased, and end. What is asked afterwards is unavailable."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        if self._blocks is not None:
+            self._give_back(self._blocks.idle(self._clock.now_us(), every=True))
+        if self._returning:
+            await asyncio.gather(*self._returning)
+        if self._link is not None:
+            await self._link.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        await self.close()
+
+    # Inside.
+
+    def _here(self) -> Link:
+        """The link, within the loop it belongs to."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            if self._loop is not None:
+                raise RuntimeError(
+                    "a client belongs to the event loop it was first asked in; make one for each"
+                )
+            self._loop = loop
+        if self._closed:
+            raise Unavailable("the service", "the client is closed")
+        if self._link is None:
+            assert self._settings is not None
+            self._link = FleetLink(self._settings, SystemChance())
+        return self._link
+
+    async def _ask(self, payload: bytes) -> Any:
+        return await self._here().ask(payload)
+
+    async def _answered(self, pair: Pair, weight: int) -> Answer:
+        """Ask the service, for a lease or for this alone."""
+        blocks = self._blocks
+        try:
+            link = self._here()
+            if blocks is not None and weight:
+                block = blocks.block_for(pair, self._clock.now_us())
+                if block is not None:
+                    answer = await self._from_lease(link, blocks, block, pair, weight)
+                    if answer is not None:
+                        return answer
+            sent_us = self._clock.now_us()
+            answer = answer_of(await link.ask(check_command("SG.CHECK", pair, weight)))
+        except BadValue:
+            raise
+        except SluicegateError as error:
+            seen = error.seen if isinstance(error, Unavailable) else str(error)
+            return self._failed(pair, weight, seen)
+        self._asked += 1
+        if blocks is not None:
+            blocks.heard(pair, answer.limit)
+        if not answer.allowed:
+            self._refusals.remember(pair, weight, answer, sent_us)
+        return answer
+
+    async def _from_lease(
+        self, link: Link, blocks: Blocks, block: Block, pair: Pair, weight: int
+    ) -> Answer | None:
+        """Fill the pair's block, or wait for whoever is filling it; None if that did not help."""
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        if block.filling:
+            waiting = self._filled.get(block)
+            if waiting is None:
+                return None
+            await asyncio.shield(waiting)
+        else:
+            block.filling = True
+            filled = self._filled[block] = asyncio.get_running_loop().create_future()
+            try:
+                await self._fill(link, blocks, block, pair, weight)
+            finally:
+                block.filling = False
+                del self._filled[block]
+                filled.set_result(None)
+        return blocks.spend(pair, weight, self._clock.now_us())
+
+    async def _fill(
+        self, link: Link, blocks: Blocks, block: Block, pair: Pair, weight: int
+    ) -> None:
+        sent_us = self._clock.now_us()
+        units = blocks.wish(block, weight, sent_us)
+        try:
+            reply, via = await link.ask_one(lease_command(pair, units))
+        except Unavailable as error:
+            if not error.seen.startswith(_NO_GRANT):
+                raise
+            blocks.bar(block, BARRED_US, sent_us)  # it may check, and that is enough
+            return
+        lease_id, units, valid_ms = _lease_of(reply)
+        answer = answer_of(reply, 3)
+        if units <= 0:
+            # Whether this one weight may enter, and if not until when, is asked for by itself.
+            blocks.bar(block, answer.retry_after_us, sent_us)
+            return
+        self._leases += 1
+        self._units_leased += units
+        if self._closed:
+            return  # what was on its way lapses
+        before = blocks.filled(block, lease_id, units, valid_ms * 1_000, answer, sent_us, via)
+        if before is not None:
+            self._give_back([before])
+
+    def _sweep(self) -> None:
+        """Give back what is idle, and look again while there is anything."""
+        self._sweeping = None
+        blocks = self._blocks
+        if blocks is None or self._closed:
+            return
+        self._give_back(blocks.idle(self._clock.now_us()))
+        if len(blocks):
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _give_back(self, left: list[Left]) -> None:
+        """In the background, for nobody needs to wait for it."""
+        for one in left:
+            task = asyncio.get_running_loop().create_task(self._return(one))
+            self._returning.add(task)
+            task.add_done_callback(self._returning.discard)
+
+    async def _return(self, left: Left) -> None:
+        link = self._link
+        if link is None:
+            return
+        try:
+            back = await link.ask(command("SG.GIVEBACK", left.lease_id, left.units), left.via)
+        except SluicegateError:
+            return  # it lapses
+        self._units_returned += int(back)
+
+    def _failed(self, pair: Pair, weight: int, seen: str) -> Answer:
+        self._degraded += 1
+        self._trouble = seen
+        return self._failing.answer(pair, weight)
+
+
+def _lease_of(reply: object) -> tuple[str, int, int]:
+    """The three words before the nine."""
+    if isinstance(reply, list) and len(reply) > 3:
+        lease_id, units, valid_ms = reply[:3]
+        if isinstance(lease_id, bytes) and isinstance(units, int) and isinstance(valid_ms, int):
+            return lease_id.decode("utf-8", "surrogateescape"), units, valid_ms
+    raise Unavailable("the service", f"its answer is not understood: {reply!r:.80}")
+
+
+def _fixed(lease: str | int, lease_max: int) -> int:
+    """The size of every block; 0 if it follows the pace."""
+    if lease == AUTO:
+        return 0
+    if isinstance(lease, str) or not 1 <= lease <= lease_max:
+        raise BadValue("lease", lease, f'give "auto", None, or from 1 to {lease_max:,} units')
+    return lease
+
+
+def _timeout_s(timeout_ms: float) -> float:
+    if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
+        raise BadValue("timeout_ms", timeout_ms, "give milliseconds, above 0 and up to an hour")
+    return timeout_ms / 1e3

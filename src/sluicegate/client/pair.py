@@ -1,0 +1,73 @@
+"""Pair: who asks for what, as far as the service's rules can tell asks apart.
+
+What a client remembers, a refusal or a lease, it remembers of a pair: the same user and resource
+with another priority or other headers may fall under other rules, and is a pair of its own. The
+pair also keeps what its commands say the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from sluicegate.contracts.criticality import Criticality, parse_criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.resp import Part, command
+
+TEXT_CHARS_MAX: Final = 4_096
+HEADERS_MAX: Final = 64
+WEIGHT_MAX: Final = (1 << 32) - 1
+
+# The words of a command behind its name: user, resource, and what tells the rules more.
+Pair: TypeAlias = tuple[Part, ...]
+
+
+def pair_of(
+    user: str,
+    resource: str,
+    priority: Criticality | str | None,
+    headers: Mapping[str, str],
+) -> Pair:
+    """The pair of an ask; the order and the case of header names make no other pair."""
+    if len(user) > TEXT_CHARS_MAX:
+        raise _too_long("user", user)
+    if len(resource) > TEXT_CHARS_MAX:
+        raise _too_long("resource", resource)
+    if priority is None and not headers:
+        return (user, resource)
+    words: list[Part] = [user, resource]
+    if priority is not None:
+        if not isinstance(priority, Criticality):
+            priority = parse_criticality(priority, field="priority")
+        words += ("PRIORITY", priority.name)
+    if len(headers) > HEADERS_MAX:
+        raise BadValue("headers", f"{len(headers)} headers", f"give at most {HEADERS_MAX}")
+    for name, value in sorted((name.lower(), value) for name, value in headers.items()):
+        if len(name) + len(value) > TEXT_CHARS_MAX:
+            raise _too_long(f"headers[{name[:80]}]", value)
+        words += ("HEADER", name, value)
+    return tuple(words)
+
+
+def check_weight(weight: int) -> int:
+    """The weight, if it is one."""
+    given: object = weight
+    if not isinstance(given, int) or not 0 <= given <= WEIGHT_MAX:
+        raise BadValue("weight", weight, "give a whole number from 0 to 2^32 - 1")
+    return weight
+
+
+def check_command(name: str, pair: Pair, weight: int) -> bytes:
+    """SG.CHECK or SG.PEEK."""
+    if weight == 1:
+        return command(name, *pair)
+    return command(name, *pair[:2], "WEIGHT", weight, *pair[2:])
+
+
+def lease_command(pair: Pair, units: int) -> bytes:
+    """SG.LEASE."""
+    return command("SG.LEASE", *pair[:2], units, *pair[2:])
+
+
+def _too_long(field: str, value: str) -> BadValue:
+    return BadValue(field, value, f"give at most {TEXT_CHARS_MAX:,} characters; use a hash of it")

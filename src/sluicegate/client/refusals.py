@@ -1,0 +1,61 @@
+"""Refusals: a pair that was refused is refused here until the instant that the refusal named.
+
+How a refusal is held is in `stores/memory/believed.py`; here is which are. What a failure policy
+refused is not believed at all: nobody has counted it. Nor is a refusal for what the service lacks:
+one ask in ten that is shed must not become all asks of a pair.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.client.answer import DENIAL, Answer
+from sluicegate.client.pair import Pair
+from sluicegate.contracts.reasons import GrpcCode
+from sluicegate.stores.memory.believed import BELIEVED_US_MAX, KEYS_MAX, Believed, aged
+from sluicegate.stores.memory.turn import Turn
+
+PAIRS_MAX: Final = KEYS_MAX
+
+
+@final
+class Refusals:
+    """The refused pairs of one client; `pairs_max` 0 believes none."""
+
+    __slots__ = ("_believed", "_turn", "found")
+
+    def __init__(
+        self, *, believed_us_max: int = BELIEVED_US_MAX, pairs_max: int = PAIRS_MAX
+    ) -> None:
+        self._believed: Final[Believed[Pair, Answer]] = Believed(
+            believed_us_max=believed_us_max, keys_max=pairs_max
+        )
+        self._turn = Turn()  # of those who count
+        self.found = 0  # refusals told from here
+
+    def find(self, pair: Pair, weight: int, now_us: int) -> Answer | None:
+        """The refusal that still holds for as much; None if the service must be asked."""
+        belief = self._believed.find(pair, weight, now_us)
+        if belief is None:
+            return None
+        self._turn.take()
+        self.found += 1
+        self._turn.give()
+        was = belief.said
+        decision = aged(was.decision, now_us - belief.asked_us)
+        return Answer(decision, was.limit, was.status, DENIAL)
+
+    def remember(self, pair: Pair, weight: int, answer: Answer, asked_us: int) -> None:
+        """Believe a refusal; `asked_us` is from before the service was asked."""
+        reason, retry_us = answer.reason, answer.retry_after_us
+        if reason is None or retry_us <= 0 or answer.degraded or not self._believed.keys_max:
+            return
+        if reason.grpc_code is GrpcCode.RESOURCE_EXHAUSTED:
+            self._believed.remember(pair, weight, answer, asked_us, retry_us)
+
+    def forget(self, pair: Pair) -> None:
+        """The pair may have room again."""
+        self._believed.forget(pair)
+
+    def __len__(self) -> int:
+        return len(self._believed)

@@ -1,0 +1,113 @@
+"""Access: who may ask a service for what.
+
+A door learns who speaks (a token, a certificate's name, or nobody) and has it made an identity; the
+service asks the identity for the grant that each operation needs. There are few grants, because who
+may see why a user was refused, or forget what was counted, is not whoever may ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Final, Protocol, final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import Forbidden
+
+
+class Grant(Enum):
+    """What may be asked of a service."""
+
+    CHECK = "check"  # may this enter? and count it
+    RESET = "reset"  # forget what was counted
+    LEASE = "lease"  # take in advance, give back, correct: for clients that count themselves
+    AUDIT = "audit"  # read decisions, states and rules
+    CAPTURE = "capture"  # read captured traffic
+    READ_RULES = "read-rules"  # rules, proposals, what a fleet runs
+    PROPOSE = "propose"  # a change of rules
+    APPROVE = "approve"  # a change of rules: it goes live, or comes back
+    OPERATE = "operate"  # back up, restore, make room: for who runs a store
+
+    # Looked up on the way of every request; that of Enum is a function of Python.
+    __hash__ = object.__hash__
+
+
+class TableGrant(Enum):
+    """What may be done with a table of a key-value store."""
+
+    READ = "read"
+    WRITE = "write"
+    BULK = "bulk"  # upload in bulk
+
+    __hash__ = object.__hash__
+
+
+EVERY_GRANT = frozenset(Grant)
+EVERY_TABLE_GRANT = frozenset(TableGrant)
+ANY_TABLE: Final = "*"  # what stands for every table that is not named
+_NOTHING: Final[frozenset[TableGrant]] = frozenset()
+_NO_TABLES: Final[Mapping[str, frozenset[TableGrant]]] = {}
+
+
+@final
+class Identity:
+    """Somebody with a name, what they may ask, and how much it matters unless they say.
+
+    `tables` says what they may do with which table of a key-value store: nothing, unless it is
+    said. `highest` is the highest class they may claim; None leaves that to the service.
+    """
+
+    __slots__ = ("checks", "criticality", "grants", "highest", "name", "tables")
+
+    def __init__(
+        self,
+        name: str,
+        grants: Iterable[Grant],
+        tables: Mapping[str, frozenset[TableGrant]] = _NO_TABLES,
+        criticality: Criticality | None = None,
+        highest: Criticality | None = None,
+    ) -> None:
+        self.name = name
+        self.grants = frozenset(grants)
+        self.checks = Grant.CHECK in self.grants  # asked at every decision
+        self.tables = tables
+        self.criticality = criticality
+        self.highest = highest
+
+    def may(self, grant: Grant) -> bool:
+        """Whether this grant was given."""
+        return grant in self.grants
+
+    def must(self, grant: Grant) -> None:
+        """`Forbidden` unless this grant was given."""
+        if grant not in self.grants:
+            raise Forbidden(self.name, grant.value)
+
+    def must_on(self, table: str, grant: TableGrant) -> None:
+        """`Forbidden` unless this grant was given on this table."""
+        granted = self.tables.get(table)
+        if granted is None:
+            granted = self.tables.get(ANY_TABLE, _NOTHING)
+        if grant not in granted:
+            raise Forbidden(self.name, f"{grant.value} on {table}")
+
+    def __repr__(self) -> str:
+        grants = ", ".join(sorted(grant.value for grant in self.grants))
+        return f"<Identity {self.name!r}: {grants or 'nothing'}>"
+
+
+class Access(Protocol):
+    """Makes identities. None is nobody: the door asks for credentials."""
+
+    @property
+    def anonymous(self) -> Identity | None:
+        """Who speaks without having said who; None if that is not enough here."""
+        ...
+
+    def by_token(self, token: str) -> Identity | None:
+        """Whose secret this is. Takes as long for a wrong one as for a right one."""
+        ...
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        """Whose verified client certificate this is, by its subject's common name or its SANs."""
+        ...

@@ -1,0 +1,25 @@
+"""Clock: where `now_us` comes from, for the few that must ask.
+
+Kernels and policies are told the instant. Faces and apps hold a clock: the real one is in
+`sluicegate.system`, one moved by hand in `sluicegate.testing`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Microseconds since the epoch; it never goes back within a process."""
+
+    def now_us(self) -> int:
+        """The instant."""
+        ...
+
+
+class Pausing(Clock, Protocol):
+    """A clock that nobody needs to wait for: a pause moves it."""
+
+    def pause(self, us: int) -> None:
+        """Be `us` later."""
+        ...

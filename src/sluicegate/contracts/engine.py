@@ -1,0 +1,143 @@
+"""Engine: where the values of a key-value store lie, in order, on a disk or in a cluster.
+
+An engine is dull on purpose. It keeps bytes in *spaces*: in each space partitions, in each of them
+sort keys in the order of their bytes, and a value at each. What a value means, which table a space
+belongs to, who may read it and what has expired is known above (`apps/kv/tables`).
+
+Its promises, which `sluicegate.testing.engines` holds every engine to:
+
+- What `write`, `swap` or `load` has returned for is there after a kill of this process, and after a
+  kill of the engine as far as its `durability` says. What it raised for may be there or not.
+- The changes of one call that are in one partition of one space happen all or none, and no reader
+  sees some of them. Of one place named twice, the later change counts.
+- `swap` compares and writes as one.
+- A read begun after a write has returned, in this process or another, sees it.
+
+What an embedded engine can answer from memory it answers at once; whoever calls must be ready for
+both. An engine that cannot answer raises `Unavailable`, and never guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from sluicegate.contracts.checks import Soon
+
+SPACE_CHARS_MAX: Final = 120  # of a-z, 0-9 and - _ . /
+PARTITION_BYTES_MAX: Final = 240  # at least one
+SORT_BYTES_MAX: Final = 240  # none is a sort key too, the first of all
+VALUE_BYTES_MAX: Final = 16 << 20
+
+# A partition and a sort key in it.
+Place: TypeAlias = "tuple[bytes, bytes]"
+# The same, and the value there.
+Entry: TypeAlias = "tuple[bytes, bytes, bytes]"
+
+
+class Change(NamedTuple):
+    """The value that a place is to have; None for none.
+
+    From `purge_us` on (0 is never) nobody will ask for it: an engine may forget it by itself, and
+    may go on to tell it for as long as it likes.
+    """
+
+    space: str
+    partition: bytes
+    sort: bytes
+    value: bytes | None
+    purge_us: int = 0
+
+
+class Page(NamedTuple):
+    """Rows of one partition in the order that was asked for, as (sort key, value).
+
+    `more` says that there are rows behind the last one; none is cut short without it. What the
+    engine looked at may be more than what it found.
+    """
+
+    rows: Sequence[tuple[bytes, bytes]]
+    more: bool
+    rows_scanned: int
+    bytes_scanned: int
+
+
+class Engine(Protocol):
+    """Ordered bytes, kept."""
+
+    @property
+    def name(self) -> str:
+        """The scheme of its URL, for people and metrics."""
+        ...
+
+    @property
+    def durability(self) -> str:
+        """One sentence: what it means that a write was acknowledged."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes may use it at once."""
+        ...
+
+    def read(self, space: str, places: Sequence[Place]) -> Soon[Sequence[bytes | None]]:
+        """The values at these places, in their order; None where there is none."""
+        ...
+
+    def scan(
+        self,
+        space: str,
+        partition: bytes,
+        *,
+        begin: bytes,
+        end: bytes | None,
+        reverse: bool,
+        rows_max: int,
+        bytes_max: int,
+    ) -> Soon[Page]:
+        """Rows with `begin` <= sort key < `end` (None: to the last), from either side.
+
+        At most `rows_max`, and no further row once keys and values make `bytes_max`; at least one
+        if there is any. To go on: forwards from the last key and a zero byte, backwards with the
+        last key as `end`.
+        """
+        ...
+
+    async def write(self, changes: Sequence[Change]) -> None:
+        """Make these changes, durably."""
+        ...
+
+    async def swap(self, change: Change, expected: bytes | None) -> bool:
+        """Make it if the value there is `expected` (None: if there is none); whether it was."""
+        ...
+
+    async def load(self, space: str, entries: Sequence[Entry]) -> None:
+        """Write many, durably when it returns; loading them again changes nothing."""
+        ...
+
+    async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
+        """Entries of the whole space in an order of the engine's own, behind `after`.
+
+        None begins; nothing is the end. What is there throughout a walk is told exactly once.
+        """
+        ...
+
+    async def drop(self, space: str) -> None:
+        """Forget a whole space, and give its room back in time."""
+        ...
+
+    def shard_of(self, space: str, partition: bytes) -> str:
+        """The part of the engine that serves this partition: what can be slow by itself."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what is held; what was acknowledged stays."""
+        ...
+
+
+class BackedUp(Protocol):
+    """An engine that can be copied while it works."""
+
+    async def backup(self, folder: str) -> int:
+        """A copy of one instant into an empty folder, durable when it returns; its bytes."""
+        ...

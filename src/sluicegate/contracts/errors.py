@@ -1,0 +1,112 @@
+"""Errors: whose fault it is, and what to do next.
+
+`BadValue` is the asker's fault, `Unavailable` that of something we lean on, `Refused` is nobody's:
+it carries a decision. What a caller may act on is one of these; anything else is our own bug.
+
+This file is never compiled. A compiled exception was seen to be freed while something still held
+it; and none of these is on the way of an answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.contracts.decision import Decision
+
+_SHOWN_CHARS_MAX: Final = 80
+
+
+class SluicegateError(Exception):
+    """Whatever Sluicegate raises on purpose."""
+
+
+class BadValue(SluicegateError, ValueError):  # noqa: N818 - it names the thing, not the class
+    """A value that cannot be used: the field, the value, and what would be right."""
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        shown = repr(value)
+        if len(shown) > _SHOWN_CHARS_MAX:
+            # A key of ten megabytes must not become a message of ten megabytes.
+            shown = f"{shown[:_SHOWN_CHARS_MAX]}... ({len(shown):,} characters)"
+        super().__init__(f"{field}: {shown} cannot be used; {remedy}")
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[BadValue], tuple[str, object, str]]:
+        return BadValue, (self.field, self.value, self.remedy)
+
+
+class Unavailable(SluicegateError):  # noqa: N818 - likewise
+    """Something we lean on does not answer: what it is, and what was seen."""
+
+    def __init__(self, what: str, seen: str) -> None:
+        super().__init__(f"{what} is unavailable: {seen}")
+        self.what = what
+        self.seen = seen
+
+    def __reduce__(self) -> tuple[type[Unavailable], tuple[str, str]]:
+        return type(self), (self.what, self.seen)
+
+
+class HasWriter(Unavailable):
+    """An event log that another process writes, and that has one writer at a time."""
+
+
+class Refused(SluicegateError):  # noqa: N818 - likewise
+    """A unit of work that may not enter; `decision` says why and when to come back."""
+
+    def __init__(self, decision: Decision) -> None:
+        reason = decision.reason
+        super().__init__("refused" if reason is None else reason.sentence)
+        self.decision = decision
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[Decision]]:
+        return Refused, (self.decision,)
+
+
+class Unauthenticated(SluicegateError):  # noqa: N818 - likewise
+    """Nobody knows who speaks, and here one must be known."""
+
+    def __init__(self, remedy: str) -> None:
+        super().__init__(f"who speaks is not known here; {remedy}")
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[Unauthenticated], tuple[str]]:
+        return Unauthenticated, (self.remedy,)
+
+
+class Forbidden(SluicegateError):  # noqa: N818 - likewise
+    """Somebody who is known, and may not do this."""
+
+    def __init__(self, who: str, grant: str) -> None:
+        super().__init__(f"{who or 'nobody'} may not do this; it takes the grant {grant!r}")
+        self.who = who
+        self.grant = grant
+
+    def __reduce__(self) -> tuple[type[Forbidden], tuple[str, str]]:
+        return Forbidden, (self.who, self.grant)
+
+
+class MissingPackage(SluicegateError):  # noqa: N818 - likewise
+    """A package that an extra brings is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"the package {package} is missing; pip install 'sluicegate[{extra}]'")
+        self.package = package
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingPackage], tuple[str, str]]:
+        return MissingPackage, (self.package, self.extra)
+
+
+class Conflict(SluicegateError):  # noqa: N818 - likewise
+    """Somebody else changed it first: what it is, and what is there now. Read it, and try again."""
+
+    def __init__(self, what: str, seen: str) -> None:
+        super().__init__(f"{what} was changed by somebody else: {seen}")
+        self.what = what
+        self.seen = seen
+
+    def __reduce__(self) -> tuple[type[Conflict], tuple[str, str]]:
+        return Conflict, (self.what, self.seen)

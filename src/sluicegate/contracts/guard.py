@@ -1,0 +1,41 @@
+"""Guard: decides for an arrival; what doors ask.
+
+A door translates: it turns a request into an arrival, asks its guard, and turns the judgement into
+status, headers and body. Which rules match and how they are counted is not its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from sluicegate.contracts.arrival import Arrival
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.rule import Limit
+
+
+class Counted(NamedTuple):
+    """One limit that had a say: its rule's name, the limit, and what it decided."""
+
+    name: str
+    limit: Limit
+    decision: Decision
+
+
+class Judgement(NamedTuple):
+    """The decision that binds, and every limit that was asked, in the order of the rules."""
+
+    decision: Decision
+    counted: Sequence[Counted]
+
+
+class Guard(Protocol):
+    """Judges arrivals; None if no rule is about this one."""
+
+    def judge(self, arrival: Arrival) -> Judgement | None:
+        """Judge it now, from a thread that may wait."""
+        ...
+
+    async def ajudge(self, arrival: Arrival) -> Judgement | None:
+        """Judge it now, from an event loop."""
+        ...

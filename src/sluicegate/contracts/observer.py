@@ -1,0 +1,34 @@
+"""Observer: is told of every decision, and counts, logs or traces it.
+
+It is called where the decision is made, on threads and event loops alike: it must be quick, must
+not wait, and must not raise. Keys are told so that a log may show them; a metric must never have
+one as a label.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sluicegate.contracts.decision import Decision
+
+
+class Observer(Protocol):
+    """What may be watched. Instants are of the limiter's own clock.
+
+    Two things an observer may say beside: with an attribute `hears_decisions` that is False it is
+    not told of decisions, each of which costs a call; and if it has a method
+    `aged(rule: str, lag_us: int)`, it is told how old a block of a lease was when it was last spent
+    of.
+    """
+
+    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+        """One decision."""
+        ...
+
+    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+        """One round trip for so many decisions; `failure` is what was seen if it failed, or ""."""
+        ...
+
+    def leased(self, rule: str, event: str, units: int) -> None:
+        """Units of a lease: `taken` from the store, `spent`, `returned`, or `lapsed` here."""
+        ...

@@ -1,0 +1,119 @@
+"""Request: one unit of work as the policies see it, whatever door it came through.
+
+A plain value. The doors fill it from their protocol; what is not known has a default that claims
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+
+NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
+
+
+@final
+class Measured:
+    """What the work turned out to be; told before its permits end, and never changed.
+
+    `service_us` is the time in the backend, without any queue of ours; `rows` were looked at, not
+    returned.
+    """
+
+    __slots__ = ("from_cache", "rows", "service_us", "size_bytes")
+
+    def __init__(
+        self, service_us: int = 0, rows: int = 0, size_bytes: int = 0, from_cache: bool = False
+    ) -> None:
+        self.service_us = service_us
+        self.rows = rows
+        self.size_bytes = size_bytes
+        self.from_cache = from_cache
+
+    def _told(self) -> tuple[int, int, int, bool]:
+        return self.service_us, self.rows, self.size_bytes, self.from_cache
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Measured) and self._told() == other._told()
+
+    def __hash__(self) -> int:
+        return hash(self._told())
+
+    def __repr__(self) -> str:
+        return (
+            f"Measured(service_us={self.service_us}, rows={self.rows}, "
+            f"size_bytes={self.size_bytes}, from_cache={self.from_cache})"
+        )
+
+
+@final
+class Request:
+    """Who asks, for what, how much it costs, how much it matters, and until when it is of use.
+
+    `operation` is its class (get, scan, put), `shard` the part of the service or the dependency
+    that it needs. `cost_ru` is what it is predicted to cost, rounded up, `cost_mru` the same in
+    thousandths, and `measured` what it did.
+    """
+
+    __slots__ = (
+        "arrived_us",
+        "attributes",
+        "caller",
+        "cost",
+        "cost_mru",
+        "cost_ru",
+        "criticality",
+        "deadline_us",
+        "key",
+        "measured",
+        "operation",
+        "shard",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        caller: str = "",
+        cost: int = 1,
+        criticality: Criticality = DEFAULT_CRITICALITY,
+        arrived_us: int = 0,
+        deadline_us: int | None = None,
+        operation: str = "",
+        shard: str = "",
+        attributes: Mapping[str, str] = NO_ATTRIBUTES,
+    ) -> None:
+        self.key = key
+        self.caller = caller
+        self.cost = cost
+        self.criticality = criticality
+        self.arrived_us = arrived_us
+        self.deadline_us = deadline_us
+        self.operation = operation
+        self.shard = shard
+        self.cost_ru = cost
+        self.cost_mru = cost * 1_000
+        self.measured: Measured | None = None
+        self.attributes = attributes
+
+    def anew(self, attributes: Mapping[str, str] | None = None) -> Request:
+        """A request of its own that claims the same; nothing is predicted or measured of it."""
+        return Request(
+            self.key,
+            caller=self.caller,
+            cost=self.cost,
+            criticality=self.criticality,
+            arrived_us=self.arrived_us,
+            deadline_us=self.deadline_us,
+            operation=self.operation,
+            shard=self.shard,
+            attributes=self.attributes if attributes is None else attributes,
+        )
+
+    def remaining_us(self, now_us: int) -> int | None:
+        """The time left before the deadline, never below zero; None if there is no deadline."""
+        if self.deadline_us is None:
+            return None
+        return max(self.deadline_us - now_us, 0)

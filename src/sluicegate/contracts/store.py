@@ -1,0 +1,91 @@
+"""Store: where the state of limits lives, behind operations that are values.
+
+A charge says what is to be taken from one limit for one key, and is the same whether it runs on a
+dict under a lock or as a script in a server. What a store answers is what the kernel of the limit's
+algorithm answers; every store's tests hold it against that.
+
+The methods are coroutines because a server answers later; a store in this process never suspends,
+so synchronous code may step such a coroutine to its end. A store that cannot answer raises
+`Unavailable`; it never guesses. Instants are the store's own: no caller's clock is ever asked.
+
+A service may have a million rules that say few different limits. Those share one limit whose id
+begins with `SHARED`, and each key names its rule at its end, behind `RULE_MARK`. A store that names
+keys for people to read puts the rule's name in the place of the limit's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.rule import Limit
+
+SHARED: Final = "~"
+RULE_MARK: Final = "\x1f"  # never in the name of a rule, so whatever an entity holds is its own
+
+
+class Charge(NamedTuple):
+    """`cost` units of the limit that is known as `limit_id`, for `key`."""
+
+    limit_id: str
+    limit: Limit
+    key: str
+    cost: int = 1
+
+
+class Ruling(NamedTuple):
+    """What a store says: when, by its own clock, and one decision for each charge."""
+
+    at_us: int
+    decisions: Sequence[Decision]
+
+    @property
+    def allowed(self) -> bool:
+        """Whether every charge is admitted; if not, none was taken."""
+        return all(decision.allowed for decision in self.decisions)
+
+
+class Grant(NamedTuple):
+    """What `take_some` has taken: so many units, and what was decided of them."""
+
+    at_us: int
+    units: int
+    decision: Decision
+
+
+class Store(Protocol):
+    """Durable or not, near or far."""
+
+    async def take(
+        self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
+    ) -> Ruling:
+        """Take every charge or none; without `keep`, only say what would be decided.
+
+        A limit named twice for one key is one charge of both. With `count_refused`, what is
+        refused is charged all the same, in every limit, as far as each can hold it.
+        """
+        ...
+
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+        """Take the first of `ladder` (costs, falling) that fits; 0 units if none does.
+
+        The decision is that of what was taken, or of the last rung. The charge's own cost says
+        nothing here.
+        """
+        ...
+
+    async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
+        """Correct what was taken at `taken_us` by each cost: more, or back if it is negative.
+
+        None is now: for what was taken a moment ago, or is charged for the first time.
+        """
+        ...
+
+    async def reset(self, charges: Sequence[Charge]) -> None:
+        """Forget what each charge's key has taken of its limit."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what is held; a closed store raises `Unavailable`."""
+        ...

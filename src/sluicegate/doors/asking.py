@@ -1,0 +1,77 @@
+"""Asking: one limit around one endpoint, for the doors that offer a decorator or a dependency.
+
+A door knows no limiter; it knows the shape of one. What is asked has a key of its own for each
+endpoint, so that two endpoints with the same rate do not spend each other's; who wants one limit
+for several gives them one scope.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, SupportsIndex
+
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.guard import Judgement
+from sluicegate.contracts.rule import Limit
+from sluicegate.doors.headers import unavailable
+
+# Longer keys are replaced by a digest: a header of ten kilobytes is no reason for an error.
+KEY_CHARS_MAX: Final = 256
+
+
+class Ask(NamedTuple):
+    """What is asked of a limiter, in the order in which it takes its claims."""
+
+    key: str
+    rule: Any
+    cost: SupportsIndex
+
+
+class Limiting(Protocol):
+    """What a door needs of a limiter; `sluicegate.Limiter` has it."""
+
+    def judge(self, *claims: Any) -> Judgement:
+        """Take every claim or none, from a thread that may wait."""
+        ...
+
+    def ajudge(self, *claims: Any) -> Awaitable[Judgement]:
+        """The same from an event loop."""
+        ...
+
+    def limits_of(self, rule: Any = ...) -> Sequence[Limit]:
+        """The limits of a rule; an error if it is none."""
+        ...
+
+
+def asked(limiter: Limiting, scope: str, key: str, rule: Any, cost: SupportsIndex) -> Judgement:
+    """One claim judged; a limiter without an answer refuses as unavailable."""
+    try:
+        return limiter.judge(Ask(scoped(scope, key), rule, cost))
+    except Unavailable:
+        return unavailable()
+
+
+async def aasked(
+    limiter: Limiting, scope: str, key: str, rule: Any, cost: SupportsIndex
+) -> Judgement:
+    """The same from an event loop."""
+    try:
+        return await limiter.ajudge(Ask(scoped(scope, key), rule, cost))
+    except Unavailable:
+        return unavailable()
+
+
+def scoped(scope: str, key: str) -> str:
+    """The key under which a scope counts this one."""
+    whole = f"{scope}:{key}" if scope else key
+    if len(whole) <= KEY_CHARS_MAX:
+        return whole
+    return "sha256:" + hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def name_of(function: object) -> str:
+    """What an endpoint is called, the same in every process."""
+    module = getattr(function, "__module__", None) or type(function).__module__
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return f"{module}.{name}"

@@ -1,0 +1,151 @@
+"""Call: what a method is, and how an error becomes a status. Shared by both servers.
+
+A method takes the bytes of a message and the identity of who speaks, and answers with bytes, at
+once or later. One that must also know what the call says of itself, its metadata and how long an
+answer is of use, is handed that too. That is all a server needs to know of it, so the same methods
+are served by our own HTTP/2 and by grpcio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias, final
+
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.errors import (
+    BadValue,
+    Conflict,
+    Forbidden,
+    Refused,
+    SluicegateError,
+    Unauthenticated,
+    Unavailable,
+)
+from sluicegate.doors.headers import retry_after_s
+
+
+class Status(IntEnum):
+    """The status codes of gRPC."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+Field: TypeAlias = "tuple[bytes, bytes]"
+
+
+@final
+class Told:
+    """What a call says beside its message.
+
+    `left_us` is how long an answer is of use, counted from when the method is called; -1 if nothing
+    was said. `waited_us` is how long ago the call began. Metadata is as it came, names in lower
+    case.
+    """
+
+    __slots__ = ("left_us", "metadata", "waited_us")
+
+    def __init__(self, metadata: Sequence[Field], left_us: int, waited_us: int) -> None:
+        self.metadata = metadata
+        self.left_us = left_us
+        self.waited_us = waited_us
+
+    def values(self, name: bytes) -> list[bytes]:
+        """All values of that name, in order."""
+        return [value for key, value in self.metadata if key == name]
+
+
+Unary: TypeAlias = "Callable[[bytes, Identity], Soon[bytes]]"
+UnaryTold: TypeAlias = "Callable[[bytes, Identity, Told], Soon[bytes]]"
+Stream: TypeAlias = "Callable[[AsyncIterator[bytes], Identity], AsyncIterator[bytes]]"
+
+
+_NONE: Final[Mapping[str, UnaryTold]] = MappingProxyType({})
+
+
+class Methods(NamedTuple):
+    """What a server serves, by path (`/package.Service/Method`).
+
+    `open` are those that need no identity: health, for whoever looks after us. `told` are unary
+    methods that are told what a call says beside its message.
+    """
+
+    unary: Mapping[str, Unary]
+    streams: Mapping[str, Stream]
+    open: frozenset[str] = frozenset()
+    told: Mapping[str, UnaryTold] = _NONE
+
+
+class GrpcError(SluicegateError):
+    """A call that ends with this status."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+def status_of(error: BaseException) -> tuple[Status, str]:
+    """The status and message that an error ends a call with. What is our own bug says little."""
+    if isinstance(error, GrpcError):
+        return error.status, error.message
+    if isinstance(error, Refused):
+        reason = error.decision.reason
+        return Status(8 if reason is None else int(reason.grpc_code)), str(error)
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return status, str(error)
+    return Status.INTERNAL, "the service failed to answer; its log says why"
+
+
+def metadata_of(error: BaseException) -> list[Field]:
+    """The trailing metadata of an error: of a refusal, why it was and when to come back.
+
+    `grpc-retry-pushback-ms` is what gRPC's own retry policies obey: -1 where no retry can help, and
+    left out where nobody knows the wait, so that the client's own back-off counts.
+    """
+    if not isinstance(error, Refused):
+        return []
+    decision = error.decision
+    found = []
+    if decision.reason is not None:
+        found.append((b"sluicegate-reason", decision.reason.name.encode("ascii")))
+    if decision.rule_id:
+        found.append((b"sluicegate-rule", decision.rule_id.encode("ascii", "backslashreplace")))
+    seconds = retry_after_s(decision)
+    if seconds <= 0:
+        found.append((b"grpc-retry-pushback-ms", b"-1"))
+        return found
+    found.append((b"retry-after", b"%d" % seconds))
+    if decision.retry_after_us > 0:
+        after_ms = -(-decision.retry_after_us // 1_000)
+        found.append((b"grpc-retry-pushback-ms", b"%d" % after_ms))
+    return found
+
+
+_STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
+    (BadValue, Status.INVALID_ARGUMENT),
+    (Unauthenticated, Status.UNAUTHENTICATED),
+    (Forbidden, Status.PERMISSION_DENIED),
+    (Unavailable, Status.UNAVAILABLE),
+    (Conflict, Status.ABORTED),
+    (SluicegateError, Status.FAILED_PRECONDITION),
+)

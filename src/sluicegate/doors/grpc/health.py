@@ -1,0 +1,134 @@
+"""Health: `grpc.health.v1`, as the service itself says whether new work is welcome.
+
+Check and Watch need no identity and are in no queue. A service that we do not have is NOT_FOUND to
+Check and SERVICE_UNKNOWN to Watch, as that protocol has it. Whoever watches is told within
+`watch_us` of a change, and at once of one that is announced by `notice`; at most `watchers_max`
+may.
+
+A drain says NOT_SERVING to all and then ends the watches, so that none of them keeps a connection
+open that has nothing else to wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Final, final
+
+from sluicegate.contracts.access import Identity
+from sluicegate.doors.grpc.call import GrpcError, Status, Stream, Unary
+from sluicegate.doors.grpc.pieces import text_of
+from sluicegate.doors.grpc.settings import GrpcSettings
+
+CHECK: Final = "/grpc.health.v1.Health/Check"
+WATCH: Final = "/grpc.health.v1.Health/Watch"
+# The whole instance, the name that mesh configurations use, and the two services by their own.
+SERVICES: Final = (
+    "",
+    "ratelimit",
+    "envoy.service.ratelimit.v3.RateLimitService",
+    "sluicegate.v1.RateLimiter",
+)
+
+SERVING: Final = b"\x08\x01"
+NOT_SERVING: Final = b"\x08\x02"
+SERVICE_UNKNOWN: Final = b"\x08\x03"
+_US: Final = 1_000_000
+
+
+@final
+class Health:
+    """Answers for `services`. Belongs to one loop."""
+
+    def __init__(
+        self,
+        serving: Callable[[], bool],
+        services: Iterable[str] = SERVICES,
+        settings: GrpcSettings | None = None,
+    ) -> None:
+        settings = GrpcSettings() if settings is None else settings
+        self._serving = serving
+        self._services = frozenset(services)
+        self._watchers_max = settings.watchers_max
+        self._watch_s = settings.watch_us / _US
+        self._draining = False
+        self._watchers: set[asyncio.Event] = set()
+        self._seen = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def unary(self) -> Mapping[str, Unary]:
+        """The methods for `Methods.unary`."""
+        return {CHECK: self.check}
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        """The methods for `Methods.streams`."""
+        return {WATCH: self.watch}
+
+    @property
+    def open(self) -> frozenset[str]:
+        """The methods for `Methods.open`."""
+        return frozenset((CHECK, WATCH))
+
+    def check(self, message: bytes, _by: Identity) -> bytes:
+        """One answer."""
+        name = text_of(message, 1)
+        if name not in self._services:
+            raise GrpcError(Status.NOT_FOUND, f"there is no service {name}")
+        return self._state()
+
+    async def watch(self, messages: AsyncIterator[bytes], _by: Identity) -> AsyncIterator[bytes]:
+        """An answer now, and one for each change."""
+        async for message in messages:
+            name = text_of(message, 1)
+            break
+        else:
+            raise GrpcError(Status.INTERNAL, "the request ended without a message")
+        if len(self._watchers) >= self._watchers_max:
+            raise GrpcError(Status.RESOURCE_EXHAUSTED, "more watches than watchers_max")
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        self._look_again()
+        told = b""
+        try:
+            while True:
+                changed.clear()
+                state = self._state() if name in self._services else SERVICE_UNKNOWN
+                if state != told:
+                    told = state
+                    yield state
+                if self._draining:
+                    raise GrpcError(Status.UNAVAILABLE, "this instance is ending")
+                await changed.wait()
+        finally:
+            self._watchers.discard(changed)
+
+    def notice(self) -> None:
+        """Something may have changed: look now."""
+        self._seen = self._serving()
+        for changed in self._watchers:
+            changed.set()
+
+    def drain(self) -> None:
+        """Say NOT_SERVING from now on, and end the watches."""
+        self._draining = True
+        self.notice()
+
+    def _state(self) -> bytes:
+        return SERVING if self._serving() and not self._draining else NOT_SERVING
+
+    def _look_again(self) -> None:
+        """One timer for all who watch."""
+        if self._timer is None:
+            self._seen = self._serving()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._watch_s, self._looked)
+
+    def _looked(self) -> None:
+        self._timer = None
+        if not self._watchers:
+            return
+        if self._serving() != self._seen:
+            self.notice()
+        self._look_again()

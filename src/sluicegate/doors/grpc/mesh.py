@@ -1,0 +1,65 @@
+"""Envoy's rate-limit service as methods: bytes to an ask, an answer to bytes.
+
+What is malformed is INVALID_ARGUMENT with the field's path. Two things that can be asked only by
+mistake end with UNKNOWN and the words that clients of this protocol know. Everything else that the
+service raises is `call.status_of`'s to translate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Final, final
+
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.checks import MeshAnswer, MeshAsk, RateLimits, Soon
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.grpc.call import GrpcError, Status, Unary
+from sluicegate.wire.mesh_messages import MESH_BOUNDS, MeshBounds, answer_bytes, ask_of
+
+SHOULD_RATE_LIMIT: Final = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+
+NO_DOMAIN: Final = "rate limit domain must not be empty"
+NO_DESCRIPTORS: Final = "rate limit descriptor list must not be empty"
+
+
+@final
+class MeshServicer:
+    """Answers Envoy's one question."""
+
+    __slots__ = ("bounds", "service")
+
+    def __init__(self, service: RateLimits, bounds: MeshBounds = MESH_BOUNDS) -> None:
+        self.service = service
+        self.bounds = bounds
+
+    @property
+    def unary(self) -> Mapping[str, Unary]:
+        """The methods for `Methods.unary`."""
+        return {SHOULD_RATE_LIMIT: self.should_rate_limit}
+
+    def should_rate_limit(self, message: bytes, by: Identity) -> Soon[bytes]:
+        """RateLimitRequest to RateLimitResponse; at once if the service answers at once."""
+        ask = ask_of(message, self.bounds)
+        try:
+            answer = self.service.should_rate_limit(ask, by)
+        except BadValue as error:
+            raise as_known(ask, error) from None
+        if isinstance(answer, MeshAnswer):
+            return answer_bytes(answer)
+        return _later(ask, answer)
+
+
+async def _later(ask: MeshAsk, answer: Awaitable[MeshAnswer]) -> bytes:
+    try:
+        return answer_bytes(await answer)
+    except BadValue as error:
+        raise as_known(ask, error) from None
+
+
+def as_known(ask: MeshAsk, error: BadValue) -> BadValue | GrpcError:
+    """The service's complaint, in the words that clients of this protocol know if they know it."""
+    if error.field == "domain" and not ask.domain:
+        return GrpcError(Status.UNKNOWN, NO_DOMAIN)
+    if error.field == "descriptors" and not ask.descriptors:
+        return GrpcError(Status.UNKNOWN, NO_DESCRIPTORS)
+    return error

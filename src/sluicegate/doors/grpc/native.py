@@ -1,0 +1,351 @@
+"""The asyncio side of our own gRPC server: sockets, tasks and timers, and nothing else.
+
+One `GrpcProtocol` a connection. All answers to one read leave in one write, and so do all that
+become ready in one turn of the loop. A peer that does not read is not read either: while its socket
+is full we take nothing from it, so what we hold for it stays within the bounds of HTTP/2.
+
+`GrpcDoor` makes the protocols and knows which are open: to count, to sweep out the slow and the
+idle, and to end them all in peace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any, Final, cast, final
+
+from sluicegate.contracts.access import Access
+from sluicegate.contracts.errors import SluicegateError
+from sluicegate.doors.driven import Driven
+from sluicegate.doors.grpc.call import GrpcError, Methods, Status
+from sluicegate.doors.grpc.protocol import Calls, Counts, Partial
+from sluicegate.doors.grpc.route import Route
+from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.doors.grpc.streaming import Running
+from sluicegate.doors.tls import names_in
+from sluicegate.wire.h2.stream import Stream
+
+_log: Final = logging.getLogger("sluicegate.grpc")
+_US: Final = 1_000_000
+
+
+@final
+class GrpcDoor:
+    """Makes a protocol for each connection that is accepted. Belongs to one loop."""
+
+    __slots__ = ("_sweep", "access", "counts", "draining", "methods", "open", "settings")
+
+    def __init__(
+        self, methods: Methods, access: Access, settings: GrpcSettings | None = None
+    ) -> None:
+        self.methods = methods
+        self.access = access
+        self.settings = GrpcSettings() if settings is None else settings
+        self.counts = Counts()
+        self.open: set[GrpcProtocol] = set()
+        self.draining = False
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> GrpcProtocol:
+        """A protocol for one more connection."""
+        return GrpcProtocol(self)
+
+    @property
+    def streams(self) -> int:
+        """Streams open now."""
+        return sum(protocol.streams for protocol in self.open)
+
+    async def drain(self, grace_s: float) -> bool:
+        """End all connections: what is under way may finish within `grace_s`. Whether all did."""
+        self.draining = True
+        for protocol in list(self.open):
+            protocol.drain()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace_s
+        while self.open and loop.time() < until:
+            waiting = [protocol.closed for protocol in self.open]
+            await asyncio.wait(waiting, timeout=until - loop.time())
+        finished = not self.open
+        for protocol in list(self.open):
+            protocol.abort()
+        return finished
+
+    def forget(self) -> None:
+        """Who may do what has changed: believe no token from memory."""
+        for protocol in self.open:
+            protocol.forget()
+
+    def joined(self, protocol: GrpcProtocol, loop: asyncio.AbstractEventLoop) -> None:
+        """One more is open."""
+        self.open.add(protocol)
+        self.counts.connections += 1
+        self.counts.opened += 1
+        if self._sweep is None:
+            self._sweep = loop.call_later(self.settings.sweep_us / _US, self._swept, loop)
+
+    def left(self, protocol: GrpcProtocol) -> None:
+        """One is no more."""
+        if protocol in self.open:
+            self.open.remove(protocol)
+            self.counts.connections -= 1
+        if not self.open and self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+    def _swept(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweep = loop.call_later(self.settings.sweep_us / _US, self._swept, loop)
+        for protocol in list(self.open):
+            protocol.sweep()
+
+
+def make(methods: Methods, access: Access, settings: GrpcSettings | None = None) -> GrpcDoor:
+    """The door for these methods; call it for a protocol, one a connection."""
+    return GrpcDoor(methods, access, settings)
+
+
+@final
+class GrpcProtocol:
+    """One connection on a loop.
+
+    It does what `asyncio.Protocol` asks for; a compiled class has none but compiled ancestors.
+    """
+
+    def __init__(self, door: GrpcDoor) -> None:
+        self._door = door
+        self._calls: Calls | None = None
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._flushing = False
+        self._reading = False
+        self._held: list[bytes] = []
+        self._paused = False
+        self._echo: asyncio.TimerHandle | None = None
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def streams(self) -> int:
+        """Streams open now."""
+        return 0 if self._calls is None else len(self._calls.h2.streams)
+
+    def under_way(self) -> int:
+        """Streams open now, for a listener that asks what a connection still has to do."""
+        return self.streams
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet: SETTINGS first."""
+        self._transport = cast("asyncio.Transport", transport)
+        door = self._door
+        self._calls = Calls(
+            door.methods,
+            door.access,
+            door.settings,
+            door.counts,
+            self,
+            names_in(transport.get_extra_info("peercert")),
+            self._now_us(),
+        )
+        door.joined(self, self._loop)
+        self._flush()
+        if door.draining:
+            self.drain()
+
+    def data_received(self, data: bytes) -> None:
+        """Take it, and write all that it brought about."""
+        calls = self._calls
+        if calls is None:
+            return
+        if self._paused:
+            self._held.append(data)  # at most what was read before the pause took hold
+            return
+        self._reading = True
+        calls.receive(data, int(self._loop.time() * _US))
+        self._reading = False
+        self._flush()
+
+    def eof_received(self) -> bool:
+        """The peer says no more, so it cannot be answered by the rules; close."""
+        return False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Let go of everything."""
+        self._transport = None
+        if self._calls is not None:
+            self._calls.h2.lost()
+        self._door.left(self)
+        if self._echo is not None:
+            self._echo.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """The peer does not read: neither do we."""
+        self._paused = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._paused = False
+        held, self._held = self._held, []
+        for data in held:
+            self.data_received(data)
+        if self._transport is not None and not self._transport.is_closing() and not self._paused:
+            self._transport.resume_reading()
+
+    # What the door asks.
+
+    def drain(self) -> None:
+        """End in peace; the second step comes with the echo, or without it in a while."""
+        if self._calls is None:
+            return
+        self._calls.h2.drain()
+        self._flush()
+        if self._echo is None and not self.closed.done():
+            wait_s = self._door.settings.drain_echo_us / _US
+            self._echo = self._loop.call_later(wait_s, self._no_echo)
+
+    def sweep(self) -> None:
+        """End what is slow or idle."""
+        if self._calls is not None:
+            self._calls.sweep(self._now_us())
+            self._flush()
+
+    def forget(self) -> None:
+        """Believe no header block from memory."""
+        if self._calls is not None:
+            self._calls.h2.forget()
+
+    def abort(self) -> None:
+        """End at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _no_echo(self) -> None:
+        if self._calls is not None:
+            self._calls.h2.refuse_new()
+            self._flush()
+
+    # What the calls ask.
+
+    def later(self, stream: Stream, answer: object, deadline_us: int) -> None:
+        """Wait for an answer."""
+        waiting = _Waiting(self, stream)
+        stream.call = waiting
+        if deadline_us >= 0:
+            waiting.timer = self._loop.call_at(deadline_us / _US, waiting.late)
+        if asyncio.iscoroutine(answer):
+            driven = Driven(answer, self._loop, waiting.ended)
+            waiting.work = driven
+            driven.begin()
+            return
+        future = asyncio.ensure_future(cast("Awaitable[bytes]", answer), loop=self._loop)
+        waiting.work = future
+        future.add_done_callback(waiting.done)
+
+    def run(self, stream: Stream, route: Route, deadline_us: int) -> None:
+        """Start a stream's method."""
+        held = stream.call
+        assert isinstance(held, Partial)
+        running = Running(self, stream)
+        held.waiter = running
+        running.task = self._loop.create_task(running.run(route))
+        if deadline_us >= 0:
+            running.timer = self._loop.call_at(deadline_us / _US, running.late)
+
+    def heard(self, stream: Stream) -> None:
+        """Wake the stream's method."""
+        held = stream.call
+        if isinstance(held, Partial) and isinstance(held.waiter, Running):
+            held.waiter.wake()
+
+    def gone(self, stream: Stream) -> None:
+        """Stop what waits."""
+        call = stream.call
+        if isinstance(call, Partial):
+            call = call.waiter
+        if isinstance(call, _Waiting | Running):
+            call.stop()
+
+    def bug(self, error: BaseException) -> None:
+        """Log it."""
+        _log.error("a method failed", exc_info=error)
+
+    # Writing.
+
+    @property
+    def calls(self) -> Calls:
+        """The calls of a connection that was made."""
+        assert self._calls is not None
+        return self._calls
+
+    def flush_soon(self) -> None:
+        """Write once this turn, with whatever else becomes ready in it."""
+        if not self._flushing and not self._reading:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        transport = self._transport
+        calls = self._calls
+        if transport is None or calls is None:
+            return
+        h2 = calls.h2
+        if h2.out:
+            transport.write(h2.take())
+        if h2.done:
+            transport.close()
+
+    def _now_us(self) -> int:
+        return int(self._loop.time() * _US)
+
+
+@final
+class _Waiting:
+    """A unary call whose answer is not here yet."""
+
+    __slots__ = ("protocol", "stream", "timer", "work")
+
+    def __init__(self, protocol: GrpcProtocol, stream: Stream) -> None:
+        self.protocol = protocol
+        self.stream = stream
+        self.work: Driven | asyncio.Future[Any] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def done(self, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            self.ended(None, asyncio.CancelledError())
+        else:
+            error = future.exception()
+            self.ended(None if error is not None else future.result(), error)
+
+    def ended(self, answer: object, error: BaseException | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.work = None  # it holds us
+        stream = self.stream
+        stream.call = None
+        calls = self.protocol.calls
+        if error is None:
+            if isinstance(answer, bytes):
+                calls.answered(stream, answer)
+            else:
+                calls.failed(stream, TypeError(f"a method answered {type(answer).__name__}"))
+        elif isinstance(error, asyncio.CancelledError):
+            calls.failed(stream, GrpcError(Status.CANCELLED, "the work was cancelled"))
+        elif not stream.gone or not isinstance(error, SluicegateError):
+            calls.failed(stream, error)
+        self.protocol.flush_soon()
+
+    def late(self) -> None:
+        self.protocol.calls.expired(self.stream)
+        self.protocol.flush_soon()
+
+    def stop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.work is not None:
+            self.work.cancel()

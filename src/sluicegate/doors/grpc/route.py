@@ -1,0 +1,162 @@
+"""Route: what a request is by its head alone: method, who asks, until when, how it is packed.
+
+Made once for many requests with the same head, so it is what the door knows before any message. A
+head that cannot be served makes a route with its refusal ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from sluicegate.contracts.access import Access, Identity
+from sluicegate.doors.grpc.call import Field, Methods, Status, Stream, Unary, UnaryTold
+from sluicegate.doors.grpc.framing import timeout_us, trailers_only
+from sluicegate.wire.h2.blocks import Block, block
+from sluicegate.wire.h2.fields import Head
+
+NOBODY: Final = Identity("", ())
+NO_TIMEOUT: Final = -1
+_BEARER: Final = b"bearer "
+_GRPC_KINDS: Final = frozenset((b"application/grpc", b"application/grpc+proto"))
+
+UNKNOWN_SPEAKER: Final = (
+    "who speaks is not known here; "
+    "send metadata authorization: Bearer TOKEN, or a client certificate"
+)
+WHY_415: Final = b"this port serves gRPC; send content-type application/grpc\n"
+WHY_405: Final = b"this port serves gRPC; send POST\n"
+WHY_431: Final = b"the headers are too large\n"
+
+
+@final
+class Route:
+    """What to do with a request. `refusal` ends it as gRPC, `plain` as HTTP with a body.
+
+    `metadata` is kept where the method is told of it.
+    """
+
+    __slots__ = (
+        "gzip",
+        "identity",
+        "metadata",
+        "plain",
+        "refusal",
+        "stream",
+        "timeout_us",
+        "told",
+        "unary",
+        "why",
+    )
+
+    def __init__(self) -> None:
+        self.unary: Unary | None = None
+        self.told: UnaryTold | None = None
+        self.stream: Stream | None = None
+        self.metadata: list[Field] = []
+        self.identity = NOBODY
+        self.timeout_us = NO_TIMEOUT
+        self.gzip = False
+        self.refusal: Block | None = None
+        self.plain: Block | None = None
+        self.why = b""
+
+
+def _plain(status: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Block:
+    fields = [
+        (b":status", status),
+        (b"content-type", b"text/plain"),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    return block([*fields, *more])
+
+
+_415: Final = _plain(b"415", WHY_415)
+_405: Final = _plain(b"405", WHY_405, (b"allow", b"POST"))
+_431: Final = _plain(b"431", WHY_431)
+
+
+def route_of(head: Head, methods: Methods, access: Access, names: Sequence[str]) -> Route:
+    """The route of a request; `names` are those of the peer's verified certificate."""
+    route = Route()
+    if head.method != b"POST":
+        return _refused_plainly(route, _405, WHY_405)
+    if not _is_grpc(head):
+        return _refused_plainly(route, _415, WHY_415)
+    path = head.path.decode("latin-1")
+    unary = methods.unary.get(path)
+    told = methods.told.get(path)
+    stream = methods.streams.get(path)
+    if unary is None and told is None and stream is None:
+        return _refused(route, Status.UNIMPLEMENTED, f"there is no method {path}")
+    packed = head.values(b"grpc-encoding")
+    if packed and packed != [b"identity"]:
+        if packed != [b"gzip"]:
+            kinds = b",".join(packed).decode("latin-1")
+            return _refused(route, Status.UNIMPLEMENTED, f"messages packed as {kinds} are not read")
+        route.gzip = True
+    timeouts = head.values(b"grpc-timeout")
+    if timeouts:
+        route.timeout_us = timeout_us(timeouts[0])
+        if route.timeout_us < 0 or len(timeouts) > 1:
+            return _refused(route, Status.INTERNAL, "the grpc-timeout is malformed")
+    if path not in methods.open:
+        identity = _who(head, access, names)
+        if identity is None:
+            return _refused(route, Status.UNAUTHENTICATED, UNKNOWN_SPEAKER)
+        route.identity = identity
+    route.unary = unary
+    route.told = told
+    route.stream = stream
+    if told is not None:
+        route.metadata = head.fields
+    return route
+
+
+def refused(status: Status, message: str) -> Route:
+    """The route of a request that ends with this status, whatever its body is."""
+    return _refused(Route(), status, message)
+
+
+def too_large() -> Route:
+    """The route of a request with too many headers."""
+    return _refused_plainly(Route(), _431, WHY_431)
+
+
+def who(authorization: Sequence[bytes], access: Access, names: Sequence[str]) -> Identity | None:
+    """Who speaks: by the token he shows, or else by his certificate, or else anybody.
+
+    Who shows a token that is nobody's has meant to be somebody, and is not taken for anybody.
+    """
+    if authorization:
+        value = authorization[0]
+        if len(authorization) > 1 or value[: len(_BEARER)].lower() != _BEARER:
+            return None
+        return access.by_token(value[len(_BEARER) :].strip().decode("latin-1"))
+    if names:
+        identity = access.by_certificate(names)
+        if identity is not None:
+            return identity
+    return access.anonymous
+
+
+def _who(head: Head, access: Access, names: Sequence[str]) -> Identity | None:
+    return who(head.values(b"authorization"), access, names)
+
+
+def _is_grpc(head: Head) -> bool:
+    kinds = head.values(b"content-type")
+    if len(kinds) != 1:
+        return False
+    return kinds[0].partition(b";")[0].strip().lower() in _GRPC_KINDS
+
+
+def _refused(route: Route, status: Status, message: str) -> Route:
+    route.refusal = trailers_only(status, message)
+    return route
+
+
+def _refused_plainly(route: Route, head: Block, why: bytes) -> Route:
+    route.plain = head
+    route.why = why
+    return route

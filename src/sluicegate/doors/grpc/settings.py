@@ -1,0 +1,36 @@
+"""What the gRPC door bounds by itself, on top of what HTTP/2 bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.h2.settings import H2Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcSettings:
+    """Bounds of messages and calls; `h2` has those of connections."""
+
+    h2: H2Settings = field(default_factory=H2Settings)
+    message_bytes_max: int = 4 << 20  # of a request, also after it is unpacked
+    partial_bytes_max: int = 16 << 20  # of requests that have not come whole, a connection
+    call_us_max: int = 60_000_000  # for a unary call that names no deadline, or a later one
+    watchers_max: int = 1_000  # health watches, a process
+    watch_us: int = 500_000  # at most so long after a change a watcher hears of it
+    drain_echo_us: int = 1_000_000  # how long a drain waits for the peer's echo
+    sweep_us: int = 1_000_000  # how often slow and idle connections are looked for
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("message_bytes_max", 1_024, 1 << 30),
+            ("partial_bytes_max", 1_024, 1 << 32),
+            ("call_us_max", 1_000, 86_400_000_000),
+            ("watchers_max", 1, 1 << 20),
+            ("watch_us", 1_000, 60_000_000),
+            ("drain_echo_us", 1_000, 60_000_000),
+            ("sweep_us", 10_000, 60_000_000),
+        ):
+            value = int(getattr(self, name))
+            if not least <= value <= most:
+                raise BadValue(f"grpc.{name}", value, f"give a number from {least:,} to {most:,}")

@@ -1,0 +1,105 @@
+"""Streaming: a stream's method at work, message by message, in a task of its own.
+
+The slower way beside unary calls: reflection and health watches go it. What a message or a frame is
+is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Protocol, final
+
+from sluicegate.doors.grpc.call import GrpcError, Status
+from sluicegate.doors.grpc.protocol import Calls
+from sluicegate.doors.grpc.route import Route
+from sluicegate.wire.h2.stream import Stream
+
+
+class Speaking(Protocol):
+    """The connection that a stream is on."""
+
+    @property
+    def calls(self) -> Calls:
+        """Its calls."""
+        ...
+
+    def flush_soon(self) -> None:
+        """Write once this turn."""
+        ...
+
+
+@final
+class Running:
+    """A stream's method at work."""
+
+    __slots__ = ("_more", "protocol", "stream", "task", "timer")
+
+    def __init__(self, protocol: Speaking, stream: Stream) -> None:
+        self.protocol = protocol
+        self.stream = stream
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self._more = asyncio.Event()
+
+    async def run(self, route: Route) -> None:
+        """Give the method what comes, and say what it answers."""
+        calls = self.protocol.calls
+        stream = self.stream
+        method = route.stream
+        assert method is not None
+        answers = method(self._incoming(), route.identity)
+        try:
+            async for message in answers:
+                calls.say(stream, message)
+                self.protocol.flush_soon()
+                while stream.queue is not None and not stream.gone:
+                    await self._heard()
+            calls.close(stream)
+        except asyncio.CancelledError:
+            calls.failed(stream, GrpcError(Status.CANCELLED, "the work was cancelled"))
+            raise
+        except Exception as error:
+            calls.failed(stream, error)  # whatever a method raises is the end of its call
+        finally:
+            if self.timer is not None:
+                self.timer.cancel()
+            close = getattr(answers, "aclose", None)
+            if close is not None:
+                await close()
+            # What knows of this, and this of it: a cancelled task keeps its frames.
+            stream.call = None
+            self.task = None
+        self.protocol.flush_soon()
+
+    async def _incoming(self) -> AsyncIterator[bytes]:
+        stream = self.stream
+        while not stream.gone:
+            message = self.protocol.calls.next_message(stream)
+            if message is not None:
+                self.protocol.flush_soon()  # a window may have opened
+                yield message
+            elif stream.ended_by_peer:
+                return
+            else:
+                await self._heard()
+
+    async def _heard(self) -> None:
+        self._more.clear()
+        await self._more.wait()
+
+    def wake(self) -> None:
+        """Something has come, or has room."""
+        self._more.set()
+
+    def late(self) -> None:
+        """Its deadline is over."""
+        self.protocol.calls.expired(self.stream)
+        self.protocol.flush_soon()
+
+    def stop(self) -> None:
+        """Nobody listens any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.task is not None:
+            self.task.cancel()

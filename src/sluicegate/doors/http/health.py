@@ -1,0 +1,92 @@
+"""Health: what every service answers to the machines that watch it."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, final
+
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.checks import Soon
+from sluicegate.doors.http.later import soon
+from sluicegate.doors.http.message import Reply, Request, json_reply, problem
+from sluicegate.doors.http.routes import Route, Said
+
+METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+RESERVED: Final = problem(
+    503,
+    "Capacity is reduced for the moment",
+    "too many connections are open here; only health is answered on this one",
+    headers=((b"retry-after", b"1"),),
+    close=True,
+)
+_HEALTHY: Final = json_reply({"status": "ok"})
+_READY: Final = json_reply({"ready": True, "reason": ""})
+
+
+class Vitals(Protocol):
+    """How a service fares, for the machines that watch it. Every desk tells it."""
+
+    def metrics(self) -> Soon[str]:
+        """All metrics as Prometheus text."""
+        ...
+
+    def not_ready(self) -> str:
+        """Why this instance should get no traffic; empty if it should."""
+        ...
+
+
+@final
+class Health:
+    """What the routes below do, for any service."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._vitals: Final = vitals
+
+    def metrics(self, _request: Request, _by: Identity, _body: bytes) -> Soon[Reply]:
+        """GET /metrics."""
+        return soon(self._vitals.metrics(), _metrics_reply)
+
+    def healthz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
+        """GET /healthz: this process answers."""
+        return _HEALTHY
+
+    def readyz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
+        """GET /readyz: it should get traffic, or why not."""
+        why = self._vitals.not_ready()
+        return json_reply({"ready": False, "reason": why}, 503) if why else _READY
+
+
+def _metrics_reply(text: str) -> Reply:
+    return Reply(200, text.encode(), METRICS_TYPE)
+
+
+def health_routes(vitals: Vitals, *, metrics_open: bool) -> tuple[Route, ...]:
+    """Where machines look."""
+    to = Health(vitals)
+    return (
+        Route(
+            "GET",
+            "/metrics",
+            to.metrics,
+            "All metrics, for Prometheus.",
+            {200: Said("Prometheus text.", "", "text/plain")},
+            grant=None if metrics_open else Grant.AUDIT,
+            open=metrics_open,
+        ),
+        Route(
+            "GET",
+            "/healthz",
+            to.healthz,
+            "Whether this process answers.",
+            {200: Said("It does.", "Health")},
+            health=True,
+        ),
+        Route(
+            "GET",
+            "/readyz",
+            to.readyz,
+            "Whether it should get traffic.",
+            {200: Said("It should.", "Ready"), 503: Said("It should not.", "Ready")},
+            health=True,
+        ),
+    )

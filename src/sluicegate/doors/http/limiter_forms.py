@@ -1,0 +1,159 @@
+"""Forms: what the limiter's routes read of a request, and write of an answer. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer
+from sluicegate.contracts.criticality import parse_criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import STORE_UNAVAILABLE
+from sluicegate.doors.headers import (
+    ERROR,
+    INTEGER_MAX,
+    POLICY,
+    RATELIMIT,
+    RETRY_AFTER,
+    quote,
+    retry_after_s,
+)
+from sluicegate.doors.http.forms import query_of, whole_of
+from sluicegate.doors.http.message import JSON, Headers, Reply, Request
+from sluicegate.wire import check_json, mesh_json
+from sluicegate.wire.rate_limiter_messages import CheckBounds
+
+SINCE_US_MAX: Final = 366 * 86_400 * 1_000_000
+
+USER: Final = b"x-sluicegate-user"
+RESOURCE: Final = b"x-sluicegate-resource"
+WEIGHT: Final = b"x-sluicegate-weight"
+PRIORITY: Final = b"x-sluicegate-priority"
+# What a check never needs to know.
+_SECRET: Final = frozenset((b"authorization", b"cookie", b"proxy-authorization"))
+_SINCE: Final = re.compile(r"([0-9]{1,12})(us|ms|s|m|h|d)", re.ASCII)
+_UNITS_US: Final = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_DEGRADED: Final = (ERROR.encode(), STORE_UNAVAILABLE.name.encode())
+
+
+# Writing.
+
+
+def status_writer(request: Request) -> Callable[[CheckAnswer], Reply]:
+    """How the answer is to be written: as `?status=` asks."""
+    if not request.query:
+        return _plain
+    status = query_of(request, ("status",)).get("status", "json")
+    writer = _WRITERS.get(status)
+    if writer is None:
+        raise BadValue("status", status, f"give one of {', '.join(_WRITERS)}")
+    return writer
+
+
+def _plain(answer: CheckAnswer) -> Reply:
+    body = check_json.answer_to_json(answer)
+    if answer.decision.degraded:
+        return Reply(200, body, JSON, (_DEGRADED,))
+    return Reply(200, body)
+
+
+def _as_http(answer: CheckAnswer) -> Reply:
+    reason = answer.decision.reason
+    status = 200 if answer.decision.allowed else 429 if reason is None else reason.http_status
+    return Reply(status, check_json.answer_to_json(answer), JSON, _fields_of(answer))
+
+
+def _as_auth(answer: CheckAnswer) -> Reply:
+    reply = _as_http(answer)
+    return reply if answer.decision.allowed else reply._replace(status=403)
+
+
+_WRITERS: Final = {"json": _plain, "http": _as_http, "auth": _as_auth}
+
+
+def _fields_of(answer: CheckAnswer) -> Headers:
+    """What a gateway passes on to who asked it."""
+    decision = answer.decision
+    found: list[tuple[bytes, bytes]] = []
+    if decision.rule_id and answer.limit >= 0:
+        name = quote(decision.rule_id)
+        limit = min(answer.limit, INTEGER_MAX)
+        found.append((POLICY.encode(), f"{name};q={limit}".encode()))
+        if not decision.degraded:
+            left = min(max(decision.remaining, 0), INTEGER_MAX)
+            after_us = decision.reset_after_us if decision.allowed else decision.retry_after_us
+            after = f";t={-(-after_us // 1_000_000)}" if after_us > 0 else ""
+            found.append((RATELIMIT.encode(), f"{name};r={left}{after}".encode()))
+    if decision.degraded:
+        found.append(_DEGRADED)
+    if not decision.allowed:
+        seconds = retry_after_s(decision)
+        if seconds > 0:
+            found.append((RETRY_AFTER.encode(), str(seconds).encode()))
+    return tuple(found)
+
+
+def batch_reply(answers: Sequence[CheckAnswer]) -> Reply:
+    """Several answers."""
+    return Reply(200, check_json.batch_to_json(answers))
+
+
+def mesh_reply(answer: MeshAnswer) -> Reply:
+    """200 or 429, as a mesh reads it."""
+    return Reply(429 if answer.over else 200, mesh_json.answer_to_json(answer))
+
+
+# Reading.
+
+
+def ask_from_headers(request: Request, bounds: CheckBounds) -> CheckAsk:
+    """The question as a gateway puts it that can send headers alone."""
+    user = _text_header(request, USER, bounds)
+    if not user:
+        # Also what tells us from a picture in somebody's page.
+        raise BadValue(USER.decode(), user, "send it with the user's name; or POST the question")
+    headers: dict[str, str] = {}
+    for name, value in request.headers:
+        ours = name.startswith(b"x-sluicegate-") or name in _SECRET
+        if not ours and len(value) <= bounds.text_bytes_max and len(headers) < bounds.headers_max:
+            headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+    priority = _text_header(request, PRIORITY, bounds)
+    return CheckAsk(
+        user,
+        _text_header(request, RESOURCE, bounds),
+        headers=headers,
+        weight=whole_of(
+            WEIGHT.decode(), _text_header(request, WEIGHT, bounds) or "1", 1, 2**32 - 1
+        ),
+        priority=parse_criticality(priority, field=PRIORITY.decode()) if priority else None,
+    )
+
+
+def _text_header(request: Request, name: bytes, bounds: CheckBounds) -> str:
+    value = request.header(name)
+    if request.count(name) > 1:
+        raise BadValue(name.decode(), "two values", "send it once")
+    if len(value) > bounds.text_bytes_max:
+        most = f"{bounds.text_bytes_max:,} (text_bytes_max)"
+        raise BadValue(name.decode(), f"{len(value):,} bytes", f"send at most {most}")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise BadValue(name.decode(), value, "send it in UTF-8") from None
+
+
+def since_us_of(text: str) -> int:
+    """How long ago, as a text says it."""
+    match = _SINCE.fullmatch(text)
+    since_us = 0 if match is None else int(match[1]) * _UNITS_US[match[2]]
+    if match is None or since_us > SINCE_US_MAX:
+        raise BadValue("since", text, "write it as 90s, 10m, 2h or 1d, up to a year")
+    return since_us

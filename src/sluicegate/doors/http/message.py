@@ -1,0 +1,98 @@
+"""Message: a request as a handler sees it, and a reply as it gives it. Plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias, final
+
+from sluicegate.contracts.checks import Soon
+from sluicegate.doors.connection import PeerInfo
+
+JSON: Final = b"application/json"
+PROBLEM: Final = b"application/problem+json"
+TEXT: Final = b"text/plain; charset=utf-8"
+
+Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
+
+
+@final
+class Request:
+    """The head of a request. Header names are in lower case, in the order in which they came.
+
+    `raw_path` is the path as it was sent: what stands in it may be any bytes, slashes too. A
+    handler that counts time from a request's head writes down when that was, in `arrived_us`.
+    """
+
+    __slots__ = ("arrived_us", "headers", "method", "path", "peer", "query", "raw_path")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
+        peer: PeerInfo,
+        raw_path: str = "",
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.peer = peer
+        self.raw_path = raw_path or path
+        self.arrived_us = 0
+
+    def header(self, name: bytes) -> bytes:
+        """The value of a header; empty if it is not there, the first if it is there twice."""
+        for one, value in self.headers:
+            if one == name:
+                return value
+        return b""
+
+    def count(self, name: bytes) -> int:
+        """How often a header is there."""
+        return sum(one == name for one, _ in self.headers)
+
+
+class Reply(NamedTuple):
+    """What goes back, whole. `close` ends the connection after it."""
+
+    status: int
+    body: bytes = b""
+    content_type: bytes = JSON
+    headers: Headers = ()
+    close: bool = False
+
+
+# A handler is shown the head. It replies at once, and the body is not even read; or it says who is
+# to be given the body.
+Finish: TypeAlias = "Callable[[bytes], Soon[Reply]]"
+Handler: TypeAlias = "Callable[[Request], Reply | Finish]"
+
+
+def json_reply(value: object, status: int = 200, headers: Headers = ()) -> Reply:
+    """A value as JSON."""
+    return Reply(status, json_bytes(value), JSON, headers)
+
+
+def json_bytes(value: object) -> bytes:
+    """A value as JSON; what UTF-8 cannot hold becomes question marks."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def problem(
+    status: int,
+    title: str,
+    detail: str,
+    *,
+    headers: Headers = (),
+    close: bool = False,
+    kind: str = "about:blank",
+    more: Mapping[str, object] | None = None,
+) -> Reply:
+    """Problem details after RFC 9457."""
+    members: dict[str, object] = {"type": kind, "title": title, "status": status, "detail": detail}
+    members.update(more or {})
+    return Reply(status, json_bytes(members), PROBLEM, headers, close)

@@ -1,0 +1,597 @@
+"""Protocol: HTTP/1.1 on one connection, around httptools' parser. It knows no route.
+
+A request that can be answered at once is answered before `data_received` returns, without a task:
+so a health check waits for no queue, only for the loop's turn. Requests of one connection are
+answered one after the other, in their order, however they were cut or pipelined.
+
+A request that is refused while its body is still coming is answered at once; the rest is thrown
+away within the same bounds, or the connection is ended, so that a client in the middle of its
+sending learns why. Time-outs are found by `tick`, which the listener calls every now and then; no
+request pays for a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from email.utils import formatdate
+from typing import Any, Final, cast, final
+from urllib.parse import unquote
+
+import httptools
+
+from sluicegate.contracts.clock import Clock
+from sluicegate.doors.connection import PeerInfo
+from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.message import Finish, Handler, Reply, Request
+from sluicegate.doors.http.replies import (
+    ANSWER_TOO_SLOW,
+    BAD_REQUEST,
+    BODY_TOO_LARGE,
+    BODY_TOO_SLOW,
+    HEAD_TOO_LARGE,
+    HEAD_TOO_SLOW,
+    NO_BODY,
+    NO_EXPECTATION,
+    OUR_FAULT,
+    TOO_MANY,
+    URL_TOO_LONG,
+    head_of,
+)
+
+_log: Final = logging.getLogger("sluicegate.http")
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_NEVER: Final = float("inf")
+_OFFER: Final = (b"connection", b"upgrade", b"http2-settings")
+_TURN_BYTES: Final = 64 * 1024  # of bodies, gathered for one write
+
+# What a connection waits for; each has its own time-out.
+_REST: Final = 0
+_HEAD: Final = 1
+_BODY: Final = 2
+_ANSWER: Final = 3
+
+
+@final
+class HttpDoor:
+    """Makes a protocol a connection, and holds what they share. Call it with a peer."""
+
+    def __init__(
+        self, handler: Handler, clock: Clock, settings: HttpSettings | None = None
+    ) -> None:
+        self.handler = handler
+        self.settings = HttpSettings() if settings is None else settings
+        self.requests = 0
+        self.under_way = 0
+        self.overloaded = 0
+        self.bad_requests = 0
+        self.faults = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._clock = clock
+        self._date_s = -1
+        self._date = b""
+        self._turn_left = self.settings.turn_requests_max
+        self._turn_ends = False
+        self._waiting: deque[HttpProtocol] = deque()
+
+    def __call__(self, peer: PeerInfo) -> HttpProtocol:
+        """A protocol for one connection."""
+        return HttpProtocol(self, peer)
+
+    def date(self) -> bytes:
+        """The Date field, made once a second."""
+        now_s = self._clock.now_us() // 1_000_000
+        if now_s != self._date_s:
+            self._date_s = now_s
+            self._date = f"date: {formatdate(now_s, usegmt=True)}\r\n".encode()
+        return self._date
+
+    def takes_turn(self, protocol: HttpProtocol) -> bool:
+        """Whether one more request may be worked on before the loop looks at its sockets again.
+
+        If not, the protocol is called in one of the next turns. So a turn stays short however many
+        ask at once, and what must be answered soon, health, is read soon.
+        """
+        if not self._turn_ends:
+            self._turn_ends = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        if self._turn_left > 0:
+            self._turn_left -= 1
+            return True
+        self._waiting.append(protocol)
+        return False
+
+    def _next_turn(self) -> None:
+        self._turn_ends = False
+        self._turn_left = self.settings.turn_requests_max
+        for _ in range(min(len(self._waiting), self._turn_left)):
+            self._waiting.popleft().goes_on()
+
+
+@final
+class _Exchange:
+    """One request, from the end of its head to the end of its reply."""
+
+    __slots__ = (
+        "asked",
+        "begun",
+        "body",
+        "counted",
+        "expects",
+        "finish",
+        "keep_alive",
+        "reply",
+        "size",
+        "task",
+        "waiting",
+        "whole",
+        "written",
+    )
+
+    def __init__(self, asked: Request | None, reply: Reply | None, keep_alive: bool) -> None:
+        self.asked = asked  # None is what could not be read so far
+        self.reply = reply  # once it is known
+        self.keep_alive = keep_alive
+        self.expects = False  # waits for leave to send its body
+        self.begun = reply is not None
+        self.counted = False  # among those under way
+        self.waiting = False  # for a turn
+        self.whole = asked is None  # the body has come
+        self.written = False
+        self.body: list[bytes] = []
+        self.size = 0
+        self.finish: Finish | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+@final
+class HttpProtocol(asyncio.Protocol):
+    """One connection on a loop."""
+
+    def __init__(self, door: HttpDoor, peer: PeerInfo) -> None:
+        self._door = door
+        self._settings = door.settings
+        self._peer = peer
+        self._parser: Any = None
+        self._transport: asyncio.Transport | None = None
+        self._line: deque[_Exchange] = deque()  # the first is being answered
+        self._coming: _Exchange | None = None  # the one whose body is being read
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._in_head = False
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._head_bytes = 0
+        self._bad: Reply | None = None  # what is wrong with the head that is being read
+        self._going = False  # further down in the stack
+        self._blocked = False  # the client does not read
+        self._paused = False  # we do not read
+        self._draining = False
+        self._half_closed = False
+        self._deaf = False  # what comes is not understood any more, or thrown away
+        self._ended = False  # the last answer is written
+        self._turns = 0  # grows with whatever happens
+        self._seen = (-1, _REST)
+        self._since_s = 0.0
+        self._abort_at_s = _NEVER
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._parser = httptools.HttpRequestParser(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse it, and answer what can be answered."""
+        if self._deaf:
+            return
+        self._feed(data)
+        self._go_on()
+
+    def _feed(self, data: bytes) -> None:
+        was_in_head = self._in_head
+        while data:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                data = self._without_offer(data[offer.args[0] :])
+            except httptools.HttpParserError:
+                self._not_http()
+                return
+            else:
+                break
+        if self._in_head and was_in_head:
+            # What the parser has kept to itself so far: one header without an end.
+            self._head_bytes += len(data)
+            if self._head_bytes > self._settings.head_bytes_max:
+                self._last_words(HEAD_TOO_LARGE)
+
+    def eof_received(self) -> bool:
+        """It will ask nothing more; what it has asked is answered, where that can be heard."""
+        if self._ended or not self._line or self._peer.tls:
+            return False
+        self._half_closed = True
+        return True
+
+    def pause_writing(self) -> None:
+        """The client does not read: answer, and read, no further."""
+        self._blocked = True
+        self._pace()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._blocked = False
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything. What the service was asked for is not taken back."""
+        self._ended = self._deaf = True
+        self._transport = None
+        self._parser = None
+        for exchange in self._line:
+            if exchange.task is None:  # else it is still under way, though nobody waits for it
+                self._uncount(exchange)
+        self._line.clear()
+        self._coming = None
+
+    # What the listener asks.
+
+    def under_way(self) -> int:
+        """Requests without an answer; one that is only beginning is one."""
+        return len(self._line) + self._in_head
+
+    def drain(self) -> None:
+        """Answer what was asked, say that it was the last, close."""
+        self._draining = True
+        if (self._ended or not self._line) and self._transport is not None:
+            self._transport.close()
+
+    def tick(self, now_s: float) -> None:
+        """Find what takes too long."""
+        if self._ended:
+            if self._abort_at_s == _NEVER:
+                self._abort_at_s = now_s + self._settings.linger_s
+            elif now_s >= self._abort_at_s and self._transport is not None:
+                self._transport.abort()
+            return
+        state = self._state()
+        # Only the end of a head or of a body is progress: bytes one by one are none.
+        seen = (self._turns, state)
+        if seen != self._seen:
+            self._seen = seen
+            self._since_s = now_s
+        elif now_s - self._since_s >= self._timeout_s(state) and not self._blocked:
+            self._timed_out(state)
+
+    def _state(self) -> int:
+        if not self._line:
+            return _HEAD if self._in_head else _REST
+        return _ANSWER if self._line[0].whole else _BODY
+
+    def _timeout_s(self, state: int) -> float:
+        settings = self._settings
+        return (
+            settings.keep_alive_s,
+            settings.head_timeout_s,
+            settings.body_timeout_s,
+            settings.answer_timeout_s,
+        )[state]
+
+    def _timed_out(self, state: int) -> None:
+        if state == _REST:
+            self.drain()
+        elif state == _HEAD:
+            self._last_words(HEAD_TOO_SLOW)
+        else:
+            first = self._line[0]
+            first.keep_alive = False
+            if first.task is not None:
+                first.task.cancel()
+            if first.written:
+                self._end()  # it has its answer, and its body has no end
+            else:
+                first.reply = ANSWER_TOO_SLOW if state == _ANSWER else BODY_TOO_SLOW
+        self._go_on()
+
+    # What the parser tells. Nothing may be raised here: it would come back wrapped.
+
+    def on_message_begin(self) -> None:
+        """A request's first byte."""
+        self._turns += 1
+        self._in_head = True
+        self._url = b""
+        self._headers = []
+        self._head_bytes = 0
+        self._bad = None
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of what is asked for."""
+        self._head_bytes += len(url)
+        if len(self._url) + len(url) > self._settings.url_bytes_max:
+            self._bad = self._bad or URL_TOO_LONG
+        else:
+            self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        self._head_bytes += len(name) + len(value) + 4
+        if (
+            self._head_bytes > self._settings.head_bytes_max
+            or len(self._headers) >= self._settings.headers_max
+        ):
+            self._bad = self._bad or HEAD_TOO_LARGE
+        else:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole; the body, if there is one, comes next."""
+        self._turns += 1
+        self._in_head = False
+        self._door.requests += 1
+        parser = self._parser
+        version: str = parser.get_http_version()
+        method: str = parser.get_method().decode("ascii")
+        raw_path, query = _target(self._url)
+        path = unquote(raw_path) if "%" in raw_path else raw_path
+        asked = Request(method, path, query, self._headers, self._peer, raw_path)
+        bad = self._bad
+        if bad is None and (not path or (version != "1.0" and asked.count(b"host") != 1)):
+            bad = BAD_REQUEST
+        keep_alive = version == "1.1" and bool(parser.should_keep_alive())
+        exchange = _Exchange(asked, bad, keep_alive)
+        if bad is not None:
+            self._door.bad_requests += 1
+        else:
+            self._weigh(exchange, asked)
+        self._coming = exchange
+        self._line.append(exchange)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        exchange = self._coming
+        if exchange is None:
+            return
+        exchange.expects = False
+        exchange.size += len(body)
+        if exchange.size > self._settings.body_bytes_max:
+            self._refuse_body(exchange)
+        elif exchange.reply is None:
+            exchange.body.append(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._turns += 1
+        if self._coming is not None:
+            self._coming.whole = True
+            self._coming = None
+
+    def _weigh(self, exchange: _Exchange, asked: Request) -> None:
+        """What the head says of the body."""
+        length = asked.header(b"content-length")
+        if len(length) > 15 or (length and int(length) > self._settings.body_bytes_max):
+            self._refuse_body(exchange)
+        expected = asked.header(b"expect").lower()
+        if expected == b"100-continue":
+            exchange.expects = True
+        elif expected:
+            exchange.begun, exchange.reply = True, NO_EXPECTATION
+
+    def _refuse_body(self, exchange: _Exchange) -> None:
+        exchange.body.clear()
+        exchange.keep_alive = False
+        if exchange.written:
+            self._end()  # it has its answer, and goes on
+        elif exchange.reply is None or exchange.reply is BODY_TOO_LARGE:
+            exchange.begun, exchange.reply = True, BODY_TOO_LARGE
+
+    def _not_http(self) -> None:
+        coming = self._coming
+        if coming is None:
+            self._last_words(BAD_REQUEST)
+            return
+        # The mistake is in a body.
+        self._deaf = True
+        self._door.bad_requests += 1
+        coming.whole, coming.keep_alive = True, False
+        if coming.reply is None:
+            coming.begun, coming.reply = True, BAD_REQUEST
+        elif coming.written:
+            self._end()
+
+    def _without_offer(self, rest: bytes) -> bytes:
+        """Another protocol was offered, and we stay with this one.
+
+        The parser takes what follows for that protocol's; so it is parsed anew without the offer.
+        Java's client makes one with every request that is not over TLS.
+        """
+        offer = self._line.pop()
+        self._coming = None
+        asked = offer.asked
+        if asked is None or asked.method == "CONNECT":
+            self._last_words(BAD_REQUEST)
+            return b""
+        self._door.requests -= 1
+        self._parser = httptools.HttpRequestParser(self)
+        kept = [(name, value) for name, value in asked.headers if name not in _OFFER]
+        if not offer.keep_alive:
+            kept.append((b"connection", b"close"))
+        head = b"".join(b"%b: %b\r\n" % one for one in kept)
+        return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (asked.method.encode(), self._url, head, rest)
+
+    def _last_words(self, reply: Reply) -> None:
+        """A request that cannot be read; nothing after it can be."""
+        self._deaf = True
+        self._in_head = False
+        self._door.bad_requests += 1
+        self._line.append(_Exchange(None, reply, keep_alive=False))
+
+    # Answering: always the first of the line.
+
+    def _go_on(self) -> None:
+        """Answer what can be answered, and write it all at once."""
+        if self._going:
+            return
+        self._going = True
+        while self._line and not self._blocked and not self._ended:
+            if not self._answer(self._line[0]):
+                break
+            self._line.popleft()
+            self._turns += 1
+            if self._out_bytes > _TURN_BYTES:
+                self._flush()  # and learn whether anybody reads
+        self._going = False
+        self._flush()
+        self._pace()
+
+    def goes_on(self) -> None:
+        """A turn has come for the first of the line; it is used, or comes again."""
+        if self._line:
+            self._line[0].waiting = False
+            self._go_on()
+
+    def _answer(self, first: _Exchange) -> bool:
+        """Whether it is done with: answered, and its body at an end."""
+        if not first.begun:
+            self._begin(first)
+        if first.reply is None and first.whole and first.task is None and not first.waiting:
+            if self._door.takes_turn(self):
+                self._ask(first)
+            else:
+                first.waiting = True
+        if first.reply is None:
+            if first.expects:
+                first.expects = False
+                self._out.append(_CONTINUE)
+            return False
+        if not first.written:
+            self._write(first, first.reply)
+        return first.whole
+
+    def _begin(self, first: _Exchange) -> None:
+        first.begun = True
+        assert first.asked is not None
+        try:
+            begun = self._door.handler(first.asked)
+        except Exception:
+            begun = self._our_fault()
+        if isinstance(begun, Reply):
+            first.reply = begun
+        elif self._door.under_way >= self._settings.requests_max:
+            self._door.overloaded += 1
+            first.reply = TOO_MANY
+        else:
+            first.finish = begun
+            first.counted = True
+            self._door.under_way += 1
+
+    def _ask(self, first: _Exchange) -> None:
+        assert first.finish is not None
+        body = first.body[0] if len(first.body) == 1 else b"".join(first.body)
+        first.body = []
+        try:
+            answer = first.finish(body)
+        except Exception:
+            answer = self._our_fault()
+        if isinstance(answer, Reply):
+            first.reply = answer
+            self._uncount(first)
+            return
+        task = asyncio.get_running_loop().create_task(self._later(first, answer))
+        first.task = task
+        self._door.tasks.add(task)
+        task.add_done_callback(self._door.tasks.discard)
+
+    async def _later(self, first: _Exchange, answer: Awaitable[Reply]) -> None:
+        try:
+            reply = await answer
+        except Exception:
+            reply = self._our_fault()
+        finally:
+            self._uncount(first)
+        if first.reply is None:
+            first.reply = reply
+        self._go_on()
+
+    def _uncount(self, exchange: _Exchange) -> None:
+        if exchange.counted:
+            exchange.counted = False
+            self._door.under_way -= 1
+
+    def _our_fault(self) -> Reply:
+        self._door.faults += 1
+        _log.exception("a request was answered with 500")
+        return OUR_FAULT
+
+    # Writing.
+
+    def _write(self, first: _Exchange, reply: Reply) -> None:
+        first.written = True
+        first.body.clear()
+        self._turns += 1
+        self._uncount(first)
+        last = (
+            reply.close
+            or not first.keep_alive
+            or self._draining
+            or (self._half_closed and len(self._line) == 1)
+            or (first.expects and not first.whole)  # nobody knows whether a body will come
+        )
+        is_head = first.asked is not None and first.asked.method == "HEAD"
+        try:
+            self._out.append(head_of(reply, self._door.date(), last=last))
+        except ValueError:
+            reply = self._our_fault()
+            self._out.append(head_of(reply, self._door.date(), last=last))
+        if not is_head and reply.status not in NO_BODY:
+            self._out.append(reply.body)
+            self._out_bytes += len(reply.body)
+        if last:
+            self._end()
+
+    def _end(self) -> None:
+        """Nothing more is answered; who still sends is given time to read the answer."""
+        done = not (self._deaf or self._in_head or (self._line and not self._line[-1].whole))
+        self._ended = self._deaf = True
+        self._flush()
+        transport = self._transport
+        if transport is None:
+            return
+        if done or self._half_closed:
+            transport.close()
+        elif transport.can_write_eof():
+            # Closed with bytes unread it would be a reset, and take the answer with it.
+            transport.write_eof()
+
+    def _flush(self) -> None:
+        if self._out and self._transport is not None:
+            out, self._out, self._out_bytes = self._out, [], 0
+            if not self._transport.is_closing():
+                self._transport.write(b"".join(out))
+
+    def _pace(self) -> None:
+        """Read on only if somebody takes the answers."""
+        transport = self._transport
+        full = self._blocked or len(self._line) > self._settings.pipelined_max
+        paused = full and not self._ended
+        if paused == self._paused or transport is None or transport.is_closing():
+            return
+        self._paused = paused
+        if paused:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+
+def _target(url: bytes) -> tuple[str, bytes]:
+    """The path as it was sent, and the query; without a path it is no target of ours."""
+    if url == b"*":
+        return "*", b""
+    try:
+        parsed = httptools.parse_url(url)
+        path = (parsed.path or b"").decode("ascii")
+    except (httptools.HttpParserError, UnicodeDecodeError):
+        return "", b""
+    return path, parsed.query or b""

@@ -1,0 +1,71 @@
+"""Replies: those that a connection gives by itself, and how the head of any is written."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from sluicegate.contracts.reasons import OVERLOADED
+from sluicegate.doors.http.message import Reply, problem
+
+NO_BODY: Final = (204, 304)
+_STATUS: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+# No registered status: what a caller may set for units that are spent, apart from every other 429.
+_STATUS[419] = b"HTTP/1.1 419 Insufficient Request Units\r\n"
+_ALWAYS: Final = b"cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
+
+BAD_REQUEST: Final = problem(
+    400, "Bad Request", "this is no request in HTTP/1.1, or it has not one Host", close=True
+)
+URL_TOO_LONG: Final = problem(
+    414, "URI Too Long", "what is asked for is longer than http.url_bytes_max", close=True
+)
+HEAD_TOO_LARGE: Final = problem(
+    431,
+    "Request Header Fields Too Large",
+    "the headers are more than http.head_bytes_max or http.headers_max",
+    close=True,
+)
+BODY_TOO_LARGE: Final = problem(
+    413, "Content Too Large", "the body is longer than http.body_bytes_max", close=True
+)
+NO_EXPECTATION: Final = problem(
+    417, "Expectation Failed", "nothing but 100-continue can be expected", close=True
+)
+HEAD_TOO_SLOW: Final = problem(
+    408, "Request Timeout", "the headers did not come within http.head_timeout_s", close=True
+)
+BODY_TOO_SLOW: Final = problem(
+    408, "Request Timeout", "the body did not come within http.body_timeout_s", close=True
+)
+ANSWER_TOO_SLOW: Final = problem(
+    504, "Gateway Timeout", "the answer did not come within http.answer_timeout_s", close=True
+)
+TOO_MANY: Final = problem(
+    503,
+    "Capacity is reduced for the moment",
+    OVERLOADED.sentence,
+    headers=((b"retry-after", b"1"),),
+    more={"reason": OVERLOADED.name},
+)
+OUR_FAULT: Final = problem(
+    500, "Internal Server Error", "the service failed to answer; its log says why"
+)
+
+
+def head_of(reply: Reply, date: bytes, *, last: bool) -> bytes:
+    """Status line and headers; a `ValueError` for a header that would be two."""
+    parts = [_STATUS[reply.status], date]
+    if reply.status not in NO_BODY:
+        parts.append(
+            b"content-type: %b\r\ncontent-length: %d\r\n" % (reply.content_type, len(reply.body))
+        )
+    parts.append(_ALWAYS)
+    for name, value in reply.headers:
+        if b"\r" in value or b"\n" in value or b"\0" in value:
+            raise ValueError(name)
+        parts.append(b"%b: %b\r\n" % (name, value))
+    parts.append(b"connection: close\r\n\r\n" if last else b"\r\n")
+    return b"".join(parts)

@@ -1,0 +1,202 @@
+"""Schemas: the shapes of the rulebook's JSON, for its OpenAPI document.
+
+A desk may tell more than is named here. What is required is what every desk tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sluicegate.contracts.rulebook import (
+    BY_CALLERS,
+    BY_NODES,
+    FAILED,
+    NOT_JUDGED,
+    PASSED,
+    STATES,
+)
+from sluicegate.doors.http.schemas import (
+    BOOL,
+    EVERYWHERE,
+    FREE,
+    TEXT,
+    fields,
+    ref,
+    several,
+    text,
+    whole,
+)
+
+_REVISION: Final = text("live, the number of a version, or the id of a commit or a proposal.")
+_REASON: Final = text("Why; it stays in the audit.")
+_COMMIT: Final = text("The id of a commit.")
+_VERSION: Final = {
+    "type": ["integer", "null"],
+    "description": "The number of an edition; null where it has none.",
+}
+_NUMBER: Final = {"type": ["integer", "null"]}
+_WORD: Final = {"type": ["string", "null"]}
+_FILE: Final = fields(
+    {"name": TEXT, "format": _WORD, "rules": _NUMBER, "digest": TEXT}, ["name", "digest"]
+)
+_PERSON: Final = fields({"name": TEXT, "email": TEXT}, ["name"])
+_COMMIT_FIELDS: Final = {
+    "commit": _COMMIT,
+    "version": _VERSION,
+    "parents": several(TEXT),
+    "author": _PERSON,
+    "at_us": whole(0, "Microseconds since 1970."),
+    "message": TEXT,
+    "reason": TEXT,
+}
+_LINES: Final = fields(
+    {
+        "name": TEXT,
+        "change": {"type": "string", "enum": ["added", "removed", "changed"]},
+        "lines": {"description": "What changes, by lines."},
+    },
+    ["name"],
+)
+_VERDICT: Final = fields(
+    {
+        "result": {"type": "string", "enum": [PASSED, FAILED, NOT_JUDGED]},
+        "sentence": TEXT,
+        "confidence": {"type": ["number", "null"]},
+        "report": FREE,
+    },
+    ["result", "sentence"],
+    "What a gate found.",
+)
+_PROBLEM: Final = fields(
+    {
+        "file": TEXT,
+        "line": whole(0, "0 where it is not known."),
+        "field": TEXT,
+        "value": {"description": "What is written there."},
+        "remedy": text("What would be right."),
+    },
+    ["file", "line", "field", "value", "remedy"],
+)
+
+_STATUS: Final = {
+    "live": {"type": ["object", "null"]},
+    "orders": {"type": ["object", "null"]},
+    "canary": {"type": ["object", "null"]},
+    "nodes": several(fields({"node": TEXT, "version": _NUMBER}, ["node"])),
+}
+
+RULES_SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
+    "Rules": fields(
+        {
+            **_COMMIT_FIELDS,
+            "files": several(_FILE),
+            "problem": text("Why these cannot be used; empty if they can."),
+        },
+        ["commit", "version", "files"],
+    ),
+    "File": fields(
+        {**_COMMIT_FIELDS, "name": TEXT, "digest": TEXT, "text": TEXT}, ["name", "commit", "text"]
+    ),
+    "Diff": fields(
+        {
+            "before": {},
+            "after": {},
+            "files": several(_LINES),
+            "rules": {"description": "What changes in rules, by their names."},
+        },
+        ["files"],
+    ),
+    "Propose": fields(
+        {
+            "base": text("The commit, or the revision, that these changes were made from."),
+            "changes": {
+                "type": "object",
+                "description": "The whole text of each file; null takes it out.",
+                "minProperties": 1,
+                "additionalProperties": {"type": ["string", "null"]},
+            },
+            "message": text("What it does, in a line."),
+            "reason": _REASON,
+        },
+        ["base", "changes", "message"],
+    ),
+    "Proposal": fields(
+        {
+            "id": TEXT,
+            "commit": _COMMIT,
+            "state": {"type": "string", "enum": list(STATES)},
+            "base": _COMMIT,
+            "proposer": TEXT,
+            "message": TEXT,
+            "reason": TEXT,
+            "verdict": {"oneOf": [{"type": "null"}, _VERDICT]},
+            "approvals": several(TEXT),
+            "override": TEXT,
+            "version": _VERSION,
+            "history": several(FREE),
+        },
+        ["id", "commit", "state"],
+    ),
+    "Proposals": fields({"proposals": several(ref("Proposal"))}, ["proposals"]),
+    "Nothing": {"type": "object", "additionalProperties": False},
+    "Approve": fields({"override": text("Why it may go live though the gate could not judge.")}),
+    "Reject": fields({"reason": _REASON}, ["reason"]),
+    "Canary": fields(
+        {
+            "share": {**whole(0, "Of 10,000. All of them make it live, none takes it back.")}
+            | {"maximum": 10_000},
+            "kind": {"type": "string", "enum": [BY_CALLERS, BY_NODES], "default": BY_CALLERS},
+        },
+        ["share"],
+    ),
+    "RollBack": fields({"to": _REVISION, "reason": _REASON}, ["to", "reason"]),
+    "Pin": fields(
+        {"node": TEXT, "version": whole(0, "0 lets it go."), "reason": _REASON},
+        ["node", "version", "reason"],
+    ),
+    "Done": {**FREE, "description": "What there is now."},
+    "Versions": fields(
+        {
+            "versions": several(
+                fields(
+                    {"version": whole(1), "commit": _COMMIT, "by": TEXT, "why": TEXT},
+                    ["version", "commit"],
+                )
+            )
+        },
+        ["versions"],
+    ),
+    "Status": fields(
+        _STATUS, ["live", "orders", "nodes"], "What the fleet is to run, and what nodes report."
+    ),
+    "Waited": fields(
+        {**_STATUS, "reached": {**BOOL, "description": "Whether so many nodes run it."}},
+        ["reached"],
+    ),
+    "Audit": fields(
+        {
+            "audit": several(
+                fields(
+                    {"by": TEXT, "call": TEXT, "result": TEXT, "sentence": TEXT, "why": TEXT},
+                    ["by", "call", "result"],
+                )
+            )
+        },
+        ["audit"],
+    ),
+    "Report": {**FREE, "description": "All figures behind a verdict."},
+    "BadRules": fields(
+        {
+            "type": TEXT,
+            "title": TEXT,
+            "status": {"type": "integer"},
+            "detail": TEXT,
+            "problems": several(_PROBLEM),
+            "more": whole(0, "How many more there are than are listed."),
+        },
+        ["type", "title", "status", "detail"],
+        "Problem details (RFC 9457), with everything that is wrong with the rules.",
+    ),
+    **EVERYWHERE,
+}

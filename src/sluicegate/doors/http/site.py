@@ -1,0 +1,63 @@
+"""Site: keeps web pages of others from driving us through a browser.
+
+A page may send requests to any address that its browser can reach, loopback included, and a name
+that its owner turns to our address (DNS rebinding) makes us look like its own site. So a request
+must name one of our hosts, and one that changes something must not come from another site's page.
+Tools and services send no Origin; what is said here is only for browsers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sluicegate.doors.binding import Address, is_private
+from sluicegate.doors.http.message import Reply, Request, problem
+
+_OWN_SITE: Final = (b"", b"none", b"same-origin")
+NOT_OUR_NAME: Final = problem(
+    421, "Misdirected Request", "the Host header names none of the hosts that are ours"
+)
+ANOTHER_SITE: Final = problem(403, "Forbidden", "what the page of another site sends is refused")
+
+
+def hosts_of(addresses: Iterable[Address], names: Iterable[str] = ()) -> frozenset[str] | None:
+    """The Host values that name a listener: its own, and `names`; None is any.
+
+    Any where others can reach it and no names are given: there it asks for a secret, which no page
+    of others knows, and a load balancer calls it by whatever name.
+    """
+    given = frozenset(name.lower() for name in names)
+    found: set[str] = set(given)
+    for address in addresses:
+        if not (given or is_private(address)):
+            return None
+        if address.path:
+            found.add("localhost")
+            continue
+        for host in (address.host, "localhost", "127.0.0.1", "::1"):
+            whole = str(Address(host, address.port))
+            found.add(whole)
+            if address.port in (80, 443):
+                found.add(whole.rpartition(":")[0])
+    return frozenset(found)
+
+
+def other_host(request: Request, hosts: frozenset[str] | None) -> Reply | None:
+    """The refusal of a request for another host."""
+    if hosts is None or request.header(b"host").decode("latin-1").lower() in hosts:
+        return None
+    return NOT_OUR_NAME
+
+
+def other_site(request: Request) -> Reply | None:
+    """The refusal of a request that another site's page has sent."""
+    if request.header(b"sec-fetch-site") not in _OWN_SITE:
+        return ANOTHER_SITE
+    origin = request.header(b"origin").decode("latin-1").lower()
+    if not origin:
+        return None
+    host = request.header(b"host").decode("latin-1").lower()
+    # The page's own server is the one that it calls.
+    scheme = "https" if request.peer.tls else "http"
+    return None if host and origin == f"{scheme}://{host}" else ANOTHER_SITE

@@ -1,0 +1,89 @@
+"""Who: whom a request speaks for, and how an error becomes a reply."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.errors import (
+    BadValue,
+    Conflict,
+    Forbidden,
+    Refused,
+    SluicegateError,
+    Unauthenticated,
+    Unavailable,
+)
+from sluicegate.contracts.guard import Judgement
+from sluicegate.doors.headers import retry_after_s
+from sluicegate.doors.http.message import PROBLEM, Reply, Request, json_bytes, problem
+from sluicegate.doors.problem import details
+
+CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="sluicegate"')
+WRONG_TOKEN: Final = (
+    b"www-authenticate",
+    b'Bearer realm="sluicegate", error="invalid_token"',
+)
+NOBODY: Final = Identity("", ())  # where none is needed
+_BEARER: Final = b"bearer "
+_SHOWN_CHARS_MAX: Final = 80
+
+
+def identity_of(request: Request, access: Access) -> Identity | Reply:
+    """Who speaks, or the 401 that asks for it: a token, else a certificate, else nobody's right.
+
+    A token that nobody has is refused even where none is needed: who sends one means it.
+    """
+    said = request.header(b"authorization")
+    if said:
+        if said[: len(_BEARER)].lower() != _BEARER or request.count(b"authorization") > 1:
+            return unauthorized("send Authorization: Bearer, once", CHALLENGE)
+        known = access.by_token(said[len(_BEARER) :].strip().decode("latin-1"))
+        return known or unauthorized("this token is nobody's", WRONG_TOKEN)
+    if request.peer.names:
+        known = access.by_certificate(request.peer.names)
+        if known is not None:
+            return known
+    nobody = access.anonymous
+    if nobody is not None:
+        return nobody
+    return unauthorized("send Authorization: Bearer and a token", CHALLENGE)
+
+
+def reply_to(error: SluicegateError) -> Reply:
+    """An error that was raised on purpose, as problem details."""
+    if isinstance(error, BadValue):
+        more = {"field": error.field, "value": shown(error.value), "remedy": error.remedy}
+        return problem(400, "Bad Request", str(error), more=more)
+    if isinstance(error, Unauthenticated):
+        return unauthorized(error.remedy, CHALLENGE)
+    if isinstance(error, Forbidden):
+        more = {"grant": error.grant, "who": error.who}
+        return problem(403, "Forbidden", str(error), more=more)
+    if isinstance(error, Unavailable):
+        retry = ((b"retry-after", b"1"),)
+        seen = {"what": error.what, "seen": error.seen}
+        return problem(503, "Service Unavailable", str(error), headers=retry, more=seen)
+    if isinstance(error, Refused):
+        members = details(Judgement(error.decision, ()))
+        reason = error.decision.reason
+        seconds = retry_after_s(error.decision)
+        wait = ((b"retry-after", b"%d" % seconds),) if seconds > 0 else ()
+        status = 503 if reason is None else reason.http_status
+        return Reply(status, json_bytes(members), PROBLEM, wait)
+    if isinstance(error, Conflict):
+        more = {"what": error.what, "seen": error.seen}
+        return problem(409, "Conflict", str(error), more=more)
+    return problem(409, "Conflict", str(error))
+
+
+def shown(value: object) -> str:
+    """A value as a problem tells it."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
+
+
+def unauthorized(remedy: str, challenge: tuple[bytes, bytes]) -> Reply:
+    """The 401 that asks for a name."""
+    more = {"remedy": remedy}
+    return problem(401, "Unauthorized", remedy, headers=(challenge,), more=more)

@@ -1,0 +1,367 @@
+"""Listener: one port for several languages, and the bounds that all connections share.
+
+It knows no service. It accepts, lets TLS be spoken, learns the language from the first bytes and
+has a protocol made for it; then it counts, looks after those that hang, and ends them all when it
+is told to. There is one a process; several processes share a port with `reuse_port`, or a listening
+socket that was bound before they were made.
+
+We accept ourselves, and not by the loop's server: so a connection is counted before its handshake,
+a flood is closed before it costs a transport, and each handshake takes the newest certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias, cast, final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.binding import Address, address_of, bind, bound_address, release
+from sluicegate.doors.bounds import ListenerSettings
+from sluicegate.doors.connection import Connection, Counts, PeerInfo
+from sluicegate.doors.sniff import Kind, alpn_of, served
+from sluicegate.doors.tls import Tls
+
+__all__ = [
+    "Kind",
+    "Listener",
+    "ListenerSettings",
+    "ListenerStats",
+    "PeerInfo",
+    "ProtocolFactory",
+    "new_loop",
+]
+
+ProtocolFactory: TypeAlias = "Callable[[PeerInfo], asyncio.Protocol]"
+
+_log: Final = logging.getLogger("sluicegate.listener")
+_NO_MORE_SOCKETS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_ABORT_S_MAX: Final = 1.0
+_LOOKED_AT_ONCE: Final = 200  # connections in one turn of the loop
+_TLS_LOOK_S: Final = 1.0  # how often the certificate's files are looked at
+
+
+class ListenerStats(NamedTuple):
+    """What a listener is doing, and has counted since it began."""
+
+    open: int
+    reserved_open: int
+    addresses: int  # different peers
+    accepted: int
+    served: Mapping[str, int]  # by language
+    refused_full: int
+    refused_per_address: int
+    refused_kind: int
+    unknown: int
+    reserved: int
+    accept_errors: int
+    tls_failures: int
+    tls_reloads: int
+    tls_reload_failures: int
+    sniff_timeouts: int
+    idle_timeouts: int
+    not_reading: int
+    faults: int
+
+
+@final
+class Listener:
+    """Serves on all `addresses` until it is closed; `async with` starts and closes it.
+
+    An address is a text, an `Address`, or a listening socket. `protocols` makes one protocol a
+    connection, for each language that is served.
+    """
+
+    def __init__(
+        self,
+        addresses: Iterable[str | Address | socket.socket],
+        protocols: Mapping[Kind, ProtocolFactory],
+        *,
+        settings: ListenerSettings | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self.settings = ListenerSettings() if settings is None else settings
+        self.counts = Counts()
+        self.closing = False
+        self.tls = tls
+        self._wanted = list(addresses)
+        if not self._wanted:
+            raise BadValue("listen", (), "give an address to listen on")
+        self._protocols = {served(kind): make for kind, make in protocols.items()}
+        if tls is not None:
+            # The first that a peer offers too: who speaks both, as curl and Prometheus, is here
+            # for HTTP, and who is here for gRPC offers h2 alone.
+            names = (alpn_of(kind) for kind in (Kind.HTTP1, Kind.HTTP2) if kind in protocols)
+            tls.for_alpn([name for name in names if name is not None])
+        self._listening: list[socket.socket] = []
+        self._connections: set[Connection] = set()
+        self._by_host: dict[str, int] = {}
+        self._reserved_open = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looking: asyncio.Handle | None = None
+        self._tls_looked_s = 0.0
+        self._empty: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Listener:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close(0.0)
+
+    def start(self) -> tuple[Address, ...]:
+        """Bind and accept; where it listens. A `SluicegateError` says what stands in the way."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            for one in self._wanted:
+                if isinstance(one, socket.socket):
+                    one.setblocking(False)
+                    self._listening.append(one)
+                else:
+                    address = address_of(one) if isinstance(one, str) else one
+                    self._listening.extend(bind(address, self.settings))
+        except BaseException:
+            self._release()
+            raise
+        for listening in self._listening:
+            self._accept_on(listening)
+        self._tls_looked_s = self.now_s()
+        self._look_later()
+        return self.addresses
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where it listens, with the ports that it got."""
+        return tuple(bound_address(one) for one in self._listening)
+
+    def stats(self) -> ListenerStats:
+        """As of now."""
+        counts = self.counts
+        return ListenerStats(
+            open=len(self._connections),
+            reserved_open=self._reserved_open,
+            addresses=len(self._by_host),
+            accepted=counts.accepted,
+            served={kind.value: counts.served[kind] for kind in self._protocols},
+            refused_full=counts.refused_full,
+            refused_per_address=counts.refused_per_address,
+            refused_kind=counts.refused_kind,
+            unknown=counts.unknown,
+            reserved=counts.reserved,
+            accept_errors=counts.accept_errors,
+            tls_failures=counts.tls_failures,
+            tls_reloads=0 if self.tls is None else self.tls.reloads,
+            tls_reload_failures=0 if self.tls is None else self.tls.failures,
+            sniff_timeouts=counts.sniff_timeouts,
+            idle_timeouts=counts.idle_timeouts,
+            not_reading=counts.not_reading,
+            faults=counts.faults,
+        )
+
+    def open_connections(self) -> Sequence[tuple[PeerInfo, Kind | None]]:
+        """Who is connected, and in what language; None as long as it is not known."""
+        return [(one.peer, one.kind) for one in self._connections]
+
+    def stop_accepting(self) -> None:
+        """Take no new connections; those that are open go on."""
+        self.closing = True
+        for listening in self._listening:
+            if self._loop is not None:
+                self._loop.remove_reader(listening.fileno())
+        self._release()
+
+    async def close(self, grace_s: float) -> int:
+        """Take no more, let what is under way finish for so long, then cut; how many were cut."""
+        self.stop_accepting()
+        for connection in tuple(self._connections):
+            connection.drain()
+        await self._emptied(grace_s)
+        cut = len(self._connections)
+        for connection in tuple(self._connections):
+            connection.abort()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._emptied(_ABORT_S_MAX)  # an abort is told in one of the loop's next turns
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        return cut
+
+    async def _emptied(self, timeout_s: float) -> None:
+        if self._connections and timeout_s > 0 and self._loop is not None:
+            self._empty = self._loop.create_future()
+            await asyncio.wait((self._empty,), timeout=timeout_s)
+
+    # What a connection asks.
+
+    def now_s(self) -> float:
+        """The loop's time."""
+        return 0.0 if self._loop is None else self._loop.time()
+
+    def refusal(self, reserved: bool, kind: Kind) -> str:
+        """Why a connection of this kind is not served; empty if it is."""
+        if kind not in self._protocols:
+            if kind in (Kind.UNKNOWN, Kind.TLS):
+                self.counts.unknown += 1
+            else:
+                self.counts.refused_kind += 1
+            spoken = ", ".join(one.value for one in self._protocols)
+            return f"this port speaks {spoken}{' over TLS' if self.tls else ''}, not {kind.value}"
+        if reserved and kind is not Kind.HTTP1:
+            self.counts.refused_full += 1
+            return "too many connections are open here; try again later, or another instance"
+        return ""
+
+    def protocol(self, kind: Kind, peer: PeerInfo) -> asyncio.Protocol:
+        """A protocol for a connection that is served."""
+        self.counts.served[kind] += 1
+        return self._protocols[kind](peer)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
+        if connection.reserved:
+            self._reserved_open -= 1
+        elif connection.host:
+            left = self._by_host[connection.host] - 1
+            if left:
+                self._by_host[connection.host] = left
+            else:
+                del self._by_host[connection.host]
+        if not self._connections and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    # Accepting.
+
+    def _accept_on(self, listening: socket.socket) -> None:
+        if self._loop is not None and not self.closing:
+            address = bound_address(listening)
+            self._loop.add_reader(listening.fileno(), self._accept, listening, address)
+
+    def _accept(self, listening: socket.socket, address: Address) -> None:
+        for _ in range(self.settings.accepts_per_turn):
+            try:
+                client, name = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self.counts.accept_errors += 1
+                if error.errno in _NO_MORE_SOCKETS:
+                    self._pause_accepting(listening)
+                    return
+                if listening.fileno() < 0:
+                    return
+                continue  # that one client went away, or its network did
+            host, port = (name[0], name[1]) if isinstance(name, tuple) else ("", 0)
+            self._admit(client, host, port, address)
+
+    def _pause_accepting(self, listening: socket.socket) -> None:
+        """The socket stays ready, and asking on and on would take the whole processor."""
+        assert self._loop is not None
+        _log.warning("no more sockets can be had; accepting pauses (see ulimit -n)")
+        self._loop.remove_reader(listening.fileno())
+        self._loop.call_later(self.settings.accept_pause_s, self._accept_again, listening)
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if not self.closing:
+            self._accept_on(listening)
+
+    def _admit(self, client: socket.socket, host: str, port: int, address: Address) -> None:
+        self.counts.accepted += 1
+        reserved = False
+        ordinary = len(self._connections) - self._reserved_open
+        if ordinary >= self.settings.connections_max:
+            if self._reserved_open >= self.settings.connections_reserved:
+                self.counts.refused_full += 1
+                client.close()
+                return
+            reserved = True
+            self.counts.reserved += 1
+            self._reserved_open += 1
+        elif host:
+            so_far = self._by_host.get(host, 0)
+            if so_far >= self.settings.connections_per_address_max:
+                self.counts.refused_per_address += 1
+                client.close()
+                return
+            self._by_host[host] = so_far + 1
+        connection = Connection(self, host, port, address, reserved=reserved)
+        self._connections.add(connection)
+        assert self._loop is not None
+        task = self._loop.create_task(self._connect(client, connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, client: socket.socket, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        secure: dict[str, Any] = {}
+        if self.tls is not None:
+            secure = {
+                "ssl": self.tls.context,
+                "ssl_handshake_timeout": self.settings.tls_handshake_timeout_s,
+                "ssl_shutdown_timeout": self.settings.tls_shutdown_timeout_s,
+            }
+        try:
+            client.setblocking(False)
+            if connection.host:
+                # A peer whose machine died says nothing ever again.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(
+                lambda: cast("asyncio.Protocol", connection), client, **secure
+            )
+        except (OSError, ssl.SSLError, EOFError):
+            if self.tls is not None and connection.transport is None:
+                self.counts.tls_failures += 1
+            client.close()
+            self.lost(connection)
+        except BaseException:
+            client.close()
+            self.lost(connection)
+            raise
+
+    def _release(self) -> None:
+        for listening in self._listening:
+            release(listening)
+        self._listening = []
+
+    # Looking after what is open.
+
+    def _look_later(self) -> None:
+        if self._loop is not None:
+            self._looking = self._loop.call_later(self.settings.look_s, self._look)
+
+    def _look(self) -> None:
+        self._look_on(iter(tuple(self._connections)))
+
+    def _look_on(self, rest: Iterator[Connection]) -> None:
+        """Some in each turn of the loop, so that many connections are no pause for any."""
+        now_s = self.now_s()
+        some = tuple(islice(rest, _LOOKED_AT_ONCE))
+        for connection in some:
+            connection.look(now_s)
+        if some and self._loop is not None:
+            self._looking = self._loop.call_soon(self._look_on, rest)
+            return
+        if self.tls is not None and now_s - self._tls_looked_s >= _TLS_LOOK_S:
+            self._tls_looked_s = now_s
+            self.tls.look()
+        self._look_later()
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """A loop to run a listener on: uvloop's where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - may be missing
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -1,0 +1,81 @@
+"""Errors: what a command that cannot be carried out is answered with.
+
+The words for what is wrong with a command are Redis's own, because clients read them; the rest is
+told by the table of reasons and by the errors' own sentences.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from sluicegate.contracts.errors import (
+    BadValue,
+    Conflict,
+    Forbidden,
+    Refused,
+    SluicegateError,
+    Unauthenticated,
+    Unavailable,
+)
+from sluicegate.contracts.reasons import STORE_UNAVAILABLE
+from sluicegate.wire.resp import error_line
+
+_log: Final = logging.getLogger("sluicegate.resp")
+
+NOAUTH: Final = error_line("NOAUTH Authentication required.")
+WRONGPASS: Final = error_line("WRONGPASS invalid username-password pair or user is disabled.")
+NOPROTO: Final = error_line("NOPROTO unsupported protocol version")
+SYNTAX: Final = error_line("ERR syntax error")
+NOT_INTEGER: Final = error_line("ERR value is not an integer or out of range")
+
+_SHOWN_MAX: Final = 128  # bytes of what was sent, in an error about it
+_OURS: Final = "ERR the service failed to answer; its log says why"
+
+
+def refusal(error: BaseException) -> bytes:
+    """The error reply to a command that has raised this. What is our own bug says little."""
+    if isinstance(error, BadValue):
+        return error_line(f"ERR {error}")
+    if isinstance(error, Unavailable):
+        return error_line(f"{STORE_UNAVAILABLE.resp_error} {error}")
+    if isinstance(error, Forbidden):
+        return error_line(f"NOPERM {error}")
+    if isinstance(error, Unauthenticated):
+        return error_line(f"NOAUTH {error}")
+    if isinstance(error, Refused):
+        reason = error.decision.reason
+        code = "LIMITED" if reason is None else reason.resp_error
+        return error_line(f"{code} {error}{_when(error.decision.retry_after_us)}")
+    if isinstance(error, Conflict):
+        return error_line(f"CONFLICT {error}")
+    if isinstance(error, SluicegateError):
+        return error_line(f"ERR {error}")
+    _log.error("a command failed", exc_info=error)
+    return error_line(_OURS)
+
+
+def _when(retry_after_us: int) -> str:
+    """When to come back, where that is known; a moment earlier would be too early."""
+    return f" retry_after_ms={-(-retry_after_us // 1_000)}" if retry_after_us > 0 else ""
+
+
+def unknown_command(parts: list[bytes]) -> bytes:
+    """Nobody here knows the first word."""
+    shown = "".join(f"'{_shown(part)}' " for part in parts[1:4])
+    said = f"ERR unknown command '{_shown(parts[0])}', with args beginning with: {shown}"
+    return error_line(said)
+
+
+def wrong_arity(name: str) -> bytes:
+    """Too few words, or too many."""
+    return error_line(f"ERR wrong number of arguments for '{name.lower()}' command")
+
+
+def unknown_subcommand(name: str, parts: list[bytes]) -> bytes:
+    """Nobody here knows the second word."""
+    return error_line(f"ERR unknown subcommand '{_shown(parts[1])}'. Try {name} HELP.")
+
+
+def _shown(part: bytes) -> str:
+    return part[:_SHOWN_MAX].decode("utf-8", "backslashreplace")

@@ -1,0 +1,122 @@
+"""Asking: what every row about key-values does with the service, and what a connection wishes.
+
+An ask is made when its command is run, from what the connection has said by then. What comes at
+once is told at once; all else is a coroutine, whose error becomes the reply where it is awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import parse_criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.key_values import Ask, KeyValues, Row
+from sluicegate.doors.resp.errors import SYNTAX
+from sluicegate.doors.resp.session import Session, identity_of
+from sluicegate.wire.resp import OK, text_of, whole_number
+
+LONG_BYTES: Final = 4_096  # of a value that is worth a piece of its own
+MS_MAX: Final = 1 << 43  # some 280 years
+
+_NOTHING: Final = b"$-1\r\n"
+_NULL: Final = b"_\r\n"
+_MS: Final = 1_000
+
+
+def key_values(session: Session) -> KeyValues:
+    """The service."""
+    service: KeyValues = session.shared.service
+    return service
+
+
+def ask_of(session: Session, strong: bool = False) -> Ask:
+    """Who asks, and how; `strong` where the reply must not come from a cache.
+
+    A deadline is told from when the command was read. That it then waited for others of the same
+    connection is no queue of the service, and says nothing of how it fares.
+    """
+    patience_us = session.patience_us
+    return Ask(
+        identity_of(session),
+        criticality=session.criticality,
+        deadline_us=session.arrived_us + patience_us if patience_us else None,
+        arrived_us=session.begun_us,
+        strong=strong or session.strong,
+    )
+
+
+def now_us(session: Session) -> int:
+    """The instant."""
+    clock: Clock | None = session.shared.clock
+    if clock is None:
+        raise BadValue("clock", None, "hand one to the door")
+    return clock.now_us()
+
+
+def nothing(session: Session) -> bytes:
+    """That there is nothing, in the connection's protocol."""
+    return _NULL if session.protocol == 3 else _NOTHING
+
+
+def bulk(value: bytes) -> bytes:
+    """A value."""
+    return b"$%d\r\n%b\r\n" % (len(value), value)
+
+
+def add_bulk(told: list[bytes], value: bytes) -> None:
+    """A value, behind what is told already: not copied, if it is long."""
+    if len(value) < LONG_BYTES:
+        told.append(bulk(value))
+        return
+    told.append(b"$%d\r\n" % len(value))
+    told.append(value)
+    told.append(b"\r\n")
+
+
+def whole(number: int) -> bytes:
+    """A number."""
+    return b":%d\r\n" % number
+
+
+async def resolved(answer: Soon[Row | None]) -> Row | None:
+    """A row, once it is there."""
+    if answer is None or isinstance(answer, Row):
+        return answer
+    return await answer
+
+
+async def done(work: Awaitable[None]) -> bytes:
+    """OK, once it is done."""
+    await work
+    return OK
+
+
+def deadline(session: Session, parts: list[bytes]) -> bytes:
+    """SG.DEADLINE ms: of the commands that follow, from when each has come; 0 is none."""
+    try:
+        patience_ms = whole_number(parts[1])
+    except ValueError:
+        patience_ms = -1
+    if not 0 <= patience_ms <= MS_MAX:
+        raise BadValue("ms", text_of(parts[1]), f"give milliseconds from 0 (none) to {MS_MAX}")
+    session.patience_us = patience_ms * _MS
+    return OK
+
+
+def criticality(session: Session, parts: list[bytes]) -> bytes:
+    """SG.CRITICALITY class | DEFAULT: of the commands that follow."""
+    name = text_of(parts[1])
+    session.criticality = None if name.upper() == "DEFAULT" else parse_criticality(name)
+    return OK
+
+
+def strong(session: Session, parts: list[bytes]) -> bytes:
+    """SG.STRONG ON | OFF: whether the commands that follow pass by every cache."""
+    word = parts[1].upper()
+    if word not in (b"ON", b"OFF"):
+        return SYNTAX
+    session.strong = word == b"ON"
+    return OK

@@ -1,0 +1,117 @@
+"""Backoff: how long to wait before a call is tried again.
+
+Source: binary exponential backoff (Metcalfe and Boggs, "Ethernet: Distributed Packet Switching for
+Local Computer Networks", 1976), with the full, equal and decorrelated jitter that Marc Brooker
+compared in "Exponential Backoff and Jitter" (AWS Architecture Blog, 2015). Attempts count from 0,
+the wait before the first retry. Every form draws evenly from a range of whole microseconds:
+
+    ceiling      = min(cap, base * 2^attempt)
+    none           from ceiling       to ceiling
+    full           from 0             to ceiling                      (the default)
+    equal          from ceiling / 2   to ceiling
+    decorrelated   from base          to min(cap, 3 * the wait before)
+
+Full jitter spreads retries widest and so sends the fewest at once; its price is that a wait may be
+0. Equal jitter never comes back early. Decorrelated jitter needs no attempt number, only the last
+wait. `none` keeps a crowd that failed together together: it is here to show that, and for tests.
+
+What was added: a server's hint (Retry-After, a gRPC push-back) lifts the low end of the range and
+keeps its width, so nobody comes before the server asked, and those who were told the same instant
+do not all come at it. (`none` has no width, and a hint does not give it one.) A hint beyond
+`hint_us_max`, or a negative one as in gRPC, answers `NEVER`: give up, rather than come early or
+sleep for a day.
+
+Not good at: bounding how many retries there are. That is the retry budget's work; backoff only
+delays a storm whose callers never give up.
+
+Cost: a shift and a multiplication; no state but the last wait of the decorrelated form.
+Bounds: base, cap and hint from 1 us to 2^52 us, so that a float draw picks an exact integer; any
+attempt number, since the shift is bounded by the cap's bits.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.kernels.verdict import NEVER
+
+WAIT_US_MAX: Final = 1 << 52
+
+NONE: Final = "none"
+FULL: Final = "full"
+EQUAL: Final = "equal"
+DECORRELATED: Final = "decorrelated"
+JITTERS: Final = (NONE, FULL, EQUAL, DECORRELATED)
+
+
+def ceiling_us(attempt: int, base_us: int, cap_us: int) -> int:
+    """`base_us` doubled `attempt` times, at most `cap_us`; never a number wider than needed."""
+    if attempt < 0:
+        raise ValueError(f"attempt must be 0 or more, not {attempt}")
+    if attempt >= cap_us.bit_length():
+        return cap_us
+    doubled = base_us << attempt
+    return doubled if doubled < cap_us else cap_us
+
+
+def between_us(low_us: int, high_us: int, draw: float) -> int:
+    """A whole number from `low_us` to `high_us`, both possible; `draw` is in [0, 1)."""
+    if not 0.0 <= draw < 1.0:
+        raise ValueError(f"draw must be at least 0 and below 1, not {draw}")
+    return low_us + int(draw * (high_us - low_us + 1))
+
+
+@final
+class Backoff:
+    """Waits that start at `base_us` and grow to `cap_us`, spread by `jitter`."""
+
+    __slots__ = ("_base_us", "_cap_us", "_hint_us_max", "_jitter")
+
+    def __init__(
+        self,
+        base_us: int = 100_000,
+        cap_us: int = 20_000_000,
+        *,
+        jitter: str = FULL,
+        hint_us_max: int = 300_000_000,
+    ) -> None:
+        if not 1 <= base_us <= WAIT_US_MAX:
+            raise ValueError(f"base_us must be from 1 to 2^52, not {base_us}")
+        if not base_us <= cap_us <= WAIT_US_MAX:
+            raise ValueError(f"cap_us must be from base_us ({base_us}) to 2^52, not {cap_us}")
+        if not 1 <= hint_us_max <= WAIT_US_MAX:
+            raise ValueError(f"hint_us_max must be from 1 to 2^52, not {hint_us_max}")
+        if jitter not in JITTERS:
+            raise ValueError(f"jitter must be one of {', '.join(JITTERS)}, not {jitter!r}")
+        self._base_us = base_us
+        self._cap_us = cap_us
+        self._hint_us_max = hint_us_max
+        self._jitter = jitter
+
+    def wait_us(self, attempt: int, draw: float, *, hint_us: int = 0, previous_us: int = 0) -> int:
+        """The wait before retry `attempt`, or `NEVER` when the server's hint says to give up.
+
+        `hint_us` is what the server asked for, 0 when it said nothing; `previous_us` is the last
+        wait, which only the decorrelated form reads (0 before the first).
+        """
+        if hint_us < 0 or hint_us > self._hint_us_max:
+            return NEVER
+        low, high = self._range_us(attempt, previous_us)
+        if hint_us > low:
+            high += hint_us - low
+            low = hint_us
+        return between_us(low, high, draw)
+
+    def _range_us(self, attempt: int, previous_us: int) -> tuple[int, int]:
+        if self._jitter == DECORRELATED:
+            if attempt < 0:
+                raise ValueError(f"attempt must be 0 or more, not {attempt}")
+            if previous_us < self._base_us:
+                previous_us = self._base_us
+            return self._base_us, min(self._cap_us, 3 * previous_us)
+        ceiling = ceiling_us(attempt, self._base_us, self._cap_us)
+        if self._jitter == FULL:
+            return 0, ceiling
+        if self._jitter == EQUAL:
+            return ceiling // 2, ceiling
+        return ceiling, ceiling

@@ -1,0 +1,341 @@
+"""Breaker: stop calling what does not answer, and ask again with a few probes.
+
+Source: the circuit breaker of Michael Nygard ("Release It!", 2007), with the failure-rate and
+slow-call windows of Hystrix and resilience4j, and the generations of Sony's gobreaker.
+
+    closed     all calls pass. It opens when one of three rules says so:
+                 failures_in_row    that many failures with no success between them
+                 failure_percent    of the calls in the window, if there are at least calls_min
+                 slow_percent       likewise, for calls that took slow_us or longer
+    open       all calls are refused until the open time is over. That time doubles with every
+               opening in a row, and is drawn from its upper half, so that many callers do not
+               probe at one instant.
+    half-open  `probes` calls pass, no more. `probe_successes` good ones close the breaker; as soon
+               as they cannot be reached any more, it opens again.
+
+Every change of state begins a new *generation*. `enter` answers the generation it let the call
+into, and `leave` must bring it back: the result of a call that began before the change says nothing
+about the state after it, and is void.
+
+What was changed, and why. The rates are exact counts in buckets of time. A moving average weighted
+by arrivals, the usual short cut, has a window of so many calls: under a burst it forgets in
+milliseconds, and one burst of successes hides an outage that lasts. A result may be IGNORED: a
+429, a call that was shed or cancelled is no evidence about the health of the other side, and it
+gives its probe's place back. In half-open a success that is slow by the slow rule is a failure. A
+probe that never reports does not hold the gate for ever: `probe_us_max` after the last probe went
+in, a new generation of probes begins. `trip` opens at once, for a server that says it has too much.
+
+Not good at: half-broken backends. A breaker is all or nothing, so one bad shard behind it becomes a
+total outage: keep one per shard or host, and prefer the client throttle where a share of the calls
+still succeeds. It does not count calls in flight; that is the bulkhead's work.
+
+A clock that goes backwards keeps the breaker open longer by the step and counts results into the
+current bucket; it never lets an extra call in.
+
+Cost: two comparisons to enter; a division and a few additions to leave, and forgetting old buckets.
+Bounds: 3 * `buckets` counters while closed, none while open, about 430 bytes in all by default.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.kernels.backoff import WAIT_US_MAX, between_us, ceiling_us
+from sluicegate.kernels.verdict import NEVER
+
+SUCCESS: Final = 0
+FAILURE: Final = 1
+IGNORED: Final = 2
+
+CLOSED: Final = 0
+OPEN: Final = 1
+HALF_OPEN: Final = 2
+FORCED_OPEN: Final = 3
+FORCED_CLOSED: Final = 4
+STATES: Final = ("closed", "open", "half-open", "forced open", "forced closed")
+
+REFUSED: Final = 0
+
+BUCKETS_MAX: Final = 1_000
+CALLS_MAX: Final = 1 << 30
+
+
+@final
+class BreakerSettings:
+    """When to open, for how long, and what to ask for before closing; a rule at 0 is off.
+
+    One object may serve any number of breakers.
+    """
+
+    __slots__ = (
+        "bucket_us",
+        "buckets",
+        "calls_min",
+        "failure_percent",
+        "failures_in_row",
+        "open_us",
+        "open_us_max",
+        "probe_successes",
+        "probe_us_max",
+        "probes",
+        "slow_percent",
+        "slow_us",
+    )
+
+    def __init__(
+        self,
+        *,
+        failures_in_row: int = 5,
+        failure_percent: int = 50,
+        slow_percent: int = 0,
+        slow_us: int = 1_000_000,
+        calls_min: int = 20,
+        window_us: int = 10_000_000,
+        buckets: int = 10,
+        open_us: int = 5_000_000,
+        open_us_max: int = 300_000_000,
+        probes: int = 3,
+        probe_successes: int = 2,
+        probe_us_max: int = 30_000_000,
+    ) -> None:
+        _within("failures_in_row", failures_in_row, 0, CALLS_MAX)
+        _within("failure_percent", failure_percent, 0, 100)
+        _within("slow_percent", slow_percent, 0, 100)
+        _within("slow_us", slow_us, 0, WAIT_US_MAX)
+        _within("calls_min", calls_min, 1, CALLS_MAX)
+        _within("buckets", buckets, 1, BUCKETS_MAX)
+        _within("window_us", window_us, buckets, WAIT_US_MAX)
+        _within("open_us", open_us, 1, WAIT_US_MAX)
+        _within("open_us_max", open_us_max, open_us, WAIT_US_MAX)
+        _within("probes", probes, 1, CALLS_MAX)
+        _within("probe_successes", probe_successes, 1, probes)
+        _within("probe_us_max", probe_us_max, 1, WAIT_US_MAX)
+        if window_us % buckets:
+            raise ValueError(
+                f"window_us must be a multiple of buckets ({buckets}), not {window_us}"
+            )
+        self.failures_in_row = failures_in_row
+        self.failure_percent = failure_percent
+        self.slow_percent = slow_percent
+        self.slow_us = slow_us
+        self.calls_min = calls_min
+        self.bucket_us = window_us // buckets
+        self.buckets = buckets
+        self.open_us = open_us
+        self.open_us_max = open_us_max
+        self.probes = probes
+        self.probe_successes = probe_successes
+        self.probe_us_max = probe_us_max
+
+
+def _within(field: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{field} must be from {least} to {most}, not {value}")
+
+
+@final
+class Breaker:
+    """One gate before one backend; ask `enter`, and tell `leave` how the call went."""
+
+    __slots__ = (
+        "_bucket",
+        "_calls",
+        "_counts",
+        "_failed",
+        "_generation",
+        "_openings",
+        "_probes_in",
+        "_row",
+        "_settings",
+        "_slow",
+        "_state",
+        "_until_us",
+    )
+
+    def __init__(self, settings: BreakerSettings) -> None:
+        self._settings = settings
+        self._state = CLOSED
+        self._generation = 1
+        self._openings = 0  # in a row, without a closing between them
+        self._until_us = (
+            0  # open: when the open time ends; half-open: when lost probes are given up
+        )
+        self._probes_in = 0  # let in since half-open began, less those that were IGNORED
+        self._row = 0  # failures since the last success
+        # What has been reported: of the window while closed, of the probes while half-open.
+        self._calls = 0
+        self._failed = 0
+        self._slow = 0
+        self._counts: list[int] = []  # calls, failed and slow of each bucket; empty until needed
+        self._bucket = 0  # the current bucket's number since the clock's zero
+
+    @property
+    def state(self) -> int:
+        """The state as of the last call; an open time that has run out ends at the next `enter`."""
+        return self._state
+
+    @property
+    def generation(self) -> int:
+        """Counts the changes of state, from 1."""
+        return self._generation
+
+    def enter(self, now_us: int) -> int:
+        """Let a call in: the generation to hand to `leave`, or `REFUSED` (0)."""
+        state = self._state
+        if state in (CLOSED, FORCED_CLOSED):
+            return self._generation
+        if state == FORCED_OPEN or not self._probe_may_enter(now_us):
+            return REFUSED
+        if state == OPEN or self._probes_in >= self._settings.probes:
+            self._begin(HALF_OPEN)
+        self._probes_in += 1
+        until_us = now_us + self._settings.probe_us_max
+        if until_us > self._until_us:
+            self._until_us = until_us
+        return self._generation
+
+    def retry_after_us(self, now_us: int) -> int:
+        """How long a refused caller should wait: 0 if it need not, `NEVER` if held open by hand.
+
+        Exact while open. While half-open it depends on probes that have not reported yet: it is
+        the first open time, and never later than when lost probes are given up.
+        """
+        state = self._state
+        if state in (CLOSED, FORCED_CLOSED):
+            return 0
+        if state == FORCED_OPEN:
+            return NEVER
+        if self._probe_may_enter(now_us):
+            return 0
+        left_us = self._until_us - now_us
+        if state == HALF_OPEN and left_us > self._settings.open_us:
+            return self._settings.open_us
+        return left_us
+
+    def leave(
+        self, generation: int, outcome: int, latency_us: int, now_us: int, draw: float
+    ) -> int:
+        """Report how a call ended; answers the state after it.
+
+        `draw` places the end of the open time, and is read only when this result opens the breaker.
+        """
+        if not SUCCESS <= outcome <= IGNORED:
+            raise ValueError(f"outcome must be SUCCESS, FAILURE or IGNORED, not {outcome}")
+        state = self._state
+        if generation != self._generation or state == FORCED_CLOSED:
+            return state
+        if outcome == IGNORED:
+            if state == HALF_OPEN and self._probes_in > self._calls:
+                self._probes_in -= 1
+            return state
+        settings = self._settings
+        failed = outcome == FAILURE
+        slow = settings.slow_percent > 0 and latency_us >= settings.slow_us
+        if state == CLOSED:
+            self._row = self._row + 1 if failed else 0
+            self._count(failed, slow, now_us)
+            if self._should_open():
+                self._open(now_us, draw)
+        elif state == HALF_OPEN:
+            self._judge_probe(failed or slow, now_us, draw)
+        return self._state
+
+    def trip(self, now_us: int, draw: float, least_us: int = 0) -> None:
+        """Open at once, for at least `least_us` (a server's hint, at most `open_us_max`)."""
+        if self._state in (FORCED_OPEN, FORCED_CLOSED):
+            return
+        if self._state != OPEN:
+            self._open(now_us, draw)
+        if least_us > self._settings.open_us_max:
+            least_us = self._settings.open_us_max
+        if now_us + least_us > self._until_us:
+            self._until_us = now_us + least_us
+
+    def force_open(self) -> None:
+        """Refuse everything until `release`."""
+        self._begin(FORCED_OPEN)
+
+    def force_closed(self) -> None:
+        """Let everything in and count nothing until `release`."""
+        self._begin(FORCED_CLOSED)
+
+    def release(self) -> None:
+        """End a forced state: closed, with nothing remembered."""
+        if self._state in (FORCED_OPEN, FORCED_CLOSED):
+            self._openings = 0
+            self._begin(CLOSED)
+
+    def _probe_may_enter(self, now_us: int) -> bool:
+        if self._state == HALF_OPEN and self._probes_in < self._settings.probes:
+            return True
+        return now_us >= self._until_us
+
+    def _begin(self, state: int) -> None:
+        self._state = state
+        self._generation += 1
+        self._probes_in = 0
+        self._row = 0
+        self._calls = 0
+        self._failed = 0
+        self._slow = 0
+        self._counts = []
+
+    def _open(self, now_us: int, draw: float) -> None:
+        settings = self._settings
+        longest_us = ceiling_us(self._openings, settings.open_us, settings.open_us_max)
+        open_us = between_us(longest_us - longest_us // 2, longest_us, draw)
+        self._openings += 1
+        self._until_us = now_us + open_us
+        self._begin(OPEN)
+
+    def _judge_probe(self, failed: bool, now_us: int, draw: float) -> None:
+        settings = self._settings
+        self._calls += 1
+        if failed:
+            self._failed += 1
+        if self._failed > settings.probes - settings.probe_successes:
+            self._open(now_us, draw)
+        elif self._calls - self._failed >= settings.probe_successes:
+            self._openings = 0
+            self._begin(CLOSED)
+
+    def _should_open(self) -> bool:
+        settings = self._settings
+        if 0 < settings.failures_in_row <= self._row:
+            return True
+        calls = self._calls
+        if calls < settings.calls_min:
+            return False
+        if settings.failure_percent and 100 * self._failed >= settings.failure_percent * calls:
+            return True
+        return settings.slow_percent > 0 and 100 * self._slow >= settings.slow_percent * calls
+
+    def _count(self, failed: bool, slow: bool, now_us: int) -> None:
+        """Add a result to the current bucket, after the old ones have been forgotten."""
+        buckets = self._settings.buckets
+        counts = self._counts
+        current = now_us // self._settings.bucket_us
+        if not counts:
+            self._counts = counts = [0] * (3 * buckets)
+            self._bucket = current
+        elif current > self._bucket:
+            oldest_kept = current - buckets
+            for entered in range(max(self._bucket + 1, oldest_kept + 1), current + 1):
+                self._forget(3 * (entered % buckets))
+            self._bucket = current
+        at = 3 * (self._bucket % buckets)
+        counts[at] += 1
+        self._calls += 1
+        if failed:
+            counts[at + 1] += 1
+            self._failed += 1
+        if slow:
+            counts[at + 2] += 1
+            self._slow += 1
+
+    def _forget(self, at: int) -> None:
+        counts = self._counts
+        self._calls -= counts[at]
+        self._failed -= counts[at + 1]
+        self._slow -= counts[at + 2]
+        counts[at] = counts[at + 1] = counts[at + 2] = 0

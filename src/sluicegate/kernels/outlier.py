@@ -1,0 +1,349 @@
+"""Outlier: which hosts of a group to leave out for a while, and which to take back.
+
+Source: outlier detection as in Envoy and in gRPC's proposal A50 (2022), with two rules added. A
+sweep looks at all hosts at once, once a second, and answers what is to be done; it changes nothing
+itself. A host is suspect by the first of these rules that it breaks, each of which may be off:
+
+    in a row       `failures_in_row` failures with no success between them
+    failures       `failure_percent` or more of its calls failed
+    success rate   below  mean - `deviations` * standard deviation  of all hosts' rates, and below
+                   `healthy_percent`, and too bad for chance
+    latency        its p95 is more than `latency_ratio` times the median of all hosts' p95s
+
+All but the first need `requests_min` calls of the host, the last `latency_requests_min`; the last
+two compare, and so need `hosts_min` such hosts. Suspects are ejected worst first, the highest share
+of failures and then the longest p95, while no more than `ejected_percent_max` of the group is out
+(one may always be, of two or more). An ejection lasts
+
+    min(base_us * number of ejections, ejected_us_max) + jitter
+
+where each `calm_us` since the host was last taken back is one ejection forgiven.
+
+What was changed, and why.
+Sweeps come every second, not every ten: a host that fails fast does its harm in the first seconds.
+The standard deviation is blind when a share f of the hosts is equally bad, for they stand only
+sqrt((1 - f) / f) deviations below the mean: at 1.9 it sees nothing from f = 22 per cent on, so the
+share of failures has a rule of its own. And it is jumpy when all are well, 99.99 beside 99.9 per
+cent; a host above `healthy_percent` is never suspect by it.
+And chance makes outliers of small numbers: where one call in a hundred fails anywhere, a host with
+20 calls has failed two of them every minute or so. So its failures must be beyond what chance makes
+of the others' rate: by Chernoff's bound, calls * relative entropy of the two rates in powers of e,
+`evidence_min`; 14 is one in a million. Ten hosts, 120 calls a second, 1 % failing, an hour long: 40
+false ejections without it, none with it. For the same reason a p95 must have five calls above it.
+Slow hosts are compared by the ratio to the median, which one slow host cannot move.
+Worst first: with little room, the order in which hosts are listed must not decide.
+One draw serves the whole sweep. The n-th ejection uses the fraction of draw + n * 0.618..., which
+spreads any number of returns evenly where separate draws would clump.
+Forgiving goes by time and not by sweeps, so that it does not depend on how often one sweeps.
+
+`panics` says when so many are out that all must be used again. `slow_start` is the weight of a host
+that has just come back, from `least` up to 1 over `ramp_us`.
+
+Not good at: telling a bad host from a bad request. A key that breaks whatever host serves it ejects
+them one after the other, up to the bound; and when every host is bad there is no outlier.
+
+A clock that goes backwards ejects and forgives as if no time had passed; ejected hosts stay so.
+
+Cost: a few passes over the hosts and two sorts, a sweep.
+Bounds: `ejected_percent_max` of the hosts, `ejected_us_max` plus `jitter_us` each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, log, sqrt
+from typing import Final, NamedTuple, final
+
+from sluicegate.kernels.backoff import WAIT_US_MAX, between_us
+
+IN_A_ROW: Final = "failures in a row"
+FAILURES: Final = "share of failures"
+SUCCESS_RATE: Final = "success rate below the others"
+LATENCY: Final = "latency above the others"
+TIME_IS_UP: Final = "ejection time is over"
+
+COUNT_MAX: Final = 1 << 30
+RATIO_MAX: Final = 1e6
+_GOLDEN: Final = 0.6180339887498949
+_NOISE: Final = 1e-9  # rates closer than this are equal, whatever the rounding of a mean
+
+
+@final
+class HostStats:
+    """One host as a sweep sees it: its recent calls, and how it stands."""
+
+    __slots__ = (
+        "ejected",
+        "ejections",
+        "failures",
+        "failures_in_row",
+        "latency_us_p95",
+        "name",
+        "requests",
+        "until_us",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        requests: int = 0,
+        failures: int = 0,
+        failures_in_row: int = 0,
+        latency_us_p95: int = 0,
+        ejected: bool = False,
+        until_us: int = 0,
+        ejections: int = 0,
+    ) -> None:
+        if not 0 <= failures <= requests:
+            raise ValueError(f"failures of {name} must be from 0 to {requests}, not {failures}")
+        if failures_in_row < 0 or latency_us_p95 < 0 or ejections < 0:
+            raise ValueError(f"counts and latency of {name} must be 0 or more")
+        self.name = name
+        self.requests = requests
+        self.failures = failures
+        self.failures_in_row = failures_in_row
+        self.latency_us_p95 = latency_us_p95  # 0: not known
+        self.ejected = ejected
+        self.until_us = until_us  # the end of the present or last ejection
+        self.ejections = ejections  # as the last decision said
+
+
+class Decision(NamedTuple):
+    """What to do with one host; to be kept and handed to the next sweep in its `HostStats`."""
+
+    name: str
+    ejected: bool
+    until_us: int
+    ejections: int
+    reason: str
+
+
+@final
+class OutlierSettings:
+    """When a host is suspect, and for how long it goes; a rule at 0 is off."""
+
+    __slots__ = (
+        "base_us",
+        "calm_us",
+        "deviations",
+        "ejected_percent_max",
+        "ejected_us_max",
+        "evidence_min",
+        "failure_percent",
+        "failures_in_row",
+        "healthy_percent",
+        "hosts_min",
+        "jitter_us",
+        "latency_ratio",
+        "latency_requests_min",
+        "latency_us_min",
+        "panic_percent",
+        "requests_min",
+    )
+
+    def __init__(
+        self,
+        *,
+        failures_in_row: int = 5,
+        failure_percent: int = 50,
+        deviations: float = 1.9,
+        healthy_percent: int = 95,
+        evidence_min: float = 14.0,
+        latency_ratio: float = 3.0,
+        latency_us_min: int = 1_000,
+        latency_requests_min: int = 100,
+        hosts_min: int = 5,
+        requests_min: int = 20,
+        ejected_percent_max: int = 10,
+        panic_percent: int = 50,
+        base_us: int = 30_000_000,
+        ejected_us_max: int = 300_000_000,
+        jitter_us: int = 3_000_000,
+        calm_us: int = 30_000_000,
+    ) -> None:
+        _within("failures_in_row", failures_in_row, 0, COUNT_MAX)
+        _within("failure_percent", failure_percent, 0, 100)
+        _within("healthy_percent", healthy_percent, 0, 100)
+        _within("latency_us_min", latency_us_min, 0, WAIT_US_MAX)
+        _within("latency_requests_min", latency_requests_min, 1, COUNT_MAX)
+        _within("hosts_min", hosts_min, 2, COUNT_MAX)
+        _within("requests_min", requests_min, 1, COUNT_MAX)
+        _within("ejected_percent_max", ejected_percent_max, 0, 100)
+        _within("panic_percent", panic_percent, 0, 100)
+        _within("base_us", base_us, 1, WAIT_US_MAX)
+        _within("ejected_us_max", ejected_us_max, base_us, WAIT_US_MAX)
+        _within("jitter_us", jitter_us, 0, WAIT_US_MAX)
+        _within("calm_us", calm_us, 1, WAIT_US_MAX)
+        if not 0.0 <= deviations <= RATIO_MAX:
+            raise ValueError(f"deviations must be from 0 to 1e6, not {deviations}")
+        if not 0.0 <= evidence_min <= RATIO_MAX:
+            raise ValueError(f"evidence_min must be from 0 to 1e6, not {evidence_min}")
+        if latency_ratio != 0.0 and not 1.0 <= latency_ratio <= RATIO_MAX:
+            raise ValueError(f"latency_ratio must be 0 or from 1 to 1e6, not {latency_ratio}")
+        self.failures_in_row = failures_in_row
+        self.failure_percent = failure_percent
+        self.evidence_min = evidence_min
+        self.latency_requests_min = latency_requests_min
+        self.deviations = deviations
+        self.healthy_percent = healthy_percent
+        self.latency_ratio = latency_ratio
+        self.latency_us_min = latency_us_min
+        self.hosts_min = hosts_min
+        self.requests_min = requests_min
+        self.ejected_percent_max = ejected_percent_max
+        self.panic_percent = panic_percent
+        self.base_us = base_us
+        self.ejected_us_max = ejected_us_max
+        self.jitter_us = jitter_us
+        self.calm_us = calm_us
+
+
+def _within(field: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{field} must be from {least} to {most}, not {value}")
+
+
+def sweep(
+    hosts: Sequence[HostStats], settings: OutlierSettings, now_us: int, draw: float
+) -> list[Decision]:
+    """Whom to take back and whom to eject, of hosts that all have different names."""
+    if not 0.0 <= draw < 1.0:
+        raise ValueError(f"draw must be at least 0 and below 1, not {draw}")
+    decisions: list[Decision] = []
+    judged: list[HostStats] = []
+    out = 0
+    for host in hosts:
+        if not host.ejected:
+            judged.append(host)
+        elif host.until_us > now_us:
+            out += 1
+        else:
+            decisions.append(Decision(host.name, False, host.until_us, host.ejections, TIME_IS_UP))
+    room = ejected_max(len(hosts), settings.ejected_percent_max) - out
+    for nth, (_, _, at, reason) in enumerate(sorted(_suspects(judged, settings))):
+        if nth >= room:
+            break
+        host = judged[at]
+        ejections = _remembered(host, settings.calm_us, now_us) + 1
+        spread = (draw + nth * _GOLDEN) % 1.0
+        until_us = (
+            now_us
+            + min(settings.base_us * ejections, settings.ejected_us_max)
+            + between_us(0, settings.jitter_us, spread)
+        )
+        decisions.append(Decision(host.name, True, until_us, ejections, reason))
+    return decisions
+
+
+def ejected_max(hosts: int, percent: int) -> int:
+    """How many hosts of a group may be out: the share, but one of two or more, unless it is 0."""
+    if hosts < 2 or percent == 0:
+        return 0
+    return max(1, hosts * percent // 100)
+
+
+def evidence(failures: int, requests: int, failures_all: int, requests_all: int) -> float:
+    """How far a host's failures are beyond what the others' rate explains, in powers of e.
+
+    The chance of as many, were it like the others, is below e to minus this (Chernoff). The counts
+    of all include the host's own. That nothing failed elsewhere is taken for nearly one failure.
+    """
+    others = (failures_all - failures + 1) / (requests_all - requests + 2)
+    share = failures / requests
+    if share <= others:
+        return 0.0
+    found = share * log(share / others)
+    if share < 1.0:
+        found += (1.0 - share) * log((1.0 - share) / (1.0 - others))
+    return requests * found
+
+
+def panics(hosts: int, out: int, panic_percent: int) -> bool:
+    """Whether fewer than `panic_percent` of the hosts are in, so that all should be used."""
+    return 100 * (hosts - out) < panic_percent * hosts
+
+
+def slow_start(now_us: int, since_us: int, ramp_us: int, least: float) -> float:
+    """The weight of a host that came back at `since_us`: `least` at first, 1 after `ramp_us`."""
+    if not 0.0 < least <= 1.0:
+        raise ValueError(f"least must be above 0 and at most 1, not {least}")
+    if ramp_us < 0:
+        raise ValueError(f"ramp_us must be 0 or more, not {ramp_us}")
+    age_us = now_us - since_us
+    if age_us >= ramp_us:
+        return 1.0
+    return least + (1.0 - least) * age_us / ramp_us if age_us > 0 else least
+
+
+def _remembered(host: HostStats, calm_us: int, now_us: int) -> int:
+    """The host's ejections, less those forgiven for the calm since it came back."""
+    calm = (now_us - host.until_us) // calm_us
+    if calm <= 0:
+        return host.ejections
+    return host.ejections - calm if calm < host.ejections else 0
+
+
+def _suspects(
+    judged: list[HostStats], settings: OutlierSettings
+) -> list[tuple[float, int, int, str]]:
+    """Share of failures and latency (both negated, worst first), position and reason of each."""
+    rate_min = _rate_min(judged, settings)
+    latency_us_max = _latency_us_max(judged, settings)
+    requests, failures = 0, 0
+    for host in judged:
+        if host.requests >= settings.requests_min:
+            requests += host.requests
+            failures += host.failures
+    found: list[tuple[float, int, int, str]] = []
+    for at, host in enumerate(judged):
+        share = host.failures / host.requests if host.requests else 1.0
+        reason = ""
+        if 0 < settings.failures_in_row <= host.failures_in_row:
+            reason = IN_A_ROW
+        elif host.requests < settings.requests_min:
+            continue
+        elif 0 < settings.failure_percent * host.requests <= 100 * host.failures:
+            reason = FAILURES
+        elif (
+            1.0 - share < rate_min
+            and evidence(host.failures, host.requests, failures, requests) >= settings.evidence_min
+        ):
+            reason = SUCCESS_RATE
+        elif (
+            host.latency_us_p95 > latency_us_max
+            and host.requests - host.failures >= settings.latency_requests_min
+        ):
+            reason = LATENCY
+        if reason:
+            found.append((-share, -host.latency_us_p95, at, reason))
+    return found
+
+
+def _rate_min(judged: list[HostStats], settings: OutlierSettings) -> float:
+    """The success rate below which a host is suspect; 0 when there is nothing to compare."""
+    rates = [
+        1.0 - host.failures / host.requests
+        for host in judged
+        if host.requests >= settings.requests_min
+    ]
+    if settings.deviations == 0.0 or len(rates) < settings.hosts_min:
+        return 0.0
+    mean = sum(rates) / len(rates)
+    deviation = sqrt(sum([(rate - mean) ** 2 for rate in rates]) / len(rates))
+    return min(mean - settings.deviations * deviation - _NOISE, settings.healthy_percent / 100)
+
+
+def _latency_us_max(judged: list[HostStats], settings: OutlierSettings) -> float:
+    """The p95 above which a host is suspect; more than any when there is nothing to compare."""
+    known = sorted(
+        [
+            host.latency_us_p95
+            for host in judged
+            if host.requests >= settings.requests_min and host.latency_us_p95 > 0
+        ]
+    )
+    if settings.latency_ratio == 0.0 or len(known) < settings.hosts_min:
+        return inf
+    median = (known[len(known) // 2] + known[(len(known) - 1) // 2]) / 2
+    return max(settings.latency_ratio * median, float(settings.latency_us_min))

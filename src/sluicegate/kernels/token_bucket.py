@@ -1,0 +1,179 @@
+"""Token bucket: tokens flow in at a rate, work takes them out, the bucket holds at most a burst.
+
+Source: the classic of traffic shaping (Turner, "New directions in communications", 1986); the
+refill by epochs is that of Airbnb's Mussel dispatchers.
+
+The bucket is written down as one integer, `full_at`: the instant (in the ticks of `pace.py`) at
+which it would be full again if nothing more were taken. The tokens missing now are `full_at - now`,
+each worth `interval` ticks. So refilling is no step at all and cannot drift: no fraction of a token
+is ever rounded away, at 7 a minute as at 5,000,000 a second, however often the bucket is looked at.
+It is the same integer that GCRA keeps; what this file adds is what GCRA has no words for:
+
+- *Price.* The charge is `cost * interval * price_milli / 1000`, rounded up. A shedder raises the
+  price of a class and its bucket drains faster; the refill never changes.
+- *Debt.* A unit that costs more than the whole bucket would otherwise never pass. With `debt_max`
+  it is admitted when the bucket is full and leaves it below empty, by at most `debt_max` tokens;
+  all that follows waits until the debt is paid. A bucket in debt never lends more.
+- *Refund and charge.* `settle` takes or gives back after the fact, within the same two bounds.
+
+`EpochBucket` is the other refill: nothing flows in between; at the start of every epoch the whole
+quota is added at once, up to the capacity. It is coarser on purpose (all nodes whose clocks agree
+refill together, without speaking to each other), and a caller may spend two quotas back to back
+across an epoch's edge.
+
+A clock that goes backwards makes the bucket emptier by the step, never fuller.
+
+Cost: one integer a key, as GCRA; two for an epoch bucket. A step is in benchmarks/kernels.py.
+Bounds: burst, debt and quota to 2^53; price from 0 to 1,000,000 thousandths.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.kernels.pace import COUNT_MAX, Pace, in_us
+from sluicegate.kernels.verdict import NEVER, Verdict
+
+PRICE_ONE_MILLI: Final = 1_000
+PRICE_MAX_MILLI: Final = 1_000_000
+
+
+def charge_ticks(cost: int, interval: int, price_milli: int) -> int:
+    """What `cost` takes out of a bucket at this price; a fraction of a tick is charged whole."""
+    if price_milli == PRICE_ONE_MILLI:
+        return cost * interval
+    return -(-cost * interval * price_milli // PRICE_ONE_MILLI)
+
+
+def step(
+    full_at: int, now: int, charge: int, capacity: int, debt_max: int
+) -> tuple[int, bool, int, int, int]:
+    """Decide one charge; every argument is in ticks, `capacity` and `debt_max` too.
+
+    Returns the new `full_at`, whether the charge is admitted, the ticks' worth of tokens left
+    (below zero in debt), and the ticks until a retry succeeds (0, or `NEVER`) and until it is full.
+    """
+    base = full_at if full_at > now else now
+    level = now + capacity - base
+    need = charge if charge < capacity else capacity
+    if charge - capacity > debt_max:
+        return full_at, False, level, NEVER, base - now
+    if need <= level:
+        return base + charge, True, level - charge, 0, base + charge - now
+    return full_at, False, level, need - level, base - now
+
+
+def settle(full_at: int, now: int, correction: int, capacity: int, debt_max: int) -> int:
+    """Take `correction` ticks more (or give back, if negative) after the fact, within the bounds.
+
+    The bucket ends no fuller than full and no deeper than `debt_max` below empty.
+    """
+    base = (full_at if full_at > now else now) + correction
+    deepest = now + capacity + debt_max
+    if base > deepest:
+        # A debt that is already deeper (the clock went back) is left as it is, not forgiven.
+        return full_at if full_at > deepest else deepest
+    return base if base > now else now
+
+
+@final
+class TokenBucket:
+    """One bucket: `count` tokens every `period_us`, at most `burst` of them, `debt_max` below."""
+
+    __slots__ = ("_capacity", "_debt", "_full_at", "_pace", "burst", "debt_max")
+
+    def __init__(
+        self, count: int, period_us: int, burst: int | None = None, *, debt_max: int = 0
+    ) -> None:
+        self._pace = Pace(count, period_us)
+        burst = count if burst is None else burst
+        if not 1 <= burst <= COUNT_MAX:
+            raise ValueError(f"burst must be from 1 to 2^53, not {burst}")
+        if not 0 <= debt_max <= COUNT_MAX:
+            raise ValueError(f"debt_max must be from 0 to 2^53, not {debt_max}")
+        self.burst = burst
+        self.debt_max = debt_max
+        self._capacity = burst * self._pace.interval
+        self._debt = debt_max * self._pace.interval
+        self._full_at = 0
+
+    def take(self, cost: int, now_us: int, price_milli: int = PRICE_ONE_MILLI) -> Verdict:
+        """Take `cost` tokens at a price (1000 is one token a unit), or say when to come back."""
+        if cost < 0:
+            raise ValueError(f"cost must not be negative, not {cost}")
+        if not 0 <= price_milli <= PRICE_MAX_MILLI:
+            raise ValueError(f"price_milli must be from 0 to {PRICE_MAX_MILLI}, not {price_milli}")
+        interval = self._pace.interval
+        per_us = self._pace.ticks_per_us
+        charge = charge_ticks(cost, interval, price_milli)
+        self._full_at, allowed, level, retry, reset = step(
+            self._full_at, self._pace.ticks(now_us), charge, self._capacity, self._debt
+        )
+        remaining = level // interval if level > 0 else 0
+        return Verdict(allowed, remaining, in_us(retry, per_us), in_us(reset, per_us))
+
+    def settle(self, correction: int, now_us: int) -> None:
+        """Charge `correction` tokens more, or refund them if negative."""
+        pace = self._pace
+        self._full_at = settle(
+            self._full_at,
+            pace.ticks(now_us),
+            correction * pace.interval,
+            self._capacity,
+            self._debt,
+        )
+
+
+def epoch_step(
+    level: int, epoch: int, now_us: int, cost: int, epoch_us: int, quota: int, capacity: int
+) -> tuple[int, int, bool, int]:
+    """Decide one unit against a bucket that is refilled at the start of every epoch.
+
+    Returns the new level and epoch, whether `cost` is admitted, and the microseconds until a retry
+    succeeds (0, or `NEVER`).
+    """
+    current = now_us // epoch_us
+    if current > epoch:
+        # Capped before the product can grow with the length of a silence.
+        missing = -(-(capacity - level) // quota)
+        passed = current - epoch
+        level = capacity if passed >= missing else level + passed * quota
+        epoch = current
+    if cost <= level:
+        return level - cost, epoch, True, 0
+    if cost > capacity:
+        return level, epoch, False, NEVER
+    epochs = -(-(cost - level) // quota)
+    return level, epoch, False, (epoch + epochs) * epoch_us - now_us
+
+
+@final
+class EpochBucket:
+    """One bucket in the seed's form: `quota` added every `epoch_us`, at most `capacity` kept."""
+
+    __slots__ = ("_epoch", "_level", "capacity", "epoch_us", "quota")
+
+    def __init__(self, quota: int, epoch_us: int, capacity: int | None = None) -> None:
+        capacity = quota if capacity is None else capacity
+        if not 1 <= quota <= COUNT_MAX:
+            raise ValueError(f"quota must be from 1 to 2^53, not {quota}")
+        if epoch_us < 1:
+            raise ValueError(f"epoch_us must be at least 1, not {epoch_us}")
+        if not quota <= capacity <= COUNT_MAX:
+            raise ValueError(f"capacity must be from the quota ({quota}) to 2^53, not {capacity}")
+        self.quota = quota
+        self.epoch_us = epoch_us
+        self.capacity = capacity
+        self._level = capacity
+        self._epoch = 0
+
+    def take(self, cost: int, now_us: int) -> Verdict:
+        """Take `cost` out of what this and earlier epochs brought, or say when there is enough."""
+        if cost < 0:
+            raise ValueError(f"cost must not be negative, not {cost}")
+        self._level, self._epoch, allowed, retry_us = epoch_step(
+            self._level, self._epoch, now_us, cost, self.epoch_us, self.quota, self.capacity
+        )
+        missing = self.capacity - self._level
+        full_at_us = (self._epoch - (-missing // self.quota)) * self.epoch_us
+        return Verdict(allowed, self._level, retry_us, full_at_us - now_us if missing else 0)

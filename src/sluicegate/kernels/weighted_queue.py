@@ -1,0 +1,308 @@
+"""Weighted queues of different classes: who is served next, and who gives way when it is full.
+
+Source: Goyal, Vin and Cheng, "Start-Time Fair Queueing" (1996), inside strict ranks. Each class has
+a queue of its own (`adaptive_lifo`: the newest first once it stands, or a plain FIFO), a `rank` and
+a `share`. A smaller rank goes first, always. Classes of the same rank share what their rank is
+served in proportion to their shares, counted in cost (request units), not in numbers:
+
+    start tag of a class   S = max(V, S) when it comes to have something queued
+    next to be served      the class with the least S;   V = S,   then S += cost / share
+
+So all ranks different is strict priority, all ranks equal is fair queueing, and "criticality, and
+within it tenants by weight" is both. Floors aside, while two classes of a rank have something
+queued, what they were served of differs from their shares by no more than one entry of each: |A / a
+- B / b| is at most (largest cost of A) / a + (largest cost of B) / b, over any span.
+
+What was changed. The paper tags every packet as it arrives, which fixes the order within a class;
+here the class carries the one tag that matters, so its queue may be LIFO, lose entries and forget
+cancelled ones, and the cost is charged when an entry is served. Tags are integers: cost * L / share
+with L the least common multiple of the shares of the rank, so no rounding favours anyone.
+
+Strict ranks can starve the last one. `floor_permille` promises a class that part of the cost served
+while it waits, whatever its rank: it is owed that part of every cost, and goes first when it is
+owed one unit. It can get ahead of its floor by one entry, and waits until that is paid back. `pop`
+takes `floors=False` for hard overload: nothing is owed from then.
+
+The whole is bounded in number and in weight. When it is full, the least important rank gives way;
+within a rank, the class that holds most for its share; of that class, the entry that
+`adaptive_lifo` would push out. A newcomer that would have to push out a more important one is
+refused, as is one whose own class holds most and is served in order. Nothing is pushed out for a
+newcomer that cannot fit.
+
+A class that is not served still gives back its dead: each `pop` looks at the old end of one class
+more, in turn.
+
+Not good at: many classes (each operation looks at all of them; a tenant is a class only if tenants
+are few), costs that are only known later (charge the predicted cost).
+
+Cost: O(classes) an operation. Bounds: 1 to `CLASSES_MAX` classes, shares from 1 to `SHARE_MAX`,
+costs from 1, `length_max` and `weight_max` over all classes together. Tags stay machine words for
+years if the shares of a rank have a small common multiple. A clock that goes back is what it is for
+`adaptive_lifo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import lcm
+from typing import Final, Generic, NamedTuple, TypeVar, final
+
+from sluicegate.kernels.adaptive_lifo import (
+    LENGTH_MAX,
+    OVERFLOWED,
+    WEIGHT_MAX,
+    AdaptiveLifo,
+    Entry,
+)
+
+CLASSES_MAX: Final = 64
+SHARE_MAX: Final = 1_000
+PERMILLE: Final = 1_000
+
+T = TypeVar("T")
+
+
+class QueueClass(NamedTuple):
+    """What one class is due: its rank (0 first), its share of the rank, its floor, its order."""
+
+    rank: int = 0
+    share: int = 1
+    floor_permille: int = 0
+    standing_us: int | None = 100_000
+
+
+@final
+class _Lane(Generic[T]):
+    __slots__ = ("floor", "owed", "queue", "rank", "share", "start", "stride")
+
+    def __init__(self, setting: QueueClass, stride: int, queue: AdaptiveLifo[T]) -> None:
+        self.queue = queue
+        self.rank = setting.rank
+        self.share = setting.share
+        self.floor = setting.floor_permille
+        self.stride = stride
+        self.start = 0
+        self.owed = 0
+
+
+@final
+class WeightedQueue(Generic[T]):
+    """Queues of several classes that are filled and emptied as one."""
+
+    __slots__ = ("_bound", "_floors", "_lanes", "_length_max", "_sweep", "_virtual", "_weight_max")
+
+    def __init__(
+        self, classes: Sequence[QueueClass], *, length_max: int, weight_max: int = WEIGHT_MAX
+    ) -> None:
+        _check(classes)
+        if not 1 <= length_max <= LENGTH_MAX:
+            raise ValueError(f"length_max must be from 1 to 2^32, not {length_max}")
+        if not 1 <= weight_max <= WEIGHT_MAX:
+            raise ValueError(f"weight_max must be from 1 to 2^53, not {weight_max}")
+        self._bound = length_max
+        self._length_max = length_max  # what `limit` says, the bound at most
+        self._weight_max = weight_max
+        self._sweep = 0
+        self._floors = any(setting.floor_permille > 0 for setting in classes)
+        self._virtual: dict[int, int] = {setting.rank: 0 for setting in classes}
+        self._lanes: list[_Lane[T]] = []
+        for setting in classes:
+            common = lcm(*[other.share for other in classes if other.rank == setting.rank])
+            queue: AdaptiveLifo[T] = AdaptiveLifo(
+                length_max=length_max, weight_max=weight_max, standing_us=setting.standing_us
+            )
+            self._lanes.append(_Lane(setting, common // setting.share, queue))
+
+    def __len__(self) -> int:
+        length = 0
+        for lane in self._lanes:
+            length += lane.queue.length
+        return length
+
+    @property
+    def weight(self) -> int:
+        """What all that is queued weighs."""
+        weight = 0
+        for lane in self._lanes:
+            weight += lane.queue.weight
+        return weight
+
+    def queue(self, index: int) -> AdaptiveLifo[T]:
+        """The queue of one class, to look at."""
+        return self._lanes[index].queue
+
+    def limit(self, length_max: int) -> None:
+        """Be full at so many from now on, if that is less than the bound it was made with.
+
+        Who is queued stays: the next to come pushes out as many as are too many, or is refused.
+        """
+        self._length_max = max(1, min(length_max, self._bound))
+
+    def push(
+        self,
+        index: int,
+        item: T,
+        timeout_us: int,
+        now_us: int,
+        lost: list[Entry[T]],
+        weight: int = 1,
+        cost: int = 1,
+    ) -> Entry[T]:
+        """Queue `item` in class `index`; the entry's `fate` says whether it is queued."""
+        if not 0 <= index < len(self._lanes):
+            raise ValueError(f"index must be from 0 to {len(self._lanes) - 1}, not {index}")
+        if cost < 1:
+            raise ValueError(f"cost must be from 1, not {cost}")
+        if weight < 0:
+            raise ValueError(f"weight must not be negative, not {weight}")
+        lane = self._lanes[index]
+        if timeout_us > 0 and self._full(weight):
+            self.expire(now_us, lost)
+            if not self._make_room(lane, weight, now_us, lost):
+                entry = Entry(item, weight, cost, 0, 0)
+                entry.fate = OVERFLOWED
+                lost.append(entry)
+                return entry
+        # Only a class that had nothing queued can be behind: no saved-up share.
+        virtual = self._virtual[lane.rank]
+        if lane.start < virtual:
+            lane.start = virtual
+        return lane.queue.push(item, timeout_us, now_us, lost, weight, cost)
+
+    def pop(self, now_us: int, lost: list[Entry[T]], floors: bool = True) -> Entry[T] | None:
+        """Take out the entry whose turn it is, or None."""
+        self._sweep = (self._sweep or len(self._lanes)) - 1
+        self._lanes[self._sweep].queue.expire(now_us, lost)
+        floors = floors and self._floors
+        while True:
+            lane = self._owed() if floors else None
+            in_turn = lane is None
+            if lane is None:
+                lane = self._next()
+                if lane is None:
+                    return None
+            start = lane.start
+            entry = lane.queue.pop(now_us, lost)
+            if entry is None:
+                continue
+            lane.start = start + entry.cost * lane.stride
+            if in_turn:
+                self._virtual[lane.rank] = start
+            if floors:
+                self._settle(lane, entry.cost, in_turn)
+            return entry
+
+    def cancel(self, entry: Entry[T], now_us: int) -> bool:
+        """Take out this entry, wherever it stands; False if it is not queued here (any more)."""
+        home = entry.home
+        for lane in self._lanes:
+            if lane.queue is home:
+                return lane.queue.cancel(entry, now_us)
+        return False
+
+    def expire(self, now_us: int, lost: list[Entry[T]]) -> None:
+        """Take out what has expired at the old end of every class."""
+        for lane in self._lanes:
+            lane.queue.expire(now_us, lost)
+
+    def _next(self) -> _Lane[T] | None:
+        best: _Lane[T] | None = None
+        for lane in self._lanes:
+            if lane.queue.length > 0 and (
+                best is None
+                or lane.rank < best.rank
+                or (lane.rank == best.rank and lane.start < best.start)
+            ):
+                best = lane
+        return best
+
+    def _owed(self) -> _Lane[T] | None:
+        best: _Lane[T] | None = None
+        for lane in self._lanes:
+            if (
+                lane.owed >= PERMILLE
+                and lane.queue.length > 0
+                and (best is None or lane.owed > best.owed)
+            ):
+                best = lane
+        return best
+
+    def _settle(self, served: _Lane[T], cost: int, in_turn: bool) -> None:
+        for lane in self._lanes:
+            if lane.floor == 0:
+                continue
+            owed = lane.owed + cost * lane.floor
+            if lane is served:
+                # In its turn it is paid what it is owed, and no more is held against it.
+                least = min(owed, 0) if in_turn else owed - cost * PERMILLE
+                owed = max(owed - cost * PERMILLE, least)
+            if owed > 0 and lane.queue.length == 0:
+                owed = 0
+            lane.owed = owed
+
+    def _full(self, weight: int) -> bool:
+        length = 0
+        for lane in self._lanes:
+            queue = lane.queue
+            length += queue.length
+            weight += queue.weight
+        return length >= self._length_max or weight > self._weight_max
+
+    def _make_room(self, lane: _Lane[T], weight: int, now_us: int, lost: list[Entry[T]]) -> bool:
+        kept = 0
+        for other in self._lanes:
+            if other.rank < lane.rank:
+                kept += other.queue.weight
+        if kept + weight > self._weight_max:
+            return False
+        arriving = True
+        while self._full(weight):
+            by_weight = len(self) < self._length_max
+            victim = self._largest(lane, weight if by_weight else 1, by_weight, arriving)
+            if victim is None or (victim is lane and arriving and not lane.queue.lifo):
+                return False
+            victim.queue.evict(now_us, lost)
+            arriving = False
+        return True
+
+    def _largest(
+        self, own: _Lane[T], newcomer: int, by_weight: bool, arriving: bool
+    ) -> _Lane[T] | None:
+        """Of the last rank that has anything queued, the class that holds most for its share."""
+        worst: _Lane[T] | None = None
+        worst_held = 0
+        for lane in self._lanes:
+            queue = lane.queue
+            held = queue.weight if by_weight else queue.length
+            if lane is own and arriving:
+                held += newcomer
+            elif queue.length == 0 or lane.rank < own.rank:
+                continue
+            if (
+                worst is None
+                or lane.rank > worst.rank
+                or (lane.rank == worst.rank and held * worst.share > worst_held * lane.share)
+            ):
+                worst, worst_held = lane, held
+        return worst
+
+
+def _check(classes: Sequence[QueueClass]) -> None:
+    if not 1 <= len(classes) <= CLASSES_MAX:
+        raise ValueError(f"classes must be from 1 to {CLASSES_MAX} of them, not {len(classes)}")
+    promised = 0
+    for index, setting in enumerate(classes):
+        if setting.rank < 0:
+            raise ValueError(f"classes[{index}].rank must not be negative, not {setting.rank}")
+        if not 1 <= setting.share <= SHARE_MAX:
+            raise ValueError(
+                f"classes[{index}].share must be from 1 to {SHARE_MAX}, not {setting.share}"
+            )
+        if not 0 <= setting.floor_permille <= PERMILLE:
+            raise ValueError(
+                f"classes[{index}].floor_permille must be from 0 to {PERMILLE}, "
+                f"not {setting.floor_permille}"
+            )
+        promised += setting.floor_permille
+    if promised > PERMILLE:
+        raise ValueError(f"floor_permille must be at most {PERMILLE} in sum, not {promised}")

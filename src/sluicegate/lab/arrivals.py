@@ -1,0 +1,178 @@
+"""Arrivals: when work comes, as a value that gives instants in ascending order.
+
+All of these are open-loop: the next arrival never waits for an answer. Callers who do are in
+`clients`. Between two changes of rate arrivals are Poisson, and a change forgets nothing, because
+an exponential gap has no memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.errors import BadValue
+
+RATE_PER_S_MAX: Final = 1e7
+_US: Final = 1e6
+
+
+class Arrivals(Protocol):
+    """A process of arrivals."""
+
+    def instants_us(self, chance: Chance) -> Iterator[int]:
+        """When they come, from 0 on; it may never end."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Poisson:
+    """Independent callers, `per_s` on average."""
+
+    per_s: float
+
+    def __post_init__(self) -> None:
+        _check_rate("per_s", self.per_s)
+
+    def instants_us(self, chance: Chance) -> Iterator[int]:
+        """When they come."""
+        if self.per_s <= 0:
+            return
+        gap_us, draw, log = -_US / self.per_s, chance.draw, math.log
+        at_us = 0.0
+        while True:
+            at_us += gap_us * log(1.0 - draw())
+            yield int(at_us)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Even:
+    """A metronome, `per_s`."""
+
+    per_s: float
+
+    def __post_init__(self) -> None:
+        _check_rate("per_s", self.per_s)
+
+    def instants_us(self, chance: Chance) -> Iterator[int]:
+        """When they come, without a draw."""
+        count = 0
+        while self.per_s > 0:
+            count += 1
+            yield int(count * _US / self.per_s)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Poisson at a rate that changes: each step says from when on and how many a second."""
+
+    steps: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        begins = [begin_us for begin_us, _ in self.steps]
+        if not begins or begins[0] != 0 or begins != sorted(set(begins)):
+            raise BadValue("steps", self.steps, "begin at 0 and go on in ascending order")
+        for _, per_s in self.steps:
+            _check_rate("steps", per_s)
+
+    def instants_us(self, chance: Chance) -> Iterator[int]:
+        """When they come."""
+        ends: list[float] = [float(begin_us) for begin_us, _ in self.steps[1:]]
+        for (begin_us, per_s), end_us in zip(self.steps, [*ends, math.inf], strict=True):
+            at_us = float(begin_us)
+            while per_s > 0:
+                at_us -= _US / per_s * math.log(1.0 - chance.draw())
+                if at_us >= end_us:
+                    break
+                yield int(at_us)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnOff:
+    """Bursts: Poisson at `on_per_s` for a while, then at `off_per_s`, over and over.
+
+    Both whiles are exponential around their means.
+    """
+
+    on_per_s: float
+    on_us: int
+    off_us: int
+    off_per_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_rate("on_per_s", self.on_per_s)
+        _check_rate("off_per_s", self.off_per_s)
+        for field, us in (("on_us", self.on_us), ("off_us", self.off_us)):
+            if us < 1:
+                raise BadValue(field, us, "give at least a microsecond")
+
+    def instants_us(self, chance: Chance) -> Iterator[int]:
+        """When they come."""
+        at_us = end_us = 0.0
+        on = False
+        while True:
+            begin_us, on = end_us, not on
+            end_us -= (self.on_us if on else self.off_us) * math.log(1.0 - chance.draw())
+            per_s = self.on_per_s if on else self.off_per_s
+            at_us = begin_us
+            while per_s > 0:
+                at_us -= _US / per_s * math.log(1.0 - chance.draw())
+                if at_us >= end_us:
+                    break
+                yield int(at_us)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diurnal:
+    """Poisson whose rate swings as a sine: `mean_per_s` times 1 less to 1 plus `swing` a day."""
+
+    mean_per_s: float
+    swing: float = 0.5
+    day_us: int = 86_400_000_000
+
+    def __post_init__(self) -> None:
+        _check_rate("mean_per_s", self.mean_per_s)
+        if not 0 <= self.swing <= 1:
+            raise BadValue("swing", self.swing, "give a share from 0 to 1")
+        if self.day_us < 1:
+            raise BadValue("day_us", self.day_us, "give at least a microsecond")
+
+    def instants_us(self, chance: Chance) -> Iterator[int]:
+        """When they come: those of the highest rate, thinned."""
+        peak = 1 + self.swing
+        turn = 2 * math.pi / self.day_us
+        for at_us in Poisson(self.mean_per_s * peak).instants_us(chance):
+            if chance.draw() * peak < 1 - self.swing * math.cos(turn * at_us):
+                yield at_us
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """As it was recorded: instants from 0 on, `speed` times as fast."""
+
+    us: tuple[int, ...]
+    speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        if any(late < early for early, late in zip(self.us, self.us[1:], strict=False)):
+            raise BadValue("us", self.us, "sort the instants")
+        if not 0 < self.speed <= 1e6:
+            raise BadValue("speed", self.speed, "give a factor above 0, at most 1,000,000")
+
+    def instants_us(self, chance: Chance) -> Iterator[int]:
+        """When they come, without a draw."""
+        for at_us in self.us:
+            yield int(at_us / self.speed)
+
+
+def _check_rate(field: str, per_s: float) -> None:
+    if not 0 <= per_s <= RATE_PER_S_MAX:
+        raise BadValue(field, per_s, f"give a rate from 0 to {RATE_PER_S_MAX:g} a second")

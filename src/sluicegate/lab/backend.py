@@ -1,0 +1,145 @@
+"""Backend: workers that serve one piece of work each, and the queue before them, in full view.
+
+It is what the policies protect, and has no policy: whoever comes while all workers are busy waits,
+first in, first out, without a bound unless one is set. Its course says how fast it works when; a
+shard may be slower than the others by a factor. Urgent work (telling somebody that he is refused)
+goes before the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.lab.course import STEADY, Course
+from sluicegate.lab.spans import Span
+from sluicegate.lab.world import World
+
+SLOWNESS_MAX: Final = 1e6
+ALL_ALIKE: Final[Mapping[str, float]] = {}
+
+
+class BackendStats(NamedTuple):
+    """Levels now, counts since the beginning."""
+
+    busy: int
+    queued: int
+    queue_peak: int
+    served: int
+    refused: int  # the queue was full
+    work_us: int  # as drawn, of what was served
+
+
+@final
+class Backend:
+    """`workers` of them; `serve` is one piece of work."""
+
+    __slots__ = (
+        "_course",
+        "_draw",
+        "_idle",
+        "_queue",
+        "_queue_max",
+        "_queue_peak",
+        "_refused",
+        "_served",
+        "_slow",
+        "_urgent",
+        "_work_us",
+        "_world",
+        "name",
+        "workers",
+    )
+
+    def __init__(
+        self,
+        world: World,
+        service: Span,
+        *,
+        name: str = "backend",
+        workers: int = 32,
+        course: Course = STEADY,
+        slow_shards: Mapping[str, float] = ALL_ALIKE,
+        queue_max: int | None = None,
+    ) -> None:
+        if workers < 1:
+            raise BadValue("workers", workers, "give at least one")
+        for shard, factor in slow_shards.items():
+            if not 0 < factor <= SLOWNESS_MAX:
+                raise BadValue(f"slow_shards.{shard}", factor, "give a factor above 0")
+        self._world = world
+        self._draw = service.drawer(world.chance(f"{name}/service"))
+        self._course = course
+        self._slow = dict(slow_shards)
+        self._queue_max = queue_max
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._urgent: deque[asyncio.Future[None]] = deque()
+        self._idle = workers
+        self._queue_peak = 0
+        self._served = 0
+        self._refused = 0
+        self._work_us = 0
+        self.name = name
+        self.workers = workers
+
+    def draw_us(self, *, cost: int = 1, shard: str = "") -> int:
+        """How long a piece of work will take at speed 1."""
+        work_us = self._draw() * cost
+        return int(work_us * self._slow[shard]) if shard in self._slow else work_us
+
+    async def serve(self, work_us: int, *, urgent: bool = False) -> None:
+        """Wait for a worker, and be served for `work_us` of work at speed 1."""
+        if self._idle > 0:
+            self._idle -= 1
+        else:
+            await self._wait(urgent)
+        try:
+            begin_us = self._world.elapsed_us
+            end_us = self._course.end_us(begin_us, work_us)
+            await self._world.sleep_us(end_us - begin_us)
+            self._served += 1
+            self._work_us += work_us
+        finally:
+            self._free()
+
+    def stats(self) -> BackendStats:
+        """As it is now."""
+        return BackendStats(
+            self.workers - self._idle,
+            len(self._queue) + len(self._urgent),
+            self._queue_peak,
+            self._served,
+            self._refused,
+            self._work_us,
+        )
+
+    async def _wait(self, urgent: bool) -> None:
+        queue = self._urgent if urgent else self._queue
+        if not urgent and self._queue_max is not None and len(queue) >= self._queue_max:
+            self._refused += 1
+            raise Unavailable(self.name, f"its queue of {self._queue_max} is full")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        self._queue_peak = max(self._queue_peak, len(self._queue) + len(self._urgent))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._free()  # it was our turn already
+            else:
+                with suppress(ValueError):  # a worker may have passed it by
+                    queue.remove(turn)
+            raise
+
+    def _free(self) -> None:
+        for queue in (self._urgent, self._queue):
+            while queue:
+                turn = queue.popleft()
+                if not turn.done():
+                    turn.set_result(None)  # the worker goes from hand to hand
+                    return
+        self._idle += 1

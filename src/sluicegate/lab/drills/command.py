@@ -1,0 +1,133 @@
+"""The verb `sluicegate lab drill`: a claim about the dispatcher, tried on real processes.
+
+A drill starts its own dispatchers, drives them over real sockets, and ends them, also on Ctrl-C. It
+exits with 0 when every bar came as it should, and with 1 when one did not or the run is void.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.drills.drill import LAYERS, POLICIES, Drill, Setting
+
+EXAMPLES: Final = """\
+examples:
+  sluicegate lab drill list                        what there is, and how long it takes
+  sluicegate lab drill overload                    its figures, its bars, and overload.png
+  sluicegate lab drill neighbour --seconds 20 --out drills
+  sluicegate lab drill neighbour --policy generation-one  the same without the layers: it must fail
+  sluicegate lab drill shard --json                for programs
+
+A drill wants the machine for itself. Where its generator could not keep up the run is void.
+"""
+LIST: Final = "list"
+ALL: Final = "all"
+SECONDS_MAX: Final = 3_600.0
+SEED_MAX: Final = (1 << 63) - 1
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    add = parser.add_argument
+    add("name", metavar="NAME", help=f"a drill's name, {ALL} for each in turn, or {LIST}")
+    add("--seconds", metavar="N", help="send each of its loads for so long")
+    add("--out", metavar="DIR", default=".", help="the folder for its picture (default: here)")
+    add("--json", action="store_true", help="for programs")
+    add(
+        "--policy",
+        choices=POLICIES,
+        default=LAYERS,
+        help="with which layers; without them a drill shows what they are for (default layers)",
+    )
+    add("--seed", metavar="N", default="0", help="the seed of what is asked when (default 0)")
+
+
+def run(arguments: Namespace) -> int:
+    """Play it, and tell."""
+    from sluicegate.lab.drills.table import TABLE  # noqa: PLC0415 - the drills come with it
+
+    if arguments.name == LIST:
+        _list(TABLE)
+        return 0
+    if arguments.name != ALL and arguments.name not in TABLE:
+        raise BadValue("NAME", arguments.name, f"give one of {', '.join(TABLE)}, {ALL} or {LIST}")
+    drills = list(TABLE.values()) if arguments.name == ALL else [TABLE[arguments.name]]
+    settings = [_setting(drill, arguments) for drill in drills]
+    folder = Path(arguments.out)
+    if not folder.is_dir():
+        _make(folder)
+    held = [
+        _one(drill, setting, folder, as_json=arguments.json)
+        for drill, setting in zip(drills, settings, strict=True)
+    ]
+    return 0 if all(held) else 1
+
+
+def _one(drill: Drill, setting: Setting, folder: Path, *, as_json: bool) -> bool:
+    from sluicegate.lab.drills import telling  # noqa: PLC0415
+    from sluicegate.lab.drills.picture import drawn  # noqa: PLC0415
+    from sluicegate.lab.plots_style import available  # noqa: PLC0415
+
+    outcome = drill.play(setting)
+    if as_json:
+        sys.stdout.write(json.dumps(telling.as_json(drill, setting, outcome), indent=2) + "\n")
+    else:
+        for line in telling.told(drill, setting, outcome):
+            sys.stdout.write(f"{line}\n")
+    picture = drawn(f"{drill.name}: {drill.title}", outcome.panels) if available() else b""
+    if picture:
+        file = folder / f"{drill.name}.png"
+        file.write_bytes(picture)
+        _say(f"the picture is {file}")
+    elif not available():
+        _say("no picture: it takes pip install 'sluicegate[lab]'")
+    sys.stdout.flush()
+    return outcome.held
+
+
+def _list(table: dict[str, Drill]) -> None:
+    width = max(len(name) for name in table)
+    for drill in table.values():
+        sys.stdout.write(f"{drill.name:<{width}}  {drill.title}\n")
+        sys.stdout.write(f"{'':<{width}}  {drill.why}\n")
+        sys.stdout.write(f"{'':<{width}}  loads of {drill.seconds:g} s")
+        others = [policy for policy in drill.policies if policy != LAYERS]
+        if others:
+            sys.stdout.write(f"; --policy {' or '.join(others)} must fail")
+        sys.stdout.write("\n")
+
+
+def _setting(drill: Drill, arguments: Namespace) -> Setting:
+    seconds = drill.seconds
+    if arguments.seconds is not None:
+        try:
+            seconds = float(arguments.seconds)
+        except ValueError:
+            seconds = 0.0
+        if not drill.seconds_min <= seconds <= SECONDS_MAX:
+            remedy = f"give {drill.seconds_min:g} to {SECONDS_MAX:g} for {drill.name}"
+            raise BadValue("--seconds", arguments.seconds, remedy)
+    if arguments.policy not in drill.policies:
+        remedy = f"{drill.name} has {', '.join(drill.policies)}"
+        raise BadValue("--policy", arguments.policy, remedy)
+    if not arguments.seed.isdecimal() or int(arguments.seed) > SEED_MAX:
+        raise BadValue("--seed", arguments.seed, "give a whole number from 0")
+    return Setting(seconds=seconds, policy=arguments.policy, seed=int(arguments.seed), say=_say)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise BadValue("--out", str(folder), f"name a folder: {error.strerror}") from None
+
+
+def _say(text: str) -> None:
+    """To whoever watches."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

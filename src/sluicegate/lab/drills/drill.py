@@ -1,0 +1,113 @@
+"""Drill: a claim about the dispatcher that is tried on real processes, and what a try has found.
+
+A drill plays for some seconds and leaves an outcome: figures, bars that they met or missed, curves
+for its picture, and why the run is void if it is. A void run has neither met nor missed anything.
+A control (the same with the defence taken out) must miss: its bars are `expected` to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias, final
+
+from sluicegate.contracts.errors import BadValue
+
+Curve: TypeAlias = Sequence[tuple[float, float]]
+
+LAYERS: Final = "layers"
+GENERATION_ONE: Final = "generation-one"
+NONE: Final = "none"
+POLICIES: Final = (LAYERS, GENERATION_ONE, NONE)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A figure against its bound."""
+
+    claim: str
+    value: float
+    at_most: float | None = None
+    at_least: float | None = None
+    unit: str = ""
+    fails: bool = False  # a control: that it is missed is what there is to see
+
+    def __post_init__(self) -> None:
+        if (self.at_most is None) == (self.at_least is None):
+            raise BadValue(f"bar {self.claim}", None, "give at_most or at_least, and not both")
+
+    @property
+    def bound(self) -> float:
+        """What it must keep to."""
+        bound = self.at_least if self.at_most is None else self.at_most
+        assert bound is not None
+        return bound
+
+    @property
+    def met(self) -> bool:
+        """Whether it does; a figure that cannot be told does not."""
+        if self.at_most is not None:
+            return self.value <= self.at_most
+        return self.value >= self.bound
+
+    @property
+    def as_said(self) -> bool:
+        """Whether it came as the drill says: met, or missed by a control."""
+        return self.met is not self.fails
+
+
+class Panel(NamedTuple):
+    """One panel of a picture: lines over x, each with its name; `bound` is dashed."""
+
+    title: str
+    y: str
+    x: str
+    lines: Mapping[str, Curve]
+    bound: float | None = None
+    controls: tuple[str, ...] = ()  # of the lines: those with the defence taken out
+    log_y: bool = False
+
+
+@final
+@dataclass(slots=True)
+class Outcome:
+    """What a try has found."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    bars: list[Bar] = field(default_factory=list)
+    panels: list[Panel] = field(default_factory=list)
+    void: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what a reader should know besides
+
+    @property
+    def held(self) -> bool:
+        """Whether every bar came as it should, in a run that counts."""
+        return not self.void and all(bar.as_said for bar in self.bars)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How a drill is to be played."""
+
+    seconds: float
+    policy: str = LAYERS
+    seed: int = 0
+    say: Callable[[str], object] = lambda text: None
+
+    def us(self, share: float = 1.0) -> int:
+        """That share of the time it has."""
+        return int(self.seconds * share * 1e6)
+
+
+class Drill(NamedTuple):
+    """A claim that can be tried."""
+
+    name: str
+    title: str
+    why: str
+    seconds: float  # for how long each of its loads is sent, unless another time is said
+    seconds_min: float
+    play: Callable[[Setting], Outcome]
+    policies: tuple[str, ...] = (LAYERS,)

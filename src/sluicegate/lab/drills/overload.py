@@ -1,0 +1,195 @@
+"""Overload: two, five and ten times of what the engine can do, in four classes.
+
+CRITICAL alone asks for half of the capacity, and must not notice. The others ask for the rest of it
+and for all that is too much; what there is left goes to the higher of them first. Whoever is
+refused hears of it soon, and the dispatcher holds no more memory for being asked more.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sluicegate.lab.arrivals import Steps
+from sluicegate.lab.drills.dispatcher import Caller, Dispatcher, Fleet, until_us
+from sluicegate.lab.drills.drill import Bar, Drill, Outcome, Panel, Setting
+from sluicegate.lab.drills.generator import play
+from sluicegate.lab.drills.load import Load, Stream
+from sluicegate.lab.drills.record import Part, Record, whole
+from sluicegate.lab.drills.slots import (
+    CAPACITY_PER_S,
+    NO_QUOTA,
+    TIMEOUT_US,
+    engine,
+    fill,
+    gets,
+    keys,
+    pool,
+)
+
+TIMES: Final = (2, 5, 10)
+CRITICAL_SHARE: Final = 0.5  # of the capacity
+CALM_US: Final = 1_500_000  # of the same callers at half of the capacity, as there is any day
+WARM_US: Final = CALM_US + 1_000_000
+LOOK_US: Final = 250_000
+CALLERS: Final = (
+    Caller("checkout", "CRITICAL"),
+    Caller("search", "DEGRADED"),
+    Caller("feed", "BEST_EFFORT"),
+    Caller("export", "BULK"),
+)
+CALM_LOAD: Final = 0.5
+OTHERS_SHARES: Final = (0.4, 0.3, 0.3)  # of what is not CRITICAL
+
+GOODPUT_MIN: Final = 0.95
+CRITICAL_MIN: Final = 0.999
+REFUSED_MS_MAX: Final = 20.0
+MEMORY_MAX: Final = 1.1  # at its most, of what it was half way
+BUSY_NOTED: Final = 0.9
+
+
+class Tried(NamedTuple):
+    """One load."""
+
+    record: Record
+    part: Part  # after the warm-up
+    critical: Part
+    memory: list[tuple[float, float]]  # MB over seconds
+    busy: float  # the dispatcher's CPU time, as a share of the time it took
+
+    @property
+    def grown(self) -> float:
+        """Its memory at its most in the last half, in terms of that when the half began."""
+        half_us = (self.part.begin_us + self.part.end_us) // 2
+        after = [mb for at_s, mb in self.memory if at_s * 1e6 >= half_us]
+        return max(after) / after[0] if after and after[0] else 1.0
+
+
+def streams(port: int, times: float) -> tuple[Stream, ...]:
+    """Four callers, each of a class, who ask for so many times the capacity together."""
+    critical = CRITICAL_SHARE * CAPACITY_PER_S
+    rest = times * CAPACITY_PER_S - critical
+    shares = (1.0, *OTHERS_SHARES)
+    rates = (critical, *(share * rest for share in OTHERS_SHARES))
+    commands = gets(keys("drill"))
+    return tuple(
+        Stream(
+            name=caller.name,
+            ports=(port,),
+            commands=commands,
+            arrivals=Steps(((0, CALM_LOAD * CAPACITY_PER_S * share / 2), (CALM_US, rate))),
+            timeout_us=TIMEOUT_US,
+            hello=caller.hello,
+            connections=120,
+        )
+        for caller, rate, share in zip(CALLERS, rates, shares, strict=True)
+    )
+
+
+def tried(dispatcher: Dispatcher, setting: Setting, times: float) -> Tried:
+    """One load on one dispatcher."""
+    load = Load(
+        streams=streams(dispatcher.port, times),
+        span_us=WARM_US + setting.us(),
+        seed=setting.seed,
+    )
+    memory: list[tuple[float, float]] = []
+    cpu_s: list[float] = []
+
+    def look(begin_us: int) -> None:
+        for at_us in range(WARM_US // 2, load.span_us, LOOK_US):
+            until_us(begin_us + at_us)
+            memory.append((at_us / 1e6, dispatcher.process.memory_bytes() / 1e6))
+            cpu_s.append(dispatcher.process.cpu_s())
+
+    [record] = play([load], look)
+    span = {"begin_us": WARM_US, "end_us": load.span_us}
+    part, critical = whole(record, **span), whole(record, CALLERS[0].name, **span)
+    busy = (cpu_s[-1] - cpu_s[0]) * 1e6 / (len(cpu_s) * LOOK_US)
+    return Tried(record, part, critical, memory, busy)
+
+
+def drill(setting: Setting) -> Outcome:
+    """All loads, each on a dispatcher of its own."""
+    outcome = Outcome()
+    outcome.figures["capacity, a second"] = CAPACITY_PER_S
+    goodputs, criticals, refused, memories = {}, {}, {}, {}
+    for times in TIMES:
+        setting.say(f"overload: {times} times the capacity")
+        with Fleet(CALLERS) as fleet:
+            dispatcher = fleet.dispatcher(engine(), *pool(), *NO_QUOTA)
+            fill(dispatcher, keys("drill"))
+            found = tried(dispatcher, setting, times)
+            refusals = dispatcher.refusals()
+        outcome.void += [f"{times}x: {reason}" for reason in found.record.void()]
+        _bars(outcome, found, times)
+        outcome.figures |= {f"{times}x: {why}": count for why, count in refusals.items()}
+        goodputs[times] = found.part.good_per_s
+        criticals[times] = found.critical.success
+        refused[times] = found.part.refused_p_us(0.99) / 1e3
+        memories[f"{times}x"] = found.memory
+    outcome.panels = [
+        Panel(
+            "Served in time", "a second", "times the capacity",
+            {"served": list(goodputs.items())}, bound=GOODPUT_MIN * CAPACITY_PER_S,
+        ),
+        Panel(
+            "CRITICAL served in time", "of what was asked", "times the capacity",
+            {"critical": list(criticals.items())}, bound=CRITICAL_MIN,
+        ),
+        Panel(
+            "Refusals told within, p99", "ms", "times the capacity",
+            {"refused": list(refused.items())}, bound=REFUSED_MS_MAX,
+        ),
+        Panel("Memory of the dispatcher", "MB", "s", memories),
+    ]  # fmt: skip
+    return outcome
+
+
+def _bars(outcome: Outcome, found: Tried, times: int) -> None:
+    part, figures = found.part, outcome.figures
+    figures[f"{times}x: offered a second"] = part.offered * 1e6 / (part.end_us - part.begin_us)
+    figures[f"{times}x: served in time a second"] = part.good_per_s
+    figures[f"{times}x: p99 of those, ms"] = part.p_us(0.99) / 1e3
+    figures[f"{times}x: generator busy"] = found.record.busy
+    figures[f"{times}x: dispatcher busy"] = found.busy
+    if found.busy > BUSY_NOTED:
+        outcome.notes.append(
+            f"{times}x: the dispatcher had no processor left; its engine was not what was short"
+        )
+    for word, count in part.words().items():
+        figures[f"{times}x: {word}"] = count
+    outcome.bars += [
+        Bar(
+            claim=f"{times}x: goodput, of capacity",
+            value=part.good_per_s / CAPACITY_PER_S,
+            at_least=GOODPUT_MIN,
+            unit="%",
+        ),
+        Bar(
+            claim=f"{times}x: CRITICAL served",
+            value=found.critical.success,
+            at_least=CRITICAL_MIN,
+            unit="%",
+        ),
+        Bar(
+            claim=f"{times}x: refusals told, p99",
+            value=part.refused_p_us(0.99) / 1e3,
+            at_most=REFUSED_MS_MAX,
+            unit="ms",
+        ),
+        Bar(
+            claim=f"{times}x: memory at its most, of that half way",
+            value=found.grown,
+            at_most=MEMORY_MAX,
+        ),
+    ]
+
+
+DRILL: Final = Drill(
+    name="overload",
+    title="Two, five and ten times what the engine can do",
+    why="What can be done is done, what matters is served, who is refused hears of it at once.",
+    seconds=8.0,
+    seconds_min=2.0,
+    play=drill,
+)

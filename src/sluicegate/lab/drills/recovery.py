@@ -1,0 +1,167 @@
+"""Recovery: the engine stalls for a while, and is well again; when are its callers?
+
+They ask for three quarters of what it can do, and wait for half a second. While it stalls nobody is
+served. What has piled up meanwhile is of no use to anybody any more: a pool that serves it all in
+its order is late for those who come after, for as long as it takes to catch up. The layers drop it.
+
+Played twice on the same draws: with the layers, and without (`--policy none`: a line in front of a
+bounded pool, and nothing else). It has recovered at the end of the stall plus the time after which
+no half second brings less than 95% of what was asked in it.
+"""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.drills.dispatcher import Caller, Fleet, until_us
+from sluicegate.lab.drills.drill import LAYERS, NONE, Bar, Curve, Drill, Outcome, Panel, Setting
+from sluicegate.lab.drills.generator import play
+from sluicegate.lab.drills.load import Load, Stream
+from sluicegate.lab.drills.record import Record, whole
+from sluicegate.lab.drills.slots import (
+    CAPACITY_PER_S,
+    NO_QUOTA,
+    TIMEOUT_US,
+    engine,
+    fill,
+    gets,
+    keys,
+    pool,
+)
+
+LOAD: Final = 0.75  # of the capacity
+CALM_US: Final = 2_000_000
+STALL_SHARE: Final = 0.2  # of the time a drill has
+BIN_US: Final = 100_000
+WINDOW: Final = 5  # bins
+RECOVERED: Final = 0.95
+TIMES_MIN: Final = 4.0
+CALLER: Final = Caller("reader")
+
+
+def recovery_s(good: Curve, offered: Curve, end_s: float) -> float:
+    """From the end of the stall to when it is well, and stays so; infinite if it never is.
+
+    Well is a window in which 95% of what was asked was served in time.
+    """
+    rows = [
+        (x, one, other) for (x, one), (_, other) in zip(good, offered, strict=True) if x >= end_s
+    ]
+    recovered = inf
+    for at in range(len(rows) - WINDOW, -1, -1):
+        window = rows[at : at + WINDOW]
+        served = sum(row[1] for row in window)
+        if served < RECOVERED * sum(row[2] for row in window):
+            break
+        recovered = max(window[0][0] - end_s - BIN_US / 2e6, 0.0)
+    return recovered
+
+
+def tell_engine(control: Path, *, stalled: bool) -> None:
+    """Have it stall, or go on: within a tenth of a second."""
+    beside = control.with_suffix(".new")
+    beside.write_text(json.dumps({"stalled": "on" if stalled else "off"}), "utf-8")
+    beside.replace(control)
+
+
+class Tried(NamedTuple):
+    """One run."""
+
+    record: Record
+    span_us: int
+    end_us: int  # of the stall
+    refusals: dict[str, int]
+
+
+def tried(setting: Setting, policy: str) -> Tried:
+    """One run."""
+    stall_us = setting.us(STALL_SHARE)
+    with Fleet((CALLER,)) as fleet:
+        control = fleet.folder / "stall"
+        dispatcher = fleet.dispatcher(
+            engine(control=control), *pool(), *NO_QUOTA, "--policy", policy
+        )
+        fill(dispatcher, keys("drill"))
+        load = Load(
+            streams=(
+                Stream(
+                    name=CALLER.name,
+                    ports=(dispatcher.port,),
+                    commands=gets(keys("drill")),
+                    arrivals=Poisson(LOAD * CAPACITY_PER_S),
+                    timeout_us=TIMEOUT_US,
+                    hello=CALLER.hello,
+                    connections=400,
+                    depth=64,
+                ),
+            ),
+            span_us=CALM_US + setting.us(),
+            seed=setting.seed,
+        )
+
+        def stall(begin_us: int) -> None:
+            until_us(begin_us + CALM_US)
+            tell_engine(control, stalled=True)
+            until_us(begin_us + CALM_US + stall_us)
+            tell_engine(control, stalled=False)
+
+        setting.say(f"recovery: the engine stalls for {stall_us / 1e6:g} s, {policy}")
+        [record] = play([load], stall)
+        return Tried(record, load.span_us, CALM_US + stall_us, dispatcher.refusals())
+
+
+def drill(setting: Setting) -> Outcome:
+    """With the layers, and without."""
+    outcome = Outcome()
+    took: dict[str, float] = {}
+    curves: dict[str, Curve] = {}
+    offered: Curve = ()
+    for policy, name in ((LAYERS, "layers"), (NONE, "without")):
+        record, span_us, end_us, refusals = tried(setting, policy)
+        outcome.void += [f"{name}: {reason}" for reason in record.void()]
+        whole_run = whole(record, begin_us=0, end_us=span_us)
+        found = whole_run.over_time(BIN_US)
+        curves[name], offered = found["good"], found["offered"]
+        took[name] = recovery_s(found["good"], found["offered"], end_us / 1e6)
+        outcome.figures[f"{name}: well again after, s"] = took[name]
+        before = whole(record, begin_us=CALM_US // 2, end_us=CALM_US)
+        outcome.figures[f"{name}: served in time before"] = before.success
+        outcome.figures[f"{name}: generator busy"] = record.busy
+        for word, count in whole_run.words().items():
+            outcome.figures[f"{name}: {word}"] = count
+        outcome.figures |= {f"{name}: {why}": count for why, count in refusals.items()}
+    left_s = setting.seconds * (1 - STALL_SHARE)
+    without = took["without"]
+    if without == inf:
+        outcome.notes.append(f"without layers it was not well within {left_s:.1f} s: counted so")
+        without = left_s
+    outcome.figures["stall, s"] = setting.seconds * STALL_SHARE
+    outcome.bars = [
+        Bar(
+            claim="times as fast as without the layers",
+            value=without / max(took["layers"], BIN_US / 1e6),
+            at_least=TIMES_MIN,
+        )
+    ]
+    outcome.panels = [
+        Panel(
+            "Served in time", "a second", "s",
+            {"layers": curves["layers"], "without": curves["without"], "offered": offered},
+            controls=("without",),
+        )
+    ]  # fmt: skip
+    return outcome
+
+
+DRILL: Final = Drill(
+    name="recovery",
+    title="The engine stalls, and is well again",
+    why="What nobody waits for any more is dropped, so whoever comes next is served.",
+    seconds=20.0,
+    seconds_min=5.0,
+    play=drill,
+)

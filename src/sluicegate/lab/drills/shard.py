@@ -1,0 +1,119 @@
+"""Shard: one of ten shards of the engine is fifty times as slow as the others.
+
+What is asked of the slow one piles up. If all shards shared one pool, those who wait for the slow
+one would fill it, and nobody else would be served; so each shard has its own part of it, and what
+finds that part full is refused at once. The others must not notice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.drills.dispatcher import Caller, Fleet
+from sluicegate.lab.drills.drill import LAYERS, NONE, Bar, Drill, Outcome, Panel, Setting
+from sluicegate.lab.drills.generator import play
+from sluicegate.lab.drills.load import Load, Stream
+from sluicegate.lab.drills.record import whole
+from sluicegate.lab.drills.slots import NO_QUOTA, TIMEOUT_US, fill, gets, keys
+from sluicegate.stores.engines.faulty import shard_number
+
+SHARDS: Final = 10
+SLOW: Final = 3  # which of them
+SLOW_TIMES: Final = 50
+WORK_MS: Final = 10
+PER_S: Final = 400.0  # over all shards
+PLACES: Final = 16
+SHARD_PLACES: Final = 4
+KEYS: Final = 400
+WARM_US: Final = 1_000_000
+BIN_US: Final = 500_000
+OTHERS_MIN: Final = 0.999
+CALLER: Final = Caller("reader")
+
+
+# Each shard has slots of its own, and more than are ever asked for: what is short is the pool.
+ENGINE: Final = (
+    f"faulty+memory:?shards={SHARDS}&slots={PLACES}&slots_by=shard&work_ms={WORK_MS}"
+    f"&slow_shard={SLOW}&slow_times={SLOW_TIMES}"
+)
+
+
+def shard_of(name: str) -> int:
+    """Which shard serves a row, by its partition."""
+    return shard_number(name.partition(":")[2].encode(), SHARDS)
+
+
+def drill(setting: Setting) -> Outcome:
+    """All keys as often as each other; those of the slow shard apart."""
+    outcome = Outcome()
+    control = setting.policy != LAYERS
+    names = keys("drill", KEYS)
+    apart: dict[bool, list[str]] = {True: [], False: []}
+    for name in names:
+        apart[shard_of(name) == SLOW].append(name)
+    with Fleet((CALLER,)) as fleet:
+        dispatcher = fleet.dispatcher(
+            ENGINE,
+            *NO_QUOTA,
+            "--places", str(PLACES), "--shard-places", str(SHARD_PLACES),
+            "--deadline-ms", str(TIMEOUT_US // 1_000), "--hot", "off",
+            "--policy", setting.policy,
+        )  # fmt: skip
+        fill(dispatcher, names)
+        streams = tuple(
+            Stream(
+                name="slow" if slow else "others",
+                ports=(dispatcher.port,),
+                commands=gets(mine),
+                arrivals=Poisson(PER_S * len(mine) / KEYS),
+                timeout_us=TIMEOUT_US,
+                hello=CALLER.hello,
+                connections=150,
+            )
+            for slow, mine in apart.items()
+        )
+        setting.say(f"shard: one of {SHARDS} is {SLOW_TIMES} times as slow")
+        [record] = play([Load(streams=streams, span_us=WARM_US + setting.us(), seed=setting.seed)])
+        refusals = dispatcher.refusals()
+    outcome.void = record.void()
+    span = {"begin_us": WARM_US, "end_us": WARM_US + setting.us()}
+    others, slow = whole(record, "others", **span), whole(record, "slow", **span)
+    outcome.figures = {
+        "others asked a second": others.offered / setting.seconds,
+        "others: p99, ms": others.p_us(0.99) / 1e3,
+        "slow shard asked a second": slow.offered / setting.seconds,
+        "slow shard served": slow.success,
+        "generator busy": record.busy,
+    }
+    for who, part in (("others", others), ("slow shard", slow)):
+        outcome.figures |= {f"{who}: {word}": count for word, count in part.words().items()}
+    outcome.figures |= refusals
+    outcome.bars = [
+        Bar(
+            claim="reads of the other shards: served",
+            value=others.success,
+            at_least=OTHERS_MIN,
+            unit="%",
+            fails=control,
+        )
+    ]
+    curves = {
+        name: whole(record, name, begin_us=0, end_us=WARM_US + setting.us()).shares(BIN_US)
+        for name in ("others", "slow")
+    }
+    outcome.panels = [
+        Panel("Served in time", "of what was asked", "s", curves, bound=OTHERS_MIN),
+    ]
+    return outcome
+
+
+DRILL: Final = Drill(
+    name="shard",
+    title="One of ten shards is fifty times as slow",
+    why="Who waits for it holds its own part of the pool, and no more.",
+    seconds=10.0,
+    seconds_min=3.0,
+    play=drill,
+    policies=(LAYERS, NONE),
+)

@@ -1,0 +1,158 @@
+"""The drill of a station: callers here, the policy and its workers in a process of their own.
+
+The same rig, the same seed and the same draws as in a world, so the same ledger; but the clock is
+the machine's, the socket is one, and a refusal costs what it costs. Work is a sleep: a worker that
+computes would need as many cores as the rig has workers. So what a drill adds to the simulation is
+the event loop, the sockets and the scheduler, and what it takes away is the rig's course of speeds,
+its retries and its `refusal_cost`, which it refuses or leaves out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.lab.course import STEADY
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.drills.server import SERVED
+from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.rig import Rig
+from sluicegate.system import now_us as system_now_us
+
+CONNECTIONS: Final = 4
+RATE_PER_S_MAX: Final = 10_000
+# What one Python process sends and another answers before the drill is about them.
+READY_S_MAX: Final = 20.0
+_AHEAD_US: Final = 2_000
+_END_S: Final = 5.0
+
+
+class Sent(NamedTuple):
+    """One unit that is under way."""
+
+    kind: int
+    caller: int
+    at_us: int
+    work_us: int
+
+
+def play(rig: Rig, policy: str, seed: int) -> Ledger:
+    """One run, in real time: the ledger it filled."""
+    if rig.course != STEADY or rig.retries is not None:
+        raise BadValue("rig", "course or retries", "give a drill a steady rig without retries")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "sluicegate.lab.drills.server", policy, str(rig.workers)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        return asyncio.run(_drive(rig, seed, child))
+    finally:
+        child.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(_END_S)
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+async def _drive(rig: Rig, seed: int, child: subprocess.Popen[str]) -> Ledger:
+    assert child.stdout is not None
+    loop = asyncio.get_running_loop()
+    try:
+        said = await asyncio.wait_for(
+            loop.run_in_executor(None, child.stdout.readline), READY_S_MAX
+        )
+        port = int(said)
+    except (TimeoutError, ValueError):
+        raise Unavailable("the drill's server", "it did not say where it listens") from None
+    return await Callers(rig, seed).play(port)
+
+
+@final
+class Callers:
+    """Open-loop callers of all kinds, over a few connections."""
+
+    __slots__ = ("_began_us", "_ledger", "_number", "_rig", "_seed", "_under_way", "_writers")
+
+    def __init__(self, rig: Rig, seed: int) -> None:
+        self._rig = rig
+        self._seed = seed
+        self._ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
+        self._under_way: dict[int, Sent] = {}
+        self._writers: list[asyncio.StreamWriter] = []
+        self._number = 0
+        self._began_us = 0
+
+    async def play(self, port: int) -> Ledger:
+        """Send what the seed says, when it says so, until the span is over."""
+        listeners = []
+        for _ in range(CONNECTIONS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            self._writers.append(writer)
+            listeners.append(asyncio.create_task(self._listen(reader)))
+        self._began_us = system_now_us()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for kind in range(len(self._rig.kinds)):
+                    group.create_task(self._send(kind))
+        finally:
+            for task in listeners:
+                task.cancel()
+            await asyncio.gather(*listeners, return_exceptions=True)
+            for writer in self._writers:
+                writer.close()
+        return self._ledger
+
+    async def _send(self, number: int) -> None:
+        """The units of one kind: each at its instant, or as soon as this process gets to it."""
+        rig, kind = self._rig, self._rig.kinds[number]
+        dice = Dice(self._seed)
+        pick = dice.of(f"callers/{kind.name}").draw
+        work_us = rig.service.drawer(dice.of(f"service/{kind.name}"))
+        for at_us in kind.arrivals.instants_us(dice.of(f"arrivals/{kind.name}")):
+            if at_us >= rig.span_us:
+                break
+            wait_us = at_us - self._elapsed_us()
+            if wait_us > _AHEAD_US:  # those of the same two milliseconds go together
+                await asyncio.sleep(wait_us / 1e6)
+            caller = int(pick() * kind.callers)
+            self._one(Sent(number, caller, self._elapsed_us(), work_us() * kind.cost))
+        await asyncio.sleep(max(rig.span_us - self._elapsed_us(), 0) / 1e6)
+
+    def _one(self, sent: Sent) -> None:
+        kind = self._rig.kinds[sent.kind]
+        self._number += 1
+        self._under_way[self._number] = sent
+        self._ledger.offered(sent.kind, sent.at_us, False)
+        waiting = len(self._under_way) - self._rig.workers
+        self._ledger.queue_peak = max(self._ledger.queue_peak, waiting)
+        words = (self._number, int(kind.criticality), kind.timeout_us, sent.work_us)
+        writer = self._writers[self._number % CONNECTIONS]
+        writer.write(f"{' '.join(map(str, words))}\n".encode())
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            number, word = line.decode().split()
+            self._ended(self._under_way.pop(int(number)), word)
+
+    def _ended(self, sent: Sent, word: str) -> None:
+        now_us = self._elapsed_us()
+        if now_us >= self._rig.span_us:
+            return
+        if word == SERVED:
+            in_time = now_us - sent.at_us <= self._rig.kinds[sent.kind].timeout_us
+            self._ledger.answered(sent.kind, sent.caller, sent.at_us, now_us, sent.work_us, in_time)
+        else:
+            self._ledger.refused(sent.kind, sent.at_us, now_us)
+
+    def _elapsed_us(self) -> int:
+        return system_now_us() - self._began_us

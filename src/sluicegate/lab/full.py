@@ -1,0 +1,122 @@
+"""The full mode: a task for each request, and the production policies as they are.
+
+It plays the same rigs as `fast`, into the same ledger, in a world: a request arrives, the policy
+admits or refuses it, a backend with as many workers as the rig serves it, its permit ends. A
+refusal takes a worker for what the rig says a refusal costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome, Permit
+from sluicegate.contracts.policy import WaitingPolicy
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.lab.backend import Backend
+from sluicegate.lab.clients import AGAIN, Call, RetryingCall, open_loop
+from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.retries import Retrier
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.workload import Kind
+from sluicegate.lab.world import World, run
+from sluicegate.testing import START_US
+
+MakePolicy: TypeAlias = Callable[[Rig, World], WaitingPolicy]
+
+
+class FullRun(NamedTuple):
+    """The ledger of a run in full mode, and the digest of all that happened."""
+
+    ledger: Ledger
+    digest: str
+    steps: int
+
+
+def play(rig: Rig, make_policy: MakePolicy, seed: int) -> Ledger:
+    """One run: the ledger it filled."""
+    return play_full(rig, make_policy, seed).ledger
+
+
+def play_full(rig: Rig, make_policy: MakePolicy, seed: int) -> FullRun:
+    """One run, with its digest."""
+
+    async def main(world: World) -> Ledger:
+        ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
+        server = Server(world, rig, make_policy(rig, world), ledger)
+        for number, kind in enumerate(rig.kinds):
+            work = open_loop(world, kind, server.door(number, kind), until_us=rig.span_us)
+            world.spawn(work, f"clients/{kind.name}")
+        await world.until_us(rig.span_us)
+        await world.cancel_the_rest()
+        return ledger
+
+    ended = run(main, seed)
+    return FullRun(ended.value, ended.digest, ended.steps)
+
+
+@final
+class Server:
+    """A policy, the backend behind it, and the ledger that hears of every end."""
+
+    __slots__ = ("_backend", "_ledger", "_policy", "_refusal_us", "_rig", "_world", "inside")
+
+    def __init__(self, world: World, rig: Rig, policy: WaitingPolicy, ledger: Ledger) -> None:
+        self._world = world
+        self._rig = rig
+        self._policy = policy
+        self._ledger = ledger
+        self._refusal_us = round(rig.refusal_cost * rig.service.mean_us)
+        self._backend = Backend(world, rig.service, workers=rig.workers, course=rig.course)
+        self.inside = 0  # requests that have come and not gone: held in memory, each with its task
+
+    def door(self, number: int, kind: Kind) -> Call:
+        """What the callers of a kind call."""
+        waiting_callers = {f"{kind.name}-{caller}": caller for caller in range(kind.callers)}
+
+        async def attempt(request: Request) -> bool:
+            return await self._answer(request, number, waiting_callers[request.caller])
+
+        if self._rig.retries is None:
+            return attempt
+        chance = self._world.chance(f"retries/{kind.name}")
+        return RetryingCall(self._world, attempt, Retrier(self._rig.retries, chance))
+
+    async def _answer(self, request: Request, kind: int, caller: int) -> bool:
+        ledger, world = self._ledger, self._world
+        arrived_us = world.elapsed_us
+        ledger.offered(kind, arrived_us, retry=request.attributes is AGAIN)
+        self.inside += 1
+        if self.inside > ledger.queue_peak + self._rig.workers:
+            ledger.queue_peak = self.inside - self._rig.workers
+        try:
+            admission = await self._policy.admit(request, world.clock)
+            if isinstance(admission, Decision):
+                if self._refusal_us:
+                    await self._backend.serve(self._refusal_us, urgent=True)
+                ledger.refused(kind, arrived_us, world.elapsed_us)
+                return False
+            return await self._work(request, admission, kind, caller)
+        finally:
+            self.inside -= 1
+
+    async def _work(self, request: Request, permit: Permit, kind: int, caller: int) -> bool:
+        ledger, world = self._ledger, self._world
+        begun_us = world.elapsed_us
+        arrived_us = request.arrived_us - START_US
+        if arrived_us >= ledger.warm_us:
+            ledger.served += 1
+            ledger.waited_us += begun_us - arrived_us
+        work_us = self._backend.draw_us(cost=request.cost, shard=request.shard)
+        outcome = Outcome.IGNORE  # cancelled
+        try:
+            await self._backend.serve(work_us)
+            now_us = world.elapsed_us
+            in_time = request.deadline_us is None or now_us + START_US <= request.deadline_us
+            outcome = Outcome.SUCCESS if in_time else Outcome.DROPPED
+            ledger.answered(kind, caller, arrived_us, now_us, work_us, in_time)
+            return in_time
+        finally:
+            request.measured = Measured(service_us=world.elapsed_us - begun_us)
+            permit.end(outcome, world.clock.now_us())

@@ -1,0 +1,266 @@
+"""Client: calls to a fleet of hosts over a network that loses, with all that a smart client has.
+
+fallback (for who has one) around retry, around hedge, and for each attempt breaker, client
+throttle and balance. Hosts are slow, paused, fail, refuse, say that a quota is spent, or are not
+reached. Who calls may give up at any await.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.request import Request
+from sluicegate.lab.course import Course
+from sluicegate.lab.hunt.setup import Load, Setup
+from sluicegate.lab.hunt.stage import MS, Crowd, active, courses_of, sample_us, second_look
+from sluicegate.lab.hunt.tale import CANCELLED, DONE, Tale, Unit
+from sluicegate.lab.spans import Exponential
+from sluicegate.lab.world import World
+from sluicegate.policies.answer import Answer, Kind, answer_of
+from sluicegate.policies.balance import Balance
+from sluicegate.policies.breaker import Breaker, BreakerPermit
+from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
+from sluicegate.policies.fallback import Fallback
+from sluicegate.policies.hedge import Hedge, HedgeSettings
+from sluicegate.policies.retry import Retry, RetrySettings
+from sluicegate.policies.retry_budget import RetryBudgets, RetryBudgetSettings
+
+SHARD: Final = "fleet"
+# What a host answers at once when that fault acts on it.
+AT_ONCE: Final = {
+    "fail": Kind.FAILED,
+    "refuse": Kind.OVERLOADED,
+    "limit": Kind.LIMITED,
+    "unreached": Kind.UNREACHED,
+}
+FAILURES_IN_ROW: Final = 5
+ONE: Final = 1_000  # a repeat, in the budget's thousandths
+SETTLE_US: Final = 120_000_000
+
+
+@final
+class Call:
+    """One call, and what its attempts did."""
+
+    __slots__ = ("begun", "load", "request", "unit")
+
+    def __init__(self, request: Request, load: Load, unit: Unit) -> None:
+        self.request = request
+        self.load = load
+        self.unit = unit
+        self.begun = 0
+
+
+@final
+class Client:
+    """The policies of a client, the fleet, and who calls."""
+
+    def __init__(self, world: World, setup: Setup, tale: Tale) -> None:
+        self.world, self.setup, self.tale = world, setup, tale
+        knob, chance = setup.knob, world.chance
+        self.hosts = [f"h{number}" for number in range(knob("hosts", 5))]
+        budget = RetryBudgetSettings()
+        self.budgets = RetryBudgets(budget)
+        self.breaker = Breaker(chance("breaker"))
+        self.throttle = ClientThrottle(chance("throttle"))
+        self.balance = Balance(self.hosts, chance("balance"))
+        self.retry = Retry(chance("retry"), RetrySettings(base_us=knob("base_us", 20_000)))
+        self.retry.budgets = self.budgets
+        self.hedge = Hedge(self.budgets, HedgeSettings(samples_min=knob("hedge_from", 50)))
+        self.fallback: Fallback[object] = Fallback()
+        service = Exponential(float(knob("service_us", 5_000)))
+        self.service_us = {host: service.drawer(chance(f"service/{host}")) for host in self.hosts}
+        self.courses: dict[str, Course] = dict(courses_of(setup, self.hosts))
+        self.draw = chance("fate").draw
+        self.failures: dict[str, int] = {}  # by operation: what a breaker may open on
+        self.calling = self.attempting = 0
+        self.paid_in: dict[str, int] = {}  # by class, in thousandths of a repeat
+        self.repeats: dict[str, int] = {}
+
+    async def one(self, number: int, load: Load) -> None:
+        """One call."""
+        clock = self.world.clock
+        now_us = clock.now_us()
+        deadline_us = now_us + load.timeout_ms * MS if load.timeout_ms else None
+        request = Request(
+            f"k{int(self.draw() * load.keys)}",
+            caller=load.name,
+            criticality=load.allowed,
+            arrived_us=now_us,
+            deadline_us=deadline_us,
+            operation=load.name,
+            shard=SHARD,
+        )
+        unit = Unit(number, now_us, deadline_us)
+        self.tale.units.append(unit)
+        call = Call(request, load, unit)
+        self.calling += 1
+        unit.fate = CANCELLED
+        came_us = self.world.elapsed_us
+        paid = self.paid_in.get(load.criticality, 0)
+        self.paid_in[load.criticality] = paid + self.budgets.settings.deposit_milli
+        try:
+            if self.setup.knob("fallback", 0):
+                await self.fallback.call(
+                    lambda _: self._retried(call), request, clock, default=lambda: -1
+                )
+            else:
+                await self._retried(call)
+            unit.fate = DONE
+        except Refused:
+            unit.fate = DONE
+        finally:
+            self.calling -= 1
+            unit.ended_us = clock.now_us()
+            unit.waited_us = self.world.elapsed_us - came_us
+
+    async def _retried(self, call: Call) -> Answer[object]:
+        idempotent = call.load.idempotent
+        clock = self.world.clock
+
+        async def hedged(attempt: int) -> Answer[object]:
+            if attempt:
+                self._repeat(call)
+
+            async def sent(number: int) -> Answer[object]:
+                if number:
+                    self._repeat(call)
+                return await answer_of(self._attempt(call))
+
+            return await self.hedge.call(sent, call.request, clock, idempotent=idempotent)
+
+        return await self.retry.call(hedged, call.request, clock, idempotent=idempotent)
+
+    def _repeat(self, call: Call) -> None:
+        of = call.load.criticality
+        self.repeats[of] = self.repeats.get(of, 0) + 1
+
+    async def _attempt(self, call: Call) -> Answer[object]:
+        """Ask the policies of one attempt, and send it."""
+        request, clock = call.request, self.world.clock
+        now_us = clock.now_us()
+        if request.deadline_us is not None and now_us >= request.deadline_us:
+            late_us = now_us - request.deadline_us
+            self.tale.odd("in time", now_us, f"an attempt began {late_us:,} us after the deadline")
+        gate = self.breaker.admit(request, now_us)
+        if isinstance(gate, Decision):
+            raise Refused(gate)
+        throttle = self.throttle.admit(request, now_us)
+        if isinstance(throttle, Decision):
+            gate.end(Answer(Kind.CANCELLED).outcome, now_us, spent=False)
+            raise Refused(throttle)
+        place = self.balance.admit(request, now_us)
+        if isinstance(place, Decision):
+            gate.end(Answer(Kind.CANCELLED).outcome, now_us, spent=False)
+            throttle.end(Answer(Kind.CANCELLED).outcome, now_us, spent=False)
+            raise Refused(place)
+        self.attempting += 1
+        answer: Answer[object] = Answer(Kind.CANCELLED)
+        try:
+            answer = await self._ask(call, place.host)
+            return answer
+        finally:
+            self.attempting -= 1
+            now_us = clock.now_us()
+            place.end_with(answer, now_us)
+            if isinstance(throttle, ClientThrottlePermit):
+                throttle.end_with(answer, now_us)
+            if answer.failed:
+                operation = request.operation
+                self.failures[operation] = self.failures.get(operation, 0) + 1
+            if isinstance(gate, BreakerPermit):
+                gate.end_with(answer, now_us)
+                if self.draw() < 0.1 and gate.end_with(answer, now_us):
+                    self.tale.odd("ends once", now_us, "a breaker's permit ended twice")
+
+    async def _ask(self, call: Call, host: str) -> Answer[object]:
+        """Over the network and back, or not."""
+        elapsed_us, world = self.world.elapsed_us, self.world
+        for what, kind in AT_ONCE.items():
+            fault = active(self.setup, what, elapsed_us, host)
+            if fault is not None and self.draw() * 1_000 < fault.much:
+                await world.sleep_us(500)
+                hint_us = 50_000 if kind is Kind.LIMITED else 0
+                if kind is Kind.FAILED:
+                    self._begin(call)
+                return Answer(kind, retry_after_us=hint_us)
+        left_us = call.request.remaining_us(world.clock.now_us())
+        timeout_us = self.setup.knob("timeout_us", 200_000)
+        if left_us is not None:
+            timeout_us = min(timeout_us, left_us)
+        lose = active(self.setup, "lose", elapsed_us, host)
+        self._begin(call)
+        took_us = self.courses[host].end_us(elapsed_us, self.service_us[host]()) - elapsed_us
+        if took_us > timeout_us or (lose is not None and self.draw() * 1_000 < lose.much):
+            await world.sleep_us(max(timeout_us, 1))
+            return Answer(Kind.TIMED_OUT)
+        await world.sleep_us(max(took_us, 1))
+        return Answer(Kind.OK, 1)
+
+    def _begin(self, call: Call) -> None:
+        call.begun += 1
+        if call.begun > 1 and not call.load.idempotent:
+            sentence = f"a call that is not idempotent was begun {call.begun} times"
+            self.tale.odd("done once", self.world.elapsed_us, sentence)
+
+    def disagreements(self) -> Iterator[str]:
+        """Counts of the policies, and what is under way."""
+        pairs = (
+            ("under way at the breaker", self.breaker.stats().inflight),
+            ("under way at the throttle", self.throttle.stats().inflight),
+            ("under way at the balancer", self.balance.stats().inflight),
+        )
+        if self.attempting and not self.calling:
+            yield f"{self.attempting} attempts are under way, and nobody calls"
+        for name, theirs in pairs:
+            if theirs != self.attempting:
+                yield f"{name}: the policy says {theirs:,}, and there are {self.attempting:,}"
+
+
+async def play_client(world: World, setup: Setup, tale: Tale) -> None:
+    """The whole play."""
+    client = Client(world, setup, tale)
+    over = False
+
+    async def sample() -> None:
+        while not over:
+            await world.sleep_us(sample_us(setup))
+            for sentence in await second_look(client.disagreements):
+                tale.odd("conserved", world.elapsed_us, sentence)
+            _look_at_breakers(client)
+
+    watching = world.spawn(sample(), "sampler")
+    await Crowd(world, setup).come(client.one)
+    over = True
+    await watching
+    _look_at_budgets(client, world.elapsed_us)
+    await world.sleep_us(SETTLE_US)
+    tale.left["attempts under way"] = client.attempting
+    tale.left["under way at the breaker"] = client.breaker.stats().inflight
+    tale.left["under way at the throttle"] = client.throttle.stats().inflight
+    tale.left["under way at the balancer"] = client.balance.stats().inflight
+    tale.left["under way at the retry"] = client.retry.stats().inflight
+    tale.left["running at the hedge"] = client.hedge.stats().running
+    tale.left["running at the fallback"] = client.fallback.stats().running
+
+
+def _look_at_budgets(client: Client, elapsed_us: int) -> None:
+    """Over all of the play: what was paid in, and a reserve for each window of nine slices."""
+    budget = client.budgets.settings
+    reserve = budget.reserve_milli_per_s * (elapsed_us / 0.9 + budget.window_us) / 1e6
+    for of, repeats in client.repeats.items():
+        allowed = (client.paid_in[of] + reserve) / ONE
+        if repeats > allowed:
+            sentence = f"{repeats:,} repeats of {of} calls, and the budget allows {allowed:,.0f}"
+            client.tale.odd("not over-admitted", elapsed_us, sentence)
+
+
+def _look_at_breakers(client: Client) -> None:
+    for key, state in client.breaker.states().items():
+        failures = client.failures.get(key[1], 0)
+        if state != "closed" and failures < FAILURES_IN_ROW:
+            sentence = f"the breaker of {key[1]} is {state} after {failures} failures"
+            client.tale.odd("on evidence", client.world.elapsed_us, sentence)

@@ -1,0 +1,154 @@
+"""The verb `sluicegate lab hunt`: its flags, and what it prints.
+
+It exits with 0 if nothing broke, with 1 if something did. Ctrl-C ends it, and what was found so far
+is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from sluicegate.contracts.errors import BadValue
+
+Write: TypeAlias = Callable[[str], object]
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+EXAMPLES: Final = """\
+examples:
+  sluicegate lab hunt                             200 seeds, a minute or so
+  sluicegate lab hunt --seed 4711 --seeds 1       one seed again
+  sluicegate lab hunt --seeds 20000 --jobs 2 --minutes 30 --out found
+  sluicegate lab hunt --again found/steady-17.json
+"""
+SEEDS_DEFAULT: Final = 200
+SEEDS_MAX: Final = 100_000_000
+JOBS_MAX: Final = 256
+MINUTES_MAX: Final = 100_000.0
+OUT_DEFAULT: Final = "hunt-findings"
+
+NOTHING: Final = 0
+FOUND: Final = 1
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument(
+        "--seeds", metavar="N", default=str(SEEDS_DEFAULT), help="how many (default 200)"
+    )
+    parser.add_argument("--seed", metavar="FIRST", default="0", help="the first (default 0)")
+    parser.add_argument("--jobs", metavar="N", default="1", help="processes (default 1)")
+    parser.add_argument("--minutes", metavar="M", help="stop after so many, whatever is left")
+    parser.add_argument(
+        "--out", metavar="DIR", default=OUT_DEFAULT, help=f"where (default {OUT_DEFAULT})"
+    )
+    parser.add_argument("--again", metavar="FILE", help="play a file that a hunt wrote")
+
+
+def run(arguments: Namespace) -> int:
+    """Hunt, or play a file again."""
+    from sluicegate.lab.command import bar  # noqa: PLC0415 - it is there by then
+
+    if arguments.again is not None:
+        return again(Path(arguments.again), sys.stdout.write)
+    first = whole("--seed", arguments.seed, 0, SEEDS_MAX)
+    seeds = range(first, first + whole("--seeds", arguments.seeds, 1, SEEDS_MAX))
+    return hunt(
+        seeds,
+        sys.stdout.write,
+        bar(sys.stderr.write, live=sys.stderr.isatty()),
+        jobs=whole("--jobs", arguments.jobs, 1, JOBS_MAX),
+        minutes=None if arguments.minutes is None else parse_minutes(arguments.minutes),
+        out=Path(arguments.out),
+    )
+
+
+def hunt(
+    seeds: Sequence[int],
+    write: Write,
+    progress: Progress,
+    *,
+    jobs: int = 1,
+    minutes: float | None = None,
+    out: Path | None = None,
+) -> int:
+    """Play all seeds, and tell what broke as it breaks."""
+    from sluicegate.lab.hunt import search  # noqa: PLC0415 - all policies come with it
+    from sluicegate.system import SystemClock  # noqa: PLC0415
+
+    found: dict[str, list[int]] = {}
+    done = 0
+    try:
+        kept = search.until(seeds, SystemClock(), minutes)
+        for seed, broken in search.played(kept, jobs):
+            done += 1
+            progress(done, len(seeds), f"{sum(map(len, found.values()))} found, seed {seed}")
+            for one in broken:
+                of = found.setdefault(one.invariant, [])
+                of.append(seed)
+                if len(of) <= search.SHRUNK_MAX:
+                    write_found(search.write_down(seed, one, out), write)
+    except KeyboardInterrupt:
+        write("\nstopped\n")
+    write_summary(found, done, write)
+    return FOUND if found else NOTHING
+
+
+def again(file: Path, write: Write) -> int:
+    """Play a file, and say what breaks."""
+    from sluicegate.lab.hunt.setup import read_file  # noqa: PLC0415
+    from sluicegate.lab.hunt.stages import broken_by  # noqa: PLC0415
+
+    try:
+        setup = read_file(file)
+    except OSError as error:
+        raise BadValue("--again", str(file), f"it cannot be read: {error.strerror}") from None
+    broken = broken_by(setup)
+    for one in broken:
+        write(f"BROKEN  {one.invariant}: {one.sentence}\n")
+    if not broken:
+        write(f"nothing breaks: stage {setup.stage}, seed {setup.seed}\n")
+    return FOUND if broken else NOTHING
+
+
+def write_found(found: object, write: Write) -> None:
+    """One finding: what broke, and how to see it again."""
+    from sluicegate.lab.hunt.search import Found  # noqa: PLC0415
+
+    assert isinstance(found, Found)
+    write(f"BROKEN  {found.broken.invariant}: {found.broken.sentence}\n")
+    write(f"  repeat: sluicegate lab hunt --seed {found.seed} --seeds 1\n")
+    if found.file is not None:
+        write(f"  small:  sluicegate lab hunt --again {found.file}\n")
+
+
+def write_summary(found: dict[str, list[int]], done: int, write: Write) -> None:
+    """How many, and the seeds of each."""
+    if not found:
+        write(f"{done:,} seeds, and nothing broke\n")
+        return
+    write(f"{done:,} seeds; broken:\n")
+    for invariant, seeds in found.items():
+        shown = ", ".join(map(str, seeds[:10])) + (", ..." if len(seeds) > 10 else "")
+        write(f"  {invariant}: {len(seeds):,} times, by seed {shown}\n")
+
+
+def whole(field: str, text: str, least: int, most: int) -> int:
+    """A whole number of a flag."""
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise BadValue(field, text, f"give a whole number from {least} to {most:,}")
+    return int(text)
+
+
+def parse_minutes(text: str) -> float:
+    """Minutes of a flag."""
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1.0
+    if not 0 < minutes <= MINUTES_MAX:
+        raise BadValue("--minutes", text, f"give a number above 0, at most {MINUTES_MAX:,.0f}")
+    return minutes

@@ -1,0 +1,183 @@
+"""Stage: what all stages of the hunt have in common: a clock that may jump, crowds, second looks.
+
+A stage is a coroutine function that is given a world, a setup and an empty tale, and fills the
+tale. `play` runs it, and writes down a run that did not end as a run must.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, TypeAlias, final
+
+from sluicegate.lab.arrivals import Arrivals, OnOff, Poisson
+from sluicegate.lab.course import Course
+from sluicegate.lab.hunt.setup import Fault, Load, Setup
+from sluicegate.lab.hunt.tale import Tale
+from sluicegate.lab.virtual_loop import BrokenRun
+from sluicegate.lab.world import World, run
+
+StagePlay: TypeAlias = Callable[[World, Setup, Tale], Awaitable[None]]
+
+MS: Final = 1_000
+# The longest that work may go on after the last has come, before it counts as hanging.
+ENDING_US: Final = 3_600_000_000
+SAMPLE_US: Final = 20_000
+COURSE_US: Final = 500_000
+_TURNS: Final = 60
+
+
+@final
+class JumpClock:
+    """The world's clock, and what it has jumped ahead: a machine that slept, a guest that froze."""
+
+    __slots__ = ("_world", "ahead_us")
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.ahead_us = 0
+
+    def now_us(self) -> int:
+        """The instant."""
+        return self._world.clock.now_us() + self.ahead_us
+
+    def jump(self, us: int) -> None:
+        """Be so much later, at once; timers do not notice."""
+        self.ahead_us += us
+
+
+def play(stage: StagePlay, setup: Setup) -> Tale:
+    """The tale of one play."""
+    tale = Tale()
+
+    async def main(world: World) -> None:
+        await stage(world, setup, tale)
+        tale.end_us = world.elapsed_us
+
+    try:
+        ended = run(main, setup.seed, span_us_max=setup.span_us + ENDING_US)
+        tale.digest = ended.digest
+    except BrokenRun as broken:
+        tale.odd("the run ends", broken.at_us, f"{type(broken).__name__}: {broken}")
+    except Exception as error:  # a policy's, or ours: either way it is found
+        tale.odd("no error", tale.end_us, f"{type(error).__name__}: {error}")
+    return tale
+
+
+def arrivals_of(load: Load) -> Arrivals:
+    """Steady, or in bursts of the same rate."""
+    if load.on_ms and load.off_ms:
+        return OnOff(on_per_s=load.per_s, on_us=load.on_ms * MS, off_us=load.off_ms * MS)
+    return Poisson(load.per_s)
+
+
+@final
+class Crowd:
+    """All who come: a task each, some of whom give up at a moment of their own."""
+
+    def __init__(self, world: World, setup: Setup) -> None:
+        self._world = world
+        self._setup = setup
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.came = 0
+
+    async def come(self, one: Callable[[int, Load], Awaitable[None]]) -> None:
+        """Let all loads come for the setup's span, and wait until all have ended."""
+        world, setup = self._world, self._setup
+        loads = [
+            world.spawn(self._load(number, load, one), f"load/{load.name}")
+            for number, load in enumerate(setup.loads)
+        ]
+        await asyncio.wait(loads)
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def _load(
+        self, number: int, load: Load, one: Callable[[int, Load], Awaitable[None]]
+    ) -> None:
+        world = self._world
+        fickle = world.chance(f"fickle/{load.name}").draw
+        patience_us = (load.timeout_ms or 1_000) * MS
+        for at_us in arrivals_of(load).instants_us(world.chance(f"arrivals/{load.name}")):
+            if at_us >= self._setup.span_us:
+                return
+            await world.until_us(at_us)
+            task = asyncio.get_running_loop().create_task(
+                self._quietly(one(number, load)), name=load.name
+            )
+            self.came += 1
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+            if load.cancelled_permille and fickle() * 1_000 < load.cancelled_permille:
+                # Half of them before anything has happened, or nearly.
+                after_us = patience_us * fickle() if fickle() < 0.5 else 2_000 * fickle()
+                world.call_at_us(world.elapsed_us + int(after_us), task.cancel)
+
+    async def _quietly(self, one: Awaitable[None]) -> None:
+        await one
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._world.watch(task)
+
+
+async def second_look(look: Callable[[], Iterable[str]]) -> list[str]:
+    """What is still wrong when nothing more happens at this instant.
+
+    In the middle of an instant counts may differ: who was woken has not come to say so.
+    """
+    for _ in range(_TURNS):
+        if not list(look()):
+            return []
+        await asyncio.sleep(0)
+    return list(look())
+
+
+def sample_us(setup: Setup) -> int:
+    """How often to look: some 400 times, and never so seldom that a course would lose a step."""
+    return min(max(setup.span_us // 400, SAMPLE_US), COURSE_US)
+
+
+def courses_of(setup: Setup, places: Iterable[str]) -> Mapping[str, Course]:
+    """How fast each place works when: `slow` and `pause`, there or everywhere; the last one said
+    wins where two overlap."""
+    return {place: Course(_changes(setup, place)) for place in places}
+
+
+def active(setup: Setup, what: str, at_us: int, where: str) -> Fault | None:
+    """The fault of that kind that acts there now."""
+    for fault in setup.faults:
+        if (
+            fault.what == what
+            and fault.where in {"", where}
+            and fault.from_ms * MS <= at_us < fault.until_ms * MS
+        ):
+            return fault
+    return None
+
+
+def settled(setup: Setup, after_us: int, least_us: int) -> tuple[int, int] | None:
+    """From `after_us` behind the last change outside to the end of the span, if that is long."""
+    if any(load.on_ms and load.off_ms for load in setup.loads):
+        return None
+    begin_us = after_us + max((fault.until_ms * MS for fault in setup.faults), default=0)
+    return (begin_us, setup.span_us) if begin_us + least_us <= setup.span_us else None
+
+
+def _changes(setup: Setup, place: str) -> tuple[tuple[int, float], ...]:
+    here = [
+        fault
+        for fault in setup.faults
+        if fault.what in {"slow", "pause"}
+        and fault.where in {"", place}
+        and fault.from_ms < fault.until_ms
+    ]
+    instants = sorted({ms for fault in here for ms in (fault.from_ms, fault.until_ms)})
+    changes: list[tuple[int, float]] = []
+    for ms in instants:
+        speed = 1.0
+        for fault in here:
+            if fault.from_ms <= ms < fault.until_ms:
+                speed = 0.0 if fault.what == "pause" else max(fault.much, 1) / 1_000
+        changes.append((ms * MS, speed))
+    return tuple(changes)

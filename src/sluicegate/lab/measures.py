@@ -1,0 +1,187 @@
+"""Measures: figures made of a ledger; one function each, and a table of all by name.
+
+Goodput is work, not answers: the share of what the workers could have done, after the warm-up, that
+was answered in time. So a seed that drew long service times is no worse than one that drew short.
+A figure that cannot be told meets no goal: a p99 of nothing is infinite, a share of nothing is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from math import ceil, inf, sqrt
+from statistics import fmean, stdev
+from typing import Final, NamedTuple
+
+from sluicegate.lab.ledger import BUCKET_US, Ledger
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.scenario import Curves, Figures
+
+RECOVERED_SHARE: Final = 0.95
+WINDOW_BUCKETS: Final = 10  # a second
+STABLE_FACTOR: Final = 1.5
+
+# Student's t: one run in a hundred lies outside, or one in twenty; by degrees of freedom.
+_T_99: Final = (
+    63.66, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169,
+    3.106, 3.055, 3.012, 2.977, 2.947, 2.921, 2.898, 2.878, 2.861, 2.845,
+    2.831, 2.819, 2.807, 2.797, 2.787, 2.779, 2.771, 2.763, 2.756, 2.750,
+)  # fmt: skip
+_T_95: Final = (
+    12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+class Interval(NamedTuple):
+    """A mean over seeds, and between what the true one lies."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval(values: Sequence[float], *, level: int = 99) -> Interval:
+    """The confidence interval of the mean of independent runs; `level` is 95 or 99."""
+    if len(values) < 2:
+        raise ValueError("an interval takes two runs at least")
+    table = {95: _T_95, 99: _T_99}[level]
+    mean = fmean(values)
+    half = table[min(len(values) - 1, len(table)) - 1] * stdev(values) / sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that `share` of them do not pass (nearest rank); infinite if there are none."""
+    if not values:
+        return inf
+    return sorted(values)[max(ceil(share * len(values)) - 1, 0)]
+
+
+def jain(values: Sequence[float]) -> float:
+    """Jain's fairness: 1 if all have the same, 1/n if one has it all."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 0.0
+
+
+def capacity_us(rig: Rig, begin_us: int, end_us: int) -> float:
+    """Work that all workers together can do between the two instants."""
+    return rig.workers * rig.course.work_us(begin_us, end_us)
+
+
+def goodput(rig: Rig, ledger: Ledger) -> float:
+    """Work answered in time, as a share of capacity."""
+    return ledger.useful_us / capacity_us(rig, rig.warm_us, rig.span_us)
+
+
+def wasted(rig: Rig, ledger: Ledger) -> float:
+    """Work answered too late, as a share of capacity."""
+    return ledger.wasted_us / capacity_us(rig, rig.warm_us, rig.span_us)
+
+
+def good_quantile_ms(ledger: Ledger, share: float) -> float:
+    """A quantile of the time from arrival to an answer in time."""
+    return quantile([us for row in ledger.rows for us in row.good_us], share) / 1000
+
+
+def refused_p99_ms(ledger: Ledger) -> float:
+    """How long all but one in a hundred of the refused waited for it; 0 if nobody was refused."""
+    waits = [us for row in ledger.rows for us in row.refused_us]
+    return quantile(waits, 0.99) / 1000 if waits else 0.0
+
+
+def success(ledger: Ledger, kind: int) -> float:
+    """Of the attempts of a kind that have ended, those that were answered in time."""
+    row = ledger.rows[kind]
+    ended = row.good + row.late + row.refused
+    return row.good / ended if ended else 0.0
+
+
+def amplification(ledger: Ledger) -> float:
+    """Attempts for each call."""
+    return (ledger.started + ledger.retries) / ledger.started if ledger.started else inf
+
+
+def recovery_s(ledger: Ledger, hurt_us: int, restored_us: int) -> float:
+    """From `restored_us` until answers come, for a second, at 95% of the rate before `hurt_us`."""
+    before = ledger.good_at[ledger.warm_us // BUCKET_US : hurt_us // BUCKET_US]
+    enough = RECOVERED_SHARE * fmean(before) * WINDOW_BUCKETS
+    first = -(-restored_us // BUCKET_US)
+    for begin in range(first, ledger.span_us // BUCKET_US - WINDOW_BUCKETS + 1):
+        if sum(ledger.good_at[begin : begin + WINDOW_BUCKETS]) >= enough:
+            return (begin - first) * BUCKET_US / 1e6
+    return inf
+
+
+def least_goodput(rig: Rig, ledger: Ledger, begin_us: int) -> float:
+    """Over every second from `begin_us` on, the least work answered in time over capacity."""
+    first, end = begin_us // BUCKET_US, ledger.span_us // BUCKET_US
+    window_us = WINDOW_BUCKETS * BUCKET_US
+    return min(
+        sum(ledger.useful_us_at[begin : begin + WINDOW_BUCKETS])
+        / capacity_us(rig, begin * BUCKET_US, begin * BUCKET_US + window_us)
+        for begin in range(first, end - WINDOW_BUCKETS + 1)
+    )
+
+
+def settled_s(ledger: Ledger, begin_us: int, *, window_buckets: int = 5) -> float:
+    """From `begin_us` until the p99 of half a second stays below 1.5 times where it ends up.
+
+    Where it ends up is the median of the second half of the windows.
+    """
+    first, end = begin_us // BUCKET_US, ledger.span_us // BUCKET_US
+    tails = [
+        quantile([*chain(*ledger.good_us_at[begin : begin + window_buckets])], 0.99)
+        for begin in range(first, end - window_buckets + 1)
+    ]
+    final = quantile(tails[len(tails) // 2 :], 0.5)
+    if final == inf:
+        return inf
+    unsettled = [at for at, tail in enumerate(tails) if not tail <= STABLE_FACTOR * final]
+    if not unsettled:
+        return 0.0
+    if unsettled[-1] == len(tails) - 1:
+        return inf
+    return (unsettled[-1] + 1) * BUCKET_US / 1e6
+
+
+def mean_wait_us(ledger: Ledger) -> float:
+    """The mean time in the queue of those that were served."""
+    return ledger.waited_us / ledger.served if ledger.served else inf
+
+
+TABLE: Final[Mapping[str, Callable[[Rig, Ledger], float]]] = {
+    "goodput": goodput,
+    "p50_ms": lambda _, ledger: good_quantile_ms(ledger, 0.50),
+    "p99_ms": lambda _, ledger: good_quantile_ms(ledger, 0.99),
+    "refused_p99_ms": lambda _, ledger: refused_p99_ms(ledger),
+    "queue_peak": lambda _, ledger: float(ledger.queue_peak),
+    "wasted": wasted,
+    "amplification": lambda _, ledger: amplification(ledger),
+    "jain": lambda _, ledger: jain([n for row in ledger.rows for n in row.callers]),
+}
+
+
+def figures(rig: Rig, ledger: Ledger) -> Figures:
+    """All of the table, and the success of each kind."""
+    found = {name: measure(rig, ledger) for name, measure in TABLE.items()}
+    for number, kind in enumerate(rig.kinds):
+        found[f"success.{kind.name}"] = success(ledger, number)
+    return found
+
+
+def curves(rig: Rig, ledger: Ledger) -> Curves:
+    """What a run did over time, in seconds: a point for each tenth of one."""
+    per_s = 1_000_000 / BUCKET_US
+    values = {
+        "offered_per_s": [count * per_s for count in ledger.offered_at],
+        "good_per_s": [count * per_s for count in ledger.good_at],
+        "goodput": [us / (rig.workers * BUCKET_US) for us in ledger.useful_us_at],
+        "p99_ms": [quantile(us, 0.99) / 1000 if us else 0.0 for us in ledger.good_us_at],
+    }
+    ended = ledger.span_us // BUCKET_US
+    return {
+        name: [(at / per_s, value) for at, value in enumerate(seen[:ended])]
+        for name, seen in values.items()
+    }

@@ -1,0 +1,234 @@
+"""Network: messages between named places, over links that delay, lose, reorder and duplicate.
+
+A link is a value. Its messages arrive in the order in which they were sent, unless one is drawn to
+be reordered: then it takes its own delay and passes whom it can. A partition loses whatever crosses
+it, messages under way included. Nothing is ever delivered at the instant it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias, final
+
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.lab.spans import Constant, Drawer, Span
+from sluicegate.lab.world import World
+
+Deliver: TypeAlias = Callable[[str, object], None]  # who sent it, and what
+
+SHARE_NONE: Final = 0.0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One direction between two places: shares are of messages, from 0 to 1."""
+
+    delay: Span = Constant(500)  # noqa: RUF009 - frozen
+    loss: float = SHARE_NONE
+    reorder: float = SHARE_NONE
+    duplicate: float = SHARE_NONE
+
+    def __post_init__(self) -> None:
+        shares = {"loss": self.loss, "reorder": self.reorder, "duplicate": self.duplicate}
+        for field, share in shares.items():
+            if not 0 <= share <= 1:
+                raise BadValue(f"link.{field}", share, "give a share from 0 to 1")
+
+
+class NetworkStats(NamedTuple):
+    """Counts of messages since the beginning."""
+
+    sent: int
+    delivered: int
+    lost: int
+    cut: int  # by a partition
+    duplicated: int
+    reordered: int
+
+
+@final
+class _Way:
+    """A link in use: its draws, and when its last message arrives."""
+
+    __slots__ = ("delay_us", "draw", "last_us", "link")
+
+    def __init__(self, link: Link, world: World, name: str) -> None:
+        self.link = link
+        self.delay_us: Drawer = link.delay.drawer(world.chance(f"{name}/delay"))
+        self.draw = world.chance(f"{name}/fate").draw
+        self.last_us = 0
+
+
+@final
+class Network:
+    """All places and the links between them; `links` names those that are not the usual one."""
+
+    __slots__ = (
+        "_cut",
+        "_cuts",
+        "_delivered",
+        "_duplicated",
+        "_link",
+        "_links",
+        "_lost",
+        "_places",
+        "_reordered",
+        "_sent",
+        "_sides",
+        "_ways",
+        "_world",
+    )
+
+    def __init__(
+        self,
+        world: World,
+        link: Link | None = None,
+        *,
+        links: Mapping[tuple[str, str], Link] | None = None,
+    ) -> None:
+        self._world = world
+        self._link = Link() if link is None else link
+        self._links = dict(links or {})
+        self._places: dict[str, Deliver] = {}
+        self._ways: dict[tuple[str, str], _Way] = {}
+        self._sides: dict[str, int] = {}
+        self._cuts: set[tuple[str, str]] = set()
+        self._sent = self._delivered = self._lost = 0
+        self._cut = self._duplicated = self._reordered = 0
+
+    def join(self, place: str, deliver: Deliver) -> None:
+        """A place begins to listen; `deliver` is called for each message to it."""
+        if place in self._places:
+            raise BadValue("place", place, "give each place a name of its own")
+        self._places[place] = deliver
+
+    def leave(self, place: str) -> None:
+        """A place is gone; what is on its way to it is lost."""
+        self._places.pop(place, None)
+
+    def partition(self, *sides: Collection[str]) -> None:
+        """Cut the network between these groups of places; whoever is in none is with the first."""
+        self._sides = {place: at for at, side in enumerate(sides) for place in side}
+
+    def cut(self, source: str, target: str) -> None:
+        """Cut one direction between two places."""
+        self._cuts.add((source, target))
+
+    def heal(self) -> None:
+        """Mend every cut and partition."""
+        self._sides = {}
+        self._cuts.clear()
+
+    def send(self, source: str, target: str, message: object) -> None:
+        """Send and forget."""
+        self._sent += 1
+        way = self._way(source, target)
+        link = way.link
+        if link.loss and way.draw() < link.loss:
+            self._lost += 1
+            return
+        copies = 1
+        if link.duplicate and way.draw() < link.duplicate:
+            self._duplicated += 1
+            copies = 2
+        for _ in range(copies):
+            at_us = self._world.elapsed_us + max(way.delay_us(), 1)
+            if link.reorder and way.draw() < link.reorder:
+                self._reordered += 1
+            else:
+                at_us = way.last_us = max(at_us, way.last_us)
+            self._world.call_at_us(at_us, self._arrive, source, target, message)
+
+    def apart(self, source: str, target: str) -> bool:
+        """Whether a message that way would be lost for sure."""
+        sides = self._sides
+        if sides and sides.get(source, 0) != sides.get(target, 0):
+            return True
+        return (source, target) in self._cuts
+
+    def stats(self) -> NetworkStats:
+        """As it is now."""
+        return NetworkStats(
+            self._sent,
+            self._delivered,
+            self._lost,
+            self._cut,
+            self._duplicated,
+            self._reordered,
+        )
+
+    def _way(self, source: str, target: str) -> _Way:
+        way = self._ways.get((source, target))
+        if way is None:
+            link = self._links.get((source, target), self._link)
+            way = _Way(link, self._world, f"network/{source}/{target}")
+            self._ways[source, target] = way
+        return way
+
+    def _arrive(self, source: str, target: str, message: object) -> None:
+        if self.apart(source, target):
+            self._cut += 1
+            return
+        deliver = self._places.get(target)
+        if deliver is None:
+            self._lost += 1
+            return
+        self._delivered += 1
+        deliver(source, message)
+
+
+class Question(NamedTuple):
+    """A message that wants an answer."""
+
+    number: int
+    body: object
+
+
+class Answer(NamedTuple):
+    """The answer to the question of that number."""
+
+    number: int
+    body: object
+
+
+@final
+class Asker:
+    """A place that asks and waits for the answer; an answer to a question given up is dropped."""
+
+    __slots__ = ("_asked", "_network", "_number", "name")
+
+    def __init__(self, network: Network, name: str) -> None:
+        self._network = network
+        self._asked: dict[int, asyncio.Future[object]] = {}
+        self._number = 0
+        self.name = name
+        network.join(name, self._deliver)
+
+    @property
+    def asked(self) -> int:
+        """Questions that still wait."""
+        return len(self._asked)
+
+    async def ask(self, target: str, body: object, *, timeout_us: int) -> object:
+        """The answer of `target`; `Unavailable` if none comes in time."""
+        self._number += 1
+        number = self._number
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        self._network.send(self.name, target, Question(number, body))
+        try:
+            async with asyncio.timeout(timeout_us / 1e6):
+                return await answer
+        except TimeoutError:
+            raise Unavailable(target, f"no answer within {timeout_us} us") from None
+        finally:
+            del self._asked[number]
+
+    def _deliver(self, source: str, message: object) -> None:
+        if isinstance(message, Answer):
+            waiting = self._asked.get(message.number)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message.body)

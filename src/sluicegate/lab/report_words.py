@@ -1,0 +1,138 @@
+"""Report, its words: rigs, instants and modes as a person says them. No figure is computed here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.scenario import DRILL, KERNELS, TASKS, WALL
+from sluicegate.lab.show import number
+
+MODES: Final = {
+    KERNELS: "simulated, kernels only",
+    TASKS: "simulated, production policies",
+    DRILL: "drill, real processes",
+    WALL: "by the clock on the wall",
+}
+PART_CHARS_MAX: Final = 60
+_DAY_US: Final = 86_400_000_000
+
+
+def rigs_in_words(rigs: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """What all cases have in common, and what is each case's own."""
+    parts = {case: rig_parts(rig) for case, rig in rigs.items()}
+    every = list(parts.values())
+    common = [part for part in every[0] if all(part in other for other in every)]
+    own = {
+        case: ", ".join(part for part in found if part not in common)
+        for case, found in parts.items()
+    }
+    return ", ".join(common), own
+
+
+def rig_parts(rig: Any) -> list[str]:
+    """A rig, part by part: its fields by name, as far as they are plain numbers and words."""
+    if isinstance(rig, Rig):
+        return _station(rig)
+    if not is_dataclass(rig):
+        return []
+    parts = []
+    for field in fields(rig):
+        value = getattr(rig, field.name)
+        if isinstance(value, bool):
+            parts.append(f"{_spoken(field.name)}: {'yes' if value else 'no'}")
+        elif isinstance(value, int | float):
+            parts.append(_quantity(field.name, value))
+        elif isinstance(value, str) and 0 < len(value) <= PART_CHARS_MAX:
+            parts.append(f"{_spoken(field.name)} {value}")
+    return parts
+
+
+def utc(at_us: int) -> str:
+    """An instant as date and time of day, to the minute."""
+    year, month, day = civil(at_us // _DAY_US)
+    minutes = at_us % _DAY_US // 60_000_000
+    return f"{year}-{month:02}-{day:02} {minutes // 60:02}:{minutes % 60:02} UTC"
+
+
+def civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of so many days after 1970-01-01 (Gregorian)."""
+    # Years that begin in March have their leap day last; 146,097 days are 400 years.
+    days += 719_468
+    era, day_of_era = divmod(days, 146_097)
+    year = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
+    from_march = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * from_march + 2) // 5 + 1
+    month = from_march + 3 if from_march < 10 else from_march - 9
+    return year + era * 400 + (month <= 2), month, day
+
+
+def days_from_civil(year: int, month: int, day: int) -> int:
+    """Days from 1970-01-01 until then; the way back of `civil`."""
+    year -= month <= 2
+    era, year_of_era = divmod(year, 400)
+    day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+    return (
+        era * 146_097
+        + year_of_era * 365
+        + year_of_era // 4
+        - year_of_era // 100
+        + (day_of_year - 719_468)
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def slug(name: str) -> str:
+    """A name that can stand in a file's name and in a page."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "scenario"
+
+
+def _station(rig: Rig) -> list[str]:
+    service = type(rig.service).__name__.lower()
+    parts = [f"{rig.workers} workers of {_time(rig.service.mean_us)} ({service})"]
+    for kind in rig.kinds:
+        rates = getattr(kind.arrivals, "per_s", None)
+        name = "" if len(rig.kinds) == 1 else f"{kind.name}: "
+        if isinstance(rates, int | float):
+            parts.append(f"{name}{number(rates)} a second come")
+        else:
+            parts.append(f"{name}{type(kind.arrivals).__name__.lower()} arrivals")
+        parts.append(f"{name}callers wait {_time(kind.timeout_us)}")
+        if kind.cost != 1:
+            parts.append(f"{name}cost {kind.cost}")
+    if rig.course.changes:
+        parts += [f"speed {speed:g} from {_time(at_us)} on" for at_us, speed in rig.course.changes]
+    if rig.retries is not None:
+        budget = "no budget" if rig.retries.budget_milli is None else "a retry budget"
+        parts.append(f"{rig.retries.attempts} attempts with {budget}")
+    if rig.refusal_cost:
+        parts.append(f"a refusal costs {100 * rig.refusal_cost:g}%")
+    parts.append(f"{_time(rig.span_us)} long, of which {_time(rig.warm_us)} to warm up")
+    return parts
+
+
+def _quantity(name: str, value: float) -> str:
+    for suffix, words in (("_us", _time), ("_per_s", lambda rate: f"{number(rate)} a second")):
+        if name.endswith(suffix):
+            return f"{_spoken(name.removesuffix(suffix))} {words(value)}"
+    return f"{_spoken(name)} {number(value)}"
+
+
+def _time(us: float) -> str:
+    if us >= 1_000_000:
+        return f"{number(us / 1_000_000)} s"
+    return f"{number(us / 1_000)} ms" if us >= 1_000 else f"{number(us)} us"
+
+
+def _spoken(name: str) -> str:
+    return name.replace("_", " ")

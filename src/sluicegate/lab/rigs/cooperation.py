@@ -1,0 +1,157 @@
+"""Cooperation: callers who each keep a policy of their own, before a station that refuses.
+
+A call passes its caller's policy first, which may hold it back: that costs the server nothing.
+What is sent goes through the server's policy as in the full mode, and is answered, late or refused;
+the caller's policy hears which. A rig is a `Rig`; each caller of a kind is a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple, Protocol, TypeAlias, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome, Permit
+from sluicegate.contracts.request import Request
+from sluicegate.lab import fast
+from sluicegate.lab.baselines.sre_throttle import SreThrottle
+from sluicegate.lab.clients import Call, open_loop
+from sluicegate.lab.fast import MakeLine
+from sluicegate.lab.full import MakePolicy, Server
+from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.measures import curves, figures
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.scenario import KERNELS, TASKS, Contender, Curves, Figures
+from sluicegate.lab.world import World, run
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
+
+
+class CallerPolicy(Protocol):
+    """Judges a call before it is sent."""
+
+    def admit(self, request: Request, now_us: int) -> Permit | Decision:
+        """A permit sends it, a decision holds it back."""
+        ...
+
+
+MakeCaller: TypeAlias = Callable[[World, str], CallerPolicy]
+
+
+class Cooperation(NamedTuple):
+    """What became of the calls that were sent, and how many there were."""
+
+    ledger: Ledger
+    called: int
+    held_back: int
+
+
+CooperationContender: TypeAlias = "Contender[Rig, Cooperation]"
+
+
+def client_throttle(world: World, caller: str) -> ClientThrottle:
+    """The production policy with its defaults."""
+    return ClientThrottle(world.chance(f"throttle/{caller}"))
+
+
+def sre_throttle(world: World, caller: str) -> SreThrottle:
+    """The textbook's."""
+    return SreThrottle(world.chance(f"throttle/{caller}"))
+
+
+def in_world(make_policy: MakePolicy, make_caller: MakeCaller | None) -> CooperationContender:
+    """A contender with policies on both sides; without `make_caller` everything is sent."""
+    return Contender(lambda rig, seed: play(rig, make_policy, make_caller, seed), TASKS)
+
+
+def in_line(make_line: MakeLine) -> CooperationContender:
+    """A contender that is a line before the workers, with callers who send everything."""
+
+    def played(rig: Rig, seed: int) -> Cooperation:
+        ledger = fast.play(rig, make_line, seed)
+        return Cooperation(ledger, sum(row.offered for row in ledger.rows), 0)
+
+    return Contender(played, KERNELS)
+
+
+def play(
+    rig: Rig, make_policy: MakePolicy, make_caller: MakeCaller | None, seed: int
+) -> Cooperation:
+    """One run."""
+
+    async def main(world: World) -> Cooperation:
+        ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
+        server = Server(world, rig, make_policy(rig, world), ledger)
+        callers: list[Callers] = []
+        for number, kind in enumerate(rig.kinds):
+            call = Callers(world, rig, server.door(number, kind), make_caller)
+            callers.append(call)
+            work = open_loop(world, kind, call, until_us=rig.span_us)
+            world.spawn(work, f"clients/{kind.name}")
+        await world.until_us(rig.span_us)
+        await world.cancel_the_rest()
+        called = sum(each.called for each in callers)
+        return Cooperation(ledger, called, sum(each.held_back for each in callers))
+
+    return run(main, seed).value
+
+
+@final
+class Callers:
+    """The callers of a kind, each with a policy of its own."""
+
+    __slots__ = ("_call", "_make", "_policies", "_warm_us", "_world", "called", "held_back")
+
+    def __init__(self, world: World, rig: Rig, call: Call, make: MakeCaller | None) -> None:
+        self._world = world
+        self._call = call
+        self._make = make
+        self._warm_us = rig.warm_us
+        self._policies: dict[str, CallerPolicy] = {}
+        self.called = self.held_back = 0  # after the warm-up
+
+    async def __call__(self, request: Request) -> bool:
+        """Whether it was answered in time."""
+        counts = self._world.elapsed_us >= self._warm_us
+        self.called += counts
+        if self._make is None:
+            return await self._call(request)
+        policy = self._policies.get(request.caller)
+        if policy is None:
+            policy = self._policies[request.caller] = self._make(self._world, request.caller)
+        permit = policy.admit(request, self._world.clock.now_us())
+        if isinstance(permit, Decision):
+            self.held_back += counts
+            return False
+        return await self._send(request, permit)
+
+    async def _send(self, request: Request, permit: Permit) -> bool:
+        clock = self._world.clock
+        good = False
+        try:
+            good = await self._call(request)
+        except BaseException:
+            permit.end(Outcome.IGNORE, clock.now_us())
+            raise
+        if isinstance(permit, ClientThrottlePermit):
+            answer: Answer[object] = Answer(Kind.OK if good else Kind.OVERLOADED)
+            permit.end_with(answer, clock.now_us())
+        else:
+            permit.end(Outcome.SUCCESS if good else Outcome.DROPPED, clock.now_us())
+        return good
+
+
+def measure(rig: Rig, ended: Cooperation) -> Figures:
+    """The usual, and what the server refused for each that it answered."""
+    found = figures(rig, ended.ledger)
+    good = sum(row.good for row in ended.ledger.rows)
+    refused = sum(row.refused for row in ended.ledger.rows)
+    found["rejects_per_accept"] = refused / good if good else inf
+    found["held_back"] = ended.held_back / ended.called if ended.called else 0.0
+    return found
+
+
+def drawn(rig: Rig, ended: Cooperation) -> Curves:
+    """What a run did over time."""
+    return curves(rig, ended.ledger)

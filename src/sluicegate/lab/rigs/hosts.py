@@ -1,0 +1,198 @@
+"""Hosts: a group of servers behind one caller that picks where each call goes; one may turn gray.
+
+A gray host still answers: ten times too slow, or at once and with an error. A run plays calls on a
+heap of events, without a task for each. Each host has its workers and a queue without a bound; a
+caller gives up after `timeout_us`, and the host does the work all the same. What picks the host is
+the contender, and is told how each call went.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias, final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arrivals import Arrivals
+from sluicegate.lab.course import STEADY, Course
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.spans import Exponential, Span
+from sluicegate.policies.answer import Answer, Kind
+
+BUCKET_US: Final = 1_000_000
+KEYS: Final = 1_000
+ERROR_US: Final = 1_000  # what a fast error takes
+NOBODY: Final[tuple[str, ...]] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostsRig:
+    """Hosts alike but for the first `gray`, which from `turns_us` on are slow or in error.
+
+    `course` is the speed of the healthy ones; `errors` is the share of calls that fail on any host.
+    """
+
+    arrivals: Arrivals
+    hosts: int = 10
+    workers: int = 4
+    service: Span = Exponential(10_000.0)  # noqa: RUF009 - frozen
+    timeout_us: int = 500_000
+    gray: int = 1
+    slower: float = 1.0
+    fails: float = 0.0
+    turns_us: int = 0
+    errors: float = 0.0
+    course: Course = STEADY
+    span_us: int = 60_000_000
+
+    def __post_init__(self) -> None:
+        if self.hosts < 1:
+            raise BadValue("hosts", self.hosts, "give at least one")
+        if not 0 <= self.gray <= self.hosts:
+            raise BadValue("gray", self.gray, f"give 0 to {self.hosts}")
+        if not 1 <= self.slower <= 1e6:
+            raise BadValue("slower", self.slower, "give a factor from 1")
+        for field, share in (("fails", self.fails), ("errors", self.errors)):
+            if not 0 <= share <= 1:
+                raise BadValue(field, share, "give a share from 0 to 1")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The hosts, the gray ones first."""
+        return tuple(f"host-{number}" for number in range(self.hosts))
+
+
+class Pick(Protocol):
+    """A call to `host`, to be told how it went."""
+
+    host: str
+
+    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+        """It has ended so."""
+        ...
+
+
+class Picker(Protocol):
+    """Who says where a call goes."""
+
+    def pick(self, key: str, now_us: int) -> Pick:
+        """The host of one call."""
+        ...
+
+    def out(self) -> Collection[str]:
+        """Who is left out at present."""
+        ...
+
+
+MakePicker: TypeAlias = Callable[[HostsRig, Dice], Picker]
+
+
+@final
+class HostsRun:
+    """What became of the calls that began since the gray hosts turned; series have every call."""
+
+    __slots__ = ("calls", "calls_at", "false", "good", "good_us", "gray_at", "lost_at", "out_max")
+
+    def __init__(self, span_us: int) -> None:
+        buckets = span_us // BUCKET_US + 1
+        self.calls = 0
+        self.good = 0
+        self.good_us: list[int] = []
+        self.false = 0  # times that a healthy host was left out
+        self.out_max = 0  # hosts left out at one time
+        self.calls_at = [0] * buckets
+        self.lost_at = [0] * buckets  # not answered well, by when the call began
+        self.gray_at = [0] * buckets  # calls to gray hosts
+
+    @property
+    def success(self) -> float:
+        """Calls answered well and in time, as a share of all."""
+        return self.good / self.calls if self.calls else 0.0
+
+
+@final
+class _Host:
+    """Workers that serve in the order of arrival."""
+
+    __slots__ = ("course", "fails", "free_us", "gray")
+
+    def __init__(self, rig: HostsRig, gray: bool) -> None:
+        self.free_us = [0] * rig.workers
+        self.gray = gray
+        slow = gray and rig.slower > 1
+        self.course = Course(((rig.turns_us, 1 / rig.slower),)) if slow else rig.course
+        self.fails = rig.fails if gray else 0.0
+
+    def serve(self, work_us: int, now_us: int) -> int:
+        """When work that comes now is done."""
+        end_us = self.course.end_us(max(heapq.heappop(self.free_us), now_us), work_us)
+        heapq.heappush(self.free_us, end_us)
+        return end_us
+
+
+def play(rig: HostsRig, make_picker: MakePicker, seed: int) -> HostsRun:
+    """One run."""
+    dice = Dice(seed)
+    run = HostsRun(rig.span_us)
+    picker = make_picker(rig, dice)
+    hosts = {name: _Host(rig, at < rig.gray) for at, name in enumerate(rig.names)}
+    service = rig.service.drawer(dice.of("service"))
+    fate, draw_key = dice.of("fate").draw, dice.of("keys").draw
+    keys = [f"key-{number}" for number in range(KEYS)]
+    ends: list[tuple[int, int, int, Pick, Kind]] = []
+    watch = _Watch(run, hosts, picker)
+    for call, now_us in enumerate(rig.arrivals.instants_us(dice.of("arrivals"))):
+        while ends and ends[0][0] <= now_us:
+            at_us, _, began_us, ended, kind = heapq.heappop(ends)
+            ended.end_with(Answer(kind), at_us)
+            if kind is Kind.OK and began_us >= rig.turns_us and at_us < rig.span_us:
+                run.good += 1
+                run.good_us.append(at_us - began_us)
+        if now_us >= rig.span_us:
+            break
+        pick = picker.pick(keys[int(draw_key() * KEYS)], now_us)
+        host = hosts[pick.host]
+        kind = Kind.OK
+        if host.fails and now_us >= rig.turns_us and fate() < host.fails:
+            end_us, kind = now_us + ERROR_US, Kind.FAILED
+        else:
+            end_us = host.serve(service(), now_us)
+            if rig.errors and fate() < rig.errors:
+                kind = Kind.FAILED
+        if end_us > now_us + rig.timeout_us:
+            end_us, kind = now_us + rig.timeout_us, Kind.TIMED_OUT
+        heapq.heappush(ends, (end_us, call, now_us, pick, kind))
+        second = now_us // BUCKET_US
+        run.calls_at[second] += 1
+        run.lost_at[second] += kind is not Kind.OK
+        run.gray_at[second] += host.gray
+        # What has not ended with the run is not counted.
+        if now_us >= rig.turns_us and end_us < rig.span_us:
+            run.calls += 1
+        watch.look()
+    return run
+
+
+@final
+class _Watch:
+    """Notes who goes out and who has no reason to."""
+
+    __slots__ = ("_hosts", "_out", "_picker", "_run")
+
+    def __init__(self, run: HostsRun, hosts: dict[str, _Host], picker: Picker) -> None:
+        self._run = run
+        self._hosts = hosts
+        self._picker = picker
+        self._out: Collection[str] = NOBODY
+
+    def look(self) -> None:
+        """Compare with the last time."""
+        out = self._picker.out()
+        if out is self._out:
+            return
+        run, hosts = self._run, self._hosts
+        run.false += sum(not hosts[name].gray for name in out if name not in self._out)
+        run.out_max = max(run.out_max, len(out))
+        self._out = out

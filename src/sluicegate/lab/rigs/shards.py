@@ -1,0 +1,203 @@
+"""Shards: one dispatcher, many backends behind it, some of them slow for a while.
+
+A call is given up when its deadline has passed, in whatever line it stands, and the shard is told.
+What is counted as inflight is what the dispatcher has open at a shard, by the rig itself, whatever
+the contender says of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Final, TypeAlias, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import WaitingPolicy
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.backend import Backend
+from sluicegate.lab.clients import open_loop
+from sluicegate.lab.course import STEADY, Course
+from sluicegate.lab.ledger import BUCKET_US
+from sluicegate.lab.measures import quantile
+from sluicegate.lab.scenario import TASKS, Contender, Curves, Figures
+from sluicegate.lab.spans import Exponential, Span
+from sluicegate.lab.workload import Kind
+from sluicegate.lab.world import World, run
+
+SHARDS_MAX: Final = 1_000
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """`shards` alike, asked `per_s` in all; the first `slow` of them go by `course`."""
+
+    course: Course
+    shards: int = 10
+    slow: int = 1
+    per_s: float = 8_000.0
+    workers: int = 32  # of each
+    service: Span = Exponential(10_000.0)  # noqa: RUF009 - frozen
+    timeout_us: int = 500_000
+    span_us: int = 5_000_000
+    warm_us: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.shards <= SHARDS_MAX:
+            raise BadValue("shards", self.shards, f"give 1 to {SHARDS_MAX}")
+        if not 0 <= self.slow <= self.shards:
+            raise BadValue("slow", self.slow, "give at most as many as there are shards")
+
+
+MakeGate: TypeAlias = Callable[[Shards, World], WaitingPolicy]
+ShardsContender: TypeAlias = "Contender[Shards, list[Shard]]"
+
+
+@final
+class Shard:
+    """What became of the calls for one shard, of those that came after the warm-up."""
+
+    __slots__ = (
+        "failed",
+        "good",
+        "good_at",
+        "good_us",
+        "inflight",
+        "inflight_at",
+        "inflight_peak",
+        "refused",
+    )
+
+    def __init__(self, buckets: int) -> None:
+        self.good = 0
+        self.failed = 0  # given up
+        self.refused = 0
+        self.good_us: list[int] = []  # from arrival to answer
+        self.inflight = 0
+        self.inflight_peak = 0
+        self.inflight_at = [0] * buckets  # the most in each tenth of a second
+        self.good_at = [0] * buckets
+
+    def success(self) -> float:
+        """Of the calls that ended, those that were answered in time; none if none did."""
+        ended = self.good + self.failed + self.refused
+        return self.good / ended if ended else 0.0
+
+
+def contender(make_gate: MakeGate) -> ShardsContender:
+    """A gate as a contender."""
+    return Contender(lambda rig, seed: play(rig, make_gate, seed), TASKS)
+
+
+def play(rig: Shards, make_gate: MakeGate, seed: int) -> list[Shard]:
+    """One run: the counts of every shard."""
+
+    async def main(world: World) -> list[Shard]:
+        gate = make_gate(rig, world)
+        counts: list[Shard] = []
+        for number in range(rig.shards):
+            name = f"shard-{number}"
+            kind = Kind(
+                name=name,
+                arrivals=Poisson(rig.per_s / rig.shards),
+                timeout_us=rig.timeout_us,
+                operation="get",
+                shard=name,
+            )
+            course = rig.course if number < rig.slow else STEADY
+            backend = Backend(world, rig.service, name=name, workers=rig.workers, course=course)
+            shard = Shard(rig.span_us // BUCKET_US + 1)
+            call = Dispatcher(world, rig, gate, shard, backend)
+            counts.append(shard)
+            world.spawn(open_loop(world, kind, call, until_us=rig.span_us), f"clients/{name}")
+        await world.until_us(rig.span_us)
+        await world.cancel_the_rest()
+        return counts
+
+    return run(main, seed).value
+
+
+@final
+class Dispatcher:
+    """Sends what its gate admits to one shard."""
+
+    __slots__ = ("_backend", "_gate", "_rig", "_shard", "_world")
+
+    def __init__(
+        self, world: World, rig: Shards, gate: WaitingPolicy, shard: Shard, backend: Backend
+    ) -> None:
+        self._world = world
+        self._rig = rig
+        self._gate = gate
+        self._shard = shard
+        self._backend = backend
+
+    async def __call__(self, request: Request) -> None:
+        """One call, until its answer or its deadline."""
+        shard = self._shard
+        counted = self._world.elapsed_us >= self._rig.warm_us
+        left_us = request.remaining_us(self._world.clock.now_us())
+        try:
+            async with asyncio.timeout(None if left_us is None else left_us / 1e6):
+                admitted = await self._send(request)
+        except TimeoutError:
+            shard.failed += counted
+            return
+        if not admitted:
+            shard.refused += counted
+            return
+        if counted:
+            shard.good += 1
+            shard.good_us.append(self._world.clock.now_us() - request.arrived_us)
+        shard.good_at[self._world.elapsed_us // BUCKET_US] += 1
+
+    async def _send(self, request: Request) -> bool:
+        world, shard, backend = self._world, self._shard, self._backend
+        permit = await self._gate.admit(request, world.clock)
+        if isinstance(permit, Decision):
+            return False
+        shard.inflight += 1
+        shard.inflight_peak = max(shard.inflight_peak, shard.inflight)
+        at = world.elapsed_us // BUCKET_US
+        shard.inflight_at[at] = max(shard.inflight_at[at], shard.inflight)
+        begun_us, outcome = world.elapsed_us, Outcome.DROPPED
+        try:
+            await backend.serve(backend.draw_us())
+            outcome = Outcome.SUCCESS
+        finally:
+            shard.inflight -= 1
+            request.measured = Measured(world.elapsed_us - begun_us)
+            permit.end(outcome, world.clock.now_us())
+        return True
+
+
+def measure(rig: Shards, shards: list[Shard]) -> Figures:
+    """The healthy, the worst of them, and what the slow ones hold."""
+    slow, healthy = shards[: rig.slow], shards[rig.slow :]
+    return {
+        "success.healthy": min((shard.success() for shard in healthy), default=inf),
+        "success.slow": min((shard.success() for shard in slow), default=inf),
+        "p99_ms.healthy": quantile([us for shard in healthy for us in shard.good_us], 0.99) / 1000,
+        "slow_inflight_peak": float(max((shard.inflight_peak for shard in slow), default=0)),
+        "inflight_peak": float(sum(shard.inflight_peak for shard in shards)),
+    }
+
+
+def curves(rig: Shards, shards: list[Shard]) -> Curves:
+    """Answers of the healthy, and what the slow ones hold, for each tenth of a second."""
+    per_s = 1e6 / BUCKET_US
+    buckets = range(rig.span_us // BUCKET_US)
+    slow, healthy = shards[: rig.slow], shards[rig.slow :]
+    return {
+        "healthy_per_s": [
+            (at / per_s, per_s * sum(shard.good_at[at] for shard in healthy)) for at in buckets
+        ],
+        "slow_inflight": [
+            (at / per_s, float(sum(shard.inflight_at[at] for shard in slow))) for at in buckets
+        ],
+    }

@@ -1,0 +1,240 @@
+"""Tenants: several callers before the same workers, each asking for work of its own size.
+
+A kind's `cost` is in request units here; each takes `ru_us` of a worker in the mean, all of them
+drawn, so a scan of 200 takes about 200 times as long as a read, and a single read's time varies. A
+contender says what is asked once for a request and what for each of the parts it is cut into; a
+part that is refused after the first asks again when it was told to, until its request's deadline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain
+from typing import NamedTuple, TypeAlias, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import WaitingPolicy
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.lab.backend import Backend
+from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.clients import open_loop
+from sluicegate.lab.course import STEADY, Course
+from sluicegate.lab.ledger import BUCKET_US
+from sluicegate.lab.measures import quantile
+from sluicegate.lab.scenario import TASKS, Contender
+from sluicegate.lab.spans import Constant
+from sluicegate.lab.workload import Kind
+from sluicegate.lab.world import World, run
+from sluicegate.testing import START_US
+
+Cut: TypeAlias = Callable[[Request], Iterable[Request]]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenants:
+    """Who comes, and the workers that they share."""
+
+    kinds: tuple[Kind, ...]
+    workers: int = 32
+    ru_us: float = 2_000.0
+    course: Course = STEADY
+    span_us: int = 6_000_000
+    warm_us: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not self.kinds:
+            raise BadValue("kinds", self.kinds, "give at least one kind of work")
+        if not 0 <= self.warm_us < self.span_us:
+            raise BadValue("warm_us", self.warm_us, f"give 0 to below span_us ({self.span_us})")
+
+    @property
+    def capacity_ru_per_s(self) -> float:
+        """What all workers can do at speed 1."""
+        return self.workers * 1e6 / self.ru_us
+
+    def capacity_us(self) -> float:
+        """Work that can be done in what is counted."""
+        return self.workers * self.course.work_us(self.warm_us, self.span_us)
+
+    def alone(self, kind: str) -> Tenants:
+        """The same with that kind only."""
+        return replace(self, kinds=tuple(one for one in self.kinds if one.name == kind))
+
+
+def whole(request: Request) -> Iterable[Request]:
+    """One part, which is the request itself."""
+    return (request,)
+
+
+class Gate(NamedTuple):
+    """What stands before the workers: asked once for a request, and for each part of it."""
+
+    each: WaitingPolicy
+    once: WaitingPolicy | None = None
+    cut: Cut = whole
+
+
+MakeGate: TypeAlias = Callable[[Tenants, World], Gate]
+TenantsContender: TypeAlias = "Contender[Tenants, TenantsRun]"
+
+
+@final
+class Account:
+    """What became of one kind; only what came and ended after the warm-up, but for the buckets."""
+
+    __slots__ = ("good", "good_us_at", "late", "offered", "refused", "useful_us", "worked_us")
+
+    def __init__(self, buckets: int) -> None:
+        self.offered = 0
+        self.good = 0
+        self.late = 0
+        self.refused = 0
+        self.worked_us = 0  # workers' time at speed 1, that of what failed later included
+        self.useful_us = 0  # of requests that were answered in time
+        self.good_us_at: list[list[int]] = [[] for _ in range(buckets)]
+
+    def success(self) -> float:
+        """Of those that ended, the part that was answered in time; none if none did."""
+        ended = self.good + self.late + self.refused
+        return self.good / ended if ended else 0.0
+
+    def good_us(self, begin_us: int = 0, end_us: int | None = None) -> list[int]:
+        """How long those took that were answered in time between the two instants."""
+        end = None if end_us is None else end_us // BUCKET_US
+        return [*chain(*self.good_us_at[begin_us // BUCKET_US : end])]
+
+
+class TenantsRun(NamedTuple):
+    """An account for each kind."""
+
+    seed: int
+    accounts: list[Account]
+
+
+def contender(make_gate: MakeGate) -> TenantsContender:
+    """A gate as a contender."""
+    return Contender(lambda rig, seed: play(rig, make_gate, seed), TASKS)
+
+
+def play(rig: Tenants, make_gate: MakeGate, seed: int) -> TenantsRun:
+    """One run."""
+
+    async def main(world: World) -> list[Account]:
+        house = House(world, rig, make_gate(rig, world))
+        for kind, account in zip(rig.kinds, house.accounts, strict=True):
+            work = open_loop(world, kind, house.door(kind, account), until_us=rig.span_us)
+            world.spawn(work, f"clients/{kind.name}")
+        await world.until_us(rig.span_us)
+        await world.cancel_the_rest()
+        return house.accounts
+
+    return TenantsRun(seed, run(main, seed).value)
+
+
+@lru_cache(maxsize=64)
+def alone_p99_us(rig: Tenants, kind: str, seed: int) -> float:
+    """The p99 of that kind when nobody else is there and nothing stands before the workers."""
+    found = play(rig.alone(kind), lambda rig, world: Gate(FifoPool(rig.workers)), seed).accounts[0]
+    return quantile(found.good_us(rig.warm_us), 0.99)
+
+
+@final
+class House:
+    """A gate, the workers behind it, and the accounts."""
+
+    __slots__ = ("_backend", "_gate", "_rig", "_world", "accounts")
+
+    def __init__(self, world: World, rig: Tenants, gate: Gate) -> None:
+        self._world = world
+        self._rig = rig
+        self._gate = gate
+        self._backend = Backend(world, Constant(0), workers=rig.workers, course=rig.course)
+        buckets = rig.span_us // BUCKET_US + 1
+        self.accounts = [Account(buckets) for _ in rig.kinds]
+
+    def door(self, kind: Kind, account: Account) -> Callable[[Request], Awaitable[None]]:
+        """What the callers of a kind call."""
+        draw = self._world.chance(f"work/{kind.name}").draw
+        mean_us = -self._rig.ru_us
+
+        def work_us(ru: int) -> int:
+            return int(mean_us * sum([math.log(1.0 - draw()) for _ in range(ru)]) + 0.5)
+
+        async def answer(request: Request) -> None:
+            await self._answer(request, account, work_us)
+
+        return answer
+
+    async def _answer(
+        self, request: Request, account: Account, work_us: Callable[[int], int]
+    ) -> None:
+        world, once = self._world, self._gate.once
+        counted = world.elapsed_us >= self._rig.warm_us
+        account.offered += counted
+        permit = None
+        if once is not None:
+            admission = await once.admit(request, world.clock)
+            if isinstance(admission, Decision):
+                account.refused += counted
+                return
+            permit = admission
+        outcome, spent = Outcome.IGNORE, True  # cancelled
+        try:
+            done_us, outcome = await self._work(request, account, work_us)
+            spent = done_us > 0
+            if spent:
+                request.measured = Measured(done_us, rows=request.cost)
+        finally:
+            if permit is not None:
+                permit.end(outcome, world.clock.now_us(), spent=spent)
+        now_us = world.elapsed_us
+        if not spent:
+            account.refused += counted
+        elif outcome is Outcome.SUCCESS:
+            took_us = now_us + START_US - request.arrived_us
+            account.good_us_at[now_us // BUCKET_US].append(took_us)
+            account.good += counted
+            account.useful_us += done_us * (now_us >= self._rig.warm_us)
+        else:
+            account.late += counted
+
+    async def _work(
+        self, request: Request, account: Account, work_us: Callable[[int], int]
+    ) -> tuple[int, Outcome]:
+        """Do it part by part: how much was done, and whether it was done in time."""
+        world, done_us = self._world, 0
+        for part in self._gate.cut(request):
+            permit = await self._gate.each.admit(part, world.clock)
+            while isinstance(permit, Decision):
+                now_us = world.clock.now_us()
+                left_us = request.remaining_us(now_us)
+                if not done_us or left_us is None or not 0 <= permit.retry_after_us < left_us:
+                    return done_us, Outcome.DROPPED
+                await world.sleep_us(max(permit.retry_after_us, 1))
+                permit = await self._gate.each.admit(part, world.clock)
+            part_us, outcome = work_us(rows_of(part)), Outcome.IGNORE
+            begun_us = world.elapsed_us
+            try:
+                await self._backend.serve(part_us)
+                outcome = Outcome.SUCCESS
+            finally:
+                took_us = world.elapsed_us - begun_us
+                part.measured = Measured(took_us, rows=rows_of(part))
+                permit.end(outcome, world.clock.now_us())
+            done_us += part_us
+            if world.elapsed_us >= self._rig.warm_us:
+                account.worked_us += part_us
+        in_time = request.deadline_us is None or world.clock.now_us() <= request.deadline_us
+        return done_us, Outcome.SUCCESS if in_time else Outcome.DROPPED
+
+
+def rows_of(part: Request) -> int:
+    """How many request units a part is: what it was cut to, or all of it."""
+    told = part.attributes.get("rows")
+    return part.cost if told is None else int(told)

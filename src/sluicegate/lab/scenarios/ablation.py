@@ -1,0 +1,115 @@
+"""Ablation: request units alone, the latency ratio and CoDel alone, and both.
+
+Mussel's authors found that neither alone kept latency flat, for they work on two scales of time: a
+price for each call stops a burst of dear calls before it has cost anything, and the ratio and the
+queue's delay answer when everything becomes slow. Here both happen, one after the other: for two
+seconds one caller sends scans for twice what there is, and later the backend works at a third of
+its speed for ten. The goal is that in every second the p99 of the reads is at most twice what it is
+at that speed with nobody else there.
+
+Of the two in the second half it is the queue that tells here: `without-ratio` does as well. A price
+needs some eight seconds to reach the class of the reads, and by class the queue protects them.
+
+The first minute is quiet: a latency ratio has to see what is usual before it can judge.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.kernels.cost_model import Weights
+from sluicegate.lab.arrivals import Steps
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.course import Course
+from sluicegate.lab.rigs.flatness import curves, measure
+from sluicegate.lab.rigs.tenant_gates import fifo, guarded, pooled
+from sluicegate.lab.rigs.tenants import Tenants, contender
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Picture, Scenario
+from sluicegate.lab.workload import Kind
+from sluicegate.policies.request_units import RequestUnitsSettings
+
+SECOND: Final = 1_000_000
+RU_US: Final = 10_000
+SCAN_RU: Final = 50
+QUIET_US: Final = 60 * SECOND
+BURST_US: Final = (63 * SECOND, 65 * SECOND)
+SLOW_US: Final = (69 * SECOND, 79 * SECOND)
+QUOTA_RU: Final = 500  # a second, for each caller: some ten times what a reader needs
+EVERY_CALL: Final = Weights(1.0, 0.0, 0.0, 0.0)
+
+
+def busy(per_s: float) -> Steps:
+    """So many a second, and a tenth of it while it is quiet."""
+    return Steps(((0, per_s / 10), (QUIET_US, per_s)))
+
+
+def rig(*, burst: bool, slow: bool, workers: int = 32) -> Tenants:
+    """Readers, browsers who matter less, and a caller who scans and has not said what it is."""
+    capacity_ru_per_s = workers * 1e6 / RU_US
+    usual, many = 0.5, 2 * capacity_ru_per_s / SCAN_RU
+    begin_us, end_us = BURST_US
+    scans = Steps(((0, usual), (begin_us, many), (end_us, usual)) if burst else ((0, usual),))
+    hundred, timeout_us = 100, 500_000
+    return Tenants(
+        kinds=(
+            Kind(
+                name="read",
+                arrivals=busy(0.25 * capacity_ru_per_s),
+                timeout_us=timeout_us,
+                callers=hundred,
+            ),
+            Kind(
+                name="browse",
+                arrivals=busy(0.35 * capacity_ru_per_s),
+                criticality=Criticality.BEST_EFFORT,
+                timeout_us=timeout_us,
+                callers=hundred,
+            ),
+            Kind(name="scan", arrivals=scans, timeout_us=10 * SECOND, cost=SCAN_RU),
+        ),
+        workers=workers,
+        ru_us=RU_US,
+        course=Course(((SLOW_US[0], 1 / 3), (SLOW_US[1], 1.0)) if slow else ()),
+        span_us=84 * SECOND,
+        warm_us=61 * SECOND,
+    )
+
+
+BY_COST: Final = RequestUnitsSettings(rate_ru=QUOTA_RU)
+BY_CALL: Final = RequestUnitsSettings(
+    rate_ru=QUOTA_RU, weights=EVERY_CALL, learn_rate=0.0, margin_quantile=None, settle=False
+)
+
+SCENARIO: Final = Scenario(
+    number=25,
+    name="ablation",
+    title="Request units alone, ratio and CoDel alone, and both",
+    why="Neither alone keeps latency flat: one is quick and blind, the other sees and is late.",
+    rigs={
+        "burst": rig(burst=True, slow=False),
+        "slow": rig(burst=False, slow=True),
+        "both": rig(burst=True, slow=True),
+    },
+    contenders={
+        "both": contender(guarded(BY_COST)),
+        "pricing": contender(pooled(BY_COST)),
+        "ratio-and-codel": contender(guarded(BY_CALL)),
+        "without-ratio": contender(guarded(BY_COST, ratio=False)),
+        "fifo": contender(fifo),
+    },
+    ours="both",
+    must_fail=("pricing", "ratio-and-codel", "fifo"),
+    goals=(
+        Goal(figure="worst_times", at_most=2.0),
+        Goal(figure="success.read", at_least=0.99),  # or it would be flat for few
+    ),
+    measure=measure,
+    shown=("worst_times", "uneven_s", "success.read", "success.browse", "success.scan"),
+    curves=curves,
+    pictures=(
+        Picture("Reads, second by second", ("read_p99_ms",), OVER_TIME, "p99, ms", "s", True),
+        Picture("The worst second", ("worst_times",), AS_BARS, "p99 over the least", "", True),
+    ),
+    scale="3,200 RU a second; the burst is two seconds, the slow-down ten.",
+)

@@ -1,0 +1,72 @@
+"""Cache flush: the cache is emptied, and the store behind it can do a tenth of what is asked.
+
+While the cache is warm the store sees the few that miss. After a flush it sees all, falls behind,
+and whoever waits gives up before his answer comes: so nothing fills the cache, the callers try
+again, and the state lasts although its cause is long gone. The goal: the hit ratio is back at 95%
+of what it was within twice the least time, which is what a store at its full speed takes to bring
+the keys that are needed for it, the most wanted first.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.lab.baselines.look_aside import PlainLookAside
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.retries import NAIVE, SMART
+from sluicegate.lab.rigs.guarded import Guarded
+from sluicegate.lab.rigs.look_aside import (
+    Fetch,
+    Fill,
+    Flushed,
+    LookAside,
+    MakePath,
+    curves,
+    measure,
+    play,
+)
+from sluicegate.lab.scenario import OVER_TIME, TASKS, Contender, Picture, Scenario
+from sluicegate.lab.world import World
+
+
+def without_coalesce(world: World, rig: LookAside, fetch: Fetch, fill: Fill) -> Guarded:
+    """Each reader stands in the line for himself."""
+    return Guarded(world, rig, fetch, fill, coalesce=False)
+
+
+def without_queue(world: World, rig: LookAside, fetch: Fetch, fill: Fill) -> Guarded:
+    """All fetches go to the store at once."""
+    return Guarded(world, rig, fetch, fill, queue=False)
+
+
+def fetching(make_path: MakePath) -> Contender[LookAside, Flushed]:
+    """A contender that is a way to the store."""
+    return Contender(lambda rig, seed: play(rig, make_path, seed), TASKS)
+
+
+SCENARIO: Final = Scenario(
+    number=5,
+    name="cache-flush",
+    title="A look-aside cache is flushed",
+    why="A cache that the store cannot live without must come back by itself.",
+    rigs={"budget": LookAside(retries=SMART), "naive": LookAside(retries=NAIVE)},
+    contenders={
+        "guarded": fetching(Guarded),
+        "without-coalesce": fetching(without_coalesce),
+        "without-queue": fetching(without_queue),
+        "look-aside": fetching(lambda _, __, fetch, fill: PlainLookAside(fetch, fill)),
+    },
+    ours="guarded",
+    must_fail=("look-aside", "without-queue"),
+    goals=(Goal(figure="refill", at_most=2.0),),
+    measure=measure,
+    curves=curves,
+    shown=("refill", "recovered_s", "least_s", "hits_at_end", "wasted_fetches"),
+    pictures=(
+        Picture("The hit ratio after a flush", ("hit_ratio",), OVER_TIME, "hits", "seconds"),
+        Picture(
+            "What the store is asked for", ("fetched_per_s",), OVER_TIME, "a second", "seconds"
+        ),
+    ),
+    scale="2,000 reads a second of 5,000 keys, a store of 200 a second",
+)

@@ -1,0 +1,74 @@
+"""Critical excess: all that comes is CRITICAL, and it is more than can be served.
+
+When a whole class has to be cut, somebody is not served. It must not be all of them, as in a queue
+without control, nor the same users for hours, as where a level falls on a fixed order of users. The
+goal is to keep the workers busy, and to treat users alike over the hours in which the order of the
+cohorts changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.baselines.dagor import HOUR_US, dagor_each
+from sluicegate.lab.baselines.no_control import no_control
+from sluicegate.lab.baselines.pid import pid
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.contenders import in_line, in_world
+from sluicegate.lab.measures import curves, figures
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.server_chain import shed_alone, turning, without_shed
+from sluicegate.lab.scenario import AS_BARS, Picture, Scenario
+from sluicegate.lab.workload import Kind
+
+WORKERS: Final = 16
+USERS: Final = 200
+ROTATE_US: Final = 2_000_000
+
+
+def rig(load: float) -> Rig:
+    """16 workers of 10 ms, 200 users who wait for half a second; four turns of the cohorts."""
+    return Rig(
+        kinds=(
+            Kind(
+                name="critical",
+                arrivals=Poisson(load * WORKERS * 100),
+                criticality=Criticality.CRITICAL,
+                callers=USERS,
+            ),
+        ),
+        workers=WORKERS,
+        span_us=9_000_000,
+        warm_us=1_000_000,
+    )
+
+
+SCENARIO: Final = Scenario(
+    number=7,
+    name="critical-excess",
+    title="More CRITICAL work than can be served",
+    why="If not all can be served, the same ones should not go without for ever.",
+    rigs={"2x": rig(2), "5x": rig(5)},
+    contenders={
+        "chain": in_world(turning(ROTATE_US)),
+        "without-shed": in_world(without_shed),
+        "without-queue": in_world(shed_alone),
+        "dagor": in_line(dagor_each(ROTATE_US)),
+        "dagor-fixed": in_line(dagor_each(HOUR_US)),
+        "pid": in_line(pid),
+        "fifo": in_line(no_control),
+    },
+    ours="chain",
+    must_fail=("fifo", "without-queue", "dagor-fixed"),
+    goals=(
+        Goal(figure="goodput", at_least=0.97),
+        Goal(figure="jain", at_least=0.95),
+    ),
+    measure=figures,
+    curves=curves,
+    shown=("goodput", "jain", "success.critical", "p99_ms", "refused_p99_ms"),
+    pictures=(Picture("Fairness over users (1: all alike)", ("jain",), AS_BARS, "Jain's index"),),
+    scale="half the workers of the other rigs; an hour of the cohorts is two seconds here",
+)

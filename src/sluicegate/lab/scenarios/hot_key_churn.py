@@ -1,0 +1,113 @@
+"""Hot keys that change: a new set of fifty every five seconds, among keys that never come again.
+
+What is hot must be known before it hurts, and the memory for that must not grow with the keys: a
+counter for each key is filled by whoever sends fresh ones without end. The goals: all fifty of a
+new set are known within 300 ms, also while a fifth of all reads, or half of them, is for fresh
+keys; of the hundred most frequent keys of a stream by Zipf's law 98 are named; and all of it, cache
+included, takes 4 MiB at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from sluicegate.lab.baselines.exact_counts import ExactCounts
+from sluicegate.lab.baselines.lru_counts import LruCounts
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.rigs.churn import (
+    Churn,
+    Churned,
+    HotKeyWatcher,
+    MakeWatcher,
+    curves,
+    measure,
+    play,
+)
+from sluicegate.lab.scenario import KERNELS, OVER_CASES, OVER_TIME, Contender, Picture, Scenario
+from sluicegate.policies.hot_key import HotKeySettings
+
+DEFAULTS: Final = HotKeySettings()
+ZIPF: Final = Churn(hot_keys=0, hot_share=0.0, sets=2, ranked=True)
+CHURNS: Final = ("churn", "cycling", "half-cycling")
+SKEWS: Final = ("zipf-0.8", "zipf-1.0", "zipf-1.2")
+
+
+def hot_key(rig: Churn, dice: Dice) -> HotKeyWatcher:
+    """The policy with its defaults."""
+    return HotKeyWatcher(rig, DEFAULTS, dice)
+
+
+def one_percent(rig: Churn, dice: Dice) -> HotKeyWatcher:
+    """What is hot has a hundredth of all reads, and a hundred a second at least."""
+    return HotKeyWatcher(rig, HotKeySettings(hot_min=100, hot_permille=10), dice)
+
+
+def few_counters(rig: Churn, dice: Dice) -> HotKeyWatcher:
+    """Two counters for each key that is wanted."""
+    return HotKeyWatcher(rig, HotKeySettings(counters=200), dice)
+
+
+def without_ageing(rig: Churn, dice: Dice) -> HotKeyWatcher:
+    """All that ever came counts."""
+    return HotKeyWatcher(rig, HotKeySettings(window_us=3_600_000_000), dice)
+
+
+def exact(rig: Churn, dice: Dice) -> ExactCounts:
+    """As many hits as the product asks for."""
+    return ExactCounts(least=DEFAULTS.hot_min)
+
+
+def lru(rig: Churn, dice: Dice) -> LruCounts:
+    """As many counters as the product has."""
+    return LruCounts(capacity=DEFAULTS.counters, least=DEFAULTS.hot_min)
+
+
+def watching(make_watcher: MakeWatcher) -> Contender[Churn, Churned]:
+    """A contender that counts."""
+    return Contender(lambda rig, seed: play(rig, make_watcher, seed), KERNELS)
+
+
+SCENARIO: Final = Scenario(
+    number=11,
+    name="hot-key-churn",
+    title="Fifty new hot keys every five seconds, and keys without end",
+    why="What is noticed late has hurt already, and a counter for each key is a way to be filled.",
+    rigs={
+        "churn": Churn(),
+        "cycling": Churn(cycled_share=0.2),
+        "half-cycling": Churn(hot_share=0.5, cycled_share=0.5),
+        "zipf-0.8": replace(ZIPF, skew=0.8),
+        "zipf-1.0": replace(ZIPF, skew=1.0),
+        "zipf-1.2": replace(ZIPF, skew=1.2),
+    },
+    contenders={
+        "hot-key": watching(hot_key),
+        "one-percent": watching(one_percent),
+        "few-counters": watching(few_counters),
+        "without-ageing": watching(without_ageing),
+        "exact": watching(exact),
+        "lru": watching(lru),
+    },
+    ours="hot-key",
+    must_fail=("exact", "lru", "few-counters", "without-ageing"),
+    goals=(
+        Goal(figure="detect_ms", at_most=300.0, cases=CHURNS),
+        Goal(figure="recall_100", at_least=0.98, cases=SKEWS),
+        Goal(figure="memory_mb", at_most=4.0),
+    ),
+    measure=measure,
+    curves=curves,
+    shown=("detect_ms", "recall_100", "memory_mb", "others_hot"),
+    pictures=(
+        Picture(
+            "How soon the keys of a new set are known",
+            ("known",),
+            OVER_TIME,
+            "share of the keys",
+            "milliseconds",
+        ),
+        Picture("Memory, cache included", ("memory_mb",), OVER_CASES, "MiB", log_y=True),
+    ),
+)

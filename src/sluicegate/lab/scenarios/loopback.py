@@ -1,0 +1,69 @@
+"""Loopback: one station twice, simulated and with real processes and sockets.
+
+A simulation that agrees with nothing real is a story. Here the same rig is played in a world, and
+as a drill: callers in one process, the policy and its workers in another, TCP between them, real
+time. The goals are the simulation's; beside them stands what the drill has to say. It has more to
+carry (an event loop, a scheduler, whatever else the machine does), so expect it a little worse, and
+look closer where it is much worse. It is a small rig, for one process answers it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.contenders import BASELINES, OURS, StationContender
+from sluicegate.lab.drills import station
+from sluicegate.lab.measures import curves, figures
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.scenario import AS_BARS, DRILL, OVER_TIME, Contender, Picture, Scenario
+from sluicegate.lab.workload import Kind
+
+WORKERS: Final = 8
+CAPACITY_PER_S: Final = 800
+
+
+def rig(load: float) -> Rig:
+    """8 workers of 10 ms, callers who wait for half a second."""
+    return Rig(
+        kinds=(Kind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=500_000),),
+        workers=WORKERS,
+        span_us=4_000_000,
+        warm_us=1_000_000,
+    )
+
+
+def drill(policy: str) -> StationContender:
+    """The same in processes of its own, in real time."""
+    return Contender(lambda rig, seed: station.play(rig, policy, seed), DRILL)
+
+
+SCENARIO: Final = Scenario(
+    number=26,
+    name="loopback",
+    title="The same station, simulated and drilled",
+    why="What holds on virtual time must hold on a socket.",
+    rigs={"calm": rig(0.6), "2x": rig(2)},
+    contenders={
+        "queue": OURS["queue"],
+        "queue-drill": drill("queue"),
+        "fifo-pool": BASELINES["fifo-pool"],
+        "fifo-pool-drill": drill("fifo-pool"),
+    },
+    ours="queue",
+    must_fail=("fifo-pool",),
+    goals=(
+        Goal(figure="success.get", at_least=0.999, cases=("calm",)),
+        Goal(figure="goodput", at_least=0.98, cases=("2x",)),
+        Goal(figure="p99_ms", at_most=80),
+    ),
+    measure=figures,
+    shown=("goodput", "p50_ms", "p99_ms", "refused_p99_ms", "queue_peak"),
+    curves=curves,
+    pictures=(
+        Picture("Answered in time", ("goodput",), AS_BARS, "of what can be done"),
+        Picture("Over time", ("good_per_s",), OVER_TIME, "answers a second", "s"),
+    ),
+    scale="A quarter of the workers of `overload`, and of its callers.",
+)

@@ -1,0 +1,117 @@
+"""Noisy neighbour: somebody scans beside point reads, and asks for ten times what there is.
+
+A scan costs 200 reads. Who counts requests lets all of them in, and no read is answered. Who counts
+request units, and gives each half, still lets scans hold all workers for half a second at a time.
+The goal: the reads do not notice, and the scans get what the reads leave. It takes three things:
+scans are cut into parts of 10 RU that each wait their turn, reads go first, and only so many scans
+are under way as there are workers, so that those that began also end.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.ledger import BUCKET_US
+from sluicegate.lab.measures import quantile
+from sluicegate.lab.rigs.tenant_gates import chunked, fifo, qps_quota, ru_quota
+from sluicegate.lab.rigs.tenants import Tenants, TenantsRun, alone_p99_us, contender
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Curves, Figures, Picture, Scenario
+from sluicegate.lab.workload import Kind
+
+WORKERS: Final = 32
+READS: Final = 0.3  # of the capacity
+SCANS: Final = 10.0
+SCAN_RU: Final = 200
+
+
+def rig(ru_us: float = 2_000.0, span_us: int = 6_000_000) -> Tenants:
+    """32 workers, of whom a request unit takes `ru_us`."""
+    capacity_ru_per_s = WORKERS * 1e6 / ru_us
+    return Tenants(
+        kinds=(
+            Kind(
+                name="read",
+                arrivals=Poisson(READS * capacity_ru_per_s),
+                criticality=Criticality.CRITICAL,
+                timeout_us=500_000,
+                shard="read",
+            ),
+            Kind(
+                name="scan",
+                arrivals=Poisson(SCANS * capacity_ru_per_s / SCAN_RU),
+                criticality=Criticality.BULK,
+                timeout_us=10_000_000,
+                cost=SCAN_RU,
+                shard="scan",
+            ),
+        ),
+        workers=WORKERS,
+        ru_us=ru_us,
+        span_us=span_us,
+    )
+
+
+def measure(rig: Tenants, run: TenantsRun) -> Figures:
+    """How the reads fared against being alone, and what the scans got of the rest."""
+    read, scan = run.accounts
+    p99_us = quantile(read.good_us(rig.warm_us), 0.99)
+    left_us = rig.capacity_us() - read.worked_us
+    return {
+        "success.read": read.success(),
+        "p99_ms.read": p99_us / 1000,
+        "p99_times_alone": p99_us / alone_p99_us(rig, "read", run.seed),
+        "bulk_share": scan.worked_us / left_us,
+        "bulk_useful": scan.useful_us / left_us,
+    }
+
+
+def curves(rig: Tenants, run: TenantsRun) -> Curves:
+    """The p99 of the reads, for each tenth of a second."""
+    points = enumerate(run.accounts[0].good_us_at[: rig.span_us // BUCKET_US])
+    return {
+        "read_p99_ms": [
+            (at * BUCKET_US / 1e6, quantile(us, 0.99) / 1000 if us else 0.0) for at, us in points
+        ]
+    }
+
+
+SCENARIO: Final = Scenario(
+    number=14,
+    name="noisy-neighbour",
+    title="A noisy neighbour: scans of 200 RU, ten times what there is, beside point reads",
+    why="One tenant's batch job is no other tenant's outage, and idle workers help nobody.",
+    rigs={"10x": rig()},
+    contenders={
+        "chunks": contender(chunked()),
+        "without-chunks": contender(chunked(ru=0)),
+        "without-classes": contender(chunked(classes=False)),
+        "without-bulkhead": contender(chunked(scans_max=None)),
+        "charged-by-chunk": contender(chunked(charged_whole=False)),
+        "chunks-20": contender(chunked(ru=20)),
+        "chunks-50": contender(chunked(ru=50)),
+        "half-and-half": contender(chunked(share=0.5, scans_max=WORKERS // 2)),
+        "ru-quota": contender(ru_quota),
+        "qps-quota": contender(qps_quota),
+        "fifo": contender(fifo),
+    },
+    ours="chunks",
+    must_fail=("qps-quota", "ru-quota", "without-chunks"),
+    goals=(
+        Goal(figure="success.read", at_least=0.999),
+        Goal(figure="p99_times_alone", at_most=1.5),
+        Goal(figure="bulk_share", at_least=0.95),
+        Goal(figure="bulk_useful", at_least=0.95),  # by scans that ended
+    ),
+    measure=measure,
+    shown=("success.read", "p99_ms.read", "p99_times_alone", "bulk_share", "bulk_useful"),
+    curves=curves,
+    pictures=(
+        Picture("What the reads notice", ("p99_times_alone",), AS_BARS, "p99 over alone", "", True),
+        Picture("What the scans get", ("bulk_share", "bulk_useful"), AS_BARS, "of what is left"),
+        Picture("Reads beside scans", ("read_p99_ms",), OVER_TIME, "p99, ms", "s", True),
+    ),
+    scale="16,000 RU a second: a read is 2 ms of one of 32 workers.",
+)

@@ -1,0 +1,81 @@
+"""Overload: twice, five and ten times what can be served, one class, callers who do not slow down.
+
+A service that does nothing about it answers nobody: everyone waits, and everyone's answer comes too
+late. The goal is to go on answering as many as at full load. Refusing costs 1% of the work, so of
+m times the load (1 - 0.01 m) / 0.99 of the capacity is the most that anyone can answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.contenders import ALL
+from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.measures import curves, figures
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.scenario import OVER_CASES, Figures, Picture, Scenario
+from sluicegate.lab.workload import Kind
+
+CAPACITY_PER_S: Final = 3_200
+LOADS: Final = (2, 5, 10)
+REFUSAL_COST: Final = 0.01
+
+
+def rig(load: float) -> Rig:
+    """32 workers of 10 ms, callers who wait for half a second."""
+    return Rig(
+        kinds=(Kind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=500_000),),
+        workers=32,
+        refusal_cost=REFUSAL_COST,
+        span_us=4_000_000,
+        warm_us=1_000_000,
+    )
+
+
+def measure(rig: Rig, ledger: Ledger) -> Figures:
+    """The usual, and the goodput that nobody can pass at what was offered."""
+    load = sum(ledger.offered_at) * 1e6 / rig.span_us / rig.capacity_per_s
+    return figures(rig, ledger) | {"ceiling": rig.ceiling(load)}
+
+
+RIGS: Final = {f"{load}x": rig(load) for load in LOADS}
+
+SCENARIO: Final = Scenario(
+    number=1,
+    name="overload",
+    title="Overload of 2, 5 and 10 times, one class",
+    why="A service keeps answering what it can, whatever is asked of it.",
+    rigs=RIGS,
+    contenders=ALL,
+    ours="queue",
+    must_fail=("fifo", "fifo-pool"),
+    goals=(
+        *(
+            Goal(figure="goodput", at_least=0.98 * RIGS[f"{load}x"].ceiling(load), cases=(case,))
+            for load, case in zip(LOADS, RIGS, strict=True)
+        ),
+        Goal(figure="p99_ms", at_most=60),
+    ),
+    measure=measure,
+    shown=("goodput", "p99_ms", "ceiling", "refused_p99_ms", "queue_peak"),
+    curves=curves,
+    pictures=(
+        Picture(
+            "Offered load against goodput",
+            ("goodput",),
+            over=OVER_CASES,
+            y="answered in time, of what can be done",
+            x="offered load, of what can be done",
+        ),
+        Picture(
+            "How long the answers take",
+            ("p99_ms",),
+            over=OVER_CASES,
+            y="ms, p99 of answers in time",
+            x="offered load, of what can be done",
+            log_y=True,
+        ),
+    ),
+)

@@ -1,0 +1,101 @@
+"""Priority: what matters is served, however much there is of what does not.
+
+A service that treats all alike loses nine of ten of its payments because a crawler is at the door.
+Demand that can just be served comes in three classes (a tenth of it CRITICAL, three tenths
+DEGRADED, six BEST_EFFORT), and BULK on top of it until the whole is two, five and ten times the
+capacity. The goal is to lose none of the first and next to none of the second, and to keep all
+workers busy with work that is answered in time: refusing too early is a loss as well.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.baselines.dagor import dagor
+from sluicegate.lab.baselines.folly_codel import folly_codel
+from sluicegate.lab.baselines.no_control import no_control
+from sluicegate.lab.baselines.pid import pid
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.contenders import in_line, in_world
+from sluicegate.lab.measures import curves, figures
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.server_chain import (
+    server_chain,
+    shed_alone,
+    without_criticality,
+    without_shed,
+)
+from sluicegate.lab.scenario import OVER_CASES, Picture, Scenario
+from sluicegate.lab.workload import Kind
+
+WORKERS: Final = 16
+CAPACITY_PER_S: Final = WORKERS * 100
+DEMAND: Final = ((Criticality.CRITICAL, 0.1), (Criticality.DEGRADED, 0.3))
+LAST: Final = ((Criticality.BEST_EFFORT, 0.6),)
+CALLERS: Final = 500
+
+
+def rig(load: float) -> Rig:
+    """16 workers of 10 ms, callers who wait for half a second."""
+    shares = (*DEMAND, *LAST, (Criticality.BULK, load - 1))
+    return Rig(
+        kinds=tuple(
+            Kind(
+                name=criticality.name.lower().replace("_", "-"),
+                arrivals=Poisson(share * CAPACITY_PER_S),
+                criticality=criticality,
+                callers=CALLERS,
+            )
+            for criticality, share in shares
+        ),
+        workers=WORKERS,
+        span_us=5_000_000,
+        warm_us=1_000_000,
+    )
+
+
+SCENARIO: Final = Scenario(
+    number=6,
+    name="priority",
+    title="Four classes, and an excess of the lowest",
+    why="What matters gets through, whatever else is asked.",
+    rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
+    contenders={
+        "chain": in_world(server_chain),
+        "without-shed": in_world(without_shed),
+        "without-queue": in_world(shed_alone),
+        "without-criticality": in_world(without_criticality),
+        "dagor": in_line(dagor),
+        "pid": in_line(pid),
+        "folly": in_line(folly_codel),
+        "fifo": in_line(no_control),
+    },
+    ours="chain",
+    must_fail=("fifo", "without-criticality", "without-queue"),
+    goals=(
+        Goal(figure="success.critical", at_least=0.999),
+        Goal(figure="success.degraded", at_least=0.995),
+        Goal(figure="goodput", at_least=0.97),
+    ),
+    measure=figures,
+    curves=curves,
+    shown=(
+        "success.critical",
+        "success.degraded",
+        "success.best-effort",
+        "goodput",
+        "p99_ms",
+        "refused_p99_ms",
+    ),
+    pictures=tuple(
+        Picture(title, (figure,), OVER_CASES, y, "offered load, of what can be done")
+        for title, figure, y in (
+            ("CRITICAL work", "success.critical", "answered in time, of what came"),
+            ("BEST_EFFORT work", "success.best-effort", "answered in time, of what came"),
+            ("All work", "goodput", "answered in time, of what can be done"),
+        )
+    ),
+    scale="half the workers of the other rigs, and half the load",
+)

@@ -1,0 +1,70 @@
+"""Queues: what each discipline holds in memory, and how long it leaves the refused in the dark.
+
+Any order that does not serve the dead keeps goodput up. They differ in what they hold meanwhile,
+and in when they tell those whom they will not serve. A queue needs no more than twice what can be
+served before callers give up; whoever is refused should know within two service times.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.contenders import ALL
+from sluicegate.lab.measures import curves, figures
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.scenario import OVER_CASES, Picture, Scenario
+from sluicegate.lab.workload import Kind
+
+CAPACITY_PER_S: Final = 3_200
+TIMEOUT_S: Final = 0.5
+
+
+def rig(load: float) -> Rig:
+    """32 workers of 10 ms, callers who wait for half a second; refusals cost nothing."""
+    timeout_us = int(TIMEOUT_S * 1_000_000)
+    return Rig(
+        kinds=(Kind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=timeout_us),),
+        workers=32,
+        span_us=4_000_000,
+        warm_us=1_000_000,
+    )
+
+
+SCENARIO: Final = Scenario(
+    number=2,
+    name="queues",
+    title="Queue disciplines: goodput, memory, and how soon a refusal is told",
+    why="A refusal that comes late is as bad as an answer that does.",
+    rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
+    contenders=ALL,
+    ours="queue",
+    must_fail=("lifo", "fifo-pool"),
+    goals=(
+        Goal(figure="goodput", at_least=0.98),
+        Goal(figure="queue_peak", at_most=2 * CAPACITY_PER_S * TIMEOUT_S),
+        Goal(figure="refused_p99_ms", at_most=20),
+    ),
+    measure=figures,
+    shown=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
+    curves=curves,
+    pictures=(
+        Picture(
+            "How soon a refusal is told",
+            ("refused_p99_ms",),
+            over=OVER_CASES,
+            y="ms, p99 until a refusal is told",
+            x="offered load, of what can be done",
+            log_y=True,
+        ),
+        Picture(
+            "What is held in memory",
+            ("queue_peak",),
+            over=OVER_CASES,
+            y="units held at once, the dead among them",
+            x="offered load, of what can be done",
+            log_y=True,
+        ),
+    ),
+)

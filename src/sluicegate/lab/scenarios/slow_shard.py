@@ -1,0 +1,109 @@
+"""Slow shard: one of ten is fifty times slower, and the dispatcher has 200 places in all.
+
+With one pool for all, what waits for the slow shard fills it, and nine healthy shards are not asked
+any more. The goal is that they do not notice, and that the slow one never has more of the pool than
+its cap. A breaker alone helps from its threshold on; until then, and in each probe, the pool is
+full.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.course import Course
+from sluicegate.lab.rigs.shards import Shards, contender, curves, measure
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Picture, Scenario
+from sluicegate.lab.world import World
+from sluicegate.policies.breaker import Breaker
+from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
+from sluicegate.policies.concurrency import AdaptiveSettings
+from sluicegate.policies.stack import Stack, at_once
+
+POOL: Final = 200
+CAP: Final = 40
+SPEED: Final = 1 / 50
+
+
+def bulkhead(rig: Shards, world: World) -> Stack:
+    """The policy as it comes."""
+    return Stack(at_once("bulkhead", Bulkhead(BulkheadSettings(), world.chance("bulkhead"))))
+
+
+def adaptive(rig: Shards, world: World) -> Stack:
+    """With a number for each shard that is found, below the cap."""
+    settings = BulkheadSettings(adaptive=AdaptiveSettings())
+    return Stack(at_once("bulkhead", Bulkhead(settings, world.chance("bulkhead"))))
+
+
+def without(rig: Shards, world: World) -> Stack:
+    """One compartment is as large as the ship: the pool, and a refusal when it is full."""
+    settings = BulkheadSettings(cap=POOL, pool=POOL)
+    return Stack(at_once("bulkhead", Bulkhead(settings, world.chance("bulkhead"))))
+
+
+def with_breaker(rig: Shards, world: World) -> Stack:
+    """A breaker for each shard before its compartment."""
+    settings = BulkheadSettings()
+    return Stack(
+        at_once("breaker", Breaker(world.chance("breaker"))),
+        at_once("bulkhead", Bulkhead(settings, world.chance("bulkhead"))),
+    )
+
+
+def breaker(rig: Shards, world: World) -> Stack:
+    """A breaker for each shard, and one pool."""
+    settings = BulkheadSettings(cap=POOL, pool=POOL)
+    return Stack(
+        at_once("breaker", Breaker(world.chance("breaker"))),
+        at_once("bulkhead", Bulkhead(settings, world.chance("bulkhead"))),
+    )
+
+
+def shared_pool(rig: Shards, world: World) -> FifoPool:
+    """One pool, first come, first served."""
+    return FifoPool(POOL)
+
+
+SCENARIO: Final = Scenario(
+    number=16,
+    name="slow-shard",
+    title="One shard of ten fifty times slower",
+    why="A part that is slow fills its own compartment, and the ship stays afloat.",
+    rigs={
+        "slow": Shards(course=Course(((0, SPEED),))),
+        "turns": Shards(course=Course(((2_000_000, SPEED), (4_000_000, 1.0)))),
+        "two": Shards(course=Course(((0, SPEED),)), slow=2),
+    },
+    contenders={
+        "bulkhead": contender(bulkhead),
+        "adaptive": contender(adaptive),
+        "with-breaker": contender(with_breaker),
+        "breaker": contender(breaker),
+        "without-bulkhead": contender(without),
+        "shared-pool": contender(shared_pool),
+    },
+    ours="bulkhead",
+    must_fail=("shared-pool", "without-bulkhead"),
+    goals=(
+        Goal(figure="success.healthy", at_least=0.999),
+        Goal(figure="slow_inflight_peak", at_most=CAP),
+        Goal(figure="p99_ms.healthy", at_most=60),
+    ),
+    measure=measure,
+    shown=(
+        "success.healthy",
+        "p99_ms.healthy",
+        "success.slow",
+        "slow_inflight_peak",
+        "inflight_peak",
+    ),
+    curves=curves,
+    pictures=(
+        Picture("What healthy shards answer", ("success.healthy",), AS_BARS, "of their calls"),
+        Picture("Healthy shards", ("healthy_per_s",), OVER_TIME, "answers a second", "s"),
+        Picture("At the slow shard", ("slow_inflight",), OVER_TIME, "calls open", "s"),
+    ),
+    scale="8,000 calls a second over ten shards; 200 places in the dispatcher, 40 a shard.",
+)

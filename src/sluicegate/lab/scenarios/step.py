@@ -1,0 +1,85 @@
+"""Step: from 0.8 of the capacity to 1.4 at once; how soon is it calm again?
+
+Control that needs minutes to find the new state answers nobody meanwhile. The goal is a p99 that is
+steady within a second, ten of CoDel's intervals, and no second in which less than 0.95 of what can
+be done is answered.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from sluicegate.lab.arrivals import Steps
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.contenders import ALL
+from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.measures import curves, figures, least_goodput, settled_s
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, Picture, Scenario
+from sluicegate.lab.workload import Kind
+
+CAPACITY_PER_S: Final = 3_200
+STEP_US: Final = 3_000_000
+
+RIG: Final = Rig(
+    kinds=(
+        Kind(
+            name="get",
+            arrivals=Steps(((0, 0.8 * CAPACITY_PER_S), (STEP_US, 1.4 * CAPACITY_PER_S))),
+            timeout_us=500_000,
+        ),
+    ),
+    workers=32,
+    span_us=10_000_000,
+    warm_us=1_000_000,
+)
+
+
+def measure(rig: Rig, ledger: Ledger) -> Figures:
+    """The usual, and what happens from the step on."""
+    return figures(rig, ledger) | {
+        "settled_s": settled_s(ledger, STEP_US),
+        "least_goodput": least_goodput(rig, ledger, STEP_US),
+    }
+
+
+def seen(rig: Rig, ledger: Ledger) -> Curves:
+    """The usual; where nobody was answered, there is no p99."""
+    usual = curves(rig, ledger)
+    return {**usual, "p99_ms": [(at_s, ms or inf) for at_s, ms in usual["p99_ms"]]}
+
+
+SCENARIO: Final = Scenario(
+    number=3,
+    name="step",
+    title="A step from 0.8 to 1.4 of the capacity",
+    why="Control that takes longer than the surge is no control.",
+    rigs={"step": RIG},
+    contenders=ALL,
+    ours="queue",
+    must_fail=("fifo", "fifo-pool"),
+    goals=(
+        Goal(figure="settled_s", at_most=1.0),
+        Goal(figure="least_goodput", at_least=0.95),
+    ),
+    measure=measure,
+    curves=seen,
+    shown=("settled_s", "least_goodput", "p99_ms", "queue_peak"),
+    pictures=(
+        Picture(
+            "Answers in time, before the step (at 3 s) and after",
+            ("goodput",),
+            over=OVER_TIME,
+            y="answered in time, of what can be done",
+            x="seconds",
+        ),
+        Picture(
+            "How long they take",
+            ("p99_ms",),
+            over=OVER_TIME,
+            y="ms, p99 of each tenth of a second",
+            x="seconds",
+        ),
+    ),
+)

@@ -1,0 +1,106 @@
+"""Suppression: an account goes from 0.8 to 10 times its limit, on twenty nodes, unevenly.
+
+Nobody sees the whole: each node knows its own traffic, and gossip that is late or lost. Held by a
+count of the last 24 seconds the account gets away with 50 seconds' worth and pays for it long after
+it has stopped; held to a fixed share each, it cannot use what it has paid for. The goal is to
+settle within three seconds on the limit, to let go within five, to stay below 1.5 limits when nodes
+are cut off (a surge meanwhile: to settle there as soon and with no more overshoot), and never to
+touch an account that conforms to its limit L and its burst B, a second of L.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from sluicegate.lab.arrivals import Poisson, Steps
+from sluicegate.lab.baselines.demand_shares import demand_shares
+from sluicegate.lab.baselines.fixed_shares import fixed_shares
+from sluicegate.lab.baselines.no_suppression import no_suppression
+from sluicegate.lab.baselines.two_speed import two_speed
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.rigs.account_measures import curves, measure
+from sluicegate.lab.rigs.accounts import AccountRig, AccountRun, Conforming, Scheme, play
+from sluicegate.lab.rigs.schemes import SEED_MASTER, SEED_NODE, suppressing
+from sluicegate.lab.scenario import OVER_TIME, TASKS, Contender, Picture, Scenario
+
+SECOND: Final = 1_000_000
+L: Final = 1_000
+
+STEP: Final = AccountRig(
+    arrivals=Steps(((0, 0.8 * L), (8 * SECOND, 10 * L), (30 * SECOND, 0.9 * L))),
+    per_s=L,
+    hot=((0, 0), (19 * SECOND, 7), (30 * SECOND, 13)),
+    step_us=8 * SECOND,
+    shift_us=19 * SECOND,
+    drop_us=30 * SECOND,
+    span_us=40 * SECOND,
+)
+PARTITION: Final = AccountRig(
+    arrivals=Steps(((0, 0.8 * L), (6 * SECOND, 10 * L))),
+    per_s=L,
+    step_us=6 * SECOND,
+    parted_us=(12 * SECOND, 26 * SECOND),
+    cut=8,
+    span_us=32 * SECOND,
+)
+SURGE: Final = replace(
+    PARTITION,
+    arrivals=Steps(((0, 0.8 * L), (14 * SECOND, 10 * L))),
+    step_us=14 * SECOND,
+)
+POISSON: Final = AccountRig(
+    arrivals=Poisson(0.99 * L),
+    per_s=L,
+    hot=tuple((turn * 5 * SECOND, turn * 3 % 20) for turn in range(12)),
+    span_us=60 * SECOND,
+)
+
+
+def contender(scheme: Scheme) -> Contender[AccountRig, AccountRun]:
+    """The production policies, or a baseline in their place, in a world."""
+    return Contender(lambda rig, seed: play(rig, scheme, seed), TASKS)
+
+
+SCENARIO: Final = Scenario(
+    number=18,
+    name="suppression",
+    title="An account's limit across twenty nodes, without a store",
+    why="A limit that acts late, or on the innocent, is worse than none.",
+    rigs={
+        "step": STEP,
+        "partition": PARTITION,
+        "surge": SURGE,
+        "poisson": POISSON,
+        "bursts": replace(POISSON, arrivals=Conforming(per_s=L, burst=L)),
+    },
+    contenders={
+        "ladder": contender(suppressing()),
+        "seed-mean": contender(suppressing(SEED_NODE, SEED_MASTER)),
+        "two-speed": contender(two_speed),
+        "demand-shares": contender(demand_shares),
+        "fixed-shares": contender(fixed_shares),
+        "without-suppression": contender(no_suppression),
+    },
+    ours="ladder",
+    must_fail=("seed-mean", "fixed-shares", "without-suppression"),
+    goals=(
+        Goal(figure="settled_s", at_most=3.0, cases=("step",)),
+        Goal(figure="overshoot_s", at_most=2.0, cases=("step",)),
+        Goal(figure="steady_min", at_least=0.97, cases=("step",)),
+        Goal(figure="steady_max", at_most=1.03, cases=("step",)),
+        Goal(figure="shifted_s", at_most=5.0, cases=("step",)),
+        Goal(figure="recovery_s", at_most=5.0, cases=("step",)),
+        Goal(figure="parted_max", at_most=1.5, cases=("partition",)),
+        Goal(figure="surge_s", at_most=3.0, cases=("surge",)),
+        Goal(figure="surge_overshoot_s", at_most=2.0, cases=("surge",)),
+        Goal(figure="refused", at_most=0, cases=("poisson", "bursts")),
+    ),
+    measure=measure,
+    curves=curves,
+    shown=("settled_s", "overshoot_s", "shifted_s", "recovery_s", "parted_max", "refused"),
+    pictures=(
+        Picture("Admitted", ("attempted", "admitted"), OVER_TIME, "limits", "seconds", log_y=True),
+    ),
+    scale="A limit of 1,000 a second; a partition of 8 nodes of 20, the hottest among them.",
+)

@@ -1,0 +1,154 @@
+"""Spans: how long a thing takes, as a distribution that is a value.
+
+A span knows its mean and makes a drawer: a function that draws one duration, in microseconds, from
+the stream it was made with. Durations are rounded to the microsecond, and are never below zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.errors import BadValue
+
+SPAN_US_MAX: Final = 86_400_000_000
+
+Drawer: TypeAlias = Callable[[], int]
+
+
+class Span(Protocol):
+    """A distribution of durations."""
+
+    @property
+    def mean_us(self) -> float:
+        """The mean."""
+        ...
+
+    def drawer(self, chance: Chance) -> Drawer:
+        """What draws durations, one a call."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Always the same."""
+
+    us: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.us <= SPAN_US_MAX:
+            raise BadValue("us", self.us, "give microseconds from 0 to a day's")
+
+    @property
+    def mean_us(self) -> float:
+        """The mean."""
+        return float(self.us)
+
+    def drawer(self, chance: Chance) -> Drawer:
+        """What draws durations, without a draw."""
+        us = self.us
+        return lambda: us
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Memoryless: what is left never depends on what has passed."""
+
+    mean_us: float
+
+    def __post_init__(self) -> None:
+        _check_mean(self.mean_us)
+
+    def drawer(self, chance: Chance) -> Drawer:
+        """What draws durations."""
+        mean_us, draw, log = -self.mean_us, chance.draw, math.log
+        return lambda: int(mean_us * log(1.0 - draw()) + 0.5)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lognormal:
+    """Many short, a few long: `sigma` is the spread of the logarithm (1 is wide, 2 is wild)."""
+
+    mean_us: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _check_mean(self.mean_us)
+        if not 0 < self.sigma <= 5:
+            raise BadValue("sigma", self.sigma, "give a number above 0, at most 5")
+
+    def drawer(self, chance: Chance) -> Drawer:
+        """What draws durations: two draws each, by Box and Muller."""
+        mu = math.log(self.mean_us) - self.sigma * self.sigma / 2
+        sigma, draw, tau = self.sigma, chance.draw, 2 * math.pi
+
+        def duration_us() -> int:
+            radius = math.sqrt(-2.0 * math.log(1.0 - draw()))
+            return min(int(math.exp(mu + sigma * radius * math.cos(tau * draw())) + 0.5), 1 << 53)
+
+        return duration_us
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Bimodal:
+    """One of two, as a cache's hit and miss; `rare` is the share of the second."""
+
+    often: Span
+    seldom: Span
+    rare: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rare <= 1:
+            raise BadValue("rare", self.rare, "give a share from 0 to 1")
+
+    @property
+    def mean_us(self) -> float:
+        """The mean."""
+        return self.often.mean_us * (1 - self.rare) + self.seldom.mean_us * self.rare
+
+    def drawer(self, chance: Chance) -> Drawer:
+        """What draws durations: a draw for which of the two, and then its own."""
+        often, seldom = self.often.drawer(chance), self.seldom.drawer(chance)
+        rare, draw = self.rare, chance.draw
+        return lambda: seldom() if draw() < rare else often()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Durations as they were seen, in order, and then from the beginning."""
+
+    us: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.us or not all(0 <= us <= SPAN_US_MAX for us in self.us):
+            raise BadValue("us", self.us, "give at least one, each from 0 to a day's microseconds")
+
+    @property
+    def mean_us(self) -> float:
+        """The mean."""
+        return sum(self.us) / len(self.us)
+
+    def drawer(self, chance: Chance) -> Drawer:
+        """What gives durations; it starts at a place that chance picks."""
+        us, count = self.us, len(self.us)
+        at = int(chance.draw() * count) - 1
+
+        def duration_us() -> int:
+            nonlocal at
+            at += 1
+            return us[at % count]
+
+        return duration_us
+
+
+def _check_mean(mean_us: float) -> None:
+    if not 0 < mean_us <= SPAN_US_MAX:
+        raise BadValue("mean_us", mean_us, "give microseconds above 0, at most a day's")

@@ -1,0 +1,23 @@
+"""The sweeps that chose the defaults, one a file, so that the code can cite them.
+
+Each file ends with `SWEEP`; its docstring says what came of it. `TABLE` has them by name.
+
+    sluicegate lab tune queue
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Final
+
+from sluicegate.lab.tune_sweep import Sweep
+
+
+def _found() -> list[Sweep]:
+    modules = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))
+    return [module.SWEEP for module in modules]
+
+
+TABLE: Final[Mapping[str, Sweep]] = {sweep.name: sweep for sweep in _found()}

@@ -1,0 +1,181 @@
+"""Tables: traces of comma-separated rows: our own, Azure's of LLM inference, Twitter's of caches.
+
+What differs is which column is what, and how time is written; both are in `Columns`. A header is
+found by itself. Columns are named by the header, or by their number from 0.
+
+    csv       time,key,size,cost                                  any of them may be missing
+    azure     TIMESTAMP,ContextTokens,GeneratedTokens             cost: tokens read and written
+    twitter   time,key,key size,value size,client,operation,ttl   no header, times in seconds
+
+A row that cannot be read is told with its line, or passed over if so many are allowed.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.report_words import days_from_civil
+from sluicegate.lab.traces.access import (
+    AT_US_MAX,
+    COST_MAX,
+    SIZE_MAX,
+    Access,
+    BadRow,
+    from_zero,
+    spread,
+)
+from sluicegate.lab.traces.files import lines, opened
+
+UNITS: Final = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
+FIELD_CHARS_MAX: Final = 1 << 20
+BAD_ROWS_MAX: Final = 1_000_000
+_DATE: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:Z|\+00:?00)?", re.ASCII
+)
+_DAY_S: Final = 86_400
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which column is what: names of the header, or numbers from 0; none if there is none.
+
+    Several names of `cost` are added up. Time is a number in `unit`, or a date and time of day.
+    """
+
+    time: str | None = "time"
+    key: str | None = "key"
+    size: str | None = "size"
+    cost: tuple[str, ...] = ("cost",)
+    unit: str = "s"
+    bad_rows_max: int = 0
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise BadValue("unit", self.unit, f"give one of {', '.join(UNITS)}")
+        if not 0 <= self.bad_rows_max <= BAD_ROWS_MAX:
+            raise BadValue("bad_rows_max", self.bad_rows_max, f"give 0 to {BAD_ROWS_MAX:,}")
+
+
+OWN: Final = Columns()
+AZURE: Final = Columns(
+    time="TIMESTAMP", key=None, size="ContextTokens", cost=("ContextTokens", "GeneratedTokens")
+)
+TWITTER: Final = Columns(time="0", key="1", size="3", cost=())
+
+
+def read_table(path: str, columns: Columns) -> Iterator[Access]:
+    """The rows of a file, the first at 0, each set apart from those of the same second."""
+    rows = _rows(path, columns)
+    if columns.time is None:
+        yield from rows
+        return
+    unit_us = max(int(UNITS[columns.unit]), 1)
+    yield from spread(from_zero(rows, path), unit_us)
+
+
+def first_fields(path: str) -> list[str]:
+    """The fields of the first line, to tell what a file is."""
+    with opened(path) as file:
+        return next(csv.reader(lines(file)), [])
+
+
+def has_time(path: str, columns: Columns) -> bool:
+    """Whether the file has the column of time."""
+    return columns.time is not None and columns.time in _numbered(first_fields(path))
+
+
+def has_key(path: str, columns: Columns) -> bool:
+    """Whether the file has the column of keys."""
+    return columns.key is not None and columns.key in _numbered(first_fields(path))
+
+
+def parse_time(text: str, unit: str) -> int:
+    """An instant in microseconds: a number in the unit, or a date and time of day (UTC)."""
+    found = _DATE.fullmatch(text.strip())
+    if found is None:
+        return round(float(text) * UNITS[unit])
+    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    micros = int(f"{found[7] or '':0<6.6}")
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
+        raise ValueError("no such date")
+    seconds = days_from_civil(year, month, day) * _DAY_S + hour * 3_600 + minute * 60 + second
+    return seconds * 1_000_000 + micros
+
+
+def _rows(path: str, columns: Columns) -> Iterator[Access]:
+    csv.field_size_limit(FIELD_CHARS_MAX)
+    bad = 0
+    with opened(path) as file:
+        reader = csv.reader(lines(file))
+        names: dict[str, int] = {}
+        for fields in reader:
+            if not fields or (len(fields) == 1 and not fields[0].strip()):
+                continue
+            if not names:
+                names = _numbered(fields)
+                if _is_header(fields, names, columns):
+                    _check(path, columns, names)
+                    continue
+                _check(path, columns, names)
+            try:
+                yield _row(fields, names, columns)
+            except (ValueError, IndexError, OverflowError) as error:
+                bad += 1
+                if bad > columns.bad_rows_max:
+                    shown = ",".join(fields)
+                    raise BadRow(
+                        path, reader.line_num, shown, f"mend or leave out this row ({error})"
+                    ) from error
+
+
+def _row(fields: Sequence[str], names: dict[str, int], columns: Columns) -> Access:
+    at_us = 0
+    if columns.time is not None:
+        at_us = parse_time(fields[names[columns.time]], columns.unit)
+        if not 0 <= at_us <= AT_US_MAX:
+            raise ValueError("its time is out of range")
+    key = fields[names[columns.key]] if columns.key in names else ""
+    size = 0
+    if columns.size in names:
+        size = int(float(fields[names[columns.size]]))
+    costs = [fields[names[name]] for name in columns.cost if name in names]
+    cost = max(sum(int(float(text)) for text in costs), 1) if costs else 1
+    if not 0 <= size <= SIZE_MAX or cost > COST_MAX:
+        raise ValueError("its size or cost is out of range")
+    return Access(at_us, key, size, cost)
+
+
+def _numbered(fields: Sequence[str]) -> dict[str, int]:
+    """Where each column is, by its name and by its number."""
+    found = {str(at): at for at in range(len(fields))}
+    return {field.strip(): at for at, field in enumerate(fields)} | found
+
+
+def _is_header(fields: Sequence[str], names: dict[str, int], columns: Columns) -> bool:
+    wanted = [columns.time, columns.key, columns.size, *columns.cost]
+    named = [name for name in wanted if name is not None and not name.isdecimal()]
+    if named:
+        return any(name in names for name in named)
+    if columns.time is None:
+        return False
+    try:
+        parse_time(fields[names[columns.time]], columns.unit)
+    except (ValueError, KeyError):
+        return True
+    return False
+
+
+def _check(path: str, columns: Columns, names: dict[str, int]) -> None:
+    """Time and key are needed where they were asked for; size and cost may be missing."""
+    for what, name in (("time", columns.time), ("key", columns.key)):
+        if name is not None and name not in names:
+            there = ", ".join(list(names)[: len(names) // 2]) or "none"
+            raise BadValue(
+                f"{path}, column of {what}", name, f"name the column that has it, or none: {there}"
+            )

@@ -1,0 +1,507 @@
+"""Completeness: what the letters of an outage say, held against what should have been decided.
+
+The limit *as it would have been counted* has seen everything that the store admitted, and every
+letter that would have fitted; it is stepped by the same kernel as everywhere, letter by letter in
+the order of their instants. A letter is
+
+- wrongly admitted, if it was admitted and that limit had no room for it: by its weight less what
+  was left;
+- wrongly refused, if it was refused and that limit had room: by its weight;
+- missing, if its process counted it and the log has it not, or a decisions log has it;
+- duplicated, if its id stands there again;
+- of wrong weight, if the decisions log says another, or the letter behind it in its process does,
+  which tells the weight of all before it;
+- contradicted, if the decisions log says the other of admitted and refused, and unknown, if it
+  should tell of the letter and does not.
+
+One wrong admission takes no room from the next letter: each is judged by what should have been.
+What the store decided is a fact here and judged by nobody: what it admitted is charged.
+
+The letters are held in memory, `letters_max` at most. Nothing here reads a log or a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rule import BURSTING, Limit
+from sluicegate.contracts.store import RULE_MARK
+from sluicegate.limits.letter import BEGUN, CLOSED, Letter, Mark
+from sluicegate.stores.memory.counting import table_for
+from sluicegate.stores.memory.table import Table
+
+LETTERS_MAX_DEFAULT: Final = 2_000_000
+FINDINGS_MAX_DEFAULT: Final = 100_000
+
+WRONGLY_ADMITTED: Final = "wrongly_admitted"
+WRONGLY_REFUSED: Final = "wrongly_refused"
+MISSING: Final = "missing"
+DUPLICATED: Final = "duplicated"
+WRONG_WEIGHT: Final = "wrong_weight"
+CONTRADICTED: Final = "contradicted"
+UNKNOWN: Final = "unknown"
+OVER_LIMIT: Final = "over_limit"
+KINDS: Final = (
+    WRONGLY_ADMITTED,
+    WRONGLY_REFUSED,
+    MISSING,
+    DUPLICATED,
+    WRONG_WEIGHT,
+    CONTRADICTED,
+    UNKNOWN,
+    OVER_LIMIT,
+)
+
+
+_NOWHERE: Final = ("", -1)
+
+
+class Recorded(NamedTuple):
+    """A decision as another record has it; `id` is its letter's, if it is known to have one.
+
+    Without a `limit` of its own it is under that which the letters of its rule tell.
+    """
+
+    at_us: int
+    user: str
+    rule_id: str
+    weight: int
+    allowed: bool
+    degraded: bool = False
+    id: str = ""
+    limit: Limit | None = None
+
+
+class Finding(NamedTuple):
+    """One thing that is not as it should be; `units` says by how much.
+
+    `id` names the letter; of several that are missing the first, and `letters` says how many.
+    """
+
+    kind: str
+    user: str
+    rule_id: str
+    at_us: int
+    window_us: int  # where the limit's window began, counted from the epoch; -1: not known
+    units: int
+    id: str
+    why: str
+    letters: int = 1
+
+
+class Tally(NamedTuple):
+    """What a user had of a rule in one window."""
+
+    letters: int = 0
+    admitted_units: int = 0
+    refused_units: int = 0
+    wrongly_admitted: int = 0
+    wrongly_admitted_units: int = 0
+    wrongly_refused: int = 0
+    wrongly_refused_units: int = 0
+
+
+@final
+class Report:
+    """What a check has found."""
+
+    __slots__ = (
+        "counts",
+        "findings",
+        "left_out",
+        "letters",
+        "open",
+        "plain",
+        "unjudged",
+        "windows",
+    )
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.counts = dict.fromkeys(KINDS, 0)
+        self.left_out = 0  # findings beyond the bound
+        self.letters = 0  # different ones
+        self.plain = 0  # of them, refusals by the store, which are not judged
+        self.unjudged = 0  # of them, trials, and those whose limit is not known or not countable
+        self.open: list[str] = []  # processes that have not said that they ended
+        self.windows: dict[tuple[str, str, int], Tally] = {}
+
+    @property
+    def clean(self) -> bool:
+        """Whether all is as it should be."""
+        return not any(self.counts.values())
+
+
+@final
+class Check:
+    """Is told letters, marks and decisions in any order, then reports once.
+
+    All letters count; only what is found of `user`, `rule` and since `since_us` is reported, and
+    what is missing without a name.
+    """
+
+    __slots__ = (
+        "_began",
+        "_copies",
+        "_decided",
+        "_ended",
+        "_findings_max",
+        "_letters",
+        "_letters_max",
+        "_report",
+        "_rule",
+        "_since_us",
+        "_user",
+    )
+
+    def __init__(
+        self,
+        *,
+        user: str = "",
+        rule: str = "",
+        since_us: int = 0,
+        letters_max: int = LETTERS_MAX_DEFAULT,
+        findings_max: int = FINDINGS_MAX_DEFAULT,
+    ) -> None:
+        self._user = user
+        self._rule = rule
+        self._since_us = since_us
+        self._letters_max = letters_max
+        self._findings_max = findings_max
+        self._letters: dict[tuple[str, int], Letter] = {}
+        self._copies: list[Letter] = []
+        self._began: set[str] = set()
+        self._ended: dict[str, Mark] = {}
+        self._decided: list[Recorded] = []
+        self._report = Report()
+
+    def letter(self, letter: Letter) -> None:
+        """One more letter of the log."""
+        place = (letter.process, letter.number)
+        if place in self._letters:
+            self._copies.append(letter)
+        else:
+            self._letters[place] = letter
+        self._bound(len(self._letters) + len(self._copies))
+
+    def mark(self, mark: Mark) -> None:
+        """One more mark of the log."""
+        if mark.kind == BEGUN:
+            self._began.add(mark.process)
+        elif mark.kind == CLOSED:
+            self._ended[mark.process] = mark
+
+    def decisions(self, decided: Iterable[Recorded]) -> None:
+        """A record of all decisions, the store's and others, from its first instant to its last."""
+        for one in decided:
+            self._decided.append(one)
+            self._bound(len(self._decided))
+
+    @property
+    def letters(self) -> Sequence[Letter]:
+        """The different letters, in the order of their instants."""
+        return sorted(self._letters.values(), key=_order)
+
+    def report(self) -> Report:
+        """Everything that is not as it should be."""
+        report = self._report
+        report.letters = len(self._letters)
+        for copy in self._copies:
+            self._found(DUPLICATED, copy, 0, "its id stands in the log again")
+        weights = self._weights()
+        lost = self._compare(weights)
+        self._gaps({_place(one.id) for one in lost}, weights)
+        self._judge(weights, lost)
+        report.open = sorted({process for process, _ in self._letters} - self._ended.keys())
+        report.findings.sort(key=lambda one: (one.at_us, one.id, one.kind))
+        return report
+
+    # What is there.
+
+    def _weights(self) -> dict[tuple[str, int], int]:
+        """What each letter really weighed, as far as the one behind it tells."""
+        weights: dict[tuple[str, int], int] = {}
+        for place, letter in self._letters.items():
+            behind = self._before_of(letter.process, letter.number + 1)
+            weights[place] = letter.weight if behind is None else behind - letter.before
+        return weights
+
+    def _before_of(self, process: str, number: int) -> int | None:
+        letter = self._letters.get((process, number))
+        if letter is not None:
+            return letter.before
+        end = self._ended.get(process)
+        return end.before if end is not None and end.number == number else None
+
+    def _compare(self, weights: dict[tuple[str, int], int]) -> list[Recorded]:
+        """Hold the letters against the decisions; those decisions whose letters are missing."""
+        lost: list[Recorded] = []
+        unmatched = dict(self._letters)
+        alike: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
+        for place, letter in self._letters.items():
+            alike.setdefault((letter.user, letter.rule_id, letter.at_us), []).append(place)
+        for one in self._decided:
+            if not one.degraded:
+                continue
+            place = _place(one.id)
+            if not one.id:
+                looks = alike.get((one.user, one.rule_id, one.at_us), [])
+                place = next((found for found in looks if found in unmatched), _NOWHERE)
+            found = unmatched.pop(place, None)
+            if found is not None:
+                weights[place] = one.weight
+                self._held_against(found, one)
+            elif place not in self._letters:
+                lost.append(one)
+        for one in lost:
+            self._add(_missing(one))
+        self._alone(unmatched, weights)
+        return lost
+
+    def _held_against(self, letter: Letter, one: Recorded) -> None:
+        if one.weight != letter.weight:
+            self._wrong_weight(letter, one.weight, "the decisions log")
+        if one.allowed != letter.allowed:
+            word = "admitted" if one.allowed else "refused"
+            self._found(CONTRADICTED, letter, one.weight, f"the decisions log says {word}")
+
+    def _alone(
+        self, unmatched: Mapping[tuple[str, int], Letter], weights: Mapping[tuple[str, int], int]
+    ) -> None:
+        """Letters of which no decision tells."""
+        first_us = min((one.at_us for one in self._decided), default=0)
+        last_us = max((one.at_us for one in self._decided), default=-1)
+        for place, letter in unmatched.items():
+            if letter.weight != weights[place]:
+                self._wrong_weight(letter, weights[place], "the letter behind it")
+            if letter.degraded and first_us <= letter.at_us <= last_us:
+                self._found(UNKNOWN, letter, letter.weight, "the decisions log has it not")
+
+    def _gaps(self, known: set[tuple[str, int]], weights: Mapping[tuple[str, int], int]) -> None:
+        """Numbers that no letter has."""
+        numbers: dict[str, list[int]] = {}
+        for process, number in self._letters.keys() | known:
+            if process:
+                numbers.setdefault(process, []).append(number)
+        for process in self._ended:
+            numbers.setdefault(process, [])
+        for process, used in numbers.items():
+            used.sort()
+            end = self._ended.get(process)
+            if end is not None:
+                used.append(end.number)
+            last = -1 if process in self._began else used[0] - 1
+            for number in used:
+                if number > last + 1:
+                    self._gap(process, last, number, weights)
+                last = number
+
+    def _gap(
+        self, process: str, last: int, number: int, weights: Mapping[tuple[str, int], int]
+    ) -> None:
+        before = self._letters.get((process, last))
+        until = self._before_of(process, number)
+        since = 0 if last < 0 else None
+        if before is not None:
+            since = before.before + weights[process, last]
+        units = -1 if since is None or until is None else until - since
+        at_us = 0 if before is None else before.at_us
+        weigh = "" if units < 0 else f", {units:,} units in all"
+        count = number - last - 1
+        why = f"{count:,} of process {process} from number {last + 1} on{weigh}"
+        place = f"{process}:{last + 1}"
+        self._add(Finding(MISSING, "", "", at_us, -1, max(units, 0), place, why, count))
+
+    # What should have been decided.
+
+    def _judge(self, weights: Mapping[tuple[str, int], int], lost: Sequence[Recorded]) -> None:
+        limits = _limits(self._letters.values())
+        keys = {(one.user, one.rule_id) for one in self._letters.values()}
+        keys.update((one.user, one.rule_id) for one in lost)
+        tables: dict[Limit, Table[Any] | None] = {}
+        facts = [
+            one
+            for one in self._decided
+            if one.allowed and not one.degraded and (one.user, one.rule_id) in keys
+        ]
+        letters = [*self._letters.values(), *(_stand_in(one, limits) for one in lost)]
+        in_order: list[tuple[tuple[int, str, int], Letter | Recorded]] = [
+            *((_order(letter), letter) for letter in letters),
+            *(((one.at_us, "", -1), one) for one in facts),
+        ]
+        in_order.sort(key=lambda pair: pair[0])
+        for _, one in in_order:
+            if isinstance(one, Letter):
+                weight = weights.get((one.process, one.number), one.weight)
+                self._judge_letter(one, weight, tables, len(keys))
+                continue
+            limit = (
+                one.limit or limits.get((one.user, one.rule_id)) or limits.get(("", one.rule_id))
+            )
+            table = None if limit is None else _table(tables, limit, len(keys))
+            if table is not None:
+                table.settle(_key(one), one.weight, one.at_us, one.at_us)
+
+    def _judge_letter(
+        self, letter: Letter, weight: int, tables: dict[Limit, Table[Any] | None], keys: int
+    ) -> None:
+        if not letter.degraded:
+            self._report.plain += 1
+            return
+        table = None
+        if letter.limit is not None and not letter.shadow:
+            table = _table(tables, letter.limit, keys)
+        if table is None or letter.limit is None:
+            self._report.unjudged += 1
+            return
+        key = _key(letter)
+        ideal = table.take(key, weight, letter.at_us)
+        if letter.harsh and not ideal.allowed:
+            table.settle(key, weight, letter.at_us, letter.at_us)
+        excess, spared = 0, 0
+        if letter.allowed and not ideal.allowed:
+            excess = weight - max(ideal.remaining, 0)
+            why = f"{max(ideal.remaining, 0):,} of {weight:,} were left of {_words(letter.limit)}"
+            self._found(WRONGLY_ADMITTED, letter, excess, why)
+        elif ideal.allowed and not letter.allowed:
+            spared = weight
+            left = ideal.remaining + weight
+            why = f"{left:,} were left of {_words(letter.limit)}"
+            self._found(WRONGLY_REFUSED, letter, weight, why)
+        self._tally(letter, weight, excess, spared)
+
+    def _tally(self, letter: Letter, weight: int, excess: int, spared: int) -> None:
+        if not self._asked_for(letter.user, letter.rule_id, letter.at_us):
+            return
+        place = (letter.user, letter.rule_id, _window_us(letter))
+        had = self._report.windows.get(place, Tally())
+        self._report.windows[place] = Tally(
+            had.letters + 1,
+            had.admitted_units + (weight if letter.allowed else 0),
+            had.refused_units + (0 if letter.allowed else weight),
+            had.wrongly_admitted + (1 if excess else 0),
+            had.wrongly_admitted_units + excess,
+            had.wrongly_refused + (1 if spared else 0),
+            had.wrongly_refused_units + spared,
+        )
+
+    # Inside.
+
+    def _wrong_weight(self, letter: Letter, weight: int, by: str) -> None:
+        why = f"it says {letter.weight:,}, {by} says {weight:,}"
+        self._found(WRONG_WEIGHT, letter, weight - letter.weight, why)
+
+    def _found(self, kind: str, letter: Letter, units: int, why: str) -> None:
+        self._add(
+            Finding(
+                kind,
+                letter.user,
+                letter.rule_id,
+                letter.at_us,
+                _window_us(letter),
+                units,
+                letter.id,
+                why,
+            )
+        )
+
+    def _add(self, finding: Finding) -> None:
+        nameless = not finding.rule_id and finding.at_us >= self._since_us
+        if nameless or self._asked_for(finding.user, finding.rule_id, finding.at_us):
+            add(self._report, finding, self._findings_max)
+
+    def _asked_for(self, user: str, rule_id: str, at_us: int) -> bool:
+        return at_us >= self._since_us and self._user in {"", user} and self._rule in {"", rule_id}
+
+    def _bound(self, count: int) -> None:
+        if count > self._letters_max:
+            raise BadValue(
+                "letters_max", self._letters_max, "there are more; say --since, --user or --rule"
+            )
+
+
+def add(report: Report, finding: Finding, findings_max: int = FINDINGS_MAX_DEFAULT) -> None:
+    """Count a finding, and keep it if there is room."""
+    report.counts[finding.kind] += finding.letters
+    if len(report.findings) < findings_max:
+        report.findings.append(finding)
+    else:
+        report.left_out += 1
+
+
+def capacity(limit: Limit) -> int:
+    """What a limit that nothing was taken from has."""
+    return limit.burst if limit.algorithm in BURSTING else limit.count
+
+
+def held(limit: Limit, letters: Iterable[Letter], now_us: int) -> int:
+    """What a limit that has seen only these letters still holds against their user at `now_us`."""
+    table = table_for("held", limit, 8)
+    for letter in letters:
+        if letter.allowed and not letter.shadow:
+            table.settle("", letter.weight, letter.at_us, letter.at_us)
+    return capacity(limit) - table.peek("", 0, now_us).remaining
+
+
+def _order(letter: Letter) -> tuple[int, str, int]:
+    return letter.at_us, letter.process, letter.number
+
+
+def _place(letter_id: str) -> tuple[str, int]:
+    process, _, number = letter_id.rpartition(":")
+    return process, int(number) if number.isdecimal() else -1
+
+
+def _key(one: Letter | Recorded) -> str:
+    return f"{one.user}{RULE_MARK}{one.rule_id}"
+
+
+def _limits(letters: Iterable[Letter]) -> dict[tuple[str, str], Limit]:
+    """The limit of each user under a rule, and of a rule (user ""), as its last letter says."""
+    latest: dict[tuple[str, str], Limit] = {}
+    for letter in sorted(letters, key=_order):
+        if letter.limit is not None:
+            latest[letter.user, letter.rule_id] = latest["", letter.rule_id] = letter.limit
+    return latest
+
+
+def _stand_in(one: Recorded, limits: Mapping[tuple[str, str], Limit]) -> Letter:
+    """A letter that is lost, as the decision tells it."""
+    limit = one.limit or limits.get((one.user, one.rule_id)) or limits.get(("", one.rule_id))
+    process, number = _place(one.id)
+    return Letter(
+        one.user,
+        one.rule_id,
+        one.weight,
+        one.at_us,
+        allowed=one.allowed,
+        limit=limit,
+        process=process,
+        number=number,
+    )
+
+
+def _missing(one: Recorded) -> Finding:
+    window_us = -1 if one.limit is None else one.at_us - one.at_us % one.limit.period_us
+    why = "the decisions log has it"
+    return Finding(MISSING, one.user, one.rule_id, one.at_us, window_us, one.weight, one.id, why)
+
+
+def _table(tables: dict[Limit, Table[Any] | None], limit: Limit, keys: int) -> Table[Any] | None:
+    if limit not in tables:
+        try:
+            tables[limit] = table_for("ideal", limit, keys + 1)
+        except BadValue:  # a log of a million entries, say: no store would count it
+            tables[limit] = None
+    return tables[limit]
+
+
+def _window_us(letter: Letter) -> int:
+    limit = letter.limit
+    return -1 if limit is None else letter.at_us - letter.at_us % limit.period_us
+
+
+def _words(limit: Limit) -> str:
+    return f"{capacity(limit):,} ({limit.count:,} in {limit.period_us / 1e6:,g} s)"

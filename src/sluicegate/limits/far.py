@@ -1,0 +1,329 @@
+"""Far: rules whose state is in a store that answers later, or does not answer.
+
+Around each ask of the store stand three things that spare it or replace it. A *denial*: a key that
+was refused is refused here until the instant the refusal named, without asking again. A *lease*: a
+block of units that was taken in advance is spent here. A *failure policy*: when the store does not
+answer, the rule says whether to admit, to refuse, or to count here against a share of the limit;
+such a decision is marked as degraded.
+
+Each operation is written once, as a coroutine over the store it is handed. A task hands it the
+store of its event loop; a thread hands it one that blocks, and steps the coroutine to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.observer import Observer
+from sluicegate.contracts.reasons import STORE_UNAVAILABLE
+from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
+from sluicegate.contracts.store import Charge, Ruling, Store
+from sluicegate.limits.denials import Denials
+from sluicegate.limits.lease import FILL_US_MAX, Ended, Hand, Leases
+from sluicegate.limits.reservation import Reservation, Settling
+from sluicegate.limits.rule import Failure, Mode
+from sluicegate.limits.terms import Terms, tried_out, unasked
+from sluicegate.limits.waiting import finish
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.stores.memory.table import Ask, Keys
+from sluicegate.stores.memory.together import binding, take_all
+from sluicegate.wire.resp import ErrorReply
+
+if TYPE_CHECKING:
+    from sluicegate.limits.stores import Stores
+
+# What a store raises when it cannot decide. An error of the server's own is no reason to fail the
+# work that asked.
+UNANSWERED: Final = (Unavailable, ErrorReply)
+
+
+@final
+class FarKeys(Keys):
+    """The keys of one rule in a far store."""
+
+    __slots__ = (
+        "_aged",
+        "_clock",
+        "_counted",
+        "_denials",
+        "_leases",
+        "_local",
+        "_observer",
+        "stores",
+        "terms",
+    )
+
+    def __init__(
+        self,
+        stores: Stores,
+        terms: Terms,
+        local: MemoryStore,
+        clock: Callable[[], int],
+        observer: Observer | None = None,
+    ) -> None:
+        self.terms: Final = terms
+        self.stores = stores
+        self._local = local
+        self._clock = clock
+        self._observer = observer
+        # Few observers ask how stale it is what is decided here; those have a method for it.
+        self._aged: Callable[[str, int], None] | None = getattr(observer, "aged", None)
+        self._denials = Denials()
+        self._leases: Leases | None = None
+        self._counted = terms.limits  # as the store is to count them
+        if terms.lease is not None and terms.mode is Mode.ENFORCE:
+            self._leases = Leases(*terms.limits[0], terms.lease)
+            if self._leases.block_max:
+                self._counted = [(self._leases.limit_id, self._leases.limit)]
+            else:
+                self._leases = None
+
+    # What a thread calls.
+
+    def take(self, key: str, cost: int, now_us: int) -> Decision:
+        """Take `cost` for `key` if every limit has it."""
+        decision = self.known(key, cost, now_us)
+        if decision is None:
+            decision = finish(self.ask(self.stores.blocking, key, cost, now_us))
+        return decision
+
+    def peek(self, key: str, cost: int, now_us: int) -> Decision:
+        """What `take` would answer; nothing is taken."""
+        return finish(self.look(self.stores.blocking, key, cost, now_us))
+
+    def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
+        """Charge more, or give back, at the store's own instant; `now_us` is not its time."""
+        finish(self.correct(self.stores.blocking, key, correction, None))
+
+    def reset(self, key: str) -> None:
+        """Forget what `key` has taken."""
+        finish(self.forget(self.stores.blocking, key))
+
+    # The same for whoever has a store at hand.
+
+    def known(self, key: str, cost: int, now_us: int) -> Decision | None:
+        """What can be decided without the store; None if it must be asked."""
+        if self.terms.mode is Mode.OFF:
+            return unasked(self.terms)
+        decision = self._denials.refusal(key, cost, now_us)
+        if decision is not None:
+            return self._told(decision)
+        return None if self._leases is None else self._leases.spend(key, cost, now_us)
+
+    def denied(self, key: str, cost: int, now_us: int) -> Decision | None:
+        """The refusal that still holds for this key; None if there is none."""
+        return self._denials.refusal(key, cost, now_us)
+
+    async def ask(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
+        """Take `cost` for `key`."""
+        leases = self._leases
+        if leases is not None:
+            hand = leases.hand_for(key, now_us)
+            if hand is not None:
+                return await self._lease(store, leases, hand, key, cost)
+        return self._told(binding((await self.rule(store, key, cost, now_us)).decisions))
+
+    async def rule(self, store: Store, key: str, cost: int, now_us: int) -> Ruling:
+        """Take `cost` for `key` in the store; every limit's decision, and the store's instant."""
+        charges = self.charges(key, cost)
+        try:
+            ruling = await store.take(charges, count_refused=self.terms.count_refused)
+        except UNANSWERED:
+            return self.without_store(charges, now_us)
+        if not ruling.allowed:
+            self.remember(key, cost, binding(ruling.decisions), now_us)
+        return ruling
+
+    async def reserve(self, store: Store, key: str, cost: int, now_us: int) -> Reservation:
+        """Take `cost` as an estimate, to be settled. It is never taken from a lease."""
+        known = unasked(self.terms) if self.terms.mode is Mode.OFF else None
+        known = known or self._denials.refusal(key, cost, now_us)
+        if known is not None:
+            return Reservation(self._told(known), cost, FarSettling(self, key, None))
+        ruling = await self.rule(store, key, cost, now_us)
+        decision = self._told(binding(ruling.decisions))
+        return Reservation(decision, cost, FarSettling(self, key, ruling.at_us))
+
+    async def look(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
+        """What `ask` would answer."""
+        if self.terms.mode is Mode.OFF:
+            return unasked(self.terms)
+        leases = self._leases
+        left = 0 if leases is None else leases.left(key, now_us)
+        charges = self.charges(key, max(cost - left, 0))
+        try:
+            ruling = await store.take(charges, keep=False)
+        except UNANSWERED:
+            ruling = self.without_store(charges, now_us, keep=False)
+        decision = binding(ruling.decisions)
+        if left and decision.allowed:
+            decision.remaining += max(left - cost, 0)
+        return self._told(decision)
+
+    async def correct(self, store: Store, key: str, correction: int, taken_us: int | None) -> bool:
+        """Charge more than was taken at `taken_us`, or give back; False if it cannot be now.
+
+        None is the store's now, which it alone knows.
+        The estimate then stands: a correction is worth no error in the work it belongs to.
+        """
+        if self.terms.mode is Mode.OFF:
+            return True
+        if correction < 0:
+            self._denials.forget(key)
+        try:
+            await store.settle(self.charges(key, correction), taken_us)
+        except UNANSWERED:
+            return False
+        return True
+
+    async def forget(self, store: Store, key: str) -> None:
+        """Forget what `key` has taken; `Unavailable` if that cannot be done now."""
+        self._denials.forget(key)
+        if self._leases is not None:
+            self._leases.forget(key)
+        await store.reset(self.charges(key, 0))
+
+    def charges(self, key: str, cost: int) -> list[Charge]:
+        """This key in each limit of the rule."""
+        return [Charge(limit_id, limit, key, cost) for limit_id, limit in self._counted]
+
+    def remember(self, key: str, cost: int, decision: Decision, asked_us: int) -> None:
+        """Believe a refusal, unless the store must hear of those that follow."""
+        if not self.terms.count_refused:
+            self._denials.remember(key, cost, decision, asked_us)
+
+    @property
+    def leased(self) -> int:
+        """How many keys have a lease here now."""
+        return 0 if self._leases is None else len(self._leases)
+
+    async def give_back(self, store: Store, *, every: bool = False) -> None:
+        """Give back the blocks of idle keys, or of all."""
+        leases = self._leases
+        if leases is None:
+            return
+        for ended in leases.idle(self._clock(), every=every):
+            await self._ended(store, ended)
+
+    def without_store(self, charges: Sequence[Charge], now_us: int, *, keep: bool = True) -> Ruling:
+        """Decide as the failure policy says."""
+        decisions = failed(self.terms, charges, self._local, now_us, keep=keep)
+        return Ruling(0, [decision.marked(degraded=True) for decision in decisions])
+
+    # Inside.
+
+    def _told(self, decision: Decision) -> Decision:
+        return tried_out(decision) if self.terms.mode is Mode.SHADOW else decision
+
+    async def _lease(
+        self, store: Store, leases: Leases, hand: Hand, key: str, cost: int
+    ) -> Decision:
+        """Fill the key's block and take `cost` of it, or wait for whoever is filling it."""
+        while True:
+            ticket = self.stores.ticket(store)
+            failures = hand.failures
+            if leases.begin(hand, ticket, cost, self._clock()):
+                break
+            await ticket.pause(FILL_US_MAX)
+            now_us = self._clock()
+            known = self.known(key, cost, now_us)
+            if known is not None:
+                return known
+            if hand.failures != failures:
+                return binding(self.without_store(self.charges(key, cost), now_us).decisions)
+        return await self._fill(store, leases, hand, key, cost)
+
+    async def _fill(
+        self, store: Store, leases: Leases, hand: Hand, key: str, cost: int
+    ) -> Decision:
+        sent_us = self._clock()
+        charge = Charge(leases.limit_id, leases.limit, key, cost)
+        try:
+            grant = await store.take_some(charge, leases.ladder(hand, cost, sent_us))
+        except UNANSWERED:
+            leases.done(hand, failed=True)
+            return binding(self.without_store([charge], sent_us).decisions)
+        except BaseException:
+            # Cancelled, say: that is no failure of the store, and one of those who wait goes on.
+            leases.done(hand, failed=False)
+            raise
+        decision = grant.decision
+        before = None
+        if decision.allowed:
+            before = leases.filled(key, hand, cost, sent_us, grant)
+            decision.remaining += hand.left
+            if self._observer is not None and hand.left:
+                self._observer.leased(self.terms.name, "taken", hand.left)
+        else:
+            self.remember(key, cost, decision, sent_us)
+        leases.done(hand, failed=False)
+        self.stores.sweep(store, self)
+        if before is not None:
+            await self._ended(store, before)
+        return decision
+
+    async def _ended(self, store: Store, block: Ended) -> None:
+        """Tell how a block went, and give back what is left of it."""
+        observer, name = self._observer, self.terms.name
+        if observer is not None:
+            if block.spent:
+                observer.leased(name, "spent", block.spent)
+                if self._aged is not None:
+                    self._aged(name, block.age_us)
+            if block.lapsed:
+                observer.leased(name, "lapsed", block.lapsed)
+            if block.left:
+                observer.leased(name, "returned", block.left)
+        if block.left:
+            await self.correct(store, block.key, -block.left, block.taken_us)
+
+
+@final
+class FarSettling(Settling):
+    """A far store."""
+
+    __slots__ = ("_key", "_keys", "_taken_us")
+
+    def __init__(self, keys: FarKeys, key: str, taken_us: int | None) -> None:
+        self._keys = keys
+        self._key = key
+        self._taken_us = taken_us
+
+    def now(self, correction: int) -> None:
+        """Settle from a thread."""
+        finish(
+            self._keys.correct(self._keys.stores.blocking, self._key, correction, self._taken_us)
+        )
+
+    async def later(self, correction: int) -> None:
+        """Settle from a task."""
+        await self._keys.correct(self._keys.stores.here(), self._key, correction, self._taken_us)
+
+
+def failed(
+    terms: Terms, charges: Sequence[Charge], local: MemoryStore, now_us: int, *, keep: bool
+) -> list[Decision]:
+    """What a rule's failure policy decides."""
+    if terms.failure is Failure.LOCAL:
+        asks = [
+            Ask(local.table(charge.limit_id, share_of(charge.limit, terms.local_share)), charge.key,
+                charge.cost)
+            for charge in charges
+        ]  # fmt: skip
+        return take_all(asks, now_us, keep=keep)
+    reason = STORE_UNAVAILABLE if terms.failure is Failure.CLOSED else None
+    return [Decision(reason is None, 0, 0, 0, reason, charge.limit_id) for charge in charges]
+
+
+def share_of(limit: Limit, share: float) -> Limit:
+    """The part of a limit that one process may admit by itself; at least one unit."""
+    return Limit(
+        max(1, int(limit.count * share)),
+        limit.period_us,
+        burst=max(1, int(limit.burst * share)) if limit.algorithm in BURSTING else None,
+        cells=limit.cells if limit.algorithm is Algorithm.SLIDING_WINDOW else None,
+        algorithm=limit.algorithm,
+    )

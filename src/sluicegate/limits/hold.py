@@ -1,0 +1,139 @@
+"""Hold: a permit that is held while a block or a function runs.
+
+    with exports.hold("customer:42") as permit: ...
+    async with exports.hold("customer:42", wait_s=2): ...
+
+    @exports.limit(key=lambda customer: customer.id)
+    def export(customer): ...
+
+What is refused is not run: `Refused` is raised and carries the decision. However the work ends, its
+place is given back once. With `renew`, a heartbeat keeps the place as long as the work runs; it
+stops with the process, and with an event loop that hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, final
+
+from sluicegate.contracts.errors import BadValue, Refused
+from sluicegate.limits.limited import Cost, Key
+from sluicegate.limits.permit import Permit
+
+if TYPE_CHECKING:
+    from sluicegate.limits.permit_stores import Heartbeat
+    from sluicegate.limits.permits import Permits
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@final
+class Hold:
+    """A block, plain or async, in which one permit is held; entered once at a time."""
+
+    __slots__ = ("_count", "_heartbeat", "_key", "_permit", "_permits", "_renew", "_wait_s")
+
+    def __init__(
+        self, permits: Permits, key: str, count: Any, wait_s: float | None, renew: bool
+    ) -> None:
+        self._permits = permits
+        self._key = key
+        self._count = count
+        self._wait_s = wait_s
+        self._renew = renew
+        self._permit: Permit | None = None
+        self._heartbeat: Heartbeat | None = None
+
+    def __enter__(self) -> Permit:
+        self._check_free()
+        permit = self._permits.acquire(self._key, self._count, wait_s=self._wait_s)
+        self._begin(permit)
+        if self._renew:
+            try:
+                self._heartbeat = self._permits.heartbeat(permit)
+            except BaseException:
+                self.__exit__()
+                raise
+        return permit
+
+    def __exit__(self, *_: object) -> None:
+        permit = self._end()
+        if permit is not None:
+            permit.release()
+
+    async def __aenter__(self) -> Permit:
+        self._check_free()
+        permit = await self._permits.aacquire(self._key, self._count, wait_s=self._wait_s)
+        self._begin(permit)
+        if self._renew:
+            self._heartbeat = self._permits.heartbeat_here(permit)
+        return permit
+
+    async def __aexit__(self, *_: object) -> None:
+        permit = self._end()
+        if permit is not None:
+            await permit.arelease()
+
+    def _check_free(self) -> None:
+        if self._permit is not None:
+            raise RuntimeError("this block is entered already; call hold() for each")
+
+    def _begin(self, permit: Permit) -> None:
+        if not permit:
+            raise Refused(permit.decision)
+        self._permit = permit
+
+    def _end(self) -> Permit | None:
+        permit, self._permit = self._permit, None
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is not None:
+            heartbeat.stop()
+        return permit
+
+
+@final
+class HeldWhile:
+    """A decorator for functions, plain or async; `key` and `count` may be functions of the call."""
+
+    __slots__ = ("_count", "_key", "_permits", "_renew", "_wait_s")
+
+    def __init__(
+        self, permits: Permits, key: Key, count: Cost, wait_s: float | None, renew: bool
+    ) -> None:
+        if not isinstance(key, str) and not callable(key):
+            raise BadValue("key", key, "give a text, or a function of the call that returns one")
+        self._permits = permits
+        self._key = key
+        self._count = count
+        self._wait_s = wait_s
+        self._renew = renew
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The function, held a permit for during each call."""
+        if isgeneratorfunction(function) or isasyncgenfunction(function):
+            raise BadValue(
+                "limit", function, "hold a permit inside it: a generator works after the call"
+            )
+        if iscoroutinefunction(function):
+
+            @wraps(function)
+            async def held_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+                async with self._hold(args, kwargs):
+                    return await function(*args, **kwargs)
+
+            return cast("Callable[P, R]", held_async)
+
+        @wraps(function)
+        def held(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._hold(args, kwargs):
+                return function(*args, **kwargs)
+
+        return held
+
+    def _hold(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hold:
+        key = self._key(*args, **kwargs) if callable(self._key) else self._key
+        count = self._count(*args, **kwargs) if callable(self._count) else self._count
+        return Hold(self._permits, key, count, self._wait_s, self._renew)

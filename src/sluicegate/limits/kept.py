@@ -1,0 +1,167 @@
+"""Kept rules: what a limiter makes of the rules it is given, once each, and how they are replaced.
+
+A rule is read into its terms, every one of them said or a default; the limiter makes keys for the
+terms. Nothing here decides, and nothing here is on the way of a decision but one look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.limits.lease import block_max
+from sluicegate.limits.rates import format_rate, parse_rates
+from sluicegate.limits.rule import Failure, Rule, RuleLike
+from sluicegate.limits.terms import Terms
+from sluicegate.stores.memory.store import too_many_rules
+from sluicegate.stores.memory.table import Keys
+
+
+@final
+class Defaults:
+    """The terms of rules that do not say their own."""
+
+    __slots__ = ("algorithm", "count_refused", "failure", "lease", "local_share")
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        failure: Failure,
+        local_share: float,
+        lease: str | int | None,
+        count_refused: bool,
+    ) -> None:
+        if not 0 < local_share <= 1:
+            raise BadValue("local_share", local_share, "give a share above 0 and up to 1")
+        if lease is not None and not isinstance(lease, int):
+            block_max(Limit(1, 1), lease)  # a bad one is told here
+        self.algorithm = algorithm
+        self.failure = failure
+        self.local_share = local_share
+        self.lease = lease
+        self.count_refused = count_refused
+
+
+@final
+class KeptRules:
+    """The keys of each rule, by every spelling of it that was asked for."""
+
+    __slots__ = (
+        "_defaults",
+        "_make",
+        "_named",
+        "_names",
+        "_rules_max",
+        "_said",
+        "_unnamed",
+        "keys",
+    )
+
+    def __init__(self, defaults: Defaults, make: Callable[[Terms], Keys], rules_max: int) -> None:
+        self._defaults = defaults
+        self._make = make
+        self._rules_max = rules_max
+        self._named: dict[str, tuple[Terms, Keys]] = {}
+        self._said: dict[str, RuleLike] = {}
+        self._unnamed: dict[Terms, Keys] = {}
+        self._names: dict[Keys, str] = {}
+        self.keys: dict[RuleLike, Keys] = {}
+
+    def keys_of(self, rule: RuleLike | None) -> Keys:
+        """The keys of a rule, made when first asked for."""
+        if rule is None:
+            raise BadValue("rule", rule, 'give one, here or to Limiter(): rule="100/minute"')
+        keys = self.keys.get(rule)
+        if keys is None:
+            terms = self._terms(rule, None, "rule")
+            keys = self._unnamed.get(terms)
+            if keys is None:
+                if len(self._unnamed) >= self._rules_max:
+                    raise too_many_rules(terms.name, self._rules_max)
+                keys = self._unnamed[terms] = self._make(terms)
+                self._names[keys] = terms.name
+            # Two spellings of one rule share its keys, and there is no end of spellings.
+            if len(self.keys) < 2 * self._rules_max:
+                self.keys[rule] = keys
+        return keys
+
+    def name_of(self, keys: Keys) -> str:
+        """The name of the rule whose keys these are."""
+        return self._names.get(keys, "")
+
+    def replace(self, rules: Mapping[str, RuleLike]) -> set[str]:
+        """Have these named rules and no others; the ids of limits that nobody names any more.
+
+        If one is bad, nothing changes.
+        """
+        made: dict[str, tuple[Terms, Keys]] = {}
+        for name, rule in rules.items():
+            before = self._named.get(name)
+            if before is not None and self._said.get(name) is rule:
+                made[name] = before  # nobody has to read it again
+                continue
+            if not name or "/" in name:
+                raise BadValue("rules", name, "give a name without a slash, so it is not a rate")
+            terms = self._terms(rule, name, f"rules.{name}")
+            # What stays as it is keeps all it has: counts, leases, denials.
+            same = before is not None and before[0] == terms
+            made[name] = before if before is not None and same else (terms, self._make(terms))
+        for name, (_, keys) in self._named.items():
+            self._names.pop(keys, None)
+            del self.keys[name]
+        for name, (_, keys) in made.items():
+            self.keys[name] = keys
+            self._names[keys] = name
+        gone = _limit_ids(self._named) - _limit_ids(made)
+        self._named = made
+        self._said = dict(rules)
+        return gone
+
+    def _terms(self, said: RuleLike, name: str | None, field: str) -> Terms:
+        rule = said if isinstance(said, Rule) else Rule(said)
+        defaults = self._defaults
+        algorithm = rule.algorithm or defaults.algorithm
+        limits: list[Limit] = []
+        for one in rule.limits:
+            if isinstance(one, Limit):
+                limits.append(one)
+            else:
+                limits += parse_rates(one, algorithm=algorithm, field=field)
+        harsh = defaults.count_refused if rule.count_refused is None else rule.count_refused
+        whole = name or "; ".join([_written(limit) for limit in limits])
+        alone = len(limits) == 1
+        return Terms(
+            whole,
+            [(whole if alone else f"{whole}: {_written(limit)}", limit) for limit in limits],
+            failure=rule.failure or defaults.failure,
+            local_share=rule.local_share or defaults.local_share,
+            lease=self._lease(rule, limits, harsh=harsh),
+            mode=rule.mode,
+            count_refused=harsh,
+        )
+
+    def _lease(self, rule: Rule, limits: list[Limit], *, harsh: bool) -> str | int | None:
+        if rule.lease is not None:
+            if len(limits) > 1:
+                raise BadValue("rule.lease", rule.lease, "leave it out, or say one limit only")
+            if harsh:
+                raise BadValue("rule.lease", rule.lease, "leave it out, or count_refused")
+            block_max(limits[0], rule.lease)
+            return rule.lease
+        # A default is for the rules that it suits.
+        if harsh or len(limits) > 1 or limits[0].algorithm is Algorithm.SLIDING_LOG:
+            return None
+        return self._defaults.lease
+
+
+def _limit_ids(named: Mapping[str, tuple[Terms, Keys]]) -> set[str]:
+    return {limit_id for terms, _ in named.values() for limit_id, _ in terms.limits}
+
+
+def _written(limit: Limit) -> str:
+    rate = format_rate(limit)
+    if limit.algorithm is Algorithm.GCRA:
+        return rate
+    return f"{rate} by {limit.algorithm.value}"

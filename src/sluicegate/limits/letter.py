@@ -1,0 +1,233 @@
+"""Letter: one decision that was taken without the store, as it is kept and read again.
+
+A letter holds what is needed to judge the decision later: whom it was about, what it weighed, when,
+and the limit itself, so that no rule file must be found that was in force then. It has a place:
+the process that wrote it, and its number there. Numbers follow each other without a gap, also over
+letters that were dropped, so what is missing can be told; `before`, the weight of all letters that
+came earlier, tells how much is missing, and whether a weight was changed.
+
+The body is one compact JSON object with a version. What a reader does not know it leaves alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
+
+VERSION: Final = 1
+LETTER: Final = "dead_letter"
+BEGUN: Final = "dead_letters.begun"
+CLOSED: Final = "dead_letters.closed"
+
+
+@final
+class Letter:
+    """A decision, and its place; the place is given when it is offered.
+
+    `why` is the failure that was seen. `harsh`: the rule charges what it refuses.
+    """
+
+    __slots__ = (
+        "allowed",
+        "at_us",
+        "before",
+        "degraded",
+        "harsh",
+        "limit",
+        "number",
+        "priority",
+        "process",
+        "reason",
+        "rule_id",
+        "shadow",
+        "user",
+        "weight",
+        "why",
+    )
+
+    def __init__(
+        self,
+        user: str,
+        rule_id: str,
+        weight: int,
+        at_us: int,
+        *,
+        allowed: bool,
+        limit: Limit | None,
+        priority: Criticality = Criticality.CRITICAL,
+        degraded: bool = True,
+        shadow: bool = False,
+        harsh: bool = False,
+        reason: str = "",
+        why: str = "",
+        process: str = "",
+        number: int = 0,
+        before: int = 0,
+    ) -> None:
+        self.user = user
+        self.rule_id = rule_id
+        self.weight = weight
+        self.at_us = at_us
+        self.allowed = allowed
+        self.limit = limit
+        self.priority = priority
+        self.degraded = degraded
+        self.shadow = shadow
+        self.harsh = harsh
+        self.reason = reason
+        self.why = why
+        self.process = process
+        self.number = number
+        self.before = before
+
+    @property
+    def id(self) -> str:
+        """The same for every copy of a letter, and for no other."""
+        return f"{self.process}:{self.number}"
+
+    def __repr__(self) -> str:
+        word = "admitted" if self.allowed else "refused"
+        return f"<Letter {self.id}: {self.user!r} {word} by {self.rule_id!r}, {self.weight}>"
+
+
+class Mark(NamedTuple):
+    """A process began to write letters, or ended: `number` is the next one's, `before` its."""
+
+    kind: str
+    process: str
+    number: int
+    before: int
+    at_us: int
+
+
+def pack(letter: Letter) -> bytes:
+    """The letter as the body of an event."""
+    said: dict[str, object] = {
+        "v": VERSION,
+        "process": letter.process,
+        "n": letter.number,
+        "before": letter.before,
+        "at_us": letter.at_us,
+        "user": letter.user,
+        "rule": letter.rule_id,
+        "weight": letter.weight,
+        "priority": letter.priority.name,
+        "allowed": letter.allowed,
+    }
+    if letter.limit is not None:
+        said["limit"] = limit_words(letter.limit)
+    usual = (
+        ("degraded", letter.degraded, True),
+        ("shadow", letter.shadow, False),
+        ("harsh", letter.harsh, False),
+        ("reason", letter.reason, ""),
+        ("why", letter.why, ""),
+    )
+    said.update({name: word for name, word, default in usual if word != default})
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+def unpack(body: bytes) -> Letter | str:
+    """The letter that a body is, or why it is none."""
+    said = _object(body)
+    if isinstance(said, str):
+        return said
+    try:
+        limit = said.get("limit")
+        return Letter(
+            _text(said["user"]),
+            _text(said["rule"]),
+            _whole(said["weight"]),
+            _whole(said["at_us"]),
+            allowed=bool(said["allowed"]),
+            limit=None if limit is None else read_limit(limit),
+            priority=Criticality[said["priority"]],
+            degraded=bool(said.get("degraded", True)),
+            shadow=bool(said.get("shadow", False)),
+            harsh=bool(said.get("harsh", False)),
+            reason=_text(said.get("reason", "")),
+            why=_text(said.get("why", "")),
+            process=_text(said["process"]),
+            number=_whole(said["n"]),
+            before=_whole(said["before"]),
+        )
+    except (KeyError, TypeError, BadValue) as error:
+        return f"the letter cannot be understood: {error}"
+
+
+def pack_mark(mark: Mark) -> bytes:
+    """The mark as the body of an event; its kind is the event's."""
+    said = {"v": VERSION, "process": mark.process, "n": mark.number, "before": mark.before}
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+def unpack_mark(kind: str, body: bytes, at_us: int) -> Mark | str:
+    """The mark that a body is, or why it is none."""
+    said = _object(body)
+    if isinstance(said, str):
+        return said
+    try:
+        process, number, before = _text(said["process"]), _whole(said["n"]), _whole(said["before"])
+    except (KeyError, TypeError) as error:
+        return f"the mark cannot be understood: {error}"
+    return Mark(kind, process, number, before, at_us)
+
+
+def limit_words(limit: Limit) -> dict[str, object]:
+    """A limit as JSON holds it."""
+    said: dict[str, object] = {
+        "count": limit.count,
+        "period_us": limit.period_us,
+        "algorithm": limit.algorithm.value,
+    }
+    if limit.algorithm in BURSTING:
+        said["burst"] = limit.burst
+    if limit.algorithm is Algorithm.SLIDING_WINDOW:
+        said["cells"] = limit.cells
+    return said
+
+
+def read_limit(said: object) -> Limit:
+    """The limit that these words say; `BadValue` if they say none."""
+    if not isinstance(said, dict):
+        raise BadValue("limit", said, "give count, period_us and algorithm")
+    try:
+        return Limit(
+            _whole(said["count"]),
+            _whole(said["period_us"]),
+            burst=None if "burst" not in said else _whole(said["burst"]),
+            cells=None if "cells" not in said else _whole(said["cells"]),
+            algorithm=Algorithm(said["algorithm"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise BadValue("limit", said, "give count, period_us and algorithm") from None
+
+
+def _object(body: bytes) -> Mapping[str, Any] | str:
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return "it is no JSON"
+    if not isinstance(said, dict):
+        return "it is no JSON object"
+    version = said.get("v")
+    if version != VERSION:
+        return f"its version is {version!r}, and this program reads {VERSION}"
+    return said
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value

@@ -1,0 +1,624 @@
+"""Limiter: the everyday entrance. Ask it for each unit of work; it answers with a decision.
+
+    limiter = Limiter("100/minute")
+    if not limiter.take("user:42"):
+        ...
+
+It reads each rule once, keeps its keys (tables in this process, or names in a far store), and asks
+them with the clock's instant. It is safe to share between threads and event loops. In this process
+it never waits for anything but a table's turn; `take` on a far store blocks its thread for a round
+trip, `atake` its task. The a-names are the same operations for asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast, final
+
+from sluicegate.contracts.clock import Clock, Pausing
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, MissingPackage
+from sluicegate.contracts.guard import Counted, Judgement
+from sluicegate.contracts.observer import Observer
+from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.contracts.store import Store
+from sluicegate.limits.claims import Claim, NearAsked, judge_far, judge_near, judged
+from sluicegate.limits.far import FarKeys
+from sluicegate.limits.glass import Glass, let_through
+from sluicegate.limits.kept import Defaults, KeptRules
+from sluicegate.limits.limited import Cost, Key, Limited
+from sluicegate.limits.reservation import NearSettling, Reservation
+from sluicegate.limits.rule import Failure, Mode, RuleLike, term
+from sluicegate.limits.terms import TermedKeys, Terms
+from sluicegate.limits.waiting import (
+    WAITERS_MAX_DEFAULT,
+    HandTicket,
+    Lines,
+    ThreadTicket,
+    Ticket,
+    finish,
+)
+from sluicegate.stores.memory.store import (
+    KEYS_MAX_DEFAULT,
+    RULES_MAX_DEFAULT,
+    MemoryStore,
+)
+from sluicegate.stores.memory.table import Keys, NearKeys, Table
+from sluicegate.stores.memory.together import AllOf
+from sluicegate.system import now_us as system_now_us
+
+if TYPE_CHECKING:
+    from sluicegate.limits.glass_follower import Follower
+    from sluicegate.limits.stores import Stores
+
+MEMORY_URLS: Final = frozenset({"memory:", "memory://", "async+memory://"})
+KEY_CHARS_MAX: Final = 4_096
+COST_MAX: Final = 1 << 53
+CLAIMS_MAX: Final = 64
+_NO_RULES: Final[Mapping[str, RuleLike]] = {}
+_COST_REMEDY: Final = "give a whole number from 0 to 2^53"
+
+
+@final
+class Limiter:
+    """Limits by key, in this process or in a store that several share.
+
+    `rule` is a rate string, a `Limit` or a `Rule`, used by every `take` that names no rule of its
+    own. `rules` gives names to more of them: `take(key, rule="login")`; each name has keys of its
+    own. `store_url` says where the counts are: `memory:`, `redis://...`, `redis+cluster://...`,
+    `redis+sentinel://...`, `sluicegate://...`. `algorithm` says how rate strings are counted.
+
+    `failure`, `local_share`, `lease` and `count_refused` are the terms of rules that do not say
+    their own; see `Rule`. `keys_max` bounds the keys tracked here for each rule, `rules_max` the
+    rules, `waiters_max` the line for one key. `prefix` begins every key in a far store.
+
+    `observer` is told of every decision. `glass` says where it is looked up whether the glass is
+    broken (`redis://...`, `file:/path`): then rules or callers are admitted without asking. With
+    `open_store`, a store of one's own takes the place of a URL: it is called once an event loop.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_far",
+        "_follower",
+        "_glass",
+        "_guarded",
+        "_kept",
+        "_lines",
+        "_local",
+        "_observer",
+        "_store",
+        "_table",
+        "_tables",
+    )
+
+    def __init__(
+        self,
+        rule: RuleLike | None = None,
+        *,
+        store_url: str = "memory:",
+        rules: Mapping[str, RuleLike] = _NO_RULES,
+        algorithm: str | Algorithm = Algorithm.GCRA,
+        failure: str | Failure = Failure.OPEN,
+        local_share: float = 1.0,
+        lease: str | int | None = None,
+        count_refused: bool = False,
+        keys_max: int = KEYS_MAX_DEFAULT,
+        rules_max: int = RULES_MAX_DEFAULT,
+        waiters_max: int = WAITERS_MAX_DEFAULT,
+        prefix: str = "rate_limit",
+        observer: Observer | None = None,
+        glass: Glass | str | None = None,
+        open_store: Callable[[], Store] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        for name, bound, of in (
+            ("keys_max", keys_max, "keys to track"),
+            ("rules_max", rules_max, "rules to keep"),
+            ("waiters_max", waiters_max, "waiters to hold"),
+        ):
+            if bound < 1:
+                raise BadValue(name, bound, f"give the number of {of}, at least 1")
+        defaults = Defaults(
+            term(Algorithm, "algorithm", algorithm),
+            term(Failure, "failure", failure),
+            local_share,
+            lease,
+            count_refused,
+        )
+        self._clock = clock
+        self._store = MemoryStore(
+            system_now_us if clock is None else clock.now_us,
+            keys_max=keys_max,
+            rules_max=rules_max,
+        )
+        guarded = None if observer is None else _guarded(observer)
+        self._guarded = guarded
+        # One that counts round trips alone is not told of decisions: each would cost a call.
+        self._observer = guarded if getattr(observer, "hears_decisions", True) else None
+        self._follower: Follower | None = None
+        if isinstance(glass, str):
+            glass, self._follower = _follow(glass, prefix, clock)
+        self._glass = glass
+        self._far: Stores | None = None
+        if open_store is not None or store_url not in MEMORY_URLS:
+            self._far = _open_far(store_url, prefix, open_store, guarded)
+        self._lines = Lines(self._now_us, waiters_max)
+        self._kept = KeptRules(defaults, self._make, rules_max)
+        self._tables = self._kept.keys
+        self._kept.replace(rules)
+        self._table: Keys | None = None if rule is None else self._kept.keys_of(rule)
+
+    # Ask.
+
+    def take(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
+        """Decide whether `key` may spend `cost` now; a refusal takes nothing from any limit."""
+        if len(key) > KEY_CHARS_MAX:
+            raise _key_too_long(key)
+        units = cost if isinstance(cost, int) else _whole(cost)
+        if not 0 <= units <= COST_MAX:
+            raise BadValue("cost", cost, _COST_REMEDY)
+        table = self._table if rule is None else self._tables.get(rule)
+        if table is None:
+            table = self._kept.keys_of(rule)
+        clock = self._clock
+        now_us = system_now_us() if clock is None else clock.now_us()
+        if self._glass is None and self._observer is None:
+            return table.take(key, units, now_us)
+        decision = self._overridden(table, key, now_us)
+        if decision is None:
+            decision = table.take(key, units, now_us)
+        return self._seen(decision, key, now_us)
+
+    async def atake(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> Decision:
+        """`take`, for asyncio."""
+        table, units, now_us = self.keys_of(rule), _units(cost), self._now_us()
+        _check(key)
+        decision = self._known(table, key, units, now_us)
+        if decision is None:
+            decision = await self._ask_far(table, key, units, now_us)
+        return decision if self._observer is None else self._seen(decision, key, now_us)
+
+    def peek(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
+        """What `take` would decide now; nothing is taken."""
+        return self.keys_of(rule).peek(_check(key), _units(cost), self._now_us())
+
+    async def apeek(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> Decision:
+        """`peek`, for asyncio."""
+        far = self._far
+        if far is None:
+            return self.peek(key, cost, rule)
+        keys = cast("FarKeys", self.keys_of(rule))
+        return await keys.look(far.here(), _check(key), _units(cost), self._now_us())
+
+    def wait(
+        self,
+        key: str,
+        cost: SupportsIndex = 1,
+        rule: RuleLike | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Decision:
+        """Wait until `key` may spend `cost`, for at most `timeout_s`; first come, first served.
+
+        The answer is a refusal as soon as it is clear that the wait would be too long.
+        """
+        keys, units, began_us = self.keys_of(rule), _units(cost), self._now_us()
+        _check(key)
+
+        async def take() -> Decision:
+            now_us = self._now_us()
+            return self._overridden(keys, key, now_us) or keys.take(key, units, now_us)
+
+        async def look() -> Decision:
+            return keys.peek(key, units, self._now_us())
+
+        ticket, timeout_us = self._ticket(ThreadTicket()), _timeout_us(timeout_s)
+        decision = finish(self._lines.wait((keys, key), ticket, take, look, timeout_us))
+        return self._seen(decision, key, began_us)
+
+    async def await_(
+        self,
+        key: str,
+        cost: SupportsIndex = 1,
+        rule: RuleLike | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Decision:
+        """`wait`, for asyncio."""
+        keys, units, began_us = self.keys_of(rule), _units(cost), self._now_us()
+        _check(key)
+
+        async def take() -> Decision:
+            now_us = self._now_us()
+            known = self._known(keys, key, units, now_us)
+            return await self._ask_far(keys, key, units, now_us) if known is None else known
+
+        async def look() -> Decision:
+            return await self.apeek(key, units, rule)
+
+        ticket, timeout_us = self._ticket(_task_ticket()), _timeout_us(timeout_s)
+        decision = await self._lines.wait((keys, key), ticket, take, look, timeout_us)
+        return self._seen(decision, key, began_us)
+
+    # Several at once.
+
+    def judge(self, *claims: Claim) -> Judgement:
+        """Take every claim or none; what binds, and what each limit said."""
+        if len(claims) == 1 and self._far is None and self._glass is None:
+            # The way of most web requests: one rule, one limit, in this process.
+            key, rule, cost = claims[0]
+            table = self.keys_of(rule)
+            if isinstance(table, Table) and self._observer is None:
+                decision = table.take(_check(key), _units(cost), self._now_us())
+                return Judgement(decision, (Counted(decision.rule_id, table.limit, decision),))
+        asked, began_us = self._claimed(claims), self._now_us()
+        still, opened = self._still_asked(asked, began_us)
+        if not still:
+            judgement = judged(opened)
+        elif self._far is None:
+            judgement = judge_near(cast("list[NearAsked]", still), began_us, opened)
+        else:
+            judgement = finish(judge_far(self._far.blocking, _far(still), began_us, opened))
+        return self._judged(judgement, asked, began_us)
+
+    async def ajudge(self, *claims: Claim) -> Judgement:
+        """`judge`, for asyncio."""
+        if self._far is None:
+            return self.judge(*claims)
+        asked, began_us = self._claimed(claims), self._now_us()
+        still, opened = self._still_asked(asked, began_us)
+        if not still:
+            judgement = judged(opened)
+        else:
+            judgement = await judge_far(self._far.here(), _far(still), began_us, opened)
+        return self._judged(judgement, asked, began_us)
+
+    def take_all(self, *claims: Claim) -> Decision:
+        """Take every claim or none: different keys, rules and costs, decided as one.
+
+        The decision is the binding one: the refusal that lasts longest, or the least that is left.
+        """
+        return self.judge(*claims).decision
+
+    async def atake_all(self, *claims: Claim) -> Decision:
+        """`take_all`, for asyncio."""
+        return (await self.ajudge(*claims)).decision
+
+    # Around work.
+
+    def limit(
+        self,
+        rule: RuleLike | None = None,
+        *,
+        key: Key,
+        cost: Cost = 1,
+        wait_s: float | None = None,
+    ) -> Limited:
+        """Put a limit around a function or a block; what is refused raises `Refused`.
+
+        With `wait_s`, a call waits up to so long for its turn before it is refused.
+        """
+        self.keys_of(rule)  # a bad rule is told here, not at the first call
+        if wait_s is not None:
+            wait = partial(self.wait, rule=rule, timeout_s=wait_s)
+            return Limited(wait, partial(self.await_, rule=rule, timeout_s=wait_s), key, cost)
+        return Limited(partial(self.take, rule=rule), partial(self.atake, rule=rule), key, cost)
+
+    def reserve(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> Reservation:
+        """Take an estimate now, to be settled when the true cost is known."""
+        keys, units, now_us = self.keys_of(rule), _units(cost), self._now_us()
+        _check(key)
+        if isinstance(keys, FarKeys):
+            return finish(keys.reserve(keys.stores.blocking, key, units, now_us))
+        decision = keys.take(key, units, now_us)
+        return Reservation(decision, units, NearSettling(keys, key, now_us, self._now_us))
+
+    async def areserve(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> Reservation:
+        """`reserve`, for asyncio; settle it with `asettle`."""
+        far = self._far
+        if far is None:
+            return self.reserve(key, cost, rule)
+        keys = cast("FarKeys", self.keys_of(rule))
+        return await keys.reserve(far.here(), _check(key), _units(cost), self._now_us())
+
+    # Correct.
+
+    def refund(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
+        """Give back what was taken just now and not used; a limit is never fuller than full."""
+        now_us = self._now_us()
+        self.keys_of(rule).settle(_check(key), -_units(cost), now_us, now_us)
+
+    async def arefund(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> None:
+        """`refund`, for asyncio."""
+        await self._acorrect(key, -_units(cost), rule)
+
+    def charge(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
+        """Take `cost` whether it is there or not: for work that is done already.
+
+        A window fills up to its limit; the others go into debt by one burst at most.
+        """
+        now_us = self._now_us()
+        self.keys_of(rule).settle(_check(key), _units(cost), now_us, now_us)
+
+    async def acharge(
+        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    ) -> None:
+        """`charge`, for asyncio."""
+        await self._acorrect(key, _units(cost), rule)
+
+    def reset(self, key: str, rule: RuleLike | None = None) -> None:
+        """Forget what `key` has taken under this rule."""
+        self.keys_of(rule).reset(_check(key))
+
+    async def areset(self, key: str, rule: RuleLike | None = None) -> None:
+        """`reset`, for asyncio."""
+        far = self._far
+        if far is None:
+            self.reset(key, rule)
+        else:
+            await cast("FarKeys", self.keys_of(rule)).forget(far.here(), _check(key))
+
+    # Rules, and the end.
+
+    def replace_rules(self, rules: Mapping[str, RuleLike]) -> None:
+        """Have these named rules instead of the ones there are.
+
+        A rule that stays as it is keeps its counts. Where limits are kept in this process, one
+        whose limit has changed starts afresh.
+        """
+        self._store.drop(self._kept.replace(rules))
+
+    def pin(self) -> None:
+        """Say that nobody but the running event loop will ever ask; it spares a look at each."""
+        if self._far is not None:
+            self._far.pin()
+
+    @property
+    def near(self) -> bool:
+        """Whether counts are kept in this process, so that nothing here ever waits for them."""
+        return self._far is None
+
+    def limits_of(self, rule: RuleLike | None = None) -> list[Limit]:
+        """The limits of a rule."""
+        return _limits(self.keys_of(rule))
+
+    def keys_tracked(self, rule: RuleLike | None = None) -> int:
+        """How many keys of a rule are tracked now; some may be at rest and not swept yet."""
+        keys = self.keys_of(rule)
+        if self._far is not None:
+            raise BadValue("keys_tracked", rule, "ask the store: its keys are not here")
+        return len(cast("NearKeys", keys))
+
+    def close(self) -> None:
+        """Give back what is leased, and what threads have opened.
+
+        A loop's own connections want `aclose`.
+        """
+        if self._follower is not None:
+            self._follower.close()
+        far = self._far
+        if far is not None:
+            for keys in self._leasing():
+                finish(keys.give_back(far.blocking, every=True))
+            far.close()
+
+    async def aclose(self) -> None:
+        """Give back what is leased, and what this event loop and threads have opened."""
+        far = self._far
+        if far is not None:
+            for keys in self._leasing():
+                await keys.give_back(far.here(), every=True)
+            await far.aclose()
+            far.close()
+        if self._follower is not None:
+            self._follower.close()
+
+    def _leasing(self) -> list[FarKeys]:
+        return [
+            keys
+            for keys in {*self._kept.keys.values()}
+            if isinstance(keys, FarKeys) and keys.leased
+        ]
+
+    async def __aenter__(self) -> Limiter:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Limiter:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self.close()
+
+    # Inside.
+
+    def _now_us(self) -> int:
+        clock = self._clock
+        return system_now_us() if clock is None else clock.now_us()
+
+    def _ticket(self, ticket: Ticket) -> Ticket:
+        clock = self._clock
+        return HandTicket(cast("Pausing", clock), ticket) if hasattr(clock, "pause") else ticket
+
+    def _known(self, keys: Keys, key: str, units: int, now_us: int) -> Decision | None:
+        """What can be decided without waiting; None if a far store must be asked."""
+        opened = self._overridden(keys, key, now_us)
+        if opened is not None:
+            return opened
+        if self._far is None:
+            return keys.take(key, units, now_us)
+        return cast("FarKeys", keys).known(key, units, now_us)
+
+    def _ask_far(
+        self, keys: Keys, key: str, units: int, now_us: int
+    ) -> Coroutine[Any, Any, Decision]:
+        # The coroutine itself, and not one around it: each costs a turn of every wait.
+        far = cast("Stores", self._far)
+        return cast("FarKeys", keys).ask(far.here(), key, units, now_us)
+
+    def _overridden(self, keys: Keys, key: str, now_us: int) -> Decision | None:
+        """The decision where the glass is broken; None where it is whole."""
+        glass = self._glass
+        if glass is None or not glass.broken:
+            return None
+        name = self._kept.name_of(keys)
+        if glass.stands_open(name, key, now_us) is None:
+            return None
+        return let_through(name, min(limit.burst for limit in _limits(keys)))
+
+    def _still_asked(
+        self, asked: list[tuple[Keys, str, int]], now_us: int
+    ) -> tuple[list[tuple[Keys, str, int]], list[Counted]]:
+        """The claims that are to be decided, and those that a broken glass admits."""
+        if self._glass is None or not self._glass.broken:
+            return asked, []
+        still: list[tuple[Keys, str, int]] = []
+        opened: list[Counted] = []
+        for one in asked:
+            decision = self._overridden(one[0], one[1], now_us)
+            if decision is None:
+                still.append(one)
+            else:
+                opened.append(Counted(decision.rule_id, _limits(one[0])[0], decision))
+        return still, opened
+
+    def _seen(self, decision: Decision, key: str, began_us: int) -> Decision:
+        observer = self._observer
+        if observer is not None:
+            observer.decided(decision, key, began_us, self._now_us())
+        return decision
+
+    def _judged(
+        self, judgement: Judgement, asked: list[tuple[Keys, str, int]], began_us: int
+    ) -> Judgement:
+        if self._observer is not None:
+            self._seen(judgement.decision, asked[0][1], began_us)
+            for one in judgement.counted:
+                if one.decision.shadow and one.decision is not judgement.decision:
+                    self._seen(one.decision, asked[0][1], began_us)
+        return judgement
+
+    async def _acorrect(self, key: str, correction: int, rule: RuleLike | None) -> None:
+        keys, now_us = self.keys_of(rule), self._now_us()
+        _check(key)
+        far = self._far
+        if far is None:
+            keys.settle(key, correction, now_us, now_us)
+        else:
+            await cast("FarKeys", keys).correct(far.here(), key, correction, None)
+
+    def _claimed(self, claims: tuple[Claim, ...]) -> list[tuple[Keys, str, int]]:
+        if not 1 <= len(claims) <= CLAIMS_MAX:
+            raise BadValue("claims", len(claims), f"give from 1 to {CLAIMS_MAX}")
+        return [(self.keys_of(rule), _check(key), _units(cost)) for key, rule, cost in claims]
+
+    def keys_of(self, rule: RuleLike | None) -> Keys:
+        """The keys under a rule, by its name or itself; for who asks them more than once."""
+        table = self._table if rule is None else self._tables.get(rule)
+        return self._kept.keys_of(rule) if table is None else table
+
+    def _make(self, terms: Terms) -> Keys:
+        if self._far is not None:
+            return FarKeys(self._far, terms, self._store, self._now_us, self._guarded)
+        tables = [self._store.table(limit_id, limit) for limit_id, limit in terms.limits]
+        keys: NearKeys = tables[0] if len(tables) == 1 else AllOf(tables)
+        if terms.mode is Mode.ENFORCE and not terms.count_refused:
+            return keys
+        return TermedKeys(keys, terms)
+
+
+# What needs asyncio or logging is imported when it is wanted: it would double the time of
+# `import sluicegate`.
+
+
+def _open_far(
+    store_url: str,
+    prefix: str,
+    open_store: Callable[[], Store] | None,
+    observer: Observer | None,
+) -> Stores:
+    from sluicegate.limits.stores import open_stores  # noqa: PLC0415
+
+    try:
+        return open_stores(store_url, prefix, open_store, observer)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("sluicegate"):
+            raise
+        raise MissingPackage(error.name, "redis") from None
+
+
+def _follow(url: str, prefix: str, clock: Clock | None) -> tuple[Glass, Follower]:
+    from sluicegate.limits.glass_follower import Follower  # noqa: PLC0415
+    from sluicegate.limits.glass_sources import open_source  # noqa: PLC0415
+
+    glass = Glass()
+    return glass, Follower(open_source(url, prefix=prefix), glass, clock=clock)
+
+
+def _guarded(observer: Observer) -> Observer:
+    """One that raises must not fail the decision it is told of."""
+    from sluicegate.telemetry.several import Several  # noqa: PLC0415
+
+    return Several(observer)
+
+
+def _task_ticket() -> Ticket:
+    from sluicegate.limits.tasks import TaskTicket  # noqa: PLC0415
+
+    return TaskTicket()
+
+
+def _far(asked: list[tuple[Keys, str, int]]) -> list[tuple[FarKeys, str, int]]:
+    return cast("list[tuple[FarKeys, str, int]]", asked)
+
+
+def _limits(keys: Keys) -> list[Limit]:
+    if isinstance(keys, TermedKeys | FarKeys):
+        return [limit for _, limit in keys.terms.limits]
+    return [ask.table.limit for ask in cast("NearKeys", keys).asks("", 0)]
+
+
+def _timeout_us(timeout_s: float | None) -> int | None:
+    if timeout_s is None:
+        return None
+    if not timeout_s >= 0:
+        raise BadValue("timeout_s", timeout_s, "give seconds, 0 or more; None waits for ever")
+    return int(min(timeout_s, 1e9) * 1e6)
+
+
+def _check(key: str) -> str:
+    if len(key) > KEY_CHARS_MAX:
+        raise _key_too_long(key)
+    return key
+
+
+def _key_too_long(key: str) -> BadValue:
+    return BadValue("key", key, f"at most {KEY_CHARS_MAX:,} characters; use a hash of it")
+
+
+def _units(cost: SupportsIndex) -> int:
+    units = cost if isinstance(cost, int) else _whole(cost)
+    if not 0 <= units <= COST_MAX:
+        raise BadValue("cost", cost, _COST_REMEDY)
+    return units
+
+
+def _whole(cost: SupportsIndex) -> int:
+    try:
+        return cost.__index__()
+    except AttributeError:
+        raise BadValue("cost", cost, _COST_REMEDY) from None

@@ -1,0 +1,450 @@
+"""Permits: at most so many at once, for each key, in this process or in all of them.
+
+    exports = Permits(5, expires_after_s=60, store_url="redis://localhost:6379/0")
+    with exports.hold("customer:42"):
+        ...
+
+A rate limits how often work begins; this limits how much of it is under way. What is admitted holds
+a permit until it is released or its time is over, so a process that dies holds no place for ever.
+The store's own clock says when. The a-names are the same operations for asyncio.
+
+Who waits stands in the line of its key in this process; the first of a line asks again when a
+permit of this process is released, when the earliest may have expired, and where other processes
+can release, every `poll_s`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import count as numbers
+from threading import Lock
+from typing import TYPE_CHECKING, Final, SupportsIndex, cast, final
+from weakref import WeakSet
+
+from sluicegate.contracts.clock import Clock, Pausing
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, MissingPackage
+from sluicegate.contracts.observer import Observer
+from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, STORE_UNAVAILABLE
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.limits.far import UNANSWERED
+from sluicegate.limits.glass import Glass, let_through
+from sluicegate.limits.hold import HeldWhile, Hold
+from sluicegate.limits.limited import Cost, Key
+from sluicegate.limits.limiter import KEY_CHARS_MAX, MEMORY_URLS
+from sluicegate.limits.permit import Permit, PermitStore, Unbound
+from sluicegate.limits.rule import Failure, term
+from sluicegate.limits.waiting import (
+    WAITERS_MAX_DEFAULT,
+    HandTicket,
+    Lines,
+    ThreadTicket,
+    Ticket,
+    finish,
+)
+from sluicegate.stores.memory.permits import KEYS_MAX_DEFAULT, MemoryPermits
+from sluicegate.system import SystemChance
+from sluicegate.system import now_us as system_now_us
+
+if TYPE_CHECKING:
+    from sluicegate.limits.permit_stores import Heartbeat, PermitStores
+
+LIMIT_MAX: Final = 100_000
+COUNT_MAX: Final = 1_000  # places of one permit
+EXPIRES_AFTER_S_MIN: Final = 0.001
+EXPIRES_AFTER_S_MAX: Final = 31_536_000.0  # a year
+POLL_S_DEFAULT: Final = 0.1
+POLL_S_MIN: Final = 0.001
+_BEATS: Final = 3  # renewals in the time after which a permit expires
+
+
+@final
+class Permits:
+    """At most `limit` permits at once for each key.
+
+    A permit that is not released ends after `expires_after_s`. `store_url` says where the places
+    are: `memory:`, `redis://...`, `redis+cluster://...`, `redis+sentinel://...`. There, `name`
+    keeps places of one kind apart from others of the same key; processes that share places say the
+    same name, limit and expiry.
+
+    `failure` says what happens when the store does not answer: `open` admits, `closed` refuses,
+    `local` counts in this process against `local_share` of the limit. Such a decision is marked as
+    degraded. `keys_max` bounds the keys with permits in this process, `waiters_max` the line for
+    one key; `poll_s` is how often the first of a line asks a store that others share. `prefix`
+    begins every key in it.
+
+    `observer` is told of every decision. `glass`, where it is broken, admits without asking. With
+    `open_store`, a store of one's own takes the place of a URL: it is called once an event loop.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_beats",
+        "_clock",
+        "_far",
+        "_first",
+        "_first_lock",
+        "_glass",
+        "_lines",
+        "_memory",
+        "_numbers",
+        "_observer",
+        "_poll_us",
+        "_stem",
+        "_unguarded",
+        "expires_after_us",
+        "failure",
+        "limit_max",
+        "name",
+    )
+
+    def __init__(
+        self,
+        limit: int,
+        *,
+        expires_after_s: float = 60.0,
+        store_url: str = "memory:",
+        name: str | None = None,
+        failure: str | Failure = Failure.OPEN,
+        local_share: float = 1.0,
+        keys_max: int = KEYS_MAX_DEFAULT,
+        waiters_max: int = WAITERS_MAX_DEFAULT,
+        poll_s: float = POLL_S_DEFAULT,
+        prefix: str = "rate_limit",
+        observer: Observer | None = None,
+        glass: Glass | None = None,
+        open_store: Callable[[], PermitStore] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        places = _whole("limit", limit, LIMIT_MAX)
+        if not EXPIRES_AFTER_S_MIN <= expires_after_s <= EXPIRES_AFTER_S_MAX:
+            raise BadValue("expires_after_s", expires_after_s, "give seconds, 0.001 to a year")
+        if not POLL_S_MIN <= poll_s <= EXPIRES_AFTER_S_MAX:
+            raise BadValue("poll_s", poll_s, "give seconds, 0.001 or more")
+        if not 0 < local_share <= 1:
+            raise BadValue("local_share", local_share, "give a share above 0 and up to 1")
+        for field, bound in (("keys_max", keys_max), ("waiters_max", waiters_max)):
+            if bound < 1:
+                raise BadValue(field, bound, "give a number, at least 1")
+        self.limit_max = places
+        self.name = f"{places}-at-once" if name is None else _name(name)
+        self.expires_after_us = round(expires_after_s * 1e6)
+        self.failure = term(Failure, "failure", failure)
+        self._clock = clock
+        self._observer = observer
+        self._glass = glass
+        self._poll_us = round(poll_s * 1e6)
+        self._far: PermitStores | None = None
+        self._beats: PermitStores | None = None  # for heartbeats of threads, where no store is far
+        if open_store is not None or store_url not in MEMORY_URLS:
+            self._far = self._open_far(store_url, prefix, open_store)
+            places = max(1, int(places * local_share))
+        # The store itself, or what counts instead of it under `local`.
+        self._memory = MemoryPermits(
+            self.now_us, self.name, places, self.expires_after_us, keys_max=keys_max
+        )
+        self._unguarded = Unbound(self._without_store)
+        self._lines = Lines(self.now_us, waiters_max)
+        # Of each key, who stands first in its line and may be asking.
+        self._first: dict[str, Ticket] = {}
+        self._first_lock = Lock()
+        self._begin_anew()
+        _all.add(self)
+
+    # Ask.
+
+    def acquire(self, key: str, count: SupportsIndex = 1, *, wait_s: float | None = None) -> Permit:
+        """A permit of `count` places for `key`; look whether it was admitted.
+
+        With `wait_s`, wait up to so long for it; `float("inf")` waits without end.
+        """
+        places, wait_us, began_us = _asked(key, count), _wait_us(wait_s), self.now_us()
+        store = self.blocking
+        if wait_us is None:
+            permit = finish(self._asked_once(store, key, places))
+        else:
+            ticket = self._ticket(ThreadTicket())
+            permit = finish(self._waited(store, ticket, key, places, wait_us))
+        return self._seen(permit, began_us)
+
+    async def aacquire(
+        self, key: str, count: SupportsIndex = 1, *, wait_s: float | None = None
+    ) -> Permit:
+        """`acquire`, for asyncio."""
+        places, wait_us, began_us = _asked(key, count), _wait_us(wait_s), self.now_us()
+        store = self.here()
+        if wait_us is None:
+            permit = await self._asked_once(store, key, places)
+        else:
+            ticket = self._ticket(_task_ticket())
+            permit = await self._waited(store, ticket, key, places, wait_us)
+        return self._seen(permit, began_us)
+
+    def peek(self, key: str, count: SupportsIndex = 1) -> Decision:
+        """What `acquire` would decide now; nothing is held by it."""
+        return finish(self._look(self.blocking, key, _asked(key, count)))
+
+    async def apeek(self, key: str, count: SupportsIndex = 1) -> Decision:
+        """`peek`, for asyncio."""
+        return await self._look(self.here(), key, _asked(key, count))
+
+    # Around work.
+
+    def hold(
+        self,
+        key: str,
+        count: SupportsIndex = 1,
+        *,
+        wait_s: float | None = None,
+        renew: bool = False,
+    ) -> Hold:
+        """A block, plain or async, that holds a permit; `Refused` is raised if there is none.
+
+        With `renew`, a heartbeat keeps the permit from expiring while the block runs.
+        """
+        return Hold(self, key, _asked(key, count), _waitable(wait_s), renew)
+
+    def limit(
+        self, *, key: Key, count: Cost = 1, wait_s: float | None = None, renew: bool = False
+    ) -> HeldWhile:
+        """Hold a permit during each call of a function, plain or async; else raise `Refused`."""
+        return HeldWhile(self, key, count, _waitable(wait_s), renew)
+
+    def heartbeat(self, permit: Permit) -> Heartbeat:
+        """Renew a thread's permit until it ends, or until the heartbeat is stopped."""
+        beats = self._far or self._beats
+        if beats is None:
+            from sluicegate.limits.permit_stores import PermitStores  # noqa: PLC0415
+
+            beats = self._beats = PermitStores(lambda: self._memory)
+        return beats.beat(permit, self._beat_s())
+
+    def heartbeat_here(self, permit: Permit) -> Heartbeat:
+        """`heartbeat`, as a task of the running loop."""
+        from sluicegate.limits.permit_stores import Heartbeat  # noqa: PLC0415
+
+        return Heartbeat(permit, permit.of(self.here()), self._beat_s())
+
+    # For permits and for their tests.
+
+    def now_us(self) -> int:
+        """The instant of this process."""
+        clock = self._clock
+        return system_now_us() if clock is None else clock.now_us()
+
+    @property
+    def blocking(self) -> PermitStore:
+        """The store as a thread asks it."""
+        return self._memory if self._far is None else self._far.blocking
+
+    def here(self) -> PermitStore:
+        """The store of the running loop."""
+        return self._memory if self._far is None else self._far.here()
+
+    def wake(self, key: str) -> None:
+        """A place of `key` may be free: have the first of its line ask."""
+        ticket = self._first.get(key)
+        if ticket is not None:
+            try:
+                ticket.wake()
+            except RuntimeError:
+                return  # its loop has ended while it waited
+
+    def waiting(self) -> int:
+        """How many wait in this process."""
+        return self._lines.waiting()
+
+    # The end.
+
+    def close(self) -> None:
+        """Close what threads have opened; what is held stays held until it ends."""
+        for stores in (self._far, self._beats):
+            if stores is not None:
+                stores.close()
+
+    async def aclose(self) -> None:
+        """Close what this event loop and threads have opened."""
+        if self._far is not None:
+            await self._far.aclose()
+        self.close()
+
+    def __enter__(self) -> Permits:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Permits:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # Inside.
+
+    async def _asked_once(self, store: PermitStore, key: str, count: int) -> Permit:
+        permit_id = f"{self._stem}-{next(self._numbers)}"
+        asked_us = self.now_us()
+        near: PermitStore | None = None if self._far is not None else self._memory
+        glass = self._glass
+        if glass and glass.broken and glass.stands_open(self.name, key, asked_us):
+            near = store = Unbound(self._let_through)
+        try:
+            decision = await store.acquire(key, permit_id, count)
+        except UNANSWERED:
+            near = self._instead()
+            decision = (await near.acquire(key, permit_id, count)).marked(degraded=True)
+        until_us = asked_us + self.expires_after_us
+        return Permit(self, near, permit_id, key, count, decision, until_us)
+
+    async def _look(self, store: PermitStore, key: str, count: int) -> Decision:
+        try:
+            return await store.look(key, count)
+        except UNANSWERED:
+            return (await self._instead().look(key, count)).marked(degraded=True)
+
+    async def _waited(
+        self, store: PermitStore, ticket: Ticket, key: str, count: int, wait_us: int
+    ) -> Permit:
+        """Stand in the line of `key` until there is a permit, or `wait_us` are over."""
+        deadline_us = self.now_us() + wait_us
+        permit: Permit | None = None
+
+        async def take() -> Decision:
+            nonlocal permit
+            # Before the store is asked: a release from then on is not missed.
+            with self._first_lock:
+                self._first[key] = ticket
+            permit = await self._asked_once(store, key, count)
+            return self._paused(permit.decision, deadline_us)
+
+        async def look() -> Decision:
+            return await self._look(store, key, count)
+
+        try:
+            decision = await self._lines.wait(key, ticket, take, look, wait_us)
+        finally:
+            with self._first_lock:
+                if self._first.get(key) is ticket:
+                    del self._first[key]
+        # Who has never been first has never asked.
+        if permit is not None:
+            return permit
+        return Permit(self, None, "", key, count, decision, 0)
+
+    def _paused(self, decision: Decision, deadline_us: int) -> Decision:
+        """The decision, with how long to pause in place of when to come back.
+
+        That a place may be free sooner than a refusal says is what one waits for.
+        """
+        left_us = deadline_us - self.now_us()
+        retry_us = decision.retry_after_us
+        if decision.allowed or retry_us == NEVER or left_us <= 0:
+            return decision
+        if self._far is not None or decision.reason is not CONCURRENCY_LIMITED:
+            retry_us = min(retry_us, self._poll_us) if retry_us > 0 else self._poll_us
+        return Decision(
+            False,
+            decision.remaining,
+            min(retry_us, left_us),
+            decision.reset_after_us,
+            decision.reason,
+            decision.rule_id,
+        )
+
+    def _instead(self) -> PermitStore:
+        """Who decides when the store does not."""
+        return self._memory if self.failure is Failure.LOCAL else self._unguarded
+
+    def _without_store(self) -> Decision:
+        reason = STORE_UNAVAILABLE if self.failure is Failure.CLOSED else None
+        return Decision(reason is None, 0, 0, 0, reason, self.name)
+
+    def _let_through(self) -> Decision:
+        return let_through(self.name, self.limit_max)
+
+    def _beat_s(self) -> float:
+        return self.expires_after_us / 1e6 / _BEATS
+
+    def _ticket(self, ticket: Ticket) -> Ticket:
+        clock = self._clock
+        return HandTicket(cast("Pausing", clock), ticket) if hasattr(clock, "pause") else ticket
+
+    def _seen(self, permit: Permit, began_us: int) -> Permit:
+        if self._observer is not None:
+            self._observer.decided(permit.decision, permit.key, began_us, self.now_us())
+        return permit
+
+    def _open_far(
+        self, store_url: str, prefix: str, open_store: Callable[[], PermitStore] | None
+    ) -> PermitStores:
+        try:
+            # What needs asyncio is imported when it is wanted.
+            from sluicegate.limits import permit_stores  # noqa: PLC0415
+
+            if open_store is not None:
+                return permit_stores.PermitStores(open_store)
+            return permit_stores.open_permit_stores(
+                store_url, prefix, self.name, self.limit_max, self.expires_after_us
+            )
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("sluicegate"):
+                raise
+            raise MissingPackage(error.name, "redis") from None
+
+    def _begin_anew(self) -> None:
+        """Have names of one's own; also in a child, which would go on with its parent's."""
+        draw = SystemChance().draw
+        self._stem = f"{int(draw() * 2**53):x}{int(draw() * 2**53):x}"
+        self._numbers = numbers(1)
+
+
+def _task_ticket() -> Ticket:
+    from sluicegate.limits.tasks import TaskTicket  # noqa: PLC0415
+
+    return TaskTicket()
+
+
+def _asked(key: str, count: SupportsIndex) -> int:
+    if len(key) > KEY_CHARS_MAX:
+        raise BadValue("key", key, f"at most {KEY_CHARS_MAX:,} characters; use a hash of it")
+    return _whole("count", count, COUNT_MAX)
+
+
+def _whole(field: str, value: SupportsIndex, most: int) -> int:
+    places = value.__index__() if hasattr(value, "__index__") else 0
+    if not 1 <= places <= most:
+        raise BadValue(field, value, f"give a whole number from 1 to {most:,}")
+    return places
+
+
+def _name(name: str) -> str:
+    if not name or "{" in name or "}" in name:
+        raise BadValue("name", name, "give some text without braces")
+    return name
+
+
+def _waitable(wait_s: float | None) -> float | None:
+    _wait_us(wait_s)  # a bad one is told here, not at the first call
+    return wait_s
+
+
+def _wait_us(wait_s: float | None) -> int | None:
+    if wait_s is None:
+        return None
+    if not wait_s >= 0:
+        raise BadValue("wait_s", wait_s, "give seconds, 0 or more; None does not wait")
+    return int(min(wait_s, 1e9) * 1e6)
+
+
+_all: Final[WeakSet[Permits]] = WeakSet()
+
+
+def _after_fork() -> None:
+    for permits in [*_all]:
+        permits._begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,118 @@
+"""Reservation: an estimate that was taken, to be settled once with the true cost.
+
+    with limiter.reserve(caller, cost=800) as tokens:
+        ...
+        tokens.settle(true_cost)
+
+If the block fails before it was settled, everything is given back. The settlement is charged
+against the instant of the take: what counted in a window that has passed makes no room in this one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import SupportsIndex, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.memory.table import Keys
+
+COST_MAX = 1 << 53
+
+
+class Settling(ABC):
+    """Where a correction goes, from a thread or from a task."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def now(self, correction: int) -> None:
+        """Settle from a thread."""
+
+    @abstractmethod
+    async def later(self, correction: int) -> None:
+        """Settle from a task."""
+
+
+@final
+class NearSettling(Settling):
+    """Tables of this process."""
+
+    __slots__ = ("_key", "_keys", "_now_us", "_taken_us")
+
+    def __init__(self, keys: Keys, key: str, taken_us: int, now_us: Callable[[], int]) -> None:
+        self._keys = keys
+        self._key = key
+        self._taken_us = taken_us
+        self._now_us = now_us
+
+    def now(self, correction: int) -> None:
+        """Settle from a thread."""
+        self._keys.settle(self._key, correction, self._now_us(), self._taken_us)
+
+    async def later(self, correction: int) -> None:
+        """Settle from a task."""
+        self.now(correction)
+
+
+@final
+class Reservation:
+    """Settle it once, with what the work truly cost. True in a condition if it was admitted."""
+
+    __slots__ = ("_open", "_reserved", "_settling", "decision")
+
+    def __init__(self, decision: Decision, reserved: int, settling: Settling) -> None:
+        self._reserved = reserved
+        self._settling = settling
+        # What was admitted without the store has nothing there to settle.
+        self._open = decision.allowed and not decision.degraded
+        self.decision = decision
+
+    def settle(self, cost: SupportsIndex) -> bool:
+        """Charge the true cost in place of the estimate; False if it was settled before."""
+        correction = self._close(cost)
+        if correction:
+            self._settling.now(correction)
+        return correction is not None
+
+    async def asettle(self, cost: SupportsIndex) -> bool:
+        """`settle`, for asyncio."""
+        correction = self._close(cost)
+        if correction:
+            await self._settling.later(correction)
+        return correction is not None
+
+    def cancel(self) -> bool:
+        """Give the estimate back: the work was not done. False if it was settled before."""
+        return self.settle(0)
+
+    async def acancel(self) -> bool:
+        """`cancel`, for asyncio."""
+        return await self.asettle(0)
+
+    def _close(self, cost: SupportsIndex) -> int | None:
+        units = cost.__index__() if hasattr(cost, "__index__") else -1
+        if not 0 <= units <= COST_MAX:
+            raise BadValue("cost", cost, "give a whole number from 0 to 2^53")
+        if not self._open:
+            return None
+        self._open = False
+        return units - self._reserved
+
+    def __bool__(self) -> bool:
+        return self.decision.allowed
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is not None:
+            self.cancel()
+
+    async def __aenter__(self) -> Reservation:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is not None:
+            await self.acancel()

@@ -1,0 +1,126 @@
+"""Resettle: what was admitted without the store is charged there, once.
+
+A store that comes back does not know what was let in without it. For each user and rule the letters
+are stepped through the limit's own kernel, to now by the store's clock; what a limit that has seen
+only these would still hold is charged, as far as the store's limit can hold it. So a letter whose
+window has passed charges nothing, and half of a bucket that has refilled charges half.
+
+A letter is charged once, whoever replays and however often: before it is charged its id is claimed
+in the store itself, as a limit of one that lasts longer than the letter matters. A replay that is
+killed between the two leaves the letters of that user and rule uncharged, never charged twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rule import Limit
+from sluicegate.contracts.store import RULE_MARK, SHARED, Charge, Store
+from sluicegate.limits.completeness import capacity, held
+from sluicegate.limits.letter import Letter
+
+CLAIMS_AT_ONCE: Final = 64
+_CLAIM_US_MIN: Final = 3_600_000_000
+_CLAIM_SPANS: Final = 4  # a letter matters for two of its limit's spans at most
+
+
+class Place(NamedTuple):
+    """Where units are counted."""
+
+    user: str
+    rule_id: str
+    limit: Limit
+
+
+class Standing(NamedTuple):
+    """How a user stands under a rule: what the store has counted, and what it has not."""
+
+    place: Place
+    at_us: int  # by the store's clock
+    counted: int
+    uncounted: int  # by letters that were not replayed
+    letters: int  # of those, how many still weigh
+
+    @property
+    def over(self) -> int:
+        """By how much both together are beyond the limit now."""
+        return max(self.counted + self.uncounted - capacity(self.place.limit), 0)
+
+
+def by_place(letters: Iterable[Letter]) -> dict[Place, list[Letter]]:
+    """The letters that admitted something, by where that is counted, oldest first."""
+    places: dict[Place, list[Letter]] = {}
+    for letter in letters:
+        if letter.allowed and letter.degraded and not letter.shadow and letter.limit is not None:
+            place = Place(letter.user, letter.rule_id, letter.limit)
+            places.setdefault(place, []).append(letter)
+    for some in places.values():
+        some.sort(key=lambda letter: letter.at_us)
+    return places
+
+
+async def standing(store: Store, place: Place, letters: Sequence[Letter]) -> Standing:
+    """How things stand; nothing is changed."""
+    counted, at_us = await _counted(store, place)
+    weighing = _weighing(place, letters, at_us)
+    ours = await _claimable(store, place, weighing, keep=False)
+    return Standing(place, at_us, counted, held(place.limit, ours, at_us), len(ours))
+
+
+async def resettle(store: Store, place: Place, letters: Sequence[Letter]) -> Standing:
+    """Charge what was not counted; how things stood before."""
+    counted, at_us = await _counted(store, place)
+    weighing = _weighing(place, letters, at_us)
+    ours = await _claimable(store, place, weighing, keep=True)
+    units = held(place.limit, ours, at_us)
+    if units:
+        await store.settle([_charge(place, units)])
+    return Standing(place, at_us, counted, units, len(ours))
+
+
+def limit_id(limit: Limit) -> str:
+    """What a limit is called here; where keys name rules, the rule's name takes its place."""
+    words = (limit.count, limit.period_us, limit.algorithm.value, limit.burst, limit.cells)
+    return SHARED + " ".join(map(str, words))
+
+
+def _weighing(place: Place, letters: Sequence[Letter], now_us: int) -> list[Letter]:
+    """The letters that, each alone, would still weigh; a clock ahead of the store's is now."""
+    return [one for one in letters if held(place.limit, [one], max(now_us, one.at_us))]
+
+
+async def _counted(store: Store, place: Place) -> tuple[int, int]:
+    try:
+        ruling = await store.take([_charge(place, 0)], keep=False)
+    except BadValue as error:
+        raise BadValue(f"rule {place.rule_id}", place.limit, error.remedy) from None
+    return capacity(place.limit) - ruling.decisions[0].remaining, ruling.at_us
+
+
+async def _claimable(
+    store: Store, place: Place, letters: Sequence[Letter], *, keep: bool
+) -> list[Letter]:
+    """Those letters that nobody has claimed; with `keep` they are claimed now."""
+    ours: list[Letter] = []
+    for first in range(0, len(letters), CLAIMS_AT_ONCE):
+        some = letters[first : first + CLAIMS_AT_ONCE]
+        rulings = await asyncio.gather(
+            *(store.take([_claim(place, letter)], keep=keep) for letter in some)
+        )
+        ours += [one for one, ruling in zip(some, rulings, strict=True) if ruling.allowed]
+    return ours
+
+
+def _charge(place: Place, units: int) -> Charge:
+    key = f"{place.user}{RULE_MARK}{place.rule_id}"
+    return Charge(limit_id(place.limit), place.limit, key, units)
+
+
+def _claim(place: Place, letter: Letter) -> Charge:
+    limit = place.limit
+    span_us = max(limit.period_us, limit.period_us * limit.burst // limit.count)
+    claim = Limit(1, max(_CLAIM_SPANS * span_us, _CLAIM_US_MIN))
+    return Charge(limit_id(claim), claim, f"{place.user}{RULE_MARK}replayed {letter.id}")

@@ -1,0 +1,159 @@
+"""Stores: which store a limiter asks, by URL, and what tasks and threads need around it.
+
+Each loop that asks has a store of its own, and threads share one (`by_loop.py`). What limits add is
+here: a store that blocks a thread, and the sweeps that give idle blocks of leases back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, final
+from weakref import ReferenceType, WeakKeyDictionary, ref
+
+from sluicegate.contracts.observer import Observer
+from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.limits.by_loop import ByLoop, check_url
+from sluicegate.limits.far import FarKeys
+from sluicegate.limits.tasks import TaskTicket
+from sluicegate.limits.waiting import ThreadTicket, Ticket
+from sluicegate.stores.redis.threads import Bridge
+from sluicegate.system import SystemChance, now_us
+
+SWEEP_S: Final = 0.5  # between looks for idle blocks
+
+# Whose blocks are looked after, and by which task.
+Sweeps: TypeAlias = "dict[FarKeys, ReferenceType[asyncio.Task[None]]]"
+
+
+@final
+class Stores(ByLoop[Store]):
+    """Where a far store of limits is, for tasks and for threads."""
+
+    __slots__ = ("_swept", "_threads_swept", "blocking")
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        super().__init__(open_store)
+        # By loop, and weakly: what a task holds is held by its loop, by a timer or by the store's
+        # answer. Held from here, a loop that nobody ended properly would be kept for ever.
+        self._swept: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeps] = WeakKeyDictionary()
+        self._threads_swept: set[FarKeys] = set()  # in the background loop, without a look at it
+        self.blocking: Store = BlockingStore(self.bridge)
+
+    def ticket(self, store: Store) -> Ticket:
+        """A place in a line, for whoever asks this store."""
+        return ThreadTicket() if store is self.blocking else TaskTicket()
+
+    def sweep(self, store: Store, keys: FarKeys) -> None:
+        """Have idle blocks of leases given back, now and then, while there are any."""
+        if store is not self.blocking:
+            self._sweep_here(store, keys)
+        elif keys not in self._threads_swept:
+            self._threads_swept.add(keys)
+            self.bridge.run(lambda its: self._arm(its, keys))
+
+    async def aclose(self) -> None:
+        """Close the store of the running loop, and end what looks after its blocks."""
+        tasks = [sweep() for sweep in self._swept.pop(asyncio.get_running_loop(), {}).values()]
+        sweeps = [task for task in tasks if task is not None]
+        for task in sweeps:
+            task.cancel()
+        await asyncio.gather(*sweeps, return_exceptions=True)
+        await super().aclose()
+
+    def begin_anew(self) -> None:
+        """In a child, after a fork."""
+        super().begin_anew()
+        self._swept = WeakKeyDictionary()
+        self._threads_swept = set()
+
+    async def _arm(self, store: Store, keys: FarKeys) -> None:
+        self._sweep_here(store, keys)
+
+    def _sweep_here(self, store: Store, keys: FarKeys) -> None:
+        loop = asyncio.get_running_loop()
+        swept = self._swept.setdefault(loop, {})
+        if keys not in swept:
+            swept[keys] = ref(loop.create_task(self._sweep(store, keys, swept)))
+
+    async def _sweep(self, store: Store, keys: FarKeys, swept: Sweeps) -> None:
+        """From the first block to the last: a timer would begin tasks in a loop that ends."""
+        try:
+            await asyncio.sleep(SWEEP_S)
+            await keys.give_back(store)
+            while keys.leased:
+                await asyncio.sleep(SWEEP_S)
+                await keys.give_back(store)
+        finally:
+            swept.pop(keys, None)
+            self._threads_swept.discard(keys)
+
+
+@final
+class BlockingStore:
+    """The threads' store: its coroutines block the thread that steps them, and never suspend."""
+
+    __slots__ = ("_bridge",)
+
+    def __init__(self, bridge: Bridge[Store]) -> None:
+        self._bridge = bridge
+
+    async def take(
+        self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
+    ) -> Ruling:
+        """Take every charge or none."""
+        self._fail_at_once(charges)
+        return self._bridge.run(
+            lambda store: store.take(charges, keep=keep, count_refused=count_refused)
+        )
+
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+        """Take the first cost of `ladder` that fits."""
+        self._fail_at_once([charge])
+        return self._bridge.run(lambda store: store.take_some(charge, ladder))
+
+    async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
+        """Correct what was taken."""
+        self._bridge.run(lambda store: store.settle(charges, taken_us))
+
+    async def reset(self, charges: Sequence[Charge]) -> None:
+        """Forget what was taken."""
+        self._bridge.run(lambda store: store.reset(charges))
+
+    def _fail_at_once(self, charges: Sequence[Charge]) -> None:
+        """Two changes of threads are a high price for what is known already."""
+        gone = getattr(self._bridge.store, "gone", None)
+        error = None if gone is None else gone(charges)
+        if error is not None:
+            raise error
+
+    async def close(self) -> None:
+        """Close the threads' store."""
+        self._bridge.close()
+
+
+def open_stores(
+    url: str,
+    prefix: str,
+    open_store: Callable[[], Store] | None = None,
+    observer: Observer | None = None,
+) -> Stores:
+    """The stores of a URL, or of one's own; nothing is connected before the first ask."""
+    if open_store is not None:
+        return Stores(open_store)
+    check_url(url)
+    # Here, because a store of one's own needs no Redis and no package for it.
+    from sluicegate.stores.service.url import is_service, parse_service_url  # noqa: PLC0415
+
+    if is_service(url):
+        from sluicegate.stores.service.store import ServiceStore  # noqa: PLC0415
+
+        service = parse_service_url(url)
+        return Stores(lambda: ServiceStore(service, SystemChance(), prefix=prefix))
+    from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
+    from sluicegate.stores.redis.url import parse_url  # noqa: PLC0415
+
+    settings = parse_url(url)
+    return Stores(
+        lambda: RedisStore(settings, SystemChance(), prefix=prefix, observer=observer, clock=now_us)
+    )

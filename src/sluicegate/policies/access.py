@@ -1,0 +1,136 @@
+"""Access: whose token or certificate this is, from a table that holds no secret.
+
+A token is kept as its SHA-256 alone, so a table that is read by others gives none away; tokens are
+long and random, so there is nothing to guess and a slow hash would buy nothing. A look-up by digest
+takes as long for a wrong token as for a right one. A certificate has been verified by whoever holds
+the authority's key before its names come here.
+
+Where the table is empty everybody may do everything: the listener refuses to stand on a public
+address then.
+
+Bound: `CALLERS_MAX` callers, and `TOKEN_CHARS_MAX` characters a token; a longer one is nobody's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.access import (
+    ANY_TABLE,
+    EVERY_GRANT,
+    EVERY_TABLE_GRANT,
+    Grant,
+    Identity,
+    TableGrant,
+)
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+
+CALLERS_MAX: Final = 100_000
+TOKEN_CHARS_MAX: Final = 1_024
+TOKEN_CHARS_MIN: Final = 16
+EVERYBODY: Final = Identity("anonymous", EVERY_GRANT, {ANY_TABLE: EVERY_TABLE_GRANT})
+_NO_TABLES: Final[Mapping[str, frozenset[TableGrant]]] = {}
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Credential(NamedTuple):
+    """How one caller is known, and what it may do."""
+
+    name: str
+    grants: frozenset[Grant]
+    token_sha256: str = ""
+    certificate: str = ""  # a common name or a SAN of its certificate
+    tables: Mapping[str, frozenset[TableGrant]] = _NO_TABLES
+    criticality: Criticality | None = None  # unless it says
+    highest: Criticality | None = None  # that it may claim
+
+
+def token_digest(token: str) -> str:
+    """What a table keeps of a token."""
+    return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@final
+class KnownCallers:
+    """A `contracts.access.Access` over a table of credentials."""
+
+    __slots__ = ("_by_certificate", "_by_digest", "anonymous")
+
+    def __init__(
+        self,
+        credentials: Iterable[Credential],
+        *,
+        anonymous: Iterable[Grant] = (),
+        anonymous_tables: Mapping[str, frozenset[TableGrant]] = _NO_TABLES,
+    ) -> None:
+        self._by_digest: dict[str, Identity] = {}
+        self._by_certificate: dict[str, Identity] = {}
+        names: set[str] = set()
+        for at, one in enumerate(credentials):
+            field = f"callers[{at}]"
+            if at >= CALLERS_MAX:
+                raise BadValue("callers", f"more than {CALLERS_MAX:,}", "leave some out")
+            if not one.name or one.name in names or one.name.startswith("("):
+                remedy = "give each caller a name of its own, not in parentheses"
+                raise BadValue(f"{field}.name", one.name, remedy)
+            names.add(one.name)
+            identity = Identity(one.name, one.grants, one.tables, one.criticality, one.highest)
+            if not one.token_sha256 and not one.certificate:
+                raise BadValue(field, one.name, "give it a token_sha256 or a certificate")
+            if one.token_sha256:
+                if not _DIGEST.fullmatch(one.token_sha256):
+                    raise BadValue(
+                        f"{field}.token_sha256", one.token_sha256, "give 64 of 0-9 and a-f"
+                    )
+                if one.token_sha256 in self._by_digest:
+                    raise BadValue(f"{field}.token_sha256", one.name, "another caller has it")
+                self._by_digest[one.token_sha256] = identity
+            if one.certificate:
+                if one.certificate in self._by_certificate:
+                    raise BadValue(f"{field}.certificate", one.certificate, "another caller has it")
+                self._by_certificate[one.certificate] = identity
+        granted = frozenset(anonymous)
+        self.anonymous: Identity | None = None
+        if granted or anonymous_tables:
+            self.anonymous = Identity("anonymous", granted, anonymous_tables)
+
+    @property
+    def identities(self) -> Sequence[Identity]:
+        """All who are known."""
+        return [*self._by_digest.values(), *self._by_certificate.values()]
+
+    def by_token(self, token: str) -> Identity | None:
+        """Whose secret this is."""
+        if len(token) > TOKEN_CHARS_MAX:
+            return None
+        return self._by_digest.get(token_digest(token))
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        """Whose verified certificate this is."""
+        for name in names:
+            found = self._by_certificate.get(name)
+            if found is not None:
+                return found
+        return None
+
+
+@final
+class OpenAccess:
+    """Everybody may do everything: for loopback, and for who says --insecure."""
+
+    __slots__ = ("anonymous",)
+
+    def __init__(self) -> None:
+        self.anonymous: Identity | None = EVERYBODY
+
+    def by_token(self, token: str) -> Identity | None:
+        """Whoever asks is welcome, whatever the token."""
+        return EVERYBODY
+
+    def by_certificate(self, names: Sequence[str]) -> Identity | None:
+        """Likewise."""
+        return EVERYBODY

@@ -1,0 +1,176 @@
+"""Answer: how a call to a backend went, as the policies of a client read it.
+
+An outcome has three words, which is enough for a limiter that adapts. A client must know more: a
+refusal is no failure, a quota's refusal is no overload, and what was never begun may be sent again.
+Each policy takes from the answer what concerns it; nobody else interprets errors.
+
+    kind          evidence of bad health   was it begun   what an adaptive limit learns
+    OK                     no                  yes          SUCCESS
+    REJECTED               no                  yes          IGNORE     the caller's own fault
+    FAILED                 yes                 yes          IGNORE     an error of the backend
+    TIMED_OUT              yes                 yes          DROPPED
+    UNREACHED              yes                 no           DROPPED    no connection
+    OVERLOADED             no                  no           DROPPED    it refused: too little
+    LIMITED                no                  no           IGNORE     it refused: a quota is spent
+    CANCELLED              no                  yes          IGNORE     given up here
+
+The marks a backend may add (back-pressure): `retry_after_us`, `dont_retry`, and `admits`, the least
+class that it serves at present. The marks that a client's policies add: `degraded` and `age_us` (a
+stand-in of a fallback), `stopped` (why there was no further attempt).
+
+`answer_of` runs a piece of work and names what came of it. It knows the errors of `contracts`,
+time-outs and broken connections. Everything else is a bug, of ours or of the work, and passes
+through: no policy may count it, repeat it or hide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from enum import Enum
+from typing import Final, Generic, TypeVar, cast, final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Refused, Unavailable
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import DEADLINE, Retry
+from sluicegate.kernels.verdict import NEVER
+
+T = TypeVar("T")
+
+_TOO_MUCH: Final = 429
+
+
+class Kind(Enum):
+    """How a call went; the table is above."""
+
+    OK = "ok"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    UNREACHED = "unreached"
+    OVERLOADED = "overloaded"
+    LIMITED = "limited"
+    CANCELLED = "cancelled"
+
+
+FAILURES: Final = (Kind.FAILED, Kind.TIMED_OUT, Kind.UNREACHED)
+NOT_BEGUN: Final = (Kind.UNREACHED, Kind.OVERLOADED, Kind.LIMITED)
+
+_OUTCOMES: Final = {
+    Kind.OK: Outcome.SUCCESS,
+    Kind.REJECTED: Outcome.IGNORE,
+    Kind.FAILED: Outcome.IGNORE,
+    Kind.TIMED_OUT: Outcome.DROPPED,
+    Kind.UNREACHED: Outcome.DROPPED,
+    Kind.OVERLOADED: Outcome.DROPPED,
+    Kind.LIMITED: Outcome.IGNORE,
+    Kind.CANCELLED: Outcome.IGNORE,
+}
+
+
+@final
+class Answer(Generic[T]):
+    """What came of a call. `result()` is its value, or raises what went wrong."""
+
+    __slots__ = (
+        "admits",
+        "age_us",
+        "degraded",
+        "dont_retry",
+        "error",
+        "kind",
+        "retry_after_us",
+        "stopped",
+        "value",
+    )
+
+    def __init__(
+        self,
+        kind: Kind,
+        value: T | None = None,
+        *,
+        error: Exception | None = None,
+        retry_after_us: int = 0,
+        dont_retry: bool = False,
+        admits: Criticality | None = None,
+    ) -> None:
+        self.kind = kind
+        self.value = value
+        self.error = error
+        self.retry_after_us = retry_after_us  # 0: it said nothing
+        self.dont_retry = dont_retry
+        self.admits = admits
+        self.degraded = False
+        self.age_us = 0
+        self.stopped = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a value: the backend's own, or a stand-in that is marked so."""
+        return self.kind is Kind.OK
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is evidence that the backend is not well."""
+        return self.kind in FAILURES
+
+    @property
+    def begun(self) -> bool:
+        """Whether the backend may have done the work, or a part of it."""
+        return self.kind not in NOT_BEGUN
+
+    @property
+    def outcome(self) -> Outcome:
+        """The word for permits that need no more."""
+        return _OUTCOMES[self.kind]
+
+    def result(self) -> T:
+        """The value; if there is none, the error is raised."""
+        if self.kind is Kind.OK:
+            return cast("T", self.value)
+        if self.error is not None:
+            raise self.error
+        raise Unavailable("the backend", self.kind.value)
+
+    def __repr__(self) -> str:
+        marks = " degraded" if self.degraded else ""
+        return f"<Answer {self.kind.value}{marks}>"
+
+
+def answer_of_error(error: Exception) -> Answer[object] | None:
+    """The answer that an error stands for; None if it is nobody's answer but a bug."""
+    if isinstance(error, Refused):
+        return _answer_of_refusal(error, error.decision)
+    if isinstance(error, TimeoutError):
+        return Answer(Kind.TIMED_OUT, error=error)
+    if isinstance(error, ConnectionRefusedError):
+        return Answer(Kind.UNREACHED, error=error)
+    if isinstance(error, (ConnectionError, Unavailable)):
+        return Answer(Kind.FAILED, error=error)
+    return None
+
+
+def _answer_of_refusal(error: Exception, decision: Decision) -> Answer[object]:
+    reason = decision.reason
+    kind = Kind.OVERLOADED
+    dont_retry = decision.retry_after_us == NEVER
+    if reason is not None:
+        dont_retry = dont_retry or reason.retry is Retry.NEVER
+        if reason is DEADLINE:
+            kind = Kind.TIMED_OUT
+        elif reason.http_status == _TOO_MUCH:
+            kind = Kind.LIMITED
+    hint_us = decision.retry_after_us if decision.retry_after_us > 0 else 0
+    return Answer(kind, error=error, retry_after_us=hint_us, dont_retry=dont_retry)
+
+
+async def answer_of(work: Awaitable[Answer[T]]) -> Answer[T]:
+    """Wait for the work; an error that says how the backend is becomes its answer."""
+    try:
+        return await work
+    except Exception as error:
+        found = answer_of_error(error)
+        if found is None:
+            raise
+        return cast("Answer[T]", found)

@@ -1,0 +1,248 @@
+"""Balance: judges which host of a group gets the next call.
+
+Two hosts are drawn and the less loaded one is taken (`kernels/two_choices.py`): the load is the
+peak latency, or the age of the calls in flight if that is more, times how many there are. A failure
+is entered as a latency of `penalty_us`, or of the Retry-After; without that, a host that fails fast
+looks like the best there is, and takes everybody's traffic.
+
+Whom `outlier` has ejected is not drawn; whom it has taken back starts slowly; if nearly all are out
+all are drawn. Hosts in `avoid` (where an earlier attempt of the same work went) are passed over if
+there are others.
+
+The permit has the `host` to call. What a refusal of overload says of a host: it is busy, so it
+counts as a failure here, at its own Retry-After, though it is no reason to eject it. A quota's
+refusal and a cancelled call say nothing.
+
+Cost: two draws and two exponentials. A change of who is in rebuilds one list. Bounds: `hosts_max`
+hosts of the outlier's settings; six numbers each. A caller that never ends its permits makes a host
+look busy for ever; permits must end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import NO_HOST
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.two_choices import HostLoad, LoadSettings, pick_two
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.outlier import Outlier
+from sluicegate.policies.settings import wrong_setting
+
+RULE_ID: Final = "balance"
+# A group without hosts has them again when it is told; there is nothing to compute.
+NO_HOST_RETRY_US: Final = 1_000_000
+
+_OUTCOME_KINDS: Final = {
+    Outcome.SUCCESS: Kind.OK,
+    Outcome.IGNORE: Kind.CANCELLED,
+    Outcome.DROPPED: Kind.TIMED_OUT,
+}
+_NOTHING_AVOIDED: Final[tuple[str, ...]] = ()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BalanceSettings:
+    """How latency is forgotten and failures are priced."""
+
+    half_life_us: int = 5_000_000
+    latency_us_start: int = 30_000
+    penalty_us: int = 5_000_000
+    penalty_us_max: int = 300_000_000
+
+    def __post_init__(self) -> None:
+        self.load()
+
+    def load(self) -> LoadSettings:
+        """What the kernel asks for."""
+        try:
+            return LoadSettings(
+                half_life_us=self.half_life_us,
+                latency_us_start=self.latency_us_start,
+                penalty_us=self.penalty_us,
+                penalty_us_max=self.penalty_us_max,
+            )
+        except ValueError as error:
+            raise wrong_setting(RULE_ID, error) from None
+
+
+class BalanceStats(NamedTuple):
+    """Calls given to a host, without one, under way; hosts, of which in use."""
+
+    picked: int
+    refused: int
+    inflight: int
+    hosts: int
+    usable: int
+
+
+@final
+class _Host:
+    __slots__ = ("load", "name", "size", "weight")
+
+    def __init__(self, name: str, load: HostLoad) -> None:
+        self.name = name
+        self.load = load
+        self.size = 1.0
+        self.weight = 1.0
+
+
+@final
+class Balance:
+    """Gives each call to the less loaded of two hosts."""
+
+    __slots__ = (
+        "_chance",
+        "_hosts",
+        "_inflight",
+        "_load_settings",
+        "_picked",
+        "_refused",
+        "_usable",
+        "_version",
+        "outlier",
+        "settings",
+    )
+
+    def __init__(
+        self,
+        hosts: Iterable[str],
+        chance: Chance,
+        settings: BalanceSettings | None = None,
+        outlier: Outlier | None = None,
+    ) -> None:
+        names = list(dict.fromkeys(hosts))
+        self.settings = BalanceSettings() if settings is None else settings
+        self.outlier = Outlier(names, chance) if outlier is None else outlier
+        self._load_settings = self.settings.load()
+        self._chance = chance
+        self._hosts: dict[str, _Host] = {}
+        self._usable: list[_Host] = []
+        self._version = -1
+        self._picked = 0
+        self._refused = 0
+        self._inflight = 0
+        self.set_hosts(names, 0)
+
+    def set_hosts(self, hosts: Iterable[str], now_us: int) -> None:
+        """The group as it is now; who stays keeps what is known of it."""
+        names = list(dict.fromkeys(hosts))
+        self.outlier.set_hosts(names)
+        known = self._hosts
+        self._hosts = {
+            name: known[name]
+            if name in known
+            else _Host(name, HostLoad(self._load_settings, now_us))
+            for name in names
+        }
+        self._usable = [host for host in self._usable if host.name in self._hosts]
+        self._version = -1
+
+    def set_size(self, host: str, size: float) -> None:
+        """How much a host can carry beside the others, 1 unless said."""
+        found = self._hosts[host]
+        try:
+            found.load.set_weight(size * found.weight)
+        except ValueError as error:
+            raise wrong_setting(RULE_ID, error) from None
+        found.size = size
+
+    def admit(
+        self, request: Request, now_us: int, avoid: Collection[str] = _NOTHING_AVOIDED
+    ) -> BalancePermit | Decision:
+        """A permit for a call to its `host`; refused only if there is no host at all."""
+        hosts = self._in_use(now_us)
+        if avoid:
+            hosts = [host for host in hosts if host.name not in avoid] or hosts
+        count = len(hosts)
+        if count == 0:
+            self._refused += 1
+            return Decision(False, 0, NO_HOST_RETRY_US, NO_HOST_RETRY_US, NO_HOST, RULE_ID)
+        host = hosts[0]
+        if count > 1:
+            draw = self._chance.draw
+            first, second = pick_two(count, draw(), draw())
+            host = hosts[first]
+            other = hosts[second]
+            self._weigh(host, now_us)
+            self._weigh(other, now_us)
+            if other.load.load(now_us) < host.load.load(now_us):
+                host = other
+        host.load.start(now_us)
+        self._picked += 1
+        self._inflight += 1
+        return BalancePermit(self, host, request.key, now_us)
+
+    def stats(self) -> BalanceStats:
+        """What was decided so far, and how things stand."""
+        return BalanceStats(
+            self._picked, self._refused, self._inflight, len(self._hosts), len(self._usable)
+        )
+
+    def _in_use(self, now_us: int) -> list[_Host]:
+        """Whom to draw from; a list that changes only when somebody goes or comes back."""
+        outlier = self.outlier
+        names = self._hosts
+        if names:
+            outlier.weight(next(iter(names)), now_us)  # has it sweep, if it is time
+        if outlier.version != self._version:
+            self._version = outlier.version
+            self._usable = [
+                host for name, host in names.items() if outlier.weight(name, now_us) > 0.0
+            ]
+        return self._usable
+
+    def _weigh(self, host: _Host, now_us: int) -> None:
+        """A host that has just come back weighs more from call to call."""
+        weight = self.outlier.weight(host.name, now_us)
+        if weight != host.weight and weight > 0.0:
+            host.weight = weight
+            host.load.set_weight(host.size * weight)
+
+    def _ended(
+        self, host: _Host, answer: Answer[object], key: str, began_us: int, now_us: int
+    ) -> None:
+        self._inflight -= 1
+        kind = answer.kind
+        if kind is Kind.CANCELLED or kind is Kind.LIMITED:
+            host.load.cancel(began_us)
+            return
+        if answer.failed or kind is Kind.OVERLOADED:
+            host.load.fail(began_us, now_us, answer.retry_after_us)
+        else:
+            host.load.succeed(began_us, now_us)
+        self.outlier.tell(host.name, answer, now_us - began_us, key, now_us)
+
+
+@final
+class BalancePermit:
+    """A call to `host`; tell it how the call went."""
+
+    __slots__ = ("_began_us", "_done", "_host", "_key", "_policy", "host")
+
+    def __init__(self, policy: Balance, host: _Host, key: str, now_us: int) -> None:
+        self._policy = policy
+        self._host = host
+        self._key = key
+        self._began_us = now_us
+        self._done = False
+        self.host = host.name
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """End it; DROPPED is entered as a time-out, what was never sent as nothing."""
+        kind = _OUTCOME_KINDS[outcome] if spent else Kind.CANCELLED
+        return self.end_with(Answer(kind), now_us)
+
+    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+        """End it by what the host answered."""
+        if self._done:
+            return False
+        self._done = True
+        self._policy._ended(self._host, answer, self._key, self._began_us, now_us)
+        return True

@@ -1,0 +1,245 @@
+"""Client throttle: judges whether a backend that refuses is worth asking once more.
+
+One throttle for each backend and class: in one for all, the refusals of bulk work would silence
+what is critical. The kernel is `kernels/client_throttle.py`: calls refused here count as requests,
+and one call a `probe_us` passes in any case.
+
+Beside it stands the gate of the backend's own word. An answer may say the least class that the
+backend `admits` at present; for `level_hold_us` what matters less is refused here at once, before
+it has cost anything. It ends by itself, and CRITICAL always passes it. A call is sent if both let
+it; what the gate refuses is not counted, for the throttle is to learn from what was asked.
+
+What an answer says to the throttle: accepted is whatever the backend worked on, were it with an
+error of its own. Overload, a time-out and no connection are not. A quota's refusal will not get
+better by asking less, a cancelled call says nothing, and one that was unwound was never sent: they
+are entered as accepted, so that they hold nothing back.
+
+Cost: two look-ups, a draw, a division and a permit. Bounds: `keys_max` throttles and as many gates;
+one that is idle for the history has nothing to remember, and what comes above that passes unjudged
+and is counted as `untracked`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import NOTHING_HELD, Admission
+from sluicegate.contracts.reasons import CLIENT_THROTTLED
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.backoff import WAIT_US_MAX
+from sluicegate.kernels.client_throttle import ClientThrottle as Window
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.by_key import KEYS_MAX, ByKey, Key, key_of
+from sluicegate.policies.settings import within, wrong_setting
+
+RULE_ID: Final = "client_throttle"
+NOT_ACCEPTED: Final = (Kind.OVERLOADED, Kind.TIMED_OUT, Kind.UNREACHED)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClientThrottleSettings:
+    """How much may be asked above what is accepted, over which history, and how often at least."""
+
+    multiplier: float = 2.0
+    history_us: int = 10_000_000
+    buckets: int = 40
+    requests_min: int = 10
+    probe_us: int = 1_000_000
+    level_hold_us: int = 1_000_000
+    by_operation: bool = False
+    by_criticality: bool = True
+    keys_max: int = 1_000
+
+    def __post_init__(self) -> None:
+        within("client_throttle.keys_max", self.keys_max, 1, KEYS_MAX)
+        within("client_throttle.level_hold_us", self.level_hold_us, 0, WAIT_US_MAX)
+        self.window()
+
+    def window(self) -> Window:
+        """A throttle of the kernel's."""
+        try:
+            return Window(
+                history_us=self.history_us,
+                buckets=self.buckets,
+                multiplier=self.multiplier,
+                requests_min=self.requests_min,
+                probe_us=self.probe_us,
+            )
+        except ValueError as error:
+            raise wrong_setting(RULE_ID, error) from None
+
+
+class ClientThrottleStats(NamedTuple):
+    """Calls sent, held back by the throttle and by the gate, under way; throttles kept."""
+
+    sent: int
+    throttled: int
+    gated: int
+    inflight: int
+    keys: int
+    untracked: int
+
+
+@final
+class _Kept:
+    """One throttle and when it was last used."""
+
+    __slots__ = ("history_us", "used_us", "window")
+
+    def __init__(self, window: Window, history_us: int) -> None:
+        self.window = window
+        self.history_us = history_us
+        self.used_us = 0
+
+    def at_rest(self, now_us: int) -> bool:
+        """Whether its history is empty by now."""
+        return now_us - self.used_us > self.history_us
+
+
+@final
+class _Level:
+    """The least class that a backend said it admits, and until when we believe it."""
+
+    __slots__ = ("least", "until_us")
+
+    def __init__(self) -> None:
+        self.least = int(Criticality.BULK)
+        self.until_us = 0
+
+    def at_rest(self, now_us: int) -> bool:
+        """Whether its time is over."""
+        return now_us >= self.until_us
+
+
+@final
+class ClientThrottle:
+    """Refuses here what the backend would refuse there."""
+
+    __slots__ = (
+        "_by_criticality",
+        "_by_operation",
+        "_chance",
+        "_gated",
+        "_inflight",
+        "_kept",
+        "_levels",
+        "_sent",
+        "_throttled",
+        "settings",
+    )
+
+    def __init__(self, chance: Chance, settings: ClientThrottleSettings | None = None) -> None:
+        self.settings = ClientThrottleSettings() if settings is None else settings
+        self._by_operation = self.settings.by_operation
+        self._by_criticality = self.settings.by_criticality
+        self._chance = chance
+        self._kept: ByKey[_Kept] = ByKey(self.settings.keys_max)
+        self._levels: ByKey[_Level] = ByKey(self.settings.keys_max)
+        self._sent = 0
+        self._throttled = 0
+        self._gated = 0
+        self._inflight = 0
+
+    def admit(self, request: Request, now_us: int) -> Admission:
+        """A permit for a call worth sending, else when the next probe surely is."""
+        if self._levels.entries:
+            level = self._levels.entries.get((request.shard, "", -1))
+            if (
+                level is not None
+                and now_us < level.until_us
+                and level.least < request.criticality
+                and request.criticality > Criticality.CRITICAL
+            ):
+                self._gated += 1
+                return _refused(level.until_us - now_us)
+        key = key_of(request, by_operation=self._by_operation, by_criticality=self._by_criticality)
+        kept = self._kept.entries.get(key)
+        if kept is None:
+            kept = self._enter(key, now_us)
+            if kept is None:
+                return NOTHING_HELD
+        kept.used_us = now_us
+        if not kept.window.admit(self._chance.draw(), now_us):
+            self._throttled += 1
+            return _refused(self.settings.probe_us)
+        self._sent += 1
+        self._inflight += 1
+        return ClientThrottlePermit(self, kept, request.shard)
+
+    def told(self, shard: str, admits: Criticality, now_us: int) -> None:
+        """A backend said the least class that it admits; CRITICAL is the least it can say."""
+        key = (shard, "", -1)
+        level = self._levels.entries.get(key)
+        if level is None:
+            if admits is Criticality.BULK or not self._levels.has_room(now_us):
+                return
+            level = _Level()
+            self._levels.entries[key] = level
+        level.least = int(admits)
+        level.until_us = now_us + self.settings.level_hold_us
+
+    def stats(self) -> ClientThrottleStats:
+        """What was decided so far, and how things stand."""
+        return ClientThrottleStats(
+            self._sent,
+            self._throttled,
+            self._gated,
+            self._inflight,
+            len(self._kept),
+            self._kept.untracked,
+        )
+
+    def _enter(self, key: Key, now_us: int) -> _Kept | None:
+        if not self._kept.has_room(now_us):
+            return None
+        kept = _Kept(self.settings.window(), self.settings.history_us)
+        self._kept.entries[key] = kept
+        return kept
+
+    def _ended(self, kept: _Kept, accepted: bool, now_us: int) -> None:
+        self._inflight -= 1
+        if accepted:
+            kept.used_us = max(kept.used_us, now_us)
+            kept.window.accepted(now_us)
+
+
+def _refused(wait_us: int) -> Decision:
+    return Decision(False, 0, wait_us, wait_us, CLIENT_THROTTLED, RULE_ID)
+
+
+@final
+class ClientThrottlePermit:
+    """The right to send one call; tell it how the call went."""
+
+    __slots__ = ("_done", "_kept", "_policy", "_shard")
+
+    def __init__(self, policy: ClientThrottle, kept: _Kept, shard: str) -> None:
+        self._policy = policy
+        self._kept = kept
+        self._shard = shard
+        self._done = False
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """End it; DROPPED was not accepted, everything else holds nothing back."""
+        return self._end(not spent or outcome is not Outcome.DROPPED, now_us)
+
+    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+        """End it by what the backend answered, and believe what it says it admits."""
+        if not self._end(answer.kind not in NOT_ACCEPTED, now_us):
+            return False
+        if answer.admits is not None:
+            self._policy.told(self._shard, answer.admits, now_us)
+        return True
+
+    def _end(self, accepted: bool, now_us: int) -> bool:
+        if self._done:
+            return False
+        self._done = True
+        self._policy._ended(self._kept, accepted, now_us)
+        return True

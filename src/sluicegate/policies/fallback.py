@@ -1,0 +1,235 @@
+"""Fallback: judges what a caller gets when a soft dependency fails.
+
+A page can be served without its trends. So a dependency that is soft gets a limited time, and when
+it fails the answer is, in this order: the last good one if it is not older than `stale_us_max`,
+then the caller's default, then the failure. A stand-in is never passed off as the real thing: it is
+an OK answer with `degraded` set, the `age_us` of a stale value, and the failure's `error` still in
+it; and it is counted.
+
+A failure of CRITICAL work is not hidden: it stays the failure that it is, unless the settings say
+`critical="mark"`; then it is marked like the others and counted apart. What is the caller's own
+fault (REJECTED) or was given up (CANCELLED) has no stand-in either, and neither has a bug.
+
+`timeout_us` bounds what a soft dependency may take, and never more than is left before the deadline
+less `reserve_us`, which the caller needs for the rest of its work. A dependency that hangs is given
+up; it cannot hold the caller.
+
+A write to what was kept must be told (`forget`), or a stand-in could be older than the caller's own
+write. The table is `kernels/lru_ttl.py`, counted in values.
+
+Cost: a task a call if it has a time-out; a put to each good answer. Bounds: `values_max` values;
+what one weighs is the caller's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar, final
+
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.backoff import WAIT_US_MAX
+from sluicegate.kernels.lru_ttl import LruTtl
+from sluicegate.policies.answer import Answer, Kind, answer_of
+from sluicegate.policies.attempts import Attempts
+from sluicegate.policies.by_key import KEYS_MAX
+from sluicegate.policies.retry import Work
+from sluicegate.policies.settings import within
+
+T = TypeVar("T")
+
+FAIL: Final = "fail"
+MARK: Final = "mark"
+
+REPLACED: Final = (
+    Kind.FAILED,
+    Kind.TIMED_OUT,
+    Kind.UNREACHED,
+    Kind.OVERLOADED,
+    Kind.LIMITED,
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FallbackSettings:
+    """How long a soft dependency may take, and how old its stand-in may be; 0 is off for both."""
+
+    timeout_us: int = 500_000
+    reserve_us: int = 0
+    stale_us_max: int = 60_000_000
+    values_max: int = 10_000
+    critical: str = FAIL
+
+    def __post_init__(self) -> None:
+        within("fallback.timeout_us", self.timeout_us, 0, WAIT_US_MAX)
+        within("fallback.reserve_us", self.reserve_us, 0, WAIT_US_MAX)
+        within("fallback.stale_us_max", self.stale_us_max, 0, WAIT_US_MAX)
+        within("fallback.values_max", self.values_max, 1, KEYS_MAX)
+        if self.critical not in {FAIL, MARK}:
+            raise BadValue("fallback.critical", self.critical, "give 'fail' or 'mark'")
+
+
+class FallbackStats(NamedTuple):
+    """Calls, those that went well, and what stood in for the others; `critical_marked` of them."""
+
+    calls: int
+    good: int
+    stale: int
+    defaulted: int
+    failed: int
+    critical_marked: int
+    timed_out: int
+    running: int
+    values: int
+
+
+class _Kept(NamedTuple, Generic[T]):
+    """A good answer's value, and when it came."""
+
+    value: T
+    at_us: int
+
+
+@final
+class Fallback(Generic[T]):
+    """Has something to say when a soft dependency has not."""
+
+    __slots__ = (
+        "_attempts",
+        "_calls",
+        "_critical_marked",
+        "_defaulted",
+        "_failed",
+        "_good",
+        "_kept",
+        "_stale",
+        "_timed_out",
+        "settings",
+    )
+
+    def __init__(self, settings: FallbackSettings | None = None) -> None:
+        self.settings = FallbackSettings() if settings is None else settings
+        self._attempts = Attempts()
+        # Each value counts as one byte, so the bound is a number of values.
+        self._kept: LruTtl[_Kept[T]] = LruTtl(
+            self.settings.values_max,
+            ttl_us=max(self.settings.stale_us_max, 1),
+            jitter=0.0,
+            beta=0.0,
+            overhead_bytes=0,
+        )
+        self._calls = 0
+        self._good = 0
+        self._stale = 0
+        self._defaulted = 0
+        self._failed = 0
+        self._critical_marked = 0
+        self._timed_out = 0
+
+    async def call(
+        self,
+        work: Work[T],
+        request: Request,
+        clock: Clock,
+        *,
+        default: Callable[[], T] | None = None,
+    ) -> Answer[T]:
+        """The dependency's answer, or what stands in for it, marked."""
+        self._calls += 1
+        key = key_of_value(request)
+        epoch = self._kept.begin(key)
+        answer = await self._ask(work, request, clock)
+        now_us = clock.now_us()
+        if answer.ok:
+            self._good += 1
+            if self.settings.stale_us_max > 0 and not answer.degraded:
+                kept = _Kept(answer.result(), now_us)
+                self._kept.put(key, kept, 1, epoch=epoch, now_us=now_us, draw=0.0)
+            return answer
+        return self.stand_in(request, answer, now_us, default)
+
+    def stand_in(
+        self, request: Request, answer: Answer[T], now_us: int, default: Callable[[], T] | None
+    ) -> Answer[T]:
+        """What the caller gets instead of an answer that is none."""
+        critical = request.criticality is Criticality.CRITICAL
+        if answer.kind not in REPLACED or (critical and self.settings.critical == FAIL):
+            self._failed += 1
+            return answer
+        _, kept = self._kept.get(key_of_value(request), now_us, 0.0)
+        if kept is not None:
+            self._stale += 1
+            found = _degraded(kept.value, answer)
+            found.age_us = max(now_us - kept.at_us, 0)
+        elif default is not None:
+            self._defaulted += 1
+            found = _degraded(default(), answer)
+        else:
+            self._failed += 1
+            return answer
+        self._critical_marked += critical
+        return found
+
+    def forget(self, request: Request) -> bool:
+        """After a write: what was kept of this, and what is being fetched, is not to be used."""
+        return self._kept.invalidate(key_of_value(request))
+
+    def budget_us(self, request: Request, now_us: int) -> int | None:
+        """How long the dependency may take; None if nothing bounds it."""
+        timeout_us = self.settings.timeout_us
+        remaining_us = request.remaining_us(now_us)
+        if remaining_us is None:
+            return timeout_us if timeout_us > 0 else None
+        left_us = max(remaining_us - self.settings.reserve_us, 0)
+        return min(timeout_us, left_us) if timeout_us > 0 else left_us
+
+    def stats(self) -> FallbackStats:
+        """What was decided so far, and how things stand."""
+        return FallbackStats(
+            self._calls,
+            self._good,
+            self._stale,
+            self._defaulted,
+            self._failed,
+            self._critical_marked,
+            self._timed_out,
+            self._attempts.running,
+            len(self._kept),
+        )
+
+    async def _ask(self, work: Work[T], request: Request, clock: Clock) -> Answer[T]:
+        budget_us = self.budget_us(request, clock.now_us())
+        if budget_us is None:
+            return await answer_of(work(0))
+        if budget_us == 0:
+            self._timed_out += 1
+            return Answer(Kind.TIMED_OUT, error=TimeoutError("no time was left to ask"))
+        task = self._attempts.start(work(0))
+        try:
+            await asyncio.wait([task], timeout=budget_us / 1_000_000)
+            if task.done():
+                return task.result()
+        finally:
+            self._attempts.give_up(task)
+        self._timed_out += 1
+        return Answer(Kind.TIMED_OUT, error=TimeoutError(f"no answer in {budget_us} us"))
+
+
+def key_of_value(request: Request) -> str:
+    """Who asks whom for what: an answer given to one caller is never another's."""
+    shard, operation, caller = request.shard, request.operation, request.caller
+    # With the lengths in front no two of them run into each other, whatever they contain.
+    return f"{len(shard)} {len(operation)} {len(caller)} {shard}{operation}{caller}{request.key}"
+
+
+def _degraded(value: T, answer: Answer[T]) -> Answer[T]:
+    found = Answer(Kind.OK, value, error=answer.error, retry_after_us=answer.retry_after_us)
+    found.degraded = True
+    found.dont_retry = answer.dont_retry
+    found.stopped = answer.kind.value
+    return found

@@ -1,0 +1,267 @@
+"""Hedge: judges whether a call that is late is sent a second time, while the first still runs.
+
+Source: the hedged requests of Dean and Barroso, "The Tail at Scale" (2013). After the p95 of such
+calls another is sent; the first answer wins and the other is cancelled. One call in twenty is late
+by that rule, so the tail is cut for 5 per cent more work.
+
+What keeps it from doing harm:
+
+    idempotent     else the work may be done twice
+    the budget     shared with the retries (`policies/retry_budget.py`): when everything slows down
+                   everything is late, and hedging all of it would be the end
+    the class      `least_class` and above; bulk work has time
+    the deadline   a hedge that could not even be sent before it is not waited for
+    the samples    no hedge before `samples_min` calls were seen
+
+An error does not win while another attempt runs; but an error before the p95 is not hedged at once
+either, that is the retry's business. What loses is entered in the p95 with the time it had taken
+when it lost: of winners alone the p95 would shrink, and hedges grow, from call to call.
+
+Source of the p95: `kernels/windowed_quantile.py`, one for each backend and operation, of first
+attempts; those that were refused or failed fast say nothing about it.
+
+Cost: nothing but the p95 to calls that are not hedgeable; a task to each that is. Bounds:
+`hedges_max` beside the first, `keys_max` sketches of at most 48 kB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar, final
+
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.backoff import WAIT_US_MAX
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.kernels.windowed_quantile import WINDOWS_MAX, Scale, WindowedQuantile
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.attempts import Attempts
+from sluicegate.policies.by_key import KEYS_MAX, ByKey, key_of
+from sluicegate.policies.retry import Work
+from sluicegate.policies.retry_budget import RetryBudgets
+from sluicegate.policies.settings import within
+
+T = TypeVar("T")
+
+HEDGES_MAX: Final = 10
+SAMPLES_MAX: Final = 1 << 30
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class HedgeSettings:
+    """After which quantile, how often, and for whom."""
+
+    quantile: float = 0.95
+    samples_min: int = 50
+    delay_us_min: int = 1_000
+    delay_us_max: int = 10_000_000
+    hedges_max: int = 1
+    least_class: Criticality = Criticality.DEGRADED
+    windows: int = 5
+    sub_window_us: int = 2_000_000
+    refresh_us: int = 250_000
+    keys_max: int = 1_000
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.quantile < 1.0:
+            raise BadValue("hedge.quantile", self.quantile, "give from 0.5 to below 1")
+        within("hedge.samples_min", self.samples_min, 1, SAMPLES_MAX)
+        within("hedge.delay_us_min", self.delay_us_min, 0, WAIT_US_MAX)
+        within("hedge.delay_us_max", self.delay_us_max, self.delay_us_min, WAIT_US_MAX)
+        within("hedge.hedges_max", self.hedges_max, 0, HEDGES_MAX)
+        within("hedge.windows", self.windows, 1, WINDOWS_MAX)
+        within("hedge.sub_window_us", self.sub_window_us, 1, WAIT_US_MAX)
+        within("hedge.refresh_us", self.refresh_us, 0, WAIT_US_MAX)
+        within("hedge.keys_max", self.keys_max, 1, KEYS_MAX)
+
+
+class HedgeStats(NamedTuple):
+    """Calls; hedges sent, that won, and that the budget refused; attempts running; sketches."""
+
+    calls: int
+    hedges: int
+    won: int
+    budget_spent: int
+    running: int
+    keys: int
+    untracked: int
+
+
+@final
+class _Kept:
+    """What is known of the latency of one operation of one backend."""
+
+    __slots__ = ("_asked_us", "_delay_us", "_settings", "latency", "used_us")
+
+    def __init__(self, settings: HedgeSettings, scale: Scale) -> None:
+        self._settings = settings
+        self.latency = WindowedQuantile(settings.windows, settings.sub_window_us, scale)
+        self.used_us = 0
+        self._asked_us = -WAIT_US_MAX
+        self._delay_us = NEVER
+
+    def at_rest(self, now_us: int) -> bool:
+        """Whether the window has forgotten all calls."""
+        return now_us - self.used_us > self._settings.windows * self._settings.sub_window_us
+
+    def add(self, took_us: int, now_us: int) -> None:
+        """Count one call."""
+        self.used_us = now_us
+        self.latency.add(max(took_us, 0), now_us)
+
+    def delay_us(self, now_us: int) -> int:
+        """When a call is late, as of at most `refresh_us` ago; `NEVER` if too few were seen."""
+        settings = self._settings
+        if now_us - self._asked_us >= settings.refresh_us:
+            self._asked_us = now_us
+            self._delay_us = NEVER
+            if self.latency.count(now_us) >= settings.samples_min:
+                late_us = self.latency.quantile(settings.quantile, now_us) or 0.0
+                self._delay_us = min(
+                    max(int(late_us), settings.delay_us_min), settings.delay_us_max
+                )
+        return self._delay_us
+
+
+@final
+class Hedge:
+    """Sends a late call once more and takes the first answer."""
+
+    __slots__ = (
+        "_attempts",
+        "_budget_spent",
+        "_calls",
+        "_hedges",
+        "_kept",
+        "_scale",
+        "_won",
+        "budgets",
+        "settings",
+    )
+
+    def __init__(self, budgets: RetryBudgets, settings: HedgeSettings | None = None) -> None:
+        self.settings = HedgeSettings() if settings is None else settings
+        # First calls are paid in by who shares them (`Retry.call`), or with `budgets.deposit`.
+        self.budgets = budgets
+        self._attempts = Attempts()
+        self._scale = Scale()
+        self._kept: ByKey[_Kept] = ByKey(self.settings.keys_max)
+        self._calls = 0
+        self._hedges = 0
+        self._won = 0
+        self._budget_spent = 0
+
+    def delay_us(self, request: Request, now_us: int, *, idempotent: bool) -> int:
+        """How long the first attempt may take before another is sent; `NEVER` if none is."""
+        settings = self.settings
+        if not idempotent or settings.hedges_max == 0 or request.criticality > settings.least_class:
+            return NEVER
+        kept = self._of(request, now_us)
+        if kept is None:
+            return NEVER
+        delay_us = kept.delay_us(now_us)
+        deadline_us = request.deadline_us
+        if deadline_us is not None and now_us + delay_us >= deadline_us:
+            return NEVER
+        return delay_us
+
+    async def call(
+        self, work: Work[T], request: Request, clock: Clock, *, idempotent: bool = False
+    ) -> Answer[T]:
+        """The first answer; `work` is asked for each attempt with its number, from 0."""
+        self._calls += 1
+        began_us = clock.now_us()
+        delay_us = self.delay_us(request, began_us, idempotent=idempotent)
+        first = self._attempts.start(work(0))
+        running = [first]
+        try:
+            return await self._race(work, request, clock, running, delay_us)
+        finally:
+            for task in running:
+                self._attempts.give_up(task)
+            self._learn(request, first, clock.now_us() - began_us, clock.now_us())
+
+    async def _race(
+        self,
+        work: Work[T],
+        request: Request,
+        clock: Clock,
+        running: list[asyncio.Task[Answer[T]]],
+        delay_us: int,
+    ) -> Answer[T]:
+        """`running` holds every attempt, the first one first."""
+        worst: Answer[T] | None = None
+        waiting = list(running)
+        while True:
+            hedges = len(running) - 1
+            may_hedge = delay_us != NEVER and hedges < self.settings.hedges_max and worst is None
+            done, _ = await asyncio.wait(
+                waiting,
+                timeout=delay_us / 1_000_000 if may_hedge else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for task in [task for task in waiting if task in done]:
+                answer = task.result()
+                if answer.kind is Kind.OK or answer.kind is Kind.REJECTED:
+                    self._won += task is not running[0]
+                    return answer
+                worst = answer
+                waiting.remove(task)
+            if not waiting and worst is not None:
+                return worst
+            if not done:
+                if self._may_send(request, clock.now_us()):
+                    task = self._attempts.start(work(hedges + 1))
+                    running.append(task)
+                    waiting.append(task)
+                else:
+                    delay_us = NEVER
+
+    def stats(self) -> HedgeStats:
+        """What was decided so far, and how things stand."""
+        return HedgeStats(
+            self._calls,
+            self._hedges,
+            self._won,
+            self._budget_spent,
+            self._attempts.running,
+            len(self._kept),
+            self._kept.untracked,
+        )
+
+    def _may_send(self, request: Request, now_us: int) -> bool:
+        deadline_us = request.deadline_us
+        if deadline_us is not None and now_us >= deadline_us:
+            return False
+        if not self.budgets.withdraw(request, now_us):
+            self._budget_spent += 1
+            return False
+        self._hedges += 1
+        return True
+
+    def _learn(
+        self, request: Request, first: asyncio.Task[Answer[T]], took_us: int, now_us: int
+    ) -> None:
+        """Enter what the first attempt took, or had taken when it lost."""
+        if first.done() and not first.cancelled():
+            if first.exception() is not None:
+                return
+            kind = first.result().kind
+            if kind not in {Kind.OK, Kind.REJECTED, Kind.TIMED_OUT}:
+                return
+        kept = self._of(request, now_us)
+        if kept is not None:
+            kept.add(took_us, now_us)
+
+    def _of(self, request: Request, now_us: int) -> _Kept | None:
+        key = key_of(request, by_operation=True, by_criticality=False)
+        kept = self._kept.entries.get(key)
+        if kept is None and self._kept.has_room(now_us):
+            kept = _Kept(self.settings, self._scale)
+            kept.used_us = now_us
+            self._kept.entries[key] = kept
+        return kept

@@ -1,0 +1,489 @@
+"""Leased purse: what callers may spend at one of several dispatchers, an epoch at a time.
+
+A `Purse` (`purses.py`) whose buckets are local and synchronous, and refilled each epoch. Source:
+the dispatchers of Airbnb's Mussel (Gaonkar, Getz and Cho, 2025). What an epoch brings to this
+dispatcher is said by `form`:
+
+    leases    blocks of the quota, taken from the store in advance and by this dispatcher's own
+              demand; the default
+    shares    quota * what `share` has said of this caller here, an even part until it has
+    live      quota / live dispatchers, whatever the demand; the form of the seed
+
+A leased block is debited in the store before a unit of it is spent, and dies with its epoch, so all
+dispatchers together never spend more than the quota; one that is killed loses a block, for as long
+as an epoch. Nothing here speaks to a store: a keeper (`apps/kv/shares.py`) asks `wants`, and tells
+`granted`. A block is what is spent in a tenth of an epoch (`blocks`), twice that if it went in half
+the time, and never more than can be spent before the epoch ends; at half of it the next is wanted.
+
+*The store is gone* (`store_gone`): each epoch brings share * quota, the share being what was
+obtained lately (`lease_account.py`). When it is back, what was filled here is spent first; for
+`RETURN_EPOCHS` more nobody leases beyond the share, because others may not have heard yet.
+
+Latency and stress have no way in here. They raise the price, so a bucket drains faster; how much
+comes into it is the same.
+
+What costs more than the quota is admitted when that much is here, and owes the rest, up to
+`debt_epochs` of quota. What was spent beyond the prediction is owed likewise. Debt outlives the
+epoch and is paid first; it is the only way to pass the quota, and is had back from the next.
+
+Cost: a look-up and a few integers a charge; `renew` looks at each account once an epoch. Bound:
+`callers_max`; callers beyond share one account. One that has asked for nothing is soon forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.cost_model import MILLI
+from sluicegate.kernels.verdict import NEVER, Verdict
+from sluicegate.policies.lease_account import LeaseAccount
+from sluicegate.policies.settings import within
+
+LEASES: Final = "leases"
+SHARES: Final = "shares"
+LIVE: Final = "live"
+FORMS: Final = (LEASES, SHARES, LIVE)
+RU_MAX: Final = 1 << 40
+CALLERS_MAX: Final = 1 << 24
+LIVE_MAX: Final = 1 << 20
+SHARE_ONE: Final = 1_000_000
+RETURN_EPOCHS: Final = 2
+OTHERS: Final = "~others"  # whose account those beyond `callers_max` share
+NO_QUOTAS: Final[Mapping[str, int]] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedPurseSettings:
+    """What callers may spend an epoch, over all dispatchers, and how it comes here."""
+
+    form: str = LEASES
+    quota_ru: int = 1_000  # of whoever is not named
+    quotas_ru: Mapping[str, int] = field(default_factory=lambda: NO_QUOTAS)
+    epoch_us: int = 1_000_000
+    debt_epochs: int = 1
+    live: int = 1
+    callers_max: int = 10_000
+    blocks: int = 10  # an epoch is meant to be spent in so many
+    memory: float = 0.3  # weight of the latest epoch in what is learned
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise BadValue("purse.form", self.form, f"give one of {', '.join(FORMS)}")
+        within("purse.callers_max", self.callers_max, 1, CALLERS_MAX)
+        _check_quotas(self.quota_ru, self.quotas_ru, self.callers_max)
+        within("purse.epoch_us", self.epoch_us, 1_000, 86_400_000_000)
+        within("purse.debt_epochs", self.debt_epochs, 0, 1_000)
+        within("purse.live", self.live, 1, LIVE_MAX)
+        within("purse.blocks", self.blocks, 1, 1_000)
+        if not 0.0 < self.memory <= 1.0:
+            raise BadValue("purse.memory", self.memory, "give a part above 0, 1 at most")
+
+
+class Want(NamedTuple):
+    """What to ask the store for: the first of `ladder` (in milli-RU, falling) that fits."""
+
+    caller: str
+    quota_mru: int
+    ladder: list[int]
+
+
+class Standing(NamedTuple):
+    """How one caller stands here."""
+
+    caller: str
+    quota_mru: int
+    level_mru: int  # below zero it owes
+    brought_mru: int  # by this epoch so far
+    demand_mru: int  # an epoch, lately
+    share: float  # of the quota, were the store gone
+
+
+class LeasedPurseStats(NamedTuple):
+    """Levels now, counts since the beginning."""
+
+    callers: int
+    form: str
+    live: int
+    alone: bool  # the store is gone
+    epochs: int
+    admitted: int
+    refused: int
+    charged_mru: int
+    granted_mru: int  # by the store
+    filled_mru: int  # by shares
+    lapsed_mru: int  # granted, and void when it came
+    shared: int  # charges to the one account of those beyond callers_max
+
+
+@final
+class LeasedPurse:
+    """The buckets of one dispatcher."""
+
+    __slots__ = (
+        "_accounts",
+        "_admitted",
+        "_alone",
+        "_charged_mru",
+        "_edge_late_us",
+        "_edge_us",
+        "_epochs",
+        "_filled_mru",
+        "_granted_mru",
+        "_heard",
+        "_lapsed_mru",
+        "_leases",
+        "_live",
+        "_others",
+        "_quota_mru",
+        "_quotas_ru",
+        "_refused",
+        "_returned",
+        "_shared",
+        "_trip_us",
+        "_wanting",
+        "_window",
+        "on_want",
+        "settings",
+    )
+
+    def __init__(self, settings: LeasedPurseSettings) -> None:
+        self.settings = settings
+        self._leases = settings.form == LEASES
+        self._live = settings.live
+        self._quota_mru = settings.quota_ru * MILLI
+        self._quotas_ru: Mapping[str, int] = dict(settings.quotas_ru)
+        self._accounts: dict[str, LeaseAccount] = {}
+        self._others = LeaseAccount(OTHERS, self._quota_mru, -1)
+        self._window = -1  # the epoch, by the store's clock once it has said one
+        self._edge_us = 0  # where it ends, by ours: never later than it does by the store's
+        self._edge_late_us = 0  # and never earlier
+        self._heard = False  # the store's clock
+        self._trip_us = 1_000  # there and back, the last time
+        self._alone = False
+        self._returned = -1  # the last epoch in which nobody leases beyond the share
+        self._wanting: list[LeaseAccount] = []
+        self.on_want: Callable[[], None] | None = None
+        self._epochs = self._admitted = self._refused = self._shared = 0
+        self._charged_mru = self._granted_mru = self._filled_mru = self._lapsed_mru = 0
+
+    # As a purse.
+
+    def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
+        """Take so much of what this caller has here, or say when there could be enough."""
+        account = self._account(caller, now_us)
+        account.demand_mru += mru
+        quota = account.quota_mru
+        if mru - quota > quota * self.settings.debt_epochs:
+            self._refused += 1
+            return self._verdict(account, False, NEVER, now_us)
+        gain = account.part_mru(self._live) if account.local else quota
+        need = mru if mru < gain else gain
+        if account.level_mru >= need:
+            account.level_mru -= mru
+            self._admitted += 1
+            self._charged_mru += mru
+            if not account.local and account.level_mru * 2 < account.block_mru:
+                self._want(account, MILLI)
+            return self._verdict(account, True, 0, now_us)
+        self._refused += 1
+        missing = need - account.level_mru
+        owed = -account.level_mru if account.level_mru < 0 else 0
+        if not account.local:
+            if missing <= quota - account.granted_mru:
+                account.lacks(missing)
+                if self._want(account, missing):
+                    return self._verdict(account, False, self._trip_us, now_us)
+            elif owed:  # Not in this epoch; but what is owed can be paid.
+                account.lacks(owed)
+                self._want(account, owed)
+        epochs = -(-(need + owed) // gain)
+        edge_us = self._edge_us if account.local else self._edge_late_us
+        retry_us = max(edge_us - now_us, 1) + (epochs - 1) * self.settings.epoch_us
+        return self._verdict(account, False, retry_us, now_us)
+
+    def settle(self, caller: str, mru: int, now_us: int) -> None:
+        """Take so much more, or give it back if negative.
+
+        No fuller than what this epoch has brought here, no deeper in debt than `debt_epochs`.
+        """
+        account = self._account(caller, now_us)
+        before = account.level_mru
+        level = before - mru
+        if mru > 0:
+            deepest = -account.quota_mru * self.settings.debt_epochs
+            if level < deepest:
+                # A debt that is already deeper (its quota has shrunk) is left, not forgiven.
+                level = deepest if before > deepest else before
+        elif level > account.granted_mru:
+            level = account.granted_mru if before < account.granted_mru else before
+        account.level_mru = level
+
+    # What the keeper asks and tells.
+
+    def empty(self, caller: str, now_us: int) -> bool:
+        """Whether nothing is left here, and asking the store could help; then it is wanted."""
+        account = self._account(caller, now_us)
+        return account.level_mru <= 0 and not account.local and self._want(account, MILLI)
+
+    def hopeful(self, caller: str, now_us: int) -> bool:
+        """Whether a top-up is on its way, or asked for: whoever was refused may wait for it."""
+        account = self._account(caller, now_us)
+        return account.wanting or account.asking
+
+    def wants(self, count_max: int, now_us: int) -> list[Want]:
+        """Who wants what of the store; each is not asked about again until it is told of."""
+        self._turn(now_us)
+        wants: list[Want] = []
+        settings = self.settings
+        while self._wanting and len(wants) < count_max:
+            account = self._wanting.pop()
+            account.wanting = False
+            self._enter(account)
+            if account.local:
+                continue
+            cap = account.quota_mru
+            if self._window <= self._returned:
+                cap = account.part_mru(self._live) - account.granted_mru
+            left_us = self._edge_us - now_us
+            ladder = account.ladder(now_us, left_us, settings.epoch_us, settings.blocks, cap)
+            if ladder:
+                account.asking = True
+                wants.append(Want(account.caller, account.quota_mru, ladder))
+            else:
+                account.dry_mru = 1
+        return wants
+
+    def granted(
+        self, want: Want, units_mru: int, left_mru: int, at_us: int, sent_us: int, heard_us: int
+    ) -> None:
+        """The store gave so much at `at_us` by its clock, and has `left_mru`.
+
+        It was asked at `sent_us` and answered at `heard_us`, by ours.
+        """
+        self._trip_us = max(heard_us - sent_us, 1)
+        epoch_us = self.settings.epoch_us
+        window, rest_us = at_us // epoch_us, epoch_us - at_us % epoch_us
+        if not self._heard:  # What was thought of its clock until now was ours.
+            self._heard = True
+            self._begin(window, sent_us + rest_us, heard_us + rest_us)
+        elif window == self._window:
+            self._edge_us = max(self._edge_us, sent_us + rest_us)
+            self._edge_late_us = min(self._edge_late_us, heard_us + rest_us)
+        elif window != self._window - 1 or rest_us * 4 > epoch_us:
+            # A new epoch there, or its clock was set. One that is about to end is over here
+            # already: what it gave is void.
+            self._begin(window, sent_us + rest_us, heard_us + rest_us)
+        account = self._find(want.caller)
+        account.asking = False
+        self._turn(heard_us)
+        self._enter(account)
+        if window != self._window or account.local:
+            self._lapsed_mru += units_mru
+            if not account.local:
+                self._want(account, MILLI)
+            return
+        self._granted_mru += units_mru
+        account.level_mru += units_mru
+        account.granted_mru += units_mru
+        account.left_mru = left_mru
+        if units_mru:
+            account.block_mru = units_mru
+            account.block_us = heard_us
+        if not units_mru:
+            account.dry_mru = want.ladder[-1]
+
+    def unanswered(self, want: Want, now_us: int) -> None:
+        """The store did not answer this one: for the rest of this epoch it has its share."""
+        account = self._find(want.caller)
+        account.asking = False
+        self._turn(now_us)
+        self._enter(account)
+        if not account.local:
+            self._filled_mru += account.fill(self._live)
+
+    def renew(self, now_us: int) -> int:
+        """An epoch may have begun: whoever spent lately wants its first block. When it ends."""
+        self._turn(now_us)
+        idle: list[str] = []
+        for caller, account in self._accounts.items():
+            self._enter(account)
+            if account.pace_mru > 0:
+                if not account.local and account.level_mru < MILLI:
+                    self._want(account, MILLI)
+            elif account.idle() and not self._alone:
+                idle.append(caller)
+        for caller in idle:
+            del self._accounts[caller]
+        return self._edge_us
+
+    def store_gone(self, now_us: int) -> None:
+        """Nobody answers: from now on the last share is what an epoch brings."""
+        if self._leases and not self._alone:
+            self._turn(now_us)
+            self._alone = True
+            for account in self._wanting:
+                account.wanting = False
+            self._wanting.clear()
+
+    def store_back(self, now_us: int) -> None:
+        """It answers again; what was filled here is spent first."""
+        if self._alone:
+            self._turn(now_us)
+            self._alone = self._heard = False
+            self._returned = self._window + RETURN_EPOCHS
+
+    # What membership tells, and is told.
+
+    def set_live(self, live: int) -> None:
+        """So many dispatchers share the quotas from now on."""
+        within("purse.live", live, 1, LIVE_MAX)
+        self._live = live
+
+    def share(self, caller: str, millionths: int, now_us: int) -> None:
+        """What part of this caller's quota is spent here, from the next epoch on."""
+        within("purse.share", millionths, 0, SHARE_ONE)
+        account = self._account(caller, now_us)
+        if account is not self._others:
+            account.share = millionths / SHARE_ONE
+
+    def set_quotas(self, quota_ru: int, quotas_ru: Mapping[str, int]) -> None:
+        """Other quotas, from the next block or epoch on."""
+        _check_quotas(quota_ru, quotas_ru, self.settings.callers_max)
+        self._quota_mru = quota_ru * MILLI
+        self._quotas_ru = dict(quotas_ru)
+        self._others.quota_mru = self._quota_mru
+        for caller, account in self._accounts.items():
+            account.quota_mru = self.quota_mru(caller)
+
+    def quota_mru(self, caller: str) -> int:
+        """What this caller may spend an epoch, over all dispatchers."""
+        named = self._quotas_ru.get(caller)
+        return self._quota_mru if named is None else named * MILLI
+
+    def standings(self, count_max: int, now_us: int) -> list[Standing]:
+        """Those who ask for most, the largest first."""
+        self._turn(now_us)
+        for account in self._accounts.values():
+            self._enter(account)
+        by_demand = sorted(self._accounts.values(), key=_demand_of, reverse=True)
+        return [self._standing(account) for account in by_demand[:count_max]]
+
+    def standing(self, caller: str, now_us: int) -> Standing:
+        """How this caller stands."""
+        return self._standing(self._account(caller, now_us))
+
+    def stats(self) -> LeasedPurseStats:
+        """What it looks like now."""
+        return LeasedPurseStats(
+            len(self._accounts),
+            self.settings.form,
+            self._live,
+            self._alone,
+            self._epochs,
+            self._admitted,
+            self._refused,
+            self._charged_mru,
+            self._granted_mru,
+            self._filled_mru,
+            self._lapsed_mru,
+            self._shared,
+        )
+
+    # Inside.
+
+    def _standing(self, account: LeaseAccount) -> Standing:
+        demand = max(account.pace_mru, account.demand_mru)
+        part = account.part_mru(self._live) / account.quota_mru
+        return Standing(
+            account.caller,
+            account.quota_mru,
+            account.level_mru,
+            account.granted_mru,
+            min(demand, account.quota_mru),
+            part if part < 1.0 else 1.0,
+        )
+
+    def _begin(self, window: int, edge_us: int, edge_late_us: int) -> None:
+        self._window = window
+        self._edge_us = edge_us
+        self._edge_late_us = edge_late_us
+        self._epochs += 1
+
+    def _turn(self, now_us: int) -> None:
+        """Enter the epoch of now, if the last one that was heard of is over."""
+        if now_us < self._edge_us:
+            return
+        epoch_us = self.settings.epoch_us
+        if self._window < 0:
+            window = now_us // epoch_us
+            self._begin(window, (window + 1) * epoch_us, (window + 1) * epoch_us)
+            return
+        step = 1 + (now_us - self._edge_us) // epoch_us
+        ahead_us = step * epoch_us
+        self._begin(self._window + step, self._edge_us + ahead_us, self._edge_late_us + ahead_us)
+
+    def _enter(self, account: LeaseAccount) -> None:
+        """Have the account in the epoch of now, and filled if nobody else fills it."""
+        if account.window != self._window:
+            learns = self._leases and not self._alone and account.window > self._returned
+            passed = self._window - account.window
+            account.enter(self._window, self._live, self.settings.memory, learns=learns)
+            if passed > 1 and (self._alone or not self._leases):
+                account.pay(passed - 1, self._live)
+        if (self._alone or not self._leases) and not account.local:
+            self._filled_mru += account.fill(self._live)
+
+    def _want(self, account: LeaseAccount, mru: int) -> bool:
+        """Have the keeper ask for this one; False if the store has not so much in this epoch."""
+        if 0 < account.dry_mru <= mru or self._alone:
+            return False
+        if not account.asking and not account.wanting:
+            account.wanting = True
+            self._wanting.append(account)
+            if self.on_want is not None:
+                self.on_want()
+        return True
+
+    def _find(self, caller: str) -> LeaseAccount:
+        return self._accounts.get(caller) or self._others
+
+    def _account(self, caller: str, now_us: int) -> LeaseAccount:
+        if now_us >= self._edge_us:
+            self._turn(now_us)
+        account = self._accounts.get(caller)
+        if account is None:
+            account = self._open(caller)
+        self._enter(account)
+        return account
+
+    def _open(self, caller: str) -> LeaseAccount:
+        """An account for who had none; who is named has room, however many strangers come."""
+        if len(self._accounts) >= self.settings.callers_max and caller not in self._quotas_ru:
+            self._shared += 1
+            return self._others
+        account = LeaseAccount(caller, self.quota_mru(caller), self._window)
+        self._accounts[caller] = account
+        return account
+
+    def _verdict(self, account: LeaseAccount, allowed: bool, retry_us: int, now_us: int) -> Verdict:
+        level = account.level_mru
+        return Verdict(
+            allowed, level if level > 0 else 0, retry_us, max(self._edge_late_us - now_us, 0)
+        )
+
+
+def _demand_of(account: LeaseAccount) -> int:
+    return max(account.pace_mru, account.demand_mru)
+
+
+def _check_quotas(quota_ru: int, quotas_ru: Mapping[str, int], callers_max: int) -> None:
+    within("purse.quota_ru", quota_ru, 1, RU_MAX)
+    if len(quotas_ru) > callers_max:
+        raise BadValue(
+            "purse.quotas_ru", len(quotas_ru), f"name at most callers_max ({callers_max:,})"
+        )
+    for caller, ru in quotas_ru.items():
+        within(f"purse.quotas_ru.{caller}", ru, 1, RU_MAX)

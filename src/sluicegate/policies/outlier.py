@@ -1,0 +1,329 @@
+"""Outlier: judges which hosts of a group are left out for a while.
+
+It is told how each call to each host went, and sweeps once a `sweep_us`, with whatever is told or
+asked next: it has no timer. The kernel is `kernels/outlier.py`: failures in a row, share of
+failures, success rate and latency against the others; at most a share of the group is out, each
+return has its own instant. `weight` is what a balancer asks: 0 for a host that is out, less than 1
+for one that has just come back (its traffic grows over `ramp_us`), 1 for the others. When so many
+are out that the rest could not carry the load (`panic_percent`), all are used again.
+
+Which answers are evidence: errors, time-outs and missing connections. A host that refuses because
+it has too much is not ejected, or in a general overload the last ones standing would get the rest.
+
+A request that breaks whatever host serves it is no host's fault. A key that has failed on
+`poison_hosts` of them with no success between counts against no host any more, until it succeeds
+somewhere; so a hot key that fails on a few bad hosts and succeeds on the others hides none of them.
+
+A sweep of a second is not the usual ten: a host that fails fast does its harm in the first ones.
+
+Cost: four additions and a logarithm a call; a sweep reads a quantile of each host. Bounds:
+`hosts_max` hosts with about 60 kB at most each; `poison_keys_max` keys that failed lately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.backoff import WAIT_US_MAX
+from sluicegate.kernels.moving_rate import SlotRing
+from sluicegate.kernels.outlier import Decision as Sentence
+from sluicegate.kernels.outlier import HostStats, panics, slow_start, sweep
+from sluicegate.kernels.outlier import OutlierSettings as SweepSettings
+from sluicegate.kernels.windowed_quantile import WINDOWS_MAX, Scale, WindowedQuantile
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.settings import within, wrong_setting
+
+RULE_ID: Final = "outlier"
+HOSTS_MAX: Final = 100_000
+POISON_HOSTS_MAX: Final = 100
+P95: Final = 0.95
+ALPHA: Final = 0.05  # latencies are compared by factors of three; a wide bucket is small
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OutlierSettings:
+    """When a host is suspect and for how long it goes (as in the kernel; a rule at 0 is off)."""
+
+    sweep_us: int = 1_000_000
+    windows: int = 10
+    ramp_us: int = 10_000_000
+    weight_least: float = 0.1
+    hosts_max: int = 1_000
+    poison_hosts: int = 3
+    poison_keys_max: int = 256
+    failures_in_row: int = 5
+    failure_percent: int = 50
+    deviations: float = 1.9
+    healthy_percent: int = 95
+    evidence_min: float = 14.0
+    latency_ratio: float = 3.0
+    latency_us_min: int = 1_000
+    latency_requests_min: int = 100
+    hosts_min: int = 5
+    requests_min: int = 20
+    ejected_percent_max: int = 10
+    panic_percent: int = 50
+    base_us: int = 30_000_000
+    ejected_us_max: int = 300_000_000
+    jitter_us: int = 3_000_000
+    calm_us: int = 30_000_000
+
+    def __post_init__(self) -> None:
+        within("outlier.sweep_us", self.sweep_us, 1, WAIT_US_MAX)
+        within("outlier.windows", self.windows, 2, WINDOWS_MAX)
+        within("outlier.ramp_us", self.ramp_us, 0, WAIT_US_MAX)
+        within("outlier.hosts_max", self.hosts_max, 1, HOSTS_MAX)
+        within("outlier.poison_hosts", self.poison_hosts, 2, POISON_HOSTS_MAX)
+        within("outlier.poison_keys_max", self.poison_keys_max, 0, HOSTS_MAX)
+        if not 0.0 < self.weight_least <= 1.0:
+            raise BadValue("outlier.weight_least", self.weight_least, "give more than 0, at most 1")
+        self.sweep()
+
+    def sweep(self) -> SweepSettings:
+        """What the kernel asks for."""
+        try:
+            return SweepSettings(
+                failures_in_row=self.failures_in_row,
+                failure_percent=self.failure_percent,
+                deviations=self.deviations,
+                healthy_percent=self.healthy_percent,
+                evidence_min=self.evidence_min,
+                latency_ratio=self.latency_ratio,
+                latency_us_min=self.latency_us_min,
+                latency_requests_min=self.latency_requests_min,
+                hosts_min=self.hosts_min,
+                requests_min=self.requests_min,
+                ejected_percent_max=self.ejected_percent_max,
+                panic_percent=self.panic_percent,
+                base_us=self.base_us,
+                ejected_us_max=self.ejected_us_max,
+                jitter_us=self.jitter_us,
+                calm_us=self.calm_us,
+            )
+        except ValueError as error:
+            raise wrong_setting(RULE_ID, error) from None
+
+
+class OutlierStats(NamedTuple):
+    """Hosts, of which out; whether all are used although; ejections and returns; calls told."""
+
+    hosts: int
+    out: int
+    panics: bool
+    ejections: int
+    returns: int
+    told: int
+    poisonous: int
+
+
+class Standing(NamedTuple):
+    """How one host stands."""
+
+    ejected: bool
+    until_us: int
+    ejections: int
+    reason: str
+
+
+@final
+class _Host:
+    """What was told of one host in the window, and how it stands."""
+
+    __slots__ = (
+        "back_us",
+        "ejected",
+        "ejections",
+        "failures",
+        "latency",
+        "reason",
+        "requests",
+        "row",
+        "until_us",
+    )
+
+    def __init__(self, settings: OutlierSettings, scale: Scale) -> None:
+        self.requests = SlotRing(settings.windows, settings.sweep_us)
+        self.failures = SlotRing(settings.windows, settings.sweep_us)
+        self.latency = WindowedQuantile(settings.windows, settings.sweep_us, scale)
+        self.row = 0
+        self.ejected = False
+        self.until_us = 0
+        self.ejections = 0
+        self.reason = ""
+        self.back_us = -WAIT_US_MAX
+
+    def seen(self, name: str, requests_min: int, now_us: int) -> HostStats:
+        """The host as a sweep sees it."""
+        self.requests.advance(now_us)
+        self.failures.advance(now_us)
+        latency_us = 0.0
+        if self.requests.total >= requests_min:
+            latency_us = self.latency.quantile(P95, now_us) or 0.0
+        return HostStats(
+            name,
+            requests=self.requests.total,
+            failures=self.failures.total,
+            failures_in_row=self.row,
+            latency_us_p95=int(latency_us),
+            ejected=self.ejected,
+            until_us=self.until_us,
+            ejections=self.ejections,
+        )
+
+
+@final
+class Outlier:
+    """Leaves out the hosts that do worse than the others."""
+
+    __slots__ = (
+        "_chance",
+        "_ejections",
+        "_failed_on",
+        "_hosts",
+        "_panics",
+        "_returns",
+        "_scale",
+        "_sweep_settings",
+        "_sweep_us",
+        "_told",
+        "out",
+        "settings",
+        "version",
+    )
+
+    def __init__(
+        self, hosts: Iterable[str], chance: Chance, settings: OutlierSettings | None = None
+    ) -> None:
+        self.settings = OutlierSettings() if settings is None else settings
+        self._sweep_settings = self.settings.sweep()
+        self._scale = Scale(ALPHA)
+        self._chance = chance
+        self._hosts: dict[str, _Host] = {}
+        self._failed_on: dict[str, tuple[str, ...]] = {}  # by key, no success between
+        self._sweep_us = 0
+        self.out: tuple[str, ...] = ()  # who is ejected now
+        self._panics = False
+        self._ejections = 0
+        self._returns = 0
+        self._told = 0
+        self.version = 0  # changes with who is in
+        self.set_hosts(hosts)
+
+    def set_hosts(self, hosts: Iterable[str]) -> None:
+        """The group as it is now; who stays keeps its standing."""
+        names = list(dict.fromkeys(hosts))
+        if len(names) > self.settings.hosts_max or "" in names:
+            raise BadValue(
+                "outlier.hosts", names, f"give at most {self.settings.hosts_max} names, none empty"
+            )
+        known = self._hosts
+        self._hosts = {
+            name: known[name] if name in known else _Host(self.settings, self._scale)
+            for name in names
+        }
+        self._count()
+
+    def tell(self, host: str, answer: Answer[object], took_us: int, key: str, now_us: int) -> None:
+        """How a call to a host went. A host that is not of the group is passed over."""
+        if now_us >= self._sweep_us:
+            self.sweep(now_us)
+        found = self._hosts.get(host)
+        kind = answer.kind
+        if found is None or kind in {Kind.CANCELLED, Kind.OVERLOADED, Kind.LIMITED}:
+            return
+        self._told += 1
+        if answer.failed:
+            if not self._is_poison(key, host):
+                found.requests.add(1, now_us)
+                found.failures.add(1, now_us)
+                found.row += 1
+            return
+        if self._failed_on:
+            self._failed_on.pop(key, None)
+        found.requests.add(1, now_us)
+        found.row = 0
+        if took_us > 0:
+            found.latency.add(took_us, now_us)
+
+    def weight(self, host: str, now_us: int) -> float:
+        """The host's share beside others: 0 while it is out, unless nearly all are."""
+        if now_us >= self._sweep_us:
+            self.sweep(now_us)
+        found = self._hosts.get(host)
+        if found is None:
+            return 0.0
+        if self._panics:
+            return 1.0
+        if found.ejected:
+            return 0.0
+        if now_us - found.back_us >= self.settings.ramp_us:
+            return 1.0
+        return slow_start(now_us, found.back_us, self.settings.ramp_us, self.settings.weight_least)
+
+    def sweep(self, now_us: int) -> list[Sentence]:
+        """Look at all hosts at once; done by itself every `sweep_us` with the next call."""
+        self._sweep_us = now_us + self.settings.sweep_us
+        least = self._sweep_settings.requests_min
+        seen = [host.seen(name, least, now_us) for name, host in self._hosts.items()]
+        sentences = sweep(seen, self._sweep_settings, now_us, self._chance.draw())
+        for sentence in sentences:
+            host = self._hosts[sentence.name]
+            if sentence.ejected:
+                self._ejections += 1
+            else:
+                # What it did before its ejection must not eject it again.
+                fresh = _Host(self.settings, self._scale)
+                fresh.back_us = now_us
+                self._hosts[sentence.name] = host = fresh
+                self._returns += 1
+            host.ejected = sentence.ejected
+            host.until_us = sentence.until_us
+            host.ejections = sentence.ejections
+            host.reason = sentence.reason
+        if sentences:
+            self._count()
+        return sentences
+
+    def standing(self, host: str) -> Standing:
+        """How a host stands since the last sweep."""
+        found = self._hosts[host]
+        return Standing(found.ejected, found.until_us, found.ejections, found.reason)
+
+    def stats(self) -> OutlierStats:
+        """What was decided so far, and how things stand."""
+        least = self.settings.poison_hosts
+        poisonous = sum([len(hosts) >= least for hosts in self._failed_on.values()])
+        return OutlierStats(
+            len(self._hosts),
+            len(self.out),
+            self._panics,
+            self._ejections,
+            self._returns,
+            self._told,
+            poisonous,
+        )
+
+    def _count(self) -> None:
+        self.out = tuple([name for name, host in self._hosts.items() if host.ejected])
+        self._panics = panics(len(self._hosts), len(self.out), self.settings.panic_percent)
+        self.version += 1
+
+    def _is_poison(self, key: str, host: str) -> bool:
+        """Note that this key failed here; whether it fails everywhere."""
+        if self.settings.poison_keys_max == 0 or not key:
+            return False
+        hosts = self._failed_on.get(key, ())
+        most = self.settings.poison_hosts
+        if len(hosts) >= most:
+            return True
+        if host in hosts:
+            return False
+        if not hosts and len(self._failed_on) >= self.settings.poison_keys_max:
+            del self._failed_on[next(iter(self._failed_on))]
+        self._failed_on[key] = (*hosts, host)
+        return len(hosts) + 1 >= most

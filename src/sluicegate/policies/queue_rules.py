@@ -1,0 +1,242 @@
+"""Queue rules: when a unit that waits is better refused, in four forms and none.
+
+The part of the `queue` policy that judges time; who is next is the queue's. There is one rule for
+each class, because a class that is served first would hide that another stands. A rule is asked
+twice: how long a newcomer may wait, and, whenever a place is free, whether the *oldest* of its
+class has waited too long. The oldest, and not the one that is served: in a queue that has turned
+round the newest is served, and its delay says nothing.
+
+    codel       least delay of an interval above the target: what is older than twice that goes,
+                until somebody of the class has not waited, or its line was empty while others
+                who matter less stood in theirs
+    folly       the same, until the least delay is at most the target again
+    facebook    a newcomer may wait `normal_us`, or `aggressive_us` once the queue stands
+    rfc8289     one goes every interval / sqrt(n), as for packets
+    none        only the bounds of the queue
+
+`codel` is the default; `kernels/codel.py` says what it does better. `rfc8289` is here to be
+compared with: it waits for senders to slow down, and callers do not. At twice the load it answers
+nothing in time (tests/kernels/test_codel.py).
+
+Cost: `kernels/codel.py`. Bounds: a handful of integers a class.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Final, Protocol, final
+
+from sluicegate.kernels.codel import Codel, CodelTimeout
+
+FORMS: Final = ("codel", "folly", "facebook", "rfc8289", "none")
+
+
+class QueueRule(Protocol):
+    """The judgement of one class."""
+
+    def timeout_us(self, queued: int, now_us: int) -> int:
+        """How long a newcomer behind `queued` others may wait."""
+        ...
+
+    def drop(self, delay_us: int, now_us: int) -> bool:
+        """Whether the oldest, who has waited `delay_us`, is to go."""
+        ...
+
+    def seen_empty(self) -> None:
+        """The class has nobody in line, while others who matter less do wait."""
+        ...
+
+    def fit(self, service_us: int) -> None:
+        """The work takes `service_us` when nothing is in its way."""
+        ...
+
+    def overloaded(self) -> bool:
+        """Whether the class stands, as far as the rule knows."""
+        ...
+
+    def target_us(self) -> int:
+        """The delay that is still good; 0 if there is no such thing."""
+        ...
+
+
+@final
+class CodelRule:
+    """Judged when a place is free, by the least delay of an interval."""
+
+    __slots__ = ("_codel", "_wait_us_max")
+
+    def __init__(
+        self,
+        *,
+        target_us: int,
+        interval_us: int,
+        target_us_max: int,
+        wait_us_max: int,
+        until_empty: bool,
+    ) -> None:
+        self._codel = Codel(
+            target_us=target_us,
+            interval_us=interval_us,
+            target_us_max=target_us_max,
+            until_empty=until_empty,
+        )
+        self._wait_us_max = wait_us_max
+
+    def timeout_us(self, queued: int, now_us: int) -> int:
+        """As long as anybody may."""
+        return self._wait_us_max
+
+    def drop(self, delay_us: int, now_us: int) -> bool:
+        """By the kernel."""
+        return self._codel.drop(delay_us, now_us)
+
+    def seen_empty(self) -> None:
+        """An overload is over."""
+        self._codel.seen_empty()
+
+    def fit(self, service_us: int) -> None:
+        """Scale target and interval."""
+        self._codel.fit(service_us)
+
+    def overloaded(self) -> bool:
+        """Whether the last whole interval saw no short delay."""
+        return self._codel.overloaded
+
+    def target_us(self) -> int:
+        """As it has been scaled."""
+        return self._codel.target_us
+
+
+@final
+class FacebookRule:
+    """Judged when a unit is queued, by how long ago the class was empty."""
+
+    __slots__ = ("_codel", "_target_us", "_wait_us_max")
+
+    def __init__(self, *, normal_us: int, aggressive_us: int, wait_us_max: int) -> None:
+        self._codel = CodelTimeout(normal_us=normal_us, aggressive_us=aggressive_us)
+        self._target_us = aggressive_us
+        self._wait_us_max = wait_us_max
+
+    def timeout_us(self, queued: int, now_us: int) -> int:
+        """By the kernel."""
+        return min(self._wait_us_max, self._codel.timeout_us(queued, now_us))
+
+    def drop(self, delay_us: int, now_us: int) -> bool:
+        """Its timeout was settled when it came."""
+        return False
+
+    def seen_empty(self) -> None:
+        """The next one finds it empty, and tells."""
+
+    def fit(self, service_us: int) -> None:
+        """Two fixed timeouts."""
+
+    def overloaded(self) -> bool:
+        """Whether the last newcomer met a queue that stands."""
+        return self._codel.standing
+
+    def target_us(self) -> int:
+        """The shorter timeout."""
+        return self._target_us
+
+
+@final
+class PacketRule:
+    """Nichols and Jacobson's rule for packets (RFC 8289): one drop, and the next ever sooner."""
+
+    __slots__ = (
+        "_above_us",
+        "_count",
+        "_dropping",
+        "_interval_us",
+        "_next_us",
+        "_target_us",
+        "_wait_us_max",
+    )
+
+    def __init__(self, *, target_us: int, interval_us: int, wait_us_max: int) -> None:
+        self._target_us = target_us
+        self._interval_us = interval_us
+        self._wait_us_max = wait_us_max
+        self._above_us = 0  # when the delay will have been above the target for an interval
+        self._next_us = 0
+        self._count = 0
+        self._dropping = False
+
+    def timeout_us(self, queued: int, now_us: int) -> int:
+        """As long as anybody may."""
+        return self._wait_us_max
+
+    def drop(self, delay_us: int, now_us: int) -> bool:
+        """Whether this one is the next to go."""
+        if delay_us < self._target_us:
+            self._above_us = 0
+            self._dropping = False
+            return False
+        if self._above_us == 0:
+            self._above_us = now_us + self._interval_us
+            return False
+        if not self._dropping:
+            if now_us < self._above_us:
+                return False
+            # Shortly after the last time it goes on at the rate that was right then.
+            recent = now_us - self._next_us < 16 * self._interval_us
+            self._count = self._count - 2 if recent and self._count > 2 else 1
+            self._dropping = True
+            self._next_us = self._after(now_us)
+            return True
+        if now_us < self._next_us:
+            return False
+        self._count += 1
+        self._next_us = self._after(self._next_us)
+        return True
+
+    def seen_empty(self) -> None:
+        """The rule looks at delays."""
+
+    def fit(self, service_us: int) -> None:
+        """The rule knows one target."""
+
+    def overloaded(self) -> bool:
+        """Whether it is dropping."""
+        return self._dropping
+
+    def target_us(self) -> int:
+        """As it was set."""
+        return self._target_us
+
+    def _after(self, at_us: int) -> int:
+        return at_us + int(self._interval_us / sqrt(self._count))
+
+
+@final
+class NoRule:
+    """Nothing but the bounds."""
+
+    __slots__ = ("_wait_us_max",)
+
+    def __init__(self, *, wait_us_max: int) -> None:
+        self._wait_us_max = wait_us_max
+
+    def timeout_us(self, queued: int, now_us: int) -> int:
+        """As long as anybody may."""
+        return self._wait_us_max
+
+    def drop(self, delay_us: int, now_us: int) -> bool:
+        """Never."""
+        return False
+
+    def seen_empty(self) -> None:
+        """There is nothing to end."""
+
+    def fit(self, service_us: int) -> None:
+        """There is nothing to scale."""
+
+    def overloaded(self) -> bool:
+        """It cannot tell."""
+        return False
+
+    def target_us(self) -> int:
+        """There is none."""
+        return 0

@@ -1,0 +1,421 @@
+"""Request units: charge work for what it will cost, before it is done, and learn from what it did.
+
+Judges one unit by its predicted cost and what its caller has left. Source: resource-aware rate
+control in Airbnb's Mussel (Gaonkar, Getz and Cho, 2025); the numbers are `kernels/cost_model.py`
+and `kernels/token_bucket.py`. The unit of account is the milli-RU.
+
+    predict      from the shape (rows, bytes) and the past p95 of its operation, with a margin
+    charge       prediction * price of its class, from its caller's purse; refused: QUOTA_SPENT
+    settle       to what it did, within `correction_max` times the prediction
+    learn        the weights of the operation, and the ratio of the caller, move towards what was
+                 measured (`operation_cost.py`)
+
+The form of the seed (`settle=False, margin_quantile=None`) never corrects a charge, only the model.
+Settling is the default: a caller whose one scan was mispredicted a hundredfold pays for it, and not
+everybody for the next hour.
+
+    ended as                       pays                                         teaches
+    SUCCESS, measured              what it cost, rows *looked at*               yes
+    SUCCESS, not measured          the prediction                               no
+    from a cache, or coalesced     `cached_mru`: hot keys are no free ride      no
+    IGNORE (cancelled)             the base cost; what it read, if that is told no
+    DROPPED (timed out)            the prediction, or what it read              no
+    unwound                        nothing: later stages refused it             no
+
+Rows returned would be the wrong number: a scan that finds one row has read them all. Time is that
+in the backend; with our queue in it, slow would make dear, and dear slower. A measurement without
+rows and bytes counts those of the shape.
+
+What costs more than a whole purse is admitted when the purse is full, and owes the rest, up to
+`debt_ru`; beyond that it is COST_ABOVE_LIMIT, and should be asked for in pieces. `chunks` cuts a
+scan into requests that each enter anew, so that one of 200 RU waits its turn twenty times instead
+of holding a place for all of it.
+
+A `Purse` of another kind (`purses.py`) may be given: `Quota` is one, filled each epoch.
+
+Cost: a prediction, a bucket's step and a permit; a settlement and a lesson at the end. Bounds:
+`callers_max`, `ratios_max`, `chunks_max`, named operations to `OPERATIONS_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.kernels.cost_model import (
+    AMOUNT_MAX,
+    MILLI,
+    Weights,
+    correction_mru,
+    read_weights,
+)
+from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
+from sluicegate.kernels.verdict import NEVER, Verdict
+from sluicegate.policies.chunks import cut, rows_each
+from sluicegate.policies.operation_cost import CallerRatios, OperationCost, Shape, shape_told
+from sluicegate.policies.purses import Penalties, Pricing, Purse, TokenPurses
+from sluicegate.policies.settings import within
+
+OPERATIONS_MAX: Final = 1_000
+CALLERS_MAX: Final = 1 << 24
+RU_MAX: Final = 1 << 40
+NO_OPERATIONS: Final[Mapping[str, Weights]] = {}
+# One row costs as much again as the request, a KiB a quarter of that, a millisecond a tenth.
+_READ: Final = read_weights(0.25 / 1024, 0.1, 1.0)
+_LESSON_MAX: Final = 400.0  # e to the power of it is still a float, with room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestUnitsSettings:
+    """What things cost, and what a caller has."""
+
+    name: str = "request_units"
+    weights: Weights = field(default_factory=lambda: _READ)
+    operations: Mapping[str, Weights] = field(default_factory=lambda: NO_OPERATIONS)
+    rate_ru: int = 1_000  # a second, for each caller
+    burst_ru: int = 1_000
+    debt_ru: int = 1_000
+    callers_max: int = 10_000
+    settle: bool = True
+    correction_max: int = 10
+    margin_quantile: float | None = 0.7
+    learn_rate: float = 0.02
+    ratios_max: int = 10_000  # callers with a ratio of their own; 0: all are alike
+    cached_mru: int = 100
+    latency_ms: float = 1.0  # expected of an operation that was never seen
+    chunks_max: int = 10_000
+
+    def __post_init__(self) -> None:
+        if len(self.operations) > OPERATIONS_MAX:
+            raise BadValue(
+                "request_units.operations", len(self.operations), f"name at most {OPERATIONS_MAX:,}"
+            )
+        within("request_units.rate_ru", self.rate_ru, 1, RU_MAX)
+        within("request_units.burst_ru", self.burst_ru, 1, RU_MAX)
+        within("request_units.debt_ru", self.debt_ru, 0, RU_MAX)
+        within("request_units.callers_max", self.callers_max, 1, CALLERS_MAX)
+        within("request_units.correction_max", self.correction_max, 1, 1_000)
+        within("request_units.cached_mru", self.cached_mru, 0, AMOUNT_MAX)
+        within("request_units.ratios_max", self.ratios_max, 0, CALLERS_MAX)
+        within("request_units.chunks_max", self.chunks_max, 1, 1 << 20)
+        if not 0.0 <= self.learn_rate <= 1.0:
+            raise BadValue("request_units.learn_rate", self.learn_rate, "give a part from 0 to 1")
+        if self.learn_rate * self.correction_max > _LESSON_MAX:
+            raise BadValue(
+                "request_units.learn_rate",
+                self.learn_rate,
+                f"one lesson would overshoot; with correction_max={self.correction_max}, give at "
+                f"most {_LESSON_MAX / self.correction_max:g}",
+            )
+        if not 0.0 <= self.latency_ms <= 1e9:
+            raise BadValue("request_units.latency_ms", self.latency_ms, "give 0 to 10^9")
+        if self.margin_quantile is not None and not 0.0 < self.margin_quantile < 1.0:
+            raise BadValue(
+                "request_units.margin_quantile", self.margin_quantile, "give a part within 0 and 1"
+            )
+
+
+class RequestUnitsStats(NamedTuple):
+    """Counts since the beginning, in requests and in milli-RU."""
+
+    admitted: int
+    refused: int
+    under_way: int
+    charged_mru: int  # before the fact
+    debited_mru: int  # more, after it
+    refunded_mru: int
+    cached: int
+    learned: int
+    learned_predicted_mru: int  # of what was learned from: over the next, its bias
+    learned_actual_mru: int
+
+
+@final
+class RequestUnitsPermit:
+    """Work that has been charged for."""
+
+    __slots__ = (
+        "_charged_mru",
+        "_latency_ms",
+        "_open",
+        "_operation",
+        "_price_milli",
+        "_request",
+        "_shape",
+        "_units",
+        "predicted_mru",
+    )
+
+    def __init__(
+        self,
+        units: RequestUnits,
+        operation: OperationCost,
+        request: Request,
+        shape: Shape,
+        latency_ms: float,
+        predicted_mru: int,
+        price_milli: int,
+        charged_mru: int,
+    ) -> None:
+        self._units = units
+        self._operation = operation
+        self._request = request
+        self._shape = shape
+        self._latency_ms = latency_ms
+        self._price_milli = price_milli
+        self._charged_mru = charged_mru
+        self._open = True
+        self.predicted_mru = predicted_mru
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """Settle, and learn."""
+        if not self._open:
+            return False
+        self._open = False
+        units = self._units
+        due_mru = self._charged_mru
+        if not spent:
+            due_mru = 0
+        else:
+            cost_mru = self._cost_mru(outcome, now_us)
+            if units.settings.settle:
+                due_mru = _priced(cost_mru, self._price_milli)
+        units.settle(self._request.caller, due_mru - self._charged_mru, now_us)
+        return True
+
+    def _cost_mru(self, outcome: Outcome, now_us: int) -> int:
+        """What it is held to have cost, by the table above."""
+        units, operation = self._units, self._operation
+        measured = self._request.measured
+        if measured is not None and measured.from_cache:
+            units.cached += 1
+            return units.settings.cached_mru
+        told = measured is not None and (measured.rows > 0 or measured.size_bytes > 0)
+        if outcome is Outcome.IGNORE:
+            base_mru = operation.weights.cost_mru(0, 0, 0.0)
+            if measured is None or not told:
+                return base_mru if base_mru < self.predicted_mru else self.predicted_mru
+            cost_mru = self._capped(self._actual_mru(measured))
+            return cost_mru if cost_mru > base_mru else base_mru
+        if measured is None or (outcome is Outcome.DROPPED and not told):
+            return self.predicted_mru
+        actual_mru = self._actual_mru(measured)
+        if outcome is Outcome.SUCCESS:
+            shape = self._shape
+            ratio = units.ratios.meet(operation.name, self._request.caller)
+            operation.learn(shape, self._latency_ms, actual_mru, ratio)
+            operation.time(measured.service_us, now_us)
+            units.learned += 1
+            units.learned_predicted_mru += self.predicted_mru
+            units.learned_actual_mru += actual_mru
+        return self._capped(actual_mru)
+
+    def _actual_mru(self, measured: Measured) -> int:
+        shape = self._shape
+        rows, size_bytes = measured.rows, measured.size_bytes
+        if rows <= 0 and size_bytes <= 0:  # Only the time was told.
+            rows, size_bytes = shape.rows, shape.size_bytes
+        service_ms = measured.service_us / 1_000 if measured.service_us > 0 else self._latency_ms
+        return self._operation.weights.cost_mru(max(0, rows), max(0, size_bytes), service_ms)
+
+    def _capped(self, actual_mru: int) -> int:
+        predicted_mru = self.predicted_mru
+        cap = self._units.settings.correction_max
+        return predicted_mru + correction_mru(predicted_mru, actual_mru, cap)
+
+
+@final
+class RequestUnits:
+    """Predicts, charges, settles, learns."""
+
+    __slots__ = (
+        "_admitted",
+        "_charged_mru",
+        "_debited_mru",
+        "_named",
+        "_other",
+        "_penalties",
+        "_pricing",
+        "_purse",
+        "_refunded_mru",
+        "_refused",
+        "_shape_of",
+        "_under_way",
+        "cached",
+        "learned",
+        "learned_actual_mru",
+        "learned_predicted_mru",
+        "ratios",
+        "settings",
+    )
+
+    def __init__(
+        self,
+        settings: RequestUnitsSettings,
+        *,
+        purse: Purse | None = None,
+        pricing: Pricing | None = None,
+        penalties: Penalties | None = None,
+        shape_of: Callable[[Request], Shape] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._purse: Purse = purse or TokenPurses(
+            settings.rate_ru, settings.burst_ru, settings.debt_ru, callers_max=settings.callers_max
+        )
+        self._pricing = pricing
+        self._penalties = penalties
+        self._shape_of = shape_of
+        self._named = {
+            name: _operation(name, weights, settings)
+            for name, weights in settings.operations.items()
+        }
+        self._other = _operation("", settings.weights, settings)
+        self.ratios = CallerRatios(
+            settings.ratios_max,
+            learn_rate=settings.learn_rate,
+            correction_max=settings.correction_max,
+        )
+        self._admitted = self._refused = self._under_way = 0
+        self._charged_mru = self._debited_mru = self._refunded_mru = 0
+        self.cached = self.learned = 0
+        self.learned_predicted_mru = self.learned_actual_mru = 0
+
+    def admit(self, request: Request, now_us: int) -> RequestUnitsPermit | Decision:
+        """Charge the prediction; `request.cost_ru` is told what it was."""
+        operation = self._operation(request)
+        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        latency_ms = operation.latency_ms()
+        ratio = self.ratios.find(operation.name, request.caller)
+        predicted_mru = operation.predict_mru(shape, latency_ms, ratio)
+        request.cost_ru = -(-predicted_mru // MILLI)
+        request.cost_mru = predicted_mru
+        price_milli = PRICE_ONE_MILLI
+        if self._pricing is not None:
+            price_milli = self._pricing.price_milli(request.criticality, now_us)
+        if self._penalties is not None:
+            times_milli = self._penalties.price_milli(request.caller, now_us)
+            price_milli = price_milli * times_milli // PRICE_ONE_MILLI
+        charged_mru = _priced(predicted_mru, price_milli)
+        verdict = self._purse.charge(request.caller, charged_mru, now_us)
+        if not verdict.allowed:
+            return self._refuse(verdict)
+        self._admitted += 1
+        self._under_way += 1
+        self._charged_mru += charged_mru
+        return RequestUnitsPermit(
+            self,
+            operation,
+            request,
+            shape,
+            latency_ms,
+            predicted_mru,
+            price_milli,
+            charged_mru,
+        )
+
+    def penalize(self, penalties: Penalties | None) -> None:
+        """Who pays more is told by these from now on."""
+        self._penalties = penalties
+
+    def charge_cached(self, caller: str, now_us: int) -> None:
+        """What was answered without the backend: small, not nothing, and never refused."""
+        self.cached += 1
+        self._purse.settle(caller, self.settings.cached_mru, now_us)
+
+    def predict_mru(self, request: Request) -> int:
+        """What it would be charged at a price of one; nothing is charged."""
+        operation = self._operation(request)
+        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        ratio = self.ratios.find(operation.name, request.caller)
+        return operation.predict_mru(shape, operation.latency_ms(), ratio)
+
+    def chunks(self, request: Request, ru: int) -> Iterator[Request]:
+        """Requests that make up this one, each predicted at `ru` or little more, in order.
+
+        Each is to be admitted by itself, when the one before has ended. Its attributes say which
+        rows it is for: `rows`, and `first_row` counted from 0. A request of one row is one chunk.
+        """
+        within("ru", ru, 1, RU_MAX)
+        operation = self._operation(request)
+        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        ratio, latency_ms = self.ratios.find(operation.name, request.caller), operation.latency_ms()
+        whole_mru = operation.predict_mru(shape, latency_ms, ratio)
+        fixed_mru = operation.predict_mru(Shape(0, 0), latency_ms, ratio)
+        each = rows_each(shape, whole_mru, fixed_mru, ru * MILLI, self.settings.chunks_max)
+        return cut(request, shape, each)
+
+    def settle(self, caller: str, correction_mru: int, now_us: int) -> None:
+        """One has ended; only a permit says so."""
+        self._under_way -= 1
+        if correction_mru > 0:
+            self._debited_mru += correction_mru
+        elif correction_mru < 0:
+            self._refunded_mru -= correction_mru
+        else:
+            return
+        self._purse.settle(caller, correction_mru, now_us)
+
+    def expect_mru(self, request: Request) -> int:
+        """What it is expected to cost on average: the prediction without the margin."""
+        operation = self._operation(request)
+        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        mru = operation.model.expect_mru(shape.rows, shape.size_bytes, operation.latency_ms())
+        ratio = self.ratios.find(operation.name, request.caller)
+        return mru if ratio is None else ratio.scaled(mru)
+
+    def weights(self, operation: str) -> Weights:
+        """What has been learned about one operation."""
+        return self._named.get(operation, self._other).model.weights()
+
+    def stats(self) -> RequestUnitsStats:
+        """What it looks like now."""
+        return RequestUnitsStats(
+            self._admitted,
+            self._refused,
+            self._under_way,
+            self._charged_mru,
+            self._debited_mru,
+            self._refunded_mru,
+            self.cached,
+            self.learned,
+            self.learned_predicted_mru,
+            self.learned_actual_mru,
+        )
+
+    def _operation(self, request: Request) -> OperationCost:
+        return self._named.get(request.operation, self._other)
+
+    def _refuse(self, verdict: Verdict) -> Decision:
+        self._refused += 1
+        never = verdict.retry_after_us == NEVER
+        return Decision(
+            False,
+            verdict.remaining // MILLI,
+            verdict.retry_after_us,
+            verdict.reset_after_us,
+            COST_ABOVE_LIMIT if never else QUOTA_SPENT,
+            self.settings.name,
+        )
+
+
+def _operation(name: str, weights: Weights, settings: RequestUnitsSettings) -> OperationCost:
+    return OperationCost(
+        name,
+        weights,
+        learn_rate=settings.learn_rate,
+        correction_max=settings.correction_max,
+        margin_quantile=settings.margin_quantile,
+        latency_ms=settings.latency_ms,
+    )
+
+
+def _priced(mru: int, price_milli: int) -> int:
+    if price_milli == PRICE_ONE_MILLI:
+        return mru
+    return -(-mru * price_milli // PRICE_ONE_MILLI)

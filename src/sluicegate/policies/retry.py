@@ -1,0 +1,257 @@
+"""Retry: judges whether a call that went wrong is sent again, and when.
+
+`decide` is the judgement, a pure function of what is known; `Retry.call` does what it says. It is
+asked in this order, and the first no ends it:
+
+    the answer     only what may be better next time: failures, time-outs, refusals of overload;
+                   a quota's refusal only if it said when to come back
+    the marks      the backend, or a retry below us, said not to
+    the work       what may have been begun is repeated only if it is idempotent
+    the number     `attempts` of the request's class, the first one included
+    the deadline   after the wait there must be `slack_us` left, or it would be done for nobody
+    the budget     a share of the traffic (`policies/retry_budget.py`), never a multiple of it
+
+The wait is the kernel's (`kernels/backoff.py`): full jitter, and a Retry-After is the least it may
+be, with jitter above it, so that those who were told the same instant do not all come at it.
+
+Only one layer retries. Three layers of three attempts are 27 calls of the lowest; so an answer that
+leaves here unmended is marked `dont_retry`, and a retry above us, in this process or behind a door
+that passes the mark on, lets it be. `stopped` says why there was no further attempt.
+
+The seed's form, a smart client that does not repeat what was refused by back-pressure, is
+`on_overload="never"`. By default such a call is repeated within the budget.
+
+Cost: a look-up and an addition to each first call; the rest only when it goes wrong. Bounds:
+`attempts` of each class, `wait_us_max`, the budget. Nothing is kept of a call that has ended or was
+cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import DEADLINE, RETRIES_SPENT
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.backoff import FULL, WAIT_US_MAX, Backoff
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.answer import Answer, Kind, answer_of
+from sluicegate.policies.retry_budget import RetryBudgets
+from sluicegate.policies.settings import within, wrong_setting
+
+T = TypeVar("T")
+# A piece of work is asked for with the number of the attempt, from 0.
+Work = Callable[[int], Awaitable[Answer[T]]]
+
+RULE_ID: Final = "retry"
+ATTEMPTS_MAX: Final = 100
+CLASSES: Final = 4
+
+WITHIN_BUDGET: Final = "budget"
+NEVER_ON_OVERLOAD: Final = "never"
+
+# Why there was no further attempt.
+NOT_FOR_RETRY: Final = "not_for_retry"
+TOLD_NOT_TO: Final = "dont_retry"
+NOT_IDEMPOTENT: Final = "not_idempotent"
+ATTEMPTS_SPENT: Final = "attempts"
+TOO_LATE: Final = DEADLINE.name
+BUDGET_SPENT: Final = RETRIES_SPENT.name
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RetrySettings:
+    """How often by class (CRITICAL first), and how long between."""
+
+    attempts: tuple[int, ...] = (3, 3, 3, 1)
+    base_us: int = 100_000
+    wait_us_max: int = 20_000_000
+    jitter: str = FULL
+    hint_us_max: int = 300_000_000
+    slack_us: int = 0
+    on_overload: str = WITHIN_BUDGET
+
+    def __post_init__(self) -> None:
+        if len(self.attempts) != CLASSES:
+            raise BadValue("retry.attempts", self.attempts, "give one number for each class")
+        for number in self.attempts:
+            within("retry.attempts", number, 1, ATTEMPTS_MAX)
+        within("retry.slack_us", self.slack_us, 0, WAIT_US_MAX)
+        if self.on_overload not in {WITHIN_BUDGET, NEVER_ON_OVERLOAD}:
+            raise BadValue("retry.on_overload", self.on_overload, "give 'budget' or 'never'")
+        self.backoff()
+
+    def backoff(self) -> Backoff:
+        """The kernel that says how long to wait."""
+        try:
+            return Backoff(
+                self.base_us, self.wait_us_max, jitter=self.jitter, hint_us_max=self.hint_us_max
+            )
+        except ValueError as error:
+            text = str(error).replace("cap_us", "wait_us_max")
+            raise wrong_setting(RULE_ID, ValueError(text)) from None
+
+
+class RetryStats(NamedTuple):
+    """Calls, attempts of them all, calls that a retry mended, and why others were given up."""
+
+    calls: int
+    attempts: int
+    mended: int
+    inflight: int
+    told_not_to: int
+    not_idempotent: int
+    attempts_spent: int
+    too_late: int
+    budget_spent: int
+
+
+class Plan(NamedTuple):
+    """Wait so long and try again; or, if `wait_us` is `NEVER`, stop, and why."""
+
+    wait_us: int
+    stopped: str
+
+
+def decide(
+    settings: RetrySettings,
+    backoff: Backoff,
+    request: Request,
+    answer: Answer[T],
+    attempt: int,
+    now_us: int,
+    draw: float,
+    *,
+    idempotent: bool,
+    previous_us: int = 0,
+) -> Plan:
+    """Whether attempt number `attempt` is followed by another; all but the budget."""
+    kind = answer.kind
+    if kind in {Kind.OK, Kind.REJECTED, Kind.CANCELLED}:
+        return Plan(NEVER, NOT_FOR_RETRY)
+    if answer.dont_retry or (kind is Kind.OVERLOADED and settings.on_overload == NEVER_ON_OVERLOAD):
+        return Plan(NEVER, TOLD_NOT_TO)
+    if kind is Kind.LIMITED and answer.retry_after_us <= 0:
+        return Plan(NEVER, NOT_FOR_RETRY)
+    if answer.begun and not idempotent:
+        return Plan(NEVER, NOT_IDEMPOTENT)
+    if attempt + 1 >= settings.attempts[request.criticality]:
+        return Plan(NEVER, ATTEMPTS_SPENT)
+    wait_us = backoff.wait_us(attempt, draw, hint_us=answer.retry_after_us, previous_us=previous_us)
+    if wait_us == NEVER:
+        return Plan(NEVER, TOLD_NOT_TO)
+    deadline_us = request.deadline_us
+    if deadline_us is not None and now_us + wait_us + settings.slack_us >= deadline_us:
+        return Plan(NEVER, TOO_LATE)
+    return Plan(wait_us, "")
+
+
+@final
+class Retry:
+    """Sends a call again while that is likely to help and hurts nobody."""
+
+    __slots__ = (
+        "_attempts",
+        "_backoff",
+        "_calls",
+        "_chance",
+        "_inflight",
+        "_mended",
+        "_stopped",
+        "budgets",
+        "settings",
+    )
+
+    def __init__(
+        self,
+        chance: Chance,
+        settings: RetrySettings | None = None,
+        budgets: RetryBudgets | None = None,
+    ) -> None:
+        self.settings = RetrySettings() if settings is None else settings
+        self.budgets = RetryBudgets() if budgets is None else budgets
+        self._backoff = self.settings.backoff()
+        self._chance = chance
+        self._calls = 0
+        self._attempts = 0
+        self._mended = 0
+        self._inflight = 0
+        self._stopped: dict[str, int] = {}
+
+    async def call(
+        self, work: Work[T], request: Request, clock: Clock, *, idempotent: bool = False
+    ) -> Answer[T]:
+        """The answer of the last attempt; `work` is asked for each with its number, from 0."""
+        self._calls += 1
+        self._inflight += 1
+        self.budgets.deposit(request, clock.now_us())
+        try:
+            return await self._attempt(work, request, clock, idempotent)
+        finally:
+            self._inflight -= 1
+
+    async def _attempt(
+        self, work: Work[T], request: Request, clock: Clock, idempotent: bool
+    ) -> Answer[T]:
+        attempt = 0
+        waited_us = 0
+        while True:
+            self._attempts += 1
+            answer = await answer_of(work(attempt))
+            if answer.ok:
+                self._mended += attempt > 0
+                return answer
+            now_us = clock.now_us()
+            plan = decide(
+                self.settings,
+                self._backoff,
+                request,
+                answer,
+                attempt,
+                now_us,
+                self._chance.draw(),
+                idempotent=idempotent,
+                previous_us=waited_us,
+            )
+            if plan.wait_us == NEVER:
+                return self._give_up(answer, plan.stopped)
+            if not self.budgets.withdraw(request, now_us):
+                return self._give_up(answer, BUDGET_SPENT)
+            waited_us = plan.wait_us
+            if waited_us > 0:
+                await asyncio.sleep(waited_us / 1_000_000)
+                # A loop that was busy wakes late.
+                deadline_us = request.deadline_us
+                if deadline_us is not None and (
+                    clock.now_us() + self.settings.slack_us >= deadline_us
+                ):
+                    return self._give_up(answer, TOO_LATE)
+            attempt += 1
+
+    def stats(self) -> RetryStats:
+        """What was decided so far."""
+        stopped = self._stopped
+        return RetryStats(
+            self._calls,
+            self._attempts,
+            self._mended,
+            self._inflight,
+            stopped.get(TOLD_NOT_TO, 0),
+            stopped.get(NOT_IDEMPOTENT, 0),
+            stopped.get(ATTEMPTS_SPENT, 0),
+            stopped.get(TOO_LATE, 0),
+            stopped.get(BUDGET_SPENT, 0),
+        )
+
+    def _give_up(self, answer: Answer[T], stopped: str) -> Answer[T]:
+        self._stopped[stopped] = self._stopped.get(stopped, 0) + 1
+        answer.dont_retry = True
+        if not answer.stopped:
+            answer.stopped = stopped
+        return answer

@@ -1,0 +1,131 @@
+"""Retry budget: how many more calls a client may make than it was asked for, by backend and class.
+
+`retry` and `hedge` spend from one `RetryBudgets`, for to a backend that has too much to do a hedge
+is a retry that came early. The kernel is `kernels/retry_budget.py`. There is one budget for each
+backend and class, or the retries of bulk work would spend what critical work needs.
+
+The reserve is per budget: a minimum of ten a second in each of a thousand small clients is a storm.
+It is 1 a second here, and 0 is a setting.
+
+Cost: a look-up, a division and some additions. Bounds: `keys_max` budgets; one that nothing was
+paid into or taken out of for `window_us` is the same as a new one and may be forgotten. What comes
+above that may not be repeated at all (`untracked`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.retry_budget import RetryBudget
+from sluicegate.policies.by_key import KEYS_MAX, ByKey, key_of
+from sluicegate.policies.settings import within, wrong_setting
+
+RULE_ID: Final = "retry_budget"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RetryBudgetSettings:
+    """A share of the traffic (100 milli-retries a request: one in ten), and a reserve."""
+
+    deposit_milli: int = 100
+    reserve_milli_per_s: int = 1_000
+    window_us: int = 10_000_000
+    slices: int = 10
+    balance_max: int = 100_000
+    keys_max: int = 1_000
+
+    def __post_init__(self) -> None:
+        within("retry_budget.keys_max", self.keys_max, 1, KEYS_MAX)
+        self.budget()
+
+    def budget(self) -> RetryBudget:
+        """A budget of the kernel's."""
+        try:
+            return RetryBudget(
+                deposit_milli=self.deposit_milli,
+                reserve_milli_per_s=self.reserve_milli_per_s,
+                window_us=self.window_us,
+                slices=self.slices,
+                balance_max=self.balance_max,
+            )
+        except ValueError as error:
+            raise wrong_setting(RULE_ID, error) from None
+
+
+class RetryBudgetStats(NamedTuple):
+    """First calls paid for; repeats granted and refused; budgets kept; calls without one."""
+
+    deposits: int
+    granted: int
+    refused: int
+    keys: int
+    untracked: int
+
+
+@final
+class _Kept:
+    __slots__ = ("budget", "used_us", "window_us")
+
+    def __init__(self, budget: RetryBudget, window_us: int) -> None:
+        self.budget = budget
+        self.window_us = window_us
+        self.used_us = 0
+
+    def at_rest(self, now_us: int) -> bool:
+        """Whether the window has forgotten all that it knew."""
+        return now_us - self.used_us >= self.window_us
+
+
+@final
+class RetryBudgets:
+    """The budgets of a client: first calls pay in, retries and hedges take out."""
+
+    __slots__ = ("_deposits", "_granted", "_kept", "_refused", "settings")
+
+    def __init__(self, settings: RetryBudgetSettings | None = None) -> None:
+        self.settings = RetryBudgetSettings() if settings is None else settings
+        self._kept: ByKey[_Kept] = ByKey(self.settings.keys_max)
+        self._deposits = 0
+        self._granted = 0
+        self._refused = 0
+
+    def deposit(self, request: Request, now_us: int) -> None:
+        """Pay in for a first call."""
+        kept = self._of(request, now_us)
+        if kept is not None:
+            self._deposits += 1
+            kept.used_us = now_us
+            kept.budget.deposit(now_us)
+
+    def withdraw(self, request: Request, now_us: int) -> bool:
+        """Take out one repeat of this request's backend and class, if there is one."""
+        kept = self._of(request, now_us)
+        if kept is None or not kept.budget.withdraw(now_us):
+            self._refused += 1
+            return False
+        kept.used_us = now_us
+        self._granted += 1
+        return True
+
+    def balance(self, request: Request, now_us: int) -> int:
+        """How many repeats would be granted at once."""
+        kept = self._of(request, now_us)
+        return 0 if kept is None else kept.budget.balance(now_us)
+
+    def stats(self) -> RetryBudgetStats:
+        """What was decided so far."""
+        return RetryBudgetStats(
+            self._deposits, self._granted, self._refused, len(self._kept), self._kept.untracked
+        )
+
+    def _of(self, request: Request, now_us: int) -> _Kept | None:
+        key = key_of(request, by_operation=False, by_criticality=True)
+        kept = self._kept.entries.get(key)
+        if kept is None and self._kept.has_room(now_us):
+            kept = _Kept(self.settings.budget(), self.settings.window_us)
+            kept.used_us = now_us
+            self._kept.entries[key] = kept
+        return kept

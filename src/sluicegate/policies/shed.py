@@ -1,0 +1,369 @@
+"""Shed: under stress, what matters less goes first.
+
+It reads the picture of `stress` once each `window_us` (for prices `price_window_us`), and acts in
+one of three forms:
+
+    form           what it does                               heeds              from
+    levels         refuses above a level that moves           crowded            DAGOR (2018)
+    prices         refuses nobody; request units cost more    slow or crowded    Mussel (2025)
+    utilization    refuses by ramps over the utilization      utilization        Netflix (2024)
+
+**levels**, the default (`kernels/priority_shed`): class by class from BULK up, and within a class
+one cohort of callers after the other, along a histogram of what really comes. It is the only one
+that finds any depth of overload by itself. Slow work alone does not move it: if its cause is not
+how much is let in, refusing would go on to the end and help nothing. Cohorts change each
+`rotate_us`, so nobody is unlucky for long. A cohort at the mark is admitted in part, by chance.
+`spread="key"` spreads by key instead of caller, so that few callers share the refusals evenly.
+Before `queue`, which keeps its own delay short and goes by class too, it has little left to do (one
+refusal in a hundred in the lab's `priority`); without a queue that refuses it comes too late, for
+a plain line is full of the dead before the level is down.
+
+**prices** is the form of the seed system: while the latency ratio is low, the request units of one
+class cost more and its buckets drain faster; if stress lasts, more classes are priced. A price
+rises by at most a factor of 2 a window, to `price_max_milli`; the next class begins when the one
+below stands at `widen_at_milli`. It relaxes in the reverse order, slower than it rose, and only
+when the picture is calm, which has its own hysteresis. A price never falls towards the less
+important class, and CRITICAL has none. It reacts only as fast as buckets drain: combine it with
+`levels`, two stages with one stress, where tenants have quotas. `price_milli` is read by the stage
+that charges; reading moves it too, for that stage may refuse all before they come here.
+
+**utilization** (`kernels/utilization_shed`) needs no traffic to learn from, and sees the CPU only.
+
+A `floor` of 1% of what would be refused passes in the two forms that refuse, so that no class
+starves unseen; in hard overload nothing does. `levels_kept` are never refused: a wrong signal does
+not shut the door. Windows without any traffic open the gate, `CATCH_UP_MAX` at once.
+
+What comes is counted whether or not a later stage refuses it, so there is nothing to take back.
+`retry_after_us` of a refusal is the time in which the level would come back to this one if it
+rose from now on; by the ramps it is the setting of that name, for nobody knows.
+
+Cost: an addition and a comparison; a hash for each caller once each `rotate_us`. Bounds: 4 classes
+of `cohorts`; the cohorts of at most `callers_max` callers are remembered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
+from sluicegate.contracts.reasons import SHED
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.priority_shed import COHORTS_MAX, PERMILLE, PriorityShed, cohort
+from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
+from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, UtilizationShed
+from sluicegate.policies.stress import Level, Picture, Readable
+
+RULE_ID: Final = "shed"
+FORMS: Final = ("levels", "prices", "utilization")
+SPREADS: Final = ("caller", "key")
+CLASSES: Final = 4
+# After so many quiet windows the gate is open, whatever it was.
+CATCH_UP_MAX: Final = 128
+_SPAN_US_MAX: Final = 1 << 53
+# Field, lowest, highest.
+_RANGES: Final = (
+    ("window_us", 1, _SPAN_US_MAX),
+    ("floor", 0.0, 0.5),
+    ("retry_after_us_max", 1, _SPAN_US_MAX),
+    ("cohorts", 1, COHORTS_MAX),
+    ("cut_permille", 1, PERMILLE),
+    ("cuts_max", 1, 100),
+    ("raise_permille", 1, PERMILLE),
+    ("keep_permille", 0, PERMILLE - 1),
+    ("rotate_us", 1, _SPAN_US_MAX),
+    ("callers_max", 1, 10_000_000),
+    ("price_window_us", 1, _SPAN_US_MAX),
+    ("retry_after_us", 0, _SPAN_US_MAX),
+    ("dearer_milli", PRICE_ONE_MILLI + 1, 2 * PRICE_ONE_MILLI),
+    ("dearer_hard_milli", PRICE_ONE_MILLI + 1, 2 * PRICE_ONE_MILLI),
+    ("cheaper_milli", PRICE_ONE_MILLI // 2, PRICE_ONE_MILLI - 1),
+    ("widen_at_milli", PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI),
+    ("price_max_milli", PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI),
+    ("hysteresis", 0.0, 0.5),
+    ("hard_from", 0.0, 1.0),
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ShedSettings:
+    """Which form, how often it moves, and by how much."""
+
+    form: str = "levels"
+    window_us: int = 200_000
+    floor: float = 0.01
+    retry_after_us_max: int = 30_000_000
+    # levels
+    spread: str = "caller"
+    cohorts: int = 128
+    cut_permille: int = 30
+    cuts_max: int = 5
+    raise_permille: int = 10
+    keep_permille: int = 500
+    levels_kept: int = 8
+    rotate_us: int = 3_600_000_000
+    callers_max: int = 65_536
+    # prices
+    price_window_us: int = 1_000_000
+    dearer_milli: int = 1_500
+    dearer_hard_milli: int = 2_000
+    cheaper_milli: int = 800
+    widen_at_milli: int = 4_000
+    price_max_milli: int = 16_000
+    dearest: Criticality = Criticality.DEGRADED  # the most important class that is priced
+    # utilization
+    retry_after_us: int = 1_000_000
+    ramps: tuple[Ramp | None, ...] = DEFAULT_RAMPS
+    hysteresis: float = 0.05
+    hard_from: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise BadValue("shed.form", self.form, f"give one of {', '.join(FORMS)}")
+        if self.spread not in SPREADS:
+            raise BadValue("shed.spread", self.spread, f"give one of {', '.join(SPREADS)}")
+        for name, lowest, highest in _RANGES:
+            value = getattr(self, name)
+            if not lowest <= value <= highest:
+                raise BadValue(f"shed.{name}", value, f"give a number from {lowest} to {highest}")
+        if not 0 <= self.levels_kept <= CLASSES * self.cohorts:
+            raise BadValue(
+                "shed.levels_kept",
+                self.levels_kept,
+                f"give a number from 0 to all {CLASSES * self.cohorts} levels",
+            )
+        if self.widen_at_milli > self.price_max_milli:
+            raise BadValue(
+                "shed.widen_at_milli",
+                self.widen_at_milli,
+                f"it must not be above price_max_milli, {self.price_max_milli}",
+            )
+        if self.dearest == Criticality.CRITICAL:
+            raise BadValue("shed.dearest", "CRITICAL", "give a lower class; CRITICAL has no price")
+        if len(self.ramps) != CLASSES:
+            raise BadValue("shed.ramps", len(self.ramps), f"give one for each of {CLASSES} classes")
+        try:
+            UtilizationShed(self.ramps)
+        except ValueError as wrong:
+            raise BadValue("shed.ramps", self.ramps, str(wrong)) from None
+
+
+class ShedStats(NamedTuple):
+    """What passed and what did not, by class, and where the form stands now."""
+
+    form: str
+    admitted: tuple[int, ...]
+    refused: tuple[int, ...]
+    level: int  # levels: what is below is admitted
+    levels: int
+    prices_milli: tuple[int, ...]
+    utilization: float  # with its backlash
+    windows: int
+
+
+@final
+class Prices:
+    """The price of a request unit for each class, in thousandths; a ladder that is climbed down."""
+
+    __slots__ = ("_dearest", "_settings", "milli")
+
+    def __init__(self, settings: ShedSettings) -> None:
+        self._settings = settings
+        self._dearest = int(settings.dearest)
+        self.milli = [PRICE_ONE_MILLI] * CLASSES
+
+    def dearer(self, hard: bool) -> None:
+        """One window of stress: those that are priced cost more, and perhaps one class more is."""
+        settings = self._settings
+        factor = settings.dearer_hard_milli if hard else settings.dearer_milli
+        milli = self.milli
+        below = settings.price_max_milli
+        for place in range(CLASSES - 1, self._dearest - 1, -1):
+            if below < settings.widen_at_milli:
+                return
+            # Judged by what the class below stood at before this window.
+            below, price = milli[place], milli[place] * factor // PRICE_ONE_MILLI
+            milli[place] = min(price, settings.price_max_milli)
+
+    def cheaper(self) -> bool:
+        """One calm window: the most important class that is priced becomes cheaper."""
+        milli = self.milli
+        for place in range(self._dearest, CLASSES):
+            if milli[place] > PRICE_ONE_MILLI:
+                price = milli[place] * self._settings.cheaper_milli // PRICE_ONE_MILLI
+                milli[place] = price if price > PRICE_ONE_MILLI else PRICE_ONE_MILLI
+                return True
+        return False
+
+
+@final
+class Shed:
+    """Judges by class and stress, in one of the three forms."""
+
+    __slots__ = (
+        "_admitted",
+        "_begin_us",
+        "_by_key",
+        "_chance",
+        "_cohort_of",
+        "_cohorts",
+        "_due_us",
+        "_hour",
+        "_hour_end_us",
+        "_levels",
+        "_levels_form",
+        "_prices",
+        "_prices_form",
+        "_ramps",
+        "_refused",
+        "_stress",
+        "_window_us",
+        "_windows",
+        "settings",
+    )
+
+    def __init__(
+        self, stress: Readable, chance: Chance, settings: ShedSettings | None = None
+    ) -> None:
+        settings = ShedSettings() if settings is None else settings
+        self.settings = settings
+        self._stress = stress
+        self._chance = chance
+        self._levels_form = settings.form == "levels"
+        self._prices_form = settings.form == "prices"
+        self._levels = PriorityShed(
+            classes=CLASSES,
+            cohorts=settings.cohorts,
+            cut_permille=settings.cut_permille,
+            raise_permille=settings.raise_permille,
+            keep_permille=settings.keep_permille,
+            levels_kept=settings.levels_kept,
+            floor=settings.floor,
+        )
+        self._prices = Prices(settings)
+        self._ramps = UtilizationShed(
+            settings.ramps,
+            hysteresis=settings.hysteresis,
+            floor=settings.floor,
+            hard_from=settings.hard_from,
+        )
+        self._by_key = settings.spread == "key"
+        self._cohorts = settings.cohorts
+        self._cohort_of: dict[str, int] = {}
+        self._hour = -1
+        self._hour_end_us = -1
+        self._begin_us = 0
+        self._due_us = -1
+        self._window_us = settings.price_window_us if self._prices_form else settings.window_us
+        self._windows = 0
+        self._admitted = [0] * CLASSES
+        self._refused = [0] * CLASSES
+
+    def admit(self, request: Request, now_us: int) -> NothingHeld | Decision:
+        """Admit it or not by its class; it holds nothing."""
+        if now_us >= self._due_us or now_us < self._begin_us:
+            self._move(now_us)
+        place: int = request.criticality
+        if self._levels_form:
+            level = place * self._cohorts + self._cohort(request, now_us)
+            levels = self._levels
+            draw = 0.0 if levels.admits(level) else self._chance.draw()
+            if not levels.admit(level, draw):
+                self._refused[place] += 1
+                return self._refusal(level)
+        elif not self._prices_form:
+            ramps = self._ramps
+            # Nothing is drawn for a class of which all pass.
+            if ramps.refused(place) > 0.0 and not ramps.admits(place, self._chance.draw()):
+                self._refused[place] += 1
+                return _refused(self.settings.retry_after_us)
+        self._admitted[place] += 1
+        return NOTHING_HELD
+
+    def price_milli(self, criticality: Criticality, now_us: int) -> int:
+        """What a request unit costs this class now, in thousandths; 1,000 in the other forms."""
+        if now_us >= self._due_us or now_us < self._begin_us:
+            self._move(now_us)
+        return self._prices.milli[criticality]
+
+    def stats(self) -> ShedStats:
+        """Counts since the start, and where each form stands."""
+        return ShedStats(
+            self.settings.form,
+            tuple(self._admitted),
+            tuple(self._refused),
+            self._levels.threshold,
+            CLASSES * self._cohorts,
+            tuple(self._prices.milli),
+            self._ramps.effective,
+            self._windows,
+        )
+
+    def _move(self, now_us: int) -> None:
+        """A window is over, or several in which nothing came."""
+        window_us = self._window_us
+        passed = (now_us - self._begin_us) // window_us if self._windows > 0 else 1
+        self._begin_us = now_us
+        self._due_us = now_us + window_us
+        self._windows += 1
+        picture = self._stress.read(now_us)
+        quiet = passed - 1
+        if quiet > CATCH_UP_MAX:
+            quiet = CATCH_UP_MAX
+        if self._levels_form:
+            for _ in range(quiet):
+                self._levels.tick(False)
+            hard = picture.level == Level.HARD
+            self._levels.tick(picture.crowded, hard)
+            # The deeper, the more at once: what is nearly right is approached in small steps.
+            for _ in range(min(int(picture.depth), self.settings.cuts_max) - 1):
+                self._levels.tick(True, hard)
+        elif self._prices_form:
+            self._move_prices(picture, quiet)
+        else:
+            self._ramps.observe(picture.utilization or 0.0)
+
+    def _move_prices(self, picture: Picture, quiet: int) -> None:
+        prices = self._prices
+        going = True
+        while quiet > 0 and going:
+            going = prices.cheaper()
+            quiet -= 1
+        if picture.slow or picture.crowded:
+            prices.dearer(picture.level == Level.HARD)
+        else:
+            prices.cheaper()
+
+    def _cohort(self, request: Request, now_us: int) -> int:
+        """The cohort of whoever asks; who has no name is spread by key."""
+        who = request.caller
+        if self._by_key or not who:
+            who = request.key
+        if now_us >= self._hour_end_us:
+            self._hour = now_us // self.settings.rotate_us
+            self._hour_end_us = (self._hour + 1) * self.settings.rotate_us
+            self._cohort_of.clear()
+        found = self._cohort_of.get(who)
+        if found is None:
+            found = cohort(who, self._hour, self._cohorts)
+            if len(self._cohort_of) >= self.settings.callers_max:
+                self._cohort_of.clear()
+            self._cohort_of[who] = found
+        return found
+
+    def _refusal(self, level: int) -> Decision:
+        """When the level will have come back to this one, if it rises from now on."""
+        settings = self.settings
+        above = level + 1 - self._levels.threshold
+        each = CLASSES * self._cohorts * settings.raise_permille
+        windows = -(-above * PERMILLE // each)
+        return _refused(min(windows * settings.window_us, settings.retry_after_us_max))
+
+
+def _refused(retry_after_us: int) -> Decision:
+    return Decision(False, 0, retry_after_us, retry_after_us, SHED, RULE_ID)

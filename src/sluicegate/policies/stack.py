@@ -1,0 +1,449 @@
+"""Stack: policies in an order that one can see.
+
+    stack = Stack(
+        at_once("deadline", deadline),  # too late already?
+        at_once("criticality", criticality),  # how much it may claim to matter
+        at_once("request units", request_units),  # what it costs, and whether that is left
+        at_once("shed", shed),  # who goes first under stress
+        waits("queue", queue),  # whose turn it is
+        at_once("concurrency", concurrency),  # how many at work
+        observers=[stress],
+    )
+
+What changes when two of them swap, in the rigs of the tests:
+
+- *A deadline behind the queue* instead of before it. Twice what 4 places can do, everyone granted
+  100 ms: before the queue all have time enough, so 76 of 800 are done in time and 724 too late.
+  Behind it 433 are done in time, 364 refused, and 3 too late, which were let in to probe. (`queue`
+  looks at the deadline of whoever leaves it, so one in front, to spare the rest, is enough.)
+- *Criticality behind shed* instead of before it. Half of what comes is a bot's and claims CRITICAL;
+  half of all must go. Before: of the bot's 52% pass, of the shop's 100%. Behind: of the bot's 100%,
+  of the shop's 50%. Request units price by class, so they stand behind it too.
+- *Shed behind the queue* refuses the same work, but only after it has waited, and holds a place in
+  a line that is short for others: it belongs before whatever waits.
+- *Concurrency before the queue*: who waits holds a place at work. With 32 places, 10 ms of work and
+  50 ms of waiting 32 / 60 ms = 533 a second are done, where 32 / 10 ms = 3,200 could be.
+- *Request units before shed*: what is shed has been charged and is given back, which costs two
+  calls. The other way a caller over its quota would be counted in the level histogram as demand,
+  and answered as if the service were at fault (503) and not the caller (429).
+
+The law: each stage is asked in turn, and the first refusal ends it. What earlier stages hold is
+then given back in reverse order with `spent=False`; the same if whoever waits is cancelled, or a
+stage fails. What all admit holds one `StackPermit`, which ends all of them in reverse, once.
+
+`admit` is a coroutine. Where no stage would have to wait, which is what most requests meet, `ready`
+says so and `admit_now` does the same without one.
+
+A stage that answers at once is told the instant, and all of them between two waits the same one. A
+stage that waits is given the clock. A permit that ends without `request.measured` is measured here:
+from the instant at which the last stage admitted it, so no queue of ours is in it.
+
+Observers hear of each wait (since the request was read off its socket, if that is known: what the
+event loop did not get round to is a queue too), each refusal and each end, as far as they have the
+methods for it. They must be quick and must not raise.
+
+Cost: for each stage a call to ask and one to end, and a coroutine where anybody waits. What is
+called is looked up once, when the stack is made. Bound: `STAGES_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast, final
+
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
+from sluicegate.contracts.permit import Outcome, Permit
+from sluicegate.contracts.policy import (
+    NOTHING_HELD,
+    Admission,
+    Policy,
+    PromptPolicy,
+    WaitingPolicy,
+)
+from sluicegate.contracts.request import Measured, Request
+
+STAGES_MAX: Final = 32
+OBSERVERS_MAX: Final = 16
+
+
+class HearsWaits(Protocol):
+    """Hears of waiting; it may not raise."""
+
+    def waited(self, request: Request, delay_us: int, now_us: int) -> None:
+        """A stage that waits has let it through, or refused it, so long after it had arrived."""
+        ...
+
+
+class HearsRefusals(Protocol):
+    """Hears of refusals; it may not raise."""
+
+    def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
+        """A stage has refused it."""
+        ...
+
+
+class HearsEnds(Protocol):
+    """Hears of ends; it may not raise."""
+
+    def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
+        """Admitted work has ended; `request.measured` says what it was."""
+        ...
+
+
+StackObserver: TypeAlias = HearsWaits | HearsRefusals | HearsEnds
+
+
+class StageStats(NamedTuple):
+    """One stage: what it said, how often it was unwound, and its policy's own statistics."""
+
+    name: str
+    admitted: int
+    refused: int
+    unwound: int
+    own: Any  # what `stats()` of the policy says; None if it has none
+
+
+class StackStats(NamedTuple):
+    """All requests, and each stage."""
+
+    entered: int
+    entering: int  # in a stage that waits
+    admitted: int
+    refused: int
+    broken_off: int  # cancelled on the way in, or a stage failed
+    under_way: int
+    ended: int
+    stages: tuple[StageStats, ...]
+
+
+@final
+class Stage:
+    """One place in a stack; made by `at_once` or `waits`."""
+
+    __slots__ = ("at_once", "name", "told", "waiting")
+
+    def __init__(
+        self, name: str, policy: Policy | None, waiting: WaitingPolicy | None, told: bool = True
+    ) -> None:
+        if not name:
+            raise BadValue("stage.name", name, "give a name; statistics and refusals show it")
+        self.name = name
+        self.at_once = policy
+        self.waiting = waiting
+        self.told = told
+
+
+def at_once(name: str, policy: Policy) -> Stage:
+    """A stage that answers at once."""
+    return Stage(name, policy, None)
+
+
+def waits(name: str, policy: WaitingPolicy, *, told: bool = True) -> Stage:
+    """A stage that may suspend before it answers.
+
+    With `told=False` observers do not hear of it: its waiting says nothing of the service, and who
+    has waited counts as arriving then.
+    """
+    return Stage(name, None, policy, told)
+
+
+@final
+class Step:
+    """A stage in use, and its counts."""
+
+    __slots__ = (
+        "admit_now",
+        "admitted",
+        "at_once",
+        "name",
+        "ready",
+        "refused",
+        "tells",
+        "told",
+        "unwound",
+        "waiting",
+    )
+
+    def __init__(self, stage: Stage) -> None:
+        self.name = stage.name
+        self.at_once = stage.at_once
+        self.waiting = stage.waiting
+        self.told = stage.told
+        self.tells = stage.told and stage.waiting is not None
+        # None: it cannot say, so whoever comes may have to wait.
+        self.ready: Callable[[Request, int], bool] | None = None
+        self.admit_now: Callable[[Request, int], Admission] = _never_prompt
+        if stage.at_once is not None:
+            self.admit_now = stage.at_once.admit
+        elif hasattr(stage.waiting, "ready") and hasattr(stage.waiting, "admit_now"):
+            prompt = cast("PromptPolicy", stage.waiting)
+            self.ready = prompt.ready
+            self.admit_now = prompt.admit_now
+        self.admitted = self.refused = self.unwound = 0
+
+    def stats(self) -> StageStats:
+        """Its counts, and those of its policy."""
+        policy: object = self.at_once if self.waiting is None else self.waiting
+        stats = getattr(policy, "stats", None)
+        own = stats() if callable(stats) else None
+        return StageStats(self.name, self.admitted, self.refused, self.unwound, own)
+
+
+def _never_prompt(request: Request, now_us: int) -> Admission:
+    """Of a stage that cannot say whether anybody has to wait: nobody asks it so."""
+    raise AssertionError(request)
+
+
+@final
+class StackPermit:
+    """What an admitted request holds of all stages; it ends once."""
+
+    __slots__ = ("_began_us", "_ended", "_held", "_stack", "request")
+
+    def __init__(self, stack: Stack, request: Request, held: list[Permit], now_us: int) -> None:
+        self._stack = stack
+        self._held = held
+        self._began_us = now_us
+        self._ended = False
+        self.request = request
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """End what every stage holds, in reverse, and tell the observers."""
+        if self._ended:
+            return False
+        self._ended = True
+        request = self.request
+        if spent and request.measured is None and outcome is not Outcome.IGNORE:
+            request.measured = Measured(max(now_us - self._began_us, 0))
+        self._stack.close(request, self._held, outcome, now_us, spent)
+        return True
+
+
+@final
+class Stack:
+    """Asks its stages in their order."""
+
+    __slots__ = (
+        "_admitted",
+        "_broken_off",
+        "_ended",
+        "_entered",
+        "_hear_ends",
+        "_hear_refusals",
+        "_hear_waits",
+        "_refused",
+        "_steps",
+        "_waits",
+    )
+
+    def __init__(self, *stages: Stage, observers: Sequence[StackObserver] = ()) -> None:
+        if not 1 <= len(stages) <= STAGES_MAX:
+            raise BadValue("stack.stages", len(stages), f"give from 1 to {STAGES_MAX} stages")
+        if len(observers) > OBSERVERS_MAX:
+            raise BadValue("stack.observers", len(observers), f"give at most {OBSERVERS_MAX}")
+        names = [stage.name for stage in stages]
+        for name in names:
+            if names.count(name) > 1:
+                raise BadValue("stage.name", name, "give each stage of a stack its own name")
+        self._steps = [Step(stage) for stage in stages]
+        self._waits = [step for step in self._steps if step.waiting is not None]
+        self._hear_waits: list[Callable[[Request, int, int], None]] = _all_of("waited", observers)
+        self._hear_refusals: list[Callable[[Request, str, Decision, int], None]] = _all_of(
+            "refused", observers
+        )
+        self._hear_ends: list[Callable[[Request, Outcome, int], None]] = _all_of("ended", observers)
+        self._entered = self._admitted = self._refused = self._broken_off = self._ended = 0
+
+    def ready(self, request: Request, now_us: int) -> bool:
+        """Whether no stage would have to wait for anything."""
+        for step in self._waits:
+            ready = step.ready
+            if ready is None or not ready(request, now_us):
+                return False
+        return True
+
+    def admit_now(self, request: Request, now_us: int) -> StackPermit | Decision:
+        """Every stage at one instant, for whoever is `ready`; like `admit` in all else."""
+        self._entered += 1
+        request.measured = None
+        held: list[Permit] = []
+        passed = 0
+        try:
+            for step in self._steps:
+                admission = step.admit_now(request, now_us)
+                if step.tells:
+                    self._tell_waited(request, now_us, now_us)
+                if isinstance(admission, Decision):
+                    if not admission.allowed:
+                        self._turn_away(request, admission, held, passed, now_us)
+                        return admission
+                elif admission is not NOTHING_HELD:
+                    held.append(admission)
+                step.admitted += 1
+                passed += 1
+        except BaseException:
+            self._broken_off += 1
+            self._unwind(held, passed, now_us)
+            raise
+        self._admitted += 1
+        return StackPermit(self, request, held, now_us)
+
+    async def admit(self, request: Request, clock: Clock) -> StackPermit | Decision:
+        """Ask every stage; what is refused, cancelled or broken off on the way holds nothing."""
+        self._entered += 1
+        request.measured = None
+        began_us = now_us = clock.now_us()
+        held: list[Permit] = []
+        passed = 0
+        refused: Decision | None = None
+        try:
+            for step in self._steps:
+                admission: Admission
+                policy = step.at_once
+                if policy is not None:
+                    admission = policy.admit(request, now_us)
+                else:
+                    waiting = step.waiting
+                    assert waiting is not None  # a stage is one or the other
+                    admission = await waiting.admit(request, clock)
+                    now_us = clock.now_us()
+                    if step.told:
+                        self._tell_waited(request, began_us, now_us)
+                    else:
+                        request.arrived_us += now_us - began_us if request.arrived_us else 0
+                        began_us = now_us
+                if isinstance(admission, Decision):
+                    if not admission.allowed:
+                        refused = admission
+                        break
+                elif admission is not NOTHING_HELD:
+                    held.append(admission)
+                step.admitted += 1
+                passed += 1
+        except BaseException:
+            self._broken_off += 1
+            self._unwind(held, passed, clock.now_us())
+            raise
+        if refused is not None:
+            self._turn_away(request, refused, held, passed, now_us)
+            return refused
+        self._admitted += 1
+        return StackPermit(self, request, held, now_us)
+
+    def enter(self, request: Request, clock: Clock) -> Entered:
+        """`async with`: raises `Refused`, and ends the permit however the block ends."""
+        return Entered(self, request, clock)
+
+    def close(
+        self, request: Request, held: list[Permit], outcome: Outcome, now_us: int, spent: bool
+    ) -> None:
+        """A permit has ended; called by the permit."""
+        self._ended += 1
+        try:
+            end_all(held, outcome, now_us, spent)
+        finally:
+            if spent:
+                for hear in self._hear_ends:
+                    hear(request, outcome, now_us)
+            else:
+                for step in self._steps:
+                    step.unwound += 1
+
+    def stats(self) -> StackStats:
+        """Counts since the start, for the whole and for each stage."""
+        return StackStats(
+            self._entered,
+            self._entered - self._admitted - self._refused - self._broken_off,
+            self._admitted,
+            self._refused,
+            self._broken_off,
+            self._admitted - self._ended,
+            self._ended,
+            tuple([step.stats() for step in self._steps]),
+        )
+
+    def _turn_away(
+        self, request: Request, decision: Decision, held: list[Permit], passed: int, now_us: int
+    ) -> None:
+        """The stage after those that it passed has refused it."""
+        step = self._steps[passed]
+        step.refused += 1
+        self._refused += 1
+        self._unwind(held, passed, now_us)
+        for hear in self._hear_refusals:
+            hear(request, step.name, decision, now_us)
+
+    def _unwind(self, held: list[Permit], passed: int, now_us: int) -> None:
+        """Give back what the first stages hold."""
+        for place in range(passed):
+            self._steps[place].unwound += 1
+        end_all(held, Outcome.IGNORE, now_us, False)
+
+    def _tell_waited(self, request: Request, began_us: int, now_us: int) -> None:
+        since_us = request.arrived_us
+        if not 0 < since_us < began_us:
+            since_us = began_us
+        for hear in self._hear_waits:
+            hear(request, now_us - since_us, now_us)
+
+
+@final
+class Entered:
+    """A block of work inside a stack."""
+
+    __slots__ = ("_clock", "_permit", "_request", "_stack")
+
+    def __init__(self, stack: Stack, request: Request, clock: Clock) -> None:
+        self._stack = stack
+        self._request = request
+        self._clock = clock
+        self._permit: StackPermit | None = None
+
+    async def __aenter__(self) -> StackPermit:
+        admission = await self._stack.admit(self._request, self._clock)
+        if isinstance(admission, Decision):
+            raise Refused(admission)
+        self._permit = admission
+        return admission
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        permit = self._permit
+        if permit is not None:
+            permit.end(outcome_of(raised), self._clock.now_us())
+
+
+def _all_of(name: str, observers: Sequence[StackObserver]) -> list[Any]:
+    """That method of all who have it."""
+    return [getattr(observer, name) for observer in observers if hasattr(observer, name)]
+
+
+def outcome_of(raised: BaseException | None) -> Outcome:
+    """How a block ended: what was lost to overload is DROPPED, a bug or a cancel says nothing."""
+    if raised is None:
+        return Outcome.SUCCESS
+    if isinstance(raised, (TimeoutError, Unavailable, Refused)):
+        return Outcome.DROPPED
+    return Outcome.IGNORE
+
+
+def end_all(held: list[Permit], outcome: Outcome, now_us: int, spent: bool) -> None:
+    """End them in reverse; one that fails does not keep the others from ending."""
+    failed: Exception | None = None
+    for permit in reversed(held):
+        try:
+            if spent:
+                permit.end(outcome, now_us)
+            else:
+                permit.end(outcome, now_us, spent=False)
+        except Exception as error:
+            failed = error if failed is None else failed
+    if failed is not None:
+        raise failed

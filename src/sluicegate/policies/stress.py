@@ -1,0 +1,427 @@
+"""Stress: how the service is doing, as one picture that others read.
+
+It judges nobody. It is fed what others see and answers with a frozen `Picture`: a level, and why.
+Four signals, because each is blind where another sees:
+
+    signal          fed by                      blind to
+    latency ratio   work that has ended         a gate that refuses nearly all, a changed mix
+    queue delay     whoever lets a queue out    work that is slow without anybody waiting
+    utilization     the machine, 0 to 1         a service that waits for others
+    loop lag        the event loop's owner      everything outside of this process
+
+The latency ratio is that of `kernels/latency_ratio`, one for each operation class, for a changed
+mix of classes looks like a slow-down; the worst counts. Only work that the backend really did is
+fed: a cache hit or a coalesced follower would make it bimodal. Mussel's form ("From Static Rate
+Limiting to Adaptive Traffic Management in Airbnb's Key-Value Store", 2025) is the ratio alone, of
+two P2 estimators, with a threshold of 0.3: `StressSettings(ratio="p2", ratio_enter=0.3)`. The
+default is the ratio with a frozen baseline and a threshold of 0.6, for the former heals while work
+is still slow.
+
+Queue delay and loop lag are means over a window, the utilization is its last reading. Each signal
+has three numbers: it begins to count at `enter`, counts until it is back at `leave`, and is hard
+overload from `hard` on. The queue's numbers grow with the work: nobody should be alarmed by a wait
+of less than half of what the work behind takes, so they are never below `queue_per_baseline` of the
+quickest class's healthy p95. A sensor that falls silent is forgotten after `stale_us`, the queue's
+delay after two windows: whoever is refused before the queue tells of none, and what is old must not
+hold the gate shut.
+
+The queue has no hysteresis unless it is given one: a shedder that moves a level by this signal
+swings the more for it. In the closed loop of the shedder's tests, ten times too much, 0.93 of what
+could be served was; with `leave` at half of `enter` 0.91; with means over half a second too, 0.79.
+
+The picture keeps two things apart: work is `slow`, which its own cause may have, or there is too
+much of it (`crowded`), which letting in less relieves.
+
+Cost: a look-up and a bucket for each piece of work; the picture is drawn once each `refresh_us` and
+read in between. Bounds: `operations_max` classes with a ratio of their own, the rest share one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol, final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.latency_ratio import NEUTRAL, LatencyRatio, P2Ratio, RatioSettings
+
+OTHERS: Final = "(others)"
+RATIO_FORMS: Final = ("frozen", "p2")
+_SPAN_US_MAX: Final = 1 << 53
+# Field, lowest, highest.
+_RANGES: Final = (
+    ("ratio_enter", 0.0, 1.0),
+    ("ratio_leave", 0.0, 1.0),
+    ("ratio_hard", 0.0, 1.0),
+    ("samples_min", 1, _SPAN_US_MAX),
+    ("utilization_enter", 0.0, 1.0),
+    ("utilization_leave", 0.0, 1.0),
+    ("utilization_hard", 0.0, 1.0),
+    ("queue_us_enter", 1, _SPAN_US_MAX),
+    ("queue_us_leave", 0, _SPAN_US_MAX),
+    ("queue_us_hard", 1, _SPAN_US_MAX),
+    ("queue_per_baseline", 0.0, 100.0),
+    ("lag_us_enter", 1, _SPAN_US_MAX),
+    ("lag_us_leave", 0, _SPAN_US_MAX),
+    ("lag_us_hard", 1, _SPAN_US_MAX),
+    ("window_us", 1, _SPAN_US_MAX),
+    ("refresh_us", 0, _SPAN_US_MAX),
+    ("stale_us", 1, _SPAN_US_MAX),
+    ("operations_max", 1, 4096),
+)
+# Below the first there must not be the second.
+_ORDERS: Final = (
+    ("ratio_hard", "ratio_enter"),
+    ("ratio_enter", "ratio_leave"),
+    ("utilization_leave", "utilization_enter"),
+    ("utilization_enter", "utilization_hard"),
+    ("queue_us_leave", "queue_us_enter"),
+    ("queue_us_enter", "queue_us_hard"),
+    ("lag_us_leave", "lag_us_enter"),
+    ("lag_us_enter", "lag_us_hard"),
+)
+
+
+class Level(IntEnum):
+    """How bad it is."""
+
+    CALM = 0
+    STRESSED = 1
+    HARD = 2  # nothing is to spare, not even for whoever starves
+
+
+class Ratio(Protocol):
+    """Either form of the latency ratio."""
+
+    def add(self, latency_us: float, now_us: int) -> None:
+        """Take in a latency."""
+        ...
+
+    @property
+    def stressed(self) -> bool:
+        """Whether the last ratio that was read counts."""
+        ...
+
+    def ratio(self, now_us: int) -> float:
+        """From 1 (healthy) towards 0."""
+        ...
+
+
+class Picture(NamedTuple):
+    """The state of the service at one instant; None where nobody has told anything lately."""
+
+    at_us: int
+    level: Level
+    why: tuple[str, ...]
+    slow: bool  # the latency ratio counts
+    crowded: bool  # one of the others does
+    depth: float  # how many times its `enter` the worst of those stands at; 0.0 if none counts
+    ratio: float
+    slowest: str  # the operation class with that ratio
+    utilization: float | None
+    queue_us: int | None
+    lag_us: int | None
+
+
+class Readable(Protocol):
+    """Where a picture comes from; what a shedder is given."""
+
+    def read(self, now_us: int) -> Picture:
+        """How the service is doing."""
+        ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StressSettings:
+    """When each signal begins to count, until when, and from where on it is hard overload."""
+
+    ratio: str = "frozen"
+    ratio_enter: float = 0.6
+    ratio_leave: float = 0.85
+    ratio_hard: float = 0.3
+    samples_min: int = 200
+    utilization_enter: float = 0.85
+    utilization_leave: float = 0.75
+    utilization_hard: float = 0.97
+    queue_us_enter: int = 20_000
+    queue_us_leave: int = 20_000
+    queue_us_hard: int = 200_000
+    queue_per_baseline: float = 0.5
+    lag_us_enter: int = 50_000
+    lag_us_leave: int = 25_000
+    lag_us_hard: int = 500_000
+    window_us: int = 100_000
+    refresh_us: int = 50_000
+    stale_us: int = 5_000_000
+    operations_max: int = 64
+
+    def __post_init__(self) -> None:
+        if self.ratio not in RATIO_FORMS:
+            raise BadValue("stress.ratio", self.ratio, f"give one of {', '.join(RATIO_FORMS)}")
+        for name, lowest, highest in _RANGES:
+            value = getattr(self, name)
+            if not lowest <= value <= highest:
+                raise BadValue(f"stress.{name}", value, f"give a number from {lowest} to {highest}")
+        for lower, upper in _ORDERS:
+            low, high = getattr(self, lower), getattr(self, upper)
+            if low > high:
+                raise BadValue(f"stress.{lower}", low, f"it must not be above {upper}, {high}")
+        if self.stale_us < self.window_us:
+            raise BadValue(
+                "stress.stale_us", self.stale_us, f"it must not be below window_us {self.window_us}"
+            )
+
+
+class StressStats(NamedTuple):
+    """The picture now, and what it was drawn from."""
+
+    picture: Picture
+    worked: int
+    operations: int
+    pictures: int
+    times_stressed: int
+
+
+def gone_on(counts: bool, value: float, enter: float, leave: float) -> bool:
+    """Hysteresis of a signal that rises with stress."""
+    return value > (leave if counts else enter)
+
+
+def depth_of(depth: float, value: float, enter: float) -> float:
+    """The deeper of what was found so far and this signal; `enter` 0.0 is as deep as 1."""
+    return max(depth, value / enter if enter > 0.0 else 1.0)
+
+
+@final
+class WindowMean:
+    """The mean of the last window that is over and of the one in progress."""
+
+    __slots__ = ("_begin_us", "_count", "_past_count", "_past_sum", "_stale_us", "_sum", "_told_us")
+
+    def __init__(self, window_us: int, stale_us: int) -> None:
+        self._stale_us = stale_us
+        self._begin_us = -window_us
+        self._sum = self._count = self._past_sum = self._past_count = 0
+        self._told_us = 0
+
+    def add(self, value: int, now_us: int, window_us: int) -> None:
+        """Take in one value; below 0 counts as 0."""
+        passed_us = now_us - self._begin_us
+        if passed_us >= window_us:
+            near = passed_us < 2 * window_us
+            self._past_sum = self._sum if near else 0
+            self._past_count = self._count if near else 0
+            self._sum = self._count = 0
+            self._begin_us = now_us
+        if value > 0:
+            self._sum += value
+        self._count += 1
+        self._told_us = now_us
+
+    def mean(self, now_us: int) -> int | None:
+        """None if nothing was told lately."""
+        count = self._count + self._past_count
+        if count == 0 or now_us - self._told_us > self._stale_us:
+            return None
+        return (self._sum + self._past_sum) // count
+
+
+@final
+class Stress:
+    """Collects the signals and draws the picture."""
+
+    __slots__ = (
+        "_due_us",
+        "_lag",
+        "_lagging",
+        "_operations_max",
+        "_picture",
+        "_pictures",
+        "_queue",
+        "_queueing",
+        "_ratios",
+        "_slow",
+        "_times_stressed",
+        "_utilization",
+        "_utilized",
+        "_utilized_us",
+        "_window_us",
+        "_worked",
+        "settings",
+    )
+
+    def __init__(self, settings: StressSettings | None = None) -> None:
+        settings = StressSettings() if settings is None else settings
+        self.settings = settings
+        self._window_us = settings.window_us
+        self._operations_max = settings.operations_max
+        self._ratios: dict[str, Ratio] = {}
+        self._queue = WindowMean(settings.window_us, 2 * settings.window_us)
+        self._lag = WindowMean(settings.window_us, settings.stale_us)
+        self._utilization = 0.0
+        self._utilized_us: int | None = None
+        self._slow = self._queueing = self._lagging = self._utilized = False
+        self._picture = Picture(0, Level.CALM, (), False, False, 0.0, NEUTRAL, "", None, None, None)
+        self._due_us = 0
+        self._worked = self._pictures = self._times_stressed = 0
+
+    def worked(self, operation: str, service_us: int, now_us: int) -> None:
+        """The backend did a piece of work: how long it took there, without any queue of ours.
+
+        A timeout is fed as the time it took. A cache hit is not fed.
+        """
+        ratio = self._ratios.get(operation)
+        if ratio is None:
+            ratio = self._ratio_of(operation)
+        ratio.add(service_us if service_us > 0 else 0, now_us)
+        self._worked += 1
+
+    def utilized(self, utilization: float, now_us: int) -> None:
+        """A reading of how full the machine is; above 1 counts as 1."""
+        if not 0.0 <= utilization < 1e9:
+            raise BadValue("utilization", utilization, "give a finite share, 0 idle and 1 full")
+        self._utilization = min(utilization, 1.0)
+        self._utilized_us = now_us
+
+    def queued(self, delay_us: int, now_us: int) -> None:
+        """A piece of work left a queue, for whatever reason, after so long."""
+        self._queue.add(delay_us, now_us, self._window_us)
+
+    def looped(self, lag_us: int, now_us: int) -> None:
+        """A timer of the event loop came so much too late."""
+        self._lag.add(lag_us, now_us, self._window_us)
+
+    def read(self, now_us: int) -> Picture:
+        """The picture; drawn anew once each `refresh_us`."""
+        picture = self._picture
+        if now_us < self._due_us and now_us >= picture.at_us:
+            return picture
+        return self._draw(now_us)
+
+    # A stack tells its observers; these are what concerns stress.
+
+    def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
+        """Admitted work has ended: if a backend did it, its time counts."""
+        measured = request.measured
+        if measured is None or measured.from_cache or outcome is Outcome.IGNORE:
+            return
+        self.worked(request.operation, measured.service_us, now_us)
+
+    def waited(self, request: Request, delay_us: int, now_us: int) -> None:
+        """A stage that waits has let it through, or has refused it."""
+        self._queue.add(delay_us, now_us, self._window_us)
+
+    def stats(self) -> StressStats:
+        """The last picture, and counts since the start."""
+        return StressStats(
+            self._picture, self._worked, len(self._ratios), self._pictures, self._times_stressed
+        )
+
+    def _ratio_of(self, operation: str) -> Ratio:
+        ratios = self._ratios
+        if len(ratios) >= self._operations_max:
+            found = ratios.get(OTHERS)
+            if found is not None:
+                return found
+            operation = OTHERS
+        settings = self.settings
+        made: Ratio
+        if settings.ratio == "p2":
+            made = P2Ratio(
+                samples_min=settings.samples_min,
+                enter=settings.ratio_enter,
+                leave=settings.ratio_leave,
+            )
+        else:
+            made = LatencyRatio(
+                RatioSettings(
+                    enter=settings.ratio_enter,
+                    leave=settings.ratio_leave,
+                    samples_min=settings.samples_min,
+                )
+            )
+        ratios[operation] = made
+        return made
+
+    def _draw(self, now_us: int) -> Picture:
+        settings = self.settings
+        why: list[str] = []
+        ratio, slowest, baseline_us = self._worst(now_us)
+        utilization = self._utilization_now(now_us)
+        queue_us, lag_us = self._queue.mean(now_us), self._lag.mean(now_us)
+        scale, depth = 1.0, 0.0
+        if baseline_us * settings.queue_per_baseline > settings.queue_us_enter:
+            scale = baseline_us * settings.queue_per_baseline / settings.queue_us_enter
+
+        self._slow = any(one.stressed for one in self._ratios.values())
+        hard = self._slow and ratio < settings.ratio_hard
+        if self._slow:
+            why.append(f"{slowest or 'work'} is {1 / max(ratio, 0.001):.1f} times as slow as usual")
+        self._utilized = utilization is not None and gone_on(
+            self._utilized, utilization, settings.utilization_enter, settings.utilization_leave
+        )
+        if utilization is not None and self._utilized:
+            hard = hard or utilization > settings.utilization_hard
+            depth = depth_of(depth, utilization, settings.utilization_enter)
+            why.append(f"utilization is {utilization:.0%}")
+        self._queueing = queue_us is not None and gone_on(
+            self._queueing,
+            queue_us,
+            settings.queue_us_enter * scale,
+            settings.queue_us_leave * scale,
+        )
+        if queue_us is not None and self._queueing:
+            hard = hard or queue_us > settings.queue_us_hard * scale
+            depth = depth_of(depth, queue_us, settings.queue_us_enter * scale)
+            why.append(f"work waits {queue_us / 1_000:,.1f} ms in the queue")
+        self._lagging = lag_us is not None and gone_on(
+            self._lagging, lag_us, settings.lag_us_enter, settings.lag_us_leave
+        )
+        if lag_us is not None and self._lagging:
+            hard = hard or lag_us > settings.lag_us_hard
+            depth = depth_of(depth, lag_us, settings.lag_us_enter)
+            why.append(f"the event loop is {lag_us / 1_000:,.1f} ms late")
+
+        level = Level.HARD if hard else Level.STRESSED if why else Level.CALM
+        if level is not Level.CALM and self._picture.level is Level.CALM:
+            self._times_stressed += 1
+        crowded = self._utilized or self._queueing or self._lagging
+        picture = Picture(
+            now_us,
+            level,
+            tuple(why),
+            self._slow,
+            crowded,
+            depth,
+            ratio,
+            slowest,
+            utilization,
+            queue_us,
+            lag_us,
+        )
+        self._picture = picture
+        self._due_us = now_us + settings.refresh_us
+        self._pictures += 1
+        return picture
+
+    def _worst(self, now_us: int) -> tuple[float, str, float]:
+        """The lowest ratio, its class, and the quickest class's healthy p95 (0.0 if unknown)."""
+        worst, slowest, baseline_us = NEUTRAL, "", 0.0
+        for operation, one in self._ratios.items():
+            ratio = one.ratio(now_us)
+            if ratio < worst:
+                worst, slowest = ratio, operation
+            if isinstance(one, LatencyRatio):
+                healthy_us = one.baseline_us()
+                if healthy_us > 0.0 and (baseline_us == 0.0 or healthy_us < baseline_us):
+                    baseline_us = healthy_us
+        return worst, slowest, baseline_us
+
+    def _utilization_now(self, now_us: int) -> float | None:
+        told_us = self._utilized_us
+        if told_us is None or now_us - told_us > self.settings.stale_us:
+            return None
+        return self._utilization

@@ -1,0 +1,417 @@
+"""Suppress: a node's side of holding an account to its limit across a cluster.
+
+Source: Ably, "Building a distributed rate limiter that scales horizontally" (Woolf, 2022). Every
+node counts what its account attempts and reports it; the account's master (`suppress_master.py`)
+answers with the fraction to reject, and the node rejects that fraction by itself. No operation
+waits for another node. Both sides are state machines: they are told messages and instants, answer
+messages, and send nothing themselves. A message may be late, doubled or lost.
+
+    node                                     master
+      attempt ... attempt
+      report(now)  -- Report: counts -->     hear(report, now)
+      hear(factors, now)  <-- Factors --       (its answer; `broadcast` sends them unasked)
+
+ATTEMPTED is counted, whether it was rejected or not: a factor taken from what was accepted depends
+on itself, and rests at 3 limits for a demand of 10. A repeated operation (`retry_attribute`) is
+rejected like any other but not counted, or rejecting would raise the demand that it answers.
+
+A count carries its delta and its total since the node started. The master that has heard the node
+before works with totals, so a lost report is made up by the next one and a doubled one is nothing;
+a master that has just taken over works with the delta, and with the factor that the node applies.
+
+Factors carry a term (of the master), a generation, and how long they are valid. What is older than
+what was heard before is void. A report is repeated until it is answered; so a node that hears
+nothing for `doubt_us` after one is cut off (an idle account asks nothing, and is not in silence).
+It admits no more a second, then, than it did when it last heard, and when its factor is not valid
+any more goes over, in `decay_us`, to an equal share of the limit (`kernels/suppression.py`,
+`silent`), so that the parts of a divided cluster admit no more than the limit together.
+
+Rejection is by error diffusion, exact to one operation. Two fuses stand behind it: a node alone
+never admits more than `fuse_ratio` times the limit, so a step is bounded before the first answer
+comes; and an account that the node has never heard about is let in, and counted as `unknown`.
+
+Cost: a look-up, three additions, a bucket; a division every `interval_us` an account. Bounds:
+`accounts_max` (what comes above passes, `untracked`); `report_accounts_max` in a report, the others
+stand first in the next one. An account that was idle for `idle_us` is forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import NOTHING_HELD, Admission
+from sluicegate.contracts.reasons import SUPPRESSED
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.moving_rate import SECOND_US, TwoSpeedRate
+from sluicegate.kernels.suppression import SPAN_US_MAX, Diffusion, silent
+from sluicegate.kernels.token_bucket import TokenBucket
+from sluicegate.policies.by_key import KEYS_MAX
+from sluicegate.policies.settings import within
+
+RULE_ID: Final = "suppress"
+FUSE_RATIO_MAX: Final = 1_000
+_DEBT_MAX: Final = 1 << 32  # an operation heavier than the burst passes, and is paid off
+_LOOKS: Final = 4
+NOT_ASKED: Final = -1
+# Ten of them: a node that is cut off sees a surge within 300 ms, and not within a second.
+RECENT_SLOT_US: Final = 30_000
+
+
+class Count(NamedTuple):
+    """What one account attempted at one node; both in messages, and the factor applied."""
+
+    account: str
+    delta: int  # since the last report was sent
+    total: int  # since the node started
+    factor: float
+
+
+class Report(NamedTuple):
+    """What a node tells the master. `boot` grows with every start of the node."""
+
+    node: str
+    boot: int
+    counts: tuple[Count, ...]
+
+
+class Factor(NamedTuple):
+    """The fraction to reject of one account, and its limit (messages a second, and at once)."""
+
+    account: str
+    factor: float
+    per_s: int
+    burst: int
+
+
+class Factors(NamedTuple):
+    """What a master tells the nodes. (`term`, `generation`) grows with every message."""
+
+    master: str
+    term: int
+    generation: int
+    valid_us: int
+    nodes: int
+    factors: tuple[Factor, ...]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SuppressSettings:
+    """A node's side; the master's has its own."""
+
+    interval_us: int = 50_000
+    heartbeat_us: int = 250_000
+    doubt_us: int = 500_000
+    decay_us: int = 3_000_000
+    fuse_ratio: int = 2  # 0: none
+    idle_us: int = 60_000_000
+    accounts_max: int = 10_000
+    report_accounts_max: int = 1_000
+    retry_after_us: int = 1_000_000
+    retry_attribute: str = "retry"
+
+    def __post_init__(self) -> None:
+        within("suppress.interval_us", self.interval_us, 1, SPAN_US_MAX)
+        within("suppress.heartbeat_us", self.heartbeat_us, self.interval_us, SPAN_US_MAX)
+        within("suppress.doubt_us", self.doubt_us, self.interval_us, SPAN_US_MAX)
+        within("suppress.decay_us", self.decay_us, 0, SPAN_US_MAX)
+        within("suppress.fuse_ratio", self.fuse_ratio, 0, FUSE_RATIO_MAX)
+        within("suppress.idle_us", self.idle_us, self.interval_us, SPAN_US_MAX)
+        within("suppress.accounts_max", self.accounts_max, 1, KEYS_MAX)
+        within("suppress.report_accounts_max", self.report_accounts_max, 1, KEYS_MAX)
+        within("suppress.retry_after_us", self.retry_after_us, 0, SPAN_US_MAX)
+
+
+class SuppressStats(NamedTuple):
+    """Operations admitted and rejected, by factor and by fuse; accounts; what could not be told."""
+
+    admitted: int
+    suppressed: int
+    fused: int
+    unknown: int
+    untracked: int
+    accounts: int
+    suppressed_accounts: int
+    void: int
+
+
+@final
+class _Account:
+    """What a node keeps of one account."""
+
+    __slots__ = (
+        "applied",
+        "asked_us",
+        "diffusion",
+        "factor",
+        "fuse",
+        "generation",
+        "judged_us",
+        "kept_per_s",
+        "limit_burst",
+        "limit_per_s",
+        "nodes",
+        "rate",
+        "reported",
+        "term",
+        "total",
+        "used_us",
+        "valid_us",
+    )
+
+    def __init__(self, phase: float) -> None:
+        self.total = 0
+        self.reported = 0
+        self.rate = TwoSpeedRate(recent_slot_us=RECENT_SLOT_US)
+        self.diffusion = Diffusion(phase)
+        self.fuse: TokenBucket | None = None
+        self.limit_per_s = 0  # 0: never heard of
+        self.limit_burst = 0
+        self.term = 0
+        self.generation = 0
+        self.nodes = 1
+        self.factor = 0.0  # as heard
+        self.applied = 0.0  # as judged from it
+        self.kept_per_s = 0.0  # what was admitted when it was heard
+        self.valid_us = 0
+        self.asked_us = NOT_ASKED  # the first report that nobody has answered
+        self.judged_us = -SPAN_US_MAX
+        self.used_us = 0
+
+
+@final
+class Suppress:
+    """A node: rejects the fraction of an account's operations that the master asks for."""
+
+    __slots__ = (
+        "_accounts",
+        "_admitted",
+        "_chance",
+        "_changed",
+        "_fused",
+        "_interval_us",
+        "_reported_us",
+        "_suppressed",
+        "_unknown",
+        "_untracked",
+        "_void",
+        "boot",
+        "node",
+        "settings",
+    )
+
+    def __init__(
+        self, node: str, boot: int, chance: Chance, settings: SuppressSettings | None = None
+    ) -> None:
+        if not node:
+            raise BadValue("suppress.node", node, "give the node a name")
+        self.settings = SuppressSettings() if settings is None else settings
+        self.node = node
+        self.boot = boot
+        self._chance = chance
+        self._interval_us = self.settings.interval_us
+        self._accounts: dict[str, _Account] = {}
+        self._changed: dict[str, _Account] = {}  # to be reported, first come first
+        self._reported_us = -SPAN_US_MAX
+        self._admitted = 0
+        self._suppressed = 0
+        self._fused = 0
+        self._unknown = 0
+        self._untracked = 0
+        self._void = 0
+
+    def admit(self, request: Request, now_us: int) -> Admission:
+        """A permit, or a refusal in the account's name (`request.caller`, `request.cost`)."""
+        account = self._of(request.caller, now_us)
+        if account is None:
+            self._untracked += 1
+            return NOTHING_HELD
+        weight = request.cost
+        counted = not request.attributes or self.settings.retry_attribute not in request.attributes
+        if counted:
+            account.total += weight
+            account.rate.add(weight, now_us)
+            self._changed[request.caller] = account
+        account.used_us = now_us
+        if now_us - account.judged_us >= self._interval_us:
+            self._judge(account, now_us)
+        applied = account.applied
+        if applied > 0.0 and weight > 0 and not account.diffusion.admit(applied, weight):
+            self._suppressed += 1
+            return self._refused(self.settings.retry_after_us)
+        fuse = account.fuse
+        if fuse is not None:
+            verdict = fuse.take(weight, now_us)
+            if not verdict.allowed:
+                self._fused += 1
+                return self._refused(verdict.retry_after_us)
+        elif account.limit_per_s == 0:
+            self._unknown += 1
+        self._admitted += 1
+        return SuppressPermit(self, account, weight if counted else 0)
+
+    def report(self, now_us: int) -> Report | None:
+        """What to tell the master, at most every `interval_us`; None if there is nothing.
+
+        Who has nothing to tell says so every `heartbeat_us`, or it would be taken for cut off.
+        An account whose last report was not answered, or that is suppressed, is told of even if it
+        was idle: its master is to answer.
+        """
+        silence_us = now_us - self._reported_us
+        if 0 <= silence_us < self._interval_us:
+            return None
+        if not self._changed and 0 <= silence_us < self.settings.heartbeat_us:
+            return None
+        self._reported_us = now_us
+        self._forget_idle(now_us)
+        counts: list[Count] = []
+        while self._changed and len(counts) < self.settings.report_accounts_max:
+            name = next(iter(self._changed))
+            account = self._changed.pop(name)
+            delta = account.total - account.reported
+            account.reported = account.total
+            if account.asked_us == NOT_ASKED:
+                account.asked_us = now_us
+            counts.append(Count(name, max(delta, 0), account.total, account.applied))
+        for count in counts:
+            account = self._accounts[count.account]
+            if account.limit_per_s > 0:  # whom no master has a word for is not asked about twice
+                self._changed[count.account] = account
+        return Report(self.node, self.boot, tuple(counts))
+
+    def hear(self, message: Factors, now_us: int) -> int:
+        """Take in what a master says; how many accounts it was news for."""
+        news = 0
+        for told in message.factors:
+            account = self._accounts.get(told.account)
+            if account is None:
+                continue
+            if (message.term, message.generation) <= (account.term, account.generation):
+                self._void += 1
+                continue
+            news += 1
+            account.term = message.term
+            account.generation = message.generation
+            account.factor = told.factor
+            account.valid_us = message.valid_us
+            account.nodes = max(message.nodes, 1)
+            account.asked_us = NOT_ASKED
+            if told.factor == 0.0 and account.total == account.reported:
+                self._changed.pop(told.account, None)
+            elif told.factor > 0.0:
+                self._changed.setdefault(told.account, account)
+            account.kept_per_s = (1.0 - told.factor) * account.rate.per_s(now_us)
+            if (told.per_s, told.burst) != (account.limit_per_s, account.limit_burst):
+                self._limit(account, told)
+            self._judge(account, now_us)
+        return news
+
+    def factor(self, name: str, now_us: int) -> float:
+        """The fraction of an account's operations that is rejected here and now."""
+        account = self._accounts.get(name)
+        if account is None:
+            return 0.0
+        self._judge(account, now_us)
+        return account.applied
+
+    def stats(self) -> SuppressStats:
+        """What was decided so far, and how things stand."""
+        suppressed = sum([account.applied > 0.0 for account in self._accounts.values()])
+        return SuppressStats(
+            self._admitted,
+            self._suppressed,
+            self._fused,
+            self._unknown,
+            self._untracked,
+            len(self._accounts),
+            suppressed,
+            self._void,
+        )
+
+    def _of(self, name: str, now_us: int) -> _Account | None:
+        account = self._accounts.get(name)
+        if account is not None:
+            return account
+        if len(self._accounts) >= self.settings.accounts_max:
+            self._forget_idle(now_us)
+            if len(self._accounts) >= self.settings.accounts_max:
+                return None
+        account = _Account(self._chance.draw())
+        self._accounts[name] = account
+        return account
+
+    def _forget_idle(self, now_us: int) -> None:
+        """Look at a few of the oldest; who is not idle goes behind the others."""
+        for _ in range(min(_LOOKS, len(self._accounts))):
+            name = next(iter(self._accounts))
+            account = self._accounts.pop(name)
+            if now_us - account.used_us < self.settings.idle_us:
+                self._accounts[name] = account
+            else:
+                self._changed.pop(name, None)
+
+    def _limit(self, account: _Account, told: Factor) -> None:
+        account.limit_per_s = told.per_s
+        account.limit_burst = told.burst
+        account.fuse = None
+        ratio = self.settings.fuse_ratio
+        if ratio > 0:
+            account.fuse = TokenBucket(
+                ratio * told.per_s, SECOND_US, ratio * max(told.burst, 1), debt_max=_DEBT_MAX
+            )
+
+    def _judge(self, account: _Account, now_us: int) -> None:
+        """What to apply now of what was heard."""
+        account.judged_us = now_us
+        silence_us = now_us - account.asked_us
+        if (
+            account.limit_per_s == 0
+            or account.asked_us == NOT_ASKED
+            or silence_us <= self.settings.doubt_us
+        ):
+            account.applied = account.factor
+            return
+        limit_per_s = float(account.limit_per_s)
+        account.applied = silent(
+            min(account.kept_per_s, limit_per_s),
+            silence_us,
+            account.rate.per_s(now_us),
+            limit_per_s,
+            account.nodes,
+            hold_us=account.valid_us,
+            decay_us=self.settings.decay_us,
+        )
+
+    def _refused(self, retry_after_us: int) -> Decision:
+        return Decision(False, 0, retry_after_us, retry_after_us, SUPPRESSED, RULE_ID)
+
+
+@final
+class SuppressPermit:
+    """An operation that was let in. It only ends; what was never begun was not attempted."""
+
+    __slots__ = ("_account", "_done", "_policy", "_weight")
+
+    def __init__(self, policy: Suppress, account: _Account, weight: int) -> None:
+        self._policy = policy
+        self._account = account
+        self._weight = weight
+        self._done = False
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """End it; unwound, it is taken back from what is reported and from the fuse."""
+        if self._done:
+            return False
+        self._done = True
+        if not spent and self._weight > 0:
+            account = self._account
+            # Never below what was told already: a total only grows.
+            account.total = max(account.total - self._weight, account.reported)
+            if account.fuse is not None:
+                account.fuse.settle(-self._weight, now_us)
+        return True

@@ -1,0 +1,436 @@
+"""Suppress master: the account master's side of `suppress.py`.
+
+It folds the nodes' reports into rates, and answers with the fraction that each account must be
+rejected. An account has a pair: `per_s` (L) and `burst` (B, one second of L unless said). Two
+questions are kept apart.
+
+**Whether.** An account that conforms to (L, B) attempts at most L * t + B in any span t. It is over
+when one of a ladder of windows shows more than can be explained otherwise:
+
+    count > L * (span + delay) + B + sigmas * sqrt(L * span)
+
+`delay` is how unevenly reports may arrive, and the last term what chance makes of a steady stream
+(Poisson at 99% of L is not to be punished for its clusters; at 1,000 a second it is 1.5% of a
+24 s window, at 10 a second 19%). A short window sees a great excess at once, a long one a small
+excess in time. Until one of them does, the factor is 0, however close the account comes.
+
+**How much.** R is the rate of the longest window that no shorter one contradicts, where to
+contradict is to differ by more than `sigmas` and `delay` explain. A window that a shorter one shows
+to be too high is about the past, and no longer a reason. So R is as steady as 24 s when
+nothing changes, and as quick as 300 ms when it does, upwards and downwards: a plain maximum of a
+slow and a fast estimate goes on rejecting for 24 s after a burst has gone. Then 1 - L / R.
+
+A node that is not heard for `silent_us` (two heartbeats) may be cut off, and will by itself go over
+to L / N of each account. So what the others may have of an account that is over is L less those
+parts; whether it is over is judged by the whole L, for a node that died has left its traffic to the
+others.
+
+The seed's form is `form="mean"`: 24 s in four sub-intervals, that in progress left out when it
+would lower the mean, and the excess over L plus B / 24 s decides (`kernels/moving_rate.py`). It
+needs some 20 s for what the ladder does in one, and as long to let go.
+
+From 0.8 to 10 L on 20 nodes, one of them with a third of it, what was admitted above L until it
+settled, in seconds of L, of which one is the burst (the test's simulation, 20 ms each way):
+
+    a report every         50 ms      100 ms, delay 120 ms      100 ms, delay 200 ms
+    above L                2.6              2.7                       3.1
+
+A new master (`term` one higher) has no history: for `warm_us` it answers with the factor that the
+reports say is applied, if that is more than its own. A node's missing counts (lost reports) are
+added with the next one it hears, but of what is older than a second no more than a second's share,
+or the end of a partition would look like a flood.
+
+Cost: an addition to each of 5 rings an account and report; a factor at most every `decide_us`.
+Bounds: `accounts_max` accounts (what comes above is not suppressed, and counted), `nodes_max` nodes
+(likewise). Who was idle for `idle_us` is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.moving_rate import SECOND_US, MovingRate, SlotRing
+from sluicegate.kernels.suppression import (
+    NODES_MAX,
+    SPAN_US_MAX,
+    WEIGHT_MAX,
+    burst_allowance,
+    exact,
+)
+from sluicegate.policies.by_key import KEYS_MAX
+from sluicegate.policies.settings import within
+from sluicegate.policies.suppress import Count, Factor, Factors, Report
+
+RULE_ID: Final = "suppress_master"
+LADDER: Final = "ladder"
+MEAN: Final = "mean"
+SIGMAS_MAX: Final = 100.0
+
+# Longest first. Ten slots each: a window spans from nine to ten of them.
+WINDOWS_US: Final = (24_000_000, 8_000_000, 3_000_000, 1_000_000, 300_000)
+SLOTS: Final = 10
+_LOOKS: Final = 4
+
+
+class AccountLimit(NamedTuple):
+    """Messages a second, and how many more at once; a second's worth if not said."""
+
+    per_s: int
+    burst: int = -1
+
+
+# What an account may; None is no limit.
+LimitOf = Callable[[str], AccountLimit | None]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SuppressMasterSettings:
+    """How it estimates, and how long its word holds."""
+
+    form: str = LADDER
+    delay_us: int = 150_000
+    sigmas: float = 3.0
+    decide_us: int = 25_000
+    valid_us: int = 2_000_000
+    silent_us: int = 500_000
+    warm_us: int = 3_000_000
+    idle_us: int = 60_000_000
+    accounts_max: int = 100_000
+    nodes_max: int = 1_000
+
+    def __post_init__(self) -> None:
+        if self.form not in {LADDER, MEAN}:
+            raise BadValue("suppress_master.form", self.form, "give 'ladder' or 'mean'")
+        if not 0.0 <= self.sigmas <= SIGMAS_MAX:
+            raise BadValue("suppress_master.sigmas", self.sigmas, "give from 0 to 100")
+        within("suppress_master.delay_us", self.delay_us, 0, SPAN_US_MAX)
+        within("suppress_master.decide_us", self.decide_us, 0, SPAN_US_MAX)
+        within("suppress_master.valid_us", self.valid_us, 1, SPAN_US_MAX)
+        within("suppress_master.silent_us", self.silent_us, 1, SPAN_US_MAX)
+        within("suppress_master.warm_us", self.warm_us, 0, SPAN_US_MAX)
+        within("suppress_master.idle_us", self.idle_us, WINDOWS_US[0], SPAN_US_MAX)
+        within("suppress_master.accounts_max", self.accounts_max, 1, KEYS_MAX)
+        within("suppress_master.nodes_max", self.nodes_max, 1, NODES_MAX)
+
+
+class SuppressMasterStats(NamedTuple):
+    """Reports heard and void; accounts, of which suppressed; nodes; what there was no room for."""
+
+    reports: int
+    void: int
+    accounts: int
+    suppressed: int
+    nodes: int
+    untracked: int
+
+
+@final
+class _Node:
+    """When a node was last heard, and of which start."""
+
+    __slots__ = ("boot", "heard_us")
+
+    def __init__(self, boot: int, now_us: int) -> None:
+        self.boot = boot
+        self.heard_us = now_us
+
+
+class _Seen(NamedTuple):
+    """The total that a node last reported."""
+
+    boot: int
+    total: int
+    at_us: int
+
+
+@final
+class _Account:
+    """The windows of one account, and what was last decided."""
+
+    __slots__ = (
+        "burst",
+        "decided_us",
+        "factor",
+        "inherited",
+        "inherited_until_us",
+        "mean",
+        "per_s",
+        "seen",
+        "used_us",
+        "windows",
+    )
+
+    def __init__(self, form: str) -> None:
+        self.windows = (
+            [SlotRing(SLOTS, span_us // SLOTS) for span_us in WINDOWS_US] if form == LADDER else []
+        )
+        self.mean = MovingRate() if form == MEAN else None
+        self.seen: dict[str, _Seen] = {}
+        self.per_s = 0
+        self.burst = 0
+        self.factor = 0.0
+        self.decided_us = -SPAN_US_MAX
+        self.inherited = 0.0
+        self.inherited_until_us = 0
+        self.used_us = 0
+
+    def add(self, count: int, now_us: int) -> None:
+        """Count what was attempted."""
+        for window in self.windows:
+            window.add(count, now_us)
+        if self.mean is not None:
+            self.mean.add(count, now_us)
+
+
+@final
+class SuppressMaster:
+    """Decides how much of each account is rejected."""
+
+    __slots__ = (
+        "_accounts",
+        "_began_us",
+        "_generation",
+        "_heard_share",
+        "_limit_of",
+        "_nodes",
+        "_reports",
+        "_shared_us",
+        "_untracked",
+        "_void",
+        "name",
+        "settings",
+        "term",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        term: int,
+        limit_of: LimitOf,
+        now_us: int,
+        settings: SuppressMasterSettings | None = None,
+    ) -> None:
+        self.settings = SuppressMasterSettings() if settings is None else settings
+        self.name = name
+        self.term = term
+        self._limit_of = limit_of
+        self._began_us = now_us
+        self._generation = 0
+        self._accounts: dict[str, _Account] = {}
+        self._nodes: dict[str, _Node] = {}
+        self._reports = 0
+        self._void = 0
+        self._untracked = 0
+        self._heard_share = 1.0  # of the nodes that we know, those that are not cut off
+        self._shared_us = now_us
+
+    def hear(self, report: Report, now_us: int) -> Factors | None:
+        """Fold a report in and answer it; None to a node that has started anew since."""
+        if not self._know(report, now_us):
+            self._void += 1
+            return None
+        self._reports += 1
+        if now_us - self._shared_us >= self.settings.silent_us // 4:
+            self._share(now_us)
+        factors: list[Factor] = []
+        for count in report.counts:
+            account = self._of(count.account, now_us)
+            if account is None:
+                continue
+            self._fold(account, report, count, now_us)
+            factors.append(self._factor(count.account, account, now_us))
+        return self._message(factors)
+
+    def broadcast(self, now_us: int) -> Factors:
+        """What every node should know unasked: the accounts that are suppressed."""
+        self._forget_idle(now_us)
+        factors = [
+            self._factor(name, account, now_us)
+            for name, account in self._accounts.items()
+            if account.factor > 0.0
+        ]
+        return self._message(factors)
+
+    def factor(self, name: str, now_us: int) -> float:
+        """The fraction of an account to reject, as of at most `decide_us` ago."""
+        account = self._accounts.get(name)
+        return 0.0 if account is None else self._factor(name, account, now_us).factor
+
+    def stats(self) -> SuppressMasterStats:
+        """What was heard so far, and how things stand."""
+        return SuppressMasterStats(
+            self._reports,
+            self._void,
+            len(self._accounts),
+            sum([account.factor > 0.0 for account in self._accounts.values()]),
+            len(self._nodes),
+            self._untracked,
+        )
+
+    def _know(self, report: Report, now_us: int) -> bool:
+        """Note that the node lives; False to a word from before its last start."""
+        node = self._nodes.get(report.node)
+        if node is None:
+            if len(self._nodes) >= self.settings.nodes_max:
+                self._forget_nodes(now_us)
+                if len(self._nodes) >= self.settings.nodes_max:
+                    self._untracked += 1
+                    return False
+            self._nodes[report.node] = _Node(report.boot, now_us)
+            return True
+        if report.boot < node.boot:
+            return False
+        node.boot = report.boot
+        node.heard_us = max(node.heard_us, now_us)
+        return True
+
+    def _share(self, now_us: int) -> None:
+        """Which part of the nodes has been heard of late; at least one has, just now."""
+        self._shared_us = now_us
+        silent_us = self.settings.silent_us
+        heard = sum([now_us - node.heard_us < silent_us for node in self._nodes.values()])
+        self._heard_share = max(heard, 1) / len(self._nodes)
+
+    def _fold(self, account: _Account, report: Report, count: Count, now_us: int) -> None:
+        """Add what is new in a count; totals make lost and doubled ones good."""
+        account.used_us = now_us
+        if now_us - self._began_us < self.settings.warm_us and count.factor > account.inherited:
+            account.inherited = count.factor
+            account.inherited_until_us = self._began_us + self.settings.warm_us
+        seen = account.seen.get(report.node)
+        if seen is None or seen.boot != report.boot:
+            gained = count.delta
+        else:
+            gained = count.total - seen.total
+            if gained < 0:  # a late word: what it tells was in a later one
+                return
+            missed = gained - count.delta
+            age_us = now_us - seen.at_us
+            if missed > 0 and age_us > SECOND_US:
+                gained = count.delta + missed * SECOND_US // age_us
+        account.seen[report.node] = _Seen(report.boot, count.total, now_us)
+        account.add(gained, now_us)
+
+    def _of(self, name: str, now_us: int) -> _Account | None:
+        account = self._accounts.get(name)
+        if account is None:
+            if self._limit_of(name) is None:
+                return None
+            if len(self._accounts) >= self.settings.accounts_max:
+                self._forget_idle(now_us)
+                if len(self._accounts) >= self.settings.accounts_max:
+                    self._untracked += 1
+                    return None
+            account = _Account(self.settings.form)
+            account.used_us = now_us
+            self._accounts[name] = account
+        return account
+
+    def _factor(self, name: str, account: _Account, now_us: int) -> Factor:
+        if now_us - account.decided_us >= self.settings.decide_us:
+            account.decided_us = now_us
+            limit = self._limit_of(name)
+            if limit is None:
+                account.per_s = WEIGHT_MAX
+                account.factor = 0.0
+            else:
+                self._check(name, limit)
+                account.per_s = limit.per_s
+                account.burst = limit.per_s if limit.burst < 0 else limit.burst
+                account.factor = self._decide(account, now_us)
+                if now_us < account.inherited_until_us:
+                    account.factor = max(account.factor, account.inherited)
+        return Factor(name, account.factor, account.per_s, account.burst)
+
+    def _check(self, name: str, limit: AccountLimit) -> None:
+        within(f"suppress_master.limit of {name[:40]}", limit.per_s, 1, WEIGHT_MAX)
+        within(f"suppress_master.burst of {name[:40]}", limit.burst, -1, WEIGHT_MAX)
+
+    def _decide(self, account: _Account, now_us: int) -> float:
+        per_s = float(account.per_s)
+        if account.mean is not None:
+            count, span_us = account.mean.mean(now_us)
+            allowance = burst_allowance(account.burst, span_us)
+            return exact(count * SECOND_US / span_us, per_s, allowance)
+        over, rate = estimate(
+            account.windows,
+            per_s,
+            account.burst,
+            now_us,
+            delay_us=self.settings.delay_us,
+            sigmas=self.settings.sigmas,
+        )
+        return exact(rate, per_s * self._heard_share) if over else 0.0
+
+    def _message(self, factors: list[Factor]) -> Factors:
+        self._generation += 1
+        return Factors(
+            self.name,
+            self.term,
+            self._generation,
+            self.settings.valid_us,
+            max(len(self._nodes), 1),
+            tuple(factors),
+        )
+
+    def _forget_idle(self, now_us: int) -> None:
+        """Look at a few of the oldest; who is not idle goes behind the others."""
+        self._forget_nodes(now_us)
+        for _ in range(min(_LOOKS, len(self._accounts))):
+            name = next(iter(self._accounts))
+            account = self._accounts.pop(name)
+            if now_us - account.used_us < self.settings.idle_us:
+                self._accounts[name] = account
+
+    def _forget_nodes(self, now_us: int) -> None:
+        gone = [
+            name
+            for name, node in self._nodes.items()
+            if now_us - node.heard_us >= self.settings.idle_us
+        ]
+        for name in gone:
+            del self._nodes[name]
+            for account in self._accounts.values():
+                account.seen.pop(name, None)
+
+
+def estimate(
+    windows: list[SlotRing],
+    per_s: float,
+    burst: int,
+    now_us: int,
+    *,
+    delay_us: int,
+    sigmas: float,
+) -> tuple[bool, float]:
+    """Whether any window shows more than (L, B) explains, and the rate that is to be believed."""
+    over = False
+    rate = 0.0
+    first = True
+    delay_s = delay_us / SECOND_US
+    for window in windows:
+        window.advance(now_us)
+        # Its slots begin at whole multiples, so it spans nine slots and what the tenth has had.
+        span_us = (window.slots - 1) * window.slot_us + now_us % window.slot_us + 1
+        span_s = span_us / SECOND_US
+        count = window.total
+        explained = per_s * (span_s + delay_s) + burst + sigmas * sqrt(per_s * span_s)
+        if first:
+            rate = count / span_s
+            first = False
+        else:
+            expected = rate * span_s
+            doubt = rate * delay_s + sigmas * sqrt(max(expected, 1.0))
+            if count > expected + doubt:
+                rate = count / span_s
+            elif count < expected - doubt:
+                rate = count / span_s
+                over = False
+        if count > explained:
+            over = True
+    return over, rate

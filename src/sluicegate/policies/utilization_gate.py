@@ -1,0 +1,191 @@
+"""Utilization gate: sheds a service's own asks by class, as the machine under it fills up.
+
+A service that answers checks must stay quick for those that matter, and its own limits say nothing
+of how much it can answer. So it watches what it stands on and refuses what matters less, even under
+its limit: in proportion, class by class, by the ramps of `kernels/utilization_shed`. That is the
+congestion mode of Netflix ("Enhancing Netflix Reliability with Service-Level Prioritized Load
+Shedding", 2024), with 60% as the first bar.
+
+The CPU alone is blind to a service that waits. So the utilization is the worst of five readings,
+each as a share of what counts as full:
+
+    CPU              as it is
+    PSI io, memory   the share of time in which some task waited, over `io_full` and `memory_full`
+    loop lag         how late the event loop is, over `lag_us_full`
+    queue time       how long answers wait for the store, over `queue_us_full`
+
+It is handed readings and draws, and has no clock. It keeps nothing of whom it refuses: each draw is
+its own, so a caller that comes again may enter.
+
+Cost: while nothing is shed, one comparison; else one draw. Bounds: four classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.checks import STATUS_CALM, STATUS_DEGRADED
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import SHED
+from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, UtilizationShed
+
+RULE_ID: Final = "shed"
+CLASSES: Final = len(Criticality)
+_SPAN_US_MAX: Final = 1 << 53
+# Field, lowest, highest.
+_RANGES: Final = (
+    ("hysteresis", 0.0, 0.5),
+    ("floor", 0.0, 0.5),
+    ("hard_from", 0.0, 1.0),
+    ("retry_after_us", 0, _SPAN_US_MAX),
+    ("io_full", 0.01, 1.0),
+    ("memory_full", 0.01, 1.0),
+    ("lag_us_full", 1, _SPAN_US_MAX),
+    ("queue_us_full", 1, _SPAN_US_MAX),
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GateSettings:
+    """From where to where each class is shed, and what counts as full."""
+
+    ramps: tuple[Ramp | None, ...] = DEFAULT_RAMPS
+    hysteresis: float = 0.05
+    floor: float = 0.01
+    hard_from: float = 0.9
+    retry_after_us: int = 1_000_000
+    io_full: float = 0.6
+    memory_full: float = 0.3
+    lag_us_full: int = 50_000
+    queue_us_full: int = 20_000
+
+    def __post_init__(self) -> None:
+        for name, lowest, highest in _RANGES:
+            value = getattr(self, name)
+            if not lowest <= value <= highest:
+                raise BadValue(f"gate.{name}", value, f"give a number from {lowest} to {highest}")
+        if len(self.ramps) != CLASSES:
+            raise BadValue("gate.ramps", len(self.ramps), f"give one for each of {CLASSES} classes")
+        try:
+            UtilizationShed(self.ramps)
+        except ValueError as wrong:
+            raise BadValue("gate.ramps", self.ramps, str(wrong)) from None
+
+
+class Readings(NamedTuple):
+    """What was measured since the last time; shares from 0 to 1, None where it cannot be told."""
+
+    cpu: float
+    io: float | None = None
+    memory: float | None = None
+    lag_us: int = 0
+    queue_us: int = 0
+
+
+class GateStats(NamedTuple):
+    """Where it stands, why, and what it has refused, by class."""
+
+    utilization: float  # with its hysteresis
+    worst: str  # which reading it is from
+    readings: Readings
+    shares: tuple[float, ...]  # of each class that is refused now
+    refused: tuple[int, ...]
+    passed: tuple[int, ...]  # while anything was shed
+
+
+@final
+class UtilizationGate:
+    """A `contracts.checks.Gate` over readings that somebody feeds it now and then."""
+
+    __slots__ = (
+        "_begin",
+        "_chance",
+        "_passed",
+        "_ramps",
+        "_readings",
+        "_refused",
+        "_worst",
+        "settings",
+        "shedding",
+    )
+
+    def __init__(self, chance: Chance, settings: GateSettings | None = None) -> None:
+        settings = GateSettings() if settings is None else settings
+        self.settings = settings
+        self._chance = chance
+        self._ramps = UtilizationShed(
+            settings.ramps,
+            hysteresis=settings.hysteresis,
+            floor=settings.floor,
+            hard_from=settings.hard_from,
+        )
+        self._begin = min([ramp.begin for ramp in settings.ramps if ramp is not None], default=2.0)
+        self._readings = Readings(0.0)
+        self._worst = "cpu"
+        self._refused = [0] * CLASSES
+        self._passed = [0] * CLASSES
+        self.shedding = False
+
+    def observe(self, readings: Readings) -> None:
+        """Take in what was measured."""
+        settings = self.settings
+        shares = {
+            "cpu": readings.cpu,
+            "io": (readings.io or 0.0) / settings.io_full,
+            "memory": (readings.memory or 0.0) / settings.memory_full,
+            "lag": readings.lag_us / settings.lag_us_full,
+            "queue": readings.queue_us / settings.queue_us_full,
+        }
+        worst = max(shares, key=lambda name: shares[name])
+        self._readings = readings
+        self._worst = worst
+        self._ramps.observe(max(0.0, min(1.0, shares[worst])))
+        self.shedding = self._ramps.effective > self._begin
+
+    def refusal(self, priority: Criticality, caller: str) -> Decision | None:
+        """The refusal of work that is shed; None for what may be counted."""
+        if not self.shedding:
+            return None
+        place: int = priority
+        ramps = self._ramps
+        if ramps.refused(place) > 0.0 and not ramps.admits(place, self._chance.draw()):
+            self._refused[place] += 1
+            retry_us = self.settings.retry_after_us
+            return Decision(False, 0, retry_us, retry_us, SHED, RULE_ID)
+        self._passed[place] += 1
+        return None
+
+    def status(self) -> str:
+        """Whether anything is being shed now."""
+        return STATUS_DEGRADED if self.shedding else STATUS_CALM
+
+    def stats(self) -> GateStats:
+        """Counts since the start, and where it stands."""
+        return GateStats(
+            self._ramps.effective,
+            self._worst,
+            self._readings,
+            tuple([self._ramps.refused(place) for place in range(CLASSES)]),
+            tuple(self._refused),
+            tuple(self._passed),
+        )
+
+
+@final
+class OpenGate:
+    """Sheds nothing, by setting."""
+
+    __slots__ = ()
+
+    def refusal(self, priority: Criticality, caller: str) -> Decision | None:
+        """Never."""
+        return None
+
+    def status(self) -> str:
+        """Always calm."""
+        return STATUS_CALM

@@ -1,0 +1,458 @@
+"""Follower: a node runs what its fleet's orders say, and nothing else.
+
+    shelf = Shelf(open_blobs("s3://..."), Verifier.read(["trusted.pem"]))
+    rules = Follower(shelf, put_in_force, node="limiter-7", folder="/var/lib/sluicegate/rules")
+    rules.start()
+    ...
+    rules.close()
+
+Orders come by an announcement, if there is a log for them, and by asking the shelf now and then.
+They are followed only if a trusted key has signed them and their number is above all that were
+seen. What they name is fetched, verified and built in the follower's own thread, beside the rules
+in force; then all of it is handed over in one step. Whatever fails, the rules in force stay: the
+trouble is told by `status` and in the node's reports, and it is tried again, less and less often.
+
+What runs is kept in `folder`, so that a node starts with everything else down. With nothing there
+and nobody to ask, `start` raises `Unavailable`. `put_in_force` is called by `start` in its thread,
+and later in the thread of `loop`, if there is one. It must be started after a process has forked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from threading import Event, Lock, Thread, current_thread
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.contracts.event_log import EventLog
+from sluicegate.contracts.rulebook import NodeReport
+from sluicegate.kernels.backoff import EQUAL, Backoff
+from sluicegate.rules.editions.documents import check_node
+from sluicegate.rules.editions.shelf import Shelf
+from sluicegate.rules.editions.signed import SignedOrders, open_orders
+from sluicegate.rules.editions.signing import Untrusted
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.handing import Handing, PutInForce
+from sluicegate.rules.following.holding import DELTA, WHOLE
+from sluicegate.rules.following.last_good import LastGood
+from sluicegate.rules.following.listening import Listener
+from sluicegate.rules.following.record import (
+    ANNOUNCEMENTS,
+    DISK,
+    OLDER,
+    ORDERS,
+    REPLAYED,
+    RULES,
+    Record,
+    kind_of,
+)
+from sluicegate.rules.following.reporting import Reporter
+from sluicegate.rules.following.running import Now, Running
+from sluicegate.rules.following.telling import (
+    Attempt,
+    Counts,
+    FollowerFigures,
+    report_of,
+    status_of,
+)
+from sluicegate.rules.service_book import ServiceBook
+from sluicegate.system import SystemChance, SystemClock
+
+EVERY_S_ALONE: Final = 1.0  # where nobody announces anything
+EVERY_S_ANNOUNCED: Final = 30.0
+EVERY_S_MIN: Final = 0.01
+EVERY_S_MAX: Final = 86_400.0
+REPORT_EVERY_S_DEFAULT: Final = 30.0
+RETRY_US_MIN: Final = 200_000
+RETRY_US_MAX: Final = 30_000_000
+JITTER: Final = 0.1  # of the time between looks, so that a fleet does not ask as one
+CLOSE_S_MAX: Final = 10.0
+
+_log: Final = logging.getLogger("sluicegate.rules")
+
+BACK: Final = (
+    "they lead to older rules and do not say that they mean it; "
+    "give orders that say `back`, or publish the old rules as a new edition"
+)
+
+
+class _Replayed(Untrusted):
+    """Orders that are older than those that were seen."""
+
+
+class _Wanted(NamedTuple):
+    """Orders that are to be followed, and when they were announced."""
+
+    given: SignedOrders
+    announced_us: int
+
+    @property
+    def number(self) -> int:
+        return self.given.orders.number
+
+
+@final
+class Follower:
+    """The rules of a node, following its fleet's orders; used as `ServiceRules` is."""
+
+    __slots__ = (
+        "_accepted",
+        "_asked",
+        "_attempt",
+        "_chance",
+        "_checked_us",
+        "_clock",
+        "_closed",
+        "_counts",
+        "_every_us",
+        "_handing",
+        "_heard",
+        "_last",
+        "_listener",
+        "_lock",
+        "_next_us",
+        "_node",
+        "_refused",
+        "_reporter",
+        "_retry",
+        "_retry_us",
+        "_running",
+        "_seen",
+        "_shelf",
+        "_started_us",
+        "_thread",
+        "_wake",
+        "_wanted",
+        "record",
+    )
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        put_in_force: PutInForce,
+        *,
+        node: str,
+        folder: str | os.PathLike[str] | None = None,
+        announcements: EventLog | None = None,
+        every_s: float | None = None,
+        report_every_s: float = REPORT_EVERY_S_DEFAULT,
+        loop: asyncio.AbstractEventLoop | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        counts: Callable[[], Counts] = dict,
+    ) -> None:
+        if every_s is None:
+            every_s = EVERY_S_ALONE if announcements is None else EVERY_S_ANNOUNCED
+        for name, value in (("every_s", every_s), ("report_every_s", report_every_s)):
+            if not EVERY_S_MIN <= value <= EVERY_S_MAX:
+                remedy = f"give {EVERY_S_MIN} to {EVERY_S_MAX:,.0f} seconds"
+                raise BadValue(name, value, remedy)
+        self._node = check_node(node)
+        self._shelf = shelf
+        self._every_us = int(every_s * 1e6)
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._chance: Chance = SystemChance() if chance is None else chance
+        self._counts = counts
+        self._closed = Event()
+        self._wake = Event()
+        self.record: Final = Record()
+        self._handing = Handing(put_in_force, loop, self._closed)
+        bytes_max = max(shelf.bounds.snapshot_bytes_max, shelf.bounds.delta_bytes_max)
+        last_good = None if folder is None else LastGood(folder, part_bytes_max=bytes_max)
+        self._running = Running(
+            shelf, self._handing, self.record, self._clock, node=node, last_good=last_good
+        )
+        self._listener = (
+            None
+            if announcements is None
+            else Listener(announcements, self.hear, self.record, self._chance)
+        )
+        self._reporter = Reporter(
+            self.report,
+            shelf.put_report,
+            self.record,
+            self._chance,
+            every_us=int(report_every_s * 1e6),
+        )
+        self._retry = Backoff(RETRY_US_MIN, RETRY_US_MAX, jitter=EQUAL)
+        self._thread: Thread | None = None
+        self._lock = Lock()  # over what was heard
+        self._heard: _Wanted | None = None
+        self._wanted: _Wanted | None = None
+        self._last = Attempt(self._clock.now_us(), "")
+        self._accepted = self._refused = self._attempt = 0
+        self._seen = 0  # the highest number of orders
+        self._asked = False
+        self._started_us = self._checked_us = self._next_us = self._retry_us = 0
+
+    # Start and stop.
+
+    def start(self) -> Follower:
+        """Put in force what there is, and follow from threads of its own."""
+        if self._thread is not None or self._closed.is_set():
+            return self
+        if self._running.now is None:
+            self.begin()
+        self._handing.started = True
+        self._thread = Thread(target=self._run, name="follow rules", daemon=True)
+        self._thread.start()
+        self._reporter.start()
+        if self._listener is not None:
+            self._listener.start()
+        return self
+
+    def begin(self) -> None:
+        """Put in force what is kept, or if nothing is, what the shelf has; without a thread."""
+        self._started_us = self._clock.now_us()
+        self._seen = self._running.restore()
+        wanted = self._running.wanted()
+        if wanted is None or wanted.orders.number <= self._seen:
+            wanted = self._running.behind
+        if wanted is not None:
+            self._seen = wanted.orders.number
+            self._wanted = _Wanted(wanted, wanted.orders.at_us)
+        if self._running.now is not None:
+            # Whether there are newer ones was not asked yet; these were the newest when made.
+            self._checked_us = self._running.now.orders.at_us
+            self._went_well()
+            return
+        missing = self.record.troubles.get(DISK, "nothing is kept on the disk")
+        try:
+            found = self._ask()
+            if found.orders.number < self._seen:
+                raise self._replayed(found)
+            self._running.run(found, announced_us=self._announced_us(found.orders.at_us))
+        except Unavailable as error:
+            raise Unavailable("every rule", f"{missing}; {error}") from None
+        self._seen, self._wanted = found.orders.number, None
+        self._checked_us = self._clock.now_us()
+        self._went_well()
+
+    def close(self) -> None:
+        """Stop following; what is in force stays."""
+        self._closed.set()
+        self._wake.set()
+        if self._listener is not None:
+            self._listener.close(CLOSE_S_MAX)
+        self._reporter.close(CLOSE_S_MAX)
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not current_thread():
+            thread.join(CLOSE_S_MAX)
+        self._running.close()
+
+    def __enter__(self) -> Follower:
+        return self.start()
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self.close()
+
+    # What there is to see.
+
+    @property
+    def books(self) -> FleetBooks:
+        """The rules in force."""
+        return self._in_force().books
+
+    @property
+    def book(self) -> ServiceBook:
+        """The live rules in force."""
+        return self.books.live
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Orders since the start: followed, and refused or failed."""
+        return self._accepted, self._refused
+
+    def status(self) -> Mapping[str, object]:
+        """Which rules are in force, why, and what is wrong; what JSON can hold."""
+        return status_of(
+            self._in_force(),
+            self._last,
+            self.record.troubles,
+            node=self._node,
+            seen=self._seen,
+            checked_us=self._checked_us,
+        )
+
+    def figures(self) -> FollowerFigures:
+        """What there is to measure."""
+        now = self._running.now
+        ways = self._running.ways
+        return FollowerFigures(
+            version=0 if now is None else now.books.live_version,
+            canary=0 if now is None else now.books.canary_version,
+            orders=0 if now is None else now.orders.number,
+            made_us=0 if now is None else now.made_us,
+            since_us=0 if now is None else now.since_us,
+            took_us=0 if now is None else now.took_us,
+            checked_us=self._checked_us,
+            accepted=self._accepted,
+            refused=self._refused,
+            whole=ways[WHOLE],
+            deltas=ways[DELTA],
+            reports=self._reporter.sent,
+            failures=self.record.failures,
+        )
+
+    def report(self) -> NodeReport:
+        """What this node says of itself."""
+        return report_of(
+            self._running.now,
+            self.record.troubles,
+            self._counts(),
+            node=self._node,
+            at_us=self._clock.now_us(),
+        )
+
+    # What makes it look.
+
+    def reload(self) -> None:
+        """Ask the shelf now; in the thread, if there is one."""
+        self._asked = True
+        if self._thread is None:
+            self.look()
+        else:
+            self._wake.set()
+
+    def hear(self, body: bytes, at_us: int) -> None:
+        """Take note of an announcement; never waits for anything."""
+        try:
+            given = open_orders(body, self._shelf.verifier)
+        except SluicegateError as error:
+            # Anybody may write to a log. What matters, the shelf says too.
+            if self.record.passed(ANNOUNCEMENTS, kind_of(error)):
+                _log.warning("an announcement of rules is passed over: %s", error)
+            return
+        heard = _Wanted(given, at_us)
+        with self._lock:
+            newest = self._seen if self._heard is None else self._heard.number
+            if heard.number <= newest:
+                return
+            self._heard = heard
+        self._wake.set()
+
+    def look(self) -> bool:
+        """Do what is due now; whether other orders are followed after it."""
+        with self._lock:
+            heard, self._heard = self._heard, None
+        changed = heard is not None and self._take(heard)
+        now_us = self._clock.now_us()
+        if self._asked:
+            self._asked, self._next_us, self._retry_us = False, 0, 0
+        if now_us >= self._next_us:
+            spread = 1 - JITTER + 2 * JITTER * self._chance.draw()
+            self._next_us = now_us + int(self._every_us * spread)
+            changed = self.poll() or changed
+        if self._wanted is not None and now_us >= self._retry_us:
+            changed = self._follow() or changed
+        return changed
+
+    def poll(self) -> bool:
+        """Ask the shelf for its orders, and follow newer ones; whether others are followed now."""
+        self._running.keep()
+        try:
+            found = self._ask()
+            if found.orders.number < self._seen:
+                raise self._replayed(found)
+        except SluicegateError as error:
+            if self.record.failed(ORDERS, error, self._kind_of(error)):
+                _log.warning("the orders are not followed: %s", error)
+            return False
+        if self.record.well(ORDERS):
+            self._reporter.changed()  # what could not be reported meanwhile can be now
+        self._checked_us = self._clock.now_us()
+        return self._take(_Wanted(found, found.orders.at_us))
+
+    # Inside: one thread.
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._wake.clear()
+            try:
+                self.look()
+            except Exception as error:
+                _log.exception("following the rules failed; it goes on")
+                self.record.failed(RULES, error)
+            self._wake.wait(self._rest_s())
+
+    def _rest_s(self) -> float:
+        until_us = self._next_us
+        if self._wanted is not None:
+            until_us = min(until_us, self._retry_us)
+        return max(EVERY_S_MIN, (until_us - self._clock.now_us()) / 1e6)
+
+    def _ask(self) -> SignedOrders:
+        found = self._shelf.orders()
+        if found is None:
+            raise Unavailable("the orders", "none have been given; publish an edition first")
+        return found
+
+    def _take(self, wanted: _Wanted) -> bool:
+        """Follow these orders if they are newer than all that were seen."""
+        if wanted.number <= self._seen:
+            return False
+        self._seen, self._wanted, self._attempt = wanted.number, wanted, 0
+        return self._follow()
+
+    def _follow(self) -> bool:
+        """Try to follow the orders that are wanted; what runs stays if that fails."""
+        wanted = self._wanted
+        if wanted is None:
+            return False
+        orders = wanted.given.orders
+        try:
+            if self._running.leads_back(orders):
+                self._wanted = None  # no trying again makes them better
+                self._stay(wanted, Untrusted(f"orders {orders.number}", BACK), OLDER)
+                return False
+            announced_us = self._announced_us(wanted.announced_us)
+            self._running.run(wanted.given, announced_us=announced_us)
+        except Exception as error:
+            self._stay(wanted, error)
+            return False
+        self._wanted = None
+        self._went_well()
+        return True
+
+    def _went_well(self) -> None:
+        self.record.well(RULES)
+        self._accepted += 1
+        self._last = Attempt(self._clock.now_us(), "")
+        self._reporter.changed()
+
+    def _stay(self, wanted: _Wanted, error: Exception, kind: str = "") -> None:
+        now_us = self._clock.now_us()
+        self._retry_us = now_us + self._retry.wait_us(self._attempt, self._chance.draw())
+        self._refused += 1
+        self._last = Attempt(now_us, str(error) or repr(error))
+        if self.record.failed(RULES, error, kind):
+            _log.warning("the rules stay as they are: %s", error)
+            self._reporter.changed()
+        if self._attempt == 0:
+            self._running.remember(wanted.given.signed)
+        self._attempt += 1
+
+    def _announced_us(self, at_us: int) -> int:
+        # A node that was down has not kept anybody waiting before it came.
+        return max(at_us, self._started_us)
+
+    def _replayed(self, found: SignedOrders) -> Untrusted:
+        return _Replayed(
+            f"orders {found.orders.number}",
+            f"number {self._seen} has been seen here already; if these are meant all the same, "
+            "remove what this node has kept",
+        )
+
+    def _kind_of(self, error: SluicegateError) -> str:
+        return REPLAYED if isinstance(error, _Replayed) else kind_of(error)
+
+    def _in_force(self) -> Now:
+        now = self._running.now
+        if now is None:
+            raise Unavailable("every rule", "start() has not put any in force yet")
+        return now

@@ -1,0 +1,135 @@
+"""Answer: statuses as headers and metadata, as services of this protocol write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sluicegate.contracts.checks import STATUS_CALM, MeshAnswer, MeshAsk, MeshStatus
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.reasons import SHED, STORE_UNAVAILABLE
+from sluicegate.rules.mesh.rule import UNIT_NAMES, MeshRule
+
+ERROR: Final = "x-ratelimit-error"
+REASON: Final = "x-sluicegate-reason"
+STATUS: Final = "x-sluicegate-status"
+RETRY_AFTER: Final = "retry-after"
+_MARK: Final = "sluicegate"  # our own part of the metadata
+_SECOND_US: Final = 1_000_000
+
+NO_LIMIT: Final = MeshStatus(False)
+
+
+def limit_headers(
+    names: tuple[str, str, str],
+    statuses: Sequence[MeshStatus],
+    rules: Sequence[MeshRule | None],
+) -> list[tuple[str, str]]:
+    """Of the descriptor that is over, else of the one with the least left."""
+    least: MeshStatus | None = None
+    for at in range(len(statuses)):
+        status, rule = statuses[at], rules[at]
+        if status.limit is None or rule is None:
+            continue
+        if status.over and not rule.form.quota:
+            least = status
+            break
+        if least is None or status.remaining < least.remaining:
+            least = status
+    if least is None or least.limit is None:
+        return []
+    return [
+        (names[0], str(least.limit.requests_per_unit)),
+        (names[1], str(least.remaining)),
+        (names[2], str(max(-(-least.reset_us // _SECOND_US), 0))),
+    ]
+
+
+def metadata(
+    ask: MeshAsk, statuses: Sequence[MeshStatus], rules: Sequence[MeshRule | None]
+) -> dict[str, object]:
+    """What was asked, and what the rules that let it pass have to say."""
+    told: dict[str, object] = {"domain": ask.domain}
+    descriptors: list[object] = []
+    for descriptor in ask.descriptors:
+        one: dict[str, object] = {
+            "entries": [f"{key}={value}" for key, value in descriptor.entries]
+        }
+        override = descriptor.override
+        if override is not None:
+            unit = UNIT_NAMES[override.unit]
+            one["limit"] = {"requestsPerUnit": override.requests_per_unit, "unit": unit}
+        if descriptor.hits >= 0:
+            one["hitsAddend"] = descriptor.hits
+        descriptors.append(one)
+    told["descriptors"] = descriptors
+    if ask.hits:
+        told["hitsAddend"] = ask.hits
+    merged: dict[str, object] = {}
+    for status, rule in zip(statuses, rules, strict=True):
+        if rule is not None and rule.form.metadata is not None and not status.over:
+            _merge(merged, rule.form.metadata)
+    if merged:
+        told["metadata"] = merged
+    return told
+
+
+def _merge(into: dict[str, object], more: Mapping[str, object]) -> None:
+    """Add what is not there yet; mappings grow together, of anything else the first stays."""
+    for name, value in more.items():
+        there = into.get(name)
+        if isinstance(there, dict) and isinstance(value, dict):
+            _merge(there, value)
+        elif name not in into:
+            if isinstance(value, dict):
+                # A copy: what is merged into it later must not reach the rule's own.
+                copied: dict[str, object] = {}
+                _merge(copied, value)
+                into[name] = copied
+            else:
+                into[name] = value
+
+
+def degraded(answer: MeshAnswer, *, closed: bool) -> MeshAnswer:
+    """Mark an answer that came about without the store."""
+    error = (ERROR, STORE_UNAVAILABLE.name)
+    response = list(answer.response_headers)
+    if closed:
+        response.append((REASON, STORE_UNAVAILABLE.name))
+    return MeshAnswer(
+        answer.over,
+        answer.statuses,
+        response_headers=response,
+        request_headers=[*answer.request_headers, error],
+        metadata=_marked(answer.metadata, {"degraded": True, "reason": STORE_UNAVAILABLE.name}),
+        body=answer.body,
+    )
+
+
+def shed(
+    refusal: Decision,
+    status: str,
+    statuses: Sequence[MeshStatus],
+    told: Mapping[str, object] | None,
+) -> MeshAnswer:
+    """The answer to work that is turned away because the service is under stress."""
+    reason = refusal.reason or SHED
+    headers = [(REASON, reason.name)]
+    if status != STATUS_CALM:
+        headers.append((STATUS, status))
+    if refusal.retry_after_us > 0:
+        headers.append((RETRY_AFTER, str(-(-refusal.retry_after_us // _SECOND_US))))
+    mark: dict[str, object] = {"reason": reason.name}
+    if status != STATUS_CALM:
+        mark["status"] = status
+    return MeshAnswer(True, statuses, response_headers=headers, metadata=_marked(told, mark))
+
+
+def stressed(told: dict[str, object], status: str) -> dict[str, object]:
+    """Say of an answer that it came from a service under stress."""
+    return told if status == STATUS_CALM else _marked(told, {"status": status})
+
+
+def _marked(told: Mapping[str, object] | None, mark: dict[str, object]) -> dict[str, object]:
+    before = (told or {}).get(_MARK)
+    return {**(told or {}), _MARK: {**before, **mark} if isinstance(before, dict) else mark}

@@ -1,0 +1,182 @@
+"""Asked: one descriptor of a request on its way from its rule to its status.
+
+The counters it meets are its parts, one for each limit of its rule. What a part says of a decision
+is settled here: whether it is over, what is left, and when to come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from sluicegate.contracts.checks import RESET_UNKNOWN, MeshStatus
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
+from sluicegate.contracts.store import RULE_MARK
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.rules.mesh.identity import entity_of
+from sluicegate.rules.mesh.rule import Counting, MeshRule
+from sluicegate.rules.mesh.tally import Tally
+
+REMAINING_UNLIMITED: Final = (1 << 32) - 1
+_SECOND_US: Final = 1_000_000
+
+
+@final
+class Part:
+    """One counter of one descriptor."""
+
+    __slots__ = (
+        "cached",
+        "cost",
+        "counting",
+        "decision",
+        "hits",
+        "key",
+        "over",
+        "remaining",
+        "spared",
+    )
+
+    def __init__(self, counting: Counting, key: str, hits: int) -> None:
+        self.counting: Final = counting
+        self.key: Final = key
+        self.hits: Final = hits
+        self.cost = hits  # what is to be taken
+        self.decision: Decision | None = None  # None: it was not asked
+        self.cached = False  # known to be over, so it was not asked
+        self.spared = False  # others were refused, so of this nothing was taken
+        self.over = False  # by its limit, whether or not that is enforced
+        self.remaining = 0
+
+    def settle(self) -> None:
+        """Read the decision."""
+        decision = self.decision
+        if decision is None:
+            self.over = self.cached
+            return
+        left = decision.remaining
+        if self.counting.above:
+            # One unit is kept to tell passed from reached. A policy that admits without counting
+            # says nothing is left, and nothing comes back.
+            self.over = not decision.allowed or (left == 0 and decision.reset_after_us > 0)
+            if left > 0:
+                left -= 1
+        else:
+            self.over = not decision.allowed or (decision.shadow and decision.reason is not None)
+            if self.spared:
+                left = min(left + self.cost, self.counting.room)
+        self.remaining = 0 if self.over else left
+
+    @property
+    def uncounted(self) -> bool:
+        """Whether nobody counted: not asked, or admitted by policy because no store answered."""
+        decision = self.decision
+        if decision is None:
+            return not self.cached
+        return decision.degraded and decision.reset_after_us == 0 and decision.remaining == 0
+
+    def reset_us(self, now_us: int) -> int:
+        """Until when to wait, in whole seconds as the protocol's headers tell it."""
+        counting = self.counting
+        if counting.above:
+            period_us = counting.period_us
+            if period_us % _SECOND_US:
+                return period_us - now_us % period_us
+            return period_us - now_us // _SECOND_US * _SECOND_US % period_us
+        decision = self.decision
+        if decision is None or counting.blocks:
+            return RESET_UNKNOWN
+        wait_us = decision.reset_after_us
+        if self.over and decision.retry_after_us > 0:
+            wait_us = decision.retry_after_us
+        return -(-wait_us // _SECOND_US) * _SECOND_US
+
+    def status(self, shadow: bool, now_us: int) -> MeshStatus:
+        """What is told of it; of a counter that was not asked, nothing."""
+        if self.uncounted:
+            decision = self.decision
+            return MeshStatus(decision is not None and not decision.allowed and not shadow)
+        over = self.over
+        return MeshStatus(
+            over and not shadow, self.counting.told, self.remaining, self.reset_us(now_us)
+        )
+
+    def told(self, rule_id: str, shadow: bool, now_us: int) -> Decision:
+        """The decision in words of the limit: what the ledger is told."""
+        decision = self.decision
+        over, reason = self.over, None
+        reset_us = self.reset_us(now_us)
+        retry_us = 0
+        if over:
+            reason = RATE_LIMITED if decision is None else decision.reason or RATE_LIMITED
+            retry_us = NEVER if reason is COST_ABOVE_LIMIT else reset_us
+        if reset_us < 0:
+            reset_us = 0
+        made = Decision(not over or shadow, self.remaining, retry_us, reset_us, reason, rule_id)
+        if decision is not None and (decision.degraded or decision.overridden):
+            made.degraded = decision.degraded
+            made.overridden = decision.overridden
+        made.shadow = shadow
+        return made
+
+    def count(self, tally: Tally, near_ratio: float) -> None:
+        """Add it to the statistics of its rule."""
+        hits, counting, decision = self.hits, self.counting, self.decision
+        if decision is None:
+            tally.over_from_cache(hits)
+            return
+        room = counting.room
+        near = int(room * near_ratio)
+        if self.uncounted:
+            tally.within(hits, 0, near)
+        elif not self.over:
+            tally.within(hits, room - self.remaining, near)
+        elif counting.above:
+            full = room + 1 - decision.remaining
+            tally.over(hits, full - self.cost if decision.allowed else full, room, near)
+        else:
+            tally.over(hits, room, room, near)
+
+
+@final
+class Asked:
+    """One descriptor: its rule, what it weighs, and the counters it meets."""
+
+    __slots__ = ("entity", "hits", "parts", "rule")
+
+    def __init__(self, rule: MeshRule, entity: str, hits: int) -> None:
+        self.rule: Final = rule
+        self.entity: Final = entity
+        self.hits: Final = hits
+        self.parts: Final[list[Part]] = []
+        form = rule.form
+        for counting in form.countings:
+            name = rule.rule_id if form.only is not None else rule.rule_id + counting.suffix
+            part = Part(counting, f"{entity}{RULE_MARK}{name}", hits)
+            if counting.blocks:
+                part.decision = Decision(False, 0, NEVER, 0, COST_ABOVE_LIMIT, rule.rule_id)
+            self.parts.append(part)
+
+    @property
+    def over(self) -> bool:
+        """Whether one of its limits is passed and enforced."""
+        if self.rule.form.shadow:
+            return False
+        return any(part.over for part in self.parts)
+
+    def binding(self) -> Part | None:
+        """The part that speaks for all: one that is over, else the one with the least left."""
+        best: Part | None = None
+        for part in self.parts:
+            if part.over:
+                return part
+            less = best is not None and not part.uncounted and part.remaining < best.remaining
+            if best is None or best.uncounted or less:
+                best = part
+        return best
+
+
+def asked(rule: MeshRule, entries: Sequence[tuple[str, str]], hits: int) -> Asked:
+    """A descriptor that has met its rule."""
+    return Asked(rule, entity_of(rule.form, entries), hits)

@@ -1,0 +1,95 @@
+"""Identity: which counter a request meets, and what it is called.
+
+A counter belongs to a domain, the keys of a path and the values that came with them. It is named in
+two halves. The rule's half is readable and says all that the rule fixes:
+
+    shop/tenant=acme/path        shop/path=%2Fapi%2F*/user
+
+A key with a value is an exact one, with a `*` in it a glob; a key alone stands for any value. The
+entity's half is what varies from request to request: the one value as it is, or several with `|`
+between them. In both, what would look like a mark is escaped, so no two counters have one name,
+whatever is in the values: `a`, `b_c` and `a_b`, `c` are two. What is too long ends in a digest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+from sluicegate.rules.mesh.rule import SHARED_BY_PATTERN, VARYING, Form, Path
+
+CHARS_MAX: Final = 300
+ANYONE: Final = "*"  # the entity where nothing varies
+
+_MARKS: Final = re.compile(r"[\x00-\x1f\x7f%/=#]")
+_HEAD_CHARS: Final = CHARS_MAX - 31
+
+
+def rule_id(domain: str, path: Path) -> str:
+    """The rule's half."""
+    steps = [_escaped(domain)]
+    for key, value in path:
+        steps.append(_escaped(key) if value is None else f"{_escaped(key)}={_escaped(value)}")
+    return shortened("/".join(steps))
+
+
+def entity_of(form: Form, entries: Sequence[tuple[str, str]]) -> str:
+    """The entity's half."""
+    varying = form.varying
+    if varying == -1:
+        return ANYONE
+    if varying >= 0:
+        value = entries[varying][1]
+        return value if len(value) <= CHARS_MAX else shortened(value)
+    levels = form.levels
+    values: list[str] = []
+    for at in range(len(levels)):
+        if levels[at] == VARYING:
+            value = entries[at][1]
+            if "|" in value or "\\" in value:
+                value = value.replace("\\", "\\\\").replace("|", "\\|")
+            values.append(value)
+    return shortened("|".join(values))
+
+
+def tally_key(rule: str, form: Form, entries: Sequence[tuple[str, str]]) -> str:
+    """What a rule is called in the statistics, with the real values that it wants there."""
+    steps = [_plain(step) for step in rule.split("/")]
+    told = [steps[0][0]]
+    for at in range(len(form.levels)):
+        if at in form.real and form.levels[at] != SHARED_BY_PATTERN:
+            told.append(f"{entries[at][0]}_{entries[at][1]}")
+        elif at + 1 < len(steps):
+            key, value = steps[at + 1]
+            told.append(f"{key}_{value}" if value else key)
+    return shortened(".".join(told))
+
+
+def shortened(text: str) -> str:
+    """The text, or the beginning of it and a digest; nothing else is as long as that."""
+    if len(text) <= CHARS_MAX:
+        return text
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return text[:_HEAD_CHARS] + digest
+
+
+def _escaped(text: str) -> str:
+    return _MARKS.sub(_percent, text) if _MARKS.search(text) else text
+
+
+def _percent(found: re.Match[str]) -> str:
+    return f"%{ord(found[0]):02X}"
+
+
+def _plain(step: str) -> tuple[str, str]:
+    key, _, value = step.partition("=")
+    return _unescaped(key), _unescaped(value)
+
+
+def _unescaped(text: str) -> str:
+    return _PERCENT.sub(lambda found: chr(int(found[1], 16)), text) if "%" in text else text
+
+
+_PERCENT: Final = re.compile("%([0-9A-F]{2})")

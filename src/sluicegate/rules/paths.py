@@ -1,0 +1,154 @@
+"""Paths: which path patterns match a path, all of them and not only the best.
+
+    /login        this path
+    /users/{id}   one segment, whatever it is; `*` is the same without a name
+    /api/**       /api and everything under it
+
+The path index of the kernels finds the *one* pattern that fits best. Here all that match are
+wanted. So the patterns are completed first: wherever two of them overlap, the pattern of the paths
+they share is added, and each knows by whom it is covered. Of a completed set, the one that fits
+best lies within all others that match, so what it knows is the whole answer, in one look-up.
+
+Bounds: `OVERLAPS_MAX` patterns when completed, and those of the index. Exact paths are not counted:
+they overlap with nothing but what covers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, TypeVar
+
+from sluicegate.kernels.path_index import PathIndex
+
+OVERLAPS_MAX: Final = 16_384
+SEGMENTS_MAX: Final = 32
+SHAPES_MAX: Final = 1_024
+PATTERN_CHARS_MAX: Final = 1_024
+
+T = TypeVar("T")
+
+
+class Pattern(NamedTuple):
+    """A pattern in parts: segments, where None is any; and whether everything below is meant."""
+
+    segments: tuple[str | None, ...]
+    below: bool
+    names: tuple[tuple[str, int], ...] = ()  # of segments in braces, and their places
+
+    @property
+    def exact(self) -> bool:
+        """Whether it matches a single path."""
+        return not self.below and None not in self.segments
+
+    def covers(self, other: Pattern) -> bool:
+        """Whether all that matches `other` matches this too."""
+        return shared(self, other) == (other.segments, other.below)
+
+    def __str__(self) -> str:
+        names = {place: f"{{{name}}}" for name, place in self.names}
+        parts = [
+            names.get(place, "*") if segment is None else segment
+            for place, segment in enumerate(self.segments)
+        ]
+        return "/" + "/".join([*parts, "**"] if self.below else parts)
+
+
+EVERY_PATH: Final = Pattern((), True)
+
+
+def parse_pattern(text: str) -> Pattern:
+    """The pattern that a text says; a `ValueError` has the remedy."""
+    if not text.startswith("/"):
+        raise ValueError("start it with a slash")
+    if len(text) > PATTERN_CHARS_MAX:
+        raise ValueError(f"it is longer than {PATTERN_CHARS_MAX} characters")
+    if "?" in text or "#" in text:
+        raise ValueError("a path has no query; take out what follows '?' or '#'")
+    parts = [part for part in text.split("/") if part]
+    below = bool(parts) and parts[-1] == "**"
+    if below:
+        parts.pop()
+    if len(parts) > SEGMENTS_MAX:
+        raise ValueError(f"it has more than {SEGMENTS_MAX} segments")
+    segments: list[str | None] = []
+    names: list[tuple[str, int]] = []
+    for place, part in enumerate(parts):
+        named = part[0] == "{" and part[-1] == "}" and part[1:-1].isidentifier()
+        if named:
+            if part[1:-1] in dict(names):
+                raise ValueError(f"{part} stands in it twice; give each its own name")
+            names.append((part[1:-1], place))
+        if part == "**":
+            raise ValueError("'**' stands only at the end")
+        if not named and part != "*" and any(mark in part for mark in "{}*"):
+            raise ValueError("'*' and '{name}' stand for whole segments, and '**' for all the rest")
+        segments.append(None if named or part == "*" else part)
+    return Pattern(tuple(segments), below, tuple(names))
+
+
+def shared(one: Pattern, other: Pattern) -> tuple[tuple[str | None, ...], bool] | None:
+    """The pattern of the paths that match both, None if there are none."""
+    longer, shorter = (one, other) if len(one[0]) >= len(other[0]) else (other, one)
+    if len(longer[0]) > len(shorter[0]) and not shorter[1]:
+        return None
+    segments = list(longer[0])
+    for place, mine in enumerate(shorter[0]):
+        theirs = segments[place]
+        if theirs is None:
+            segments[place] = mine
+        elif mine is not None and mine != theirs:
+            return None
+    return tuple(segments), longer[1] and (shorter[1] or len(longer[0]) > len(shorter[0]))
+
+
+def file_paths(
+    patterns: Iterable[tuple[Pattern, int]],
+    shelve: Callable[[int], T],
+    *,
+    overlaps_max: int = OVERLAPS_MAX,
+) -> PathIndex[T]:
+    """An index that answers with `shelve(set)`, the set of all that match a path.
+
+    Each pattern comes with the set it stands for, as the bits of a number; `shelve` is called once
+    a set. A `ValueError` has the remedy.
+    """
+    exact: dict[Pattern, int] = {}
+    loose: dict[Pattern, int] = {}
+    for pattern, bits in patterns:
+        plain = Pattern(pattern.segments, pattern.below)
+        kind = exact if plain.exact else loose
+        kind[plain] = kind.get(plain, 0) | bits
+    whole = _completed(loose, overlaps_max)
+    index = PathIndex([(_written(place), bits) for place, bits in whole.items()], **_BOUNDS)
+    for place, bits in exact.items():
+        whole[place] = bits | (index.find(_written(place)) or 0)
+    shelves = {bits: shelve(bits) for bits in set(whole.values())}
+    return PathIndex([(_written(place), shelves[bits]) for place, bits in whole.items()], **_BOUNDS)
+
+
+_BOUNDS: Final = {"segments_max": SEGMENTS_MAX + 1, "shapes_max": SHAPES_MAX}
+
+
+def _completed(patterns: dict[Pattern, int], overlaps_max: int) -> dict[Pattern, int]:
+    """The patterns and all their overlaps, each with the bits of everything that covers it."""
+    whole: dict[Pattern, int] = {}
+    for pattern, bits in patterns.items():
+        found = {pattern: bits}
+        for place, others in whole.items():
+            overlap = shared(pattern, place)
+            if overlap is not None:
+                both = Pattern(*overlap)
+                found[both] = found.get(both, 0) | bits | others
+        whole.update(found)  # whatever it covers is among the overlaps, with the bits it had
+        if len(whole) > overlaps_max:
+            raise ValueError(
+                f"the patterns overlap in more than {overlaps_max:,} ways; "
+                "put their wildcards at fewer different places"
+            )
+    return whole
+
+
+def _written(pattern: Pattern) -> str:
+    """As the path index spells it."""
+    parts = ["{any}" if segment is None else segment for segment in pattern.segments]
+    return "/" + "/".join([*parts, "*"] if pattern.below else parts)

@@ -1,0 +1,235 @@
+"""Publisher: the only one who decides what is live, and has it brought to the world.
+
+A decision is one commit of the ledger: after it, the change will be everywhere, whatever dies. What
+follows from it is the outbox's; where that cannot be done just now it is done later, and `trouble`
+says why. Nothing is decided while somebody else has moved what is live.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, final
+
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError
+from sluicegate.contracts.rulebook import APPROVED, BY_CALLERS, BY_NODES, CANARY
+from sluicegate.rules.editions.documents import check_node
+from sluicegate.rules.publishing import decisions, reviewing
+from sluicegate.rules.publishing.canary import WHOLE
+from sluicegate.rules.publishing.contents import Contents
+from sluicegate.rules.publishing.drafts import Drafts
+from sluicegate.rules.publishing.ledger import Change, Ledger, State, author_of, one_line
+from sluicegate.rules.publishing.outbox import DECIDED, MERGED, At, Outbox, go_on
+from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.repository.repository import Repository
+
+TRIES_MAX: Final = 50
+
+_log: Final = logging.getLogger("sluicegate.rules")
+
+
+@final
+class Publisher:
+    """Begins, publishes, tries, pins and rolls back; `by` is the name of whoever asks."""
+
+    __slots__ = (
+        "_at",
+        "_clock",
+        "_contents",
+        "_drafts",
+        "_ledger",
+        "_outbox",
+        "_repository",
+        "_settings",
+        "trouble",
+    )
+
+    def __init__(
+        self,
+        repository: Repository,
+        ledger: Ledger,
+        contents: Contents,
+        drafts: Drafts,
+        outbox: Outbox,
+        *,
+        settings: PublishingSettings,
+        clock: Clock,
+        at: At = go_on,
+    ) -> None:
+        self._repository = repository
+        self._ledger = ledger
+        self._contents = contents
+        self._drafts = drafts
+        self._outbox = outbox
+        self._settings = settings
+        self._clock = clock
+        self._at = at
+        self.trouble = ""  # why what was decided is not everywhere yet; empty if it is
+
+    def reconcile(self) -> State:
+        """Bring to the world what it lacks; where that cannot be, it raises and says why."""
+        try:
+            state = self._outbox.reconcile()
+        except SluicegateError as error:
+            self.trouble = str(error)
+            raise
+        self.trouble = ""
+        return state
+
+    def begin(self, files: Mapping[str, bytes] | None, *, message: str, by: str) -> State:
+        """The first version: these files, or what the branch has (None)."""
+        self._outbox.check_new()
+        now_us = self._clock.now_us()
+        tip = self._repository.tip(self._settings.branch) if self._settings.branch else None
+        if files is not None:
+            for name in files:
+                self._contents.check_name(name)
+            there = {} if tip is None else self._contents.files(tip)
+            commit = self._repository.write(
+                {**dict.fromkeys(there), **files},
+                parents=() if tip is None else (tip,),
+                author=author_of(by),
+                message=message,
+                at_us=now_us,
+            ).id
+        elif tip is None:
+            branch = self._settings.branch
+            raise BadValue(
+                "files", files, f"give files; there is nothing on {branch or 'a branch'}"
+            )
+        else:
+            commit = tip
+        self._contents.compiled(commit)
+        return self._decide(
+            by, lambda state: decisions.first(state, commit, why=message, at_us=now_us, by=by)
+        )
+
+    def publish(self, id: str, *, by: str) -> State:  # noqa: A002 - it is what it is called
+        """Make an approved proposal, or the canary under way, live for everybody."""
+        run = self._outbox.check().fleet.canary
+        if run is not None and run.proposal == id:
+            return self.canary(id, share=WHOLE, kind=run.by, by=by)
+        return self._go_live(id, partial(decisions.published, id=id, by=by), by)
+
+    def canary(
+        self,
+        id: str,  # noqa: A002 - likewise
+        *,
+        share: int,
+        kind: str,
+        by: str,
+        troubled: Sequence[str] = (),
+        why: str = "",
+    ) -> State:
+        """Begin, widen or take back a canary; `troubled` are nodes that have trouble already."""
+        if not 0 <= share <= WHOLE:
+            raise BadValue("share", share, f"give 0 to {WHOLE:,} of {WHOLE:,}")
+        if kind not in (BY_CALLERS, BY_NODES):
+            raise BadValue("kind", kind, f"give {BY_CALLERS} or {BY_NODES}")
+        state = self._outbox.check()
+        it = reviewing.known(state, id)
+        if it.state == CANARY:
+            return self._on_canary(id, share, kind, why, by)
+        if it.state == APPROVED and share == 0:
+            raise BadValue("share", share, "it is no canary yet; give more than 0")
+        if share == WHOLE:
+            return self.publish(id, by=by)
+        make = partial(
+            decisions.canary_begun,
+            id=id,
+            share=share,
+            kind=kind,
+            troubled=tuple(troubled),
+            by=by,
+        )
+        return self._go_live(id, make, by)
+
+    def decide(self, by: str, make: Callable[[State], Change | None]) -> State:
+        """Decide what `make` says of the state, unless somebody else has moved what is live."""
+        self._outbox.check()
+        return self._decide(by, make)
+
+    def roll_back(self, to: str, called: str, *, why: str, by: str) -> State:
+        """The rules of a commit that was live before are live again, as a new version."""
+        if not why.strip():
+            raise BadValue("reason", why, "say why")
+        make = partial(decisions.rolled_back, to=called, why=why, by=by)
+        for _ in range(TRIES_MAX):
+            state = self._outbox.check()
+            live = self._drafts.live().commit
+            # A commit between two versions was never tried, and a canary may never have been live.
+            known = any(version.commit == to for version in state.versions.values())
+            if not (known and self._repository.is_ancestor(to, live)):
+                raise BadValue("to", called, "give a version that was live")
+            now_us = self._clock.now_us()
+            run = state.fleet.canary
+            if not self._repository.changes(to, live):
+                if run is None:
+                    raise BadValue("to", called, "these rules are live already")
+                # Only the canary is in the way of what was meant.
+                return self._on_canary(run.proposal, 0, run.by, why, by)
+            commit = self._repository.write(
+                {},
+                parents=(live,),
+                tree_of=to,
+                author=author_of(by),
+                message=f"Roll back to {one_line(called)}\n\n{why.strip()}",
+                at_us=now_us,
+            ).id
+            self._contents.compiled(commit)
+            self._at(MERGED)
+            try:
+                return self._decide(by, partial(make, commit=commit, live=live, at_us=now_us))
+            except decisions.LiveMoved:
+                continue
+        raise Conflict("what is live", f"others moved it {TRIES_MAX} times; try again")
+
+    def pin(self, node: str, version: int, *, why: str, by: str) -> State:
+        """One node runs that version whatever is live; 0 lets it go."""
+        check_node(node)
+        now_us = self._clock.now_us()
+        return self.decide(
+            by,
+            lambda state: decisions.pinned(
+                state, node, version, why=why, settings=self._settings, at_us=now_us, by=by
+            ),
+        )
+
+    # Inside.
+
+    def _go_live(self, id: str, make: Callable[..., Change], by: str) -> State:  # noqa: A002
+        for _ in range(TRIES_MAX):
+            self._outbox.check()
+            _, commit, live = self._drafts.ready(id, by)
+            self._at(MERGED)
+            now_us = self._clock.now_us()
+            try:
+                return self._decide(by, partial(make, commit=commit, live=live, at_us=now_us))
+            except decisions.LiveMoved:
+                continue  # it is merged with what is live now, and judged again
+        raise Conflict("what is live", f"others moved it {TRIES_MAX} times; try again")
+
+    def _on_canary(self, id: str, share: int, kind: str, why: str, by: str) -> State:  # noqa: A002
+        now_us = self._clock.now_us()
+
+        def make(state: State) -> Change:
+            run = decisions.running(state, id)
+            if share == 0:
+                return decisions.canary_ended(state, run, why=why or "asked", at_us=now_us, by=by)
+            if kind != run.by:
+                raise BadValue("kind", kind, f"this canary is by {run.by}; end it to change that")
+            return decisions.canary_wider(state, run, share, why=why, at_us=now_us, by=by)
+
+        return self._decide(by, make)
+
+    def _decide(self, by: str, make: Callable[[State], Change | None]) -> State:
+        state = self._ledger.change(by, make)
+        self._at(DECIDED)
+        try:
+            return self.reconcile()
+        except SluicegateError as error:
+            # It is decided, and will be done; whoever asked must not think that it was refused.
+            _log.warning("decided, and not everywhere yet: %s", error)
+            return state

@@ -1,0 +1,159 @@
+"""Views: what the desk answers, as plain values that JSON can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sluicegate.contracts.rulebook import NOT_JUDGED, Commit, Orders
+from sluicegate.rules.following.fleet import FleetSeen, NodeSeen
+from sluicegate.rules.publishing.ledger import Entry, State
+from sluicegate.rules.publishing.records import Proposal, Version
+from sluicegate.rules.publishing.refusals import Refusal
+
+DONE: Final = "done"
+REFUSED: Final = "refused"
+
+
+def commit_view(commit: Commit) -> dict[str, Any]:
+    """A commit."""
+    subject, _, reason = commit.message.partition("\n\n")
+    return {
+        "commit": commit.id,
+        "parents": list(commit.parents),
+        "author": commit.author._asdict(),
+        "at_us": commit.at_us,
+        "message": subject,
+        "reason": reason.strip(),
+    }
+
+
+def proposal_view(it: Proposal, *, whole: bool = False) -> dict[str, Any]:
+    """A proposal; with all figures behind its verdict, and all that befell it, if `whole`."""
+    verdict = it.verdict
+    shown: dict[str, Any] | None = None
+    if verdict is not None:
+        shown = {
+            "result": verdict.result,
+            "sentence": verdict.sentence,
+            "confidence": verdict.confidence,
+        }
+        if whole:
+            shown["report"] = dict(verdict.report)
+    view = {
+        "id": it.id,
+        "state": it.state,
+        "message": it.title,
+        "reason": it.reason,
+        "proposer": it.proposer,
+        "author": it.author._asdict(),
+        "source": it.source,
+        "at_us": it.at_us,
+        "commit": it.commit,
+        "base": it.base,
+        "judged": NOT_JUDGED if verdict is None else verdict.result,
+        "verdict": shown,
+        "approvals": list(it.approvals),
+        "override": it.override,
+        "version": it.version or None,
+    }
+    if whole:
+        view["history"] = [step._asdict() for step in it.steps]
+    return view
+
+
+def version_view(it: Version, state: State) -> dict[str, Any]:
+    """An edition as it was decided on."""
+    run = state.fleet.canary
+    return {
+        "version": it.number,
+        "commit": it.commit,
+        "before": it.before or None,
+        "proposal": it.proposal or None,
+        "kind": it.kind,
+        "by": it.by,
+        "why": it.why,
+        "at_us": it.at_us,
+        "live": it.number == state.fleet.live,
+        "canary": run is not None and it.number == run.state.version,
+        "told": it.number <= state.fleet.told.versions,
+    }
+
+
+def orders_view(orders: Orders | None) -> dict[str, Any] | None:
+    """Orders; None before the first."""
+    if orders is None:
+        return None
+    canary = None if orders.canary is None else orders.canary._asdict()
+    return {**orders._asdict(), "canary": canary, "pins": dict(orders.pins)}
+
+
+def fleet_view(seen: FleetSeen, orders: Orders | None) -> dict[str, Any]:
+    """What the nodes have reported, and how far each is behind the orders."""
+    number = 0 if orders is None else orders.number
+    return {
+        "at_us": seen.at_us,
+        "versions": {str(version): count for version, count in sorted(seen.versions().items())},
+        "nodes": [_node_view(node, number) for node in seen.nodes],
+    }
+
+
+def _node_view(node: NodeSeen, number: int) -> dict[str, Any]:
+    report = node.report
+    view: dict[str, Any] = {
+        "node": node.node,
+        "age_us": node.age_us,
+        "stale": node.stale,
+        "trouble": node.wrong,
+    }
+    if report is None:
+        return view
+    return {
+        **view,
+        "version": report.version,
+        "canary": report.canary or None,
+        "orders": report.orders,
+        "behind": max(0, number - report.orders),
+        "since_us": report.since_us,
+        "took_us": report.took_us,
+        "trouble": report.trouble,
+        "counts": {name: list(numbers) for name, numbers in report.counts.items()},
+    }
+
+
+def entry_view(entry: Entry) -> dict[str, Any]:
+    """A change, as the audit tells it."""
+    return {
+        "at_us": entry.at_us,
+        "by": entry.by,
+        "call": entry.call,
+        "result": DONE,
+        "sentence": entry.sentence,
+        "why": entry.why,
+        "proposal": entry.proposal or None,
+        "version": int(entry.version) if entry.version.isdecimal() else None,
+        "commit": entry.commit,
+    }
+
+
+def refusal_view(refusal: Refusal) -> dict[str, Any]:
+    """A refused call, as the audit tells it."""
+    return {
+        "at_us": refusal.at_us,
+        "by": refusal.by,
+        "call": refusal.call,
+        "result": REFUSED,
+        "sentence": f"{refusal.by} was refused {refusal.call} {refusal.what}".rstrip(),
+        "why": refusal.why,
+        "error": refusal.error,
+    }
+
+
+def told_view(state: State, troubles: Mapping[str, str]) -> dict[str, Any]:
+    """How far what was decided has got, and what keeps it."""
+    fleet = state.fleet
+    return {
+        "told": {"versions": fleet.told.versions, "orders": fleet.told.orders},
+        "decided": {"versions": fleet.versions, "orders": fleet.orders},
+        "troubles": dict(troubles),
+    }

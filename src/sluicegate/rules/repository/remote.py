@@ -1,0 +1,189 @@
+"""Remote: another repository, by URL or path, to take commits from or to bring them to.
+
+Nothing is ever forced: a ref follows, here and there, or it is a `Conflict`. The work is done by a
+process of its own (`carrier.py`), which is killed when its time is over. The URL goes there by a
+pipe, since whoever looks at the processes of a machine sees their arguments; and whatever is said
+of it is said without the user and password that may be in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.rules.repository.refs import HEAD, check_ref
+
+if TYPE_CHECKING:
+    from sluicegate.rules.repository.repository import Repository
+
+SCHEMES: Final = ("file", "git", "http", "https", "ssh", "git+ssh")
+_PROGRAM: Final = "from sluicegate.rules.repository.carrier import main; main()"
+_ASIDE: Final = "tmp_objdir-sluicegate-"  # `git gc` takes away what a killed process left so
+_SEEN_CHARS_MAX: Final = 500
+_TRIES: Final = 8
+
+
+def fetch(
+    repository: Repository, url: str, ref: str, *, into: str | None, timeout_us: int | None
+) -> str:
+    """Bring the commit that a ref leads to elsewhere; `into` follows it."""
+    if into is not None:
+        check_ref(into)
+    aside = _aside(repository)
+    try:
+        task = {"do": "fetch", "ref": check_ref(ref), "aside": aside}
+        commit = _carry(repository, url, task, timeout_us)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    if into is not None:
+        follow(repository, into, commit, f"{shown(url)} says {commit}")
+    return commit
+
+
+def push(
+    repository: Repository, url: str, ref: str, *, to: str | None, timeout_us: int | None
+) -> str:
+    """Have a ref elsewhere lead where it leads here."""
+    tip, there = repository.tip(check_ref(ref)), check_ref(ref if to is None else to)
+    if tip is None:
+        raise BadValue("ref", ref, f"there is no such ref in {repository.path}")
+    path = local_path(url)
+    if path is None:
+        return _carry(repository, url, {"do": "push", "to": there, "commit": tip}, timeout_us)
+    # What is on this machine is written as safely as what is ours: it fetches, and follows.
+    with type(repository).open(path, settings=repository.settings) as other:
+        if other.checked_out(there):
+            raise BadValue("to", there, f"it is checked out in {path}; push to another branch")
+        other.fetch(os.path.abspath(repository.path), ref, timeout_us=timeout_us)
+        follow(other, there, tip, f"it should lead to {tip}")
+    return tip
+
+
+def follow(repository: Repository, ref: str, commit: str, wanted: str) -> None:
+    """Move a ref on to a commit that descends from where it leads."""
+    for _ in range(_TRIES):
+        seen = repository.tip(ref)
+        if seen == commit:
+            return
+        if seen is not None and not repository.is_ancestor(seen, commit):
+            raise Conflict(ref, f"it leads to {seen}; {wanted}, which does not descend from that")
+        try:
+            repository.move(ref, commit, expected=seen)
+        except Conflict:
+            continue
+        return
+    raise Conflict(ref, f"it was moved {_TRIES} times meanwhile")
+
+
+def shown(url: str) -> str:
+    """A URL as it may be told: without who connects."""
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+def local_path(url: str) -> str | None:
+    """The path that a URL leads to on this machine; None if it leads away from it."""
+    if "\0" in url or not url.isprintable() or not url or url.startswith("-"):
+        raise BadValue("url", shown(url), "give the URL of a repository, or its path")
+    scheme, mark, _ = url.partition("://")
+    if mark:
+        if scheme not in SCHEMES:
+            raise BadValue("url", shown(url), f"begin it with one of {', '.join(SCHEMES)}")
+        return unquote(urlsplit(url).path) if scheme == "file" else None
+    # host:path is ssh, as for git, unless a slash comes first.
+    host, colon, _ = url.partition(":")
+    return None if colon and "/" not in host else os.path.abspath(url)
+
+
+def _aside(repository: Repository) -> str:
+    try:
+        aside = tempfile.mkdtemp(prefix=_ASIDE, dir=repository.objects_folder)
+        os.mkdir(os.path.join(aside, "pack"))
+    except OSError as error:
+        raise Unavailable(f"the repository {repository.path}", str(error)) from None
+    return aside
+
+
+def _carry(
+    repository: Repository, url: str, task: Mapping[str, Any], timeout_us: int | None
+) -> str:
+    path, settings = local_path(url), repository.settings
+    limit_us = settings.remote_us_max if timeout_us is None else timeout_us
+    whole = {
+        **task,
+        "path": os.path.abspath(repository.path),
+        "url": url if path is None else path,
+        "shown": shown(url),
+        "bytes_max": settings.remote_bytes_max,
+    }
+    answer = _ask(whole, url, limit_us)
+    if "commit" in answer:
+        return str(answer["commit"])
+    said = {name: without_secrets(str(text), url) for name, text in answer.items()}
+    if "conflict" in said:
+        raise Conflict(said["conflict"], said["seen"])
+    if "field" in said:
+        raise BadValue(said["field"], said["value"], said["remedy"])
+    raise Unavailable(shown(url), said.get("unavailable", "it ended without a word"))
+
+
+def _ask(task: Mapping[str, Any], url: str, limit_us: int) -> dict[str, Any]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,  # no terminal to ask for a password, and one group to end
+    )
+    try:
+        out, trouble = process.communicate(json.dumps(task).encode(), limit_us / 1e6)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(shown(url), f"it was not done within {limit_us / 1e6:g} s") from None
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    try:
+        answer = json.loads(out)
+    except ValueError:
+        answer = {"unavailable": trouble.decode(errors="replace")[-_SEEN_CHARS_MAX:].strip()}
+    return dict(answer)
+
+
+def without_secrets(text: str, url: str) -> str:
+    """What is said, without what a URL says of who connects."""
+    text = text.replace(url, shown(url))
+    if "://" in url:
+        parts = urlsplit(url)
+        who = parts.netloc.rpartition("@")[0]
+        for secret in (who, parts.query, parts.password, unquote(parts.password or "")):
+            if secret:
+                text = text.replace(secret, "***")
+    return text[:_SEEN_CHARS_MAX]
+
+
+def is_checked_out(own: str, ref: str) -> bool:
+    """Whether a folder's HEAD is this ref."""
+    try:
+        with open(os.path.join(own, HEAD), encoding="utf-8") as file:
+            return file.read().strip() == f"ref: {ref}"
+    except (OSError, UnicodeDecodeError):
+        return False

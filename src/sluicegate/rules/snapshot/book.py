@@ -1,0 +1,190 @@
+"""Book: the rules in force that a snapshot says.
+
+They are understood by the readers of the files themselves: each kind is read as the one rule of a
+file that has its defaults, and each head as a file without rules. What was read for the book before
+is taken from it, so what a change costs follows from what has changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sluicegate.limits.rule import Rule
+from sluicegate.rules.mesh.book import MeshBook
+from sluicegate.rules.mesh.parse import Domain, parse_domain
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.problems import BadRules, FieldPath, Problems
+from sluicegate.rules.resources.book import ResourceBook
+from sluicegate.rules.resources.making import priorities_of
+from sluicegate.rules.resources.packed import PackedIndex
+from sluicegate.rules.resources.parse import NativeFile, parse_native
+from sluicegate.rules.resources.priorities import Priorities
+from sluicegate.rules.resources.rule import Kind
+from sluicegate.rules.service_book import ENVOY, ServiceBook
+from sluicegate.rules.shapes import Shapes
+from sluicegate.rules.snapshot.damaged import Damaged
+from sluicegate.rules.snapshot.snapshot import Snapshot
+
+_NO_BOUND: Final = 1 << 62  # the bounds were kept when the files were compiled
+_UPGRADE: Final = "upgrade this node; it may be older than who made the snapshot"
+
+
+class KindNow(NamedTuple):
+    """What a kind means here; nothing for one that is off."""
+
+    kind: Kind | None
+    rule: Rule | None
+
+
+class HeadNow(NamedTuple):
+    """What a file says besides its native rules."""
+
+    domain: Domain | None
+    native: NativeFile | None
+    shapes: Mapping[str, Rule]
+
+
+class Remade(NamedTuple):
+    """What the next book can be made of."""
+
+    semantics: Semantics
+    merge_domains: bool
+    kinds: Mapping[bytes, KindNow]
+    heads: Mapping[tuple[str, bytes], HeadNow]
+    order: tuple[tuple[str, bytes], ...]
+    mesh: MeshBook
+    priorities: Priorities
+
+
+def book_of(snapshot: Snapshot, *, version: str, before: ServiceBook | None = None) -> ServiceBook:
+    """The rules of a snapshot, ready to be put in force; `Damaged` if they cannot be understood."""
+    known = before.remade if before is not None and isinstance(before.remade, Remade) else None
+    if known is not None and known.semantics is not snapshot.semantics:
+        known = None
+    kinds = _kinds(snapshot, {} if known is None else known.kinds)
+    heads = _heads(snapshot, {} if known is None else known.heads)
+    order = tuple(heads)
+    if known is not None and order == known.order and known.merge_domains == snapshot.merge_domains:
+        mesh, priorities = known.mesh, known.priorities
+    else:
+        mesh, priorities = _tables([*heads.values()], snapshot.merge_domains)
+    rules: dict[str, Rule] = {}
+    for head in heads.values():
+        rules.update(head.shapes)
+    meant: dict[bytes, Kind] = {}
+    for mark, now in kinds.items():
+        if now.kind is not None and now.rule is not None:
+            meant[mark] = now.kind
+            rules[now.kind.shape] = now.rule
+    index = PackedIndex(snapshot.pages, snapshot.forms, meant, snapshot.native)
+    return ServiceBook(
+        mesh,
+        ResourceBook(index, priorities),
+        rules,
+        version,
+        snapshot.files,
+        remade=Remade(
+            snapshot.semantics, snapshot.merge_domains, kinds, heads, order, mesh, priorities
+        ),
+    )
+
+
+def _kinds(snapshot: Snapshot, known: Mapping[bytes, KindNow]) -> dict[bytes, KindNow]:
+    """What all kinds mean."""
+    kinds: dict[bytes, KindNow] = {}
+    unknown: list[bytes] = []
+    for mark in snapshot.kinds:
+        now = known.get(mark)
+        if now is None:
+            unknown.append(mark)
+        else:
+            kinds[mark] = now
+    files: dict[str, tuple[dict[str, Any], list[bytes]]] = {}
+    for mark in unknown:
+        said = _json(snapshot.kinds[mark])
+        if not isinstance(said, dict) or not isinstance(said.get("rule"), dict):
+            raise Damaged("it has a limit that says nothing")
+        rule = said.pop("rule")
+        file, marks = files.setdefault(repr(said), ({**said, "rules": []}, []))
+        file["rules"].append({**rule, "rule_id": f"k{len(marks)}"})
+        marks.append(mark)
+    for file, marks in files.values():
+        kinds.update(_understood(file, marks))
+    return kinds
+
+
+def _understood(file: dict[str, Any], marks: Sequence[bytes]) -> dict[bytes, KindNow]:
+    problems = Problems("a snapshot", {})
+    shapes = Shapes(_NO_BOUND)
+    native = parse_native(file, problems, shapes, rules_max=_NO_BOUND)
+    _raise_if_any(problems)
+    meant = {} if native is None else {rule.rule_id: rule.kind for rule in native.rules}
+    found: dict[bytes, KindNow] = {}
+    for place, mark in enumerate(marks):
+        kind = meant.get(f"k{place}")
+        found[mark] = KindNow(kind, None if kind is None else shapes.rules[kind.shape])
+    return found
+
+
+def _heads(
+    snapshot: Snapshot, known: Mapping[tuple[str, bytes], HeadNow]
+) -> dict[tuple[str, bytes], HeadNow]:
+    """What all files say, in their order."""
+    heads: dict[tuple[str, bytes], HeadNow] = {}
+    for file, text, digest in zip(
+        snapshot.files, snapshot.heads, snapshot.head_digests, strict=True
+    ):
+        name = (file.name, digest)
+        now = known.get(name)
+        heads[name] = (
+            _head(file.name, file.format, text, snapshot.semantics) if now is None else now
+        )
+    return heads
+
+
+def _head(name: str, form: str, text: bytes, semantics: Semantics) -> HeadNow:
+    value = _json(text)
+    problems = Problems(name, {})
+    shapes = Shapes(_NO_BOUND)
+    domain, native = None, None
+    if form == ENVOY:
+        domain = parse_domain(value, problems, shapes, semantics, source=name)
+    else:
+        whole = {**value, "rules": []} if isinstance(value, dict) else value
+        native = parse_native(whole, problems, shapes)
+    _raise_if_any(problems)
+    return HeadNow(domain, native, shapes.rules)
+
+
+def _tables(heads: Sequence[HeadNow], merge_domains: bool) -> tuple[MeshBook, Priorities]:
+    domains = [head.domain for head in heads if head.domain is not None]
+    try:
+        mesh = MeshBook(domains, merge_domains=merge_domains)
+    except BadRules as error:
+        raise _not_understood(error) from None
+    natives = [head.native for head in heads if head.native is not None]
+    return mesh, priorities_of(natives, _complain)
+
+
+def _complain(_number: int, at: FieldPath, _value: object, remedy: str) -> None:
+    raise Damaged(f"{'.'.join(map(str, at))}: {remedy}", _UPGRADE)
+
+
+def _raise_if_any(problems: Problems) -> None:
+    try:
+        problems.raise_if_any()
+    except BadRules as error:
+        raise _not_understood(error) from None
+
+
+def _not_understood(error: BadRules) -> Damaged:
+    return Damaged(f"it says what is not understood here: {error}", _UPGRADE)
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise Damaged("it holds what is no JSON") from None

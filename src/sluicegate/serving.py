@@ -1,0 +1,88 @@
+"""Serving: one process of a service from its first socket to its last.
+
+What has been started is ended whatever happens in between: no new connections, what is under way
+has its grace, then the parts are given back. A second signal cuts the grace short. SIGHUP reads
+again what can be read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Protocol
+
+from sluicegate.contracts.errors import SluicegateError
+
+COLLECT_EVERY: Final = 50_000  # objects made and not yet gone
+END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Served(Protocol):
+    """A service in this process. `close` is called once more at the end, without grace."""
+
+    async def open(self) -> str:
+        """Listen; the line that says it is ready."""
+        ...
+
+    def reload(self) -> None:
+        """Read callers, certificates and rules again; what is bad changes nothing."""
+        ...
+
+    def drain(self) -> None:
+        """New work is not welcome any more."""
+        ...
+
+    async def close(self, grace_s: float) -> None:
+        """Take nothing more, let what is under way finish within the grace, and end."""
+        ...
+
+
+async def serve(
+    served: Served, grace_s: float, ready: Callable[[str], None], log: logging.Logger
+) -> None:
+    """Serve until a signal says to end."""
+    loop = asyncio.get_running_loop()
+    ended, hurried = asyncio.Event(), asyncio.Event()
+
+    def end() -> None:
+        (hurried if ended.is_set() else ended).set()
+
+    def reload() -> None:
+        try:
+            served.reload()
+        except SluicegateError as error:
+            log.warning("not reloaded: %s", error)
+
+    for signum in END_SIGNALS:
+        loop.add_signal_handler(signum, end)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        words = await served.open()
+        _calm_the_collector()
+        ready(words)
+        await ended.wait()
+        log.info("ending: what is under way has %g s", grace_s)
+        served.drain()
+        closing = asyncio.ensure_future(served.close(grace_s))
+        cut = asyncio.ensure_future(hurried.wait())
+        await asyncio.wait((closing, cut), return_when=asyncio.FIRST_COMPLETED)
+        cut.cancel()
+        if not closing.done():
+            closing.cancel()
+            with suppress(asyncio.CancelledError):
+                await closing
+    finally:
+        await served.close(0.0)
+        for signum in (*END_SIGNALS, signal.SIGHUP):
+            loop.remove_signal_handler(signum)  # who started us hears them again
+
+
+def _calm_the_collector() -> None:
+    """What is here now stays, and decisions leave no rings behind: look for those less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, 20, 100)

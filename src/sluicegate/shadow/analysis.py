@@ -1,0 +1,424 @@
+"""Analysis: what a replay found, by rule, by class, by caller.
+
+Five counts are kept of everything: how many requests, how many the current rules refused, how many
+the candidate refused, and of the difference both halves apart. *Newly refused* is what the current
+admits and the candidate refuses; *newly admitted* the other way round. Who is refused by both is
+refused already, and no fault of the candidate's.
+
+A request is of the class that the current rules give it. A candidate may give it another, and then
+the CRITICAL share is worked out both ways: calling traffic by another name must not hide what
+happens to it. Where there are no current rules the candidate's classes hold.
+
+What came while its limits still had no history is early; the rest is later. Early figures may be
+wrong in both directions, so shares are told of all and of the later alone.
+
+Everything is in a fixed order, so that the same replay makes the same report. Bounds:
+`EXAMPLES_MAX` of who is newly refused, and `RULE_EXAMPLES_MAX` of them for each rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.shadow.pair import EARLY, LATER, rule_history_us
+from sluicegate.shadow.replay import Replayed
+from sluicegate.shadow.rule_words import RuleName, Said, name_of, rules_of_changed, said
+from sluicegate.shadow.side import AnyRule, Ask, Prepared
+
+EXAMPLES_MAX: Final = 20
+RULE_EXAMPLES_MAX: Final = 3
+ASK_CHARS_MAX: Final = 160
+
+SAME: Final = "same"
+CHANGED: Final = "changed"
+ADDED: Final = "added"
+REMOVED: Final = "removed"
+
+
+@final
+class Counted:
+    """The counts of something, of all its requests; `early` came without history."""
+
+    __slots__ = (
+        "both",
+        "candidate",
+        "current",
+        "early",
+        "later_both",
+        "later_newly",
+        "newly_admitted",
+        "newly_refused",
+        "requests",
+    )
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.current = 0  # refused by the current rules
+        self.candidate = 0  # refused by the candidate
+        self.both = 0
+        self.newly_refused = 0
+        self.newly_admitted = 0
+        self.early = 0
+        self.later_both = 0  # refused already, with history
+        self.later_newly = 0  # newly refused, with history
+
+    @property
+    def later(self) -> int:
+        """The requests with history."""
+        return self.requests - self.early
+
+    def add(self, phase: int, did: int, would: int, times: int) -> None:
+        """So many requests to which this was done."""
+        self.requests += times
+        if phase == EARLY:
+            self.early += times
+        if did:
+            self.current += times
+        if would:
+            self.candidate += times
+        if did and would:
+            self.both += times
+            if phase == LATER:
+                self.later_both += times
+        elif did:
+            self.newly_admitted += times
+        elif would:
+            self.newly_refused += times
+            if phase == LATER:
+                self.later_newly += times
+
+
+class Example(NamedTuple):
+    """Somebody who is newly refused: with what, by which rule, how often, and when first."""
+
+    entity: str
+    asked: str
+    criticality: Criticality
+    rule: RuleName
+    times: int
+    requests: int
+    first_us: int  # from the beginning
+
+
+@final
+class RuleRow:
+    """A rule: what it says in each book, and what it did.
+
+    `counted` are the requests that met it in either book, whoever refused them; the other counts
+    are of what this rule itself refused.
+    """
+
+    __slots__ = (
+        "candidate_says",
+        "change",
+        "counted",
+        "current_says",
+        "examples",
+        "kind",
+        "newly_admitted",
+        "newly_refused",
+        "refused_candidate",
+        "refused_current",
+        "rule_id",
+        "spans",
+        "tried_candidate",
+        "tried_current",
+    )
+
+    def __init__(self, name: RuleName) -> None:
+        self.kind, self.rule_id = name
+        self.change = SAME
+        self.current_says = ""
+        self.candidate_says = ""
+        self.counted = 0
+        self.refused_current = 0
+        self.refused_candidate = 0
+        self.newly_refused = 0
+        self.newly_admitted = 0
+        self.tried_current = 0  # what it would have refused were it enforced
+        self.tried_candidate = 0
+        self.spans = False
+        self.examples: list[Example] = []
+
+
+class Pinned(NamedTuple):
+    """A caller of whom nobody may be newly refused."""
+
+    name: str
+    requests: int
+    newly_refused: int
+
+
+class Agreement(NamedTuple):
+    """What was answered, beside what the current rules answer in the replay."""
+
+    known: int
+    admitted_both: int
+    refused_both: int
+    only_answered: int  # refused then, admitted in the replay
+    only_replayed: int  # admitted then, refused in the replay
+
+
+@final
+class Analysis:
+    """All of it. `rows` are the rules that saw requests or have changed, the most telling first."""
+
+    __slots__ = (
+        "agreement",
+        "by_candidate",
+        "changes",
+        "classes",
+        "critical",
+        "critical_there",
+        "examples",
+        "history_us",
+        "pinned",
+        "reclassified",
+        "replayed",
+        "rows",
+        "undercounted",
+    )
+
+    def __init__(self, replayed: Replayed) -> None:
+        self.replayed: Final = replayed
+        self.by_candidate: Final = replayed.pair.by_candidate
+        self.classes: dict[Criticality, Counted] = {one: Counted() for one in Criticality}
+        self.critical: Final = self.classes[Criticality.CRITICAL]
+        self.critical_there = Counted()  # by the candidate's classes
+        self.reclassified = 0
+        self.undercounted = 0  # requests that met a rule which counts several entities together
+        self.history_us = 0  # the longest that any rule looks back that saw a request
+        self.rows: list[RuleRow] = []
+        self.changes: dict[str, list[RuleName]] = {}
+        self.examples: list[Example] = []
+        self.pinned: list[Pinned] = []
+        self.agreement = Agreement(0, 0, 0, 0, 0)
+
+    @property
+    def requests(self) -> int:
+        """All requests that could be asked of both books."""
+        return sum(counted.requests for counted in self.classes.values())
+
+    @property
+    def span_us(self) -> int:
+        """How long the capture is."""
+        return self.replayed.ends_us - self.replayed.began_us
+
+
+def analyse(replayed: Replayed, *, pinned: Iterable[str] = ()) -> Analysis:
+    """Work it out; callers that either book pins are pinned besides those given."""
+    analysis = Analysis(replayed)
+    rows: dict[RuleName, RuleRow] = {}
+    _note_changes(analysis, rows)
+    pair, captured = replayed.pair, replayed.captured
+    pins = {name: [0, 0] for name in sorted(_pins(replayed, pinned))}
+    examples: dict[tuple[object, ...], Example] = {}
+    for ask, requests in enumerate(replayed.requests_by_ask):
+        one, other = pair.current.prepared[ask], pair.candidate.prepared[ask]
+        newly = 0
+        for phase in (EARLY, LATER):
+            for did, would, times in pair.done(ask, phase):
+                analysis.classes[Criticality(pair.classes[ask])].add(phase, did, would, times)
+                if other.priority == Criticality.CRITICAL:
+                    analysis.critical_there.add(phase, did, would, times)
+                if would and not did:
+                    newly += times
+                _to_rules(rows, one, other, did, would, times)
+        if one.priority != other.priority:
+            analysis.reclassified += requests
+        _note_met(analysis, rows, one, other, requests)
+        if newly:
+            _add_examples(examples, replayed, ask)
+        for name in _names(captured.asks[ask], captured.entities[ask]) & pins.keys():
+            pins[name][0] += requests
+            pins[name][1] += newly
+    for side, attribute in ((pair.current, "tried_current"), (pair.candidate, "tried_candidate")):
+        for (ask, rule_id), times in sorted(side.trials.items()):
+            row = rows[_named(side.prepared[ask], rule_id)]
+            setattr(row, attribute, getattr(row, attribute) + times)
+    _hand_out(analysis, rows, [*examples.values()])
+    analysis.rows = sorted(rows.values(), key=_telling)
+    analysis.pinned = [Pinned(name, *counts) for name, counts in pins.items()]
+    analysis.agreement = _agreement(pair.agreement)
+    return analysis
+
+
+def asked_of(ask: Ask) -> str:
+    """What was asked, in a line of bounded length."""
+    if isinstance(ask, CheckAsk):
+        words = ask.resource_path
+    else:
+        told = [
+            ", ".join(f"{key}={value}" for key, value in one.entries) for one in ask.descriptors
+        ]
+        words = f"{ask.domain}: {' | '.join(told)}"
+    return words if len(words) <= ASK_CHARS_MAX else f"{words[: ASK_CHARS_MAX - 3]}..."
+
+
+# Rules.
+
+
+def _note_changes(analysis: Analysis, rows: dict[RuleName, RuleRow]) -> None:
+    """Every rule that only one book has, or that says another thing in the other."""
+    replayed = analysis.replayed
+    current, candidate = rules_of_changed(replayed.current, replayed.candidate)
+    analysis.changes = {ADDED: [], REMOVED: [], CHANGED: []}
+    for name in sorted({*current, *candidate}):
+        before, after = current.get(name), candidate.get(name)
+        change = _change(before, after)
+        if change == SAME:
+            continue
+        analysis.changes[change].append(name)
+        row = rows[name] = RuleRow(name)
+        row.change = change
+        row.current_says = "" if before is None else before.words
+        row.candidate_says = "" if after is None else after.words
+
+
+def _change(before: Said | None, after: Said | None) -> str:
+    if before is None:
+        return ADDED
+    if after is None:
+        return REMOVED
+    return SAME if before.whole == after.whole else CHANGED
+
+
+def _note_met(
+    analysis: Analysis,
+    rows: dict[RuleName, RuleRow],
+    one: Prepared,
+    other: Prepared,
+    requests: int,
+) -> None:
+    """The rules that an ask met, in either book."""
+    met: dict[RuleName, AnyRule] = {}
+    for rule in (*one.rules, *other.rules):
+        met[name_of(rule)] = rule
+        analysis.history_us = max(analysis.history_us, rule_history_us(rule))
+    spans = False
+    for name, rule in met.items():
+        row = rows.get(name)
+        if row is None:
+            row = rows[name] = RuleRow(name)
+        if row.change == SAME:
+            row.current_says = row.candidate_says = row.current_says or said(rule).words
+        row.spans = name in analysis.replayed.spanning
+        row.counted += requests
+        spans = spans or row.spans
+    if spans:
+        analysis.undercounted += requests
+
+
+def _to_rules(
+    rows: dict[RuleName, RuleRow],
+    one: Prepared,
+    other: Prepared,
+    did: int,
+    would: int,
+    times: int,
+) -> None:
+    """Count a refusal for the rule that it is told of, as the answer tells it."""
+    if did:
+        row = _row(rows, one.rules[did - 1])
+        row.refused_current += times
+        if not would:
+            row.newly_admitted += times
+    if would:
+        row = _row(rows, other.rules[would - 1])
+        row.refused_candidate += times
+        if not did:
+            row.newly_refused += times
+
+
+def _row(rows: dict[RuleName, RuleRow], rule: AnyRule) -> RuleRow:
+    name = name_of(rule)
+    row = rows.get(name)
+    if row is None:
+        row = rows[name] = RuleRow(name)
+    return row
+
+
+def _named(prepared: Prepared, rule_id: str) -> RuleName:
+    return next(name_of(rule) for rule in prepared.rules if rule.rule_id == rule_id)
+
+
+def _telling(row: RuleRow) -> tuple[int, int, int, str, str]:
+    differs = row.newly_refused + row.newly_admitted
+    return (-differs, -row.refused_candidate, -row.counted, row.kind, row.rule_id)
+
+
+# Who is newly refused.
+
+
+def _add_examples(found: dict[tuple[object, ...], Example], replayed: Replayed, ask: int) -> None:
+    """One for each rule that newly refuses this ask; asks that look the same are one."""
+    pair, captured = replayed.pair, replayed.captured
+    by_rule: dict[int, int] = {}
+    for phase in (EARLY, LATER):
+        for did, would, times in pair.done(ask, phase):
+            if would and not did:
+                by_rule[would] = by_rule.get(would, 0) + times
+    for would, times in sorted(by_rule.items()):
+        made = Example(
+            captured.entities[ask],
+            asked_of(captured.asks[ask]),
+            Criticality(pair.classes[ask]),
+            name_of(pair.candidate.prepared[ask].rules[would - 1]),
+            times,
+            replayed.requests_by_ask[ask],
+            pair.first_us[ask] - replayed.began_us,
+        )
+        key = made[:4]
+        before = found.get(key)
+        if before is not None:
+            made = made._replace(
+                times=before.times + times,
+                requests=before.requests + made.requests,
+                first_us=min(before.first_us, made.first_us),
+            )
+        found[key] = made
+
+
+def _hand_out(analysis: Analysis, rows: dict[RuleName, RuleRow], examples: list[Example]) -> None:
+    """The heaviest examples of all, and of each rule."""
+    examples.sort(key=_heaviest)
+    analysis.examples = examples[:EXAMPLES_MAX]
+    for example in examples:
+        found = rows[example.rule].examples
+        if len(found) < RULE_EXAMPLES_MAX:
+            found.append(example)
+
+
+def _heaviest(example: Example) -> tuple[int, int, int, str, str, RuleName]:
+    return (
+        int(example.criticality),
+        -example.times,
+        example.first_us,
+        example.entity,
+        example.asked,
+        example.rule,
+    )
+
+
+def _pins(replayed: Replayed, given: Iterable[str]) -> set[str]:
+    pins = {*given}
+    for rules in (replayed.current, replayed.candidate):
+        pins |= rules.book.resources.priorities.callers.pins
+    return pins
+
+
+def _names(ask: Ask, entity: str) -> set[str]:
+    """The names by which a caller may be pinned: itself, or a value that describes it."""
+    if isinstance(ask, CheckAsk):
+        return {ask.user_id, entity}
+    return {entity, *(value for one in ask.descriptors for _, value in one.entries)}
+
+
+def _agreement(cells: list[int]) -> Agreement:
+    """Of what came later; of all, where nothing did."""
+    begin = 4 * LATER if any(cells[4 * LATER :]) else 4 * EARLY
+    neither, only_replayed, only_answered, both = cells[begin : begin + 4]
+    return Agreement(sum(cells[begin : begin + 4]), neither, both, only_answered, only_replayed)

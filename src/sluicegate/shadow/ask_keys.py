@@ -1,0 +1,80 @@
+"""Ask keys: an ask as a plain tuple, by which it is known from others and written down.
+
+A key holds only what may be kept: of headers those that are named, of descriptors those that carry
+no secret. So what must never be written is gone before anything waits to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.shadow.entities import holds_secret
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+# User, path, weight, priority claimed or -1, headers.
+CheckKey: TypeAlias = tuple[str, str, int, int, Pairs]
+# Pairs, hits, requests of an override and its unit or -1.
+DescriptorKey: TypeAlias = tuple[Pairs, int, int, int]
+# Domain, hits, descriptors.
+MeshKey: TypeAlias = tuple[str, int, tuple[DescriptorKey, ...]]
+AskKey: TypeAlias = "CheckKey | MeshKey"
+
+NO_CLAIM: Final = -1
+NO_OVERRIDE: Final = -1
+NO_PAIRS: Final[Pairs] = ()
+
+
+def check_key(ask: CheckAsk, headers: Sequence[str]) -> CheckKey:
+    """The key of a check, with those of its headers that are named."""
+    kept = NO_PAIRS
+    if ask.headers:
+        said = ask.headers
+        kept = tuple([(name, said[name]) for name in headers if name in said])
+    claim = ask.priority
+    priority = NO_CLAIM if claim is None else int(claim)
+    return ask.user_id, ask.resource_path, ask.weight, priority, kept
+
+
+def mesh_key(ask: MeshAsk) -> MeshKey:
+    """The key of a mesh's ask, without what carries a secret; it may have no descriptor left."""
+    kept: list[DescriptorKey] = []
+    for one in ask.descriptors:
+        if not holds_secret(one):
+            pairs: Pairs = tuple([(pair[0], pair[1]) for pair in one.entries])
+            over = one.override
+            count, unit = NO_OVERRIDE, NO_OVERRIDE
+            if over is not None:
+                count, unit = over.requests_per_unit, over.unit
+            kept.append((pairs, one.hits, count, unit))
+    return ask.domain, ask.hits, tuple(kept)
+
+
+def whole_key(ask: CheckAsk | MeshAsk) -> AskKey:
+    """The key of an ask with all its headers, in the order of their names."""
+    if isinstance(ask, CheckAsk):
+        return check_key(ask, sorted(ask.headers) if ask.headers else ())
+    return mesh_key(ask)
+
+
+def check_of(key: CheckKey) -> CheckAsk:
+    """The check that has this key."""
+    user, path, weight, priority, headers = key
+    claim = None if priority == NO_CLAIM else Criticality(priority)
+    return CheckAsk(user, path, headers=dict(headers), weight=weight, priority=claim)
+
+
+def mesh_of(key: MeshKey) -> MeshAsk:
+    """The mesh's ask that has this key."""
+    domain, hits, kept = key
+    descriptors = [
+        Descriptor(
+            list(pairs),
+            override=None if unit == NO_OVERRIDE else Override(count, unit),
+            hits=own,
+        )
+        for pairs, own, count, unit in kept
+    ]
+    return MeshAsk(domain, descriptors, hits)

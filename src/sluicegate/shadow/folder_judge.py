@@ -1,0 +1,97 @@
+"""Folder judge: tries each change of rules on whatever a folder of captures holds by then."""
+
+from __future__ import annotations
+
+import os
+from threading import Lock
+from typing import Final, final
+
+from sluicegate.contracts.errors import SluicegateError
+from sluicegate.contracts.rulebook import Files, Verdict
+from sluicegate.rules.problems import BadRules
+from sluicegate.shadow.capture_key import CaptureKey, read_key
+from sluicegate.shadow.capture_read import CaptureRead, read_capture
+from sluicegate.shadow.gate import JudgeSettings, ShadowJudge, unjudged
+from sluicegate.shadow.literals import untried, vocabulary_of
+from sluicegate.shadow.replay import Progress
+
+ASKS_MAX: Final = 500_000  # different ones, of which each takes about a kilobyte
+
+
+@final
+class FolderJudge:
+    """A `contracts.rulebook.Judge`; one judgement at a time, for each takes memory.
+
+    Without the key, a redacted capture cannot be read.
+
+    `read` is what was read last, for whoever wants to know how much of it there was.
+    """
+
+    __slots__ = ("_folder", "_key_file", "_progress", "_settings", "_turn", "read")
+
+    def __init__(
+        self,
+        folder: str,
+        key_file: str,
+        settings: JudgeSettings,
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        self._folder = folder
+        self._key_file = key_file
+        self._settings = settings
+        self._progress = progress
+        self._turn = Lock()
+        self.read: CaptureRead | None = None
+
+    def judge(self, current: Files, candidate: Files) -> Verdict:
+        """Try the candidate beside what is live now."""
+        try:
+            if not os.path.isdir(self._folder) or not os.listdir(self._folder):
+                return unjudged(f"Nothing has been captured in {self._folder} yet.")
+            with self._turn:
+                return self._judged(current, candidate)
+        except BadRules as error:
+            return unjudged(f"The rules cannot be read: {error}")
+        except (SluicegateError, OSError) as error:
+            return unjudged(f"The capture cannot be read: {error}")
+
+    def _judged(self, current: Files, candidate: Files) -> Verdict:
+        read = self.read = self._captured(current, candidate)
+        doubts = untried(
+            current,
+            candidate,
+            read.captured,
+            read.unmatched_globs,
+            semantics=self._settings.mesh.semantics,
+        )
+        judge = ShadowJudge(
+            lambda: read.captured,
+            self._settings,
+            notes=_notes(read),
+            doubts=doubts,
+            progress=self._progress,
+        )
+        return judge.judge(current, candidate)
+
+    def _captured(self, current: Files, candidate: Files) -> CaptureRead:
+        key, settings = self._key(), self._settings
+        vocabulary = vocabulary_of(
+            (current, candidate), key, semantics=settings.mesh.semantics, names=settings.pinned
+        )
+        return read_capture(self._folder, key=key, vocabulary=vocabulary, asks_max=ASKS_MAX)
+
+    def _key(self) -> CaptureKey | None:
+        return read_key(self._key_file) if os.path.exists(self._key_file) else None
+
+
+def _notes(read: CaptureRead) -> list[str]:
+    """What a reader of the report must know of the capture."""
+    notes = [f"Damaged: {sentence}." for sentence in read.damage]
+    if read.withheld:
+        notes.append(f"{read.withheld:,} requests, or parts of them, were withheld as secret.")
+    notes += [
+        f"{glob!r} of {where} cannot match what was redacted; rules by it are not tried."
+        for where, glob in read.unmatched_globs
+    ]
+    return notes

@@ -1,0 +1,136 @@
+"""Made: a capture that nobody asked for, to try and to measure with.
+
+A few entities ask for most of it, as they do: the n-th as often as 1 / n^alpha. Each asks for the
+same handful of things, in all four classes, at instants that are independent of each other. The
+same seed makes the same capture to the byte, everywhere: the draws are bits of a hash.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from hashlib import shake_128
+from itertools import accumulate
+from math import log
+from typing import Final, NamedTuple
+
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT, NAME_HEADER_DEFAULT
+from sluicegate.shadow.captured import ADMITTED, ALL, REFUSED, Captured
+from sluicegate.shadow.entities import entity_of
+
+BEGIN_US: Final = 1_700_000_000_000_000
+ENTITIES_MAX: Final = 10_000_000
+REQUESTS_MAX: Final = 1_000_000_000
+DOMAIN: Final = "made"
+CLIENT_TYPES: Final = ("mobile", "web", "tv")
+_DRAWS_AT_ONCE: Final = 1 << 15
+_TWO_53: Final = float(1 << 53)
+
+
+class Operation(NamedTuple):
+    """One of the things that everybody asks for, so many times of a hundred."""
+
+    name: str
+    path: str  # `{}` is who asks
+    priority: Criticality
+    percent: int
+
+
+OPERATIONS: Final = (
+    Operation("playback", "/api/v1/playback", Criticality.CRITICAL, 20),
+    Operation("search", "/api/v1/search", Criticality.DEGRADED, 25),
+    Operation("orders", "/users/{}/orders", Criticality.DEGRADED, 15),
+    Operation("recommend", "/api/v1/recommendations", Criticality.BEST_EFFORT, 25),
+    Operation("logs", "/api/v1/logs", Criticality.BULK, 15),
+)
+
+
+def made_capture(
+    requests: int,
+    *,
+    seed: int = 0,
+    entities: int = 10_000,
+    alpha: float = 1.0,
+    per_s: float = 1_000.0,
+    begin_us: int = BEGIN_US,
+    claims: bool = True,
+    mesh: int = 0,
+    refused: int = 0,
+) -> Captured:
+    """So many requests, `per_s` of them in a second.
+
+    With `claims` callers say how much it matters, else only the request's name does. Of 10,000
+    entities `mesh` ask as a mesh does, by domain, tenant and path; of 10,000 requests `refused`
+    were turned away.
+    """
+    _check(requests, entities, alpha, per_s, mesh, refused)
+    captured = Captured()
+    sums = list(accumulate(1.0 / n**alpha for n in range(1, entities + 1)))
+    edges = list(accumulate(one.percent / 100 for one in OPERATIONS))
+    known: dict[int, int] = {}
+    draw = _draws(seed).__next__
+    at, gap, most, last = float(begin_us), -1e6 / per_s, sums[-1], entities - 1
+    turned_away = refused / ALL
+    for _ in range(requests):
+        at += gap * log(1.0 - draw())
+        entity = min(bisect_right(sums, draw() * most), last)
+        drawn = draw()
+        operation = min(bisect_right(edges, drawn), len(edges) - 1)
+        place = entity * len(OPERATIONS) + operation
+        number = known.get(place)
+        if number is None:
+            number = known[place] = len(captured.asks)
+            ask = _ask(entity, OPERATIONS[operation], claims=claims, mesh=mesh)
+            captured.asks.append(ask)
+            captured.entities.append(entity_of(ask))
+        captured.at_us.append(int(at))
+        captured.which.append(number)
+        captured.outcomes.append(REFUSED if turned_away and draw() < turned_away else ADMITTED)
+    return captured
+
+
+def _ask(entity: int, operation: Operation, *, claims: bool, mesh: int) -> CheckAsk | MeshAsk:
+    # Spread over all, so that the heaviest are not all of one kind.
+    if entity * 6_151 % ALL < mesh:
+        path = operation.path.format("any")
+        return MeshAsk(DOMAIN, [Descriptor([("tenant", f"tenant-{entity}"), ("path", path)])])
+    user = f"user-{entity}"
+    headers = {
+        CLIENT_TYPE_HEADER_DEFAULT: CLIENT_TYPES[entity % len(CLIENT_TYPES)],
+        NAME_HEADER_DEFAULT: operation.name,
+    }
+    priority = operation.priority if claims else None
+    return CheckAsk(user, operation.path.format(user), headers=headers, priority=priority)
+
+
+def _draws(seed: int) -> Iterator[float]:
+    """Numbers from 0 up to 1: blocks of a hash's output, each of its own number."""
+    number = 0
+    while True:
+        text = f"sluicegate made {seed}/{number}".encode()
+        bits = array("Q", shake_128(text).digest(8 * _DRAWS_AT_ONCE))
+        if sys.byteorder == "big":
+            bits.byteswap()
+        for one in bits:
+            yield (one >> 11) / _TWO_53
+        number += 1
+
+
+def _check(
+    requests: int, entities: int, alpha: float, per_s: float, mesh: int, refused: int
+) -> None:
+    for name, value, least, most in (
+        ("requests", requests, 0, REQUESTS_MAX),
+        ("entities", entities, 1, ENTITIES_MAX),
+        ("alpha", alpha, 0, 10),
+        ("per_s", per_s, 1e-3, 1e7),
+        ("mesh", mesh, 0, ALL),
+        ("refused", refused, 0, ALL),
+    ):
+        if not least <= value <= most:
+            raise BadValue(name, value, f"give a number from {least:,} to {most:,}")

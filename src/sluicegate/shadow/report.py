@@ -1,0 +1,331 @@
+"""Report: all figures of a verdict as what JSON can hold, in a fixed order.
+
+The same capture and rules make the same report to the byte: there is no instant of now in it, no
+path of this machine, nothing in the order of a set. The text and the page are made from it, so a
+report that was kept can be shown again.
+
+`version` is of this form. A newer one is refused by what shows it; fields it does not know in a
+version that it does know, it passes over.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from itertools import islice
+from typing import Final, TypeAlias
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.shadow.analysis import Analysis, Counted, Example, RuleRow
+from sluicegate.shadow.books import Rules
+from sluicegate.shadow.captured import ALL, Captured
+from sluicegate.shadow.confidence import FORMULA, Confidence
+from sluicegate.shadow.pair import SLICE_CELLS, SLICES
+from sluicegate.shadow.workers import plain
+
+FORMAT: Final = "sluicegate shadow report"
+VERSION: Final = 1
+# A report is kept beside its proposal. Names may be long, so where it would be larger than this it
+# tells fewer rules, changes and callers, the most telling all the same.
+BYTES_MAX: Final = 200 << 10
+ROWS_MAX: Final = (200, 50, 10, 3)
+NOTES_MAX: Final = 20  # of others than ours
+CHARS_MAX: Final = 200  # of a name that came with the traffic
+_DIGITS: Final = 6  # of shares and scores
+
+Report: TypeAlias = Mapping[str, object]
+
+
+def report_of(
+    analysis: Analysis,
+    confidence: Confidence,
+    *,
+    result: str,
+    sentence: str,
+    refused_max: float,
+    samples_min: int,
+    trials_enforced: bool,
+    notes: Iterable[str] = (),
+) -> dict[str, object]:
+    """The report of a replay that was judged; the largest that is within `BYTES_MAX`."""
+    digest = digest_of(analysis.replayed.captured)
+    others = [*islice(notes, NOTES_MAX)]
+    for rows_max in ROWS_MAX:
+        report = _report(
+            analysis,
+            confidence,
+            {"result": result, "sentence": sentence, "confidence": _rounded(confidence.score)},
+            {
+                "refused_max": refused_max,
+                "samples_min": samples_min,
+                "trials_enforced": trials_enforced,
+            },
+            digest,
+            others,
+            rows_max,
+        )
+        if len(json.dumps(report)) <= BYTES_MAX:
+            break
+    return report
+
+
+def _report(
+    analysis: Analysis,
+    confidence: Confidence,
+    verdict: Report,
+    settings: Report,
+    digest: str,
+    notes: Iterable[str],
+    rows_max: int,
+) -> dict[str, object]:
+    replayed = analysis.replayed
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "verdict": verdict,
+        "settings": settings,
+        "capture": _capture(analysis, digest),
+        "rulebooks": {
+            "current": _rulebook(replayed.current),
+            "candidate": _rulebook(replayed.candidate),
+        },
+        "critical": {
+            **_counted(analysis.critical),
+            "by_candidates_classes": _counted(analysis.critical_there),
+            "reclassified": analysis.reclassified,
+        },
+        "classes": [
+            {"class": one.name, **_counted(counted)} for one, counted in analysis.classes.items()
+        ],
+        "pinned": _pinned(analysis, rows_max),
+        "rules": [_rule(row) for row in analysis.rows[:rows_max]],
+        "rules_left_out": max(0, len(analysis.rows) - rows_max),
+        "changes": {
+            change: {
+                "count": len(names),
+                "rules": [{"format": kind, "rule_id": name} for kind, name in names[:rows_max]],
+            }
+            for change, names in analysis.changes.items()
+        },
+        "examples": [_example(example) for example in analysis.examples[:rows_max]],
+        "agreement": dict(analysis.agreement._asdict()),
+        "confidence": {
+            "score": _rounded(confidence.score),
+            "formula": FORMULA,
+            "parts": [
+                {"name": part.name, "value": _rounded(part.value), "words": part.words}
+                for part in confidence.parts
+            ],
+        },
+        "timeline": _timeline(analysis),
+        "notes": [*notes_of(analysis), *map(_cut, notes)],
+    }
+
+
+def as_json(report: Report) -> str:
+    """The report as a file: the same text for the same report, nothing but ASCII."""
+    return json.dumps(report, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def read_report(text: str) -> dict[str, object]:
+    """A report that was kept; `BadValue` where it is none, or is newer than this program."""
+    try:
+        report = json.loads(text)
+    except (ValueError, RecursionError):
+        report = None
+    if not isinstance(report, dict) or report.get("format") != FORMAT:
+        raise BadValue("report", text[:40], "give the JSON of a shadow report")
+    version = report.get("version")
+    if type(version) is not int or not 1 <= version <= VERSION:
+        remedy = f"this program knows up to version {VERSION}; upgrade it to show this report"
+        raise BadValue("report.version", version, remedy)
+    return report
+
+
+def digest_of(captured: Captured) -> str:
+    """What tells this capture from all others: asks, instants, and what was answered."""
+    digest = sha256()
+    head = [captured.share, captured.lost, len(captured), len(captured.asks)]
+    digest.update(json.dumps(head).encode())
+    for ask, entity in zip(captured.asks, captured.entities, strict=True):
+        digest.update(json.dumps([plain(ask), entity], sort_keys=True).encode())
+    for column in (captured.at_us, captured.which, captured.outcomes):
+        digest.update(_little(column))
+    return digest.hexdigest()
+
+
+def notes_of(analysis: Analysis) -> list[str]:
+    """What a reader must know of these figures, in sentences."""
+    replayed, captured = analysis.replayed, analysis.replayed.captured
+    early = sum(one.early for one in analysis.classes.values())
+    first = (
+        "A replay begins without history: no limit has counted anything yet, in either book. "
+        f"{early:,} requests came before their limits could look back as far as they do; they "
+        "are counted apart as early."
+    )
+    notes = [first]
+    if captured.share < ALL:
+        notes.append(
+            f"{captured.share / ALL:.2%} of entities were captured, each with all of its requests."
+        )
+        if analysis.undercounted:
+            notes.append(
+                f"{analysis.undercounted:,} requests met rules that count several entities "
+                "together. These counted a part of their traffic only, and refuse more in truth."
+            )
+    if captured.lost:
+        notes.append(f"{captured.lost:,} requests were lost while capturing.")
+    if replayed.out_of_order:
+        notes.append(
+            f"{replayed.out_of_order:,} requests came out of order; they were replayed at the "
+            "latest instant before them."
+        )
+    if replayed.pair.unasked:
+        notes.append(f"{replayed.pair.unasked:,} requests could not be asked, and count nowhere.")
+    if analysis.by_candidate:
+        notes.append("There are no current rules; classes are those of the candidate.")
+    elif analysis.reclassified:
+        notes.append(
+            f"The candidate gives {analysis.reclassified:,} requests another class. Classes here "
+            "are those of the current rules; the CRITICAL share is judged both ways."
+        )
+    unseen = sum(pin.requests == 0 for pin in analysis.pinned)
+    if unseen:
+        notes.append(
+            f"{unseen:,} of {len(analysis.pinned):,} pinned callers have no request in the "
+            "capture; nothing is known of them."
+        )
+    return notes
+
+
+def _pinned(analysis: Analysis, rows_max: int) -> dict[str, object]:
+    hurt = [pin for pin in analysis.pinned if pin.newly_refused]
+    return {
+        "callers": len(analysis.pinned),
+        "seen": sum(pin.requests > 0 for pin in analysis.pinned),
+        "hurt": len(hurt),
+        "newly_refused": [
+            {
+                "caller": _cut(pin.name),
+                "requests": pin.requests,
+                "newly_refused": pin.newly_refused,
+            }
+            for pin in hurt[:rows_max]
+        ],
+    }
+
+
+def _capture(analysis: Analysis, digest: str) -> dict[str, object]:
+    replayed, captured = analysis.replayed, analysis.replayed.captured
+    return {
+        "digest": digest,
+        "requests": len(captured),
+        "asks": len(captured.asks),
+        "entities": len({*captured.entities}),
+        "began_us": replayed.began_us,
+        "span_us": analysis.span_us,
+        "history_us": analysis.history_us,
+        "share": captured.share / ALL,
+        "lost": captured.lost,
+        "out_of_order": replayed.out_of_order,
+        "unasked": replayed.pair.unasked,
+        "undercounted": analysis.undercounted,
+    }
+
+
+def _rulebook(rules: Rules) -> dict[str, object]:
+    digest = sha256()
+    for name, data in rules.files.items():
+        digest.update(f"{name}\0{sha256(data).hexdigest()}\n".encode("utf-8", "surrogateescape"))
+    return {"digest": digest.hexdigest(), "files": len(rules.files), "rules": len(rules.book)}
+
+
+def _counted(counted: Counted) -> dict[str, object]:
+    return {
+        "requests": counted.requests,
+        "refused_by_current": counted.current,
+        "refused_by_candidate": counted.candidate,
+        "refused_already": counted.both,
+        "newly_refused": counted.newly_refused,
+        "newly_admitted": counted.newly_admitted,
+        "newly_refused_share": _share(counted.newly_refused, counted.requests),
+        "early": counted.early,
+        "later_newly_refused": counted.later_newly,
+        "later_newly_refused_share": _share(counted.later_newly, counted.later),
+    }
+
+
+def _rule(row: RuleRow) -> dict[str, object]:
+    return {
+        "rule_id": row.rule_id,
+        "format": row.kind,
+        "change": row.change,
+        "current": _cut(row.current_says),
+        "candidate": _cut(row.candidate_says),
+        "counts_together": row.spans,
+        "requests": row.counted,
+        "refused_by_current": row.refused_current,
+        "refused_by_candidate": row.refused_candidate,
+        "newly_refused": row.newly_refused,
+        "newly_admitted": row.newly_admitted,
+        "tried_by_current": row.tried_current,
+        "tried_by_candidate": row.tried_candidate,
+        "examples": [_example(example) for example in row.examples],
+    }
+
+
+def _example(example: Example) -> dict[str, object]:
+    return {
+        "entity": _cut(example.entity),
+        "asked": _cut(example.asked),
+        "class": example.criticality.name,
+        "rule_id": example.rule[1],
+        "newly_refused": example.times,
+        "requests": example.requests,
+        "first_after_us": example.first_us,
+    }
+
+
+def _timeline(analysis: Analysis) -> dict[str, object]:
+    """For each class and slice of time: requests, and how many of them each book refused."""
+    cells = analysis.replayed.pair.slices
+    classes: dict[str, object] = {}
+    for one in Criticality:
+        columns: dict[str, list[int]] = {
+            "requests": [],
+            "refused_by_current": [],
+            "refused_by_candidate": [],
+            "newly_refused": [],
+        }
+        for at in range(SLICES):
+            begin = at * SLICE_CELLS + 4 * one
+            neither, newly, newly_admitted, both = cells[begin : begin + 4]
+            columns["requests"].append(neither + newly + newly_admitted + both)
+            columns["refused_by_current"].append(newly_admitted + both)
+            columns["refused_by_candidate"].append(newly + both)
+            columns["newly_refused"].append(newly)
+        classes[one.name] = columns
+    return {"slices": SLICES, "span_us": analysis.span_us, "classes": classes}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CHARS_MAX else f"{text[: CHARS_MAX - 3]}..."
+
+
+def _share(part: int, whole: int) -> float | None:
+    return _rounded(part / whole) if whole else None
+
+
+def _rounded(value: float) -> float:
+    return round(value, _DIGITS)
+
+
+def _little(column: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()

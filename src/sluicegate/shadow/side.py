@@ -1,0 +1,301 @@
+"""Side: one book in a replay. A production limiter, checker and mesh, on virtual time.
+
+What can be said of an ask before it is asked is said once, by the production code itself: which
+rules apply, what they count it under, what it costs and how much it matters. After that the usual
+ask, of one rule, is one question to the limiter; several native rules are one judgement, asked of
+their tables where nothing but tables has a say in it. Whatever
+is less usual (a look that takes nothing, several descriptors) is asked in full, each time anew. The
+limiter decides in all cases, so the outcome is that of asking the checker or the mesh in full; the
+tests hold both beside each other.
+
+An answer is a code: 0 is admitted, k is refused by the k-th rule of the ask, -1 could not be asked.
+
+Bounds: the limiter has room for every counter of the capture, so nothing is forgotten for want of
+room, whatever the order in which a dict keeps its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias, cast, final
+
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer, MeshAsk
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.limits.claims import Claim
+from sluicegate.limits.limiter import Limiter
+from sluicegate.limits.rule import RuleLike
+from sluicegate.rules.mesh.asked import Part, asked
+from sluicegate.rules.mesh.rule import MeshRule
+from sluicegate.rules.mesh.service import Mesh, hits_of
+from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.rules.resources.rule import ResourceRule
+from sluicegate.rules.resources.service import Checker, bound, claims_of
+from sluicegate.rules.service_book import ServiceBook
+from sluicegate.shadow.virtual import CalmGate, OneAnswer, VirtualClock
+from sluicegate.stores.memory.store import RULES_MAX_DEFAULT
+from sluicegate.stores.memory.table import Ask as TableAsk
+from sluicegate.stores.memory.table import Table
+from sluicegate.stores.memory.together import binding, take_all
+
+Ask: TypeAlias = CheckAsk | MeshAsk
+AnyRule: TypeAlias = ResourceRule | MeshRule
+
+ADMIT: Final = 0
+UNASKABLE: Final = -1
+
+# How an ask is asked.
+FREE: Final = 0  # no rule applies, or one without a limit
+ONE: Final = 1  # one native rule
+TOGETHER: Final = 2  # several
+TABLES: Final = 6  # several, all simply enforced: their tables are known
+DESCRIPTOR: Final = 3  # one descriptor of one limit
+IN_FULL: Final = 4  # by the checker or the mesh themselves
+NEVER: Final = 5  # it cannot be asked
+
+
+@final
+class Prepared:
+    """What is known of an ask before it is asked."""
+
+    __slots__ = (
+        "_counters",
+        "ask",
+        "asks",
+        "claims",
+        "cost",
+        "key",
+        "part",
+        "priority",
+        "rules",
+        "shape",
+        "trial",
+        "way",
+    )
+
+    def __init__(self, ask: Ask, way: int, priority: Criticality) -> None:
+        self.ask = ask
+        self.way = way
+        self.priority = priority
+        self.rules: tuple[AnyRule, ...] = ()
+        self._counters: tuple[tuple[int, str], ...] = ()  # where nothing else says them
+        self.key = ""
+        self.cost = 0
+        self.shape: RuleLike = ""
+        self.claims: tuple[Claim, ...] = ()
+        self.asks: list[TableAsk] = []
+        self.part: Part | None = None
+        self.trial = False
+
+    def counters(self) -> Sequence[tuple[int, str]]:
+        """What it is counted under: the place of the rule, and the key."""
+        if self.way == ONE:
+            return ((0, self.key),)
+        if self.claims:
+            return [(at, claim.key) for at, claim in enumerate(self.claims)]
+        return self._counters
+
+    def keep(self, counters: Sequence[tuple[int, str]]) -> None:
+        """Have these counters."""
+        self._counters = tuple(counters)
+
+
+@final
+class Side:
+    """One book. `trials` counts what rules that are tried out would have refused, by ask."""
+
+    __slots__ = (
+        "_book",
+        "_checker",
+        "_clock",
+        "_ledger",
+        "_limiter",
+        "_mesh",
+        "_rules",
+        "_settings",
+        "prepared",
+        "trials",
+    )
+
+    def __init__(self, book: ServiceBook, clock: VirtualClock, mesh: MeshSettings) -> None:
+        self._book = book
+        self._clock = clock
+        self._settings = mesh
+        self._ledger = OneAnswer()
+        self._equip(Limiter(keys_max=1, clock=clock))
+        # A book may make a rule anew for whoever asks; here one of each is enough.
+        self._rules: dict[str, ResourceRule] = {}
+        self.prepared: list[Prepared] = []
+        self.trials: dict[tuple[int, str], int] = {}
+
+    def _equip(self, limiter: Limiter) -> None:
+        gate, book = CalmGate(), self._book
+        self._limiter = limiter
+        self._checker = Checker(limiter, gate, self._ledger, book=book.resources)
+        self._mesh = Mesh(limiter, gate, self._ledger, settings=self._settings, book=book.mesh)
+
+    def begin(self) -> None:
+        """All asks are taken in: have a limiter with room for all that they count."""
+        counters = {key for found in self.prepared for _, key in found.counters()}
+        rules = self._book.rules
+        limiter = Limiter(
+            rules=rules,
+            keys_max=max(1, len(counters)),
+            rules_max=max(RULES_MAX_DEFAULT, len(rules)),
+            clock=self._clock,
+        )
+        self._equip(limiter)
+        for found in self.prepared:
+            if found.way == TOGETHER:
+                tables = [limiter.keys_of(claim.rule) for claim in found.claims]
+                if all(isinstance(table, Table) for table in tables):
+                    found.way = TABLES
+                    found.asks = [
+                        TableAsk(cast("Table[Any]", table), claim.key, found.cost)
+                        for table, claim in zip(tables, found.claims, strict=True)
+                    ]
+
+    def prepare(self, ask: Ask) -> Prepared:
+        """Take in the next ask; it is known by its place from now on."""
+        if isinstance(ask, CheckAsk):
+            found = self._native(ask)
+        else:
+            found = self._envoy(ask)
+        self.prepared.append(found)
+        return found
+
+    def decide(self, place: int, now_us: int) -> int:
+        """Decide and count; the clock stands there already."""
+        found = self.prepared[place]
+        way = found.way
+        if way == ONE:
+            decision = self._limiter.take(found.key, found.cost, found.shape)
+            if not decision.allowed:
+                return 1
+            if decision.reason is not None:
+                self._tried(place, found.rules[0].rule_id)
+            return ADMIT
+        if way == DESCRIPTOR:
+            part = found.part
+            assert part is not None
+            part.decision = self._limiter.take(part.key, part.hits, found.shape)
+            part.settle()
+            if not part.over:
+                return ADMIT
+            if not found.trial:
+                return 1
+            self._tried(place, found.rules[0].rule_id)
+            return ADMIT
+        if way == FREE:
+            return ADMIT
+        if way == TABLES:
+            decisions = take_all(found.asks, now_us)
+            for decision in decisions:
+                if not decision.allowed:
+                    return decisions.index(binding(decisions)) + 1
+            return ADMIT
+        if way == TOGETHER:
+            return self._together(place, found)
+        if way == IN_FULL:
+            return self._in_full(place, found, now_us)
+        return UNASKABLE
+
+    # What is known before.
+
+    def _native(self, ask: CheckAsk) -> Prepared:
+        try:
+            settled = self._checker.settle(ask)
+        except BadValue:
+            return Prepared(ask, NEVER, Criticality.DEGRADED)
+        rules = tuple([self._rules.setdefault(rule.rule_id, rule) for rule in settled.rules])
+        found = Prepared(ask, ONE, settled.priority)
+        found.rules = rules
+        keys = [rule.key(ask.user_id, settled.path) for rule in rules]
+        found.trial = any(rule.kind.shadow for rule in rules)
+        if not rules:
+            found.way = FREE
+        elif ask.weight == 0:
+            found.way = IN_FULL
+            found.keep([*enumerate(keys)])
+        elif len(rules) == 1:
+            found.key, found.cost, found.shape = keys[0], settled.cost, rules[0].kind.shape
+        else:
+            found.way, found.cost = TOGETHER, settled.cost
+            found.claims = tuple(claims_of(ask, settled))
+        return found
+
+    def _envoy(self, ask: MeshAsk) -> Prepared:
+        mesh, settings = self._mesh, self._mesh.settings
+        book, descriptors = mesh.book, ask.descriptors
+        assert book is not None
+        if not ask.domain or not 0 < len(descriptors) <= settings.descriptors_max:
+            return Prepared(ask, NEVER, settings.priority)
+        try:
+            said = mesh.rules_of(ask, book)
+        except BadValue:
+            return Prepared(ask, NEVER, settings.priority)
+        rules: list[MeshRule] = []
+        counters: list[tuple[int, str]] = []
+        for at, rule in enumerate(said):
+            if rule is not None and not rule.form.unlimited:
+                one = asked(rule, descriptors[at].entries, hits_of(descriptors[at].hits, ask.hits))
+                counters += [(len(rules), part.key) for part in one.parts]
+                rules.append(rule)
+        priority = min([mesh.priority_of(rule) for rule in rules], default=settings.priority)
+        found = Prepared(ask, IN_FULL if rules else FREE, priority)
+        found.rules = tuple(rules)
+        found.keep(counters)
+        found.trial = any(rule.form.shadow for rule in rules)
+        if len(descriptors) == 1 and rules and self._is_short(ask, rules[0]):
+            found.way = DESCRIPTOR
+            found.part = one.parts[0]
+            found.shape = one.parts[0].counting.shape
+        return found
+
+    def _is_short(self, ask: MeshAsk, rule: MeshRule) -> bool:
+        """Whether nothing but the limiter has a say in it, as the mesh itself sees it."""
+        descriptor, counting, settings = ask.descriptors[0], rule.form.only, self._mesh.settings
+        if counting is None or counting.blocks or descriptor.override is not None:
+            return False
+        if settings.global_shadow or settings.local_cache_max:
+            return False
+        return hits_of(descriptor.hits, ask.hits) > 0
+
+    # What is asked each time.
+
+    def _together(self, place: int, found: Prepared) -> int:
+        judgement = self._limiter.judge(*found.claims)
+        if judgement.decision.allowed:
+            if found.trial:
+                # Decisions come in the order of the rules, those that are tried out last.
+                for at, counted in enumerate(judgement.counted):
+                    if counted.decision.shadow and counted.decision.reason is not None:
+                        self._tried(place, found.rules[at].rule_id)
+            return ADMIT
+        rules = cast("tuple[ResourceRule, ...]", found.rules)
+        return self._place_of(found, bound(judgement, rules).rule_id)
+
+    def _in_full(self, place: int, found: Prepared, now_us: int) -> int:
+        ask, ledger = found.ask, self._ledger
+        ledger.begin()
+        try:
+            if isinstance(ask, CheckAsk):
+                decision = cast("CheckAnswer", self._checker.check(ask, now_us)).decision
+                if decision.allowed:
+                    return ADMIT
+                return self._place_of(found, decision.rule_id)
+            answer = cast("MeshAnswer", self._mesh.should_rate_limit(ask, now_us))
+        except (BadValue, Unavailable):
+            return UNASKABLE
+        for rule_id in ledger.trials:
+            self._tried(place, rule_id)
+        return self._place_of(found, ledger.refusing) if answer.over else ADMIT
+
+    def _tried(self, place: int, rule_id: str) -> None:
+        self.trials[place, rule_id] = self.trials.get((place, rule_id), 0) + 1
+
+    def _place_of(self, found: Prepared, rule_id: str) -> int:
+        for at, rule in enumerate(found.rules):
+            if rule.rule_id == rule_id:
+                return at + 1
+        return 1

@@ -1,0 +1,77 @@
+"""Virtual: what a limiter meets in a replay instead of the world.
+
+The instant is that of the request at hand, nothing is shed, and the ledger keeps of each decision
+only what the answer does not say. Nothing here decides.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.contracts.checks import STATUS_CALM
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.rule import Limit
+
+
+@final
+class VirtualClock:
+    """A clock that stands where the replay has put it."""
+
+    __slots__ = ("at_us",)
+
+    def __init__(self, at_us: int = 0) -> None:
+        self.at_us = at_us
+
+    def now_us(self) -> int:
+        """The instant of the request at hand."""
+        return self.at_us
+
+
+@final
+class CalmGate:
+    """Sheds nothing: a replay asks what the rules do, not what stress would have done."""
+
+    __slots__ = ()
+
+    def refusal(self, priority: Criticality, caller: str) -> Decision | None:
+        """Nothing is shed."""
+        return None
+
+    def status(self) -> str:
+        """All is calm."""
+        return STATUS_CALM
+
+
+@final
+class OneAnswer:
+    """A ledger of one answer: which rule refused first, and which that are tried out would have."""
+
+    __slots__ = ("refusing", "trials")
+
+    def __init__(self) -> None:
+        self.refusing = ""
+        self.trials: Final[list[str]] = []
+
+    def begin(self) -> None:
+        """The next answer."""
+        self.refusing = ""
+        self.trials.clear()
+
+    def decided(
+        self,
+        entity: str,
+        rule_id: str,
+        weight: int,
+        priority: Criticality,
+        decision: Decision,
+        began_us: int,
+        limit: Limit | None = None,
+    ) -> None:
+        """Keep what a rule has refused."""
+        if decision.reason is None:
+            return
+        if decision.shadow:
+            self.trials.append(rule_id)
+        elif not decision.allowed and not self.refusing:
+            self.refusing = rule_id

@@ -1,0 +1,158 @@
+"""Workers: parts of a replay in processes of their own.
+
+A child gets the files of both books and makes them itself; asks travel as plain values, for a
+compiled class does not travel. The law: children never outlive us. Whoever stops taking counts (an
+error, Ctrl-C) ends them at once, and a child whose parent has died ends itself.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from sluicegate.children import children
+from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.rulebook import Files
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.shadow.books import Rules
+from sluicegate.shadow.captured import Captured
+from sluicegate.shadow.pair import Counts
+from sluicegate.shadow.side import Ask
+
+Plain: TypeAlias = tuple[Any, ...]
+
+_SETTINGS: Final = (
+    "global_shadow",
+    "header_names",
+    "metadata",
+    "near_ratio",
+    "local_cache_max",
+    "stop_when_over",
+    "descriptors_max",
+    "overrides_max",
+    "tallies_max",
+)
+
+
+class Part(NamedTuple):
+    """Asks, and the requests of them."""
+
+    asks: Sequence[Ask]
+    at_us: array[int]
+    which: array[int]
+    outcomes: array[int]
+
+
+class _Sent(NamedTuple):
+    """A part as it travels, with all that is needed to replay it."""
+
+    asks: list[Plain]
+    at_us: array[int]
+    which: array[int]
+    outcomes: array[int]
+    current: Plain
+    candidate: Plain
+    mesh: Plain
+    began_us: int
+    ends_us: int
+
+
+def replay_parts(
+    parts: Sequence[Part],
+    current: Rules,
+    candidate: Rules,
+    mesh: MeshSettings,
+    began_us: int,
+    ends_us: int,
+) -> Iterator[tuple[int, Counts]]:
+    """Replay each in a process of its own; the number of the part and its counts, as they end."""
+    both, said = (_plain_rules(current), _plain_rules(candidate)), _plain_settings(mesh)
+    with children(len(parts)) as pool:
+        under_way: dict[Future[Counts], int] = {}
+        for number, part in enumerate(parts):
+            asks = [plain(ask) for ask in part.asks]
+            _, at_us, which, outcomes = part
+            sent = _Sent(asks, at_us, which, outcomes, *both, said, began_us, ends_us)
+            under_way[pool.submit(_replay_there, sent)] = number
+        for future in as_completed(under_way):
+            try:
+                counts = future.result()
+            except BrokenProcessPool as error:
+                seen = "it has died; with workers=1 all is replayed in this process"
+                raise Unavailable("a process of the replay", seen) from error
+            yield under_way[future], counts
+
+
+def plain(ask: Ask) -> Plain:
+    """An ask as values that travel."""
+    if isinstance(ask, CheckAsk):
+        claim = None if ask.priority is None else int(ask.priority)
+        return (ask.user_id, ask.resource_path, dict(ask.headers), ask.weight, claim)
+    descriptors = [
+        (
+            tuple(one.entries),
+            None if one.override is None else (one.override.requests_per_unit, one.override.unit),
+            one.hits,
+        )
+        for one in ask.descriptors
+    ]
+    return (ask.domain, descriptors, ask.hits)
+
+
+def ask_of(values: Plain) -> Ask:
+    """The ask that these values say."""
+    if len(values) == 5:
+        user_id, path, headers, weight, claim = values
+        priority = None if claim is None else Criticality(claim)
+        return CheckAsk(user_id, path, headers=headers, weight=weight, priority=priority)
+    domain, said, hits = values
+    descriptors = [
+        Descriptor(entries, override=None if limit is None else Override(*limit), hits=own)
+        for entries, limit, own in said
+    ]
+    return MeshAsk(domain, descriptors, hits)
+
+
+# In a child.
+
+
+def _replay_there(sent: _Sent) -> Counts:
+    # It knows us, so we come to know it only here.
+    from sluicegate.shadow.replay import pair_of, run  # noqa: PLC0415
+
+    captured = Captured()
+    captured.asks += [ask_of(values) for values in sent.asks]
+    current, candidate = _rules_of(sent.current), _rules_of(sent.candidate)
+    semantics, priority, said = sent.mesh
+    mesh = MeshSettings(semantics=Semantics(semantics), priority=Criticality(priority), **said)
+    pair = pair_of(
+        current.book,
+        candidate.book,
+        mesh,
+        captured,
+        began_us=sent.began_us,
+        ends_us=sent.ends_us,
+        by_candidate=current.empty,
+    )
+    run(pair, sent.at_us, sent.which, sent.outcomes)
+    return pair.counts()
+
+
+def _plain_rules(rules: Rules) -> Plain:
+    return (dict(rules.files), rules.semantics.value, rules.merge_domains)
+
+
+def _rules_of(values: Plain) -> Rules:
+    files: Files = values[0]
+    return Rules(files, semantics=values[1], merge_domains=values[2])
+
+
+def _plain_settings(mesh: MeshSettings) -> Plain:
+    said = {name: getattr(mesh, name) for name in _SETTINGS}
+    return (mesh.semantics.value, int(mesh.priority), said)

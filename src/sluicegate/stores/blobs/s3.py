@@ -1,0 +1,241 @@
+"""Blobs as objects of an S3 bucket, or of any server that speaks S3 and enforces conditions.
+
+A put is one request, so it is whole or not there. `if_absent` is `If-None-Match: *`, `if_tag` is
+`If-Match`. A server that takes these headers and does not mind them would let two writers both win;
+so before the first such write a small object, `.sluicegate-probe`, is written in a way that must be
+refused. A conditional write is never repeated by itself: if the first did happen, the second would
+call its own work somebody else's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+from sluicegate.contracts.blob_store import NAMES_MAX, Blob
+from sluicegate.contracts.errors import BadValue, Conflict, MissingPackage, Unavailable
+from sluicegate.stores.blobs.names import (
+    check_bytes,
+    check_put,
+    folder_of,
+    is_name,
+    listed,
+    segments_of,
+)
+from sluicegate.stores.blobs.s3_errors import is_missing, is_refusal, may_pass, seen
+from sluicegate.stores.blobs.s3_url import S3Settings
+
+try:
+    import obstore
+    from obstore.exceptions import (
+        BaseError,
+        UnknownConfigurationKeyError,
+    )
+    from obstore.store import S3Store
+except ImportError as error:
+    raise MissingPackage("obstore", "s3") from error
+
+if TYPE_CHECKING:
+    from obstore import PutMode
+
+T = TypeVar("T")
+
+PROBE: Final = ".sluicegate-probe"  # begins with a dot, so it is nobody's name
+_PROBED: Final = b"sluicegate asks whether this server enforces conditions; it may be removed\n"
+_NO_TAG: Final = '"00000000000000000000000000000000"'
+_PAGE: Final = 1_000
+_GAP_US_MIN, _GAP_US_MAX = 50_000, 1_000_000  # between two attempts
+_FAILED: Final = (BaseError, OSError, ValueError, RuntimeError)  # what the driver raises
+# The driver's threads do not outlive a fork: a child that inherits them would wait forever.
+_used_by: list[int] = []
+
+
+@final
+class S3Blobs:
+    """A `contracts.blob_store.BlobStore`. It connects by itself; threads may share it."""
+
+    __slots__ = ("_above", "_closed", "_lock", "_minded", "_store", "settings", "what")
+
+    def __init__(self, settings: S3Settings) -> None:
+        self.settings = settings
+        where = f"{settings.bucket}/{settings.prefix}".rstrip("/")
+        self.what = f"the blob store s3://{where} at {settings.endpoint or 'its usual endpoint'}"
+        self._above = f"{settings.prefix}/" if settings.prefix else ""
+        self._lock = Lock()
+        self._store: S3Store | None = None
+        self._minded: set[str] = set()  # the conditions that this server was seen to enforce
+        self._closed = False
+
+    def get(self, name: str, *, bytes_max: int) -> Blob | None:
+        """What is there; None if nothing is. More bytes than that are a `BadValue`, unread."""
+        segments_of(name)
+
+        def read(store: S3Store) -> Blob:
+            answer = obstore.get(store, self._above + name)
+            meta = answer.meta
+            # Only the head has come so far, and what is dropped here is not sent on.
+            check_bytes(name, meta["size"], bytes_max)
+            return Blob(bytes(answer.bytes()), self._tag(meta["e_tag"]))
+
+        return self._tried(read, absent=None)
+
+    def put(
+        self, name: str, data: bytes, *, if_absent: bool = False, if_tag: str | None = None
+    ) -> str:
+        """Write whole; the new tag. Durable, and visible to every reader, when it returns."""
+        check_put(name, data, self.settings.bytes_max, if_absent=if_absent, if_tag=if_tag)
+        if if_absent:
+            self._check_minded("If-None-Match", self._minds_absence)
+            return self._conditional(name, data, "create")
+        if if_tag is not None:
+            self._check_minded("If-Match", self._minds_tags)
+            return self._conditional(name, data, {"e_tag": if_tag})
+        return self._tried(lambda store: self._write(store, name, data, "overwrite"))
+
+    def names(self, prefix: str = "", *, names_max: int = NAMES_MAX) -> Sequence[str]:
+        """The names that begin so, in order; more than `names_max` are a `BadValue`."""
+        folder = "".join(f"{segment}/" for segment in folder_of(prefix))
+        return self._tried(lambda store: listed(self._list(store, folder), prefix, names_max))
+
+    def delete(self, name: str) -> None:
+        """Forget what is there; nothing there is no error."""
+        segments_of(name)
+        self._tried(lambda store: obstore.delete(store, self._above + name), absent=None)
+
+    def close(self) -> None:
+        """Give back what is held: the connections."""
+        with self._lock:
+            self._closed = True
+            self._store = None
+
+    def _list(self, store: S3Store, folder: str) -> Iterator[str]:
+        looked_at = 0
+        for page in obstore.list(store, self._above + folder or None, chunk_size=_PAGE):
+            looked_at += len(page)
+            if looked_at > self.settings.listed_max:
+                raise BadValue(
+                    "s3.listed_max",
+                    self.settings.listed_max,
+                    f"more are below {folder or 'the top'}; ask for a longer prefix with a slash",
+                )
+            for entry in page:
+                name = entry["path"].removeprefix(self._above)
+                if is_name(name):
+                    yield name
+
+    def _conditional(self, name: str, data: bytes, mode: PutMode) -> str:
+        try:
+            return self._write(self._open(), name, data, mode)
+        except _FAILED as error:
+            if is_missing(error):
+                raise Conflict(name, "nothing is there") from None
+            if is_refusal(error):
+                there = "something is there" if mode == "create" else "its tag is another"
+                raise Conflict(name, there) from None
+            raise Unavailable(self.what, seen(error)) from None
+
+    def _write(self, store: S3Store, name: str, data: bytes, mode: PutMode) -> str:
+        # In one piece: the parts of a larger upload would have no condition, and stay if it fails.
+        put = obstore.put(store, self._above + name, data, mode=mode, use_multipart=False)
+        return self._tag(put["e_tag"])
+
+    def _tag(self, found: str | None) -> str:
+        if not found:
+            raise Unavailable(self.what, "it gives no tags (ETag), so nothing could be replaced")
+        return found
+
+    def _check_minded(self, header: str, minds: Callable[[S3Store], bool]) -> None:
+        if header in self._minded:
+            return
+        store = self._open()
+        try:
+            minded = minds(store)
+        except _FAILED as error:
+            raise Unavailable(self.what, seen(error)) from None
+        if not minded:
+            raise Unavailable(
+                self.what,
+                f"it does not enforce conditional writes ({header}), so of two who write at once "
+                "both would be told that they won, and one version would be lost; take a server "
+                "that does, or files:DIR",
+            )
+        self._minded.add(header)
+
+    def _minds_absence(self, store: S3Store) -> bool:
+        # Whoever finds the object there from an earlier time has the answer at once.
+        return self._refuses(store, "create") or self._refuses(store, "create")
+
+    def _minds_tags(self, store: S3Store) -> bool:
+        return self._refuses(store, {"e_tag": _NO_TAG})
+
+    def _refuses(self, store: S3Store, mode: PutMode) -> bool:
+        try:
+            self._write(store, PROBE, _PROBED, mode)
+        except _FAILED as error:
+            if is_refusal(error) or is_missing(error):
+                return True
+            raise
+        return False
+
+    def _tried(self, ask: Callable[[S3Store], T], **absent: T) -> T:
+        """What the server answers in one of several attempts; every error of it is ours to tell."""
+        store = self._open()
+        gap_us = _GAP_US_MIN
+        for left in range(self.settings.retries, -1, -1):
+            try:
+                return ask(store)
+            except (BadValue, Unavailable):
+                raise
+            except _FAILED as error:
+                if absent and is_missing(error):
+                    return absent["absent"]
+                if not left or not may_pass(error):
+                    raise Unavailable(self.what, seen(error)) from None
+            Event().wait(gap_us / 1e6)
+            gap_us = min(2 * gap_us, _GAP_US_MAX)
+        raise AssertionError  # the last attempt returns or raises
+
+    def _open(self) -> S3Store:
+        with self._lock:
+            if self._closed:
+                raise Unavailable(self.what, "it is closed")
+            if not _used_by:
+                _used_by.append(os.getpid())
+            if _used_by[0] != os.getpid():
+                raise Unavailable(self.what, "S3 was used before a fork; start the process anew")
+            if self._store is None:
+                self._store = self._connect()
+            return self._store
+
+    def _connect(self) -> S3Store:
+        settings = self.settings
+        # What the URL says stands above the environment, which may name servers and modes too.
+        said = {"conditional_put": "etag"}
+        if settings.region:
+            said["region"] = settings.region
+        if settings.endpoint:
+            said["endpoint"] = said["aws_endpoint_url_s3"] = settings.endpoint
+        try:
+            try:
+                return self._made(said)
+            except UnknownConfigurationKeyError:
+                # An older driver, which does not read that one from the environment either.
+                said.pop("aws_endpoint_url_s3", None)
+                return self._made(said)
+        except _FAILED as error:
+            raise Unavailable(self.what, seen(error)) from None
+
+    def _made(self, said: dict[str, str]) -> S3Store:
+        settings = self.settings
+        return S3Store(
+            settings.bucket,
+            config=said,  # type: ignore[arg-type]
+            client_options={
+                "allow_http": settings.allow_http,
+                "connect_timeout": f"{settings.connect_us}us",
+                "timeout": f"{settings.timeout_us}us",
+            },
+            retry_config={"max_retries": 0},  # attempts are counted here
+        )

@@ -1,0 +1,117 @@
+"""Which bucket, and how to speak to its server: an `s3://` URL read into frozen settings.
+
+    s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-west-1&allow_http=1
+
+Credentials are never in it: they come from the environment, so that no URL that is logged, listed
+or mistyped gives one away.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.blobs.names import BLOB_BYTES_MAX, segments_of
+from sluicegate.stores.urls import (
+    Query,
+    as_ms,
+    as_truth,
+    check_numbers,
+    read_query,
+    redacted,
+    split_url,
+)
+
+SCHEME: Final = "s3://"
+URL: Final = "blob_store.url"
+PREFIX_CHARS_MAX: Final = 400  # S3 takes 1,024 for all, and a name may have 512
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_REGION: Final = re.compile(r"[a-z0-9-]{0,40}")
+_SECRET: Final = re.compile(r"key|secret|token|password|credential", re.IGNORECASE)
+ENVIRONMENT: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """Everything a blob store in S3 is told; checked when made."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""  # of another server than AWS; empty is what the environment says, or AWS
+    region: str = ""  # likewise
+    allow_http: bool = False
+    connect_us: int = 3_000_000  # for a connection to stand
+    timeout_us: int = 20_000_000  # for one request, until the last byte of its answer
+    retries: int = 2  # after trouble that may pass; never of a conditional write
+    bytes_max: int = BLOB_BYTES_MAX  # of a blob that is written
+    listed_max: int = 100_000  # names in a folder that are looked through for a prefix
+
+    def __post_init__(self) -> None:
+        check_numbers(self, _BOUNDS, "s3")
+        if not _BUCKET.fullmatch(self.bucket):
+            raise BadValue("s3.bucket", self.bucket, "give a bucket: s3://bucket/prefix")
+        if not _REGION.fullmatch(self.region):
+            raise BadValue("s3.region", self.region, "give a region as eu-west-1")
+        if self.prefix:
+            if len(self.prefix) > PREFIX_CHARS_MAX:
+                raise BadValue("s3.prefix", self.prefix, f"give at most {PREFIX_CHARS_MAX}")
+            segments_of(self.prefix)
+        self._check_endpoint()
+
+    def _check_endpoint(self) -> None:
+        if not self.endpoint:
+            return
+        shown = redacted(self.endpoint)
+        try:
+            parts = urlsplit(self.endpoint)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in {"http", "https"} or parts.query or parts.fragment:
+            raise BadValue("s3.endpoint", shown, "write http://host:port or https://host:port")
+        if "@" in parts.netloc:
+            raise BadValue("s3.endpoint", shown, f"leave the credentials out; {ENVIRONMENT}")
+        if parts.scheme == "http" and not self.allow_http:
+            raise BadValue("s3.endpoint", shown, "use https, or say allow_http=1")
+
+
+_BOUNDS: Final[dict[str, tuple[int, int]]] = {
+    "connect_us": (1_000, 600_000_000),
+    "timeout_us": (10_000, 3_600_000_000),
+    "retries": (0, 100),
+    "bytes_max": (1, 5 << 30),  # what S3 takes in one piece
+    "listed_max": (1, 100_000_000),
+}
+
+
+# A query's name: the setting, and how its text is read.
+_QUERY: Final[Query] = {
+    "endpoint": ("endpoint", str, "http://host:port"),
+    "region": ("region", str, "a region"),
+    "allow_http": ("allow_http", as_truth, "1 or 0"),
+    "connect_ms": ("connect_us", as_ms, "milliseconds"),
+    "timeout_ms": ("timeout_us", as_ms, "milliseconds"),
+    "retries": ("retries", int, "a whole number"),
+    "bytes_max": ("bytes_max", int, "a whole number"),
+    "listed_max": ("listed_max", int, "a whole number"),
+}
+
+
+def parse_url(url: str) -> S3Settings:
+    """The settings that a URL says; what it does not say has its default."""
+    shown = redacted(url)
+    if not url.startswith(SCHEME):
+        raise BadValue(URL, shown, "begin it with s3://")
+    parts, pairs = split_url(url, URL, "s3://bucket/prefix?name=value")
+    if "@" in parts.netloc:
+        raise BadValue(URL, shown, f"leave the credentials out; {ENVIRONMENT}")
+    for name, _ in pairs:
+        if name not in _QUERY and _SECRET.search(name):
+            raise BadValue(URL, name, f"leave the credentials out; {ENVIRONMENT}")
+    if parts.fragment:
+        raise BadValue(URL, shown, "leave out what follows the #")
+    said = read_query(pairs, _QUERY, URL)
+    return S3Settings(bucket=parts.netloc, prefix=parts.path.strip("/"), **said)  # type: ignore[arg-type]

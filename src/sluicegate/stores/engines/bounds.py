@@ -1,0 +1,72 @@
+"""Bounds: what may be asked of any engine, checked at its edge and once for all of them.
+
+Whoever is above has checked already, in words that a user understands; an engine checks again, for
+a key that is too long would lie in another partition than the one it was meant for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from sluicegate.contracts.engine import (
+    PARTITION_BYTES_MAX,
+    SORT_BYTES_MAX,
+    SPACE_CHARS_MAX,
+    VALUE_BYTES_MAX,
+    Change,
+    Place,
+)
+from sluicegate.contracts.errors import BadValue
+
+CHANGE_BYTES: Final = 64  # that a change weighs besides its keys and its value
+WALK_BYTES_MAX: Final = 16 << 20  # of values that a walk tells at once, if it is more than one
+_SPACE: Final = re.compile(rf"[a-z0-9._/-]{{1,{SPACE_CHARS_MAX}}}", re.ASCII)
+
+
+def check_space(space: str) -> None:
+    """Raise `BadValue` for what cannot be a space's name."""
+    if _SPACE.fullmatch(space) is None:
+        raise BadValue(
+            "space", space, f"give 1 to {SPACE_CHARS_MAX} characters of a-z, 0-9 and - _ . /"
+        )
+
+
+def check_place(partition: bytes, sort: bytes) -> None:
+    """Raise `BadValue` for a place that no engine keeps."""
+    if not 0 < len(partition) <= PARTITION_BYTES_MAX:
+        raise BadValue("partition", partition, f"give 1 to {PARTITION_BYTES_MAX} bytes")
+    if len(sort) > SORT_BYTES_MAX:
+        raise BadValue("sort", sort, f"give at most {SORT_BYTES_MAX} bytes")
+
+
+def check_after(after: Place | None) -> None:
+    """Raise `BadValue` for what no walk has told; the empty place is before the first."""
+    if after is not None and after != (b"", b""):
+        partition, sort = after
+        if not 0 < len(partition) <= PARTITION_BYTES_MAX or len(sort) > SORT_BYTES_MAX:
+            raise BadValue("after", after, "send the last place that the walk told, or none")
+
+
+def check_changes(changes: Sequence[Change]) -> int:
+    """Raise `BadValue` for a change that no engine makes; what they weigh together, in bytes."""
+    weight = 0
+    space_seen: str | None = None
+    for space, partition, sort, value, _ in changes:
+        if space != space_seen:
+            check_space(space)
+            space_seen = space
+        check_place(partition, sort)
+        weight += CHANGE_BYTES + len(partition) + len(sort)
+        if value is not None:
+            if len(value) > VALUE_BYTES_MAX:
+                raise BadValue("value", value, f"give at most {VALUE_BYTES_MAX} bytes")
+            weight += len(value)
+    return weight
+
+
+def check_rows_max(rows_max: int) -> None:
+    """Raise `BadValue` for a read of nothing."""
+    if rows_max < 1:
+        raise BadValue("rows_max", rows_max, "ask for one row at least")

@@ -1,0 +1,106 @@
+"""Bucket walk: the way through a space whose partitions are written down in buckets.
+
+From bucket to bucket, in each from partition to partition, in each from row to row: the place that
+was told last is all that has to be remembered to go on, and what is there throughout a walk is met
+once. An engine says what a bucket lists and what a partition holds, several at a time; how much is
+told at once is bounded in rows and in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol, final
+
+from sluicegate.contracts.engine import Entry, Page, Place
+
+PARTS_MIN: Final = 64  # partitions that are asked of a bucket at once
+PARTS_MAX: Final = 1_000
+
+
+class Buckets(Protocol):
+    """A space, as an engine has it."""
+
+    @property
+    def count(self) -> int:
+        """How many buckets it has."""
+        ...
+
+    def bucket_of(self, partition: bytes) -> int:
+        """The bucket that a partition is in."""
+        ...
+
+    async def parts(
+        self, asks: Sequence[tuple[int, bytes]], limit: int
+    ) -> Sequence[Sequence[bytes]]:
+        """Of each bucket its partitions behind one, in their order, at most so many."""
+        ...
+
+    async def pages(
+        self, parts: Sequence[bytes], begin: bytes, rows_max: int, bytes_max: int
+    ) -> Sequence[Page]:
+        """Of each partition its rows from `begin` on."""
+        ...
+
+
+@final
+class BucketWalk:
+    """One call of a walk."""
+
+    __slots__ = ("_at_once", "_buckets", "_bytes", "_bytes_max", "_found", "_rows_max")
+
+    def __init__(self, buckets: Buckets, *, rows_max: int, bytes_max: int, at_once: int) -> None:
+        self._buckets = buckets
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._at_once = at_once
+        self._found: list[Entry] = []
+        self._bytes = 0
+
+    async def entries(self, after: Place | None) -> list[Entry]:
+        """Entries behind a place; none at the end."""
+        bucket, part = 0, b""
+        if after is not None and after[0]:  # the empty place is before the first
+            part, sort = after
+            bucket = self._buckets.bucket_of(part)
+            if await self._tell([part], sort + b"\0"):
+                return self._found
+        limit = min(max(self._rows_max, PARTS_MIN), PARTS_MAX)
+        while bucket < self._buckets.count:
+            asked = range(bucket, min(bucket + self._at_once, self._buckets.count))
+            asks = [(one, part if one == bucket else b"") for one in asked]
+            listed = await self._buckets.parts(asks, limit)
+            bucket, part = asked.stop, b""
+            parts: list[bytes] = []
+            for one, those in zip(asked, listed, strict=True):
+                parts += those
+                if len(those) == limit:  # there may be more of them: not past this bucket yet
+                    bucket, part = one, those[-1]
+                    break
+            if await self._tell(parts, b""):
+                break
+        return self._found
+
+    async def _tell(self, parts: Sequence[bytes], begin: bytes) -> bool:
+        """Find what these hold; whether it is enough."""
+        for at in range(0, len(parts), self._at_once):
+            those = parts[at : at + self._at_once]
+            pages = await self._buckets.pages(
+                those,
+                begin,
+                self._rows_max - len(self._found),
+                max((self._bytes_max - self._bytes) // len(those), 1),
+            )
+            for part, page in zip(those, pages, strict=True):
+                for sort, value in page.rows:
+                    if self._is_enough():
+                        return True
+                    self._found.append((part, sort, value))
+                    self._bytes += len(part) + len(sort) + len(value)
+                if page.more:
+                    return True
+            if self._is_enough():
+                return True
+        return False
+
+    def _is_enough(self) -> bool:
+        return len(self._found) >= self._rows_max or self._bytes >= self._bytes_max

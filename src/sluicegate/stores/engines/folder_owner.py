@@ -1,0 +1,50 @@
+"""Folder owner: whose files lie in the folder that an embedded engine is given.
+
+LMDB and RocksDB each take a folder of the other's for an empty one, and would show nothing of what
+is kept there. So the names in it are looked at before anything is made. A folder that holds files
+of both is nobody's: which of the two is meant is for a person to say.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import Final
+
+from sluicegate.contracts.errors import BadValue
+
+# By the scheme of their URLs: what they are called, and the files that they always have.
+_MARKS: Final[dict[str, tuple[str, re.Pattern[str]]]] = {
+    "lmdb": ("LMDB", re.compile(r"data\.mdb")),
+    "rocksdb": ("RocksDB", re.compile(r"CURRENT|MANIFEST-[0-9]+|.+\.sst")),
+}
+
+
+def check_owner(scheme: str, folder: str) -> None:
+    """Raise `BadValue` for a folder with another engine's files; nothing is made or changed.
+
+    A folder that is not there, or that may not be looked into, is for the engine to tell.
+    """
+    names: list[str] = []
+    with suppress(OSError):
+        names = sorted(os.listdir(folder))
+    found = {
+        owner: next(filter(marks.fullmatch, names), None) for owner, (_, marks) in _MARKS.items()
+    }
+    own = found.pop(scheme)
+    for owner, name in found.items():
+        if name is None:
+            continue
+        called, other = _MARKS[scheme][0], _MARKS[owner][0]
+        if own is None:
+            remedy = (
+                f"it holds files of {other} ({name}); start with {owner}:{folder},"
+                f" or give {called} a folder of its own"
+            )
+        else:
+            remedy = (
+                f"it holds files of {other} ({name}) beside those of {called} ({own});"
+                " move those of one engine into a folder of their own"
+            )
+        raise BadValue(f"{scheme}.folder", folder, remedy)

@@ -1,0 +1,68 @@
+"""What LMDB is told: an `lmdb:` URL read into frozen settings, nothing opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.engines.group_commit import GroupSettings
+from sluicegate.stores.urls import Query, as_truth, check_numbers, read_query, split_folder_url
+
+SCHEME: Final = "lmdb:"
+URL: Final = "engine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LmdbSettings:
+    """Where the environment is, and its bounds; checked when made."""
+
+    folder: str
+    map_bytes: int = 1 << 30  # of address space to begin with; it grows by doubling
+    map_bytes_max: int = 256 << 30
+    sync: bool = True
+    readers_max: int = 512  # reads under way in all processes
+    group: GroupSettings = GroupSettings()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        if not self.folder or "\0" in self.folder:
+            raise BadValue("lmdb.folder", self.folder, "give a folder: lmdb:/var/lib/sluicegate/kv")
+        check_numbers(self, _BOUNDS, "lmdb")
+        if self.map_bytes > self.map_bytes_max:
+            raise BadValue("lmdb.map_bytes", self.map_bytes, "give at most map_bytes_max")
+
+
+_BOUNDS: Final = {
+    "map_bytes": (1 << 20, 1 << 46),
+    "map_bytes_max": (1 << 20, 1 << 46),
+    "readers_max": (2, 1 << 16),
+}
+# Bounds of groups are said alike by every engine that has them.
+GROUP_QUERY: Final[Query] = {
+    "group_calls": ("calls_max", int, "a whole number"),
+    "group_bytes": ("bytes_max", int, "a whole number"),
+    "waiting_calls": ("waiting_calls_max", int, "a whole number"),
+    "waiting_bytes": ("waiting_bytes_max", int, "a whole number"),
+}
+_QUERY: Final[Query] = {
+    "map_bytes": ("map_bytes", int, "a whole number"),
+    "map_bytes_max": ("map_bytes_max", int, "a whole number"),
+    "sync": ("sync", as_truth, "on or off"),
+    "readers": ("readers_max", int, "a whole number"),
+}
+
+
+def parse_url(url: str) -> LmdbSettings:
+    """The settings that `lmdb:DIR?name=value` says; what it does not say has its default."""
+    folder, said = read_folder_url(url, SCHEME, _QUERY)
+    return LmdbSettings(folder=folder, **said)  # type: ignore[arg-type]
+
+
+def read_folder_url(url: str, scheme: str, query: Query) -> tuple[str, dict[str, object]]:
+    """The folder of a URL, and the settings that it says, the bounds of groups among them."""
+    folder, pairs = split_folder_url(url, scheme, URL)
+    said = read_query(pairs, {**query, **GROUP_QUERY}, URL)
+    of_group = {one.name for one in fields(GroupSettings)}
+    group = {name: said.pop(name) for name in list(said) if name in of_group}
+    said["group"] = GroupSettings(**group)  # type: ignore[arg-type]
+    return folder, said

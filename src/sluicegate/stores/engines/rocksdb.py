@@ -1,0 +1,414 @@
+"""RocksDB: the embedded engine for tables that are mostly written; one process at a time.
+
+Writes go into a log and into memory, and become sorted files later, so they cost no seek and leave
+no holes; reads pay for it by looking into several files. Writes of many tasks are one batch and one
+sync (`group_commit`). Keys are made as for LMDB (`lmdb_keys`), and under the number 0, which no
+space has, lies what the engine must remember:
+
+    0 format          the version of all this, as text
+    0 next            the number that the next new space gets
+    0 name + space    that space's number
+
+A dropped space loses its name and all its rows in one batch, by a range: whatever has been written
+there costs nothing more, and its room comes back as files are compacted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from typing import Final, final
+
+import rocksdict
+
+from sluicegate.contracts.engine import Change, Entry, Page, Place
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.stores.engines.backup_folder import check_backup_folder
+from sluicegate.stores.engines.batches import runs_of
+from sluicegate.stores.engines.bounds import (
+    WALK_BYTES_MAX,
+    check_after,
+    check_changes,
+    check_place,
+    check_rows_max,
+    check_space,
+)
+from sluicegate.stores.engines.folder_owner import check_owner
+from sluicegate.stores.engines.group_commit import WAY_CHANGES, Call, GroupCommitter, give_way
+from sluicegate.stores.engines.lmdb_keys import (
+    NUMBER_MAX,
+    behind,
+    key_of,
+    number_bytes,
+    place_of,
+    prefix_of,
+)
+from sluicegate.stores.engines.rocksdb_url import RocksSettings
+
+FORMAT: Final = 1
+_OWN: Final = number_bytes(0)
+_FORMAT_KEY: Final = _OWN + b"format"
+_NEXT_KEY: Final = _OWN + b"next"
+_NAME: Final = _OWN + b"name"
+
+
+@final
+class _Batch:
+    """One group in the making: what is written, and what a swap behind it must see."""
+
+    __slots__ = ("changes", "names", "next", "rows", "seen")
+
+    def __init__(self, next_number: int) -> None:
+        self.rows = rocksdict.WriteBatch(raw_mode=True)
+        self.seen: dict[bytes, bytes | None] = {}
+        self.names: dict[str, bytes | None] = {}  # allotted, or None for dropped
+        self.next = next_number
+        self.changes = 0
+
+
+@final
+class RocksEngine:
+    """Ordered bytes in one RocksDB."""
+
+    def __init__(self, settings: RocksSettings) -> None:
+        self._settings = settings
+        self._what = f"the engine rocksdb:{settings.folder}"
+        self._closed = False
+        self._write_options = rocksdict.WriteOptions()
+        self._write_options.sync = settings.sync
+        check_owner("rocksdb", settings.folder)
+        self._db = self._open()
+        self._check_format()
+        self._next = int(self._db.get(_NEXT_KEY) or 1)
+        self._numbers = self._read_names()
+        self._committer = GroupCommitter(self._what, self._commit, settings.group)
+
+    @property
+    def name(self) -> str:
+        """As in the URL."""
+        return "rocksdb"
+
+    @property
+    def durability(self) -> str:
+        """What an acknowledgement means."""
+        if self._settings.sync:
+            return "in the log on this machine's disk, synced: survives a kill and a loss of power"
+        return (
+            "in the log, with the operating system, not synced: it survives a kill of this"
+            " process; a loss of power loses what was not yet on disk"
+        )
+
+    @property
+    def shared(self) -> bool:
+        """The database is locked by its process."""
+        return False
+
+    @property
+    def committer(self) -> GroupCommitter:
+        """What counts groups, and the calls in them."""
+        return self._committer
+
+    def read(self, space: str, places: Sequence[Place]) -> Sequence[bytes | None]:
+        """The values at these places, of one instant."""
+        for partition, sort in places:
+            check_place(partition, sort)
+        number = self._number(space)
+        if number is None:
+            return [None] * len(places)
+        try:
+            if len(places) == 1:
+                return [self._db.get(key_of(number, *places[0]))]
+            found = self._db.get([key_of(number, *place) for place in places])
+        except Exception as error:
+            raise self._unavailable(error) from error
+        return list(found or ())
+
+    def scan(
+        self,
+        space: str,
+        partition: bytes,
+        *,
+        begin: bytes,
+        end: bytes | None,
+        reverse: bool,
+        rows_max: int,
+        bytes_max: int,
+    ) -> Page:
+        """Rows of one partition, from either side, of one instant."""
+        check_place(partition, b"")
+        check_rows_max(rows_max)
+        number = self._number(space)
+        if number is None:
+            return Page((), False, 0, 0)
+        prefix = prefix_of(number, partition)
+        low = prefix + begin
+        high = behind(prefix) if end is None else prefix + end
+        if low >= high:
+            return Page((), False, 0, 0)
+        found: list[tuple[bytes, bytes]] = []
+        size = 0
+        try:
+            rows = self._at_last(high) if reverse else self._at_first(low)
+            onward = rows.prev if reverse else rows.next
+            while rows.valid() and low <= (key := rows.key()) < high:
+                if found and (len(found) >= rows_max or size >= bytes_max):
+                    return Page(found, True, len(found), size)
+                sort: bytes = key[len(prefix) :]
+                value: bytes = rows.value()
+                found.append((sort, value))
+                size += len(sort) + len(value)
+                onward()
+            rows.status()  # raises if it ended because of an error
+        except Exception as error:
+            raise self._unavailable(error) from error
+        return Page(found, False, len(found), size)
+
+    async def write(self, changes: Sequence[Change]) -> None:
+        """Make them, all or none, synced."""
+        weight = check_changes(changes)
+        if changes:
+            await self._committer.commit(Call(changes, weight))
+        else:
+            self._check_open()
+
+    async def swap(self, change: Change, expected: bytes | None) -> bool:
+        """Make it if the value there is `expected`."""
+        weight = check_changes([change])
+        return await self._committer.commit(Call([change], weight, swap=True, expected=expected))
+
+    async def load(self, space: str, entries: Sequence[Entry]) -> None:
+        """Write many, a good deal at a time."""
+        check_space(space)
+        self._check_open()
+        for some in runs_of(space, entries):
+            await self.write(some)
+
+    async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
+        """Entries in the order of their keys: shorter partitions first."""
+        check_rows_max(rows_max)
+        check_after(after)
+        number = self._number(space)
+        if number is None:
+            return ()
+        start = number if after is None else key_of(number, *after) + b"\0"
+        found: list[Entry] = []
+        size = 0
+        try:
+            rows = self._at_first(start)
+            while rows.valid() and len(found) < rows_max and size < WALK_BYTES_MAX:
+                key = rows.key()
+                if not key.startswith(number):
+                    break
+                partition, sort = place_of(key)
+                value: bytes = rows.value()
+                found.append((partition, sort, value))
+                size += len(value)
+                rows.next()
+            rows.status()
+        except Exception as error:
+            raise self._unavailable(error) from error
+        return found
+
+    async def drop(self, space: str) -> None:
+        """Forget its name and its rows, in one batch."""
+        check_space(space)
+        await self._committer.commit(Call((), 0, drop=space))
+
+    def shard_of(self, space: str, partition: bytes) -> str:
+        """One database is one shard."""
+        return "rocksdb"
+
+    async def backup(self, folder: str) -> int:
+        """A checkpoint in an empty folder; start another engine on it to restore.
+
+        On the same file system its files are links, and it takes no room until they are compacted.
+        """
+        self._check_open()
+        check_backup_folder(folder, self._settings.folder)
+        return await asyncio.to_thread(self._checkpoint, folder)
+
+    async def close(self) -> None:
+        """Commit what waits, and close the database."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._committer.close()
+        self._db.close()
+
+    # Reading.
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable(self._what, "it was closed")
+
+    def _number(self, space: str) -> bytes | None:
+        self._check_open()
+        number = self._numbers.get(space)
+        if number is None:
+            check_space(space)
+        return number
+
+    def _at_first(self, low: bytes) -> rocksdict.RdictIter:
+        rows = self._db.iter()
+        rows.seek(low)
+        return rows
+
+    def _at_last(self, high: bytes) -> rocksdict.RdictIter:
+        """At the last row before `high`."""
+        rows = self._db.iter()
+        rows.seek_for_prev(high)
+        if rows.valid() and rows.key() == high:
+            rows.prev()
+        return rows
+
+    # On the committer's thread.
+
+    def _commit(self, calls: Sequence[Call]) -> list[bool]:
+        batch = _Batch(self._next)
+        try:
+            made = [self._make(batch, call) for call in calls]
+            self._db.write(batch.rows, self._write_options)
+        except Unavailable:
+            raise
+        except Exception as error:
+            raise self._unavailable(error) from error
+        self._next = batch.next
+        for space, number in batch.names.items():
+            if number is None:
+                self._numbers.pop(space, None)
+            else:
+                self._numbers[space] = number
+        return made
+
+    def _make(self, batch: _Batch, call: Call) -> bool:
+        if call.drop:
+            self._drop(batch, call.drop)
+            return True
+        for space, partition, sort, value, _ in call.changes:
+            number = self._find(batch, space)
+            if number is None:
+                if call.swap and call.expected is not None:
+                    return False
+                if value is None:
+                    continue
+                number = self._allot(batch, space)
+            key = key_of(number, partition, sort)
+            if call.swap:
+                now = batch.seen[key] if key in batch.seen else self._db.get(key)
+                if now != call.expected:
+                    return False
+            if value is None:
+                batch.rows.delete(key)
+            else:
+                batch.rows.put(key, value)
+            batch.seen[key] = value
+            batch.changes += 1
+            if not batch.changes % WAY_CHANGES:
+                give_way()
+        return True
+
+    def _find(self, batch: _Batch, space: str) -> bytes | None:
+        if space in batch.names:
+            return batch.names[space]
+        return self._numbers.get(space)
+
+    def _allot(self, batch: _Batch, space: str) -> bytes:
+        if batch.next > NUMBER_MAX:
+            raise Unavailable(self._what, "all numbers for spaces are used; restore into new")
+        number = number_bytes(batch.next)
+        batch.next += 1
+        batch.rows.put(_NEXT_KEY, b"%d" % batch.next)
+        batch.rows.put(_NAME + space.encode(), number)
+        batch.names[space] = number
+        return number
+
+    def _drop(self, batch: _Batch, space: str) -> None:
+        number = self._find(batch, space)
+        if number is not None:
+            batch.rows.delete(_NAME + space.encode())
+            batch.rows.delete_range(number, behind(number))
+            batch.names[space] = None
+
+    # Opening, and copying.
+
+    def _open(self) -> rocksdict.Rdict:
+        settings = self._settings
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_write_buffer_size(settings.buffer_bytes)
+        options.set_max_open_files(settings.files_max)
+        options.set_max_background_jobs(settings.jobs_max)
+        options.set_keep_log_file_num(4)
+        options.set_max_log_file_size(16 << 20)
+        try:
+            os.makedirs(settings.folder, mode=0o700, exist_ok=True)
+            return rocksdict.Rdict(settings.folder, options)
+        except OSError as error:
+            raise BadValue("rocksdb.folder", settings.folder, f"give a folder: {error}") from error
+        except Exception as error:
+            raise self._unavailable(error) from error
+
+    def _check_format(self) -> None:
+        said = self._db.get(_FORMAT_KEY)
+        if said is None:
+            self._db.put(_FORMAT_KEY, b"%d" % FORMAT, self._write_options)
+        elif said != b"%d" % FORMAT:
+            self._db.close()
+            raise Unavailable(
+                self._what,
+                f"its format is {said[:20].decode('ascii', 'replace')} and this is Sluicegate for"
+                f" format {FORMAT}; start the version of Sluicegate that wrote it, or a newer one",
+            )
+
+    def _read_names(self) -> dict[str, bytes]:
+        names: dict[str, bytes] = {}
+        rows = self._at_first(_NAME)
+        while rows.valid() and (key := rows.key()).startswith(_NAME):
+            names[key[len(_NAME) :].decode()] = rows.value()
+            rows.next()
+        rows.status()
+        return names
+
+    def _checkpoint(self, folder: str) -> int:
+        if os.path.isdir(folder) and os.listdir(folder):
+            raise BadValue("backup", folder, "give an empty folder")
+        beside = ""
+        try:
+            parent, name = os.path.split(folder.rstrip("/"))
+            os.makedirs(parent, mode=0o700, exist_ok=True)
+            # RocksDB makes a folder that all may read. Until it is closed to them, it lies in one
+            # that is: nobody sees it open, not even in passing.
+            beside = tempfile.mkdtemp(prefix=f".{name[:100]}-", dir=parent)
+            made = os.path.join(beside, "copy")
+            rocksdict.Checkpoint(self._db).create_checkpoint(made)
+            os.chmod(made, 0o700)
+            os.rename(made, folder)  # in the place of an empty one; never of one with something
+            _sync(parent)
+            return sum(entry.stat().st_size for entry in os.scandir(folder))
+        except OSError as error:
+            raise BadValue("backup", folder, f"give an empty folder: {error}") from error
+        except Exception as error:
+            raise self._unavailable(error) from error
+        finally:
+            if beside:
+                shutil.rmtree(beside, ignore_errors=True)
+
+    def _unavailable(self, error: Exception) -> Unavailable:
+        seen = str(error)
+        if "lock" in seen.lower():
+            seen += "; one process at a time may open it: end the other, or use lmdb:DIR"
+        elif "No space left" in seen or "File too large" in seen:
+            seen += "; make room on the disk, or drop what is not needed, and start again"
+        return Unavailable(self._what, seen)
+
+
+def _sync(folder: str) -> None:
+    """Have the names in it on disk."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

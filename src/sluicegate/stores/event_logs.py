@@ -1,0 +1,29 @@
+"""Event logs: which log a URL means. A driver is imported only when its log is asked for."""
+
+from __future__ import annotations
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.event_log import EventLog
+from sluicegate.stores.files import settings as files
+
+KAFKA_SCHEMES = ("kafka://", "kafka+ssl://")
+
+
+def open_log(url: str) -> EventLog:
+    """The log of `files:DIR` or `kafka://host:port/topic`.
+
+    Nothing is written or connected to before it is needed; `MissingPackage` says what is missing.
+    """
+    if url.startswith(files.SCHEME):
+        from sluicegate.stores.files.log import FileLog  # noqa: PLC0415 - only if it is asked for
+
+        return FileLog(files.parse_url(url))
+    if url.startswith(KAFKA_SCHEMES):
+        from sluicegate.stores.kafka.url import parse_url  # noqa: PLC0415 - likewise
+
+        kafka = parse_url(url)  # a wrong URL is told before a missing package
+        from sluicegate.stores.kafka.log import KafkaLog  # noqa: PLC0415 - likewise
+
+        return KafkaLog(kafka)
+    shown = url.partition(":")[0] + ":..."
+    raise BadValue("event_log.url", shown, "give files:DIR or kafka://host:port/topic")

@@ -1,0 +1,273 @@
+"""The log in files: whoever appends hands the event over; one thread writes and makes it durable.
+
+Events that come while a commit is under way share the next one (group commit), so a sync of the
+disk is paid once for all of them. When a commit fails, its events fail, its segment is cut back and
+left, and their offsets are never given again: so no reader can have seen another event there.
+
+What was acknowledged stays. A torn tail, which a killed writer leaves, is cut when the next one
+opens the log; the events in it were never acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from threading import Condition, Thread
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.contracts.event_log import OLDEST
+from sluicegate.stores.files import segments
+from sluicegate.stores.files.entry import HEADER_BYTES, check, entry
+from sluicegate.stores.files.reader import FileReader
+from sluicegate.stores.files.settings import ALWAYS, FilesSettings
+
+CLOSE_S_MIN: Final = 0.5  # for a writer that has nothing to do, and is only to let go
+COMMIT_BYTES_MAX: Final = 4 << 20  # written and synced at once
+
+
+class _Waiting(NamedTuple):
+    at_us: int
+    kind: bytes
+    body: bytes
+    promise: Future[int]
+
+
+@final
+class FileLog:
+    """A `contracts.event_log.EventLog`; nothing is opened before the first append, or `begin`."""
+
+    __slots__ = (
+        "_bytes",
+        "_closed",
+        "_commits",
+        "_handle",
+        "_lock",
+        "_next",
+        "_pid",
+        "_salt",
+        "_size",
+        "_thread",
+        "_waiting",
+        "_wake",
+        "settings",
+        "what",
+    )
+
+    def __init__(self, settings: FilesSettings) -> None:
+        self.settings = settings
+        self.what = segments.what(settings.folder)
+        self._wake = Condition()
+        self._waiting: deque[_Waiting] = deque()
+        self._bytes = 0  # of the bodies that wait
+        self._commits = 0
+        self._closed = False
+        self._thread: Thread | None = None
+        self._pid = os.getpid()
+        self._lock = self._handle = -1
+        self._salt = self._size = self._next = 0
+
+    # For whoever appends.
+
+    def begin(self) -> None:
+        """Become the log's writer now; `Unavailable` if that cannot be."""
+        if self._lock < 0:
+            try:
+                self._open()
+            except OSError as error:
+                raise segments.unavailable(self.settings.folder, error) from None
+
+    def append(self, kind: str, body: bytes, at_us: int) -> Future[int]:
+        """Keep one event; the promise is its offset, once it is durable. Never waits."""
+        waiting = _Waiting(at_us, check(kind, body, at_us), body, Future())
+        waiting.promise.set_running_or_notify_cancel()  # what is handed over cannot be called back
+        with self._wake:
+            full = self._full(len(body))
+            if not full:
+                self._waiting.append(waiting)
+                self._bytes += len(body)
+                self._wake.notify()
+                if self._thread is None:
+                    self._thread = Thread(target=self._run, name="sluicegate-files", daemon=True)
+                    self._thread.start()
+        if full:
+            waiting.promise.set_exception(Unavailable(self.what, full))
+        return waiting.promise
+
+    def reader(self, offset: int = OLDEST) -> FileReader:
+        """A reader of every event from `offset` on; it sees what is written, and waits for more."""
+        return FileReader(self.settings, offset)
+
+    def close(self, grace_us: int = 0) -> None:
+        """Wait at most so long for what is under way; what is not durable then fails."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        thread = self._thread
+        if thread is None:
+            self._let_go()
+        else:
+            thread.join(max(grace_us / 1e6, CLOSE_S_MIN))
+            self._fail(self._take_all(), Unavailable(self.what, "it was closed before its turn"))
+
+    @property
+    def pending(self) -> int:
+        """How many events wait for the disk."""
+        return len(self._waiting)
+
+    @property
+    def commits(self) -> int:
+        """How many times the disk was synced for events."""
+        return self._commits
+
+    # The writer.
+
+    def _full(self, size: int) -> str:
+        if self._closed:
+            return "it is closed"
+        if self._pid != os.getpid():
+            return "it was opened before a fork; open it in the child"
+        if len(self._waiting) >= self.settings.pending_max:
+            return f"{self.settings.pending_max:,} events wait already (pending_max)"
+        if self._bytes + size > self.settings.pending_bytes_max:
+            return f"{self.settings.pending_bytes_max:,} bytes wait already (pending_bytes_max)"
+        return ""
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._waiting and not self._closed:
+                    self._wake.wait()
+                if not self._waiting:
+                    break
+                if self.settings.linger_us and not self._closed:
+                    self._wake.wait_for(lambda: self._closed, self.settings.linger_us / 1e6)
+            self._commit(self._take_some())
+        self._let_go()
+
+    def _take_some(self) -> list[_Waiting]:
+        taken: list[_Waiting] = []
+        size = 0
+        with self._wake:
+            while self._waiting and size < COMMIT_BYTES_MAX:
+                one = self._waiting.popleft()
+                size += len(one.body)
+                taken.append(one)
+            self._bytes -= size
+        return taken
+
+    def _take_all(self) -> list[_Waiting]:
+        with self._wake:
+            taken = [*self._waiting]
+            self._waiting.clear()
+            self._bytes = 0
+        return taken
+
+    def _commit(self, batch: list[_Waiting]) -> None:
+        try:
+            self.begin()
+            if self._size >= self.settings.segment_bytes_max:
+                self._leave()
+            if self._handle < 0:
+                self._turn(batch[-1].at_us if batch else 0)
+        except (SluicegateError, OSError) as error:
+            self._fail(batch, self._seen(error))
+            return
+        first = self._next
+        self._next += len(batch)
+        data = b"".join(
+            entry(self._salt, first + n, one.at_us, one.kind, one.body)
+            for n, one in enumerate(batch)
+        )
+        try:
+            os.lseek(self._handle, self._size, os.SEEK_SET)
+            segments.write_all(self._handle, data)
+            if self.settings.sync == ALWAYS:
+                os.fdatasync(self._handle)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._handle, self._size)
+            self._leave()
+            self._fail(batch, self._seen(error))
+            return
+        self._commits += 1
+        self._size += len(data)
+        for n, one in enumerate(batch):
+            one.promise.set_result(first + n)
+
+    def _open(self) -> None:
+        lock = segments.take_lock(self.settings)
+        try:
+            bases = segments.bases(self.settings.folder)
+            if bases:
+                self._go_on(bases[-1])
+        except BaseException:
+            os.close(lock)
+            raise
+        self._lock = lock
+
+    def _go_on(self, base: int) -> None:
+        handle = segments.open_to_write(self.settings.folder, base)
+        try:
+            tail = segments.tail_of(handle, base)
+            if tail is None:
+                self._next = segments.behind(self.settings.folder, base, os.fstat(handle).st_size)
+                os.close(handle)
+                return
+            if os.fstat(handle).st_size > tail.end:
+                os.ftruncate(handle, tail.end)
+                os.fsync(handle)
+        except BaseException:
+            os.close(handle)
+            raise
+        self._handle, self._salt = handle, tail.salt
+        self._size, self._next = tail.end, tail.next_offset
+
+    def _turn(self, now_us: int) -> None:
+        """Begin a new segment, and let old ones go."""
+        self._handle, self._salt = segments.make(self.settings, self._next)
+        self._size = HEADER_BYTES
+        with suppress(OSError):  # what cannot be removed now is tried again at the next turn
+            self._retire(now_us)
+
+    def _retire(self, now_us: int) -> None:
+        folder = self.settings.folder
+        bases = segments.bases(folder)
+        paths = [Path(folder, segments.name_of(base)) for base in bases]
+        size = sum(path.stat().st_size for path in paths)
+        for path, following in zip(paths, bases[1:], strict=False):
+            # No event of a segment is newer than the first of the next.
+            newest_us = segments.first_at_us(folder, following)
+            newest_us = now_us if newest_us is None else newest_us
+            young = newest_us >= now_us - self.settings.retain_us
+            if young and size <= self.settings.retain_bytes:
+                break
+            size -= path.stat().st_size
+            path.unlink()
+        segments.sync_folder(folder)
+
+    def _leave(self) -> None:
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            if self.settings.sync != ALWAYS:
+                with suppress(OSError):
+                    os.fdatasync(handle)
+            os.close(handle)
+
+    def _let_go(self) -> None:
+        self._leave()
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+
+    def _seen(self, error: SluicegateError | OSError) -> SluicegateError:
+        if isinstance(error, OSError):
+            return segments.unavailable(self.settings.folder, error)
+        return error
+
+    def _fail(self, batch: list[_Waiting], error: SluicegateError) -> None:
+        for one in batch:
+            one.promise.set_exception(error)

@@ -1,0 +1,195 @@
+"""Segments: the files of a log's folder, by name, and what of them is whole.
+
+A segment is named by the first offset it may hold, in twenty digits, so names sort as events do.
+`lock` is held by the one who writes. Whatever else is in the folder is left alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sluicegate.contracts.errors import HasWriter, Unavailable
+from sluicegate.stores.files.entry import (
+    ENTRY_BYTES_MIN,
+    HEADER_BYTES,
+    Header,
+    entry_at,
+    header,
+    next_entry,
+    read_header,
+)
+from sluicegate.stores.files.settings import FilesSettings
+
+SUFFIX: Final = ".log"
+DIGITS: Final = 20
+LOCK: Final = "lock"
+_SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Tail(NamedTuple):
+    """The end of a segment: its salt, where its last good entry ends, what the next offset is."""
+
+    salt: int
+    end: int
+    next_offset: int
+    at_us: int  # of the last good entry, or 0
+
+
+def unavailable(folder: str, error: OSError) -> Unavailable:
+    """The error that a failure of the disk is for whoever asked."""
+    seen = error.strerror or str(error)
+    return Unavailable(what(folder), f"{error.filename}: {seen}" if error.filename else seen)
+
+
+def what(folder: str) -> str:
+    """How an error names the log."""
+    return f"the event log in {folder}"
+
+
+def name_of(base: int) -> str:
+    """The name of the segment that begins with this offset."""
+    return f"{base:0{DIGITS}d}{SUFFIX}"
+
+
+def bases(folder: str) -> list[int]:
+    """The first offsets of all segments, in order; none if there is no folder."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(
+        int(name[:DIGITS])
+        for name in names
+        if len(name) == DIGITS + len(SUFFIX) and name.endswith(SUFFIX) and name[:DIGITS].isdigit()
+    )
+
+
+def open_to_read(folder: str, base: int) -> int:
+    """A handle of a segment."""
+    return os.open(Path(folder, name_of(base)), os.O_RDONLY | _SAFELY)
+
+
+def read_all(handle: int, at: int, bytes_max: int) -> bytes:
+    """What stands from here on, so many bytes at most."""
+    parts, left = [], bytes_max
+    while left > 0:
+        part = os.pread(handle, left, at)
+        if not part:
+            break
+        parts.append(part)
+        at += len(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """All of it, whatever a single call may take."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def sync_folder(folder: str) -> None:
+    """Make new and removed names durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def take_lock(settings: FilesSettings) -> int:
+    """Make the folder if need be and become its writer; `Unavailable` if there is another."""
+    folder = Path(settings.folder)
+    if not folder.is_dir():
+        folder.mkdir(mode=settings.folder_mode, parents=True, exist_ok=True)
+        folder.chmod(settings.folder_mode)
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | _SAFELY, settings.file_mode)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        pid = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
+        os.close(handle)
+        raise HasWriter(
+            what(settings.folder), f"process {pid} writes it already; give each a folder of its own"
+        ) from None
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def make(settings: FilesSettings, base: int) -> tuple[int, int]:
+    """A new segment: its handle and its salt."""
+    path = Path(settings.folder, name_of(base))
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, settings.file_mode)
+    try:
+        os.fchmod(handle, settings.file_mode)
+        made = os.fstat(handle)
+        # A number that nobody chooses who chooses what the events say.
+        salt = (made.st_mtime_ns ^ made.st_ino * 0x9E3779B1) & 0xFFFFFFFF
+        write_all(handle, header(salt, base))
+        os.fsync(handle)
+        sync_folder(settings.folder)
+    except BaseException:
+        os.close(handle)
+        path.unlink(missing_ok=True)
+        raise
+    return handle, salt
+
+
+def open_to_write(folder: str, base: int) -> int:
+    """A handle at a segment that is there already."""
+    return os.open(Path(folder, name_of(base)), os.O_RDWR | _SAFELY)
+
+
+def tail_of(handle: int, base: int) -> Tail | None:
+    """Where to go on behind the last good entry; None if it is no segment that can be gone on.
+
+    Damage in the middle stays as it is: what follows it was acknowledged.
+    """
+    data = read_all(handle, 0, os.fstat(handle).st_size)
+    told = read_header(data)
+    if not isinstance(told, Header) or told.base != base:
+        return None
+    at, offset, at_us = HEADER_BYTES, base, 0
+    while True:
+        found = entry_at(data, at, told.salt)
+        if found.event is None:
+            later = next_entry(data, at, told.salt, offset)
+            if later < 0:
+                return Tail(told.salt, at, offset, at_us)
+            at = later
+        else:
+            at, offset, at_us = found.end, found.event.offset + 1, found.event.at_us
+
+
+def behind(folder: str, base: int, size: int) -> int:
+    """The next offset behind a segment whose header cannot be read, which is left as it is.
+
+    Without a whole header there never was an event, and it goes. Else there were as many as can
+    stand in its bytes, and none of their offsets may be given again.
+    """
+    if size < HEADER_BYTES:
+        Path(folder, name_of(base)).unlink()
+        return base
+    return base + size // ENTRY_BYTES_MIN + 1
+
+
+def first_at_us(folder: str, base: int) -> int | None:
+    """The instant of a segment's first event; None if it cannot be told."""
+    handle = open_to_read(folder, base)
+    try:
+        data = read_all(handle, 0, HEADER_BYTES + (1 << 16))
+    finally:
+        os.close(handle)
+    told = read_header(data)
+    if not isinstance(told, Header):
+        return None
+    found = entry_at(data, HEADER_BYTES, told.salt)
+    return None if found.event is None else found.event.at_us

@@ -1,0 +1,105 @@
+"""Together: several limits asked at once, all or nothing.
+
+Either every one of them admits the unit, and each is charged, or nothing is charged anywhere. The
+locks of all tables concerned are taken in one order for everyone, so two such asks cannot wait for
+each other, and no other ask sees one half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.stores.memory.table import Ask, NearKeys, Table
+
+
+def take_all(asks: Sequence[Ask], now_us: int, *, keep: bool = True) -> list[Decision]:
+    """Take from all of them or from none; one decision for each, in their order."""
+    costs: dict[tuple[Table[Any], str], int] = {}
+    for ask in asks:
+        # The same key of the same table twice is one charge of both.
+        costs[ask.table, ask.key] = costs.get((ask.table, ask.key), 0) + ask.cost
+    tables = sorted({table for table, _ in costs}, key=id)
+    held: list[Table[Any]] = []
+    try:
+        for table in tables:
+            table.turn.take()
+            held.append(table)
+        decided = {place: _decide(place, cost, now_us, False) for place, cost in costs.items()}
+        if keep and all(decision.allowed for decision in decided.values()):
+            decided = {place: _decide(place, cost, now_us, True) for place, cost in costs.items()}
+            if not all(decision.allowed for decision in decided.values()):
+                # A table had no room for one more key: the others get back what they gave.
+                for (table, key), decision in decided.items():
+                    if decision.allowed:
+                        table.settle_locked(key, -costs[table, key], now_us, now_us)
+        return [decided[ask.table, ask.key] for ask in asks]
+    finally:
+        for table in held:
+            table.turn.give()
+
+
+def charge_all(asks: Sequence[Ask], now_us: int) -> None:
+    """Charge every one of them, as far as it can hold it: what was refused counts all the same."""
+    for ask in asks:
+        ask.table.settle(ask.key, ask.cost, now_us, now_us)
+
+
+def _decide(place: tuple[Table[Any], str], cost: int, now_us: int, keep: bool) -> Decision:
+    table, key = place
+    return table.decide(key, cost, now_us, keep)
+
+
+def binding(decisions: Sequence[Decision]) -> Decision:
+    """The one that speaks for all: the refusal that lasts longest, or else the least left."""
+    if len(decisions) == 1:
+        return decisions[0]
+    refused = [decision for decision in decisions if not decision.allowed]
+    if not refused:
+        return min(decisions, key=_left)
+    return max(refused, key=_wait)
+
+
+def _left(decision: Decision) -> tuple[int, int]:
+    return decision.remaining, -decision.reset_after_us
+
+
+def _wait(decision: Decision) -> tuple[bool, int]:
+    return decision.retry_after_us == NEVER, decision.retry_after_us
+
+
+@final
+class AllOf(NearKeys):
+    """Several limits on the same key, used as one."""
+
+    __slots__ = ("_tables",)
+
+    def __init__(self, tables: Sequence[Table[Any]]) -> None:
+        self._tables = list(tables)
+
+    def take(self, key: str, cost: int, now_us: int) -> Decision:
+        """Take from every limit or from none; the decision is the binding one."""
+        return binding(take_all(self.asks(key, cost), now_us))
+
+    def peek(self, key: str, cost: int, now_us: int) -> Decision:
+        """What `take` would answer; nothing is taken."""
+        return binding(take_all(self.asks(key, cost), now_us, keep=False))
+
+    def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
+        """Charge `correction` more in every limit, or give back if negative."""
+        for table in self._tables:
+            table.settle(key, correction, now_us, taken_us)
+
+    def reset(self, key: str) -> None:
+        """Forget what `key` has taken, in every limit."""
+        for table in self._tables:
+            table.reset(key)
+
+    def asks(self, key: str, cost: int) -> list[Ask]:
+        """This key in each of the limits."""
+        return [Ask(table, key, cost) for table in self._tables]
+
+    def __len__(self) -> int:
+        return max([len(table) for table in self._tables])

@@ -1,0 +1,224 @@
+"""Cluster: sixteen thousand slots over several masters, each a node that fails alone.
+
+A call goes straight to the node of its key's slot. MOVED corrects that one slot and sends that one
+call on; ASK sends it on this once; both at most `resends_max` times. The whole map is refreshed in
+the background, so a dead master costs the callers of its own keys an `Unavailable` in microseconds,
+and the others nothing. While the map names a master that does not answer, it is asked for again:
+a replica may have taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.stores.redis.connection import Call, Receiver, Reply
+from sluicegate.stores.redis.lookout import Lookout, ask_once, unavailable
+from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.slots import SLOTS, Range, read_ranges, slot_of, slot_of_all
+from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.wire.resp import MOVED, ErrorReply, Part, command
+
+
+@final
+class Cluster:
+    """A `Client` of a cluster; `endpoints` are where to begin."""
+
+    __slots__ = (
+        "_chance",
+        "_closed",
+        "_early",
+        "_lookout",
+        "_loop",
+        "_nodes",
+        "_ranges",
+        "_seen",
+        "_settings",
+        "_slots",
+        "_tried",
+        "what",
+    )
+
+    def __init__(self, settings: RedisSettings, chance: Chance) -> None:
+        self.what = "Redis Cluster"
+        self._settings = settings
+        self._chance = chance
+        self._loop = asyncio.get_running_loop()
+        self._slots: list[Node | None] = [None] * SLOTS
+        self._nodes: dict[Endpoint, Node] = {}
+        self._ranges: list[Range] = []  # as they were last applied
+        self._lookout = Lookout(self._look, settings, chance)
+        self._early: list[Call] = []  # wait for the first look
+        self._tried = False
+        self._seen = "it was never reached"
+        self._closed = False
+
+    def run_script(
+        self, script: Script, keys: Sequence[bytes | str], args: Sequence[Part] = ()
+    ) -> asyncio.Future[Reply]:
+        """Run the script on the node of its keys, which must share a slot."""
+        slot = slot_of_all(keys)
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self.send_script(future, script, keys, args, slot)
+        return future
+
+    def send_script(
+        self,
+        receiver: Receiver,
+        script: Script,
+        keys: Sequence[bytes | str],
+        args: Sequence[Part],
+        slot: int,
+    ) -> None:
+        """Run the script on the node of `slot`, and tell `receiver`."""
+        call = Call(receiver, script.call(keys, args), script, slot)
+        node = self._slots[slot]
+        if node is None:
+            self._send_unmapped(call)
+        else:
+            node.send(call)
+
+    def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
+        """Send one command to the node of `key`, or to any that is well."""
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        call = Call(future, command(*parts), None, -1 if key is None else slot_of(key))
+        node = self._any() if key is None else self._slots[call.slot]
+        if node is None:
+            self._send_unmapped(call)
+        else:
+            node.send(call)
+        return future
+
+    def push(self) -> None:
+        """Write what was sent in this turn now."""
+        for node in self._nodes.values():
+            node.push()
+
+    def why_gone(self, slot: int) -> str:
+        """Why a call to the node of this slot would fail at once, or ""."""
+        node = self._slots[slot]
+        return "" if node is None else node.why_gone()
+
+    async def connect(self) -> None:
+        """Return when the slots are known and the masters that answer are connected."""
+        if self._closed:
+            raise Unavailable(self.what, self._seen)
+        self._lookout.start()
+        if not self._ranges:
+            await self._look()
+        await asyncio.gather(
+            *(node.connect() for node in self._nodes.values()), return_exceptions=True
+        )
+
+    async def close(self) -> None:
+        """Fail every call and close every node."""
+        self._closed = True
+        self._seen = "the client is closed"
+        await self._lookout.close()
+        self._fail_early()
+        self._slots = [None] * SLOTS
+        nodes, self._nodes = self._nodes, {}
+        await asyncio.gather(*(node.close() for node in nodes.values()))
+
+    # What the nodes tell.
+
+    def redirect(self, node: Node, call: Call, error: ErrorReply) -> bool:
+        """Send the call where MOVED or ASK says."""
+        endpoint = Endpoint(error.host or node.endpoint.host, error.port)
+        if self._closed or not 0 <= error.slot < SLOTS:
+            return False
+        target = self._node(endpoint)
+        if target is None:
+            return False
+        call.asking = error.kind != MOVED
+        if error.kind == MOVED:
+            self._slots[error.slot] = target
+            # The map that was applied no longer says what is there.
+            self._ranges = []
+            self._lookout.nudge()
+        target.send(call)
+        return True
+
+    def trouble(self, node: Node) -> None:
+        """A node does not answer, or says that the cluster has changed."""
+        self._lookout.nudge()
+
+    # Inside.
+
+    def _any(self) -> Node | None:
+        known = None
+        for node in self._nodes.values():
+            if node.connected:
+                return node
+            known = node
+        return known
+
+    def _send_unmapped(self, call: Call) -> None:
+        if self._closed or len(self._early) >= self._settings.inflight_max:
+            call.fail(Unavailable(self.what, self._seen))
+        elif self._tried:
+            where = f"no node serves slot {call.slot}" if self._ranges else self._seen
+            call.fail(Unavailable(self.what, where))
+            self._lookout.nudge()
+        else:
+            self._early.append(call)
+            self._lookout.start()
+
+    def _node(self, endpoint: Endpoint) -> Node | None:
+        node = self._nodes.get(endpoint)
+        if node is None and len(self._nodes) < self._settings.nodes_max:
+            node = Node(endpoint, self._settings, self._chance, overseer=self)
+            node.start()
+            self._nodes[endpoint] = node
+        return node
+
+    async def _look(self) -> bool:
+        """Ask for the map, those that answered before first; whether all its masters answer."""
+        well = [endpoint for endpoint, node in self._nodes.items() if node.connected]
+        rest = [endpoint for endpoint in self._nodes if endpoint not in well]
+        error: SluicegateError = Unavailable(self.what, "no node is known")
+        for endpoint in dict.fromkeys([*well, *self._settings.endpoints, *rest]):
+            try:
+                reply = await ask_once(endpoint, self._settings, "CLUSTER", "SLOTS")
+                ranges = read_ranges(reply, endpoint)
+            except SluicegateError as one:
+                error = one
+                continue
+            if ranges:
+                self._apply(ranges)
+                return all(node.connected for node in self._nodes.values())
+            error = Unavailable(f"Redis at {endpoint}", "no slot is given to any node")
+        self._seen = str(error)
+        self._tried = True
+        self._fail_early()
+        raise unavailable(self.what, error)
+
+    def _apply(self, ranges: list[Range]) -> None:
+        self._tried = True
+        if ranges != self._ranges and not self._closed:
+            self._ranges = ranges
+            slots: list[Node | None] = [None] * SLOTS
+            for first, last, master in ranges:
+                slots[first : last + 1] = [self._node(master)] * (last + 1 - first)
+            self._slots = slots
+            masters = {master for _, _, master in ranges}
+            for endpoint in [*self._nodes]:
+                if endpoint not in masters:
+                    after_us = 2 * self._settings.timeout_us
+                    self._lookout.retire(self._nodes.pop(endpoint), after_us)
+        early, self._early = self._early, []
+        for call in early:
+            node = self._any() if call.slot < 0 else self._slots[call.slot]
+            if node is None:
+                self._send_unmapped(call)
+            elif not call.future.done():
+                node.send(call)
+
+    def _fail_early(self) -> None:
+        early, self._early = self._early, []
+        for call in early:
+            call.fail(Unavailable(self.what, self._seen))

@@ -1,0 +1,512 @@
+"""Connection: one socket, many calls at once, answers in the order of the questions.
+
+Nothing here retries, reconnects or judges; that is the node's work. All calls of one turn of the
+event loop leave in one write. What bounds it: `inflight_max` calls without an answer and
+`unsent_bytes_max` bytes that the socket has not taken; beyond either a call fails at once.
+
+A call keeps its place in the row whatever becomes of it: one that was cancelled or has timed out
+still takes its answer when that comes, so no answer ever reaches the wrong caller. An error reply
+fails its call alone. What is not RESP, an answer to no question, or a reply beyond
+`reply_bytes_max` ends the connection, since nothing after it could be believed.
+
+Time-outs cost one timer a connection. Calls of one turn share an instant, and the timer looks only
+at the oldest; it sweeps at most four times in a time-out, so a call fails between 1 and 1.25
+time-outs after its write. A turn in which the program itself was late is given a chance to read
+what has come in the meantime before anything is called late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final, Protocol, TypeAlias, cast, final
+
+import hiredis
+
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.wire.resp import ErrorReply, command, error_reply
+
+# What hiredis makes of a reply: None, bool, int, float, bytes, list, set, dict.
+Reply: TypeAlias = Any
+
+_MORE: Final = object()
+_SWEEPS: Final = 4  # in one time-out
+_CLOSE_S_MAX: Final = 1.0
+
+
+class Receiver(Protocol):
+    """Who is told how a call went: a future, or whoever needs no loop's turn to be told."""
+
+    def done(self) -> bool:
+        """Whether it has been told, or no longer listens."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether it no longer listens."""
+        ...
+
+    def exception(self) -> BaseException | None:
+        """The failure it was told, if it was one."""
+        ...
+
+    def set_result(self, reply: Reply, /) -> None:
+        """The answer. Called amid a read: it must not raise."""
+        ...
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """The failure; likewise."""
+        ...
+
+    def add_done_callback(self, told: Callable[[Any], object], /) -> None:
+        """Have `told` called once it has been told."""
+        ...
+
+
+@final
+class Call:
+    """One question on its way: its bytes, its waiter, and what a second attempt would need."""
+
+    __slots__ = ("asking", "future", "payload", "script", "sent_again", "slot")
+
+    def __init__(
+        self,
+        future: Receiver,
+        payload: bytes,
+        script: Script | None = None,
+        slot: int = -1,
+    ) -> None:
+        self.future = future
+        self.payload = payload
+        self.script = script
+        self.slot = slot
+        self.sent_again = 0
+        self.asking = False
+
+    def fail(self, error: Exception) -> None:
+        """End it with an error, if its waiter is still there."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Listener(Protocol):
+    """What a connection tells: at most one word a read, a sweep or an end, never one a call."""
+
+    def heard(self) -> None:
+        """Answers came in time."""
+
+    def missed(self, seen: str) -> None:
+        """Calls have timed out."""
+
+    def refused(self, call: Call, error: ErrorReply) -> None:
+        """This call was answered with an error; end it, or send it again."""
+
+    def lost(self, seen: str) -> None:
+        """The connection has ended, and its calls have failed."""
+
+
+@final
+class Connection(asyncio.Protocol):
+    """Made by `open_connection`. Belongs to the loop that made it."""
+
+    __slots__ = (
+        "_answered",
+        "_closed",
+        "_expired",
+        "_flush_due",
+        "_heard_at",
+        "_inflight_max",
+        "_kind",
+        "_late",
+        "_listener",
+        "_loop",
+        "_marks",
+        "_owed_since",
+        "_paused",
+        "_reader",
+        "_reply_bytes_max",
+        "_sent",
+        "_silence_s",
+        "_timeout_s",
+        "_timer",
+        "_transport",
+        "_unsent",
+        "_unsent_bytes",
+        "_unsent_bytes_max",
+        "_waiting",
+        "_why",
+        "what",
+    )
+
+    def __init__(
+        self, endpoint: Endpoint, settings: RedisSettings, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.what = f"{settings.kind} at {endpoint}"
+        self._kind = settings.kind
+        self._loop = loop
+        self._reader = hiredis.Reader(replyError=error_reply, notEnoughData=_MORE)
+        self._listener: Listener | None = None
+        self._transport: asyncio.Transport | None = None
+        self._closed: asyncio.Future[None] = loop.create_future()
+        self._why: str | None = None  # set once it has ended, or is to end
+        self._waiting: deque[Call] = deque()
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._flush_due = False
+        self._paused = False
+        # Calls are counted from the first; a mark is (calls written up to here, when).
+        self._sent = 0
+        self._answered = 0
+        self._expired = 0
+        self._marks: deque[tuple[int, float]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._late = False
+        self._heard_at = 0.0
+        self._owed_since: float | None = None  # when the oldest that has expired was written
+        self._timeout_s = settings.connect_timeout_us / 1e6
+        self._silence_s = settings.silence_us_max / 1e6
+        self._inflight_max = settings.inflight_max
+        self._unsent_bytes_max = settings.unsent_bytes_max
+        self._reply_bytes_max = settings.reply_bytes_max
+
+    # What the node uses.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls may be sent."""
+        return self._why is None and self._transport is not None
+
+    @property
+    def inflight(self) -> int:
+        """Calls without an answer, those whose waiters have gone included."""
+        return len(self._waiting)
+
+    def serve(self, listener: Listener, timeout_us: int) -> None:
+        """From now on tell `listener`, and time calls out after `timeout_us`."""
+        self._listener = listener
+        self._timeout_s = timeout_us / 1e6
+
+    def send(self, call: Call, *, again: bool = False) -> None:
+        """Have the call leave with this turn of the loop, or fail it.
+
+        `again` is for what follows from an answer just read: the place it needs was just freed.
+        """
+        payload = call.payload
+        if self._why is not None:
+            call.fail(Unavailable(self.what, self._why))
+            return
+        if len(self._waiting) >= self._inflight_max and not again:
+            call.fail(
+                Unavailable(self.what, f"{self._inflight_max} calls wait already (inflight_max)")
+            )
+            return
+        size = self._unsent_bytes + len(payload)
+        if size > self._unsent_bytes_max:
+            call.fail(self._too_much(len(payload)))
+            return
+        self._unsent_bytes = size
+        self._unsent.append(payload)
+        self._waiting.append(call)
+        self._sent += 1
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def push(self) -> None:
+        """Write what waits now, not at the end of this turn."""
+        if self._unsent:
+            self._flush_now()
+
+    def ask(self, *parts: bytes | str | int) -> asyncio.Future[Reply]:
+        """Send one command of our own; an error reply is raised as it came."""
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self.send(Call(future, command(*parts)))
+        return future
+
+    def end(self, seen: str) -> None:
+        """Fail every waiter, and give the socket up at once."""
+        self._stop(seen)
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def close(self, seen: str = "it was closed") -> None:
+        """Fail every waiter, and return when the socket is closed."""
+        self._stop(seen)
+        if self._transport is None:
+            return
+        self._transport.close()
+        try:
+            # Not wait_for: before Python 3.12 it may swallow a cancellation.
+            async with asyncio.timeout(_CLOSE_S_MAX):
+                await asyncio.shield(self._closed)
+        except TimeoutError:  # TLS waits for a goodbye that a dead peer never says
+            self._transport.abort()
+            await self._closed
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Part of asyncio.Protocol."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._unsent_bytes_max)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def pause_writing(self) -> None:
+        """Part of asyncio.Protocol: the socket takes no more for now."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """Part of asyncio.Protocol."""
+        self._paused = False
+        if self._unsent and not self._flush_due:
+            self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Part of asyncio.Protocol: hand each answer to the call it belongs to."""
+        if self._why is not None:
+            return
+        before = self._answered
+        errors: list[tuple[Call, ErrorReply]] = []
+        try:
+            self._read(data, errors)
+        except hiredis.ProtocolError as error:
+            self.end(f"it does not speak RESP; is this the port of a {self._kind}? ({error})")
+        except IndexError:
+            self.end("it answered what was not asked; is something between us and it?")
+        self._count_answers()
+        listener = self._listener
+        for call, refusal in errors:
+            if listener is None:
+                call.fail(refusal)
+            else:
+                listener.refused(call, refusal)
+        if self._reader.len() > self._reply_bytes_max:
+            self.end(f"a reply is over {self._reply_bytes_max} bytes (reply_bytes_max)")
+        # An answer that comes too late for its caller is no sign of health.
+        in_time = self._answered - max(before, self._expired) - len(errors)
+        if in_time > 0 and listener is not None and self._why is None:
+            listener.heard()
+
+    def eof_received(self) -> None:
+        """Part of asyncio.Protocol: the transport closes itself after this."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Part of asyncio.Protocol."""
+        self._stop("it closed the connection" if exc is None else f"the connection broke ({exc})")
+        if not self._closed.done():
+            self._closed.set_result(None)
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.lost(self._why or "")
+
+    # Inside.
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._unsent:
+            self._flush_now()
+
+    def _flush_now(self) -> None:
+        if self._paused or self._why is not None or self._transport is None:
+            return
+        payloads = self._unsent
+        self._unsent = []
+        self._unsent_bytes = 0
+        now = self._loop.time()
+        self._marks.append((self._sent, now))
+        if self._timer is None or now + self._timeout_s < self._timer.when():
+            self._set_timer(now + self._timeout_s)
+        self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
+
+    def _read(self, data: bytes, errors: list[tuple[Call, ErrorReply]]) -> None:
+        gets = self._reader.gets
+        waiting = self._waiting
+        self._reader.feed(data)
+        while (reply := gets()) is not _MORE:
+            kind = type(reply)
+            if kind is hiredis.PushNotification:
+                continue
+            call = waiting.popleft()
+            self._answered += 1
+            if kind is ErrorReply:
+                # Later: what is done about it may send, and that must not be amid a read.
+                errors.append((call, reply))
+                continue
+            future = call.future
+            if not future.done():
+                future.set_result(reply)
+
+    def _count_answers(self) -> None:
+        self._heard_at = self._loop.time()
+        marks = self._marks
+        while marks and marks[0][0] <= self._answered:
+            marks.popleft()
+        if self._answered >= self._expired:
+            self._owed_since = None
+
+    def _sweep(self) -> None:
+        """Fail what is too old, end a connection that has fallen silent, and set the timer."""
+        self._timer = None
+        now = self._loop.time()
+        due = self._due()
+        if due is None or now < due:
+            self._late = False
+            if due is not None:
+                self._set_timer(due)
+            return
+        if not self._late:
+            # The program may be what is late: let the loop read once more first.
+            self._late = True
+            self._set_timer(now)
+            return
+        self._late = False
+        missed = self._expire(now - self._timeout_s)
+        owed_since = self._owed_since
+        if owed_since is not None and now - max(self._heard_at, owed_since) >= self._silence_s:
+            self.end(f"it has said nothing for {self._silence_s * 1e3:g} ms, and owes answers")
+            return
+        due = self._due()
+        if due is not None:
+            self._set_timer(max(due, now + self._timeout_s / _SWEEPS))
+        if missed and self._listener is not None:
+            self._listener.missed(self._no_answer())
+
+    def _due(self) -> float | None:
+        """When the next thing may be late: a call's answer, or all that is owed."""
+        due = None
+        if self._owed_since is not None:
+            due = max(self._heard_at, self._owed_since) + self._silence_s
+        if self._marks:
+            call_due = self._marks[0][1] + self._timeout_s
+            if due is None or call_due < due:
+                due = call_due
+        return due
+
+    def _expire(self, written_before: float) -> bool:
+        """Fail the calls written until then; whether there were any."""
+        marks = self._marks
+        expired = self._expired
+        while marks and marks[0][1] <= written_before:
+            expired, written = marks.popleft()
+            if self._owed_since is None:
+                self._owed_since = written
+        first = max(self._expired - self._answered, 0)
+        self._expired = max(self._expired, expired)
+        seen = self._no_answer()
+        for call in islice(self._waiting, first, max(self._expired - self._answered, 0)):
+            call.fail(Unavailable(self.what, seen))
+        return first < self._expired - self._answered
+
+    def _no_answer(self) -> str:
+        return f"no answer in {self._timeout_s * 1e3:g} ms"
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._sweep)
+
+    def _too_much(self, size: int) -> Exception:
+        if size > self._unsent_bytes_max:
+            return BadValue(
+                "command", f"{size} bytes", f"send at most {self._unsent_bytes_max} at once"
+            )
+        return Unavailable(
+            self.what, f"{self._unsent_bytes} bytes wait to be sent already (unsent_bytes_max)"
+        )
+
+    def _stop(self, seen: str) -> None:
+        if self._why is not None:
+            return
+        self._why = seen
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._unsent.clear()
+        self._marks.clear()
+        while self._waiting:
+            self._waiting.popleft().fail(Unavailable(self.what, seen))
+
+
+async def open_connection(endpoint: Endpoint, settings: RedisSettings) -> Connection:
+    """A connection that has said HELLO, is in its database, and has answered a PING."""
+    loop = asyncio.get_running_loop()
+    connection = Connection(endpoint, settings, loop)
+    timeout_s = settings.connect_timeout_us / 1e6
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _connect(connection, endpoint, settings)
+            await _greet(connection, settings)
+    except BaseException as error:
+        connection.end("connecting failed")
+        if connection._transport is not None:
+            await asyncio.shield(connection._closed)
+        raise _why_not(connection.what, error, settings) from None
+    return connection
+
+
+async def _connect(connection: Connection, endpoint: Endpoint, settings: RedisSettings) -> None:
+    loop = asyncio.get_running_loop()
+    if endpoint.path:
+        await loop.create_unix_connection(lambda: connection, endpoint.path)
+    else:
+        tls = _tls(settings) if settings.tls else None
+        await loop.create_connection(lambda: connection, endpoint.host, endpoint.port, ssl=tls)
+
+
+async def _greet(connection: Connection, settings: RedisSettings) -> None:
+    hello: list[str | int] = ["HELLO", 3]
+    if settings.password:
+        hello += ["AUTH", settings.user or "default", settings.password]
+    if settings.client_name:
+        hello += ["SETNAME", settings.client_name]
+    asked = [connection.ask(*hello)]
+    if settings.db:
+        asked.append(connection.ask("SELECT", settings.db))
+    asked.append(connection.ask("PING"))
+    # All in one write; the first that fails says why.
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(answer, BaseException):
+            raise answer
+
+
+def _why_not(what: str, error: BaseException, settings: RedisSettings) -> BaseException:
+    if isinstance(error, TimeoutError):
+        return Unavailable(what, f"not connected in {settings.connect_timeout_us / 1e3:g} ms")
+    if isinstance(error, ErrorReply):
+        if error.code == "ERR" and "unknown command" in error.text and "HELLO" in error.text:
+            return Unavailable(what, "it does not know HELLO; Redis 6.2 or newer is needed")
+        # Some servers and proxies repeat the question in their complaint.
+        seen = str(error)
+        if settings.password:
+            seen = seen.replace(settings.password, "***")
+        return Unavailable(what, seen)
+    if isinstance(error, ssl.SSLError):
+        return Unavailable(what, f"TLS failed ({error.reason or error}); see tls_ca, tls_verify")
+    if isinstance(error, OSError):
+        return Unavailable(what, f"cannot connect ({error.strerror or error})")
+    if isinstance(error, UnicodeError):
+        return Unavailable(what, "cannot connect (that is no host name)")
+    return error
+
+
+def _tls(settings: RedisSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca or None)
+        if settings.tls_cert:
+            context.load_cert_chain(settings.tls_cert, settings.tls_key or None)
+    except OSError as error:
+        files = ", ".join(filter(None, (settings.tls_ca, settings.tls_cert, settings.tls_key)))
+        raise BadValue("redis.tls", files, f"give files that can be read ({error})") from None
+    if not settings.tls_check_host or not settings.tls_verify:
+        context.check_hostname = False
+    if not settings.tls_verify:
+        context.verify_mode = ssl.CERT_NONE
+    return context

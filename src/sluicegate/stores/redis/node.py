@@ -1,0 +1,417 @@
+"""Node: one server, the connection to it, and whether it is worth asking.
+
+    never connected    the first calls wait for the first attempt, however it ends
+    connected          calls pass straight to the connection
+    no connection      calls fail at once; the node connects again in the background, with backoff
+    breaker open       calls fail at once; the node asks PING in the background, with backoff, so
+                       that no caller's time is spent on finding out that nothing has changed
+    half-open          PING is answered again and the open time is over: a few calls are let in,
+                       and decide whether the breaker closes
+
+The breaker counts turns, not calls: a read that brought answers in time is a success, a sweep that
+found calls timed out is a failure, and so is every LOADING, BUSY, READONLY and their like. What a
+server does in one turn it does to every call of that turn, and one hiccup under load would
+otherwise count a thousand times.
+
+A call is sent again only when the server has said that it did nothing: NOSCRIPT (the script is
+loaded first, once for all that miss it), MOVED and ASK (by the topology). What timed out, or was
+lost with its connection, may have been done; it is never sent twice.
+
+Nothing here knows where else a key might be; that is the topology's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Protocol, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.kernels.backoff import EQUAL, Backoff
+from sluicegate.kernels.breaker import (
+    CLOSED,
+    FAILURE,
+    IGNORED,
+    REFUSED,
+    STATES,
+    SUCCESS,
+    Breaker,
+    BreakerSettings,
+)
+from sluicegate.stores.redis.connection import Call, Connection, Receiver, Reply, open_connection
+from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.wire.resp import (
+    ASK,
+    DENIED,
+    MOVED,
+    NO_SCRIPT,
+    NOT_HERE,
+    NOT_MASTER,
+    NOT_NOW,
+    ErrorReply,
+    Part,
+    command,
+    error_reply,
+)
+
+# Recovery is found by PING, so the open time only has to spare the server, not the callers.
+BREAKER_DEFAULT: Final = BreakerSettings(
+    failures_in_row=5,
+    failure_percent=50,
+    calls_min=20,
+    window_us=1_000_000,
+    open_us=100_000,
+    open_us_max=500_000,
+    probe_us_max=1_000_000,
+)
+
+
+# Errors that say nothing of the command: whoever asked should do as if there were no server.
+_UNAVAILABLE: Final = frozenset({NOT_NOW, NOT_HERE, NOT_MASTER, DENIED})
+
+
+class Overseer(Protocol):
+    """The topology, as a node sees it."""
+
+    def redirect(self, node: Node, call: Call, error: ErrorReply) -> bool:
+        """Send the call where MOVED or ASK says; False if it must fail with that error."""
+
+    def trouble(self, node: Node) -> None:
+        """The node has lost its connection, opened its breaker, or is a replica now."""
+
+
+@final
+class Node:
+    """Make it within a running loop; `close` ends what it has started."""
+
+    __slots__ = (
+        "_answers",
+        "_backoff",
+        "_breaker",
+        "_closed",
+        "_connection",
+        "_draw",
+        "_early",
+        "_loading",
+        "_loop",
+        "_mender",
+        "_overseer",
+        "_resends_max",
+        "_seen",
+        "_settings",
+        "_tried",
+        "_unloadable",
+        "endpoint",
+        "what",
+    )
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        settings: RedisSettings,
+        chance: Chance,
+        *,
+        breaker: BreakerSettings = BREAKER_DEFAULT,
+        overseer: Overseer | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.what = f"{settings.kind} at {endpoint}"
+        self._settings = settings
+        self._draw = chance.draw
+        self._breaker = Breaker(breaker)
+        self._backoff = Backoff(settings.backoff_us, settings.backoff_us_max, jitter=EQUAL)
+        self._overseer = overseer
+        self._resends_max = settings.resends_max
+        self._loop = asyncio.get_running_loop()
+        self._connection: Connection | None = None
+        self._mender: asyncio.Task[None] | None = None
+        self._early: list[Call] = []
+        self._loading: set[str] = set()  # scripts on their way to the server on this connection
+        self._unloadable: dict[str, str] = {}  # scripts that the server does not take, and why
+        self._tried = False  # to connect, at least once and to the end
+        self._answers = True  # PING has been answered since the breaker opened
+        self._seen = "it was never reached"  # the last trouble
+        self._closed = False
+
+    # The calls.
+
+    def run_script(
+        self, script: Script, keys: Sequence[bytes | str], args: Sequence[Part] = ()
+    ) -> asyncio.Future[Reply]:
+        """Run the script, loading it if the server does not have it; await the reply."""
+        payload = script.call(keys, args)
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self.send(Call(future, payload, script))
+        return future
+
+    def send_script(
+        self,
+        receiver: Receiver,
+        script: Script,
+        keys: Sequence[bytes | str],
+        args: Sequence[Part],
+        slot: int,
+    ) -> None:
+        """Run the script, and tell `receiver`."""
+        self.send(Call(receiver, script.call(keys, args), script, slot))
+
+    def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
+        """Send one command; await the reply. `key` finds the node, where there are several."""
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self.send(Call(future, command(*parts)))
+        return future
+
+    def send(self, call: Call) -> None:
+        """Have the call answered, or fail it; never raises, never waits."""
+        connection = self._connection
+        if connection is None or self._breaker.state != CLOSED:
+            self._send_carefully(call)
+            return
+        if call.asking:
+            self._say_asking(connection, call)
+        connection.send(call)
+
+    def push(self) -> None:
+        """Write what was sent in this turn now, for whoever knows that it is all."""
+        if self._connection is not None:
+            self._connection.push()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, and PING was answered since the breaker last opened."""
+        return self._connection is not None and self._answers
+
+    @property
+    def pending(self) -> int:
+        """Calls without an answer."""
+        connection = self._connection
+        return len(self._early) if connection is None else connection.inflight
+
+    @property
+    def state(self) -> str:
+        """For people: the breaker's state, or that there is no connection."""
+        return STATES[self._breaker.state] if self._connection else "not connected"
+
+    def why_gone(self, slot: int = -1) -> str:
+        """Why a call would fail at once, or ""; any thread may ask."""
+        if self._connection is None:
+            return self._seen if self._tried or self._closed else ""
+        return "" if self._answers else self._seen
+
+    def start(self) -> None:
+        """Begin to connect, if there is no connection."""
+        if self._connection is None:
+            self._mend()
+
+    async def connect(self) -> None:
+        """Return when connected, or raise what prevents it; one attempt, if none is under way."""
+        if self._closed:
+            raise Unavailable(self.what, "the client is closed")
+        if self._connection is not None:
+            return
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        if self._tried:
+            # The mender has its own pace; this asker wants to know now.
+            self._adopt(await open_connection(self.endpoint, self._settings))
+            return
+        self._send_carefully(Call(future, command("PING")))
+        await future
+
+    async def close(self) -> None:
+        """Fail every call, end every task, and return when the socket is closed."""
+        self._closed = True
+        self._seen = "the client is closed"
+        mender, self._mender = self._mender, None
+        if mender is not None:
+            mender.cancel()
+            await asyncio.gather(mender, return_exceptions=True)
+        self._fail_early(Unavailable(self.what, self._seen))
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close(self._seen)
+
+    # What the connection tells.
+
+    def heard(self) -> None:
+        """Answers came in time."""
+        breaker = self._breaker
+        if breaker.state == CLOSED:
+            breaker.leave(breaker.generation, SUCCESS, 0, self._now_us(), 0.0)
+
+    def missed(self, seen: str) -> None:
+        """Calls have timed out."""
+        self._failed(seen)
+
+    def refused(self, call: Call, error: ErrorReply) -> None:
+        """This call was answered with an error."""
+        kind = error.kind
+        if kind == NO_SCRIPT and call.script is not None and self._load_and_resend(call):
+            return
+        if kind in (MOVED, ASK):
+            if self._overseer is None:
+                seen = "it is a node of a cluster; say redis+cluster:// in the URL"
+                call.fail(Unavailable(self.what, seen))
+                return
+            if call.sent_again < self._resends_max:
+                call.sent_again += 1
+                if self._overseer.redirect(self, call, error):
+                    return
+            call.fail(Unavailable(self.what, f"sent on {call.sent_again} times, last by {error}"))
+            return
+        if kind in (NOT_NOW, NOT_MASTER):
+            self._failed(str(error))
+            if kind == NOT_MASTER and self._overseer is not None:
+                self._overseer.trouble(self)
+        elif kind == NOT_HERE and self._overseer is not None:
+            self._overseer.trouble(self)
+        call.fail(error if kind not in _UNAVAILABLE else Unavailable(self.what, str(error)))
+
+    def lost(self, seen: str) -> None:
+        """The connection has ended."""
+        self._connection = None
+        self._loading.clear()
+        self._unloadable.clear()
+        self._failed(seen)
+        self._mend()
+        if self._overseer is not None and not self._closed:
+            self._overseer.trouble(self)
+
+    # Inside.
+
+    def _now_us(self) -> int:
+        return int(self._loop.time() * 1e6)
+
+    def _send_carefully(self, call: Call) -> None:
+        """The way of a call while not all is well."""
+        connection = self._connection
+        if connection is None:
+            if self._tried or self._closed or len(self._early) >= self._settings.inflight_max:
+                call.fail(Unavailable(self.what, self._seen))
+                return
+            self._early.append(call)
+            self._mend()
+            return
+        now_us = self._now_us()
+        generation = self._breaker.enter(now_us) if self._answers else REFUSED
+        if generation == REFUSED:
+            call.fail(Unavailable(self.what, f"{self._seen}; calls are held back"))
+            return
+        if call.asking:
+            self._say_asking(connection, call)
+        connection.send(call)
+        call.future.add_done_callback(lambda future: self._judge(generation, now_us, future))
+
+    def _judge(self, generation: int, sent_us: int, future: Receiver) -> None:
+        """How a call went that was let in while half-open."""
+        if future.cancelled():
+            outcome = IGNORED
+        elif isinstance(future.exception(), Unavailable):
+            outcome = FAILURE
+        else:
+            outcome = SUCCESS
+        now_us = self._now_us()
+        before = self._breaker.state
+        after = self._breaker.leave(generation, outcome, now_us - sent_us, now_us, self._draw())
+        if after not in (before, CLOSED):
+            self._opened()
+
+    def _failed(self, seen: str) -> None:
+        self._seen = seen
+        breaker = self._breaker
+        if breaker.state != CLOSED or self._closed:
+            return
+        breaker.leave(breaker.generation, FAILURE, 0, self._now_us(), self._draw())
+        if breaker.state != CLOSED:
+            self._opened()
+
+    def _opened(self) -> None:
+        self._answers = False
+        self._mend()
+        if self._overseer is not None:
+            self._overseer.trouble(self)
+
+    def _load_and_resend(self, call: Call) -> bool:
+        """On this connection, in this order: load the script unless it is on its way, then ask."""
+        script, connection = call.script, self._connection
+        if script is None or connection is None or call.sent_again >= self._resends_max:
+            return False
+        call.sent_again += 1
+        if (text := self._unloadable.get(script.sha)) is not None:
+            call.fail(error_reply(text))
+            return True
+        if script.sha not in self._loading:
+            self._loading.add(script.sha)
+            future: asyncio.Future[Reply] = self._loop.create_future()
+            future.add_done_callback(lambda done: self._loaded(script, done))
+            connection.send(Call(future, script.load), again=True)
+        if call.asking:
+            self._say_asking(connection, call)
+        connection.send(call, again=True)
+        return True
+
+    def _loaded(self, script: Script, future: asyncio.Future[Reply]) -> None:
+        self._loading.discard(script.sha)
+        error = future.exception()
+        if isinstance(error, ErrorReply):
+            self._unloadable[script.sha] = error.text
+
+    def _say_asking(self, connection: Connection, call: Call) -> None:
+        # Both leave in one turn, so nothing comes between them.
+        asking = connection.ask("ASKING")
+        asking.add_done_callback(_look_away)
+
+    def _mend(self) -> None:
+        if self._mender is None and not self._closed:
+            self._mender = self._loop.create_task(self._until_well(), name=f"mend {self.what}")
+
+    async def _until_well(self) -> None:
+        """Connect, and have PING answered; wait longer after each failure."""
+        attempt = 0
+        try:
+            while not await self._well():
+                await asyncio.sleep(self._backoff.wait_us(attempt, self._draw()) / 1e6)
+                attempt += 1
+        finally:
+            self._mender = None
+
+    async def _well(self) -> bool:
+        connection = self._connection
+        try:
+            if connection is None:
+                self._adopt(await open_connection(self.endpoint, self._settings))
+            elif not self._answers:
+                await connection.ask("PING")
+        except SluicegateError as error:
+            self._seen = error.seen if isinstance(error, Unavailable) else str(error)
+            self._tried = True
+            self._fail_early(error)
+            return False
+        self._answers = True
+        return self._connection is not None
+
+    def _adopt(self, connection: Connection) -> None:
+        """Use this connection from now on, first for those that have waited for it."""
+        if self._connection is not None or self._closed:
+            connection.end("another connection is in use")
+            return
+        connection.serve(self, self._settings.timeout_us)
+        self._connection = connection
+        self._tried = True
+        self._answers = True
+        early, self._early = self._early, []
+        for call in early:
+            if not call.future.done():
+                self.send(call)
+
+    def _fail_early(self, error: SluicegateError) -> None:
+        early, self._early = self._early, []
+        for call in early:
+            call.fail(type(error)(*error.__reduce__()[1]))
+
+
+def _look_away(future: asyncio.Future[Reply]) -> None:
+    """An answer nobody waits for; its error shows in the call behind it."""
+    if not future.cancelled():
+        future.exception()

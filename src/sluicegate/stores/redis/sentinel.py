@@ -1,0 +1,206 @@
+"""Sentinel: one master at a time, and sentinels that know which.
+
+Calls go to the node that is master now. When it loses its connection, opens its breaker or says
+that it takes no writes, the sentinels are asked again in the background until one names a server
+that calls itself master and answers; then calls go there, and the old node is retired. A decision
+that the old master acknowledged and had not copied is lost with it: that is how Redis replicates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.stores.redis.connection import Call, Receiver, Reply
+from sluicegate.stores.redis.lookout import Lookout, ask_once, unavailable
+from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.wire.resp import DENIED, ErrorReply, Part, command
+
+_MASTER: Final = b"master"
+
+
+@final
+class Sentinel:
+    """A `Client` of whatever server is master; `endpoints` are the sentinels."""
+
+    __slots__ = (
+        "_chance",
+        "_closed",
+        "_early",
+        "_lookout",
+        "_loop",
+        "_node",
+        "_seen",
+        "_sentinel_settings",
+        "_settings",
+        "_tried",
+        "what",
+    )
+
+    def __init__(self, settings: RedisSettings, chance: Chance) -> None:
+        self.what = f"Redis master {settings.service}"
+        self._settings = settings
+        user, password = settings.sentinel_user, settings.sentinel_password
+        self._sentinel_settings = replace(
+            settings,
+            db=0,
+            user=settings.user if user is None and password is None else user or "",
+            password=settings.password if password is None else password,
+        )
+        self._chance = chance
+        self._loop = asyncio.get_running_loop()
+        self._node: Node | None = None
+        self._lookout = Lookout(self._look, settings, chance)
+        self._early: list[Call] = []  # wait for the first look
+        self._tried = False
+        self._seen = "it was never reached"
+        self._closed = False
+
+    def run_script(
+        self, script: Script, keys: Sequence[bytes | str], args: Sequence[Part] = ()
+    ) -> asyncio.Future[Reply]:
+        """Run the script on the master."""
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self._send(Call(future, script.call(keys, args), script))
+        return future
+
+    def send_script(
+        self,
+        receiver: Receiver,
+        script: Script,
+        keys: Sequence[bytes | str],
+        args: Sequence[Part],
+        slot: int,
+    ) -> None:
+        """Run the script on the master, and tell `receiver`."""
+        self._send(Call(receiver, script.call(keys, args), script, slot))
+
+    def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
+        """Send one command to the master."""
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self._send(Call(future, command(*parts)))
+        return future
+
+    def push(self) -> None:
+        """Write what was sent in this turn now."""
+        if self._node is not None:
+            self._node.push()
+
+    def why_gone(self, slot: int) -> str:
+        """Why a call to the master would fail at once, or ""."""
+        if self._node is None:
+            return self._seen if self._tried or self._closed else ""
+        return self._node.why_gone()
+
+    async def connect(self) -> None:
+        """Return when the master is found and connected."""
+        if self._closed:
+            raise Unavailable(self.what, self._seen)
+        self._lookout.start()
+        if self._node is None:
+            await self._look()
+        if self._node is not None:
+            await self._node.connect()
+
+    async def close(self) -> None:
+        """Fail every call and close what is open."""
+        self._closed = True
+        self._seen = "the client is closed"
+        await self._lookout.close()
+        self._fail_early()
+        node, self._node = self._node, None
+        if node is not None:
+            await node.close()
+
+    # What the node tells.
+
+    def redirect(self, node: Node, call: Call, error: ErrorReply) -> bool:
+        """A master behind sentinels is no cluster's."""
+        return False
+
+    def trouble(self, node: Node) -> None:
+        """The master does not answer, or is none any more."""
+        self._lookout.nudge()
+
+    # Inside.
+
+    def _send(self, call: Call) -> None:
+        if self._node is not None:
+            self._node.send(call)
+        elif self._tried or self._closed or len(self._early) >= self._settings.inflight_max:
+            call.fail(Unavailable(self.what, self._seen))
+        else:
+            self._early.append(call)
+            self._lookout.start()
+
+    async def _look(self) -> bool:
+        """Find the master; whether it answers and calls itself so."""
+        error: SluicegateError = Unavailable(self.what, "no sentinel is known")
+        for sentinel in self._settings.endpoints:
+            try:
+                master = await self._ask(sentinel)
+                await self._check_role(master)
+            except SluicegateError as one:
+                error = one
+                continue
+            self._follow(master)
+            return self._node is not None and self._node.connected
+        self._seen = error.seen if isinstance(error, Unavailable) else str(error)
+        self._tried = True
+        self._fail_early()
+        raise unavailable(self.what, error)
+
+    async def _ask(self, sentinel: Endpoint) -> Endpoint:
+        reply = await ask_once(
+            sentinel,
+            self._sentinel_settings,
+            "SENTINEL",
+            "GET-MASTER-ADDR-BY-NAME",
+            self._settings.service,
+        )
+        if reply is None:
+            raise Unavailable(
+                f"Sentinel at {sentinel}", f"it knows no master {self._settings.service!r}"
+            )
+        try:
+            host, port = reply
+            return Endpoint(host.decode(), int(port))
+        except (AttributeError, TypeError, ValueError):
+            raise Unavailable(f"Sentinel at {sentinel}", "it answered no address") from None
+
+    async def _check_role(self, master: Endpoint) -> None:
+        """A sentinel may name the old master for a while, and that one may be a replica by now."""
+        try:
+            role = await ask_once(master, self._settings, "ROLE")
+        except ErrorReply as error:
+            if error.kind == DENIED:
+                return  # this user may not ask; a write will tell
+            raise
+        if role[0] != _MASTER:
+            raise Unavailable(f"Redis at {master}", f"it is a {role[0].decode()} now")
+
+    def _follow(self, master: Endpoint) -> None:
+        self._tried = True
+        if self._closed:
+            return
+        old = self._node
+        if old is None or old.endpoint != master:
+            self._node = Node(master, self._settings, self._chance, overseer=self)
+            self._node.start()
+            if old is not None:
+                self._lookout.retire(old, 2 * self._settings.timeout_us)
+        early, self._early = self._early, []
+        for call in early:
+            if not call.future.done():
+                self._send(call)
+
+    def _fail_early(self) -> None:
+        early, self._early = self._early, []
+        for call in early:
+            call.fail(Unavailable(self.what, self._seen))

@@ -1,0 +1,62 @@
+"""Slots: which of a cluster's 16,384 parts a key is in, and who serves them by CLUSTER SLOTS.
+
+Pure: bytes and replies in, numbers and endpoints out. A slot is the CRC16 (XMODEM) of the key or,
+if it holds a non-empty {tag}, of the first tag alone; keys of one tag share a slot.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.stores.redis.url import Endpoint
+
+SLOTS: Final = 16_384
+
+
+class Range(NamedTuple):
+    """Slots from `first` to `last`, both included, and their master."""
+
+    first: int
+    last: int
+    master: Endpoint
+
+
+def slot_of(key: bytes | str) -> int:
+    """The slot of one key."""
+    data = key.encode() if isinstance(key, str) else key
+    opening = data.find(b"{")
+    if opening >= 0:
+        closing = data.find(b"}", opening + 1)
+        if closing > opening + 1:
+            data = data[opening + 1 : closing]
+    return crc_hqx(data, 0) % SLOTS
+
+
+def slot_of_all(keys: Sequence[bytes | str]) -> int:
+    """The one slot that all the keys are in."""
+    if not keys:
+        raise BadValue("keys", keys, "give at least one: on a cluster it finds the node")
+    slot = slot_of(keys[0])
+    for key in keys[1:]:
+        if slot_of(key) != slot:
+            raise BadValue("keys", key, "give keys of one script the same {hash tag}")
+    return slot
+
+
+def read_ranges(reply: Any, asked: Endpoint) -> list[Range]:
+    """What CLUSTER SLOTS answered; a nameless host is the one that was asked."""
+    try:
+        return [_range(row, asked) for row in reply]
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise BadValue("CLUSTER SLOTS", reply, f"ask a Redis Cluster ({error})") from None
+
+
+def _range(row: Any, asked: Endpoint) -> Range:
+    first, last, (host, port, *_), *_ = row
+    name = (host or b"").decode()
+    if not 0 <= first <= last < SLOTS:
+        raise ValueError(f"slots {first} to {last}")
+    return Range(first, last, Endpoint(name if name not in {"", "?"} else asked.host, int(port)))

@@ -1,0 +1,302 @@
+"""Redis store: limits kept by a Redis or Valkey, behind the contract of a store.
+
+It finds a limit's counter, hands its keys to the batch, and knows what a cluster cannot do in one
+script: charges on keys of different slots. How a limit is counted is in `counting.py` and the
+scripts, what travels together in `batch.py`, how it travels in the client.
+
+Keys are `{prefix}:{entity}:{rule}:{window}`, the braces around the entity literal: they make all
+limits of one entity share a slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.contracts.observer import Observer
+from sluicegate.contracts.rule import Limit
+from sluicegate.contracts.store import Charge, Grant, Ruling
+from sluicegate.stores.redis.batch import Batches, BatchStats, Group, as_unavailable
+from sluicegate.stores.redis.counting import (
+    KEY_BYTES_MAX_DEFAULT,
+    Counter,
+    Reply,
+    counter_for,
+)
+from sluicegate.stores.redis.scripts import load_scripts
+from sluicegate.stores.redis.slots import slot_of
+from sluicegate.stores.redis.topology import open_client
+from sluicegate.stores.redis.url import CLUSTER, WINDOWS, RedisSettings, parse_url
+from sluicegate.wire.resp import Part
+
+PREFIX_DEFAULT: Final = "rate_limit"
+# More calls than one for a crowd, so that the server works on one while we read another: with 64 at
+# once 32 was quicker than 64 or 22 (benchmarks/redis_store.py).
+BATCH_MAX_DEFAULT: Final = 32
+BATCH_US_MAX_DEFAULT: Final = 200
+BATCH_MAX_MAX: Final = 4_096  # a Lua function takes fewer than 8,000 arguments
+BATCH_MAX_WINDOWS: Final = 2_048  # likewise, where each ask reads three keys
+BATCH_US_MAX_MAX: Final = 100_000
+RULES_MAX_DEFAULT: Final = 10_000
+
+Asked = tuple[Counter, bytes, int]
+
+
+@final
+class RedisStore:
+    """A `contracts.store.Store`; make it within the loop that uses it."""
+
+    __slots__ = (
+        "_batches",
+        "_client",
+        "_closed",
+        "_counters",
+        "_key_bytes_max",
+        "_layout",
+        "_rules_max",
+        "_scripts",
+        "_spread",
+        "prefix",
+        "what",
+    )
+
+    def __init__(
+        self,
+        where: str | RedisSettings,
+        chance: Chance,
+        *,
+        prefix: str = PREFIX_DEFAULT,
+        batch_max: int = BATCH_MAX_DEFAULT,
+        batch_us_max: int = BATCH_US_MAX_DEFAULT,
+        key_bytes_max: int = KEY_BYTES_MAX_DEFAULT,
+        rules_max: int = RULES_MAX_DEFAULT,
+        observer: Observer | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        if "{" in prefix:
+            raise BadValue("prefix", prefix, "leave out the {: it marks the entity in a key")
+        if not 1 <= batch_max <= BATCH_MAX_MAX:
+            raise BadValue("batch_max", batch_max, f"give a number from 1 to {BATCH_MAX_MAX}")
+        if not 0 <= batch_us_max <= BATCH_US_MAX_MAX:
+            raise BadValue(
+                "batch_us_max", batch_us_max, f"give a wait from 0 to {BATCH_US_MAX_MAX} us"
+            )
+        settings = parse_url(where) if isinstance(where, str) else where
+        if settings.layout == WINDOWS and batch_max > BATCH_MAX_WINDOWS:
+            raise BadValue(
+                "batch_max", batch_max, f"give {BATCH_MAX_WINDOWS} at most with layout=windows"
+            )
+        self.prefix = prefix
+        self.what = f"Redis at {settings.endpoints[0]}"
+        self._spread = settings.topology == CLUSTER
+        self._client = open_client(settings, chance)
+        self._scripts = load_scripts()
+        self._batches = Batches(
+            self._client,
+            self._scripts,
+            asyncio.get_running_loop(),
+            spread=self._spread,
+            asks_max=batch_max,
+            hold_us=batch_us_max,
+            observer=observer,
+            clock=clock,
+        )
+        self._counters: dict[str, Counter] = {}
+        self._key_bytes_max = key_bytes_max
+        self._layout = settings.layout
+        self._rules_max = rules_max
+        self._closed = False
+
+    async def connect(self) -> None:
+        """Return when connected, or raise what prevents it. The first ask does it too."""
+        await self._client.connect()
+
+    async def take(
+        self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
+    ) -> Ruling:
+        """Take every charge or none.
+
+        On a cluster, charges on different entities are taken one slot after the other; what was
+        taken before the first refusal is given back, so others may see it spent for a moment.
+        """
+        self._check_open()
+        if not self._spread and (seen := self._client.why_gone(-1)):
+            raise Unavailable(self.what, f"{seen}; calls are held back")
+        if len(charges) == 1 and not count_refused:
+            limit_id, limit, entity, cost = charges[0]
+            counter = self._counters.get(limit_id)
+            if counter is None or counter.limit is not limit:
+                counter = self._counter(limit_id, limit)
+            if cost < 0:
+                raise _negative(cost)
+            return await self._batches.ask(counter, entity, cost, keep)
+        asked = self._asked(charges)
+        for _, _, cost in asked:
+            if cost < 0:
+                raise _negative(cost)
+        if self._spread:
+            parts = self._by_slot(asked)
+            if len(parts) > 1:
+                return await self._take_apart(asked, parts, keep, count_refused)
+        if not asked:
+            return Ruling(0, [])
+        return await self._batches.ask_all(Group(asked, keep, count_refused))
+
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+        """Take the first cost of `ladder` that fits."""
+        if not ladder:
+            raise BadValue("ladder", ladder, "give at least one cost")
+        counter = self._counter(charge.limit_id, charge.limit)
+        args: list[Part] = [self._batches.now, 1, *counter.declared]
+        for cost in ladder:
+            if cost < 0:
+                raise _negative(cost)
+            args += counter.charge(cost)
+        self._check_open()
+        key = counter.key(charge.key)
+        trip = self._client.run_script(self._scripts["take_some"], [key], args)
+        (reply,) = await self._batches.told_of(_all([trip]))
+        now_us, rung = reply[0], reply[1]
+        units = ladder[rung - 1] if rung else 0
+        decision = counter.decide(reply, 2, now_us, units if rung else ladder[-1])
+        return Grant(now_us, units, decision)
+
+    async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
+        """Correct what was taken at `taken_us`, by the server's clock; None is now."""
+        asked = self._asked(charges)
+        parts = self._by_slot(asked) if self._spread else [range(len(asked))]
+        self._check_open()
+        await _all([self._settle([asked[i] for i in part], taken_us) for part in parts if part])
+
+    async def reset(self, charges: Sequence[Charge]) -> None:
+        """Forget what each charge's key has taken."""
+        asked = self._asked(charges)
+        parts = self._by_slot(asked) if self._spread else [range(len(asked))]
+        self._check_open()
+        await _all([self._reset([asked[i] for i in part]) for part in parts if part])
+
+    def gone(self, charges: Sequence[Charge]) -> Unavailable | None:
+        """What asking for these would raise at once; any thread may ask, without the loop."""
+        slots = [-1]
+        if self._spread:
+            slots = [slot_of(key) for _, key, _ in self._asked(charges)]
+        for slot in slots:
+            seen = self._client.why_gone(slot)
+            if seen:
+                return Unavailable(self.what, f"{seen}; calls are held back")
+        return None
+
+    async def close(self) -> None:
+        """Fail what is under way with `Unavailable`, and give back what is held."""
+        self._closed = True
+        self._batches.leave()
+        await self._client.close()
+
+    def stats(self) -> BatchStats:
+        """What has travelled so far, and how well it was filled."""
+        return self._batches.stats()
+
+    # Inside.
+
+    def _counter(self, limit_id: str, limit: Limit) -> Counter:
+        counter = self._counters.get(limit_id)
+        if counter is None or (counter.limit is not limit and counter.limit != limit):
+            counter = counter_for(self.prefix, limit_id, limit, self._key_bytes_max, self._layout)
+            if limit_id not in self._counters and len(self._counters) >= self._rules_max:
+                self._counters.pop(next(iter(self._counters)))  # it is only a way to say things
+            self._counters[limit_id] = counter
+        return counter
+
+    def _asked(self, charges: Sequence[Charge]) -> list[Asked]:
+        asked = []
+        for limit_id, limit, entity, cost in charges:
+            counter = self._counter(limit_id, limit)
+            asked.append((counter, counter.key(entity), cost))
+        return asked
+
+    def _by_slot(self, asked: Sequence[Asked]) -> list[Sequence[int]]:
+        """Which charges share a slot, in the order of their first."""
+        slots: dict[int, list[int]] = {}
+        for place, (_, key, _) in enumerate(asked):
+            slots.setdefault(slot_of(key), []).append(place)
+        return list(slots.values())
+
+    async def _take_apart(
+        self, asked: list[Asked], parts: list[Sequence[int]], keep: bool, count_refused: bool
+    ) -> Ruling:
+        """Reserve slot by slot, and give back if one refuses."""
+        decisions: list[Decision | None] = [None] * len(asked)
+        at_us, refused = 0, False
+        taken: list[tuple[list[Asked], int]] = []
+        try:
+            for part in parts:
+                those = [asked[place] for place in part]
+                # After a refusal the others are only asked what they would have said.
+                now_keep = keep and not refused
+                ruling = await self._batches.ask_all(Group(those, now_keep, False))
+                at_us = max(at_us, ruling.at_us)
+                for place, decision in zip(part, ruling.decisions, strict=True):
+                    decisions[place] = decision
+                if now_keep and ruling.allowed:
+                    taken.append((those, ruling.at_us))
+                elif keep and count_refused:
+                    self._send_settle(those, None, 1)
+                refused = refused or not ruling.allowed
+        except BaseException:
+            refused, count_refused = True, False
+            raise
+        finally:
+            if refused and keep and not count_refused:
+                for those, then_us in taken:
+                    self._send_settle(those, then_us, -1)
+        return Ruling(at_us, [decision for decision in decisions if decision is not None])
+
+    def _send_settle(self, asked: list[Asked], taken_us: int | None, sign: int) -> None:
+        """Settle without waiting to hear of it: what cannot be said now is not said."""
+        corrections = [(counter, key, sign * cost) for counter, key, cost in asked]
+        self._settle(corrections, taken_us).add_done_callback(_look_away)
+
+    def _settle(self, asked: Sequence[Asked], taken_us: int | None) -> asyncio.Future[Any]:
+        limits: dict[Counter, int] = {}
+        words: list[Part] = []
+        for counter, _, cost in asked:
+            words += (limits.setdefault(counter, len(limits) + 1), *counter.charge(cost))
+        args: list[Part] = [self._batches.now, b"" if taken_us is None else taken_us, len(limits)]
+        for counter in limits:
+            args += counter.declared
+        return self._client.run_script(
+            self._scripts["settle"], [key for _, key, _ in asked], args + words
+        )
+
+    def _reset(self, asked: Sequence[Asked]) -> asyncio.Future[Any]:
+        args: list[Part] = [self._batches.now]
+        args += [counter.times_key for counter, _, _ in asked]
+        return self._client.run_script(self._scripts["reset"], [key for _, key, _ in asked], args)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable(self.what, "the store is closed")
+
+
+async def _all(calls: Sequence[asyncio.Future[Reply]]) -> list[Reply]:
+    """Every answer, or the first failure when all have ended."""
+    told = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in told:
+        if isinstance(answer, SluicegateError):
+            raise as_unavailable(answer)
+        if isinstance(answer, BaseException):
+            raise answer
+    return cast("list[Reply]", told)
+
+
+def _negative(cost: int) -> BadValue:
+    return BadValue("cost", cost, "give 0 or more; what is given back goes through settle")
+
+
+def _look_away(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()

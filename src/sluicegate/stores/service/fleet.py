@@ -1,0 +1,134 @@
+"""Fleet: the workers of one service, any of which may be asked.
+
+Of two drawn the one with fewer calls under way is asked. One that is gone, or whose breaker holds
+calls back, fails a call before anything was sent, and the next is asked at once; what was sent and
+not answered may have been counted, and is never sent twice. A worker that has gone is reached again
+in the background, by its node. Nothing is kept here that a worker would have to know, except by
+whoever asks for a lease: it goes back to the worker that gave it.
+
+Before the first connection stands, a call would wait for one worker that may be the dead one; so
+whoever asks first waits until the first of all has answered (`meet`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.kernels.two_choices import pick_two
+from sluicegate.stores.redis.connection import Call, Reply
+from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.url import SINGLE, RedisSettings
+
+_GONE: Final = "calls are held back"
+
+
+@final
+class Fleet:
+    """Make it within the loop that uses it; `close` ends what it has started."""
+
+    __slots__ = ("_arriving", "_closed", "_draw", "_loop", "_meeting", "met", "nodes", "what")
+
+    def __init__(self, settings: RedisSettings, chance: Chance) -> None:
+        alone = replace(settings, topology=SINGLE, shared=False, endpoints=settings.endpoints[:1])
+        self.nodes: Sequence[Node] = [
+            Node(endpoint, replace(alone, endpoints=(endpoint,)), chance)
+            for endpoint in settings.endpoints
+        ]
+        self.what = f"{settings.kind} at {', '.join(map(str, settings.endpoints))}"
+        self._draw = chance.draw
+        self._loop = asyncio.get_running_loop()
+        self._meeting: asyncio.Task[None] | None = None
+        self._arriving: list[asyncio.Task[None]] = []
+        self._closed = False
+        self.met = False  # a worker has answered, or none has
+
+    def send(self, payload: bytes) -> asyncio.Future[Reply]:
+        """Ask a worker; the first that takes the call."""
+        first = self.pick()
+        future = self.send_to(first, payload)
+        if future.done() and len(self.nodes) > 1:
+            for node in self.nodes:
+                if node is first or not isinstance(future.exception(), Unavailable):
+                    continue
+                future = self.send_to(node, payload)
+                if not future.done():
+                    break
+        return future
+
+    def send_to(self, node: Node, payload: bytes) -> asyncio.Future[Reply]:
+        """Ask this worker and no other."""
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        node.send(Call(future, payload))
+        return future
+
+    def pick(self) -> Node:
+        """The less busy of two that are there; any, if none is."""
+        nodes = self.nodes
+        if len(nodes) == 1:
+            return nodes[0]
+        there = [node for node in nodes if node.connected] or nodes
+        if len(there) == 1:
+            return there[0]
+        one, other = pick_two(len(there), self._draw(), self._draw())
+        return there[one] if there[one].pending <= there[other].pending else there[other]
+
+    async def meet(self) -> None:
+        """Return when the first worker has answered, or none has; later calls return at once."""
+        if self._closed:
+            raise Unavailable(self.what, "the client is closed")
+        if not self.met:
+            if self._meeting is None:
+                self._meeting = self._loop.create_task(self._meet())
+            await asyncio.shield(self._meeting)
+
+    async def connect(self) -> None:
+        """Return when a worker has answered, or raise what prevents it."""
+        await self.meet()
+        if any(node.connected for node in self.nodes):
+            return
+        errors = await asyncio.gather(
+            *(node.connect() for node in self.nodes), return_exceptions=True
+        )
+        for error in errors:
+            if error is None:
+                return
+        if isinstance(errors[0], BaseException):
+            raise errors[0]
+
+    def why_gone(self) -> str:
+        """Why a call would fail at once, or ""; any thread may ask."""
+        why = ""
+        for node in self.nodes:
+            why = node.why_gone()
+            if not why:
+                return ""
+        return f"{why}; {_GONE}"
+
+    async def close(self) -> None:
+        """Fail what is under way with `Unavailable`, and return when all sockets are closed."""
+        self._closed = True
+        tasks = [*self._arriving]
+        if self._meeting is not None:
+            tasks.append(self._meeting)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *(node.close() for node in self.nodes), return_exceptions=True)
+
+    async def _meet(self) -> None:
+        self._arriving = [self._loop.create_task(_arrive(node)) for node in self.nodes]
+        pending = set(self._arriving)
+        while pending and not any(node.connected for node in self.nodes):
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        self.met = True
+
+
+async def _arrive(node: Node) -> None:
+    try:
+        await node.connect()
+    except SluicegateError:
+        return  # the node remembers why, tells whoever asks it, and tries again

@@ -1,0 +1,167 @@
+"""Words: what is asked of a service's store, as the bytes of a command, and its replies as values.
+
+A charge is eight arguments. Of those, what a limit says the same each time is written once and
+kept, for `LIMITS_MAX` limits. A reply that is not what was asked for is `Unavailable`: whatever
+answered is no service of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.contracts.reasons import REASONS
+from sluicegate.contracts.rule import Limit
+from sluicegate.contracts.store import SHARED, Charge, Grant, Ruling
+from sluicegate.wire.resp import ErrorReply, Part, arguments
+
+LIMITS_MAX: Final = 10_000
+PREFIX_DEFAULT: Final = "rate_limit"
+_CHARGE_WORDS: Final = 8
+_DECISION_WORDS: Final = 5
+_BAD_VALUE: Final = " cannot be used; "  # as `BadValue` says it on the other side
+
+
+@final
+class Said:
+    """A limit, and the six words that say it."""
+
+    __slots__ = ("limit", "words")
+
+    def __init__(self, limit: Limit, words: bytes) -> None:
+        self.limit = limit
+        self.words = words
+
+
+@final
+class Words:
+    """Writes and reads for one prefix, which keeps apart programs that name their rules alike."""
+
+    __slots__ = ("_said", "limits_max", "prefix")
+
+    def __init__(self, prefix: str = PREFIX_DEFAULT, *, limits_max: int = LIMITS_MAX) -> None:
+        self.prefix = prefix
+        self.limits_max = limits_max
+        self._said: dict[str, Said] = {}
+
+    def take(self, charges: Sequence[Charge], *, keep: bool, count_refused: bool) -> bytes:
+        """SG.TAKE."""
+        return self._command(
+            ("SG.TAKE", int(keep), int(count_refused), len(charges)), charges, least=0
+        )
+
+    def take_some(self, charge: Charge, ladder: Sequence[int]) -> bytes:
+        """SG.TAKESOME."""
+        if not ladder:
+            raise BadValue("ladder", ladder, "give at least one cost")
+        for cost in ladder:
+            if cost < 0:
+                raise _negative(cost)
+        rungs = arguments((len(ladder), *ladder))
+        # The charge's own cost says nothing here.
+        said = self._charge(charge._replace(cost=0))
+        head = arguments(("SG.TAKESOME",))
+        return b"*%d\r\n%b%b%b" % (2 + _CHARGE_WORDS + len(ladder), head, said, rungs)
+
+    def settle(self, charges: Sequence[Charge], taken_us: int | None) -> bytes:
+        """SG.SETTLE."""
+        then = -1 if taken_us is None else taken_us
+        return self._command(("SG.SETTLE", then, len(charges)), charges)
+
+    def forget(self, charges: Sequence[Charge]) -> bytes:
+        """SG.FORGET."""
+        return self._command(("SG.FORGET", len(charges)), charges)
+
+    def _command(
+        self, first: Sequence[Part], charges: Sequence[Charge], *, least: int | None = None
+    ) -> bytes:
+        out = [b"", arguments(first)]
+        for charge in charges:
+            if least is not None and charge.cost < least:
+                raise _negative(charge.cost)
+            out.append(self._charge(charge))
+        out[0] = b"*%d\r\n" % (len(first) + _CHARGE_WORDS * len(charges))
+        return b"".join(out)
+
+    def _charge(self, charge: Charge) -> bytes:
+        limit_id, limit, key, cost = charge
+        said = self._said.get(limit_id)
+        if said is None or (said.limit is not limit and said.limit != limit):
+            said = self._say(limit_id, limit)
+        return said.words + arguments((key, cost))
+
+    def _say(self, limit_id: str, limit: Limit) -> Said:
+        words = arguments(
+            (
+                self.name(limit_id),
+                limit.algorithm.value,
+                limit.count,
+                limit.period_us,
+                limit.burst,
+                limit.cells,
+            )
+        )
+        if limit_id not in self._said and len(self._said) >= self.limits_max:
+            self._said.pop(next(iter(self._said)))  # it is only a way to say things
+        said = self._said[limit_id] = Said(limit, words)
+        return said
+
+    def name(self, limit_id: str) -> str:
+        """The limit's id as the service knows it."""
+        if self.prefix == PREFIX_DEFAULT:
+            return limit_id
+        if limit_id.startswith(SHARED):
+            return f"{SHARED}{self.prefix}:{limit_id[len(SHARED) :]}"
+        return f"{self.prefix}:{limit_id}"
+
+
+def ruling_of(reply: Any, charges: Sequence[Charge]) -> Ruling:
+    """What SG.TAKE answered to these charges."""
+    if not isinstance(reply, list) or len(reply) != 1 + _DECISION_WORDS * len(charges):
+        raise strange(reply)
+    return Ruling(
+        reply[0],
+        [
+            decision_of(reply, 1 + _DECISION_WORDS * place, charge.limit_id)
+            for place, charge in enumerate(charges)
+        ],
+    )
+
+
+def grant_of(reply: Any, charge: Charge) -> Grant:
+    """What SG.TAKESOME answered."""
+    if not isinstance(reply, list) or len(reply) != 2 + _DECISION_WORDS:
+        raise strange(reply)
+    return Grant(reply[0], reply[1], decision_of(reply, 2, charge.limit_id))
+
+
+def decision_of(reply: list[Any], at: int, rule_id: str) -> Decision:
+    """The five words from `at` on."""
+    allowed, remaining, retry_us, reset_us, name = reply[at : at + _DECISION_WORDS]
+    try:
+        reason = REASONS[name.decode()] if name else None
+    except (KeyError, AttributeError, UnicodeDecodeError):
+        raise strange(reply) from None
+    if not allowed and reason is None:
+        raise strange(reply)
+    return Decision(bool(allowed), remaining, retry_us, reset_us, reason, rule_id)
+
+
+def strange(reply: Any) -> Unavailable:
+    """What is told of a reply that answers something else."""
+    return Unavailable("the service", f"its answer is not understood: {reply!r:.80}")
+
+
+def told(what: str, error: ErrorReply) -> SluicegateError:
+    """An error reply as what it was there: a value that cannot be used, or no answer at all."""
+    said, cut, remedy = error.text.removeprefix("ERR ").partition(_BAD_VALUE)
+    field, colon, value = said.partition(": ")
+    if cut and colon:
+        return BadValue(field, value, remedy)
+    return Unavailable(what, str(error))
+
+
+def _negative(cost: int) -> BadValue:
+    return BadValue("cost", cost, "give 0 or more; what is given back goes through settle")

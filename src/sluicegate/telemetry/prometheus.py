@@ -1,0 +1,215 @@
+"""Prometheus: a tally as metrics, in the text formats or through `prometheus_client`.
+
+One table of families, made from one snapshot, feeds both: `text` writes it as a page and needs no
+package, `TallyCollector` hands it to a registry of prometheus_client. Nothing is counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
+
+from sluicegate.contracts.errors import BadValue, MissingPackage
+from sluicegate.telemetry.snapshot import Histogram, Snapshot
+from sluicegate.telemetry.tally import Tally
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+Labels: TypeAlias = "tuple[tuple[str, str], ...]"
+_NO_LABELS: Final[Mapping[str, str]] = {}
+_SECOND_US: Final = 1_000_000
+
+
+class Sample(NamedTuple):
+    """One number: what follows the family's name, the labels, the value."""
+
+    suffix: str
+    labels: Labels
+    value: float
+
+
+class Family(NamedTuple):
+    """One metric: its name without a counter's `_total`, and all its samples."""
+
+    name: str
+    kind: str  # counter, gauge or histogram
+    unit: str
+    meaning: str
+    samples: Sequence[Sample]
+
+
+def counter(name: str, meaning: str, value: float) -> Family:
+    """One number that only rises."""
+    return Family(name, "counter", "", meaning, [Sample("_total", (), value)])
+
+
+def gauge(name: str, meaning: str, value: float) -> Family:
+    """One number as it is now."""
+    return Family(name, "gauge", "", meaning, [Sample("", (), value)])
+
+
+def families(seen: Snapshot) -> tuple[Family, ...]:
+    """Every metric there is, in a fixed order."""
+    return (
+        Family(
+            "sluicegate_decisions",
+            "counter",
+            "",
+            "Decisions by rule, outcome and reason.",
+            [
+                Sample("_total", _labels(rule=rule, outcome=outcome, reason=reason), count)
+                for rule, outcome, reason, count in seen.decisions
+            ],
+        ),
+        Family(
+            "sluicegate_store_round_trip_seconds",
+            "histogram",
+            "seconds",
+            "How long answered round trips to the store took.",
+            list(histogram(seen.round_trips_us, _SECOND_US)),
+        ),
+        Family(
+            "sluicegate_store_batch_size",
+            "histogram",
+            "",
+            "Decisions that shared an answered round trip.",
+            list(histogram(seen.batches, 1)),
+        ),
+        Family(
+            "sluicegate_store_failures",
+            "counter",
+            "",
+            "Round trips that failed, or were not even tried because the store was known to fail.",
+            [Sample("_total", (), seen.store_failures)],
+        ),
+        Family(
+            "sluicegate_degraded_seconds",
+            "counter",
+            "seconds",
+            "Time from a failed round trip until the next that was answered.",
+            [Sample("_total", (), seen.degraded_us / _SECOND_US)],
+        ),
+        Family(
+            "sluicegate_degraded",
+            "gauge",
+            "",
+            "1 while the last round trip failed.",
+            [Sample("", (), int(seen.degraded))],
+        ),
+        Family(
+            "sluicegate_lease_units",
+            "counter",
+            "",
+            "Units of leases by rule and event: taken, spent, returned, lapsed.",
+            [
+                Sample("_total", _labels(rule=rule, event=event), units)
+                for rule, event, units in seen.leases
+            ],
+        ),
+        Family(
+            "sluicegate_rules_folded",
+            "counter",
+            "",
+            "Decisions and lease events counted as rule other, because rules_max have a label.",
+            [Sample("_total", (), seen.folded)],
+        ),
+    )
+
+
+def text(
+    tally: Tally, *, openmetrics: bool = False, labels: Mapping[str, str] = _NO_LABELS
+) -> bytes:
+    """A page for /metrics, to be sent as `CONTENT_TYPE`, or as `OPENMETRICS_CONTENT_TYPE`.
+
+    `labels` are added to every sample: which worker this is, say.
+    """
+    return page(families(tally.snapshot()), openmetrics=openmetrics, labels=labels)
+
+
+def page(
+    shown_families: Iterable[Family],
+    *,
+    openmetrics: bool = False,
+    labels: Mapping[str, str] = _NO_LABELS,
+) -> bytes:
+    """Any families as such a page."""
+    common = tuple(labels.items())
+    for name, _ in common:
+        if not name.isidentifier() or not name.isascii() or name in _OWN_LABELS:
+            raise BadValue("labels", name, "give a name of letters, digits and _ that is not ours")
+    lines: list[str] = []
+    for family in shown_families:
+        name = family.name
+        # The older format knows a counter by the name of its samples, the newer by the family's.
+        shown = f"{name}_total" if family.kind == "counter" and not openmetrics else name
+        lines.append(f"# HELP {shown} {family.meaning}")
+        lines.append(f"# TYPE {shown} {family.kind}")
+        if openmetrics and family.unit:
+            lines.append(f"# UNIT {shown} {family.unit}")
+        lines += [
+            f"{name}{suffix}{_braced(common + own)} {value!r}"
+            for suffix, own, value in family.samples
+        ]
+    if openmetrics:
+        lines.append("# EOF")
+    lines.append("")
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
+@final
+class TallyCollector:
+    """A tally for a registry of prometheus_client: `REGISTRY.register(TallyCollector(tally))`."""
+
+    __slots__ = ("_metric", "_tally")
+
+    def __init__(self, tally: Tally) -> None:
+        try:
+            from prometheus_client.core import Metric  # noqa: PLC0415 - `text` does without
+        except ModuleNotFoundError as error:
+            raise MissingPackage(error.name or "prometheus_client", "metrics") from None
+        self._metric = Metric
+        self._tally = tally
+
+    def collect(self) -> Iterable[Metric]:
+        """Every metric with its samples, as they are now."""
+        for family in families(self._tally.snapshot()):
+            metric = self._metric(family.name, family.meaning, family.kind, family.unit)
+            for suffix, labels, value in family.samples:
+                metric.add_sample(family.name + suffix, dict(labels), value)
+            yield metric
+
+    def describe(self) -> Iterable[Metric]:
+        """The same names, whatever has been counted; a registry refuses one it has already."""
+        return self.collect()
+
+
+def _labels(**labels: str) -> Labels:
+    return tuple(labels.items())
+
+
+_OWN_LABELS: Final = frozenset({"rule", "outcome", "reason", "event", "le"})
+
+
+def histogram(seen: Histogram, divisor: int) -> Iterator[Sample]:
+    """The samples of a histogram whose values are so many to the unit that is shown."""
+    below = 0
+    for bound, count in zip(seen.bounds, seen.counts, strict=False):
+        below += count
+        yield Sample("_bucket", _labels(le=repr(bound / divisor)), below)
+    yield Sample("_bucket", _labels(le="+Inf"), seen.count)
+    yield Sample("_count", (), seen.count)
+    yield Sample("_sum", (), seen.total / divisor)
+
+
+def _braced(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,0 +1,82 @@
+"""Several: many observers as one, none of which can harm a decision or another observer.
+
+What an observer raises ends here. The first time it is logged with its traceback, every time it is
+counted; a decision was made before anybody was told of it, and stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from threading import RLock
+from typing import final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.observer import Observer
+
+_log = logging.getLogger("sluicegate.telemetry")
+
+
+@final
+class Several:
+    """Tells each of `observers`, in their order."""
+
+    __slots__ = ("_failures", "_lock", "observers")
+
+    def __init__(self, *observers: Observer) -> None:
+        self.observers = observers
+        self._failures = [0] * len(observers)
+        self._lock = RLock()
+
+    @property
+    def failures(self) -> tuple[int, ...]:
+        """How often each of the observers raised."""
+        return tuple(self._failures)
+
+    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+        """Tell of one decision."""
+        for at, observer in enumerate(self.observers):
+            try:
+                observer.decided(decision, key, began_us, ended_us)
+            except Exception as error:
+                self._failed(at, error)
+
+    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+        """Tell of one round trip."""
+        for at, observer in enumerate(self.observers):
+            try:
+                observer.asked_store(decisions, began_us, ended_us, failure)
+            except Exception as error:
+                self._failed(at, error)
+
+    def leased(self, rule: str, event: str, units: int) -> None:
+        """Tell of a lease."""
+        for at, observer in enumerate(self.observers):
+            try:
+                observer.leased(rule, event, units)
+            except Exception as error:
+                self._failed(at, error)
+
+    def aged(self, rule: str, lag_us: int) -> None:
+        """Tell those who ask for it how old a block was when it was last spent of."""
+        for at, observer in enumerate(self.observers):
+            aged = getattr(observer, "aged", None)
+            if aged is not None:
+                try:
+                    aged(rule, lag_us)
+                except Exception as error:
+                    self._failed(at, error)
+
+    def _failed(self, at: int, error: Exception) -> None:
+        with self._lock:
+            self._failures[at] += 1
+            first = self._failures[at] == 1
+        if first:
+            # A logger can be made to raise as well; then the count must do.
+            with suppress(Exception):
+                _log.error(
+                    "The observer %s raised. It is told of what follows all the same; this is not "
+                    "logged again.",
+                    type(self.observers[at]).__qualname__,
+                    exc_info=error,
+                )

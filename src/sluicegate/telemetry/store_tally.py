@@ -1,0 +1,77 @@
+"""Store tally: what a service counts of its store: round trips, leases, and how stale leases grow.
+
+An Observer that leaves decisions to the service's own tally, which knows their rules by name; a
+`Tally` inside counts the rest. The freshness lag is how old a block of a lease was when it was last
+spent of: what the store counts has been ahead of what is enforced here by up to that long.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from threading import Lock
+from typing import Final, final
+
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.telemetry.prometheus import Family, families, histogram
+from sluicegate.telemetry.snapshot import Histogram, Snapshot
+from sluicegate.telemetry.tally import Tally
+
+LAG_US_BOUNDS: Final[tuple[int, ...]] = (
+    1_000, 5_000, 10_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_000_000, 5_000_000, 10_000_000, 60_000_000,
+)  # fmt: skip
+_OF_DECISIONS: Final = frozenset({"sluicegate_decisions", "sluicegate_rules_folded"})
+
+
+@final
+class StoreTally:
+    """A `contracts.observer.Observer` of round trips and leases."""
+
+    hears_decisions = False
+    __slots__ = ("_lags", "_lags_us", "_lock", "_tally", "last_failure")
+
+    def __init__(self, clock: Clock) -> None:
+        self._tally = Tally(clock=clock)
+        self._lags = [0] * (len(LAG_US_BOUNDS) + 1)
+        self._lags_us = 0
+        self._lock = Lock()
+        self.last_failure = ""  # what was last seen of a store that failed
+
+    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+        """Counted elsewhere, by rule and priority."""
+
+    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+        """One round trip."""
+        self._tally.asked_store(decisions, began_us, ended_us, failure)
+        if failure:
+            self.last_failure = failure
+
+    def leased(self, rule: str, event: str, units: int) -> None:
+        """Units of a lease."""
+        self._tally.leased(rule, event, units)
+
+    def aged(self, rule: str, lag_us: int) -> None:
+        """A block that was this old when it was last spent of."""
+        with self._lock:
+            self._lags[bisect_left(LAG_US_BOUNDS, lag_us)] += 1
+            self._lags_us += lag_us
+
+    def snapshot(self) -> Snapshot:
+        """What was counted of round trips and leases."""
+        return self._tally.snapshot()
+
+    def families(self) -> Iterable[Family]:
+        """The metrics."""
+        lag = Histogram(LAG_US_BOUNDS, tuple(self._lags), self._lags_us)
+        return [
+            *[family for family in families(self.snapshot()) if family.name not in _OF_DECISIONS],
+            Family(
+                "sluicegate_limiter_freshness_lag_seconds",
+                "histogram",
+                "seconds",
+                "How old blocks of leases were when they were last spent of.",
+                list(histogram(lag, 1_000_000)),
+            ),
+        ]

@@ -1,0 +1,36 @@
+"""Calm: the gate and the ledger of a service where nothing happens, for tests and measurements."""
+
+from __future__ import annotations
+
+from typing import final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.rule import Limit
+
+
+@final
+class Calm:
+    """A `contracts.checks.Gate` that sheds nobody, and a `Ledger` that keeps nothing."""
+
+    __slots__ = ()
+
+    def refusal(self, priority: Criticality, caller: str) -> Decision | None:
+        """Nobody is refused."""
+        return None
+
+    def status(self) -> str:
+        """All is calm."""
+        return ""
+
+    def decided(
+        self,
+        entity: str,
+        rule_id: str,
+        weight: int,
+        priority: Criticality,
+        decision: Decision,
+        began_us: int,
+        limit: Limit | None = None,
+    ) -> None:
+        """Heard, and forgotten."""

@@ -1,0 +1,192 @@
+"""Stage: how a story is told to an engine, and how each answer is held against one in memory.
+
+Whatever is asked of the engine is asked of a `MemoryEngine` beside it, and the two must say the
+same. What engines may differ in (the order of a walk, what was scanned) is compared as far as the
+contract says it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from inspect import isawaitable
+from typing import Any, TypeVar, cast, final
+
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.engine import VALUE_BYTES_MAX, Change, Engine, Entry, Page, Place
+from sluicegate.stores.engines.memory import MemoryEngine
+from sluicegate.system import SystemChance
+
+T = TypeVar("T")
+BYTES_MAX = 1 << 30
+
+
+async def soon(answer: Soon[T]) -> T:
+    """The answer, whether it came at once or comes later."""
+    if isawaitable(answer):
+        return await cast("Awaitable[T]", answer)
+    return answer
+
+
+class EngineStage:
+    """What a subclass says of its engine. Only `open_engine` must be said."""
+
+    # The largest value that is tried.
+    value_bytes_max = VALUE_BYTES_MAX
+    # Each tale has so many steps.
+    tale_steps = 80
+
+    def open_engine(self) -> Engine:
+        """An engine; it is opened on the event loop that will use it, and closed by the suite."""
+        raise NotImplementedError("say how your engine is opened: def open_engine(self)")
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop to tell stories on."""
+        return asyncio.new_event_loop()
+
+    def tell(self, story: Callable[[Trial], Coroutine[Any, Any, None]]) -> None:
+        """Tell it of an engine that is opened for it, on a loop of its own."""
+
+        async def told() -> None:
+            trial = Trial(self)
+            try:
+                await story(trial)
+                await trial.clean()
+            finally:
+                await trial.engine.close()
+
+        with asyncio.Runner(loop_factory=self.loop) as runner:
+            runner.run(told())
+
+
+@final
+class Trial:
+    """An engine and the oracle beside it: what is asked of the one is asked of the other."""
+
+    def __init__(self, stage: EngineStage) -> None:
+        self.stage = stage
+        self.engine = stage.open_engine()
+        self.oracle = MemoryEngine()
+        self._spaces: set[str] = set()
+        # An engine that lasts may still hold what it was told in the last run.
+        self._run = f"{int(SystemChance().draw() * 2**48):012x}"
+
+    def space(self, name: str = "t") -> str:
+        """A space that was never used before this story."""
+        space = f"{name}.{self._run}"
+        self._spaces.add(space)
+        return space
+
+    async def clean(self) -> None:
+        """Drop what the story has written."""
+        await asyncio.gather(*(self.engine.drop(space) for space in sorted(self._spaces)))
+
+    async def reopen(self) -> None:
+        """Close the engine, and open it again."""
+        await self.engine.close()
+        self.engine = self.stage.open_engine()
+
+    async def write(self, *rows: tuple[bytes, bytes, bytes | None], name: str = "t") -> None:
+        """Write rows of (partition, sort key, value) in one call."""
+        await self.change([Change(self.space(name), *row) for row in rows])
+
+    async def change(self, changes: Sequence[Change]) -> None:
+        """Make changes in one call."""
+        await self.engine.write(changes)
+        await self.oracle.write(changes)
+
+    async def load(self, entries: Sequence[Entry], name: str = "t") -> None:
+        """Load entries."""
+        space = self.space(name)
+        await self.engine.load(space, entries)
+        await self.oracle.load(space, entries)
+
+    async def swap(
+        self,
+        partition: bytes,
+        sort: bytes,
+        value: bytes | None,
+        expected: bytes | None,
+        name: str = "t",
+    ) -> bool:
+        """Swap; the engine must decide as the oracle does."""
+        change = Change(self.space(name), partition, sort, value)
+        made = await self.engine.swap(change, expected)
+        assert made is await self.oracle.swap(change, expected), (change, expected)
+        return made
+
+    async def drop(self, name: str = "t") -> None:
+        """Drop a space."""
+        await self.engine.drop(self.space(name))
+        await self.oracle.drop(self.space(name))
+
+    async def read(self, *places: Place, name: str = "t") -> list[bytes | None]:
+        """Read; the engine must say what the oracle says."""
+        space = self.space(name)
+        said = list(await soon(self.engine.read(space, places)))
+        assert said == list(self.oracle.read(space, places))
+        return said
+
+    async def scan(
+        self,
+        partition: bytes,
+        *,
+        begin: bytes = b"",
+        end: bytes | None = None,
+        reverse: bool = False,
+        rows_max: int = 1_000,
+        bytes_max: int = BYTES_MAX,
+        name: str = "t",
+    ) -> Page:
+        """Scan; the engine must say what the oracle says."""
+        space = self.space(name)
+        said, right = [
+            await soon(
+                engine.scan(
+                    space,
+                    partition,
+                    begin=begin,
+                    end=end,
+                    reverse=reverse,
+                    rows_max=rows_max,
+                    bytes_max=bytes_max,
+                )
+            )
+            for engine in (self.engine, self.oracle)
+        ]
+        return plain(said, right)
+
+    async def walk(self, rows_max: int = 100, name: str = "t") -> list[Entry]:
+        """Walk the whole space; the engine must tell what the oracle holds, in any order."""
+        said = await walked(self.engine, self.space(name), rows_max)
+        right = await walked(self.oracle, self.space(name), rows_max)
+        assert sorted(said) == sorted(right)
+        return said
+
+    async def compare(self, name: str = "t") -> None:
+        """All that is there, by walk, by scans of every partition and by reads."""
+        entries = await self.walk(name=name)
+        partitions = sorted({partition for partition, _, _ in entries})
+        await asyncio.gather(*(self.scan(partition, name=name) for partition in partitions))
+        await self.read(*((entry[0], entry[1]) for entry in entries), name=name)
+
+
+def plain(said: Page, right: Page) -> Page:
+    """The page that was said, if it is the right one."""
+    assert [tuple(row) for row in said.rows] == [tuple(row) for row in right.rows]
+    assert said.more is right.more, "whether there are more rows"
+    assert said.rows_scanned >= len(said.rows), "what was told was looked at"
+    told = sum(len(sort) + len(value) for sort, value in said.rows)
+    assert said.bytes_scanned >= told, "what was told was looked at"
+    return said
+
+
+async def walked(engine: Engine, space: str, rows_max: int) -> list[Entry]:
+    """A whole walk, in the engine's own order."""
+    entries: list[Entry] = []
+    after: Place | None = None
+    while page := await engine.walk(space, after, rows_max):
+        assert len(page) <= rows_max, "more than was asked for"
+        entries += page
+        after = (page[-1][0], page[-1][1])
+    return entries

@@ -1,0 +1,354 @@
+"""Key values: a dispatcher in memory, for tests of whoever asks one.
+
+It keeps every promise of `contracts.key_values` that can be kept without a disk: rows in order,
+conditions, values that expire by a clock, tokens, grants, uploads. It has no policies; what it
+should raise, and when it should answer late, it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from bisect import insort
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeVar, final
+
+from sluicegate.contracts.access import TableGrant
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.engine import Place
+from sluicegate.contracts.errors import BadValue, Conflict
+from sluicegate.contracts.key_values import (
+    Ask,
+    Condition,
+    Row,
+    Rows,
+    Span,
+    Tried,
+    Upload,
+    Walked,
+    Write,
+    tag_of,
+)
+from sluicegate.stores.engines.bounds import check_place
+from sluicegate.testing.clock import HandClock
+from sluicegate.wire.row_stream import RowReader, StreamRow
+
+T = TypeVar("T")
+
+ASKED_MAX: Final = 10_000  # asks that are remembered
+
+_TABLE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_OPEN: Final = "open"
+
+
+class Asked(NamedTuple):
+    """One thing that was asked."""
+
+    operation: str
+    table: str
+    ask: Ask
+
+
+class MemoryKeyValues:
+    """Tables in memory.
+
+    `late` has all answers come later, as from an engine. `raise_next` has the next asks fail.
+    `asked` remembers the last of them.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, late: bool = False) -> None:
+        self.clock: Clock = HandClock() if clock is None else clock
+        self.late = late
+        self.asked: deque[Asked] = deque(maxlen=ASKED_MAX)
+        self.uploads = MemoryUploads(self)
+        self._tables: dict[str, dict[Place, Row]] = {}
+        self._errors: deque[BaseException] = deque()
+
+    def raise_next(self, error: BaseException, times: int = 1) -> None:
+        """So many of the next asks raise this."""
+        self._errors.extend([error] * times)
+
+    def get(self, table: str, partition: bytes, sort: bytes, ask: Ask) -> Soon[Row | None]:
+        """The row at one place."""
+        rows = self.enter("get", table, TableGrant.READ, ask)
+        check_place(partition, sort)
+        return self._soon(self._live(rows, (partition, sort)))
+
+    def get_each(self, table: str, places: Sequence[Place], ask: Ask) -> Soon[Sequence[Row | None]]:
+        """The rows at these places, in their order."""
+        rows = self.enter("get_each", table, TableGrant.READ, ask)
+        for partition, sort in places:
+            check_place(partition, sort)
+        found: Sequence[Row | None] = [self._live(rows, place) for place in places]
+        return self._soon(found)
+
+    async def scan(
+        self, table: str, partition: bytes, span: Span, ask: Ask, token: bytes = b""
+    ) -> Rows:
+        """Rows of one partition; a token is the last sort key and what it belongs to."""
+        rows = self.enter("scan", table, TableGrant.READ, ask)
+        check_place(partition, b"")
+        if span.rows_max < 1 or span.bytes_max < 1:
+            raise BadValue("span", span, "ask for one row and one byte at least")
+        kind = _token_kind(table, partition, span)
+        if token and not token.startswith(kind):
+            raise BadValue("token", token, "go on with the partition and span that it came from")
+        sorts = sorted(sort for where, sort in rows if where == partition)
+        if span.reverse:
+            sorts.reverse()
+        told: list[Row] = []
+        size = 0
+        for sort in sorts:
+            row = self._live(rows, (partition, sort))
+            if row is None or not _within(span, sort, token[len(kind) :] if token else None):
+                continue
+            if told and (len(told) >= span.rows_max or size >= span.bytes_max):
+                return Rows(told, kind + told[-1].sort)
+            told.append(row)
+            size += len(row.sort) + len(row.value)
+        return Rows(told)
+
+    async def walk(self, table: str, after: Place | None, rows_max: int, ask: Ask) -> Walked:
+        """Places, in the order of their bytes."""
+        rows = self.enter("walk", table, TableGrant.READ, ask)
+        behind = sorted(place for place in rows if after is None or place > after)
+        page = behind[:rows_max]
+        live = [place for place in page if self._live(rows, place) is not None]
+        return Walked(live, page[-1] if len(behind) > len(page) else None)
+
+    async def write(self, table: str, writes: Sequence[Write], ask: Ask) -> None:
+        """Put and delete."""
+        rows = self.enter("write", table, TableGrant.WRITE, ask)
+        for write in writes:
+            _check_write(write)
+        await self._turn()
+        for write in writes:
+            self._put(rows, write)
+
+    async def write_if(self, table: str, write: Write, condition: Condition, ask: Ask) -> Tried:
+        """Write if the condition holds."""
+        rows = self.enter("write_if", table, TableGrant.WRITE, ask)
+        _check_write(write)
+        if sum((condition.absent, condition.present, bool(condition.tag))) != 1:
+            raise BadValue("condition", condition, "say exactly one of absent, present and tag")
+        await self._turn()
+        row = self._live(rows, (write.partition, write.sort))
+        if condition.absent:
+            holds = row is None
+        elif condition.present:
+            holds = row is not None
+        else:
+            holds = row is not None and tag_of(row.value) == condition.tag
+        if holds:
+            self._put(rows, write)
+            row = self._live(rows, (write.partition, write.sort))
+        return Tried(holds, row)
+
+    async def remove(self, table: str, places: Sequence[Place], ask: Ask) -> int:
+        """Delete these; how many were there."""
+        rows = self.enter("remove", table, TableGrant.WRITE, ask)
+        for partition, sort in places:
+            check_place(partition, sort)
+        await self._turn()
+        there = [place for place in places if self._live(rows, place) is not None]
+        return sum(rows.pop(place, None) is not None for place in there)
+
+    async def expire(
+        self, table: str, partition: bytes, sort: bytes, ttl_us: int, ask: Ask
+    ) -> bool:
+        """Let it expire; whether it was there."""
+        rows = self.enter("expire", table, TableGrant.WRITE, ask)
+        check_place(partition, sort)
+        await self._turn()
+        row = self._live(rows, (partition, sort))
+        if row is None:
+            return False
+        self._put(rows, Write(partition, sort, row.value, ttl_us))
+        return True
+
+    # What uploads share.
+
+    def enter(self, operation: str, table: str, grant: TableGrant, ask: Ask) -> dict[Place, Row]:
+        """The rows of a table, for one who may; or what this was told to raise."""
+        if not _TABLE.fullmatch(table):
+            raise BadValue("table", table, "use a-z, 0-9, - _ and ., 64 of them at most")
+        ask.by.must_on(table, grant)
+        self.asked.append(Asked(operation, table, ask))
+        if self._errors:
+            raise self._errors.popleft()
+        return self._tables.setdefault(table, {})
+
+    def load(self, table: str, loaded: Sequence[StreamRow], *, replace: bool) -> None:
+        """What an upload has brought becomes visible."""
+        rows = self._tables.setdefault(table, {})
+        if replace:
+            rows.clear()
+        for one in loaded:
+            self._put(rows, Write(one.partition, one.sort, one.value, one.ttl_us))
+
+    def _live(self, rows: dict[Place, Row], place: Place) -> Row | None:
+        row = rows.get(place)
+        if row is not None and 0 < row.expires_us <= self.clock.now_us():
+            del rows[place]
+            return None
+        return row
+
+    def _put(self, rows: dict[Place, Row], write: Write) -> None:
+        place = (write.partition, write.sort)
+        if write.value is None:
+            rows.pop(place, None)
+            return
+        expires_us = self.clock.now_us() + write.ttl_us if write.ttl_us else 0
+        rows[place] = Row(write.sort, write.value, expires_us)
+
+    def _soon(self, answer: T) -> Soon[T]:
+        return self._later(answer) if self.late else answer
+
+    async def _later(self, answer: T) -> T:
+        await asyncio.sleep(0)
+        return answer
+
+    async def _turn(self) -> None:
+        """A write is on its way for a turn of the loop, where answers are late."""
+        if self.late:
+            await asyncio.sleep(0)
+
+
+class _Held:
+    """An upload, and its parts."""
+
+    def __init__(self, mode: str, begun_us: int, by: str) -> None:
+        self.mode = mode
+        self.state = _OPEN
+        self.begun_us = begun_us
+        self.by = by
+        self.parts: dict[int, tuple[bytes, list[StreamRow], int]] = {}
+        self.numbers: list[int] = []
+
+    def told(self, table: str, name: str) -> Upload:
+        kept = self.parts.values()
+        return Upload(
+            table,
+            name,
+            self.mode,
+            self.state,
+            tuple(self.numbers),
+            sum(len(rows) for _, rows, _ in kept),
+            sum(size for _, _, size in kept),
+            self.begun_us,
+            self.by,
+        )
+
+
+@final
+class MemoryUploads:
+    """Uploads in memory."""
+
+    def __init__(self, tables: MemoryKeyValues) -> None:
+        self._tables = tables
+        self._held: dict[tuple[str, str], _Held] = {}
+
+    async def begin(self, table: str, name: str, mode: str, ask: Ask) -> Upload:
+        """Open one, or find it."""
+        self._tables.enter("begin", table, TableGrant.BULK, ask)
+        if mode not in ("merge", "replace"):
+            raise BadValue("mode", mode, "give merge or replace")
+        held = self._held.get((table, name))
+        if held is None:
+            held = _Held(mode, self._tables.clock.now_us(), ask.by.name)
+            self._held[table, name] = held
+        elif held.mode != mode:
+            raise Conflict(f"the upload {name}", f"it was begun to {held.mode}")
+        return held.told(table, name)
+
+    async def part(
+        self, table: str, name: str, number: int, rows: bytes, sha256: bytes, ask: Ask
+    ) -> Upload:
+        """Keep one part."""
+        held = self._found("part", table, name, ask)
+        _must_be_open(held, name)
+        if hashlib.sha256(rows).digest() != sha256:
+            raise BadValue("sha256", sha256.hex(), "it is not that of the rows; send them again")
+        known = held.parts.get(number)
+        if known is not None and known[0] != sha256:
+            raise Conflict(f"part {number}", "another one is kept under its number")
+        if known is None:
+            reader = RowReader()
+            told = reader.feed(rows)
+            reader.end()
+            held.parts[number] = (sha256, told, len(rows))
+            insort(held.numbers, number)
+        return held.told(table, name)
+
+    async def commit(
+        self, table: str, name: str, parts: int, rows: int, sha256: bytes, ask: Ask
+    ) -> Upload:
+        """Make it visible."""
+        held = self._found("commit", table, name, ask)
+        if held.state == "done":
+            return held.told(table, name)
+        _must_be_open(held, name)
+        whole = held.numbers == list(range(parts))
+        digests = b"".join(held.parts[number][0] for number in held.numbers)
+        counted = sum(len(told) for _, told, _ in held.parts.values())
+        if not whole or counted != rows or hashlib.sha256(digests).digest() != sha256:
+            raise Conflict(
+                f"the upload {name}", f"{len(held.numbers)} parts with {counted} rows are kept"
+            )
+        loaded = [row for number in held.numbers for row in held.parts[number][1]]
+        self._tables.load(table, loaded, replace=held.mode == "replace")
+        held.state = "done"
+        return held.told(table, name)
+
+    async def abandon(self, table: str, name: str, ask: Ask) -> Upload:
+        """Forget it."""
+        held = self._found("abandon", table, name, ask)
+        if held.state == _OPEN:
+            held.state = "abandoned"
+            held.parts.clear()
+            held.numbers.clear()
+        return held.told(table, name)
+
+    async def show(self, table: str, name: str, ask: Ask) -> Upload:
+        """How it stands."""
+        return self._found("show", table, name, ask).told(table, name)
+
+    async def all(self, table: str, ask: Ask) -> Sequence[Upload]:
+        """All of a table."""
+        self._tables.enter("all", table, TableGrant.BULK, ask)
+        return [held.told(table, name) for (its, name), held in self._held.items() if its == table]
+
+    def _found(self, operation: str, table: str, name: str, ask: Ask) -> _Held:
+        self._tables.enter(operation, table, TableGrant.BULK, ask)
+        held = self._held.get((table, name))
+        if held is None:
+            raise BadValue("upload", name, "begin it first")
+        return held
+
+
+def _must_be_open(held: _Held, name: str) -> None:
+    if held.state != _OPEN:
+        raise Conflict(f"the upload {name}", f"it is {held.state}")
+
+
+def _check_write(write: Write) -> None:
+    check_place(write.partition, write.sort)
+    if write.ttl_us < 0:
+        raise BadValue("ttl_us", write.ttl_us, "say microseconds, or 0 for ever")
+
+
+def _token_kind(table: str, partition: bytes, span: Span) -> bytes:
+    """What the tokens of one scan begin with."""
+    said = repr((table, partition, span.begin, span.end, span.reverse)).encode()
+    return hashlib.sha256(said).digest()[:8]
+
+
+def _within(span: Span, sort: bytes, last: bytes | None) -> bool:
+    if sort < span.begin or (span.end is not None and sort >= span.end):
+        return False
+    if last is None:
+        return True
+    return sort < last if span.reverse else sort > last

@@ -1,0 +1,22 @@
+"""Suite: all stories as one class; a subclass says how its store is opened."""
+
+from __future__ import annotations
+
+from sluicegate.testing.stores.crowds import Crowds, Shared
+from sluicegate.testing.stores.ends import Ends
+from sluicegate.testing.stores.groups import Groups
+from sluicegate.testing.stores.keys import Keys
+from sluicegate.testing.stores.settling import Settling
+from sluicegate.testing.stores.taking import Taking
+
+
+class StoreSuite(Taking, Keys, Groups, Settling, Crowds, Ends):
+    """Every promise of `contracts/store.py`, as tests.
+
+    Subclass it as `Test...` and say `open_store`. A store whose clock is moved by hand says
+    `pass_time` too; one on real time needs nothing, and the suite waits some seconds in all.
+    """
+
+
+class SharedStoreSuite(StoreSuite, Shared):
+    """The same for a store on a server: `open_store` opens one place, however often."""

@@ -1,0 +1,151 @@
+"""The native service's questions and answers as JSON, under the names of its .proto.
+
+For those who ask over HTTP. A field that is left out is as good as null; an unknown one is refused,
+because it is a name misspelt. Where protobuf cannot tell 0 from left out JSON can, so a weight of 0
+is refused here: who only wants to look asks for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk, LeaseAnswer
+from sluicegate.contracts.criticality import Criticality, parse_criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import NO_ATTRIBUTES
+from sluicegate.wire.json_objects import at, fields_of, list_of, parsed, text_of, whole_of, written
+from sluicegate.wire.protobuf import UINT32_MAX
+from sluicegate.wire.rate_limiter_messages import (
+    CHECK_BOUNDS,
+    CheckBounds,
+    GiveBackAsk,
+    LeaseAsk,
+    ms_up,
+)
+
+_ASK: Final = {name: name for name in ("user_id", "resource_path", "headers", "weight", "priority")}
+_BATCH: Final = {"requests": "requests"}
+_LEASE: Final = {"request": "request", "units": "units"}
+_GIVE_BACK: Final = {"lease_id": "lease_id", "units": "units"}
+
+
+# Reading.
+
+
+def ask_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckAsk:
+    """`{"user_id", "resource_path", "headers": {}, "weight": 1, "priority": "BULK"}`."""
+    return _ask_from(parsed(data), "", bounds)
+
+
+def batch_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequence[CheckAsk]:
+    """`{"requests": [...]}`."""
+    fields = fields_of(parsed(data), "", _BATCH)
+    sent = list_of(fields.get("requests", []), "requests", bounds.batch_max, "batch_max")
+    return [_ask_from(value, f"requests[{number}]", bounds) for number, value in enumerate(sent)]
+
+
+def lease_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> LeaseAsk:
+    """`{"request": {...}, "units": 100}`."""
+    fields = fields_of(parsed(data), "", _LEASE)
+    units = whole_of(fields.get("units"), "units", 1, UINT32_MAX)
+    return LeaseAsk(_ask_from(fields.get("request", {}), "request", bounds), units)
+
+
+def give_back_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> GiveBackAsk:
+    """`{"lease_id": "...", "units": 40}`."""
+    fields = fields_of(parsed(data), "", _GIVE_BACK)
+    lease_id = text_of(fields.get("lease_id", ""), "lease_id", bounds.text_bytes_max)
+    if not lease_id:
+        raise BadValue("lease_id", lease_id, "send the lease_id that the lease was answered with")
+    return GiveBackAsk(lease_id, whole_of(fields.get("units"), "units", 1, UINT32_MAX))
+
+
+def _ask_from(value: object, place: str, bounds: CheckBounds) -> CheckAsk:
+    fields = fields_of(value, place, _ASK)
+    bytes_max = bounds.text_bytes_max
+    return CheckAsk(
+        text_of(fields.get("user_id", ""), at(place, "user_id"), bytes_max),
+        text_of(fields.get("resource_path", ""), at(place, "resource_path"), bytes_max),
+        headers=_headers_from(fields.get("headers", {}), at(place, "headers"), bounds),
+        weight=whole_of(fields.get("weight", 1), at(place, "weight"), 1, UINT32_MAX),
+        priority=_priority_from(fields.get("priority"), at(place, "priority")),
+    )
+
+
+def _headers_from(value: object, place: str, bounds: CheckBounds) -> Mapping[str, str]:
+    if not isinstance(value, dict):
+        raise BadValue(place, value, "send an object of strings")
+    if not value:
+        return NO_ATTRIBUTES
+    if len(value) > bounds.headers_max:
+        raise BadValue(
+            place,
+            f"{len(value):,} headers",
+            f"send at most {bounds.headers_max:,} (headers_max)",
+        )
+    bytes_max = bounds.text_bytes_max
+    return {
+        text_of(name, place, bytes_max).lower(): text_of(text, at(place, name), bytes_max)
+        for name, text in value.items()
+    }
+
+
+def _priority_from(value: object, place: str) -> Criticality | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        names = ", ".join(Criticality.__members__)
+        raise BadValue(place, value, f"give one of {names}, or leave it out")
+    return parse_criticality(value, field=place)
+
+
+# Writing.
+
+
+def answer_to_json(answer: CheckAnswer) -> bytes:
+    """The fields of RateLimitResponse, all of them."""
+    return written(_answer_fields(answer))
+
+
+def batch_to_json(answers: Sequence[CheckAnswer]) -> bytes:
+    """`{"responses": [...]}`."""
+    return written({"responses": [_answer_fields(answer) for answer in answers]})
+
+
+def lease_to_json(lease: LeaseAnswer) -> bytes:
+    """`{"lease_id", "units", "valid_ms", "check": {...}}`."""
+    return written(
+        {
+            "lease_id": lease.lease_id,
+            "units": lease.units,
+            "valid_ms": max(lease.valid_us // 1_000, 0),
+            "check": _answer_fields(lease.check),
+        }
+    )
+
+
+def given_back_to_json(accepted: int) -> bytes:
+    """`{"accepted": 40}`."""
+    return written({"accepted": accepted})
+
+
+def reset_to_json(rules: int) -> bytes:
+    """`{"rules": 2}`."""
+    return written({"rules": rules})
+
+
+def _answer_fields(answer: CheckAnswer) -> dict[str, object]:
+    decision = answer.decision
+    return {
+        "allowed": decision.allowed,
+        "remaining_tokens": min(max(decision.remaining, 0), UINT32_MAX),
+        "retry_after_ms": ms_up(decision.retry_after_us),
+        "cluster_utilization_status": answer.status,
+        "reset_after_ms": max(ms_up(decision.reset_after_us), 0),
+        "limit": max(answer.limit, 0),
+        "rule_id": decision.rule_id,
+        "reason": "" if decision.reason is None else decision.reason.name,
+        "degraded": decision.degraded,
+        "priority": answer.priority.name,
+    }

@@ -1,0 +1,853 @@
+"""One HTTP/2 connection, the serving side: RFC 9113 without a socket and without a clock.
+
+`receive` is told bytes and the instant. It parses frames in place, keeps the windows of both
+directions, and tells an `Application` of streams. What must be sent collects in `out` until
+`take`, so all answers to one piece of input leave in one write. Every header block that we send is
+a constant (`blocks.py`), and those that we get are looked up before they are decoded
+(`wire/hpack_memo.py`).
+
+PRIORITY is checked and otherwise ignored. Nothing is pushed. A fault of the peer ends the stream or
+the connection with the code of RFC 9113; a flood ends the connection with ENHANCE_YOUR_CALM.
+
+To end in peace takes two steps: `drain` says that the last stream is yet to come and asks for a
+PING's echo; when that is here, no stream of the peer is still on its way unseen, and the second
+GOAWAY names the last one that is answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Protocol, final
+
+from sluicegate.wire.h2 import frames
+from sluicegate.wire.h2.blocks import TABLE_UNUSED, Block
+from sluicegate.wire.h2.fields import Head, list_bytes, request_head, trailers_well_formed
+from sluicegate.wire.h2.floods import Flood
+from sluicegate.wire.h2.frames import ConnectionFault, StreamFault, word
+from sluicegate.wire.h2.settings import H2Settings
+from sluicegate.wire.h2.stream import Stream
+from sluicegate.wire.hpack_memo import BadBlock, HeaderMemo
+
+DRAINING: Final = b"sluicegate"  # the eight bytes of the PING that a drain waits for
+_REMEMBERED_MAX: Final = 1_024  # streams that we have reset, whose late frames are no fault
+_SKIPPED_MAX: Final = 16
+_HEAD_BYTES: Final = frames.HEAD_BYTES
+_LITTLE: Final = 1 << 24
+
+
+class Application(Protocol):
+    """Who is told of streams. Called amid a read: it must not wait and must not raise."""
+
+    def understand(self, head: Head) -> object:
+        """What a request is, by its head alone. May be asked once for many requests."""
+        ...
+
+    def too_large(self) -> object:
+        """What a request is whose header list is beyond the bound."""
+        ...
+
+    def began(self, stream: Stream) -> None:
+        """Its head is here, and more is to come."""
+        ...
+
+    def came(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
+        """A part of its body, and whether that was all."""
+        ...
+
+    def gone(self, stream: Stream) -> None:
+        """It ended before it was answered: reset by either side, or the connection was lost."""
+        ...
+
+    def flowing(self, stream: Stream) -> None:
+        """What was queued for it has left."""
+        ...
+
+
+@final
+class Connection:
+    """One connection. Belongs to the loop that reads it."""
+
+    __slots__ = (
+        "_application",
+        "_began_us",
+        "_block",
+        "_block_bytes",
+        "_block_ends",
+        "_block_fault",
+        "_block_stream",
+        "_blocked",
+        "_chunks",
+        "_empties",
+        "_going",
+        "_have",
+        "_heard_us",
+        "_last_id",
+        "_memo",
+        "_need",
+        "_now_us",
+        "_peer_frame",
+        "_peer_window",
+        "_pings",
+        "_preface",
+        "_queued_bytes",
+        "_remembered",
+        "_resets",
+        "_room",
+        "_say_table",
+        "_seen_settings",
+        "_settings_seen",
+        "_skipped",
+        "_updates",
+        "_window",
+        "answered",
+        "closing",
+        "draining",
+        "fault",
+        "opened",
+        "out",
+        "peer_going",
+        "settings",
+        "streams",
+    )
+
+    def __init__(self, settings: H2Settings, application: Application, now_us: int) -> None:
+        self.settings = settings
+        self._application = application
+        self.streams: dict[int, Stream] = {}
+        self.out: list[bytes] = []
+        self.answered = 0
+        self.opened = 0
+        self.closing = False  # nothing more will be read
+        self.draining = False
+        self.peer_going = False
+        self.fault: ConnectionFault | None = None
+        self._going = False  # our last GOAWAY has been sent
+        self._began_us = now_us
+        self._heard_us = now_us
+        self._now_us = now_us
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._need = 0
+        self._preface = False
+        self._seen_settings = False
+        self._last_id = 0
+        self._skipped: deque[tuple[int, int]] = deque(maxlen=_SKIPPED_MAX)
+        self._remembered: dict[int, None] = {}
+        self._memo = HeaderMemo(
+            settings.memo_entries_max, settings.memo_us_max, settings.header_list_bytes_max
+        )
+        self._block: list[bytes] = []
+        self._block_bytes = 0
+        self._block_stream = 0
+        self._block_ends = False
+        self._block_fault = False
+        self._blocked: dict[int, Stream] = {}
+        self._queued_bytes = 0
+        self._window = frames.WINDOW_FIRST
+        self._peer_window = frames.WINDOW_FIRST
+        self._peer_frame = frames.FRAME_BYTES_MAX
+        self._room = settings.connection_window_bytes
+        self._say_table = False
+        self._resets = Flood("resets_per_s_max", settings.resets_per_s_max)
+        self._settings_seen = Flood("settings_per_s_max", settings.settings_per_s_max)
+        self._pings = Flood("pings_per_s_max", settings.pings_per_s_max)
+        self._empties = Flood("empty_frames_per_s_max", settings.empty_frames_per_s_max)
+        self._updates = Flood("window_updates_per_s_max", settings.window_updates_per_s_max)
+        self._greet()
+
+    # What the owner asks.
+
+    @property
+    def done(self) -> bool:
+        """Whether it may be closed once `out` has left."""
+        return self.closing or (
+            (self._going or self.peer_going) and not self.streams and not self._block_stream
+        )
+
+    @property
+    def decodes(self) -> int:
+        """Header blocks that were not found in the memo."""
+        return self._memo.decodes
+
+    def take(self) -> bytes:
+        """All that must be sent now."""
+        if len(self.out) == 1:
+            told = self.out[0]
+        else:
+            told = b"".join(self.out)
+        self.out.clear()
+        return told
+
+    def receive(self, data: bytes, now_us: int) -> None:
+        """Take what came."""
+        if self.closing:
+            return
+        self._now_us = now_us
+        self._heard_us = now_us
+        if self._have:
+            self._chunks.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return  # not joined yet: a frame in single bytes must not be copied for each
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+            self._have = 0
+        try:
+            at = self._read(data)
+        except ConnectionFault as fault:
+            self.fail(fault)
+            return
+        if at < len(data) and not self.closing:
+            self._chunks.append(data[at:] if at else data)
+            self._have = len(data) - at
+
+    def drain(self) -> None:
+        """End in peace: the first of two steps."""
+        if self.draining or self.closing:
+            return
+        self.draining = True
+        self.out.append(frames.goaway(frames.STREAM_ID_MAX, frames.NO_ERROR, "draining"))
+        self.out.append(frames.ping_frame(DRAINING, ack=False))
+
+    def refuse_new(self) -> None:
+        """The second step: what is open is answered, what comes is not."""
+        if self._going or self.closing:
+            return
+        self.draining = True
+        self._going = True
+        self.out.append(frames.goaway(self._last_id, frames.NO_ERROR, "draining"))
+
+    def fail(self, fault: ConnectionFault) -> None:
+        """End it: the peer is told why, and all streams are gone."""
+        if self.closing:
+            return
+        self.fault = fault
+        self.out.append(frames.goaway(self._last_id, fault.code, fault.why))
+        self.lost()
+
+    def lost(self) -> None:
+        """The connection is no more. What was queued is forgotten."""
+        self.closing = True
+        streams = list(self.streams.values())
+        self.streams.clear()
+        self._blocked.clear()
+        self._chunks.clear()
+        self._have = 0
+        for stream in streams:
+            stream.gone = True
+            stream.queue = None
+            self._application.gone(stream)
+
+    def sweep(self, now_us: int) -> None:
+        """End what has been slow or idle for longer than the settings allow. Now and then."""
+        if self.closing:
+            return
+        settings = self.settings
+        if not self._seen_settings:
+            if now_us - self._began_us >= settings.handshake_us_max:
+                self.fail(ConnectionFault(frames.SETTINGS_TIMEOUT, "no SETTINGS in time"))
+            return
+        self._now_us = now_us
+        slow = [
+            stream
+            for stream in self.streams.values()
+            if stream.taking
+            and not stream.ended_by_peer
+            and now_us - stream.began_us >= settings.request_us_max
+        ]
+        for stream in slow:
+            self.reset(stream, frames.CANCEL)
+        if self._block_stream or self._have:
+            if now_us - self._heard_us >= settings.request_us_max:
+                self.fail(ConnectionFault(frames.ENHANCE_YOUR_CALM, "half a frame, too long"))
+        elif not self.streams and now_us - self._heard_us >= settings.idle_us_max:
+            self.refuse_new()
+
+    def forget(self) -> None:
+        """Ask anew what each header block means."""
+        self._memo.forget()
+
+    # What the application says.
+
+    def reply(self, stream: Stream, head: Block, payload: bytes, tail: Block) -> None:
+        """A whole answer: head, body and trailers."""
+        size = len(payload)
+        if (
+            self._say_table
+            or size > stream.window
+            or size > self._window
+            or size > self._peer_frame
+            or stream.queue is not None
+            or stream.gone
+        ):
+            self.start(stream, head)
+            self.send(stream, payload)
+            self.finish(stream, tail)
+            return
+        stream_id = stream.id
+        word_id = stream_id.to_bytes(4, "big")
+        self._window -= size
+        stream.window -= size
+        self.out.append(
+            b"".join(
+                (
+                    head.opening,
+                    word_id,
+                    head.encoded,
+                    frames.frame_head(size, frames.DATA, 0, stream_id),
+                    payload,
+                    tail.ending,
+                    word_id,
+                    tail.encoded,
+                )
+            )
+        )
+        self._over(stream)
+
+    def start(self, stream: Stream, head: Block, *, last: bool = False) -> None:
+        """The head of an answer, or with `last` the whole of it."""
+        if stream.gone:
+            return
+        encoded = head.encoded
+        word_id = stream.id.to_bytes(4, "big")
+        if self._say_table:
+            self._say_table = False
+            encoded = TABLE_UNUSED + encoded
+            flags = frames.END_HEADERS | (frames.END_STREAM if last else 0)
+            self.out.append(
+                frames.frame_head(len(encoded), frames.HEADERS, flags, stream.id) + encoded
+            )
+        else:
+            self.out.append((head.ending if last else head.opening) + word_id + encoded)
+        if last:
+            self._over(stream)
+
+    def send(self, stream: Stream, payload: bytes, *, last: bool = False) -> None:
+        """A part of an answer's body; it leaves as the peer's windows allow."""
+        if stream.gone:
+            return
+        if last:
+            stream.answered = True
+            stream.last_is_data = True
+        size = len(payload)
+        if self._queued_bytes + size > self.settings.backlog_bytes_max and self._queued_bytes:
+            self.reset(stream, frames.ENHANCE_YOUR_CALM)
+            return
+        if stream.queue is None:
+            stream.queue = deque()
+        stream.queue.append(payload)
+        stream.queued_bytes += size
+        self._queued_bytes += size
+        self._pump(stream)
+
+    def finish(self, stream: Stream, tail: Block) -> None:
+        """The trailers: the answer is complete."""
+        if stream.gone:
+            return
+        stream.answered = True
+        stream.tail = tail
+        if stream.queue is None:
+            self._end(stream)
+
+    def reset(self, stream: Stream, code: int) -> None:
+        """End one stream; the application is told that it is gone."""
+        if stream.gone:
+            return
+        self.out.append(frames.rst_stream(stream.id, code))
+        self._remember(stream.id)
+        self._drop(stream)
+        self._application.gone(stream)
+
+    def taken(self, stream: Stream, size: int) -> None:
+        """So many bytes of what came are no longer held."""
+        if stream.gone:
+            return
+        stream.held -= size
+        if not stream.ended_by_peer:
+            self._replenish(stream)
+
+    # Frames.
+
+    def _read(self, data: bytes) -> int:
+        """Take every whole frame; where the rest begins."""
+        at = 0
+        size = len(data)
+        if not self._preface:
+            size_preface = len(frames.PREFACE)
+            if data[:size_preface] != frames.PREFACE[:size]:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "not HTTP/2")
+            if size < size_preface:
+                self._need = size_preface
+                return 0
+            self._preface = True
+            at = size_preface
+        while not self.closing:
+            if size - at < _HEAD_BYTES:
+                self._need = _HEAD_BYTES
+                break
+            length = (data[at] << 16) | (data[at + 1] << 8) | data[at + 2]
+            if length > frames.FRAME_BYTES_MAX:
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a frame beyond MAX_FRAME_SIZE")
+            end = at + _HEAD_BYTES + length
+            if end > size:
+                self._need = _HEAD_BYTES + length
+                break
+            kind = data[at + 3]
+            stream_id = word(data, at + 5) & frames.STREAM_ID_MAX
+            try:
+                self._frame(kind, data[at + 4], stream_id, data, at + _HEAD_BYTES, end)
+            except StreamFault as fault:
+                self._stream_fault(fault)
+            at = end
+        return at
+
+    def _frame(self, kind: int, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
+        if self._block_stream or not self._seen_settings:
+            self._in_order(kind, stream_id)
+        if kind == frames.DATA:
+            self._data(flags, stream_id, data, at, end)
+        elif kind == frames.HEADERS:
+            self._headers(flags, stream_id, data, at, end)
+        elif kind == frames.WINDOW_UPDATE:
+            self._window_update(stream_id, data, at, end)
+        elif kind == frames.RST_STREAM:
+            self._rst_stream(stream_id, end - at)
+        elif kind == frames.SETTINGS:
+            self._settings(flags, stream_id, data, at, end)
+        elif kind == frames.PING:
+            self._ping(flags, stream_id, data, at, end)
+        elif kind == frames.CONTINUATION:
+            self._continuation(flags, stream_id, data, at, end)
+        elif kind == frames.PRIORITY:
+            self._priority(stream_id, data, at, end)
+        elif kind == frames.GOAWAY:
+            self._goaway(stream_id, end - at)
+        else:
+            self._other(kind)
+
+    def _in_order(self, kind: int, stream_id: int) -> None:
+        if self._block_stream and (kind != frames.CONTINUATION or stream_id != self._block_stream):
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "a frame amid a header block")
+        if not self._seen_settings and kind != frames.SETTINGS:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS must come first")
+
+    def _other(self, kind: int) -> None:
+        if kind == frames.PUSH_PROMISE:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "clients do not push")
+        self._empties.one_more(self._now_us, self.answered)
+
+    def _data(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
+        length = end - at
+        if stream_id == 0:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "DATA on stream 0")
+        self._spend(length)
+        if flags & frames.PADDED:
+            if not length or data[at] >= length:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "more padding than payload")
+            end -= data[at]
+            at += 1
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._stray(stream_id, "DATA")
+            return
+        if stream.ended_by_peer:
+            raise StreamFault(stream_id, frames.STREAM_CLOSED, "DATA after END_STREAM")
+        stream.room -= length
+        if stream.room < 0:
+            raise StreamFault(stream_id, frames.FLOW_CONTROL_ERROR, "beyond the stream's window")
+        last = flags & frames.END_STREAM != 0
+        if at == end and not last:
+            self._empties.one_more(self._now_us, self.answered)
+        stream.received_bytes += end - at
+        if stream.content_length >= 0:
+            _measure(stream, last)
+        if last:
+            stream.ended_by_peer = True
+        elif not stream.taking:
+            stream.held += end - at
+        self._application.came(stream, data, at, end, last)
+        if not last and not stream.gone:
+            self._replenish(stream)
+
+    def _spend(self, length: int) -> None:
+        """The connection's own window: what comes is taken at once, so it opens again at half."""
+        self._room -= length
+        if self._room < 0:
+            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "beyond the connection's window")
+        if self._room * 2 < self.settings.connection_window_bytes:
+            more = self.settings.connection_window_bytes - self._room
+            self.out.append(frames.window_update(0, more))
+            self._room += more
+
+    def _headers(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
+        if stream_id & 1 == 0:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "HEADERS on a stream that is not yours")
+        padding = 0
+        if flags & frames.PADDED:
+            if at == end:
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "no length of its padding")
+            padding = data[at]
+            at += 1
+        self._block_fault = False
+        if flags & frames.WEIGHTED:
+            if end - at < 5:
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "no room for its priority")
+            self._block_fault = word(data, at) & frames.STREAM_ID_MAX == stream_id
+            at += 5
+        if end - at < padding:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "more padding than payload")
+        block = data[at : end - padding]
+        ends = flags & frames.END_STREAM != 0
+        if flags & frames.END_HEADERS:
+            self._section(stream_id, block, ends)
+            return
+        self._block = [block]
+        self._block_bytes = len(block)
+        self._block_stream = stream_id
+        self._block_ends = ends
+
+    def _continuation(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
+        if not self._block_stream:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "CONTINUATION of nothing")
+        self._block.append(data[at:end])
+        self._block_bytes += end - at
+        if len(self._block) > self.settings.continuations_max + 1:
+            bound = "continuations_max"
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"more than {bound}", bound)
+        if self._block_bytes > self.settings.header_block_bytes_max:
+            bound = "header_block_bytes_max"
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"more than {bound}", bound)
+        if flags & frames.END_HEADERS:
+            block = b"".join(self._block)
+            self._block = []
+            self._block_stream = 0
+            self._section(stream_id, block, self._block_ends)
+
+    def _section(self, stream_id: int, block: bytes, ends: bool) -> None:
+        """A whole header block: a request's head, or trailers."""
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self._trailers(stream, block, ends)
+            return
+        if stream_id <= self._last_id:
+            self._late(stream_id, block)
+            return
+        if stream_id > self._last_id + 2:
+            self._skipped.append((self._last_id, stream_id))
+        if self._going:
+            self._decode(block)  # refused by our last GOAWAY, but its block changes the table
+            return
+        self._last_id = stream_id
+        known = self._memo.get(block, self._now_us)
+        if known is None:
+            known = self._known(stream_id, block)
+        if self._block_fault:
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a stream that depends on itself")
+        if len(self.streams) >= self.settings.streams_max:
+            self._remember(stream_id)
+            self.out.append(frames.rst_stream(stream_id, frames.REFUSED_STREAM))
+            self._resets.one_more(self._now_us, 0)
+            return
+        assert isinstance(known, _Known)
+        if ends and known.content_length > 0:
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "not the content-length it said")
+        self.opened += 1
+        stream = Stream(
+            stream_id,
+            known.meaning,
+            self._peer_window,
+            self.settings.stream_window_bytes,
+            self._now_us,
+        )
+        stream.content_length = known.content_length
+        stream.ended_by_peer = ends
+        self.streams[stream_id] = stream
+        if ends:
+            self._application.came(stream, b"", 0, 0, True)
+        else:
+            self._application.began(stream)
+
+    def _known(self, stream_id: int, block: bytes) -> _Known:
+        """Decode a request's head, and remember what it means where its bytes may stand for it."""
+        found = self._decode(block)
+        if list_bytes(found) > self.settings.header_list_bytes_max:
+            return _Known(self._application.too_large(), -1)
+        head = request_head(found)
+        if head is None:
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a malformed request")
+        known = _Known(self._application.understand(head), head.content_length)
+        self._memo.keep(block, known, self._now_us)
+        return known
+
+    def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
+        try:
+            return self._memo.decode(block)
+        except BadBlock as bad:
+            raise ConnectionFault(frames.COMPRESSION_ERROR, "a header block of no sense") from bad
+
+    def _trailers(self, stream: Stream, block: bytes, ends: bool) -> None:
+        found = self._decode(block)
+        if stream.ended_by_peer:
+            raise StreamFault(stream.id, frames.STREAM_CLOSED, "HEADERS after END_STREAM")
+        if not ends or self._block_fault or not trailers_well_formed(found):
+            raise StreamFault(stream.id, frames.PROTOCOL_ERROR, "malformed trailers")
+        if stream.content_length >= 0:
+            _measure(stream, True)
+        stream.ended_by_peer = True
+        self._application.came(stream, b"", 0, 0, True)
+
+    def _late(self, stream_id: int, block: bytes) -> None:
+        """HEADERS for a stream that is over, or never was."""
+        if stream_id in self._remembered:
+            self._decode(block)
+            self._empties.one_more(self._now_us, self.answered)
+            return
+        for after, before in self._skipped:
+            if after < stream_id < before:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "a stream below one already open")
+        raise ConnectionFault(frames.STREAM_CLOSED, "HEADERS on a stream that is over")
+
+    def _priority(self, stream_id: int, data: bytes, at: int, end: int) -> None:
+        if stream_id == 0:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY on stream 0")
+        self._empties.one_more(self._now_us, self.answered)
+        if end - at != 5:
+            raise StreamFault(stream_id, frames.FRAME_SIZE_ERROR, "PRIORITY has 5 bytes")
+        if word(data, at) & frames.STREAM_ID_MAX == stream_id:
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a stream that depends on itself")
+
+    def _rst_stream(self, stream_id: int, length: int) -> None:
+        if length != 4:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM has 4 bytes")
+        self._not_idle(stream_id, "RST_STREAM")
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._empties.one_more(self._now_us, self.answered)
+            return
+        self._drop(stream)
+        self._application.gone(stream)
+        if self._now_us - stream.began_us < self.settings.rapid_reset_us:
+            self._resets.one_more(self._now_us, 0)
+
+    def _settings(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
+        if stream_id != 0:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS on a stream")
+        ack = flags & frames.ACK != 0
+        if (end - at) % 6 or (ack and end != at):
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS of a size it cannot have")
+        if ack:
+            if not self._seen_settings:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS must come first")
+            self._empties.one_more(self._now_us, self.answered)
+            return
+        self._seen_settings = True
+        self._settings_seen.one_more(self._now_us, 0)
+        while at < end:
+            self._setting((data[at] << 8) | data[at + 1], word(data, at + 2))
+            at += 6
+        self.out.append(frames.SETTINGS_ACK)
+        self._pump_all()
+
+    def _setting(self, key: int, value: int) -> None:
+        if key == frames.INITIAL_WINDOW_SIZE:
+            if value > frames.WINDOW_MAX:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
+            more = value - self._peer_window
+            self._peer_window = value
+            for stream in self.streams.values():
+                stream.window += more
+                if stream.window > frames.WINDOW_MAX:
+                    raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
+        elif key == frames.MAX_FRAME_SIZE:
+            if not frames.FRAME_BYTES_MAX <= value < _LITTLE:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
+            self._peer_frame = value
+        elif key == frames.ENABLE_PUSH:
+            if value > 1:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
+        elif key == frames.HEADER_TABLE_SIZE and value < 4_096:
+            # A decoder that shrank its table waits for our word. We never use one.
+            self._say_table = True
+
+    def _ping(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
+        if stream_id != 0:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PING on a stream")
+        if end - at != 8:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PING has 8 bytes")
+        told = data[at:end]
+        if flags & frames.ACK:
+            if self.draining and told == DRAINING:
+                self.refuse_new()
+            else:
+                self._empties.one_more(self._now_us, self.answered)
+            return
+        self._pings.one_more(self._now_us, self.answered)
+        self.out.append(frames.ping_frame(told, ack=True))
+
+    def _goaway(self, stream_id: int, length: int) -> None:
+        if stream_id != 0:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY on a stream")
+        if length < 8:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "GOAWAY has at least 8 bytes")
+        self._empties.one_more(self._now_us, self.answered)
+        self.peer_going = True
+
+    def _window_update(self, stream_id: int, data: bytes, at: int, end: int) -> None:
+        if end - at != 4:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE has 4 bytes")
+        more = word(data, at) & frames.WINDOW_MAX
+        self._updates.one_more(self._now_us, self.answered)
+        if stream_id == 0:
+            if not more:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
+            self._window += more
+            if self._window > frames.WINDOW_MAX:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
+            self._pump_all()
+            return
+        self._not_idle(stream_id, "WINDOW_UPDATE")
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            return
+        if not more:
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
+        stream.window += more
+        if stream.window > frames.WINDOW_MAX:
+            raise StreamFault(stream_id, frames.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
+        if stream.queue is not None:
+            self._pump(stream)
+
+    # Streams.
+
+    def _greet(self) -> None:
+        settings = self.settings
+        self.out.append(
+            frames.settings_frame(
+                [
+                    (frames.MAX_CONCURRENT_STREAMS, settings.streams_max),
+                    (frames.INITIAL_WINDOW_SIZE, settings.stream_window_bytes),
+                    (frames.MAX_HEADER_LIST_SIZE, settings.header_list_bytes_max),
+                ]
+            )
+        )
+        more = settings.connection_window_bytes - frames.WINDOW_FIRST
+        if more:
+            self.out.append(frames.window_update(0, more))
+
+    def _not_idle(self, stream_id: int, what: str) -> None:
+        if stream_id == 0 or stream_id & 1 == 0 or (stream_id > self._last_id and not self._going):
+            raise ConnectionFault(frames.PROTOCOL_ERROR, f"{what} on a stream that is not open")
+
+    def _stray(self, stream_id: int, what: str) -> None:
+        """A frame for no open stream: late, and then harmless, or a fault."""
+        self._not_idle(stream_id, what)
+        self._empties.one_more(self._now_us, self.answered)
+        if stream_id not in self._remembered and stream_id <= self._last_id:
+            raise StreamFault(stream_id, frames.STREAM_CLOSED, f"{what} on a stream that is over")
+
+    def _stream_fault(self, fault: StreamFault) -> None:
+        # Counted as a reset: to be made to reset costs us as much as to be reset.
+        self._resets.one_more(self._now_us, 0)
+        stream = self.streams.get(fault.stream_id)
+        if stream is not None:
+            self.reset(stream, fault.code)
+            return
+        self._remember(fault.stream_id)
+        self.out.append(frames.rst_stream(fault.stream_id, fault.code))
+
+    def _remember(self, stream_id: int) -> None:
+        remembered = self._remembered
+        if len(remembered) >= _REMEMBERED_MAX:
+            del remembered[next(iter(remembered))]
+        remembered[stream_id] = None
+
+    def _replenish(self, stream: Stream) -> None:
+        window = self.settings.stream_window_bytes
+        more = window - stream.room - stream.held
+        if more * 2 > window:
+            stream.room += more
+            self.out.append(frames.window_update(stream.id, more))
+
+    def _over(self, stream: Stream) -> None:
+        """Our side has ended. What the peer has yet to say is not wanted."""
+        self.answered += 1
+        stream.answered = True
+        stream.gone = True
+        del self.streams[stream.id]
+        if not stream.ended_by_peer:
+            self._remember(stream.id)
+            self.out.append(frames.rst_stream(stream.id, frames.NO_ERROR))
+
+    def _drop(self, stream: Stream) -> None:
+        stream.gone = True
+        del self.streams[stream.id]
+        if stream.queue is not None:
+            self._queued_bytes -= stream.queued_bytes
+            stream.queue = None
+            self._blocked.pop(stream.id, None)
+
+    # What waits for the peer's windows.
+
+    def _pump_all(self) -> None:
+        if self._blocked:
+            for stream in list(self._blocked.values()):
+                if not stream.gone:
+                    self._pump(stream)
+
+    def _pump(self, stream: Stream) -> None:
+        queue = stream.queue
+        if queue is None:
+            return
+        while queue:
+            payload = queue[0]
+            size = min(len(payload), stream.window, self._window, self._peer_frame)
+            if size <= 0 and payload:
+                self._blocked[stream.id] = stream
+                return
+            if size < len(payload):
+                queue[0] = payload[size:]
+                payload = payload[:size]
+            else:
+                queue.popleft()
+            stream.window -= size
+            self._window -= size
+            stream.queued_bytes -= size
+            self._queued_bytes -= size
+            last = stream.last_is_data and not queue
+            flags = frames.END_STREAM if last else 0
+            self.out.append(frames.frame_head(size, frames.DATA, flags, stream.id) + payload)
+        self._blocked.pop(stream.id, None)
+        stream.queue = None
+        if stream.last_is_data:
+            self._over(stream)
+        elif stream.tail is not None:
+            self._end(stream)
+        else:
+            self._application.flowing(stream)
+
+    def _end(self, stream: Stream) -> None:
+        tail = stream.tail
+        assert tail is not None
+        if self._say_table:
+            self.start(stream, tail, last=True)
+            return
+        self.out.append(tail.ending + stream.id.to_bytes(4, "big") + tail.encoded)
+        self._over(stream)
+
+
+def _measure(stream: Stream, last: bool) -> None:
+    """Hold the body against the length that was promised."""
+    wanted = stream.content_length
+    if stream.received_bytes > wanted or (last and stream.received_bytes != wanted):
+        raise StreamFault(stream.id, frames.PROTOCOL_ERROR, "not the content-length it said")
+
+
+@final
+class _Known:
+    """What a header block means, and the length of body that it promises."""
+
+    __slots__ = ("content_length", "meaning")
+
+    def __init__(self, meaning: object, content_length: int) -> None:
+        self.meaning = meaning
+        self.content_length = content_length

@@ -1,0 +1,41 @@
+"""Floods: how much of what carries nothing a peer may send in a second.
+
+A count in a second's window that begins with what is counted. A peer that sends at the edge of two
+windows gets through at most twice the bound, which is all that is wanted here: the bound keeps work
+finite, it measures nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.wire.h2.frames import ENHANCE_YOUR_CALM, ConnectionFault
+
+_SECOND_US: Final = 1_000_000
+
+
+@final
+class Flood:
+    """One kind of frame, counted; `name` is the setting that bounds it."""
+
+    __slots__ = ("began_us", "count", "name", "per_s_max", "seen")
+
+    def __init__(self, name: str, per_s_max: int) -> None:
+        self.name = name
+        self.per_s_max = per_s_max
+        self.count = 0
+        self.began_us = 0
+        self.seen = 0
+
+    def one_more(self, now_us: int, answered: int) -> None:
+        """Count one; `answered` calls so far, each of which lets the count start anew.
+
+        Raises `ConnectionFault` beyond the bound.
+        """
+        if answered != self.seen or now_us - self.began_us >= _SECOND_US:
+            self.seen = answered
+            self.began_us = now_us
+            self.count = 0
+        self.count += 1
+        if self.count > self.per_s_max:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, f"more than {self.name}", self.name)

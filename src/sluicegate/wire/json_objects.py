@@ -1,0 +1,126 @@
+"""JSON that was sent to us, read strictly: what is wrong names its place and the remedy.
+
+Text is UTF-8, an object names nothing twice and nothing that is unknown, and null is as good as
+left out. Nothing here knows a message; `mesh_json` and `check_json` do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from sluicegate.contracts.errors import BadValue
+
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,20}", re.ASCII)
+
+
+def parsed(data: bytes) -> object:
+    """The one value that the bytes hold."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadValue("body", data, "send JSON in UTF-8") from None
+    try:
+        value: object = json.loads(text, object_pairs_hook=_once_each, parse_constant=_no_constant)
+    except BadValue:
+        raise
+    except (ValueError, RecursionError) as error:
+        seen = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise BadValue("body", text, f"send JSON ({seen})") from None
+    return value
+
+
+def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise BadValue("body", name, "name it once in an object")
+            seen.add(name)
+    return found
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise BadValue("body", word, "send a number that JSON has")
+
+
+def at(place: str, name: str) -> str:
+    """The path of a field of the object in that place; the outermost place is empty."""
+    return f"{place}.{name}" if place else name
+
+
+def fields_of(value: object, place: str, names: Mapping[str, str]) -> dict[str, object]:
+    """An object's fields by the names we call them; `names` are those that may be sent."""
+    if not isinstance(value, dict):
+        raise BadValue(place or "body", value, "send an object")
+    found: dict[str, object] = {}
+    for sent, field in value.items():
+        name = names.get(sent)
+        if name is None:
+            known = ", ".join(sorted(set(names.values())))
+            raise BadValue(at(place, str(sent)), field, f"send only {known}")
+        if name in found:
+            raise BadValue(at(place, str(sent)), field, f"send {name} once, under one of its names")
+        if field is not None:
+            found[name] = field
+    return found
+
+
+def text_of(value: object, place: str, bytes_max: int, bound: str = "text_bytes_max") -> str:
+    """A string that UTF-8 can hold; `bound` is the setting's name."""
+    if not isinstance(value, str):
+        raise BadValue(place, value, "send a string")
+    size = len(value) if value.isascii() else len(utf8_of(value, place))
+    if size > bytes_max:
+        raise BadValue(place, f"{size:,} bytes", f"send at most {bytes_max:,} ({bound})")
+    return value
+
+
+def utf8_of(text: str, place: str) -> bytes:
+    """JSON can name half of a character (a lone surrogate), which no file or store can hold."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise BadValue(place, text, "send text that UTF-8 can hold") from None
+
+
+def list_of(value: object, place: str, most: int, bound: str) -> list[object]:
+    """A list of at most so many; `bound` is the setting's name."""
+    if not isinstance(value, list):
+        raise BadValue(place, value, "send a list")
+    if len(value) > most:
+        raise BadValue(place, f"{len(value):,} items", f"send at most {most:,} ({bound})")
+    return value
+
+
+def whole_of(value: object, place: str, least: int, most: int) -> int:
+    """A whole number within bounds."""
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return value
+    raise BadValue(place, value, f"send a whole number from {least:,} to {most:,}")
+
+
+def loose_whole_of(value: object, place: str, least: int, most: int) -> int:
+    """A whole number as protobuf's JSON has it: also "12" and 12.0."""
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        return whole_of(int(value), place, least, most)
+    if isinstance(value, float) and value.is_integer():
+        return whole_of(int(value), place, least, most)
+    return whole_of(value, place, least, most)
+
+
+def written(value: object) -> bytes:
+    """Compact JSON; what UTF-8 cannot hold becomes question marks."""
+    text = json.dumps(
+        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+    )
+    return text.encode("utf-8", "replace")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"JSON has no {type(value).__name__}")

@@ -1,0 +1,318 @@
+"""The messages of sluicegate.v1.RateLimiter, from bytes and to bytes.
+
+The published `protos/sluicegate/v1/rate_limiter.proto` says what they mean; the tests hold this
+against the classes that a protobuf compiler makes of it. Milliseconds that say when to come back
+are rounded up, those that say how long something may be used are rounded down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, final
+
+from sluicegate.contracts.checks import CheckAnswer, CheckAsk, LeaseAnswer
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import NO_ATTRIBUTES
+from sluicegate.kernels.native import i64
+from sluicegate.wire.protobuf import (
+    UINT32_MAX,
+    at_least_one,
+    inside,
+    signed32,
+    skipped,
+    span,
+    span_bytes,
+    text,
+    text_bytes,
+    too_many,
+    varint,
+    varint_bytes,
+)
+
+HEADERS_MAX_DEFAULT: Final = 128
+BATCH_MAX_DEFAULT: Final = 1_000
+TEXT_BYTES_MAX_DEFAULT: Final = 131_072
+
+_ASK: Final = ("user_id", "resource_path", "headers", "weight", "priority")
+_HEADER: Final = ("key", "value")
+_BATCH: Final = ("requests",)
+_LEASE: Final = ("request", "units")
+_GIVE_BACK: Final = ("lease_id", "units")
+
+_CLAIMS: Final[list[Criticality | None]] = [None, *Criticality]
+
+
+@final
+class CheckBounds:
+    """How much may be asked at once."""
+
+    __slots__ = ("batch_max", "headers_max", "text_bytes_max")
+
+    def __init__(
+        self,
+        *,
+        headers_max: int = HEADERS_MAX_DEFAULT,
+        batch_max: int = BATCH_MAX_DEFAULT,
+        text_bytes_max: int = TEXT_BYTES_MAX_DEFAULT,
+    ) -> None:
+        self.headers_max = at_least_one("headers_max", headers_max)
+        self.batch_max = at_least_one("batch_max", batch_max)
+        self.text_bytes_max = at_least_one("text_bytes_max", text_bytes_max)
+
+
+CHECK_BOUNDS: Final = CheckBounds()
+
+
+@final
+class LeaseAsk:
+    """Units wanted in advance, for this user on this resource."""
+
+    __slots__ = ("ask", "units")
+
+    def __init__(self, ask: CheckAsk, units: int) -> None:
+        self.ask = ask
+        self.units = units
+
+
+@final
+class GiveBackAsk:
+    """Units of a lease that were not spent."""
+
+    __slots__ = ("lease_id", "units")
+
+    def __init__(self, lease_id: str, units: int) -> None:
+        self.lease_id = lease_id
+        self.units = units
+
+
+# Reading.
+
+
+@final
+class _Draft:
+    """A request while it is read: the same message twice is one, merged."""
+
+    __slots__ = ("headers", "priority", "resource_path", "user_id", "weight")
+
+    def __init__(self) -> None:
+        self.user_id = ""
+        self.resource_path = ""
+        self.headers: dict[str, str] | None = None
+        self.weight: i64 = 0
+        self.priority: i64 = 0
+
+    def read(self, data: bytes, at: i64, end: i64, bounds: CheckBounds) -> None:
+        """Add what lies between the two positions."""
+        while at < end:
+            tag, at = varint(data, at, end, "message")
+            if tag == 0x0A:
+                begin, at = span(data, at, end, "user_id")
+                self.user_id = text(data, begin, at, "user_id", bounds.text_bytes_max)
+            elif tag == 0x12:
+                begin, at = span(data, at, end, "resource_path")
+                self.resource_path = text(data, begin, at, "resource_path", bounds.text_bytes_max)
+            elif tag == 0x1A:
+                begin, at = span(data, at, end, "headers")
+                self.read_header(data, begin, at, bounds)
+            elif tag == 0x20:
+                weight, at = varint(data, at, end, "weight")
+                self.weight = weight & UINT32_MAX
+            elif tag == 0x28:
+                priority, at = varint(data, at, end, "priority")
+                self.priority = signed32(priority)
+            else:
+                at = skipped(data, at, end, tag, _ASK)
+
+    def read_header(self, data: bytes, at: i64, end: i64, bounds: CheckBounds) -> None:
+        """Add one pair of the map."""
+        name = ""
+        value = ""
+        while at < end:
+            tag, at = varint(data, at, end, "headers")
+            if tag == 0x0A:
+                begin, at = span(data, at, end, "headers.key")
+                name = text(data, begin, at, "headers.key", bounds.text_bytes_max)
+            elif tag == 0x12:
+                begin, at = span(data, at, end, "headers.value")
+                value = text(data, begin, at, "headers.value", bounds.text_bytes_max)
+            else:
+                try:
+                    at = skipped(data, at, end, tag, _HEADER)
+                except BadValue as error:
+                    raise inside(error, "headers") from None
+        if self.headers is None:
+            self.headers = {}
+        self.headers[name.lower()] = value
+        if len(self.headers) > bounds.headers_max:
+            raise too_many("headers", bounds.headers_max, "headers_max")
+
+    def ask(self) -> CheckAsk:
+        """The request, now that it is whole."""
+        priority = self.priority
+        if priority < 0 or priority >= len(_CLAIMS):
+            raise BadValue("priority", priority, "give 1 (CRITICAL) to 4 (BULK), or 0 for no claim")
+        headers: Mapping[str, str] = NO_ATTRIBUTES if self.headers is None else self.headers
+        return CheckAsk(
+            self.user_id,
+            self.resource_path,
+            headers=headers,
+            weight=self.weight if self.weight > 0 else 1,
+            priority=_CLAIMS[priority],
+        )
+
+
+def check_ask_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckAsk:
+    """RateLimitRequest."""
+    draft = _Draft()
+    draft.read(data, 0, len(data), bounds)
+    return draft.ask()
+
+
+def batch_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequence[CheckAsk]:
+    """CheckBatchRequest."""
+    end: i64 = len(data)
+    at: i64 = 0
+    asks: list[CheckAsk] = []
+    while at < end:
+        tag, at = varint(data, at, end, "message")
+        if tag == 0x0A:
+            begin, at = span(data, at, end, "requests")
+            count = len(asks)
+            if count >= bounds.batch_max:
+                raise too_many("requests", bounds.batch_max, "batch_max")
+            draft = _Draft()
+            try:
+                draft.read(data, begin, at, bounds)
+                asks.append(draft.ask())
+            except BadValue as error:
+                raise inside(error, f"requests[{count}]") from None
+        else:
+            at = skipped(data, at, end, tag, _BATCH)
+    return asks
+
+
+def lease_ask_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> LeaseAsk:
+    """LeaseRequest."""
+    end: i64 = len(data)
+    at: i64 = 0
+    units: i64 = 0
+    draft = _Draft()
+    while at < end:
+        tag, at = varint(data, at, end, "message")
+        if tag == 0x0A:
+            begin, at = span(data, at, end, "request")
+            try:
+                draft.read(data, begin, at, bounds)
+            except BadValue as error:
+                raise inside(error, "request") from None
+        elif tag == 0x10:
+            units, at = varint(data, at, end, "units")
+            units &= UINT32_MAX
+        else:
+            at = skipped(data, at, end, tag, _LEASE)
+    if units < 1:
+        raise BadValue("units", units, "say how many units to take; at least 1")
+    try:
+        return LeaseAsk(draft.ask(), units)
+    except BadValue as error:
+        raise inside(error, "request") from None
+
+
+def give_back_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> GiveBackAsk:
+    """GiveBackRequest."""
+    end: i64 = len(data)
+    at: i64 = 0
+    units: i64 = 0
+    lease_id = ""
+    while at < end:
+        tag, at = varint(data, at, end, "message")
+        if tag == 0x0A:
+            begin, at = span(data, at, end, "lease_id")
+            lease_id = text(data, begin, at, "lease_id", bounds.text_bytes_max)
+        elif tag == 0x10:
+            units, at = varint(data, at, end, "units")
+            units &= UINT32_MAX
+        else:
+            at = skipped(data, at, end, tag, _GIVE_BACK)
+    if not lease_id:
+        raise BadValue("lease_id", lease_id, "give the lease_id that Lease answered with")
+    if units < 1:
+        raise BadValue("units", units, "say how many units were not spent; at least 1")
+    return GiveBackAsk(lease_id, units)
+
+
+# Writing.
+
+
+def ms_up(distance_us: int) -> int:
+    """Milliseconds until something, never too early; -1 stays never."""
+    return -1 if distance_us < 0 else (distance_us + 999) // 1_000
+
+
+def check_answer_bytes(answer: CheckAnswer) -> bytes:
+    """RateLimitResponse."""
+    decision = answer.decision
+    parts = [b"\x08\x01"] if decision.allowed else []
+    if decision.remaining > 0:
+        parts.append(b"\x10")
+        parts.append(varint_bytes(min(decision.remaining, UINT32_MAX)))
+    if decision.retry_after_us != 0:
+        parts.append(b"\x18")
+        parts.append(varint_bytes(ms_up(decision.retry_after_us)))
+    if answer.status:
+        parts.append(b"\x22")
+        parts.append(text_bytes(answer.status))
+    if decision.reset_after_us > 0:
+        parts.append(b"\x28")
+        parts.append(varint_bytes(ms_up(decision.reset_after_us)))
+    if answer.limit > 0:
+        parts.append(b"\x30")
+        parts.append(varint_bytes(answer.limit))
+    if decision.rule_id:
+        parts.append(b"\x3a")
+        parts.append(text_bytes(decision.rule_id))
+    if decision.reason is not None:
+        parts.append(b"\x42")
+        parts.append(text_bytes(decision.reason.name))
+    if decision.degraded:
+        parts.append(b"\x48\x01")
+    parts.append(b"\x50")
+    parts.append(varint_bytes(int(answer.priority) + 1))
+    return b"".join(parts)
+
+
+def batch_bytes(answers: Sequence[CheckAnswer]) -> bytes:
+    """CheckBatchResponse."""
+    parts: list[bytes] = []
+    for answer in answers:
+        body = check_answer_bytes(answer)
+        parts.append(b"\x0a")
+        parts.append(varint_bytes(len(body)))
+        parts.append(body)
+    return b"".join(parts)
+
+
+def reset_bytes(rules: int) -> bytes:
+    """ResetResponse."""
+    return _first_number(rules)
+
+
+def lease_bytes(lease: LeaseAnswer) -> bytes:
+    """LeaseResponse."""
+    out = b"\x0a" + text_bytes(lease.lease_id) if lease.lease_id else b""
+    if lease.units > 0:
+        out += b"\x10" + varint_bytes(min(lease.units, UINT32_MAX))
+    valid_ms = lease.valid_us // 1_000
+    if valid_ms > 0:
+        out += b"\x18" + varint_bytes(valid_ms)
+    return out + b"\x22" + span_bytes(check_answer_bytes(lease.check))
+
+
+def given_back_bytes(accepted: int) -> bytes:
+    """GiveBackResponse."""
+    return _first_number(accepted)
+
+
+def _first_number(value: int) -> bytes:
+    return b"\x08" + varint_bytes(min(value, UINT32_MAX)) if value > 0 else b""
