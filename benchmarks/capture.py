@@ -21,13 +21,13 @@ from sluicegate import Limiter
 from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
 from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.service_book import ServiceBook
-from sluicegate.shadow import capture as hook
 from sluicegate.shadow.ask_keys import check_key, mesh_key
-from sluicegate.shadow.capture import Capture
-from sluicegate.shadow.capture_key import open_key
-from sluicegate.shadow.capture_log import CaptureLog
-from sluicegate.shadow.capture_read import read_capture
-from sluicegate.shadow.capture_settings import CaptureSettings
+from sluicegate.shadow.capture import recorder as hook
+from sluicegate.shadow.capture.key import open_key
+from sluicegate.shadow.capture.log import CaptureLog
+from sluicegate.shadow.capture.reader import read_capture
+from sluicegate.shadow.capture.recorder import Capture
+from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.captured import ALL
 from sluicegate.shadow.made import made_capture
 from sluicegate.system import SystemClock, now_us

@@ -39,7 +39,7 @@ from sluicegate.apps.kv.fields import FIELDS
 from sluicegate.apps.kv.settings import Settings, read_settings
 from sluicegate.contracts.key_values import Ask, Row, Span, Write
 from sluicegate.policies.access import EVERYBODY
-from sluicegate.settings import add_flags
+from sluicegate.service.settings import add_flags
 
 CHAIN_MAX: Final = 2 / 3  # of a bare Starlette request
 RESP_MIN: Final = 0.30  # of redis-server's GET

@@ -27,7 +27,7 @@ from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, Concu
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.hot_key import HotKey, HotKeySettings
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed
 from sluicegate.policies.stack import Stack, at_once, waits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src" / "sluicegate"
 LAYERS = {
     "apps",
+    "command_line",
+    "service",
     "client",
     "cluster",
     "contracts",
@@ -46,6 +49,17 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 def test_the_layers_are_those_of_the_design_and_no_others() -> None:
     folders = {path.name for path in SRC.iterdir() if path.is_dir() and path.name[0] != "_"}
     assert folders == LAYERS
+
+
+def test_no_file_has_the_name_that_the_product_had_before() -> None:
+    before = b"head" + b"gate"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("this is no git checkout: run it in one")
+    for name in filter(None, listed.stdout.split(b"\0")):
+        assert before not in name.lower()
+        path = ROOT / name.decode()
+        assert not path.is_file() or before not in path.read_bytes().lower(), path
 
 
 def test_no_folder_stands_at_the_root_that_the_walk_does_not_know() -> None:

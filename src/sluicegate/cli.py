@@ -20,7 +20,7 @@ from io import TextIOWrapper
 from typing import Final, NamedTuple, NoReturn, Protocol, cast
 
 from sluicegate import BadValue, SluicegateError, __version__
-from sluicegate.lines import harmless
+from sluicegate.command_line.text import harmless
 
 DONE: Final = 0
 COULD_NOT: Final = 1

@@ -16,8 +16,8 @@ from sluicegate.doors.grpc.call import Methods
 from sluicegate.doors.grpc.key_values import KeyValuesServicer
 from sluicegate.doors.grpc.native import GrpcDoor
 from sluicegate.doors.http.bounds import HttpSettings
-from sluicegate.doors.http.kv import KvHttp
-from sluicegate.doors.http.kv_settings import KvHttpSettings
+from sluicegate.doors.http.kv.handler import KvHttp
+from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.listener import Kind, Listener
 from sluicegate.wire.key_values_messages import KV_BOUNDS

@@ -22,7 +22,7 @@ from sluicegate.lab.rig import Rig
 from sluicegate.lab.spans import Constant, Exponential
 from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World, run
-from sluicegate.policies.queue import Queue
+from sluicegate.policies.queue.queue import Queue
 from tests.lab.rigs import small
 
 SECOND = 1_000_000

@@ -7,10 +7,10 @@ from typing import Any
 
 from sluicegate.lab.retries import Retries
 from sluicegate.lab.spans import Constant, Span
-from sluicegate.lab.what_if_plan import QUEUE_MAX_DEFAULT, WHOLE_US, Plan, Served, served_by
-from sluicegate.lab.what_if_play import POOL, Book, Tried, classes_of, play_all, yardstick
-from sluicegate.lab.what_if_report import report_of
-from sluicegate.lab.what_if_traffic import Traffic
+from sluicegate.lab.what_if.plan import QUEUE_MAX_DEFAULT, WHOLE_US, Plan, Served, served_by
+from sluicegate.lab.what_if.play import POOL, Book, Tried, classes_of, play_all, yardstick
+from sluicegate.lab.what_if.report import report_of
+from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.shadow.books import Rules
 from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.side import Ask

@@ -10,9 +10,9 @@ import logging
 import sys
 import time
 
-from sluicegate.limits.glass import Glass
-from sluicegate.limits.glass_follower import Follower
-from sluicegate.limits.glass_sources import open_source
+from sluicegate.limits.glass.break_glass import Glass
+from sluicegate.limits.glass.follower import Follower
+from sluicegate.limits.glass.sources import open_source
 from sluicegate.system import now_us
 
 

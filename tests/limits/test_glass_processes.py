@@ -177,9 +177,9 @@ def test_an_opening_ends_in_every_process_though_redis_is_killed(redis_server: R
 def test_a_program_that_ends_while_it_follows_leaves_no_complaint(tmp_path: Path) -> None:
     script = """
 import sys
-from sluicegate.limits.glass import Glass
-from sluicegate.limits.glass_follower import Follower
-from sluicegate.limits.glass_sources import open_source
+from sluicegate.limits.glass.break_glass import Glass
+from sluicegate.limits.glass.follower import Follower
+from sluicegate.limits.glass.sources import open_source
 glass = Glass()
 follower = Follower(open_source(sys.argv[1]), glass)
 glass.stands_open("login", "ann", 0)

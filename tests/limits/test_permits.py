@@ -13,7 +13,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.permit import Permit as PermitContract
-from sluicegate.limits.glass import ALL, Glass, Opening, View
+from sluicegate.limits.glass.break_glass import ALL, Glass, Opening, View
 from sluicegate.limits.permit import Permit
 from sluicegate.limits.permits import Permits
 from sluicegate.stores.memory.permits import MemoryPermits

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate import BadValue, Claim, Limit, Limiter, Rule
-from sluicegate.limits.glass_sources import open_source
+from sluicegate.limits.glass.sources import open_source
 from sluicegate.testing import HandClock
 
 SECOND = 1_000_000

@@ -16,7 +16,7 @@ from sluicegate.contracts.reasons import BULKHEAD_FULL
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadPermit, BulkheadSettings
 from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.stack import Stack, StackPermit, at_once, waits
 from sluicegate.testing import HandClock, SeededChance

@@ -20,7 +20,7 @@ from sluicegate.contracts.reasons import DEADLINE, SHED, WAITERS_FULL
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.lru_ttl import FRESH, MISS, LruTtl
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.queue import Queue, QueuePermit, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueuePermit, QueueSettings
 from sluicegate.testing import HandClock
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality

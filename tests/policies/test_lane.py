@@ -9,7 +9,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.request import Request
 from sluicegate.policies.lane import Lane
-from sluicegate.policies.queue import QueuePermit, QueueSettings
+from sluicegate.policies.queue.queue import QueuePermit, QueueSettings
 from sluicegate.policies.stack import Stack, StackPermit, waits
 from sluicegate.testing import HandClock
 

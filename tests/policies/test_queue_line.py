@@ -20,7 +20,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import QUEUE_FULL, QUEUE_TIMEOUT
 from sluicegate.contracts.request import Request
-from sluicegate.policies.queue import Queue, QueuePermit, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueuePermit, QueueSettings
 from sluicegate.testing import START_US
 
 PLACES = 8

@@ -21,7 +21,7 @@ from sluicegate.contracts.reasons import OVERLOADED, QUEUE_FULL, QUOTA_SPENT, SH
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.stack import (
     Stack,

@@ -9,8 +9,8 @@ import pytest
 from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.rulebook import NOT_JUDGED, PASSED
-from sluicegate.shadow.capture import Capture
-from sluicegate.shadow.capture_settings import CaptureSettings
+from sluicegate.shadow.capture.recorder import Capture
+from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.captured import ALL
 from sluicegate.shadow.folder_judge import FolderJudge
 from sluicegate.shadow.gate import JudgeSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluicegate.rules.problems import BadRules
-from sluicegate.shadow.capture_key import CaptureKey
+from sluicegate.shadow.capture.key import CaptureKey
 from sluicegate.shadow.literals import vocabulary_of
 from sluicegate.shadow.redaction import Vocabulary
 

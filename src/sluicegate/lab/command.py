@@ -47,10 +47,12 @@ class Verb(NamedTuple):
 
 VERBS: Final = (
     Verb("replay", "play a recorded trace against our chain and a baseline", "replay"),
-    Verb("what-if", "captured traffic against rulebooks: who is answered in time", "what_if"),
-    Verb("tune", "sweep settings, and name the knee of the frontier", "tune"),
+    Verb(
+        "what-if", "captured traffic against rulebooks: who is answered in time", "what_if.command"
+    ),
+    Verb("tune", "sweep settings, and name the knee of the frontier", "tune.command"),
     Verb("drill", "try the dispatcher's claims on real processes and sockets", "drills.command"),
-    Verb("ycsb", "YCSB's mixes A to F against an engine or a dispatcher", "ycsb"),
+    Verb("ycsb", "YCSB's mixes A to F against an engine or a dispatcher", "ycsb.command"),
     Verb("hunt", "look for a broken invariant with random faults", "hunt.command"),
 )
 
@@ -106,7 +108,7 @@ def run(arguments: Namespace) -> int:
     jobs = parse_jobs(arguments.jobs)
     progress = Progress(tell, live=sys.stderr.isatty())
     if arguments.verb == "report":
-        from sluicegate.lab import report  # noqa: PLC0415 - it needs what draws
+        from sluicegate.lab.report import command as report  # noqa: PLC0415
 
         return report.run(
             arguments.names,

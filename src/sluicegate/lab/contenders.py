@@ -18,7 +18,7 @@ from sluicegate.lab.lines import KernelLine
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.scenario import KERNELS, TASKS, Contender
 from sluicegate.lab.world import World
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 
 # The p99 of an exponential service is this many times its mean.
 _P99_OF_MEAN: Final = 4.605

@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from traceback import format_exc
 from typing import Final, NamedTuple
 
-from sluicegate.children import children
+from sluicegate.command_line.process_pool import children
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.lab.scenario import (
     AnyScenario,
@@ -27,7 +27,7 @@ from sluicegate.lab.scenario import (
     repeat_command,
     repeatable,
 )
-from sluicegate.lab.tune_defaults import Change, changed
+from sluicegate.lab.tune.defaults import Change, changed
 from sluicegate.system import now_us
 
 JOBS_MAX: Final = 256

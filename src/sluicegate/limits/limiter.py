@@ -25,7 +25,7 @@ from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Store
 from sluicegate.limits.claims import Claim, NearAsked, judge_far, judge_near, judged
 from sluicegate.limits.far import FarKeys
-from sluicegate.limits.glass import Glass, let_through
+from sluicegate.limits.glass.break_glass import Glass, let_through
 from sluicegate.limits.kept import Defaults, KeptRules
 from sluicegate.limits.limited import Cost, Key, Limited
 from sluicegate.limits.reservation import NearSettling, Reservation
@@ -49,7 +49,7 @@ from sluicegate.stores.memory.together import AllOf
 from sluicegate.system import now_us as system_now_us
 
 if TYPE_CHECKING:
-    from sluicegate.limits.glass_follower import Follower
+    from sluicegate.limits.glass.follower import Follower
     from sluicegate.limits.stores import Stores
 
 MEMORY_URLS: Final = frozenset({"memory:", "memory://", "async+memory://"})
@@ -562,8 +562,8 @@ def _open_far(
 
 
 def _follow(url: str, prefix: str, clock: Clock | None) -> tuple[Glass, Follower]:
-    from sluicegate.limits.glass_follower import Follower  # noqa: PLC0415
-    from sluicegate.limits.glass_sources import open_source  # noqa: PLC0415
+    from sluicegate.limits.glass.follower import Follower  # noqa: PLC0415
+    from sluicegate.limits.glass.sources import open_source  # noqa: PLC0415
 
     glass = Glass()
     return glass, Follower(open_source(url, prefix=prefix), glass, clock=clock)

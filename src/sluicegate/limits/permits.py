@@ -29,7 +29,7 @@ from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, STORE_UNAVAILABLE
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.limits.far import UNANSWERED
-from sluicegate.limits.glass import Glass, let_through
+from sluicegate.limits.glass.break_glass import Glass, let_through
 from sluicegate.limits.hold import HeldWhile, Hold
 from sluicegate.limits.limited import Cost, Key
 from sluicegate.limits.limiter import KEY_CHARS_MAX, MEMORY_URLS

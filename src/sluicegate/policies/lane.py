@@ -19,7 +19,7 @@ from typing import final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.policy import NOTHING_HELD, Admission
 from sluicegate.contracts.request import Request
-from sluicegate.policies.queue import Queue, QueueSettings, QueueStats
+from sluicegate.policies.queue.queue import Queue, QueueSettings, QueueStats
 
 
 @final

@@ -9,8 +9,8 @@ from typing import Final, final
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.rulebook import Files, Verdict
 from sluicegate.rules.problems import BadRules
-from sluicegate.shadow.capture_key import CaptureKey, read_key
-from sluicegate.shadow.capture_read import CaptureRead, read_capture
+from sluicegate.shadow.capture.key import CaptureKey, read_key
+from sluicegate.shadow.capture.reader import CaptureRead, read_capture
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge, unjudged
 from sluicegate.shadow.literals import untried, vocabulary_of
 from sluicegate.shadow.replay import Progress

@@ -28,8 +28,8 @@ from sluicegate.shadow.books import Rules
 from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.confidence import confidence_of
 from sluicegate.shadow.replay import WORKERS_MAX, Progress, replay
-from sluicegate.shadow.report import report_of
-from sluicegate.shadow.report_words import shown
+from sluicegate.shadow.report.report import report_of
+from sluicegate.shadow.report.words import shown
 
 # Gives the capture to judge by; None where there is none. What it raises is told in the verdict.
 CaptureSource: TypeAlias = Callable[[], Captured | None]

@@ -19,8 +19,8 @@ from sluicegate.rules.mesh.parse import is_mesh
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.resources.priorities import NAME_HEADER_DEFAULT
 from sluicegate.shadow.books import is_rules_file, read_file
-from sluicegate.shadow.capture_key import CaptureKey
-from sluicegate.shadow.capture_settings import HEADERS_DEFAULT
+from sluicegate.shadow.capture.key import CaptureKey
+from sluicegate.shadow.capture.settings import HEADERS_DEFAULT
 from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.redaction import Vocabulary
 

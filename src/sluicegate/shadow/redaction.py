@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.shadow.capture_key import CaptureKey
+from sluicegate.shadow.capture.key import CaptureKey
 from sluicegate.shadow.secret_names import is_secret
 
 TOKEN_MARK: Final = "~"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.shadow.capture_key import CaptureKey
+from sluicegate.shadow.capture.key import CaptureKey
 from sluicegate.shadow.captured import ALL
 
 MEMO_MAX_DEFAULT: Final = 100_000

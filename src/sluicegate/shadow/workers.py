@@ -13,7 +13,7 @@ from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from sluicegate.children import children
+from sluicegate.command_line.process_pool import children
 from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unavailable

@@ -42,11 +42,11 @@ def _open_memory(url: str) -> Engine:
 
 
 def _open_lmdb(url: str) -> Engine:
-    from sluicegate.stores.engines.lmdb_url import parse_url  # noqa: PLC0415 - likewise
+    from sluicegate.stores.engines.lmdb.url import parse_url  # noqa: PLC0415 - likewise
 
     settings = parse_url(url)  # a wrong URL is told before a missing package
     try:
-        from sluicegate.stores.engines.lmdb import LmdbEngine  # noqa: PLC0415 - likewise
+        from sluicegate.stores.engines.lmdb.engine import LmdbEngine  # noqa: PLC0415 - likewise
     except ImportError:
         raise MissingPackage("lmdb", "kv") from None
     return LmdbEngine(settings)
@@ -64,20 +64,20 @@ def _open_rocksdb(url: str) -> Engine:
 
 
 def _open_cassandra(url: str) -> Engine:
-    from sluicegate.stores.engines.cassandra import open_cassandra  # noqa: PLC0415 - likewise
+    from sluicegate.stores.engines.cassandra.engine import open_cassandra  # noqa: PLC0415 - likewise
 
     return open_cassandra(url)
 
 
 def _open_redis(url: str) -> Engine:
-    from sluicegate.stores.engines.redis import open_redis  # noqa: PLC0415 - likewise
+    from sluicegate.stores.engines.redis.engine import open_redis  # noqa: PLC0415 - likewise
 
     return open_redis(url)
 
 
 def _open_faulty(url: str) -> Engine:
-    from sluicegate.stores.engines.faulty import FaultyEngine  # noqa: PLC0415 - likewise
-    from sluicegate.stores.engines.faulty_url import open_inner, parse_url  # noqa: PLC0415 - likewise
+    from sluicegate.stores.engines.faulty.engine import FaultyEngine  # noqa: PLC0415 - likewise
+    from sluicegate.stores.engines.faulty.url import open_inner, parse_url  # noqa: PLC0415 - likewise
 
     inner, plan, settings = parse_url(url)
     return FaultyEngine(open_inner(open_engine, inner), plan, settings)

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from sluicegate.apps.kv.shield import COLD, FRESH, MISS, NEGATIVE, REFRESH, STALE, Shield
-from sluicegate.apps.kv.shield_settings import ShieldSettings
+from sluicegate.apps.kv.shield.settings import ShieldSettings
+from sluicegate.apps.kv.shield.shield import COLD, FRESH, MISS, NEGATIVE, REFRESH, STALE, Shield
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.request import Request

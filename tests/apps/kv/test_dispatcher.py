@@ -25,7 +25,7 @@ from sluicegate.contracts.key_values import Ask, Row, Rows, Span, Write
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.policies.group_settings import GroupSettings, ResourceGroupsSettings
 from sluicegate.policies.resource_groups import ResourceGroups
-from sluicegate.settings import add_flags
+from sluicegate.service.settings import add_flags
 
 ANYBODY = Identity("shop", (), {ANY_TABLE: EVERY_TABLE_GRANT})
 

@@ -17,7 +17,7 @@ from sluicegate.apps.kv.store_watch import QUIET_US, START, StoreTold, StoreWatc
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.request import Request
 from sluicegate.policies.leased_purse import LeasedPurseSettings
-from sluicegate.settings import add_flags
+from sluicegate.service.settings import add_flags
 from sluicegate.testing import HandClock
 from tests.apps.kv.fleet import EPOCH_US, RU, Dispatcher, FarStore
 from tests.apps.kv.process import KvProcess

@@ -8,8 +8,8 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sluicegate.apps.kv.shield import MISS, STALE, Shield
-from sluicegate.apps.kv.shield_settings import ShieldSettings
+from sluicegate.apps.kv.shield.settings import ShieldSettings
+from sluicegate.apps.kv.shield.shield import MISS, STALE, Shield
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import Row

@@ -4,9 +4,9 @@ import json
 
 from sluicegate.apps.limiter.why import told
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.peers import merged_pages
-from sluicegate.plain_values import plain
 from sluicegate.policies.utilization_gate import GateSettings, Readings
+from sluicegate.service.plain_values import plain
+from sluicegate.service.siblings import merged_pages
 
 
 def test_whatever_a_part_tells_becomes_what_json_can_hold() -> None:

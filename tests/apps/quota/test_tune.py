@@ -17,8 +17,8 @@ from sluicegate.apps.quota.dates import date_of
 from sluicegate.apps.quota.editing import with_quotas
 from sluicegate.contracts.checks import CheckAsk
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.shadow.capture import Capture
-from sluicegate.shadow.capture_settings import CaptureSettings
+from sluicegate.shadow.capture.recorder import Capture
+from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.captured import ALL
 from sluicegate.system import now_us
 from sluicegate.telemetry.usage_files import DAY_MINUTES, MINUTE_US

@@ -13,6 +13,7 @@ from sluicegate.apps.rulebook.showing import (
     verdict_words,
 )
 from sluicegate.apps.rulebook.wording import Reworded, reworded, unreached
+from sluicegate.command_line.text import harmless
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
@@ -21,7 +22,6 @@ from sluicegate.contracts.errors import (
     Unauthenticated,
     Unavailable,
 )
-from sluicegate.lines import harmless
 
 NAMED = "put a token into SLUICEGATE_TOKEN, or give --cert and --cert-key"
 

@@ -109,7 +109,7 @@ def test_what_does_not_end_within_the_grace_is_ended(server: Native, work: Work)
 def test_a_connection_that_comes_amid_a_drain_is_sent_away(server: Native) -> None:
     server.running.do(server.door.drain(0.1))
     line = raw(server)
-    line.sendall(frame(f.PING, f.ACK, 0, b"sluicegate"))
+    line.sendall(frame(f.PING, f.ACK, 0, b"draining"))
     assert [x.code for x in parsed(all_of(line)) if x.kind == f.GOAWAY] == [0, 0]
     line.close()
 

@@ -27,7 +27,7 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED, SHED
 from sluicegate.contracts.store import Store
 from sluicegate.doors.http.bounds import HttpSettings
-from sluicegate.doors.http.limiter import LimiterHttp, LimiterHttpSettings
+from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettings
 from sluicegate.doors.http.message import Handler
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.listener import Kind, Listener, ListenerSettings

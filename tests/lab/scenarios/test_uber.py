@@ -35,7 +35,7 @@ from sluicegate.lab.scenario import gather, steps
 from sluicegate.lab.scenarios.uber import RIG, SCENARIO, chain
 from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World, run
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.stack import Stack
 
 SECOND = 1_000_000

@@ -15,7 +15,7 @@ from sluicegate.contracts.checks import MeshAnswer, MeshAsk
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.contracts.store import Charge, Grant, Ruling
-from sluicegate.limits.glass import ALL, Glass, Opening, View
+from sluicegate.limits.glass.break_glass import ALL, Glass, Opening, View
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.mesh.settings import MeshSettings

@@ -18,7 +18,7 @@ from sluicegate.contracts.errors import (
     Unavailable,
 )
 from sluicegate.doors.http.message import Reply
-from sluicegate.doors.http.rules_problems import FULL, OTHER_CALL, changed, not_there, rules_reply
+from sluicegate.doors.http.rules.problems import FULL, OTHER_CALL, changed, not_there, rules_reply
 from sluicegate.rules.problems import PROBLEMS_MAX, BadRules, Problem
 from sluicegate.rules.remote.exchange import Answered
 from sluicegate.rules.remote.told import answer_of, error_of

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sluicegate.contracts.checks import CheckAsk
 from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow.ask_keys import check_key
-from sluicegate.shadow.capture_format import (
+from sluicegate.shadow.capture.format import (
     MAGIC,
     MARK,
     Block,
@@ -26,9 +26,9 @@ from sluicegate.shadow.capture_format import (
     head_bytes,
     read_head,
 )
-from sluicegate.shadow.capture_log import CaptureLog
-from sluicegate.shadow.capture_read import CaptureRead, read_capture
-from sluicegate.shadow.capture_words import AskReader, AskWriter, Damaged
+from sluicegate.shadow.capture.log import CaptureLog
+from sluicegate.shadow.capture.reader import CaptureRead, read_capture
+from sluicegate.shadow.capture.words import AskReader, AskWriter, Damaged
 from sluicegate.shadow.redaction import Redaction, Vocabulary
 from sluicegate.testing import HandClock
 from tests.shadow.capture.world import KEY, Request, key_of, segment_files, settings, told, written

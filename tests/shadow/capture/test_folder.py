@@ -10,12 +10,12 @@ import pytest
 
 from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
 from sluicegate.contracts.errors import BadValue
-from sluicegate.shadow import capture_log
 from sluicegate.shadow.ask_keys import check_key, mesh_key
-from sluicegate.shadow.capture_folder import FULL, being_written, prune, segments
-from sluicegate.shadow.capture_log import CaptureLog, Noted
-from sluicegate.shadow.capture_read import read_capture
-from sluicegate.shadow.capture_settings import CaptureSettings
+from sluicegate.shadow.capture import log as capture_log
+from sluicegate.shadow.capture.folder import FULL, being_written, prune, segments
+from sluicegate.shadow.capture.log import CaptureLog, Noted
+from sluicegate.shadow.capture.reader import read_capture
+from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import KEY, segment_files, settings
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
-from sluicegate.shadow.capture import ASK_CHARS_MAX, Capture, CaptureStats
-from sluicegate.shadow.capture_key import read_key
-from sluicegate.shadow.capture_read import read_capture
+from sluicegate.shadow.capture.key import read_key
+from sluicegate.shadow.capture.reader import read_capture
+from sluicegate.shadow.capture.recorder import ASK_CHARS_MAX, Capture, CaptureStats
 from sluicegate.shadow.redaction import Vocabulary
 from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import settings, unpacked
@@ -201,8 +201,8 @@ def test_threads_may_note_at_once(tmp_path: Path) -> None:
 WORKER = """
 import sys
 from sluicegate.contracts.checks import CheckAsk
-from sluicegate.shadow.capture import Capture
-from sluicegate.shadow.capture_settings import CaptureSettings
+from sluicegate.shadow.capture.recorder import Capture
+from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.system import SystemClock, now_us
 
 settings = CaptureSettings(folder=sys.argv[1], share=10_000, linger_us=1_000)

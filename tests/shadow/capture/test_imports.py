@@ -9,14 +9,14 @@ import pytest
 from sluicegate.contracts.checks import CheckAsk, MeshAsk
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.shadow.capture_key import open_key
-from sluicegate.shadow.capture_read import read_capture
+from sluicegate.shadow.capture.key import open_key
+from sluicegate.shadow.capture.reader import read_capture
 from sluicegate.shadow.captured import ADMITTED, ALL, REFUSED, UNKNOWN
-from sluicegate.shadow.import_envoy import EnvoyFields, import_envoy
-from sluicegate.shadow.import_lines import LINE_CHARS_MAX
-from sluicegate.shadow.import_rows import BadRow, Row
-from sluicegate.shadow.import_tables import import_csv, import_jsonl
-from sluicegate.shadow.importing import collect, store
+from sluicegate.shadow.imports.envoy import EnvoyFields, import_envoy
+from sluicegate.shadow.imports.importer import collect, store
+from sluicegate.shadow.imports.lines import LINE_CHARS_MAX
+from sluicegate.shadow.imports.rows import BadRow, Row
+from sluicegate.shadow.imports.tables import import_csv, import_jsonl
 from sluicegate.shadow.redaction import Vocabulary
 from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import KEY, settings, unpacked

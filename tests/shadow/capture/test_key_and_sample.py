@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.shadow.capture_key import CaptureKey, open_key, read_key
+from sluicegate.shadow.capture.key import CaptureKey, open_key, read_key
 from sluicegate.shadow.captured import ALL
 from sluicegate.shadow.entities import NOBODY, entity_of
 from sluicegate.shadow.sampling import Sample

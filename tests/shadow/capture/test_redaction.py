@@ -9,8 +9,8 @@ from hypothesis import settings as settings_of
 
 from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
 from sluicegate.contracts.errors import BadValue
-from sluicegate.shadow.capture_key import CaptureKey
-from sluicegate.shadow.capture_read import read_capture
+from sluicegate.shadow.capture.key import CaptureKey
+from sluicegate.shadow.capture.reader import read_capture
 from sluicegate.shadow.redaction import Redaction, Vocabulary, check_names
 from sluicegate.shadow.secret_names import is_secret
 from tests.shadow.capture.world import (

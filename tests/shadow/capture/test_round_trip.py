@@ -9,8 +9,8 @@ from hypothesis import settings as settings_of
 
 from sluicegate.contracts.checks import HITS_UNSAID, CheckAsk, Descriptor, MeshAsk, Override
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.shadow.capture_log import CaptureLog
-from sluicegate.shadow.capture_read import read_capture
+from sluicegate.shadow.capture.log import CaptureLog
+from sluicegate.shadow.capture.reader import read_capture
 from sluicegate.shadow.captured import UNKNOWN
 from sluicegate.shadow.made import made_capture
 from sluicegate.shadow.redaction import Vocabulary, token_text

@@ -11,10 +11,10 @@ from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.resources.paths import plain_path
 from sluicegate.shadow.ask_keys import AskKey, check_key, mesh_key, whole_key
-from sluicegate.shadow.capture_format import blocks, read_head
-from sluicegate.shadow.capture_key import CaptureKey
-from sluicegate.shadow.capture_log import CaptureLog
-from sluicegate.shadow.capture_settings import HEADERS_DEFAULT, CaptureSettings
+from sluicegate.shadow.capture.format import blocks, read_head
+from sluicegate.shadow.capture.key import CaptureKey
+from sluicegate.shadow.capture.log import CaptureLog
+from sluicegate.shadow.capture.settings import HEADERS_DEFAULT, CaptureSettings
 from sluicegate.shadow.captured import ALL, Captured
 from sluicegate.shadow.redaction import Vocabulary
 from sluicegate.testing import START_US, HandClock

@@ -20,7 +20,7 @@ from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
 from sluicegate.shadow.made import made_capture
 from sluicegate.shadow.parting import largest_share, shared_out
 from sluicegate.shadow.replay import BLOCK, replay
-from sluicegate.shadow.report import as_json
+from sluicegate.shadow.report.report import as_json
 from sluicegate.shadow.side import Ask
 from sluicegate.shadow.workers import ask_of, plain
 from tests.shadow.replay.captures import captured, check, envoy, limit, mesh, native, rules

@@ -24,10 +24,10 @@ from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.charts import Line, Segment, bars, gauges, lines
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
 from sluicegate.shadow.made import made_capture
-from sluicegate.shadow.report import as_json, digest_of, read_report
-from sluicegate.shadow.report_page import page_of
-from sluicegate.shadow.report_text import text_of
-from sluicegate.shadow.report_words import duration, percent, shown
+from sluicegate.shadow.report.page import page_of
+from sluicegate.shadow.report.report import as_json, digest_of, read_report
+from sluicegate.shadow.report.text import text_of
+from sluicegate.shadow.report.words import duration, percent, shown
 from tests.shadow.replay.captures import captured, check, critical, limit, native, vips
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\ud800\"'&\n" + "x" * 500
@@ -35,9 +35,9 @@ TAGS_WITHOUT_END = {"meta", "rect", "circle", "line", "polyline"}
 
 PROGRAM = """
 from tests.shadow.replay.test_report import made_report
-from sluicegate.shadow.report import as_json
-from sluicegate.shadow.report_page import page_of
-from sluicegate.shadow.report_text import text_of
+from sluicegate.shadow.report.report import as_json
+from sluicegate.shadow.report.page import page_of
+from sluicegate.shadow.report.text import text_of
 report = made_report()
 print(as_json(report) + text_of(report) + page_of(report), end="")
 """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sluicegate.lab.dice import Dice
-from sluicegate.lab.ycsb_run import MIXES, Outcome, YcsbRun, YcsbSettings
-from sluicegate.lab.ycsb_targets import EngineTarget
+from sluicegate.lab.ycsb.run import MIXES, Outcome, YcsbRun, YcsbSettings
+from sluicegate.lab.ycsb.targets import EngineTarget
 from sluicegate.stores.open_engine import open_engine
 
 if TYPE_CHECKING:

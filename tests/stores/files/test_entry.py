@@ -87,7 +87,7 @@ def test_a_header_of_a_later_version_is_named() -> None:
     import struct
     from zlib import crc32
 
-    fixed = struct.pack(">8sIIQ", b"sluicegate", 2, SALT, 0)
+    fixed = struct.pack(">10sIIQ", b"sluicegate", 2, SALT, 0)
 
     assert "version 2" in str(read_header(fixed + struct.pack(">I", crc32(fixed))))
 

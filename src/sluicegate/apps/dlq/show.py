@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sluicegate.apps.dlq.reading import follow, read, since_us
 from sluicegate.contracts.reasons import REASONS
-from sluicegate.limits.glass_page import instant_text
+from sluicegate.limits.glass.page import instant_text
 from sluicegate.limits.letter import Letter, Mark, pack
 
 

@@ -32,8 +32,8 @@ from sluicegate.apps.kv.members import HeartbeatMembers
 from sluicegate.apps.kv.quotas import Quotas, minute_quota, node_of
 from sluicegate.apps.kv.rollups import Rollups
 from sluicegate.apps.kv.settings import Settings
-from sluicegate.apps.kv.shield import Shield
-from sluicegate.apps.kv.shield_settings import HotPlace, ShieldSettings
+from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
+from sluicegate.apps.kv.shield.shield import Shield
 from sluicegate.apps.kv.store_watch import START, StoreWatch
 from sluicegate.apps.kv.tables.book import UploadState
 from sluicegate.apps.kv.tables.catalogue import Catalogue, View

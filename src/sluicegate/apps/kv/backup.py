@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sluicegate.apps.kv.where import add_where, dispatcher_at, where_of
-from sluicegate.asking import ask
+from sluicegate.command_line.service_client import ask
 
 COPY_S_MAX: Final = 600.0
 EXAMPLES: Final = """\

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sluicegate.apps.kv.shield_settings import HotPlace, ShieldStats
+from sluicegate.apps.kv.shield.settings import HotPlace, ShieldStats
 from sluicegate.apps.kv.store_watch import StoreTold
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.key_values import Upload
-from sluicegate.policies.queue import QueueStats
+from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.shed import ShedStats
 from sluicegate.policies.stack import StackStats
 from sluicegate.policies.stress import Picture

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from sluicegate.apps.kv.board import VERSION
 from sluicegate.apps.kv.where import AT_DEFAULT
-from sluicegate.asking import Line, Where, add_who, check_granted, where_said
+from sluicegate.command_line.service_client import Line, Where, add_who, check_granted, where_said
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 
 TIMEOUT_S: Final = 5.0

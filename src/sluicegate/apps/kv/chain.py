@@ -30,7 +30,7 @@ from sluicegate.policies.deadline import Deadline, DeadlineSettings
 from sluicegate.policies.lane import Lane
 from sluicegate.policies.penalty import Penalty, PenaltySettings
 from sluicegate.policies.purses import Purse
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.stack import Stack, StackObserver, Stage, at_once, waits

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.apps.kv.fields import FIELDS
 from sluicegate.apps.kv.settings import read_settings
-from sluicegate.settings import add_flags
+from sluicegate.service.settings import add_flags
 
 EXAMPLES: Final = """\
 examples:
@@ -47,9 +47,9 @@ class Verb(NamedTuple):
 
 
 VERBS: Final = (
-    Verb("top", "callers, refusals, stress and hot keys of dispatchers, live", "top"),
+    Verb("top", "callers, refusals, stress and hot keys of dispatchers, live", "top.command"),
     Verb("hot", "the hot keys of dispatchers, live", "hot"),
-    Verb("load", "upload millions of rows beside live traffic", "load"),
+    Verb("load", "upload millions of rows beside live traffic", "load.command"),
     Verb("calibrate", "measure an engine, and print what operations cost", "calibrate"),
     Verb("backup", "copy the embedded engine of a running dispatcher", "backup"),
 )
@@ -88,6 +88,6 @@ def run(arguments: Namespace) -> int:
     )
     # They bring the doors and the engines.
     from sluicegate.apps.kv.serve import serve  # noqa: PLC0415
-    from sluicegate.workers import run_workers  # noqa: PLC0415
+    from sluicegate.service.workers import run_workers  # noqa: PLC0415
 
     return run_workers("kv", settings.workers, partial(serve, settings))

@@ -13,8 +13,8 @@ from typing import Final, final
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.errors import BadValue
-from sluicegate.overview import Overview
-from sluicegate.plain_values import plain
+from sluicegate.service.plain_values import plain
+from sluicegate.service.status import Overview
 from sluicegate.system import now_us
 
 HOT_KEYS: Final = 100

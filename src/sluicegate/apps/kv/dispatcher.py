@@ -21,8 +21,8 @@ from sluicegate.apps.kv.admission import Admission, shape
 from sluicegate.apps.kv.chain import GET, MULTI_GET, PUT, SCAN, SWAP, Chain
 from sluicegate.apps.kv.gathered import VALUES_BYTES_MAX, Gathered
 from sluicegate.apps.kv.names import check_key, check_table, check_value
-from sluicegate.apps.kv.shield import Shield
-from sluicegate.apps.kv.shield_keys import key_of
+from sluicegate.apps.kv.shield.keys import key_of
+from sluicegate.apps.kv.shield.shield import Shield
 from sluicegate.apps.kv.tables.layers import Layers
 from sluicegate.apps.kv.tables.scanning import Scanned
 from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after

@@ -14,18 +14,18 @@ from sluicegate.doors.grpc.health import Health
 from sluicegate.doors.grpc.key_values import KeyValuesServicer
 from sluicegate.doors.grpc.native import GrpcDoor
 from sluicegate.doors.grpc.reflection import Reflection, files_of
-from sluicegate.doors.http.kv import KvHttp
-from sluicegate.doors.http.kv_settings import KvHttpSettings
+from sluicegate.doors.http.kv.handler import KvHttp
+from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
-from sluicegate.doors.resp.kv_commands import KEY_VALUES
+from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.doorway import Doorway
-from sluicegate.listening import grpc_settings, http_settings
-from sluicegate.overview import Overview
-from sluicegate.peers import Peers
 from sluicegate.protos import KEY_VALUES as KEY_VALUES_PROTO
 from sluicegate.protos import descriptor_set
+from sluicegate.service.bounds import grpc_settings, http_settings
+from sluicegate.service.listeners import Doorway
+from sluicegate.service.siblings import Peers
+from sluicegate.service.status import Overview
 from sluicegate.wire.key_values_messages import KvBounds
 
 SERVICES: Final = ("", "sluicegate.v1.KeyValues")  # that gRPC health is asked for

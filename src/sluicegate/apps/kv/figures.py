@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sluicegate.apps.kv.shield_settings import ShieldStats
+from sluicegate.apps.kv.shield.settings import ShieldStats
 from sluicegate.apps.kv.store_watch import StoreTold
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.policies.queue import QueueStats
+from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.stack import StackStats
 from sluicegate.policies.stress import Picture
 from sluicegate.telemetry.prometheus import Family, Sample, counter, gauge

@@ -15,9 +15,9 @@ from typing import Any, Final, TextIO
 
 from sluicegate.apps.kv.board import KEYS_MAX
 from sluicegate.apps.kv.board_source import add_source
-from sluicegate.apps.kv.top_lines import hot_lines, spelt
-from sluicegate.apps.kv.top_show import show
-from sluicegate.asking import TOKEN_VARIABLE
+from sluicegate.apps.kv.top.lines import hot_lines, spelt
+from sluicegate.apps.kv.top.show import show
+from sluicegate.command_line.service_client import TOKEN_VARIABLE
 from sluicegate.contracts.errors import BadValue
 
 K_DEFAULT: Final = 20

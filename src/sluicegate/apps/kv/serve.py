@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable
 from typing import Final, final
 
-from sluicegate import serving
 from sluicegate.apps.kv.assembly import Assembly
 from sluicegate.apps.kv.doors import Doors
 from sluicegate.apps.kv.settings import Settings
 from sluicegate.doors.listener import new_loop
+from sluicegate.service import lifecycle as serving
 
 _log: Final = logging.getLogger("sluicegate.kv")
 

@@ -14,8 +14,12 @@ from typing import Any, Final
 
 from sluicegate.apps.kv.fields import FIELDS
 from sluicegate.contracts.errors import BadValue
-from sluicegate.server_fields import check_certificates, check_rulebook, check_shared_ports
-from sluicegate.settings import Effective, gather
+from sluicegate.service.common_settings import (
+    check_certificates,
+    check_rulebook,
+    check_shared_ports,
+)
+from sluicegate.service.settings import Effective, gather
 
 VARIABLES_PREFIX: Final = "SLUICEGATE_KV_"
 MEMBERS_MAX: Final = 1_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
-from sluicegate import asking
 from sluicegate.apps.kv.fields import LISTEN_DEFAULT
+from sluicegate.command_line import service_client as asking
 
 AT_DEFAULT: Final = f"http://{LISTEN_DEFAULT}"
 

@@ -49,8 +49,8 @@ from sluicegate.rules.mesh.settings import HEADER_NAMES, MeshSettings
 from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.service_book import ServiceBook
 from sluicegate.rules.service_watch import ServiceRules
-from sluicegate.shadow.capture import Capture
-from sluicegate.shadow.capture_settings import HEADERS_DEFAULT, CaptureSettings
+from sluicegate.shadow.capture.recorder import Capture
+from sluicegate.shadow.capture.settings import HEADERS_DEFAULT, CaptureSettings
 from sluicegate.shadow.captured import ALL
 from sluicegate.stores.event_logs import open_log
 from sluicegate.stores.memory.store import MemoryStore

@@ -16,7 +16,7 @@ from typing import Final
 from sluicegate.apps.limiter.fields import FIELDS
 from sluicegate.apps.limiter.settings import read_settings
 from sluicegate.policies.access import token_digest
-from sluicegate.settings import add_flags
+from sluicegate.service.settings import add_flags
 
 TOKEN_BYTES: Final = 32
 
@@ -62,7 +62,7 @@ def run(arguments: Namespace) -> int:
     )
     # They bring the doors and the stores.
     from sluicegate.apps.limiter.serve import serve  # noqa: PLC0415
-    from sluicegate.workers import run_workers  # noqa: PLC0415
+    from sluicegate.service.workers import run_workers  # noqa: PLC0415
 
     return run_workers("limiter", settings.workers, partial(serve, settings))
 

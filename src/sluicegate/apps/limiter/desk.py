@@ -11,8 +11,8 @@ from typing import Any, final
 from urllib.parse import quote
 
 from sluicegate.contracts.access import Grant, Identity
-from sluicegate.overview import Overview
-from sluicegate.peers import Peers
+from sluicegate.service.siblings import Peers
+from sluicegate.service.status import Overview
 from sluicegate.system import now_us
 from sluicegate.telemetry.audit_ring import AuditRing
 

@@ -17,15 +17,15 @@ from sluicegate.doors.grpc.mesh import MeshServicer
 from sluicegate.doors.grpc.native import GrpcDoor
 from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
 from sluicegate.doors.grpc.reflection import Reflection, files_of
-from sluicegate.doors.http.limiter import LimiterHttp, LimiterHttpSettings
+from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.doorway import Doorway
-from sluicegate.listening import grpc_settings, http_settings
-from sluicegate.overview import Overview
-from sluicegate.peers import Peers
 from sluicegate.protos import MESH, SLUICEGATE, descriptor_set
+from sluicegate.service.bounds import grpc_settings, http_settings
+from sluicegate.service.listeners import Doorway
+from sluicegate.service.siblings import Peers
+from sluicegate.service.status import Overview
 
 
 @final

@@ -1,6 +1,6 @@
 """Fields: everything that `sluicegate limiter` can be told, in one table.
 
-A row is a flag, a variable and a name in the settings file (see `sluicegate/settings.py`).
+A row is a flag, a variable and a name in the settings file (see `sluicegate/service/settings.py`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,15 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.limits.rule import Failure
-from sluicegate.server_fields import AROUND, CONNECTIONS, RULEBOOK, WHO_MAY, address, share
-from sluicegate.settings import Field, one_of, text, whole, yes_or_no
+from sluicegate.service.common_settings import (
+    AROUND,
+    CONNECTIONS,
+    RULEBOOK,
+    WHO_MAY,
+    address,
+    share,
+)
+from sluicegate.service.settings import Field, one_of, text, whole, yes_or_no
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7070"
 WORKERS_MAX: Final = 256

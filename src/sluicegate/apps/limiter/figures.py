@@ -12,7 +12,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.limits.dead_letters import DeadLetterStats
 from sluicegate.policies.utilization_gate import GateSettings, GateStats
 from sluicegate.rules.mesh.tally import TallyNow
-from sluicegate.shadow.capture import CaptureStats
+from sluicegate.shadow.capture.recorder import CaptureStats
 from sluicegate.telemetry.prometheus import Family, Sample, counter, gauge
 
 CLASSES: Final = tuple(criticality.name for criticality in Criticality)

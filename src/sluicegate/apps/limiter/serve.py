@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import Final, final
 
-from sluicegate import serving
 from sluicegate.apps.limiter.assembly import Assembly
 from sluicegate.apps.limiter.doors import Doors
 from sluicegate.apps.limiter.settings import Settings
+from sluicegate.command_line.text import counted
 from sluicegate.doors.listener import new_loop
-from sluicegate.lines import counted
+from sluicegate.service import lifecycle as serving
 
 _log: Final = logging.getLogger("sluicegate.limiter")
 

@@ -13,8 +13,12 @@ from typing import Any, Final
 
 from sluicegate.apps.limiter.fields import FIELDS
 from sluicegate.contracts.errors import BadValue
-from sluicegate.server_fields import check_certificates, check_rulebook, check_shared_ports
-from sluicegate.settings import Effective, gather
+from sluicegate.service.common_settings import (
+    check_certificates,
+    check_rulebook,
+    check_shared_ports,
+)
+from sluicegate.service.settings import Effective, gather
 
 VARIABLES_PREFIX: Final = "SLUICEGATE_LIMITER_"
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from sluicegate.apps.limiter.fields import LISTEN_DEFAULT
-from sluicegate.asking import TOKEN_VARIABLE, add_where, ask, where_said
+from sluicegate.command_line.service_client import TOKEN_VARIABLE, add_where, ask, where_said
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import REASONS
 from sluicegate.system import now_us

@@ -13,8 +13,8 @@ from sluicegate.apps.limits.words import (
     limit_words,
     term_words,
 )
+from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import SluicegateError
-from sluicegate.lines import counted, table
 from sluicegate.rules.advice import Advice, advise
 from sluicegate.rules.problems import BadRules
 from sluicegate.rules.rulebook import Rulebook

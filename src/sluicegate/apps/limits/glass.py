@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.limits.glass import ALL, FOR_S_MAX, Opening
-from sluicegate.limits.glass_page import BREAK, END, MEND, Entry, Unreadable, instant_text
-from sluicegate.limits.glass_sources import PREFIX_DEFAULT, GlassSource, open_source
+from sluicegate.limits.glass.break_glass import ALL, FOR_S_MAX, Opening
+from sluicegate.limits.glass.page import BREAK, END, MEND, Entry, Unreadable, instant_text
+from sluicegate.limits.glass.sources import PREFIX_DEFAULT, GlassSource, open_source
 
 STORE_VARIABLE: Final = "SLUICEGATE_STORE_URL"
 LAST_DEFAULT: Final = 20

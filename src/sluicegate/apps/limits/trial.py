@@ -12,11 +12,11 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple, final
 
 from sluicegate.apps.limits.words import EXEMPT, limit_words, term_words
+from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rates import parse_rate
-from sluicegate.lines import counted, table
 from sluicegate.rules.guard import Guard
 from sluicegate.rules.reading import read_bytes
 from sluicegate.rules.rulebook import Matched, Rulebook

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sluicegate.lines import counted
+from sluicegate.command_line.text import counted
 from sluicegate.rules.resources.parse import TEXT_CHARS_MAX
 
 LISTED_MAX: Final = 20

@@ -14,7 +14,7 @@ from sluicegate.apps.quota.chart import chart
 from sluicegate.apps.quota.dates import date_of
 from sluicegate.apps.quota.names import shown
 from sluicegate.apps.quota.series import Caller
-from sluicegate.lines import counted
+from sluicegate.command_line.text import counted
 
 CALLERS_MAX: Final = 500
 TIMES_FROM: Final = 10

@@ -15,12 +15,12 @@ from sluicegate.apps.rulebook.showing import (
 )
 from sluicegate.apps.rulebook.texts import texts_of
 from sluicegate.apps.rulebook.where import Place, the_rulebook
+from sluicegate.command_line.text import counted
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule_desk import Answer
 from sluicegate.contracts.rulebook import BY_CALLERS
-from sluicegate.lines import counted
-from sluicegate.server_fields import share
-from sluicegate.settings import seconds, whole
+from sluicegate.service.common_settings import share
+from sluicegate.service.settings import seconds, whole
 
 _VERSIONS_MAX: Final = 1 << 53
 _NODES_MAX: Final = 1_000_000

@@ -1,7 +1,7 @@
 """Fields: everything that a rulebook can be told, in one table.
 
 A row is a name in `rulebook.toml`, a flag of `sluicegate rules serve` and a variable (see
-`sluicegate/settings.py`). Paths in the file count from the folder of the rulebook.
+`sluicegate/service/settings.py`). Paths in the file count from the folder of the rulebook.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.server_fields import AROUND, WHO_MAY, address, share
-from sluicegate.settings import Field, one_of, seconds, text, whole, yes_or_no
+from sluicegate.service.common_settings import AROUND, WHO_MAY, address, share
+from sluicegate.service.settings import Field, one_of, seconds, text, whole, yes_or_no
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7075"
 PARTS: Final = 10_000

@@ -8,8 +8,8 @@ from argparse import Namespace
 from sluicegate.apps.rulebook.showing import show_proposal, write_json
 from sluicegate.apps.rulebook.texts import texts_of
 from sluicegate.apps.rulebook.where import the_rulebook
+from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lines import counted, table
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.service_book import ENVOY, ServiceBook
 

@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from typing import Any
 
-from sluicegate.lines import counted
+from sluicegate.command_line.text import counted
 from sluicegate.rules.problems import BadRules
 from sluicegate.rules.service_book import ServiceBook
 

@@ -10,7 +10,7 @@ from sluicegate.apps.rulebook import showing
 from sluicegate.apps.rulebook.reports import write_page
 from sluicegate.apps.rulebook.where import Place, the_rulebook
 from sluicegate.contracts.errors import BadValue
-from sluicegate.settings import seconds, whole
+from sluicegate.service.settings import seconds, whole
 
 _COUNT_MAX: Final = 10_000
 _NODES_MAX: Final = 1_000_000

@@ -22,14 +22,14 @@ from sluicegate.apps.rulebook.assembly import Assembly
 from sluicegate.apps.rulebook.settings import FILE_NAME, Settings, read_settings
 from sluicegate.apps.rulebook.showing import tell_troubles, write
 from sluicegate.apps.rulebook.texts import texts_of
+from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import EVERY_GRANT, Identity
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rule_desk import Answer
-from sluicegate.lines import counted
 from sluicegate.rules.editions.signing import PRIVATE_NAME, new_key
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.rules.snapshot.snapshot import compile_snapshot
-from sluicegate.shadow.capture_key import open_key
+from sluicegate.shadow.capture.key import open_key
 
 _MESSAGE: Final = "Begin the rulebook"
 _FOLDERS: Final = ("blobs", "events", "capture")

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.shadow.report import as_json
-from sluicegate.shadow.report_page import page_of
-from sluicegate.shadow.report_text import text_of
+from sluicegate.shadow.report.page import page_of
+from sluicegate.shadow.report.report import as_json
+from sluicegate.shadow.report.text import text_of
 
 
 def write_page(report: Mapping[str, Any], path: str) -> None:

@@ -9,8 +9,7 @@ import sys
 from argparse import Namespace
 from typing import Final, final
 
-from sluicegate import __version__, serving
-from sluicegate.access_file import ReloadedAccess
+from sluicegate import __version__
 from sluicegate.apps.rulebook.assembly import Assembly
 from sluicegate.apps.rulebook.settings import FILE_NAME, Settings, read_settings
 from sluicegate.apps.rulebook.vitals import Vitals
@@ -21,17 +20,19 @@ from sluicegate.doors.binding import address_of, bind, bound_address
 from sluicegate.doors.bounds import ListenerSettings
 from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
-from sluicegate.doors.http.rules import RulesHttp
-from sluicegate.doors.http.rules_settings import RulesHttpSettings
+from sluicegate.doors.http.rules.handler import RulesHttp
+from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from sluicegate.doors.http.site import hosts_of
 from sluicegate.doors.listener import Listener, new_loop
 from sluicegate.doors.sniff import Kind
-from sluicegate.listening import check_all_public, tls_of
 from sluicegate.policies.access import KnownCallers
-from sluicegate.shadow.report_page import page_of
-from sluicegate.shadow.report_text import text_of
+from sluicegate.service import lifecycle as serving
+from sluicegate.service.access_file import ReloadedAccess
+from sluicegate.service.bounds import check_all_public, tls_of
+from sluicegate.service.workers import say
+from sluicegate.shadow.report.page import page_of
+from sluicegate.shadow.report.text import text_of
 from sluicegate.system import SystemClock
-from sluicegate.workers import say
 
 BODY_BYTES_MAX: Final = 16 << 20
 ANSWER_S_MAX: Final = 50.0  # to try a change on a large capture takes a while

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from sluicegate.apps.rulebook.fields import FIELDS
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.server_fields import check_certificates
-from sluicegate.settings import Effective, gather
+from sluicegate.service.common_settings import check_certificates
+from sluicegate.service.settings import Effective, gather
 
 FILE_NAME: Final = "rulebook.toml"
 VARIABLES_PREFIX: Final = "SLUICEGATE_RULES_"

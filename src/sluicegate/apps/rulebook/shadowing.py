@@ -15,13 +15,13 @@ from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.reading import read_bytes
 from sluicegate.rules.service_book import FILE_BYTES_MAX, find_files
-from sluicegate.settings import whole
+from sluicegate.service.settings import whole
 from sluicegate.shadow.folder_judge import FolderJudge
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
-from sluicegate.shadow.import_envoy import EnvoyFields, fields_said, import_envoy
-from sluicegate.shadow.import_rows import BAD_ROWS_MAX, Rows
-from sluicegate.shadow.import_tables import import_csv, import_jsonl
-from sluicegate.shadow.importing import collect
+from sluicegate.shadow.imports.envoy import EnvoyFields, fields_said, import_envoy
+from sluicegate.shadow.imports.importer import collect
+from sluicegate.shadow.imports.rows import BAD_ROWS_MAX, Rows
+from sluicegate.shadow.imports.tables import import_csv, import_jsonl
 from sluicegate.shadow.replay import WORKERS_MAX
 
 _CODES: Final = {PASSED: 0, FAILED: 1}

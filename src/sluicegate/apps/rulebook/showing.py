@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sluicegate.command_line.text import ago, counted, harmless, table
 from sluicegate.contracts.rule_desk import Answer
-from sluicegate.lines import ago, counted, harmless, table
 from sluicegate.system import now_us
 
 ID_SHOWN: Final = 10

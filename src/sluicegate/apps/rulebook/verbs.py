@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.apps.rulebook import examples
 from sluicegate.apps.rulebook.fields import FIELDS
-from sluicegate.settings import add_flags
+from sluicegate.service.settings import add_flags
 
 RULEBOOK_VARIABLE: Final = "SLUICEGATE_RULEBOOK"
 

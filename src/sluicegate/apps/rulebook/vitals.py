@@ -7,7 +7,7 @@ from typing import Final, final
 
 from sluicegate.apps.rulebook.assembly import Assembly
 from sluicegate.contracts.rulebook import STATES
-from sluicegate.doors.http.rules import RulesHttpStats
+from sluicegate.doors.http.rules.handler import RulesHttpStats
 from sluicegate.telemetry.prometheus import Family, Sample, page
 
 TROUBLES: Final = ("remote", "pushes", "publishing", "canary", "tidying", "branch", "nodes")

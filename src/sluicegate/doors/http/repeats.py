@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.http.message import Reply, Request
-from sluicegate.doors.http.rules_settings import RulesHttpSettings
+from sluicegate.doors.http.rules.settings import RulesHttpSettings
 
 IDEMPOTENCY_KEY: Final = b"idempotency-key"
 KEY_CHARS_MAX: Final = 255

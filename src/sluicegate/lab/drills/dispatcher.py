@@ -23,7 +23,7 @@ from threading import Event
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, final
 
-from sluicegate import asking
+from sluicegate.command_line import service_client as asking
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.lab.drills.generator import HOST, ErrorText, ask, new_reader
 from sluicegate.lab.drills.record import REFUSALS

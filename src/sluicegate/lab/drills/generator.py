@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, final
 
-from sluicegate.children import children
+from sluicegate.command_line.process_pool import children
 from sluicegate.contracts.errors import MissingPackage, SluicegateError, Unavailable
 from sluicegate.lab.drills.load import Load, Schedule, Stream, schedule
 from sluicegate.lab.drills.record import (

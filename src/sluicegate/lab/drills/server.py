@@ -19,7 +19,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.baselines.fifo_pool import FifoPool
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.system import SystemClock
 
 SERVED: Final = "served"

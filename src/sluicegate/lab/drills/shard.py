@@ -16,7 +16,7 @@ from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import Load, Stream
 from sluicegate.lab.drills.record import whole
 from sluicegate.lab.drills.slots import NO_QUOTA, TIMEOUT_US, fill, gets, keys
-from sluicegate.stores.engines.faulty import shard_number
+from sluicegate.stores.engines.faulty.engine import shard_number
 
 SHARDS: Final = 10
 SLOW: Final = 3  # which of them

@@ -21,7 +21,7 @@ from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, Concu
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.purses import Purse, TokenPurses
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.quota import Quota, QuotaSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings

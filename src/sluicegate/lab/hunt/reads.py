@@ -23,7 +23,7 @@ from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.hot_key import COLD, MISS, REFRESH, STALE, Fill, HotKey, HotKeySettings
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 
 VALUE_BYTES: Final = 100
 HANG_US: Final = 30_000_000

@@ -34,7 +34,7 @@ from sluicegate.lab.hunt.stage import (
 from sluicegate.lab.hunt.tale import AT_WORK, CANCELLED, DONE, REFUSED, Tale, Unit
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World
-from sluicegate.policies.queue import WAITER_BYTES
+from sluicegate.policies.queue.queue import WAITER_BYTES
 from sluicegate.policies.stack import StackPermit
 from sluicegate.testing import START_US
 

@@ -15,7 +15,7 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.rigs.look_aside import Fetch, Fill, LookAside
 from sluicegate.lab.world import World
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 
 
 @final

@@ -29,7 +29,7 @@ from sluicegate.lab.spans import Exponential, Span
 from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World, run
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 
 HOPS_MAX: Final = 16
 

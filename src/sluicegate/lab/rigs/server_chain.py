@@ -16,7 +16,7 @@ from sluicegate.lab.rig import Rig
 from sluicegate.lab.world import World
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.stack import Stack, Stage, at_once, waits
 from sluicegate.policies.stress import Stress

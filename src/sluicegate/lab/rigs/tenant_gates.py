@@ -18,7 +18,7 @@ from sluicegate.lab.rigs.tenants import Gate, MakeGate, Tenants, rows_of, whole
 from sluicegate.lab.world import World
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.operation_cost import Shape
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.stack import Stack, at_once, waits

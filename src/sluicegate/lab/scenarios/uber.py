@@ -28,7 +28,7 @@ from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Picture, Scenario
 from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World
 from sluicegate.policies.deadline import Deadline
-from sluicegate.policies.queue import Queue, QueueSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed
 from sluicegate.policies.stack import Stack, at_once, waits

@@ -12,7 +12,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final
 
-from sluicegate.lab.tune_sweep import Sweep
+from sluicegate.lab.tune.sweep import Sweep
 
 
 def _found() -> list[Sweep]:

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from sluicegate.lab.tune_defaults import Change
-from sluicegate.lab.tune_sweep import Axis, Point, Sweep
+from sluicegate.lab.tune.defaults import Change
+from sluicegate.lab.tune.sweep import Axis, Point, Sweep
 
-MODULE: Final = "sluicegate.policies.queue"
+MODULE: Final = "sluicegate.policies.queue.queue"
 US_PER_MS: Final = 1_000
 
 

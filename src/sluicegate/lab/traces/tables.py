@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.report_words import days_from_civil
+from sluicegate.lab.report.words import days_from_civil
 from sluicegate.lab.traces.access import (
     AT_US_MAX,
     COST_MAX,

@@ -38,7 +38,7 @@ from sluicegate.stores.engines.bounds import (
 )
 from sluicegate.stores.engines.folder_owner import check_owner
 from sluicegate.stores.engines.group_commit import WAY_CHANGES, Call, GroupCommitter, give_way
-from sluicegate.stores.engines.lmdb_keys import (
+from sluicegate.stores.engines.lmdb.keys import (
     NUMBER_MAX,
     behind,
     key_of,

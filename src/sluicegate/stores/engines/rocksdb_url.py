@@ -7,7 +7,7 @@ from typing import Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.engines.group_commit import GroupSettings
-from sluicegate.stores.engines.lmdb_url import read_folder_url
+from sluicegate.stores.engines.lmdb.url import read_folder_url
 from sluicegate.stores.urls import Query, as_truth, check_numbers
 
 SCHEME: Final = "rocksdb:"

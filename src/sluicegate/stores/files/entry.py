@@ -27,7 +27,7 @@ MAGIC: Final = b"sluicegate"
 MARK: Final = b"\xa7SG\x1e"
 BODY_BYTES_MAX: Final = 16 << 20
 
-_HEADER: Final = struct.Struct(">8sIIQ")
+_HEADER: Final = struct.Struct(">10sIIQ")
 _CRC: Final = struct.Struct(">I")
 _FRAME: Final = struct.Struct(">4sII")
 _HEAD: Final = struct.Struct(">QqB")

@@ -28,7 +28,7 @@ from sluicegate.wire.h2.settings import H2Settings
 from sluicegate.wire.h2.stream import Stream
 from sluicegate.wire.hpack_memo import BadBlock, HeaderMemo
 
-DRAINING: Final = b"sluicegate"  # the eight bytes of the PING that a drain waits for
+DRAINING: Final = b"draining"  # the eight bytes of the PING that a drain waits for
 _REMEMBERED_MAX: Final = 1_024  # streams that we have reset, whose late frames are no fault
 _SKIPPED_MAX: Final = 16
 _HEAD_BYTES: Final = frames.HEAD_BYTES

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import httpx
 
 from sluicegate.doors.http.bounds import HttpSettings
-from sluicegate.doors.http.kv import KvHttp
-from sluicegate.doors.http.kv_settings import KvHttpSettings
+from sluicegate.doors.http.kv.handler import KvHttp
+from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.listener import Kind, Listener
 from tests.doors.kv_shelf import Keeper, Shelf

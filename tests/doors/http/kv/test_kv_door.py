@@ -20,7 +20,7 @@ from sluicegate.contracts.reasons import (
     SHED,
     Reason,
 )
-from sluicegate.doors.http.kv_settings import KvHttpSettings
+from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.wire.key_values_messages import KvBounds
 from tests.doors.http.kv.serving import house
 from tests.doors.kv_shelf import Shelf, refused

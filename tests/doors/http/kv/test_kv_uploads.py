@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.http.kv_uploads import LINES_A_TURN, stream_of_lines
+from sluicegate.doors.http.kv.uploads import LINES_A_TURN, stream_of_lines
 from sluicegate.wire.key_values_messages import KvBounds
 from sluicegate.wire.row_stream import ROWS_MEDIA_TYPE, StreamRow, rows_of, stream_of
 from tests.doors.http.kv.serving import House, house

@@ -13,8 +13,8 @@ from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
-from sluicegate.doors.http.rules import RulesHttp
-from sluicegate.doors.http.rules_settings import RulesHttpSettings
+from sluicegate.doors.http.rules.handler import RulesHttp
+from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from sluicegate.doors.listener import Kind, Listener, ListenerSettings
 from sluicegate.doors.tls import Tls
 from sluicegate.policies.access import Credential, KnownCallers, token_digest

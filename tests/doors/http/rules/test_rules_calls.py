@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.http.rules_settings import RulesHttpSettings
+from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from tests.doors.http.rules.memory_desk import MemoryDesk, no_gate
 from tests.doors.http.rules.serving import rules_house, rules_of, said, token_of
 from tests.doors.listening import run

@@ -17,7 +17,7 @@ from sluicegate.doors.connection import PeerInfo
 from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.message import Reply, Request
 from sluicegate.doors.http.repeats import Repeats, digest_of, key_of
-from sluicegate.doors.http.rules_settings import RulesHttpSettings
+from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from sluicegate.testing import HandClock
 from tests.doors.http.rules.memory_desk import MemoryDesk
 from tests.doors.http.rules.serving import identity, rules_house, rules_of

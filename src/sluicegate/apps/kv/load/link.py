@@ -1,0 +1,148 @@
+"""Load, its link: a connection to a dispatcher that asks again while that may help.
+
+Refused for now, no answer, a broken connection: it waits as long as it was told, or a little longer
+each time, and asks again, until `patience_s` are over. Every question here may be asked twice.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable
+from threading import Event
+from typing import Any, Final, NamedTuple, final
+from urllib.parse import quote
+
+from sluicegate.apps.kv.load.parts import LoadPart
+from sluicegate.apps.kv.where import dispatcher_at
+from sluicegate.command_line.service_client import Line, Where
+from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.kernels.backoff import EQUAL, Backoff
+from sluicegate.system import SystemChance, now_us
+from sluicegate.wire.row_stream import ROWS_MEDIA_TYPE
+
+TIMEOUT_S: Final = 90.0
+_AGAIN: Final = frozenset({408, 425, 429, 419, 500, 502, 503, 504})
+_BASE_US: Final = 50_000
+_CAP_US: Final = 5_000_000
+_HINT_US_MAX: Final = 60_000_000
+_JSON: Final = "application/json"
+
+
+class Target(NamedTuple):
+    """Which dispatcher, and which upload."""
+
+    where: Where
+    table: str
+    name: str
+
+
+class Answered(SluicegateError):  # noqa: N818 - likewise
+    """A dispatcher answered what asking again does not change."""
+
+    def __init__(self, at: str, status: int, seen: str) -> None:
+        super().__init__(f"{dispatcher_at(at)} answers {status}: {seen}")
+        self.at = at
+        self.status = status
+        self.seen = seen
+
+    def __reduce__(self) -> tuple[type[Answered], tuple[str, int, str]]:
+        return Answered, (self.at, self.status, self.seen)
+
+
+class Stopped(SluicegateError):  # noqa: N818 - it names the thing, as in contracts.errors
+    """Somebody asked us to end."""
+
+
+@final
+class Link:
+    """One connection, for one thread. `stop` ends every wait."""
+
+    def __init__(
+        self, target: Target, patience_s: float, stop: Event, waited: Callable[[], None]
+    ) -> None:
+        self._at = target.where.url
+        self._name = target.name
+        self._patience_us = round(patience_s * 1e6)
+        self._stop = stop
+        self._waited = waited
+        self._backoff = Backoff(_BASE_US, _CAP_US, jitter=EQUAL, hint_us_max=_HINT_US_MAX)
+        self._chance = SystemChance()
+        self._all = f"/v1/tables/{quote(target.table, safe='')}/uploads"
+        self._one = f"{self._all}/{quote(target.name, safe='')}"
+        self._line = Line(target.where, dispatcher_at(self._at), timeout_s=TIMEOUT_S)
+
+    def begin(self, mode: str) -> dict[str, Any]:
+        """Open the upload, or find it as it stands."""
+        return self._asked("PUT", self._one, _json({"mode": mode}), {"Content-Type": _JSON})
+
+    def show(self) -> dict[str, Any]:
+        """How it stands."""
+        return self._asked("GET", self._one, None, {})
+
+    def open_one(self) -> dict[str, Any] | None:
+        """The upload into the table that is open, if there is one."""
+        return next((one for one in self._told() if one["state"] == "open"), None)
+
+    def found(self) -> dict[str, Any] | None:
+        """This upload, if there is or was one; it is not begun."""
+        return next((one for one in self._told() if one["name"] == self._name), None)
+
+    def abandon(self) -> dict[str, Any]:
+        """Have what was kept forgotten."""
+        return self._asked("DELETE", self._one, None, {})
+
+    def send(self, part: LoadPart) -> None:
+        """Have one part kept."""
+        digest = b64encode(part.sha256).decode()
+        headers = {"Content-Type": ROWS_MEDIA_TYPE, "Content-Digest": f"sha-256=:{digest}:"}
+        self._asked("PUT", f"{self._one}/parts/{part.number}", part.data, headers)
+
+    def commit(self, parts: int, rows: int, sha256: bytes) -> dict[str, Any]:
+        """Make it visible."""
+        said = _json({"parts": parts, "rows": rows, "sha256": sha256.hex()})
+        return self._asked("POST", f"{self._one}:commit", said, {"Content-Type": _JSON})
+
+    def close(self) -> None:
+        """Hang up."""
+        self._line.close()
+
+    def _told(self) -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = self._asked("GET", self._all, None, {}).get("uploads", [])
+        return told
+
+    def _asked(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> dict[str, Any]:
+        until_us = now_us() + self._patience_us
+        attempt = 0
+        while True:
+            if self._stop.is_set():
+                raise Stopped("stopped")
+            try:
+                answer = self._line.ask(method, path, body, headers)
+            except Unavailable as error:
+                seen, hint_us = error.seen, 0
+            else:
+                if answer.taken:
+                    return answer.said if isinstance(answer.said, dict) else {}
+                if answer.status not in _AGAIN:
+                    raise Answered(self._at, answer.status, answer.seen)
+                seen, hint_us = answer.seen, _seconds_us(answer.retry_after)
+            wait_us = self._backoff.wait_us(attempt, self._chance.draw(), hint_us=hint_us)
+            if wait_us < 0 or now_us() + wait_us > until_us:
+                raise Unavailable(self._line.what, seen)
+            attempt += 1
+            self._waited()
+            self._stop.wait(wait_us / 1e6)
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _seconds_us(said: str) -> int:
+    try:
+        return max(round(float(said) * 1_000_000), 0)
+    except (ValueError, OverflowError):
+        return 0

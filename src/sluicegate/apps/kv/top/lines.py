@@ -1,0 +1,207 @@
+"""Top lines: a picture (`top_rates.py`) as lines for people. Pure: no terminal, no time.
+
+Callers choose their names and their keys, so no character of either may command the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sluicegate.apps.kv.shield.keys import place_of
+from sluicegate.command_line.text import counted, harmless, table
+from sluicegate.contracts.errors import BadValue
+
+NAME_CHARS_MAX: Final = 40
+KEY_CHARS_SHOWN: Final = 48
+ROWS_MAX: Final = 10
+_INSTEAD: Final = "\N{REPLACEMENT CHARACTER}"
+_CUT: Final = "\N{HORIZONTAL ELLIPSIS}"
+
+Picture = Mapping[str, Any]
+
+
+def top_lines(seen: Picture, *, rows: int = ROWS_MAX) -> list[str]:
+    """All of it."""
+    sections = (
+        _head(seen),
+        _callers(seen["callers"], rows),
+        _refusals(seen["refusals"], rows),
+        _classes(seen["classes"]),
+        _engine(seen["engine"], rows),
+        hot_lines(seen, rows=min(rows, 5)),
+        _uploads(seen["uploads"], rows),
+    )
+    lines: list[str] = []
+    for section in sections:
+        if section:
+            lines += [*([""] if lines else []), *section]
+    return lines
+
+
+def hot_lines(seen: Picture, *, rows: int = ROWS_MAX) -> list[str]:
+    """The board of hot keys."""
+    shield = seen["shield"]
+    looked = shield["looked"]
+    kept = (shield["served"] + shield["joined"] + shield["stale_served"]) / looked if looked else 0
+    head = (
+        f"hot keys: {rate(looked)} point reads/s, {share(kept)} without the engine; "
+        f"{shield['cached']:,} kept in {size(shield['cached_bytes'])}, "
+        f"{shield['waiting']:,} waiting"
+    )
+    if not seen["hot"]:
+        return [head, "  none is hot"]
+    told = [
+        (
+            spelt(one["key"]),
+            share(one["share"]),
+            rate(one["rate"]),
+            rate(one["served"]),
+            rate(one["forwarded"]),
+            size(one["size_bytes"]),
+        )
+        for one in seen["hot"][:rows]
+    ]
+    columns = ("key", "share", "reads/s", "cached/s", "forwarded/s", "bytes")
+    return [head, *table(columns, told), *_more(seen["hot"], rows, "key")]
+
+
+def shown(text: object, chars_max: int = NAME_CHARS_MAX) -> str:
+    """What a stranger has chosen, on one line, harmless, and not too long."""
+    clean = harmless(str(text)[: chars_max + 1])
+    clean = "".join(one if one.isprintable() else _INSTEAD for one in clean)
+    return clean if len(clean) <= chars_max else clean[: chars_max - 1] + _CUT
+
+
+def spelt(key: str) -> str:
+    """A hot key as people write it: table:partition:sort."""
+    try:
+        table_name, partition, sort = place_of(key)
+    except BadValue:
+        return shown(key, KEY_CHARS_SHOWN)
+    parts = [table_name, partition.decode("utf-8", "replace")]
+    if sort:
+        parts.append(sort.decode("utf-8", "replace"))
+    return shown(":".join(parts), KEY_CHARS_SHOWN)
+
+
+def rate(value: float) -> str:
+    """A number a second."""
+    return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"
+
+
+def share(value: float) -> str:
+    """A part of a whole."""
+    return f"{value:.1%}"
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that leaves few digits."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1_024 or unit == "GiB":
+            break
+        count /= 1_024
+    return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+
+
+def span(us: float | None) -> str:
+    """A time in ms; a dash where nobody has told one."""
+    return "-" if us is None else f"{us / 1_000:,.2f} ms"
+
+
+def _head(seen: Picture) -> list[str]:
+    lines = []
+    alive = [one for one in seen["dispatchers"] if not one["error"]]
+    work, stress, queue = seen["work"], seen["stress"], seen["queue"]
+    shield = seen["shield"]
+    kept = shield["served"] + shield["joined"] + shield["stale_served"]
+    lines.append(
+        f"{counted(len(alive), 'dispatcher')}: {rate(work['entered'] + kept)} asked/s, "
+        f"{rate(kept)} answered from memory, "
+        f"{rate(work['admitted'])} admitted, {rate(work['refused'])} refused, "
+        f"{work['under_way']:,} under way"
+    )
+    lines += [
+        f"  {shown(one['url'], 80)} does not answer: {shown(one['error'], 80)}"
+        for one in seen["dispatchers"]
+        if one["error"]
+    ]
+    store = seen["store"]
+    if store["gone_for"]:
+        lines.append(
+            f"the store does not answer {store['gone_for']:,} of "
+            f"{counted(store['asked_by'], 'dispatcher')}, "
+            f"for {store['gone_us'] / 1e6:,.0f} s: {shown(store['why'], 80)}"
+        )
+    if stress:
+        why = (
+            f" ({', '.join(shown(one) for one in stress.get('why', ()))})" if stress["why"] else ""
+        )
+        slowest = f" of {shown(stress['slowest'])}" if stress.get("slowest") else ""
+        lines.append(f"{shown(stress['level'])}{why}: latency ratio {stress['ratio']:.2f}{slowest}")
+    overloaded = ", overloaded" if queue["overloaded"] else ""
+    lines.append(
+        f"queue: {queue['queued']:,} waiting ({size(queue['queued_bytes'])}), "
+        f"delay {span(queue['delay_us'])}, "
+        f"{queue['inflight']:,} of {queue['places']:,} places{overloaded}"
+    )
+    return lines
+
+
+def _callers(callers: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
+    if not callers:
+        return []
+    told = [
+        (shown(one["caller"]), rate(one["ru"]), rate(one["admitted"]), rate(one["refused"]))
+        for one in callers[:rows]
+    ]
+    return [
+        *table(("caller", "RU/s", "admitted/s", "refused/s"), told),
+        *_more(callers, rows, "caller"),
+    ]
+
+
+def _refusals(refusals: Mapping[str, float], rows: int) -> list[str]:
+    told = [(shown(name), rate(value)) for name, value in refusals.items() if value > 0]
+    return table(("refused as", "per s"), told[:rows]) if told else []
+
+
+def _classes(classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    told = [
+        (
+            shown(one["class"]),
+            f"{one['price']:,.2f}",
+            rate(one["admitted"]),
+            rate(one["refused"]),
+        )
+        for one in classes
+    ]
+    return table(("class", "price", "admitted/s", "refused/s"), told) if told else []
+
+
+def _engine(engine: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
+    told = [
+        (shown(one["operation"]), rate(one["worked"]), span(one["mean_us"]), rate(one["failed"]))
+        for one in engine[:rows]
+    ]
+    return table(("engine", "per s", "mean", "failed/s"), told) if told else []
+
+
+def _uploads(uploads: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
+    told = [
+        (
+            shown(f"{one['table']}/{one['name']}"),
+            shown(one["mode"]),
+            shown(one["state"]),
+            f"{one['rows']:,}",
+            size(one["bytes"]),
+            shown(one["by"]),
+        )
+        for one in uploads[:rows]
+    ]
+    return table(("upload", "mode", "state", "rows", "bytes", "by"), told) if told else []
+
+
+def _more(entries: Sequence[object], rows: int, thing: str) -> list[str]:
+    left = len(entries) - rows
+    return [f"  and {counted(left, thing)} more"] if left > 0 else []

@@ -1,0 +1,111 @@
+"""Top show: looks again and again, and shows each picture: on a terminal in place, else as lines.
+
+A rate needs two looks, so the first picture comes after one gap. A board that cannot be understood
+is told as such beside the others, like a dispatcher that does not answer.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Final, TextIO
+
+from sluicegate.apps.kv.board_source import Sample, samples_of, sources_of
+from sluicegate.apps.kv.top.rates import picture
+from sluicegate.apps.kv.where import dispatcher_at
+from sluicegate.contracts.errors import Unavailable
+
+Lines = Callable[[dict[str, Any]], list[str]]
+Show = Callable[[list[str]], None]
+_PLAIN_TERMINALS: Final = frozenset({"", "dumb"})
+# What comes of a board that is not of the form it should have.
+_UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def show(
+    arguments: Namespace,
+    lines: Lines,
+    values: Callable[[dict[str, Any]], Any],
+    out: TextIO,
+    *,
+    terminal: str = "",
+    pause: Callable[[float], object] | None = None,
+) -> int:
+    """Until it is interrupted, or once; 0 when that went well."""
+    sources = sources_of(arguments)
+    wait = threading.Event().wait if pause is None else pause
+    with ExitStack() as stack:
+        put = _put(arguments, out, terminal, stack)
+        try:
+            before: Sequence[Sample] = samples_of(sources)
+            while True:
+                wait(arguments.every)
+                after = _understood(before, samples_of(sources), lines)
+                dead = [sample for sample in after if sample.board is None]
+                if arguments.once and len(dead) == len(after):
+                    raise Unavailable(dispatcher_at(dead[0].url), dead[0].error)
+                seen = picture(before, after)
+                if arguments.json:
+                    out.write(json.dumps(values(seen)) + "\n")
+                    out.flush()
+                else:
+                    put(lines(seen))
+                if arguments.once:
+                    return 0
+                before = after
+        except KeyboardInterrupt:
+            return 0
+
+
+def _understood(
+    before: Sequence[Sample], after: Sequence[Sample], lines: Lines
+) -> Sequence[Sample]:
+    """The same, with the reason in place of each board that no picture can be made of."""
+    earlier = {sample.url: [sample] for sample in before}
+    told: list[Sample] = []
+    for sample in after:
+        try:
+            lines(picture(earlier.get(sample.url, []), [sample]))
+        except _UNREADABLE as error:
+            why = f"its board cannot be understood ({type(error).__name__}: {error})"
+            told.append(Sample(sample.url, None, why))
+        else:
+            told.append(sample)
+    return told
+
+
+def _put(arguments: Namespace, out: TextIO, terminal: str, stack: ExitStack) -> Show:
+    """In place where that can be, lines where not."""
+    lines_said = arguments.json or arguments.once or arguments.plain
+    if not lines_said and out.isatty() and terminal not in _PLAIN_TERMINALS:
+        try:
+            screen, put = _screen(out)
+        except ModuleNotFoundError:
+            out.write("the view in place needs rich; pip install 'sluicegate[kv]'\n")
+        else:
+            stack.enter_context(screen)
+            return put
+    return lambda lines: _write(out, lines)
+
+
+def _screen(out: TextIO) -> tuple[AbstractContextManager[object], Show]:
+    from rich.console import Console  # noqa: PLC0415 - an extra
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(file=out, highlight=False, markup=False, emoji=False)
+    live = Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop")
+
+    def put(lines: list[str]) -> None:
+        room = [*lines[: max(1, console.height - 1)], "Ctrl-C ends"]
+        live.update(Text("\n".join(room), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    return live, put
+
+
+def _write(out: TextIO, lines: list[str]) -> None:
+    out.write("\n".join(lines) + "\n\n")
+    out.flush()

@@ -1,0 +1,1 @@
+"""What commands share: the client of a running service, text for people, a pool of processes."""

@@ -1,0 +1,297 @@
+"""The table of the key-value service's routes. Whoever wants to know what it answers begins here.
+
+A path is looked up as it was sent, for a key may have any bytes. The rows that are asked for most
+stand first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sluicegate.contracts.access import Grant, TableGrant
+from sluicegate.doors.http.health import Vitals, health_routes
+from sluicegate.doors.http.kv.rows import KvRows
+from sluicegate.doors.http.kv.uploads import PART_TYPES, KvUploads
+from sluicegate.doors.http.openapi import PROBLEM_TYPE, document_route
+from sluicegate.doors.http.routes import Parameter, Route, Said
+from sluicegate.doors.http.schemas import BOOL, TEXT, whole
+
+if TYPE_CHECKING:
+    from sluicegate.doors.http.kv.handler import KvHttp
+
+TABLE: Final = "/v1/tables/{table}"
+ROW: Final = f"{TABLE}/rows/{{partition}}/{{sort}}"
+ROW_ALONE: Final = f"{TABLE}/rows/{{partition}}"
+PART: Final = f"{TABLE}/uploads/{{name}}/parts/{{number}}"
+UPLOAD: Final = f"{TABLE}/uploads/{{name}}"
+
+_BYTES: Final = "application/octet-stream"
+_CLAIMS: Final = (
+    Parameter(
+        "X-Sluicegate-Criticality",
+        "How much it matters: critical, degraded, best-effort or bulk.",
+        TEXT,
+        "header",
+    ),
+    Parameter(
+        "X-Sluicegate-Deadline-Ms",
+        "How long an answer is of use.",
+        whole(0),
+        "header",
+    ),
+    Parameter("X-Sluicegate-Strong", "Pass by every cache.", BOOL, "header"),
+)
+_IF_MATCH: Final = Parameter(
+    "If-Match", "The ETag of what must be there; * is anything.", TEXT, "header"
+)
+_READS: Final = (
+    Parameter("If-None-Match", "ETags that are known: 304.", TEXT, "header"),
+    _IF_MATCH,
+    *_CLAIMS,
+)
+_WRITES: Final = (
+    Parameter("If-None-Match", "*: nothing may be there.", TEXT, "header"),
+    _IF_MATCH,
+    *_CLAIMS,
+)
+_TTL: Final = Parameter("ttl_ms", "How long it is to stay; 0 is for ever.", whole(0))
+_RANGE: Final = (
+    Parameter("begin", "The first sort key that counts.", TEXT),
+    Parameter("end", "The first that counts no more.", TEXT),
+    Parameter("reverse", "From the last to the first.", BOOL),
+    Parameter("rows_max", "At most so many rows; 100.", whole(1)),
+    Parameter("bytes_max", "No further row beyond so many bytes; 1 MiB.", whole(1)),
+    Parameter("token", "Goes on where an earlier answer ended.", TEXT),
+    *_CLAIMS,
+)
+_WALK: Final = (
+    Parameter("after", "Goes on where an earlier answer ended.", TEXT),
+    Parameter("rows_max", "At most so many; 100.", whole(1)),
+    *_CLAIMS,
+)
+_DIGEST: Final = Parameter(
+    "Content-Digest", "sha-256=:base64: of the body (RFC 9530).", TEXT, "header", required=True
+)
+_NOT_SO: Final = Said("What is there is not what the condition says.", "Problem", PROBLEM_TYPE)
+_GOT: Final = {
+    200: Said("The value, its ETag, and X-Sluicegate-Ttl-Ms if it expires.", "", _BYTES),
+    304: Said("What is known is still so.", empty=True),
+    404: Said("Nothing is there.", "Problem", PROBLEM_TYPE),
+    412: _NOT_SO,
+}
+_PUT: Final = {204: Said("Written; its ETag.", empty=True), 412: _NOT_SO}
+_DELETED: Final = {204: Said("Nothing is there now.", empty=True), 412: _NOT_SO}
+
+
+def routes_of(
+    to: KvHttp, rows: KvRows, uploads: KvUploads, vitals: Vitals, *, metrics_open: bool
+) -> tuple[Route, ...]:
+    """All of them."""
+    return (
+        *_of_places(rows),
+        *_of_rows(rows),
+        *_of_uploads(uploads),
+        *_of_service(to),
+        *health_routes(vitals, metrics_open=metrics_open),
+    )
+
+
+def _of_places(to: KvRows) -> tuple[Route, ...]:
+    read, write = TableGrant.READ, TableGrant.WRITE
+    found: list[Route] = []
+    for path, alone, end in ((ROW, "", ""), (ROW_ALONE, " with the empty sort key", "_alone")):
+        found += (
+            Route(
+                "GET",
+                path,
+                to.get_row,
+                f"The value of a row{alone}.",
+                _GOT,
+                name=f"get_row{end}",
+                table_grant=read,
+                parameters=_READS,
+            ),
+            Route(
+                "PUT",
+                path,
+                to.put_row,
+                f"Write a row{alone}.",
+                _PUT,
+                name=f"put_row{end}",
+                table_grant=write,
+                any_type=True,
+                takes=(_BYTES, "*/*"),
+                parameters=(_TTL, *_WRITES),
+            ),
+            Route(
+                "DELETE",
+                path,
+                to.delete_row,
+                f"Delete a row{alone}.",
+                _DELETED,
+                name=f"delete_row{end}",
+                table_grant=write,
+                parameters=_WRITES,
+            ),
+        )
+    return tuple(found)
+
+
+def _of_rows(to: KvRows) -> tuple[Route, ...]:
+    read, write = TableGrant.READ, TableGrant.WRITE
+    return (
+        Route(
+            "GET",
+            f"{TABLE}/range/{{partition}}",
+            to.get_range,
+            "Rows of one partition.",
+            {200: Said("The rows, and how to go on.", "Rows")},
+            table_grant=read,
+            parameters=_RANGE,
+        ),
+        Route(
+            "POST",
+            f"{TABLE}/rows:get",
+            to.get_rows,
+            "Several rows at once.",
+            {200: Said("The rows, in the order asked for.", "Found")},
+            asks="Places",
+            table_grant=read,
+            parameters=_CLAIMS,
+        ),
+        Route(
+            "POST",
+            f"{TABLE}/rows:write",
+            to.write_rows,
+            "Put and delete; those in one partition all or none.",
+            {200: Said("All of them are done.", "Written")},
+            asks="Writes",
+            table_grant=write,
+            parameters=_CLAIMS,
+        ),
+        Route(
+            "POST",
+            f"{TABLE}/rows:remove",
+            to.remove_rows,
+            "Delete, and tell how many were there.",
+            {200: Said("How many.", "Removed")},
+            asks="Places",
+            table_grant=write,
+            parameters=_CLAIMS,
+        ),
+        Route(
+            "POST",
+            f"{TABLE}/rows:expire",
+            to.expire_row,
+            "Let what is there expire after so long.",
+            {200: Said("Whether there was anything.", "There")},
+            asks="Expiry",
+            table_grant=write,
+            parameters=_CLAIMS,
+        ),
+        Route(
+            "GET",
+            f"{TABLE}/keys",
+            to.walk_keys,
+            "Places of the whole table, in no order to rely on.",
+            {200: Said("Places, and how to go on.", "Walked")},
+            table_grant=read,
+            parameters=_WALK,
+        ),
+    )
+
+
+def _of_uploads(to: KvUploads) -> tuple[Route, ...]:
+    bulk = TableGrant.BULK
+    stands = {200: Said("How it stands.", "Upload")}
+    return (
+        Route(
+            "PUT",
+            PART,
+            to.upload_part,
+            "Keep a part of an upload; the same part again changes nothing.",
+            {200: Said("How it stands, and the part's digest.", "Part")},
+            table_grant=bulk,
+            any_type=True,
+            takes=PART_TYPES,
+            parameters=(_DIGEST, *_CLAIMS),
+        ),
+        Route(
+            "POST",
+            f"{UPLOAD}:commit",
+            to.commit_upload,
+            "Make an upload visible, if it is whole.",
+            stands,
+            asks="Commit",
+            table_grant=bulk,
+            parameters=_CLAIMS,
+        ),
+        Route(
+            "PUT",
+            UPLOAD,
+            to.begin_upload,
+            "Begin an upload, or find it as it stands.",
+            stands,
+            asks="UploadAsk",
+            table_grant=bulk,
+            parameters=_CLAIMS,
+        ),
+        Route(
+            "GET",
+            UPLOAD,
+            to.show_upload,
+            "How an upload stands.",
+            stands,
+            table_grant=bulk,
+            parameters=_CLAIMS,
+        ),
+        Route(
+            "DELETE",
+            UPLOAD,
+            to.abandon_upload,
+            "Forget what was uploaded.",
+            stands,
+            table_grant=bulk,
+            parameters=_CLAIMS,
+        ),
+        Route(
+            "GET",
+            f"{TABLE}/uploads",
+            to.list_uploads,
+            "Uploads that are open, and the last that were.",
+            {200: Said("The uploads.", "Uploads")},
+            table_grant=bulk,
+            parameters=_CLAIMS,
+        ),
+    )
+
+
+def _of_service(to: KvHttp) -> tuple[Route, ...]:
+    return (
+        Route(
+            "GET",
+            "/v1/state",
+            to.state,
+            "What the service is doing.",
+            {200: Said("Its state.", "State")},
+            grant=Grant.AUDIT,
+        ),
+        Route(
+            "GET",
+            "/v1/hot",
+            to.hot,
+            "Which keys are hot.",
+            {200: Said("The board.", "Hot")},
+            grant=Grant.AUDIT,
+        ),
+        Route(
+            "POST",
+            "/v1/backup",
+            to.backup,
+            "Copy the embedded engine while it works.",
+            {200: Said("The copy is whole.", "Backup")},
+            asks="BackupAsk",
+            grant=Grant.OPERATE,
+        ),
+        document_route(to.openapi),
+    )

@@ -1,0 +1,231 @@
+"""Rules: the rulebook's door in HTTP, under `/v1/rules`. It translates; the desk decides.
+
+Who reads may be nobody, where the access says so. Who changes something has a name: a token or a
+certificate, never what comes without either, whatever that may do otherwise. So no page of another
+site can change anything through a browser, and each change has its author.
+
+Order: health, which nothing refuses; a connection beyond the most; Host; the route; another site's
+page; the type of the body; who asks. A caller with a name is left to the desk, which notes what it
+refuses; one without is refused here, for nobody could fill the audit faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import Forbidden, SluicegateError
+from sluicegate.contracts.rule_desk import RuleDesk
+from sluicegate.doors.binding import Address
+from sluicegate.doors.http.calls import Calls
+from sluicegate.doors.http.forms import not_json
+from sluicegate.doors.http.health import RESERVED, Vitals
+from sluicegate.doors.http.message import Finish, Reply, Request, json_bytes
+from sluicegate.doors.http.openapi import document
+from sluicegate.doors.http.repeats import Repeats, digest_of, key_of
+from sluicegate.doors.http.routes import Route, Table
+from sluicegate.doors.http.rules.problems import FULL, OTHER_CALL, rules_reply
+from sluicegate.doors.http.rules.routes import DOCUMENT, RULES, WAIT, routes_of
+from sluicegate.doors.http.rules.schemas import RULES_SCHEMAS
+from sluicegate.doors.http.rules.settings import RulesHttpSettings
+from sluicegate.doors.http.rules.works import ReportWriter, RuleWorks
+from sluicegate.doors.http.site import hosts_of, other_host, other_site
+from sluicegate.doors.http.who import CHALLENGE, NOBODY, identity_of, reply_to, unauthorized
+
+_ASKS_DESK: Final = (Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE)
+_NO_NAME: Final = unauthorized(
+    "changes take a name: send Authorization: Bearer and a token, or a client certificate",
+    CHALLENGE,
+)
+_REPLAYED: Final = (b"idempotent-replayed", b"true")
+
+
+class RulesHttpStats(NamedTuple):
+    """What the door is doing, and has counted since it began."""
+
+    calls: int  # under way, those that wait for a thread among them
+    waits: int
+    calls_done: int
+    calls_refused: int  # beyond the bounds
+    keys: int  # remembered
+    replayed: int
+
+
+@final
+class RulesHttp:
+    """The handler: `HttpDoor(RulesHttp(...).handle, clock)` serves it. Close it afterwards.
+
+    `reports` write a verdict's figures as `html` and `text`, where somebody can.
+    """
+
+    def __init__(
+        self,
+        desk: RuleDesk,
+        vitals: Vitals,
+        access: Access,
+        clock: Clock,
+        settings: RulesHttpSettings | None = None,
+        *,
+        reports: Mapping[str, ReportWriter] | None = None,
+    ) -> None:
+        self.settings = RulesHttpSettings() if settings is None else settings
+        bounds = self.settings
+        self._access = access
+        self._works = RuleWorks(desk, bounds, reports or {}, self._places)
+        self._calls = Calls(
+            "rules-call",
+            threads_max=bounds.calls_max,
+            waiting_max=bounds.calls_waiting_max,
+            of_caller_max=bounds.calls_of_caller_max,
+        )
+        self._waits = Calls(
+            "rules-wait",
+            threads_max=bounds.waits_max,
+            waiting_max=0,
+            of_caller_max=bounds.waits_of_caller_max,
+        )
+        self._repeats = Repeats(clock, bounds)
+        self._hosts_at: dict[Address, frozenset[str] | None] = {}
+        self._kept = (b"idempotency-key-kept-s", str(bounds.keys_kept_s).encode())
+        self.table = Table(routes_of(self, self._works, vitals, bounds), document=DOCUMENT)
+        self._document = json_bytes(
+            document(
+                self.table,
+                RULES_SCHEMAS,
+                title="Sluicegate rulebook",
+                summary="Which rules are in force, and how others come into force.",
+                version=bounds.version,
+            )
+        )
+
+    def handle(self, request: Request) -> Reply | Finish:
+        """A reply to the head alone, or who is to be given the body."""
+        found = self.table.find(request)
+        if isinstance(found, Route) and found.health:
+            answer = self._direct(found, request, NOBODY)
+            return answer if isinstance(answer, Reply) else lambda _: answer
+        if request.peer.reserved:
+            return RESERVED
+        refused = other_host(request, self._hosts(request))
+        if refused is not None:
+            return refused
+        if isinstance(found, Reply):
+            return found
+        changes = found.method == "POST"
+        if not found.open and (changes or not _navigates(request)):
+            refused = other_site(request)
+        if refused is None and changes:
+            refused = not_json(request)
+        if refused is not None:
+            return refused
+        by = NOBODY if found.open else identity_of(request, self._access)
+        if isinstance(by, Reply):
+            return by
+        return self._for(found, request, by)
+
+    def stats(self) -> RulesHttpStats:
+        """As of now."""
+        calls, waits = self._calls, self._waits
+        return RulesHttpStats(
+            calls=calls.under_way,
+            waits=waits.under_way,
+            calls_done=calls.done + waits.done,
+            calls_refused=calls.refused + waits.refused,
+            keys=len(self._repeats),
+            replayed=self._repeats.replayed,
+        )
+
+    def close(self) -> None:
+        """Begin nothing more, and let those that wait for nodes go."""
+        self._works.closed = True
+        self._calls.close()
+        self._waits.close()
+
+    # Who asks whom.
+
+    def _hosts(self, request: Request) -> frozenset[str] | None:
+        """Our own names; where none are set, those of the listener that the request came to."""
+        if self.settings.hosts is not None:
+            return self.settings.hosts
+        at = request.peer.listener
+        if at not in self._hosts_at:
+            self._hosts_at[at] = hosts_of([at])  # as many as there are listeners
+        return self._hosts_at[at]
+
+    def _for(self, route: Route, request: Request, by: Identity) -> Reply | Finish:
+        anonymous = self._access.anonymous
+        nameless = not by.name or (anonymous is not None and by.name == anonymous.name)
+        if nameless and route.method == "POST":
+            return _NO_NAME
+        to_desk = route.grant in _ASKS_DESK
+        if route.grant is not None and not by.may(route.grant) and (nameless or not to_desk):
+            return reply_to(Forbidden(by.name, route.grant.value))
+        if to_desk:
+            return partial(self._asked, route, request, by)
+        return lambda _: self._direct(route, request, by)
+
+    def _places(self, path: str) -> Mapping[str, str]:
+        return self.table.named(path)
+
+    def _direct(self, route: Route, request: Request, by: Identity) -> Soon[Reply]:
+        try:
+            return route.work(request, by, b"")
+        except SluicegateError as error:
+            return reply_to(error)
+
+    def _asked(self, route: Route, request: Request, by: Identity, body: bytes) -> Soon[Reply]:
+        """In a thread; a call with a key not twice."""
+        key = asked = ""
+        if route.method == "POST":
+            try:
+                key = key_of(request)
+            except SluicegateError as error:
+                return reply_to(error)
+        if key:
+            asked = digest_of(request, body)
+            kept = self._repeats.find(by.name, key)
+            if kept is not None:
+                return self._again(kept.reply) if kept.asked == asked else OTHER_CALL
+        calls = self._waits if route.path == WAIT else self._calls
+        begun = calls.start(by.name, partial(_worked, route, request, by, body))
+        if begun is None:
+            return FULL
+        if not key:
+            return begun
+        self._repeats.begin(by.name, key, asked, begun)
+        return self._first(begun)
+
+    async def _first(self, begun: asyncio.Future[Reply]) -> Reply:
+        # Who asked may give up waiting; who asks again still finds it.
+        reply = await asyncio.shield(begun)
+        return reply._replace(headers=(*reply.headers, self._kept))
+
+    async def _again(self, begun: asyncio.Future[Reply]) -> Reply:
+        reply = await asyncio.shield(begun)
+        return reply._replace(headers=(*reply.headers, self._kept, _REPLAYED))
+
+    # What asks no desk.
+
+    def openapi(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
+        """GET /v1/rules/openapi.json."""
+        return Reply(200, self._document)
+
+
+def _worked(route: Route, request: Request, by: Identity, body: bytes) -> Reply:
+    """A desk's route, in a thread."""
+    try:
+        reply = route.work(request, by, body)
+    except SluicegateError as error:
+        return rules_reply(error)
+    assert isinstance(reply, Reply)
+    return reply
+
+
+def _navigates(request: Request) -> bool:
+    """Whether a browser goes there itself: by a link, and the page it came from sees nothing."""
+    return request.header(b"sec-fetch-mode") == b"navigate" and request.path.startswith(RULES)

@@ -1,0 +1,214 @@
+"""Set: the rows of the table that write under a condition: SET, GETDEL, GETEX and SG.PUTIF.
+
+What tells the old value, or keeps its time, reads and writes on condition that nothing came
+between; so it is one step for all who look, and is tried again, `TRIES_MAX` times at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final, final
+
+from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.errors import BadValue, Conflict
+from sluicegate.contracts.key_values import (
+    TAG_BYTES,
+    Ask,
+    Condition,
+    KeyValues,
+    Row,
+    Tried,
+    Write,
+    tag_of,
+)
+from sluicegate.doors.resp.errors import SYNTAX
+from sluicegate.doors.resp.kv.names import place_of
+from sluicegate.doors.resp.kv.points import get
+from sluicegate.doors.resp.kv.requests import ask_of, bulk, done, key_values, nothing, resolved
+from sluicegate.doors.resp.kv.times import TIMES, left_us, ttl_of
+from sluicegate.doors.resp.kv.words import bytes_of
+from sluicegate.doors.resp.session import Session
+from sluicegate.doors.resp.table import Reply
+from sluicegate.wire.resp import OK, encoded, text_of
+
+TRIES_MAX: Final = 16
+
+_ABSENT: Final = Condition(absent=True)
+_PRESENT: Final = Condition(present=True)
+
+
+@final
+class How:
+    """The options of a SET."""
+
+    __slots__ = ("absent", "keep", "old", "present", "ttl_us")
+
+    def __init__(self) -> None:
+        self.absent = False
+        self.present = False
+        self.keep = False  # the time that it has
+        self.old = False  # tell the value that was there
+        self.ttl_us = 0
+
+
+def set_(session: Session, parts: list[bytes]) -> Soon[bytes]:
+    """SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]."""
+    table, partition, sort = place_of(parts[1])
+    value = parts[2]
+    service = key_values(session)
+    if len(parts) == 3:
+        return done(service.write(table, [Write(partition, sort, value)], ask_of(session)))
+    how = _how(session, parts)
+    if how is None:
+        return SYNTAX
+    if (how.old or how.keep) and not how.absent:
+        return _swapped(session, parts[1], value, how, ask_of(session, True), nothing(session))
+    write = Write(partition, sort, value, how.ttl_us)
+    if how.absent:
+        ask = ask_of(session, how.old)
+        return _added(service, table, write, how.old, ask, nothing(session))
+    if how.present:
+        tried = service.write_if(table, write, _PRESENT, ask_of(session))
+        return _tried(tried, nothing(session))
+    return done(service.write(table, [write], ask_of(session)))
+
+
+def _how(session: Session, parts: list[bytes]) -> How | None:
+    """The options; None if they cannot be together, or are none."""
+    how = How()
+    timed, time = b"", b""
+    at = 3
+    size = len(parts)
+    while at < size:
+        word = parts[at].upper()
+        if word == b"NX" and not how.present:
+            how.absent = True
+        elif word == b"XX" and not how.absent:
+            how.present = True
+        elif word == b"GET":
+            how.old = True
+        elif word == b"KEEPTTL" and not timed:
+            how.keep = True
+        elif word in TIMES and at + 1 < size and timed in (b"", word) and not how.keep:
+            at += 1
+            timed, time = word, parts[at]
+        else:
+            return None
+        at += 1
+    if timed:
+        how.ttl_us = ttl_of(session, "set", timed, time)
+    return how
+
+
+async def _tried(work: Awaitable[Tried], missing: bytes) -> bytes:
+    return OK if (await work).done else missing
+
+
+async def _added(
+    service: KeyValues, table: str, write: Write, old: bool, ask: Ask, missing: bytes
+) -> bytes:
+    """SET with NX: nothing is told where something is, unless the old value is asked for."""
+    tried = await service.write_if(table, write, _ABSENT, ask)
+    if not old:
+        return OK if tried.done else missing
+    if tried.done:
+        return missing
+    row = tried.row
+    if row is None:
+        row = await resolved(service.get(table, write.partition, write.sort, ask))
+    return missing if row is None else bulk(row.value)
+
+
+async def _swapped(
+    session: Session, key: bytes, value: bytes | None, how: How, ask: Ask, missing: bytes
+) -> bytes:
+    """Read, and write if nothing came between; None deletes."""
+    table, partition, sort = place_of(key)
+    service = key_values(session)
+    for _ in range(TRIES_MAX):
+        row = await resolved(service.get(table, partition, sort, ask))
+        if row is None:
+            if how.present:
+                return missing
+            write, condition = Write(partition, sort, value, how.ttl_us), _ABSENT
+        else:
+            ttl_us = left_us(session, row) if how.keep else how.ttl_us
+            write = Write(partition, sort, value, ttl_us)
+            condition = Condition(tag=tag_of(row.value))
+        if (await service.write_if(table, write, condition, ask)).done:
+            if not how.old:
+                return OK
+            return missing if row is None else bulk(row.value)
+    raise Conflict(text_of(key), f"{TRIES_MAX} times in turn")
+
+
+def getdel(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    """GETDEL key: its value, once and for all."""
+    how = How()
+    how.old = how.present = True
+    return _swapped(session, parts[1], None, how, ask_of(session, True), nothing(session))
+
+
+def getex(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
+    """GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]."""
+    size = len(parts)
+    if size == 2:
+        return get(session, parts)
+    word = parts[2].upper()
+    if word == b"PERSIST" and size == 3:
+        return _kept(key_values(session), parts[1], 0, ask_of(session, True), nothing(session))
+    if word in TIMES and size == 4:
+        ttl_us = ttl_of(session, "getex", word, parts[3])
+        ask = ask_of(session, True)
+        return _kept(key_values(session), parts[1], ttl_us, ask, nothing(session))
+    return SYNTAX
+
+
+async def _kept(service: KeyValues, key: bytes, ttl_us: int, ask: Ask, missing: bytes) -> bytes:
+    table, partition, sort = place_of(key)
+    row = await resolved(service.get(table, partition, sort, ask))
+    if row is None or not await service.expire(table, partition, sort, ttl_us, ask):
+        return missing
+    return bulk(row.value)
+
+
+def put_if(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    """SG.PUTIF key value (ABSENT | PRESENT | TAG hex) [EX s | PX ms | EXAT s | PXAT ms].
+
+    Whether it was written; else the tag and value that are there, as far as they are known.
+    """
+    table, partition, sort = place_of(parts[1])
+    word = parts[3].upper()
+    at = 4
+    if word == b"ABSENT":
+        condition = _ABSENT
+    elif word == b"PRESENT":
+        condition = _PRESENT
+    elif word == b"TAG" and len(parts) > 4:
+        tag = bytes_of("tag", parts[4], TAG_BYTES, ", as we told them")
+        condition = Condition(tag=tag)
+        at = 5
+    else:
+        raise BadValue("condition", text_of(parts[3]), "give ABSENT, PRESENT or TAG and a tag")
+    ttl_us = 0
+    if len(parts) > at:
+        word = parts[at].upper()
+        if word not in TIMES or len(parts) != at + 2:
+            raise BadValue("option", text_of(parts[at]), "give one of EX, PX, EXAT and PXAT")
+        ttl_us = ttl_of(session, "sg.putif", word, parts[at + 1])
+    write = Write(partition, sort, parts[2], ttl_us)
+    tried = key_values(session).write_if(table, write, condition, ask_of(session))
+    return _put(tried, session.protocol)
+
+
+async def _put(work: Awaitable[Tried], protocol: int) -> bytes:
+    tried = await work
+    row: Row | None = None if tried.done else tried.row
+    told: list[tuple[str, object]] = [
+        ("done", 1 if tried.done else 0),
+        ("tag", None if row is None else tag_of(row.value).hex()),
+        ("value", None if row is None else row.value),
+    ]
+    if protocol == 3:
+        return encoded(dict(told), 3)
+    return encoded([value for _, value in told])

@@ -1,0 +1,158 @@
+"""The verb `sluicegate lab tune`: a sweep's points, its frontier, its knee, and a picture of it."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sluicegate.contracts.errors import BadValue
+
+if TYPE_CHECKING:
+    from sluicegate.lab.tune.defaults import Change
+    from sluicegate.lab.tune.sweep import Frontier, Sweep, Tried
+
+EXAMPLES: Final = """\
+examples:
+  sluicegate lab tune queue                                    the sweep that chose a default
+  sluicegate lab tune queue --out sweep --jobs auto            and a picture of it
+  sluicegate lab tune overload --set queue.target_us=2000,5000,10000
+  sluicegate lab tune step --set queue.standing_us=none,0,100000 \\
+      --set queue.interval_us=20000,100000
+  sluicegate lab tune overload --set queue.length_max=50,200,1000 --case 10x \\
+      --against goodput,p99_ms
+"""
+RUNS_DEFAULT: Final = 3
+VALUES_MAX: Final = 100
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument("name", metavar="NAME", help="a named sweep, or a scenario or its file")
+    parser.add_argument(
+        "--set",
+        dest="sets",
+        metavar="FIELD=A,B,C",
+        action="append",
+        default=[],
+        help="values to try, each with each of the others; as queue.standing_us=none,0,100000",
+    )
+    parser.add_argument("--as", dest="contender", metavar="NAME", help="in place of ours")
+    parser.add_argument("--case", metavar="NAME", help="only this case of the scenario")
+    parser.add_argument(
+        "--against", metavar="X,Y", help="two figures of the scenario (default: the first it shows)"
+    )
+    parser.add_argument("--seed", metavar="N", default="0", help="the first seed (default 0)")
+    parser.add_argument(
+        "--runs", metavar="K", default=str(RUNS_DEFAULT), help="so many seeds (default 3)"
+    )
+    parser.add_argument("--jobs", metavar="N", default="1", help="processes, or auto (default 1)")
+    parser.add_argument("--out", metavar="DIR", help="draw it, into this folder")
+
+
+def run(arguments: Namespace) -> int:
+    """Sweep."""
+    from sluicegate.lab import plots_style  # noqa: PLC0415 - likewise
+    from sluicegate.lab.command import parse_seeds, tell  # noqa: PLC0415 - it is there by then
+    from sluicegate.lab.jobs import parse_jobs  # noqa: PLC0415 - likewise
+    from sluicegate.lab.progress import Progress  # noqa: PLC0415 - likewise
+    from sluicegate.lab.tune import sweep as tune_sweep  # noqa: PLC0415 - likewise
+
+    if arguments.out is not None:
+        plots_style.need()
+    seeds = parse_seeds(arguments.seed, arguments.runs)
+    jobs = parse_jobs(arguments.jobs)
+    sweep = sweep_of(arguments)
+    progress = Progress(tell, live=sys.stderr.isatty())
+    tried = list(tune_sweep.try_all(sweep, seeds, progress, jobs=jobs))
+    progress.end()
+    found = frontier_of(sweep, tried)
+    tell_sweep(sweep, tried, found, seeds, sys.stdout.write)
+    if arguments.out is not None:
+        from sluicegate.lab.tune.plot import draw  # noqa: PLC0415 - it draws
+
+        sys.stdout.write(f"picture: {draw(sweep, tried, found, Path(arguments.out))}\n")
+    return 0
+
+
+def sweep_of(arguments: Namespace) -> Sweep:
+    """The named sweep, or the one that the flags describe."""
+    from sluicegate.lab import scenarios, sweeps  # noqa: PLC0415 - likewise
+    from sluicegate.lab.tune.sweep import Axis, Sweep, grid  # noqa: PLC0415
+
+    if not arguments.sets:
+        if arguments.name in sweeps.TABLE:
+            return sweeps.TABLE[arguments.name]
+        known = ", ".join(sweeps.TABLE)
+        raise BadValue("NAME", arguments.name, f"give --set FIELD=A,B, or a sweep: {known}")
+    scenario = scenarios.find(arguments.name)
+    case = arguments.case or next(iter(scenario.rigs))
+    figures = scenario.shown[:2]
+    if arguments.against is not None:
+        figures = tuple(name.strip() for name in arguments.against.split(","))
+    if len(figures) != 2:
+        raise BadValue("--against", arguments.against, "name two figures, with a comma between")
+    return Sweep(
+        name=scenario.name,
+        title=scenario.title,
+        points=grid([_changes(text) for text in arguments.sets]),
+        cases={arguments.name: (case,) if arguments.case else ()},
+        x=Axis(arguments.name, case, figures[0]),
+        y=Axis(arguments.name, case, figures[1]),
+        contender=arguments.contender,
+    )
+
+
+def frontier_of(sweep: Sweep, tried: Sequence[Tried]) -> Frontier:
+    """The frontier of what was tried."""
+    from sluicegate.lab import scenarios  # noqa: PLC0415 - likewise
+    from sluicegate.lab.tune.sweep import frontier, more_is_better  # noqa: PLC0415
+
+    x_more, y_more = (
+        more_is_better(scenarios.find(axis.where), axis.figure) for axis in (sweep.x, sweep.y)
+    )
+    return frontier(tried, x_more=x_more, y_more=y_more)
+
+
+def tell_sweep(
+    sweep: Sweep,
+    tried: Sequence[Tried],
+    found: Frontier,
+    seeds: range,
+    write: Callable[[str], object],
+) -> None:
+    """A row for each point, and the knee."""
+    from sluicegate.lab.show import aligned, number  # noqa: PLC0415 - likewise
+    from sluicegate.lab.tune.defaults import shown  # noqa: PLC0415
+
+    names = list(dict.fromkeys(change.field for one in tried for change in one.point))
+    rows = [(*names, sweep.x.figure, sweep.y.figure, "", "misses")]
+    for at, one in enumerate(tried):
+        values = {change.field: shown(change.value) for change in one.point}
+        mark = "knee" if at == found.knee else "frontier" if at in found.points else ""
+        cells = (values.get(name, "") for name in names)
+        rows.append((*cells, number(one.x), number(one.y), mark, ", ".join(one.missed) or "-"))
+    write(f"{sweep.title}; seeds {seeds[0]} to {seeds[-1]}, the worst of them\n")
+    write(f"  {sweep.x.words()} against {sweep.y.words()}\n")
+    for row in aligned(rows):
+        write(f"  {row}\n")
+    if found.knee is None:
+        write("no point has both figures: there is no knee\n")
+        return
+    knee = tried[found.knee]
+    words = ", ".join(change.words() for change in knee.point)
+    write(f"knee: {words}{'' if not knee.missed else ' (every point misses a goal)'}\n")
+
+
+def _changes(text: str) -> list[Change]:
+    from sluicegate.lab.tune.defaults import parse_change  # noqa: PLC0415 - likewise
+
+    name, equals, values = text.partition("=")
+    given = [value.strip() for value in values.split(",") if value.strip()]
+    if not equals or not given:
+        raise BadValue("--set", text, "give FIELD=A,B,C")
+    if len(given) > VALUES_MAX:
+        raise BadValue("--set", text, f"give at most {VALUES_MAX} values")
+    return [parse_change(name.strip(), value) for value in given]

@@ -1,0 +1,253 @@
+"""The verb `sluicegate lab what-if`: captured traffic against rulebooks, and what becomes of it.
+
+A shadow replay says whom rules refuse. This says what that is good for: what they admit goes to a
+backend that can do so much, for callers who wait so long, and who is answered in time is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from sluicegate.contracts.errors import BadValue, Unavailable
+
+if TYPE_CHECKING:
+    from sluicegate.lab.what_if.plan import Plan
+    from sluicegate.lab.what_if.traffic import Traffic
+
+EXAMPLES: Final = """\
+examples:
+  sluicegate lab what-if --capture capture/ --rules live/ --rules new/ --capacity 2000
+  sluicegate lab what-if --capture capture/ --rules none --rules new/ --capacity 2000 \\
+      --workers 32 --timeout 300 --speed 2 --html what-if.html
+  sluicegate lab what-if --csv requests.csv --rules new.yaml --workers 16 --cost 8000
+  sluicegate lab what-if --jsonl requests.jsonl --rules live/ --rules new/ --workers 4 \\
+      --cost 20000,BULK=90000 --with chain --retries naive
+  sluicegate lab what-if --envoy-log access.json --map user=x-user-id --rules none \\
+      --rules new/ --json
+
+Two of --capacity, --workers and --cost say the third: a unit of weight costs one worker so many
+microseconds. The same capture, rules, flags and seed print the same to the byte.
+"""
+SEED_MAX: Final = (1 << 63) - 1
+REQUESTS_DEFAULT: Final = 20_000_000
+REQUESTS_MAX: Final = 1_000_000_000
+_READING: Final = "reading"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    add = parser.add_argument
+    add(
+        "--rules",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a rulebook: a folder or a file, or none; up to 8 of them are set side by side",
+    )
+    add("--capture", metavar="DIR|FILE", default="", help="captured traffic")
+    add("--key", metavar="FILE", default="", help="the key of its redaction (default DIR.key)")
+    add("--csv", metavar="FILE", help="traffic from a table with a header")
+    add("--jsonl", metavar="FILE", help="traffic from lines of JSON")
+    add("--envoy-log", metavar="FILE", help="traffic from Envoy's access log")
+    add(
+        "--map",
+        metavar="NAME=FIELD",
+        action="append",
+        default=[],
+        help="of Envoy's log: which field says the user, path, time, status, priority, ...",
+    )
+    add("--requests", metavar="N", default=str(REQUESTS_DEFAULT), help="no more than so many")
+    add("--speed", metavar="X", default="1", help="play it so many times as fast (default 1)")
+    add(
+        "--capacity",
+        metavar="C",
+        help="units of weight a second that can be served (default: all that comes is a load of "
+        "0.8)",
+    )
+    add("--workers", metavar="N", help="who share it (default 8)")
+    add(
+        "--cost",
+        metavar="US",
+        help="what a unit takes a worker, in microseconds; by class too: 20000,BULK=90000",
+    )
+    add(
+        "--service",
+        metavar="NAME",
+        default="exponential",
+        help="how that varies: exponential (default), constant, lognormal:SIGMA",
+    )
+    add("--timeout", metavar="MS", default="500", help="how long callers wait (default 500)")
+    add("--retries", metavar="NAME", default="none", help="none (default), naive or smart")
+    add(
+        "--with",
+        dest="front",
+        metavar="NAME",
+        default="fifo",
+        help="before the backend: fifo, a plain pool (default), or our policies: chain, queue, "
+        "without-shed",
+    )
+    add("--queue", metavar="N", default="1000000", help="no more than so many wait (default 1e6)")
+    add("--seed", metavar="N", default="0", help="the seed (default 0)")
+    add("--json", action="store_true", help="for programs")
+    add("--html", metavar="FILE", help="write a page with pictures")
+    add(
+        "--semantics",
+        choices=("sluicegate", "envoy"),
+        default="sluicegate",
+        help="how rules of Envoy's format count (default sluicegate)",
+    )
+    add(
+        "--merge-domains", action="store_true", help="let several of Envoy's files be of one domain"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Play it, and tell."""
+    # Rules and policies come with these.
+    from sluicegate.lab.command import bar, tell  # noqa: PLC0415 - it is there by then
+    from sluicegate.lab.what_if import sources  # noqa: PLC0415
+    from sluicegate.lab.what_if.page import page_of  # noqa: PLC0415
+    from sluicegate.lab.what_if.play import (  # noqa: PLC0415
+        classes_of,
+        known_front,
+        play_all,
+        yardstick,
+    )
+    from sluicegate.lab.what_if.report import report_of  # noqa: PLC0415
+    from sluicegate.lab.what_if.text import text_of  # noqa: PLC0415
+    from sluicegate.lab.what_if.traffic import Traffic  # noqa: PLC0415
+    from sluicegate.shadow.report.report import as_json  # noqa: PLC0415
+
+    speed = number("--speed", arguments.speed)
+    requests_max = whole("--requests", arguments.requests, 1, REQUESTS_MAX)
+    known_front(arguments.front)
+    _check_page(arguments.html)
+    make_plan = planner(arguments, speed)
+    show = bar(tell, live=sys.stderr.isatty())
+    of = [1]
+
+    def progress(done: int, total: int, what: str) -> None:
+        of[0] = max(total, 1)
+        show(done, of[0], what)
+
+    books = sources.read_books(
+        arguments.rules, semantics=arguments.semantics, merge_domains=arguments.merge_domains
+    )
+    try:
+        traced = sources.read_traffic(
+            arguments,
+            books,
+            requests_max=requests_max,
+            progress=lambda done, total: progress(done, total, _READING),
+        )
+        common = yardstick(books)
+        traffic = Traffic(traced.captured, classes_of(common, traced.captured), speed=speed)
+        plan = make_plan(traffic)
+        tried = play_all(plan, traffic, books, front=arguments.front, progress=progress)
+    except KeyboardInterrupt:
+        show(of[0], of[0], "")  # all of the bar is cleared
+        raise
+    report = report_of(
+        plan,
+        traffic,
+        tried,
+        front=arguments.front,
+        service=arguments.service,
+        retries=arguments.retries,
+        classes_by=common.name,
+        notes=traced.notes,
+    )
+    if arguments.html:
+        _write_page(arguments.html, page_of(report))
+    sys.stdout.write(as_json(report) if arguments.json else text_of(report))
+    return 0
+
+
+def planner(arguments: Namespace, speed: float) -> Callable[[Traffic], Plan]:
+    """Read all flags of the plan at once; what is made of them waits for the traffic."""
+    from sluicegate.lab.rig import WORKERS_MAX  # noqa: PLC0415 - likewise
+    from sluicegate.lab.what_if.plan import (  # noqa: PLC0415
+        CAPACITY_MAX,
+        QUEUE_MAX_MAX,
+        RETRIES,
+        Plan,
+        a_share_of,
+        costs_of,
+        served_by,
+        service_of,
+    )
+
+    capacity = None
+    if arguments.capacity is not None:
+        capacity = number("--capacity", arguments.capacity, CAPACITY_MAX)
+    workers = None
+    if arguments.workers is not None:
+        workers = whole("--workers", arguments.workers, 1, WORKERS_MAX)
+    costs = {} if arguments.cost is None else costs_of(arguments.cost)
+    service = service_of(arguments.service)
+    timeout_us = max(round(number("--timeout", arguments.timeout, 86_400_000) * 1_000), 1)
+    if arguments.retries not in RETRIES:
+        raise BadValue("--retries", arguments.retries, f"give one of {', '.join(RETRIES)}")
+    queue_max = whole("--queue", arguments.queue, 1, QUEUE_MAX_MAX)
+    seed = whole("--seed", arguments.seed, 0, SEED_MAX)
+    # What does not fit together is told before anything is read.
+    served_by(capacity=capacity, workers=workers, costs=costs, offered_per_s=1.0)
+
+    def plan_of(traffic: Traffic) -> Plan:
+        # A capture of a tenth of all entities is a tenth of what comes.
+        served = served_by(
+            capacity=capacity,
+            workers=workers,
+            costs=costs,
+            offered_per_s=traffic.units_per_s() / traffic.share,
+        )
+        return Plan(
+            served=a_share_of(served, traffic.share),
+            service=service,
+            timeout_us=timeout_us,
+            speed=speed,
+            retries=RETRIES[arguments.retries],
+            queue_max=queue_max,
+            seed=seed,
+        )
+
+    return plan_of
+
+
+def whole(flag: str, text: str, least: int, most: int) -> int:
+    """A whole number within bounds."""
+    if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
+        raise BadValue(flag, text, f"give a whole number from {least:,} to {most:,}")
+    return int(text)
+
+
+def number(flag: str, text: str, most: float = 1e6) -> float:
+    """A number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= most:
+        raise BadValue(flag, text, f"give a number above 0, up to {most:,.0f}")
+    return value
+
+
+def _check_page(path: str | None) -> None:
+    """Before anything is played for it."""
+    if path and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
+        raise BadValue("--html", path, "give a file in a folder that is there")
+
+
+def _write_page(path: str, page: str) -> None:
+    """All of it, or what was there before."""
+    made = f"{path}.new"
+    try:
+        with open(made, "w", encoding="utf-8") as file:
+            file.write(page)
+        os.replace(made, path)
+    except OSError as error:
+        raise Unavailable(f"the file {path}", error.strerror or str(error)) from None

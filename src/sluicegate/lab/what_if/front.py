@@ -1,0 +1,234 @@
+"""What-if, the front: production policies between the rules and the backend, in a world.
+
+The policies are those that contend in `sluicegate lab replay`, made as they are there. They see the
+class that the rulebook itself settles, as in a service; without a rulebook nobody settles one, so
+they see the class by which everything is counted.
+
+An attempt that its caller gives up is not cancelled: no network tells a server that nobody waits.
+Bound: `queue_max` requests inside, besides those at work; whoever comes then is turned away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, final
+from zlib import crc32
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.lab.arrivals import Even
+from sluicegate.lab.backend import Backend
+from sluicegate.lab.contenders import queue
+from sluicegate.lab.full import MakePolicy
+from sluicegate.lab.replay_rig import CALLERS
+from sluicegate.lab.retries import NO_MORE
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.server_chain import server_chain, without_shed
+from sluicegate.lab.spans import Constant
+from sluicegate.lab.what_if.plan import CLASSES, Plan
+from sluicegate.lab.what_if.pool import BLOCK, Heard, retriers_of
+from sluicegate.lab.what_if.tally import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
+from sluicegate.lab.what_if.traffic import RUN_US_MAX, Arrival, Traffic
+from sluicegate.lab.workload import Kind
+from sluicegate.lab.world import World, run
+from sluicegate.shadow.single import Single
+from sluicegate.testing import START_US
+
+FRONTS: Final[Mapping[str, MakePolicy]] = {
+    "chain": server_chain,
+    "queue": queue,
+    "without-shed": without_shed,
+}
+_UNASKED: Final = -1
+_US: Final = 1_000_000
+
+
+def play_front(
+    plan: Plan,
+    traffic: Traffic,
+    single: Single,
+    make_policy: MakePolicy,
+    heard: Heard,
+    *,
+    classes: list[Criticality],
+) -> Tally:
+    """One rulebook before these policies; `classes` by ask are what the policies see."""
+
+    async def main(world: World) -> Tally:
+        front = Front(world, plan, traffic, single, make_policy, classes)
+        await front.play(heard)
+        await world.cancel_the_rest()
+        return front.tally
+
+    return run(main, plan.seed, span_us_max=2 * RUN_US_MAX).value
+
+
+def rig_of(plan: Plan, traffic: Traffic) -> Rig:
+    """What the policies are made for: the workers, and callers of four classes."""
+    kinds = tuple(
+        Kind(
+            name=one.name,
+            arrivals=Even(0),
+            criticality=one,
+            timeout_us=plan.timeout_us,
+            callers=CALLERS,
+        )
+        for one in CLASSES
+    )
+    span_us = traffic.span_us + plan.timeout_us + _US
+    return Rig(
+        kinds=kinds, workers=plan.served.workers, service=Constant(1), span_us=span_us, warm_us=0
+    )
+
+
+@final
+class Front:
+    """The policies, the backend behind them, and the callers."""
+
+    __slots__ = (
+        "_backend",
+        "_callers",
+        "_classes",
+        "_inside",
+        "_inside_max",
+        "_open",
+        "_plan",
+        "_policy",
+        "_retriers",
+        "_single",
+        "_traffic",
+        "_world",
+        "tally",
+    )
+
+    def __init__(
+        self,
+        world: World,
+        plan: Plan,
+        traffic: Traffic,
+        single: Single,
+        make_policy: MakePolicy,
+        classes: list[Criticality],
+    ) -> None:
+        workers = plan.served.workers
+        self._world = world
+        self._plan = plan
+        self._traffic = traffic
+        self._single = single
+        self._classes = classes
+        self._callers = [
+            f"{of.name}-{crc32(entity.encode('utf-8', 'surrogatepass')) % CALLERS}"
+            for of, entity in zip(classes, traffic.captured.entities, strict=True)
+        ]
+        self._policy = make_policy(rig_of(plan, traffic), world)
+        self._backend = Backend(world, Constant(1), workers=workers)
+        self._retriers = retriers_of(plan)
+        self._inside_max = plan.queue_max + workers
+        self._inside = 0
+        self._open = 0
+        self.tally = Tally(span_us=traffic.span_us, workers=workers)
+
+    async def play(self, heard: Heard) -> None:
+        """Until all that came has ended."""
+        world, traffic = self._world, self._traffic
+        for number, arrival in enumerate(traffic.arrivals(self._plan), 1):
+            await world.until_us(arrival.at_us)
+            kind = traffic.classes[arrival.ask]
+            if self._retriers:
+                self._retriers[kind].first(arrival.at_us)
+            # Most of what is refused ends here, without a task of its own.
+            how = self._asked(arrival.ask)
+            if how == REFUSED and not self._retriers:
+                self.tally.end(kind, REFUSED, arrival.at_us, arrival.at_us)
+            elif how != _UNASKED:
+                self._open += 1
+                world.spawn(self._caller(arrival, kind, how), f"request-{number}")
+            if number % BLOCK == 0:
+                heard(number)
+        while self._open or self._inside:
+            await world.sleep_us(_US)
+
+    def _asked(self, ask: int) -> int:
+        """What the rules say: GOOD lets it in."""
+        tally, single = self.tally, self._single
+        code = single.decide(ask, self._traffic.began_us + self._world.elapsed_us)
+        if code < 0:
+            tally.unasked += 1
+            return _UNASKED
+        tally.attempts += 1
+        if code > 0:
+            tally.refused_by(single.rule_id(ask, code))
+            return REFUSED
+        return GOOD
+
+    async def _caller(self, arrival: Arrival, kind: int, how: int) -> None:
+        """Wait for the answer, and try again as often as one's retries allow."""
+        world, timeout_us = self._world, self._plan.timeout_us
+        attempt, begun_us = 0, arrival.at_us
+        try:
+            while True:
+                if how == GOOD:
+                    how = await self._patiently(arrival, begun_us + timeout_us)
+                if how == GOOD or not self._retriers:
+                    break
+                wait_us = self._retriers[kind].wait_us(attempt, world.elapsed_us)
+                if wait_us == NO_MORE:
+                    break
+                attempt += 1
+                if wait_us:
+                    await world.sleep_us(wait_us)
+                begun_us = world.elapsed_us
+                how = self._asked(arrival.ask)
+            if how == _UNASKED:
+                return
+            ended_us = begun_us + timeout_us if how == GAVE_UP else world.elapsed_us
+            self.tally.end(kind, how, arrival.at_us, ended_us)
+        finally:
+            self._open -= 1
+
+    async def _patiently(self, arrival: Arrival, deadline_us: int) -> int:
+        work = self._attempt(arrival, deadline_us)
+        if not self._retriers:
+            return await work  # whoever gives up does nothing else, so it may be told at its end
+        task = self._world.spawn(work, "attempt")
+        # An answer at the deadline is in time.
+        left_us = deadline_us + 1 - self._world.elapsed_us
+        done, _ = await asyncio.wait([task], timeout=left_us / _US)
+        return task.result() if done else GAVE_UP
+
+    async def _attempt(self, arrival: Arrival, deadline_us: int) -> int:
+        """Past the policies, and served; how it ended, as its caller sees it."""
+        if self._inside >= self._inside_max:
+            return TURNED_AWAY
+        world, tally = self._world, self.tally
+        self._inside += 1
+        tally.queued(max(self._inside - self._plan.served.workers, 0), world.elapsed_us)
+        request = Request(
+            self._traffic.captured.entities[arrival.ask],
+            caller=self._callers[arrival.ask],
+            cost=max(self._traffic.units[arrival.ask], 1),
+            criticality=self._classes[arrival.ask],
+            arrived_us=world.clock.now_us(),
+            deadline_us=START_US + deadline_us,
+        )
+        try:
+            permit = await self._policy.admit(request, world.clock)
+            if isinstance(permit, Decision):
+                return GAVE_UP if world.elapsed_us > deadline_us else TURNED_AWAY
+            begun_us = world.elapsed_us
+            outcome = Outcome.IGNORE
+            try:
+                await self._backend.serve(arrival.work_us)
+                now_us = world.elapsed_us
+                good = now_us <= deadline_us
+                outcome = Outcome.SUCCESS if good else Outcome.DROPPED
+                tally.worked(now_us - arrival.work_us, now_us, useful=good)
+                return GOOD if good else GAVE_UP
+            finally:
+                request.measured = Measured(service_us=world.elapsed_us - begun_us)
+                permit.end(outcome, world.clock.now_us())
+        finally:
+            self._inside -= 1

@@ -1,0 +1,187 @@
+"""What-if, the plain pool: who is let in waits for a worker, first in, first out. No task, no loop.
+
+The queue knows no class and no deadline, as that of a thread pool: it serves also those whose
+callers have gone. It is bounded (`queue_max`); whoever finds it full is turned away.
+
+Events of one instant happen in this order: what was set (a worker is done, a caller gives up or
+tries again), first set first, and then what comes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias, final
+
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.retries import NO_MORE, Retrier
+from sluicegate.lab.what_if.plan import CLASSES, Plan
+from sluicegate.lab.what_if.tally import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
+from sluicegate.lab.what_if.traffic import Traffic
+from sluicegate.shadow.single import Single
+
+BLOCK: Final = 2_048  # requests between two looks at the world
+_SERVED: Final = 0
+_GIVE_UP: Final = 1
+_AGAIN: Final = 2
+
+# Is told how many requests have come.
+Heard: TypeAlias = Callable[[int], object]
+
+
+@final
+class Attempt:
+    """One try at one captured request."""
+
+    __slots__ = (
+        "ask",
+        "begun_us",
+        "deadline_us",
+        "first_us",
+        "kind",
+        "number",
+        "over",
+        "work_us",
+    )
+
+    def __init__(
+        self, ask: int, kind: int, first_us: int, deadline_us: int, work_us: int, number: int
+    ) -> None:
+        self.ask = ask
+        self.kind = kind  # its class
+        self.first_us = first_us
+        self.deadline_us = deadline_us
+        self.work_us = work_us
+        self.number = number
+        self.begun_us = 0
+        self.over = False  # its caller has an answer, or has turned to something else
+
+
+def retriers_of(plan: Plan) -> list[Retrier]:
+    """One for the callers of each class; none if nobody retries."""
+    if plan.retries is None:
+        return []
+    dice = Dice(plan.seed)
+    return [Retrier(plan.retries, dice.of(f"retries/{one.name}")) for one in CLASSES]
+
+
+@final
+class Pool:
+    """One rulebook before one pool."""
+
+    __slots__ = (
+        "_began_us",
+        "_events",
+        "_idle",
+        "_plan",
+        "_queue",
+        "_retriers",
+        "_set",
+        "_single",
+        "_traffic",
+        "tally",
+    )
+
+    def __init__(self, plan: Plan, traffic: Traffic, single: Single) -> None:
+        self._plan = plan
+        self._traffic = traffic
+        self._single = single
+        self._began_us = traffic.began_us
+        self._retriers = retriers_of(plan)
+        self._idle = plan.served.workers
+        self._queue: deque[Attempt] = deque()
+        self._events: list[tuple[int, int, int, Attempt]] = []
+        self._set = 0
+        self.tally = Tally(span_us=traffic.span_us, workers=plan.served.workers)
+
+    def play(self, heard: Heard) -> Tally:
+        """Until all that came has ended."""
+        events, classes = self._events, self._traffic.classes
+        timeout_us = self._plan.timeout_us
+        for number, (ask, at_us, work_us) in enumerate(self._traffic.arrivals(self._plan), 1):
+            while events and events[0][0] <= at_us:
+                self._next()
+            kind = classes[ask]
+            if self._retriers:
+                self._retriers[kind].first(at_us)
+            self._enter(Attempt(ask, kind, at_us, at_us + timeout_us, work_us, 0), at_us)
+            if number % BLOCK == 0:
+                heard(number)
+        while events:
+            self._next()
+        return self.tally
+
+    def _next(self) -> None:
+        now_us, _, what, attempt = heapq.heappop(self._events)
+        if what == _SERVED:
+            self._served(attempt, now_us)
+        elif what == _AGAIN:
+            self._enter(attempt, now_us)
+        elif not attempt.over:
+            self._failed(attempt, now_us, GAVE_UP)
+
+    def _at(self, at_us: int, what: int, attempt: Attempt) -> None:
+        self._set += 1
+        heapq.heappush(self._events, (at_us, self._set, what, attempt))
+
+    def _enter(self, attempt: Attempt, now_us: int) -> None:
+        tally, single = self.tally, self._single
+        code = single.decide(attempt.ask, self._began_us + now_us)
+        if code < 0:
+            tally.unasked += 1
+            return
+        tally.attempts += 1
+        if code > 0:
+            tally.refused_by(single.rule_id(attempt.ask, code))
+            self._failed(attempt, now_us, REFUSED)
+        elif self._idle > 0:
+            self._idle -= 1
+            self._serve(attempt, now_us)
+            if self._retriers and now_us + attempt.work_us > attempt.deadline_us:
+                self._at(attempt.deadline_us + 1, _GIVE_UP, attempt)
+        elif len(self._queue) >= self._plan.queue_max:
+            self._failed(attempt, now_us, TURNED_AWAY)
+        else:
+            self._queue.append(attempt)
+            tally.queued(len(self._queue), now_us)
+            if self._retriers:
+                # An answer at the deadline is in time.
+                self._at(attempt.deadline_us + 1, _GIVE_UP, attempt)
+
+    def _serve(self, attempt: Attempt, now_us: int) -> None:
+        attempt.begun_us = now_us
+        self._at(now_us + attempt.work_us, _SERVED, attempt)
+
+    def _served(self, attempt: Attempt, now_us: int) -> None:
+        good = now_us <= attempt.deadline_us  # until then nobody gives up
+        self.tally.worked(attempt.begun_us, now_us, useful=good)
+        if good:
+            attempt.over = True
+            self.tally.end(attempt.kind, GOOD, attempt.first_us, now_us)
+        elif not attempt.over:
+            self._failed(attempt, now_us, GAVE_UP)
+        if self._queue:
+            self._serve(self._queue.popleft(), now_us)
+        else:
+            self._idle += 1
+
+    def _failed(self, attempt: Attempt, now_us: int, how: int) -> None:
+        """It ends here, unless its caller tries again."""
+        attempt.over = True
+        if self._retriers:
+            wait_us = self._retriers[attempt.kind].wait_us(attempt.number, now_us)
+            if wait_us != NO_MORE:
+                begin_us = now_us + wait_us
+                again = Attempt(
+                    attempt.ask,
+                    attempt.kind,
+                    attempt.first_us,
+                    begin_us + self._plan.timeout_us,
+                    attempt.work_us,
+                    attempt.number + 1,
+                )
+                self._at(begin_us, _AGAIN, again)
+                return
+        ended_us = attempt.deadline_us if how == GAVE_UP else now_us
+        self.tally.end(attempt.kind, how, attempt.first_us, ended_us)

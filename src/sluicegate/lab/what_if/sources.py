@@ -1,0 +1,151 @@
+"""What-if, its sources: rulebooks from files, and captured or imported traffic.
+
+A capture that was redacted is read with its key, and with all texts that any of the rulebooks
+names, so that each of them finds what it looks for.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.rulebook import Files
+from sluicegate.lab.what_if.play import BOOKS_MAX, Book
+from sluicegate.rules.reading import read_bytes
+from sluicegate.rules.service_book import FILE_BYTES_MAX, find_files
+from sluicegate.shadow.books import Rules
+from sluicegate.shadow.capture.key import CaptureKey, read_key
+from sluicegate.shadow.capture.reader import read_capture
+from sluicegate.shadow.captured import Captured
+from sluicegate.shadow.imports.envoy import EnvoyFields, fields_said, import_envoy
+from sluicegate.shadow.imports.importer import collect
+from sluicegate.shadow.imports.rows import Rows
+from sluicegate.shadow.imports.tables import import_csv, import_jsonl
+from sluicegate.shadow.literals import vocabulary_of
+
+NONE: Final = "none"
+DAMAGE_SHOWN: Final = 10
+
+# Is told how much is read, of how much.
+Read = Callable[[int, int], None]
+
+
+class Traced(NamedTuple):
+    """Traffic, and what must be known about it in sentences."""
+
+    captured: Captured
+    notes: tuple[str, ...] = ()
+
+
+def read_books(said: Sequence[str], *, semantics: str, merge_domains: bool) -> list[Book]:
+    """The rulebooks of `--rules`, each said once: a folder, a file, or none."""
+    if not 1 <= len(said) <= BOOKS_MAX:
+        remedy = f"say it 1 to {BOOKS_MAX} times: a folder or a file of rules, or none"
+        raise BadValue("--rules", f"{len(said)} times", remedy)
+    names = _names(said)
+    books: list[Book] = []
+    for path, name in zip(said, names, strict=True):
+        files = _files(path)
+        rules = Rules(files, semantics=semantics, merge_domains=merge_domains)
+        if files and rules.empty:
+            raise BadValue("--rules", path, "name a rules file with .yaml, .yml or .toml")
+        books.append(Book(name, rules))
+    return books
+
+
+def read_traffic(
+    arguments: Namespace, books: Sequence[Book], *, requests_max: int, progress: Read
+) -> Traced:
+    """What `--capture`, `--csv`, `--jsonl` or `--envoy-log` says; one of them."""
+    given = {
+        "--capture": arguments.capture,
+        "--envoy-log": arguments.envoy_log,
+        "--csv": arguments.csv,
+        "--jsonl": arguments.jsonl,
+    }
+    several = [flag for flag, value in given.items() if value]
+    if len(several) != 1:
+        remedy = "give captured traffic once: --capture DIR, or --envoy-log, --csv or --jsonl FILE"
+        raise BadValue("--capture", " and ".join(several) or "nothing", remedy)
+    if arguments.map and not arguments.envoy_log:
+        raise BadValue("--map", arguments.map[0], "leave it out; it is of --envoy-log")
+    if arguments.key and not arguments.capture:
+        raise BadValue("--key", arguments.key, "leave it out; it is of --capture")
+    if arguments.capture:
+        traced = _captured(arguments, books, requests_max, progress)
+    else:
+        traced = Traced(collect(_rows(arguments, progress), requests_max=requests_max))
+    if not len(traced.captured):
+        why = f": {traced.notes[0]}" if traced.notes else ""
+        (flag,) = several
+        raise BadValue(flag, given[flag], f"there is no request in it{why}")
+    return traced
+
+
+def _captured(
+    arguments: Namespace, books: Sequence[Book], requests_max: int, progress: Read
+) -> Traced:
+    if not os.path.exists(arguments.capture):
+        raise BadValue("--capture", arguments.capture, "give a folder of a capture, or a file")
+    key = _key(arguments.capture, arguments.key)
+    vocabulary = vocabulary_of([book.rules.files for book in books], key)
+    read = read_capture(
+        arguments.capture,
+        key=key,
+        vocabulary=vocabulary,
+        requests_max=requests_max,
+        progress=progress,
+    )
+    notes = [f"Damaged: {sentence}." for sentence in read.damage[:DAMAGE_SHOWN]]
+    if read.unmatched_globs:
+        told = ", ".join([f"{key}={glob}" for key, glob in read.unmatched_globs[:DAMAGE_SHOWN]])
+        notes.append(f"These patterns cannot match what was redacted: {told}.")
+    return Traced(read.captured, tuple(notes))
+
+
+def _key(capture: str, said: str) -> CaptureKey | None:
+    """The key that was named; else the one that lies beside the capture, if there is one."""
+    if said:
+        try:
+            return read_key(said)
+        except FileNotFoundError:
+            raise BadValue("--key", said, "give the file of the capture's key") from None
+    folder = capture.rstrip("/") if os.path.isdir(capture) else os.path.dirname(capture)
+    beside = f"{folder}.key"
+    return read_key(beside) if os.path.exists(beside) else None
+
+
+def _rows(arguments: Namespace, progress: Read) -> Rows:
+    if arguments.envoy_log:
+        return import_envoy(
+            arguments.envoy_log,
+            EnvoyFields(**fields_said(arguments.map, "--map")),  # type: ignore[arg-type] # texts
+            progress=progress,
+        )
+    if arguments.csv:
+        return import_csv(arguments.csv, progress=progress)
+    return import_jsonl(arguments.jsonl, progress=progress)
+
+
+def _names(said: Sequence[str]) -> list[str]:
+    """What the rulebooks are called: the ends of their paths, or all of them where ends agree."""
+    ends = [os.path.basename(path.rstrip("/")) or path for path in said]
+    if len({*ends}) < len(ends):
+        ends = [path.rstrip("/") or path for path in said]
+    names: list[str] = []
+    for end in ends:
+        again = names.count(end) + sum(name.startswith(f"{end} (") for name in names)
+        names.append(f"{end} ({again + 1})" if again else end)
+    return names
+
+
+def _files(path: str) -> Files:
+    """The rules files of one rulebook; an empty folder is a service without rules, too."""
+    if path == NONE or (os.path.isdir(path) and not os.listdir(path)):
+        return {}
+    if not os.path.exists(path):
+        raise BadValue("--rules", path, "give a folder or a file that is there, or none")
+    return {name: read_bytes(at, FILE_BYTES_MAX) for at, name in find_files([path])}

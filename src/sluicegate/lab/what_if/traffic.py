@@ -1,0 +1,99 @@
+"""What-if, its traffic: captured requests as arrivals, the same for every rulebook that is tried.
+
+An arrival's instant, class and work do not depend on the rulebook: work is drawn for each request
+as it comes, whether or not it is then admitted, so rulebooks differ by what they decide and by
+nothing else. Classes, by which everything is counted, are those of one rulebook for all: the first
+that has any rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.checks import CheckAsk, MeshAsk
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.spans import SPAN_US_MAX
+from sluicegate.lab.what_if.plan import WHOLE_US, Plan, Served
+from sluicegate.shadow.captured import ALL, Captured
+from sluicegate.shadow.side import Ask
+
+UNITS_MAX: Final = 1_000_000
+RUN_US_MAX: Final = 400 * 86_400_000_000
+
+
+class Arrival(NamedTuple):
+    """A request: its place among the asks, when it comes, what it will take a worker."""
+
+    ask: int
+    at_us: int
+    work_us: int
+
+
+@final
+class Traffic:
+    """A capture played `speed` times as fast; `classes` and `units` are by ask."""
+
+    __slots__ = ("began_us", "captured", "classes", "out_of_order", "span_us", "speed", "units")
+
+    def __init__(self, captured: Captured, classes: Sequence[int], *, speed: float) -> None:
+        if not len(captured):
+            raise BadValue("--capture", "", "there is no captured request in it")
+        self.captured: Final = captured
+        self.classes: Final = classes
+        self.units: Final = [units_of(ask) for ask in captured.asks]
+        self.speed: Final = speed
+        self.began_us: Final = captured.at_us[0]
+        latest_us, late = self.began_us, 0
+        for at_us in captured.at_us:
+            if at_us < latest_us:
+                late += 1
+            else:
+                latest_us = at_us
+        self.out_of_order: Final = late
+        self.span_us: Final = max(int((latest_us - self.began_us) / speed), 1)
+        if self.span_us > RUN_US_MAX:
+            raise BadValue("--speed", speed, "play it faster: it would take longer than 400 days")
+
+    def __len__(self) -> int:
+        return len(self.captured)
+
+    @property
+    def share(self) -> float:
+        """Of all entities, how many were captured."""
+        return self.captured.share / ALL
+
+    def units_per_s(self) -> float:
+        """What comes on average."""
+        return sum(map(self.units.__getitem__, self.captured.which)) * 1e6 / self.span_us
+
+    def load(self, served: Served) -> float:
+        """What all of it would take the workers, as a share of the time they have."""
+        unit_us, classes, units = served.unit_us, self.classes, self.units
+        work_us = [unit_us[classes[ask]] * units[ask] for ask in range(len(units))]
+        return sum(map(work_us.__getitem__, self.captured.which)) / (served.workers * self.span_us)
+
+    def arrivals(self, plan: Plan) -> Iterator[Arrival]:
+        """The requests as they come; the same ones each time."""
+        draw = plan.service.drawer(Dice(plan.seed).of("service"))
+        unit_us, classes, units = plan.served.unit_us, self.classes, self.units
+        # Work of an ask, in millionths of what is drawn.
+        mean = [unit_us[classes[ask]] * units[ask] / WHOLE_US for ask in range(len(units))]
+        began_us, latest_us, speed = self.began_us, 0, self.speed
+        for at_us, ask in zip(self.captured.at_us, self.captured.which, strict=True):
+            latest_us = max(latest_us, at_us - began_us)
+            elapsed_us = latest_us if speed == 1.0 else int(latest_us / speed)
+            work_us = min(max(round(mean[ask] * draw()), 1), SPAN_US_MAX)
+            yield Arrival(ask, elapsed_us, work_us)
+
+
+def units_of(ask: Ask) -> int:
+    """Its weight: what it says it costs; of several descriptors the most."""
+    if isinstance(ask, CheckAsk):
+        return min(ask.weight, UNITS_MAX)
+    return min(max([_hits(ask, one.hits) for one in ask.descriptors], default=1), UNITS_MAX)
+
+
+def _hits(ask: MeshAsk, own: int) -> int:
+    return own if own >= 0 else ask.hits or 1

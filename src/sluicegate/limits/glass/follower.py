@@ -1,0 +1,251 @@
+"""Glass follower: keeps the local view as its source has it, from a thread of its own.
+
+It looks about once a second, so what is opened or mended anywhere is in force here within about
+`interval_s`. The thread is a daemon that starts with the first question that anybody asks of the
+glass. A forked child has none of the parent's threads; there it starts anew with the first
+question, and until then what the parent knew holds until it ends.
+
+A source that cannot be asked changes nothing: what is open stays open until it ends, and what was
+never heard of is not open. A source that answers with something that cannot be understood has
+nothing open. Nothing of this ever raises into a caller; it is logged to `sluicegate.glass`, what
+opens and closes in one line each, with who said so, why and until when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+from contextlib import suppress
+from typing import Final, final
+from weakref import WeakSet
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue, SluicegateError
+from sluicegate.limits.glass.break_glass import Glass, Opening, View
+from sluicegate.limits.glass.page import instant_text
+from sluicegate.limits.glass.sources import GlassSource
+from sluicegate.system import SystemChance, SystemClock
+
+INTERVAL_S_DEFAULT: Final = 1.0
+INTERVAL_S_MIN: Final = 0.01
+INTERVAL_S_MAX: Final = 60.0
+LOOK_S_MAX: Final = 5.0  # then it is as if the source did not answer
+CLOSE_S_MAX: Final = 2.0
+_JITTER: Final = 0.2  # of the interval, so that a fleet does not ask in one beat
+
+_log: Final = logging.getLogger("sluicegate.glass")
+
+
+@final
+class Follower:
+    """Follows `source` and shows it to `glass`; `close` ends it, and with it all that was open.
+
+    `clock` is the one whose instants the glass is asked with. The source is closed with it.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_chance",
+        "_clock",
+        "_closed",
+        "_glass",
+        "_interval_s",
+        "_lock",
+        "_loop",
+        "_seen",
+        "_source",
+        "_task",
+        "_thread",
+        "_told",
+        "_trouble",
+        "_trouble_kind",
+    )
+
+    def __init__(
+        self,
+        source: GlassSource,
+        glass: Glass,
+        interval_s: float = INTERVAL_S_DEFAULT,
+        *,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        if not INTERVAL_S_MIN <= interval_s <= INTERVAL_S_MAX:
+            remedy = f"give from {INTERVAL_S_MIN:g} to {INTERVAL_S_MAX:g} seconds"
+            raise BadValue("glass.interval_s", interval_s, remedy)
+        self._source = source
+        self._glass = glass
+        self._interval_s = interval_s
+        self._clock = clock or SystemClock()
+        self._chance = chance or SystemChance()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self._seen = False  # whether the source has ever answered
+        self._trouble = ""
+        self._trouble_kind = ""
+        self._told: dict[str, Opening] = {}  # what the log has been told is open
+        _following.add(self)
+        glass.sleep(self.start)
+
+    def start(self) -> None:
+        """Begin to follow, if it does not yet; the glass calls this at its first question."""
+        with self._lock:
+            if self._closed or self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="sluicegate glass", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # there may be no more threads
+                self._glass.sleep(self.start)
+                self._say_trouble("thread", f"no thread can be started ({error})")
+                return
+            self._thread = thread
+            self._glass.awake()
+
+    def close(self) -> None:
+        """Stop following. Enforcement is whole again."""
+        with self._lock:
+            self._closed = True
+            thread, self._thread = self._thread, None
+            loop, task = self._loop, self._task
+        _following.discard(self)
+        if thread is not None:
+            if loop is not None and task is not None:
+                with suppress(RuntimeError):  # it has just ended
+                    loop.call_soon_threadsafe(task.cancel)
+            if thread is not threading.current_thread():
+                thread.join(CLOSE_S_MAX)
+        self._glass.mend()
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the source at present; nothing if it answers."""
+        return self._trouble
+
+    @property
+    def seen(self) -> bool:
+        """Whether the source has ever answered this process."""
+        return self._seen
+
+    def __enter__(self) -> Follower:
+        self.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self.close()
+
+    def after_fork_in_child(self) -> None:
+        """Sleep until the child asks."""
+        self._lock = threading.Lock()
+        self._thread = self._loop = self._task = None
+        if not self._closed:
+            self._glass.sleep(self.start)
+
+    # Inside.
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._follow())
+        except asyncio.CancelledError:
+            pass
+        except Exception:  # whatever it is, it must not be silent; the view ends by itself
+            _log.exception("the glass is not followed any more")
+
+    async def _follow(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            while True:
+                await self._look()
+                share = 1 + _JITTER * (2 * self._chance.draw() - 1)
+                await asyncio.sleep(self._interval_s * share)
+        finally:
+            await self._source.close()
+
+    async def _look(self) -> None:
+        asked_us = self._clock.now_us()
+        self._glass.expire(asked_us)
+        try:
+            async with asyncio.timeout(LOOK_S_MAX):
+                view = await self._source.look()
+        except TimeoutError:
+            seen = f"{self._source.what} has not answered in {LOOK_S_MAX:g} s"
+            self._say_trouble("unavailable", seen)
+        except SluicegateError as error:
+            self._say_trouble("unavailable", str(error))
+        except Exception as error:
+            if self._trouble_kind != "bug":
+                _log.exception("looking at %s failed", self._source.what)
+            self._say_trouble("bug", f"{type(error).__name__}: {error}")
+        else:
+            self._show(view, asked_us)
+        self._say_changes()
+
+    def _show(self, view: View, asked_us: int) -> None:
+        self._seen = True
+        if not self._closed:
+            self._glass.show(view, asked_us)
+        if view.damage:
+            seen = f"{self._source.what} cannot be understood, so nothing is open: {view.damage}"
+            self._say_trouble("damage", seen)
+        elif self._trouble:
+            self._trouble = self._trouble_kind = ""
+            _log.warning("break-glass is followed again: %s", self._source.what)
+
+    def _say_trouble(self, kind: str, seen: str) -> None:
+        if kind != self._trouble_kind:  # once, and not every second
+            _log.warning("break-glass is not followed: %s", seen)
+        self._trouble_kind, self._trouble = kind, seen
+
+    def _say_changes(self) -> None:
+        now_us = self._clock.now_us()
+        standing = {one.id: one for one in self._glass.standing(now_us)}
+        for one in standing.values():
+            if one.id not in self._told:
+                _log.warning(
+                    "glass broken: %s stops %s until %s (for %g s), by %s: %s",
+                    one.id,
+                    one.about(),
+                    instant_text(one.until_us),
+                    (one.until_us - one.opened_at_us) / 1e6,
+                    one.by,
+                    one.why,
+                )
+        for one in self._told.values():
+            if one.id not in standing:
+                _log.warning(
+                    "glass whole again: %s no longer stops %s; it was open until %s, by %s: %s",
+                    one.id,
+                    one.about(),
+                    instant_text(one.until_us),
+                    one.by,
+                    one.why,
+                )
+        self._told = standing
+
+
+_following: Final[WeakSet[Follower]] = WeakSet()
+
+
+def _in_child() -> None:
+    for follower in list(_following):
+        follower.after_fork_in_child()
+
+
+def _at_exit() -> None:
+    for follower in list(_following):
+        follower.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+atexit.register(_at_exit)

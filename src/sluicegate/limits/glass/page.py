@@ -1,0 +1,232 @@
+"""Glass page: openings as they are written down, and the changes that may be made to them.
+
+Everything here is a pure function of texts and values. A *page* is all openings as one JSON text
+with a version; the *audit* is one JSON line a change. What is read is not trusted: a page that is
+not wholly as one of ours must be opens nothing, and a line of the audit that is not is shown as
+unreadable.
+
+The natural end of an opening is nobody's act, so nobody writes it down: it follows from the line
+that opened it, and `history` puts it in its place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final, NamedTuple, cast
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.limits.glass.break_glass import (
+    BY_CHARS_MAX,
+    OPENINGS_MAX,
+    WHY_CHARS_MAX,
+    Opening,
+    check_words,
+    checked_opening,
+)
+
+PAGE_BYTES_MAX: Final = 131_072
+FORMAT: Final = "sluicegate-glass"
+VERSION: Final = 1
+
+BREAK: Final = "break"
+MEND: Final = "mend"
+END: Final = "end"  # by itself; never written
+UNREADABLE: Final = "unreadable"
+
+
+class Entry(NamedTuple):
+    """One line of the audit: what was done when, by whom and why, to which opening."""
+
+    at_us: int
+    what: str
+    by: str
+    why: str
+    opening: Opening | None  # None: what was mended could not be understood
+
+
+class Unreadable(NamedTuple):
+    """A line that is none of ours, as far as it may be shown."""
+
+    text: str
+    what: str = UNREADABLE
+
+
+_NAMES: Final = ("id", "rule", "key", "by", "why")
+_INSTANTS: Final = ("until_us", "opened_at_us")
+_INSTANT_US_MAX: Final = 1 << 53
+_SHOWN_CHARS_MAX: Final = 200
+
+
+# Pages.
+
+
+def write_page(openings: Sequence[Opening]) -> bytes:
+    """The page that says these openings."""
+    page = {"format": FORMAT, "version": VERSION, "openings": [one._asdict() for one in openings]}
+    return _encoded(page)
+
+
+def read_page(text: bytes, for_us_max: int) -> tuple[Opening, ...]:
+    """What a page says; `BadValue` if it is not wholly ours. No text is an empty page."""
+    if not text:
+        return ()
+    if len(text) > PAGE_BYTES_MAX:
+        raise BadValue("glass", f"{len(text):,} bytes", f"at most {PAGE_BYTES_MAX:,} are read")
+    page = _decoded(text)
+    if page.get("format") != FORMAT:
+        raise BadValue("glass", text[:_SHOWN_CHARS_MAX], "it is none of ours")
+    version = page.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise BadValue("glass.version", version, f"this Sluicegate reads version {VERSION}")
+    rows = page.get("openings")
+    if not isinstance(rows, list) or len(rows) > OPENINGS_MAX:
+        raise BadValue("glass.openings", rows, f"give a list of at most {OPENINGS_MAX}")
+    openings = tuple(checked_opening(_opening(row), for_us_max) for row in rows)
+    if len({one.id for one in openings}) < len(openings):
+        raise BadValue("glass.openings", "an id", "give each opening an id of its own")
+    return openings
+
+
+def with_opening(openings: Sequence[Opening], opening: Opening, now_us: int) -> tuple[Opening, ...]:
+    """The openings with one more, and without those that have ended."""
+    kept = tuple(one for one in openings if now_us < one.until_us)
+    if len(kept) >= OPENINGS_MAX:
+        raise BadValue("glass", len(kept), f"{OPENINGS_MAX} may be open at once; mend one first")
+    after = (*kept, opening)
+    if len(write_page(after)) > PAGE_BYTES_MAX:
+        raise BadValue("glass.key", opening.key, "the openings have no room for it; mend some")
+    return after
+
+
+def without_openings(
+    openings: Sequence[Opening], opening_id: str | None, now_us: int
+) -> tuple[tuple[Opening, ...], tuple[Opening, ...]]:
+    """What stays of what stood open, and what is mended: the one of that id, or all for None."""
+    standing = [one for one in openings if now_us < one.until_us]
+    if opening_id is None:
+        return (), tuple(standing)
+    gone = tuple(one for one in standing if one.id == opening_id)
+    if not gone:
+        known = ", ".join(one.id for one in standing[:8]) or "nothing"
+        raise BadValue("glass.id", opening_id, f"no opening has this id; open is {known}")
+    return tuple(one for one in standing if one.id != opening_id), gone
+
+
+# The audit.
+
+
+def write_line(entry: Entry) -> bytes:
+    """An entry as a line, without its end."""
+    line = {
+        "version": VERSION,
+        "at_us": entry.at_us,
+        "what": entry.what,
+        "by": entry.by,
+        "why": entry.why,
+        "opening": None if entry.opening is None else entry.opening._asdict(),
+    }
+    return _encoded(line)
+
+
+def read_line(line: bytes) -> Entry | Unreadable:
+    """The entry that a line is."""
+    try:
+        row = _decoded(line)
+        at_us, what, by, why = (row.get(name) for name in ("at_us", "what", "by", "why"))
+        opening = None if row.get("opening") is None else _opening(row["opening"])
+        if (
+            row.get("version") == VERSION
+            and (opening is not None or what == MEND)
+            and _instant(at_us)
+            and what in {BREAK, MEND}
+            and isinstance(by, str)
+            and isinstance(why, str)
+        ):
+            check_words("by", by, BY_CHARS_MAX)
+            if why:
+                check_words("why", why, WHY_CHARS_MAX)
+            if opening is not None:
+                checked_opening(opening, _INSTANT_US_MAX)
+            return Entry(cast("int", at_us), str(what), by, why, opening)
+    except BadValue:
+        pass
+    return Unreadable(ascii(line[:_SHOWN_CHARS_MAX].decode(errors="replace")))
+
+
+def history(entries: Sequence[Entry | Unreadable], now_us: int) -> list[Entry | Unreadable]:
+    """The entries, and the ends that came by themselves until now, in order."""
+    known = [one for one in entries if isinstance(one, Entry)]
+    mended = {one.opening.id for one in known if one.what == MEND and one.opening}
+    ends = [
+        Entry(one.opening.until_us, END, "", "its time was over", one.opening)
+        for one in known
+        if one.what == BREAK
+        and one.opening is not None
+        and one.opening.until_us <= now_us
+        and one.opening.id not in mended
+    ]
+    ends.sort(key=lambda one: one.at_us)
+    told: list[Entry | Unreadable] = []
+    for one in entries:
+        while isinstance(one, Entry) and ends and ends[0].at_us <= one.at_us:
+            told.append(ends.pop(0))
+        told.append(one)
+    return told + ends
+
+
+# Inside.
+
+
+def _encoded(thing: object) -> bytes:
+    text = json.dumps(thing, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise BadValue("glass", text, "give text that UTF-8 can hold") from None
+
+
+def _decoded(text: bytes) -> dict[str, object]:
+    try:
+        thing = json.loads(text)
+    except (ValueError, RecursionError):
+        thing = None
+    if not isinstance(thing, dict):
+        raise BadValue("glass", text[:_SHOWN_CHARS_MAX], "it is none of ours")
+    return thing
+
+
+def _opening(row: object) -> Opening:
+    if not isinstance(row, dict) or row.keys() != {*_NAMES, *_INSTANTS}:
+        fields = ", ".join((*_NAMES, *_INSTANTS))
+        raise BadValue("glass.openings", row, f"give each of {fields}, and nothing else")
+    for name in _NAMES:
+        if not isinstance(row[name], str):
+            raise BadValue(f"glass.{name}", row[name], "give text")
+    for name in _INSTANTS:
+        if not _instant(row[name]):
+            raise BadValue(f"glass.{name}", row[name], "give microseconds since the epoch")
+    return Opening(**row)
+
+
+def _instant(value: object) -> bool:
+    return type(value) is int and 0 <= value < _INSTANT_US_MAX
+
+
+# Instants, for people.
+
+
+def instant_text(at_us: int) -> str:
+    """An instant as `2026-11-20 13:45:00 UTC`."""
+    days, second = divmod(at_us // 1_000_000, 86_400)
+    # Years that begin in March have their leap day at the end; 400 of them have 146,097 days.
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    leaps = day_of_era // 1_460 - day_of_era // 36_524 + day_of_era // 146_096
+    year_of_era = (day_of_era - leaps) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    from_march = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * from_march + 2) // 5 + 1
+    month = from_march + 3 if from_march < 10 else from_march - 9
+    year = 400 * era + year_of_era + (month <= 2)
+    clock = f"{second // 3_600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    return f"{year:04}-{month:02}-{day:02} {clock} UTC"

@@ -1,0 +1,269 @@
+"""Glass sources: where openings are kept for all processes, and the three things done there.
+
+A source is asked what is open (`look`), and told to break and to mend. It reads the page, decides
+what the next one is, and puts that in place only if nobody else has meanwhile; the lines of the
+audit go in with it, before it. So a change without its line does not exist, and two people who
+break the glass at once both have their opening.
+
+What keeps the page is a *shelf*: this process, a file, a Redis. Whoever can write there can break
+the glass, and nobody else can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
+from sluicegate.limits.glass.break_glass import (
+    ALL,
+    BY_CHARS_MAX,
+    FOR_S_MAX,
+    FOR_S_MIN,
+    WHY_CHARS_MAX,
+    Opening,
+    View,
+    check_words,
+    checked_opening,
+)
+from sluicegate.limits.glass.page import (
+    BREAK,
+    MEND,
+    Entry,
+    Unreadable,
+    history,
+    read_line,
+    read_page,
+    with_opening,
+    without_openings,
+    write_line,
+    write_page,
+)
+from sluicegate.system import SystemChance, SystemClock
+
+PREFIX_DEFAULT: Final = "rate_limit"
+AUDIT_MAX: Final = 1_000  # lines kept and told
+_WAY_OUT: Final = "glass mend --all puts an empty page there"
+_TRIES_MAX: Final = 20
+_PAUSE_S_MAX: Final = 0.02  # after each try that somebody else was quicker at
+
+
+class Page(NamedTuple):
+    """What a shelf holds, by its clock. `foreign` says what it is if that cannot be a page."""
+
+    now_us: int
+    text: bytes
+    foreign: str = ""
+
+
+class Shelf(Protocol):
+    """Keeps one page and an audit. Instants are its own. `Unavailable` if it cannot be asked."""
+
+    @property
+    def what(self) -> str:
+        """What and where it is, for people."""
+        ...
+
+    async def read(self) -> Page:
+        """The page; no text if there is none."""
+        ...
+
+    async def swap(self, page: Page, text: bytes, lines: Sequence[bytes], until_us: int) -> bool:
+        """Put `text` in place of `page` and `lines` into the audit; False if it has changed.
+
+        A foreign page is replaced whatever it is. After `until_us` the text need not be kept.
+        """
+        ...
+
+    async def lines(self, last: int) -> list[bytes]:
+        """The newest lines of the audit, the oldest first."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what is held."""
+        ...
+
+
+@final
+class GlassSource:
+    """Openings on a shelf. Use it from one event loop at a time; a closed one may be used again."""
+
+    __slots__ = ("_chance", "_for_us_max", "_shelf", "what")
+
+    def __init__(self, shelf: Shelf, chance: Chance, *, for_s_max: float = FOR_S_MAX) -> None:
+        if not FOR_S_MIN <= for_s_max <= 366 * 86_400:
+            raise BadValue("glass.for_s_max", for_s_max, "give seconds, from 1 to a year")
+        self.what = shelf.what
+        self._shelf = shelf
+        self._chance = chance
+        self._for_us_max = round(for_s_max * 1e6)
+
+    async def look(self) -> View:
+        """What is open. What cannot be understood is told as damage, and opens nothing."""
+        page = await self._shelf.read()
+        try:
+            return View(page.now_us, self._openings(page))
+        except BadValue as error:
+            return View(page.now_us, (), str(error))
+
+    async def break_(
+        self, *, rule: str = ALL, key: str = ALL, for_s: float, by: str, why: str
+    ) -> Opening:
+        """Stop the enforcement of a rule, for a key, or of everything, for so many seconds."""
+        for_us = round(for_s * 1e6) if 0 <= for_s < 1e9 else 0
+        for attempt in range(_TRIES_MAX):
+            page = await self._shelf.read()
+            now_us, openings = page.now_us, self._openings(page)
+            opening = Opening(self._new_id(openings), rule, key, now_us + for_us, now_us, by, why)
+            after = with_opening(openings, checked_opening(opening, self._for_us_max), now_us)
+            line = write_line(Entry(now_us, BREAK, by, why, opening))
+            if await self._swap(page, after, [line]):
+                return opening
+            await self._pause(attempt)
+        raise Unavailable(self.what, "others change it all the time")
+
+    async def mend(self, opening_id: str | None, *, by: str, why: str = "") -> tuple[Opening, ...]:
+        """End the opening of that id at once, or all for None; what was ended.
+
+        All includes what cannot be understood.
+        """
+        check_words("by", by, BY_CHARS_MAX)
+        if why:
+            check_words("why", why, WHY_CHARS_MAX)
+        for attempt in range(_TRIES_MAX):
+            page = await self._shelf.read()
+            mended: list[Opening | None] = []
+            try:
+                openings = self._openings(page)
+            except BadValue:
+                if opening_id is not None:
+                    raise
+                openings, mended = (), [None]
+            kept, gone = without_openings(openings, opening_id, page.now_us)
+            mended += gone
+            lines = [write_line(Entry(page.now_us, MEND, by, why, one)) for one in mended]
+            if not (page.text or page.foreign) or await self._swap(page, kept, lines):
+                return gone
+            await self._pause(attempt)
+        raise Unavailable(self.what, "others change it all the time")
+
+    async def audit(self, last: int = AUDIT_MAX) -> list[Entry | Unreadable]:
+        """What was done, and what ended by itself; the oldest first."""
+        if not 1 <= last <= AUDIT_MAX:
+            raise BadValue("glass.last", last, f"give a number from 1 to {AUDIT_MAX}")
+        page = await self._shelf.read()
+        lines = await self._shelf.lines(last)
+        return history([read_line(line) for line in lines], page.now_us)
+
+    async def close(self) -> None:
+        """Give back what is held."""
+        await self._shelf.close()
+
+    # Inside.
+
+    def _openings(self, page: Page) -> tuple[Opening, ...]:
+        if page.foreign:
+            raise BadValue("glass", self.what, f"it {page.foreign}; {_WAY_OUT}")
+        try:
+            return read_page(page.text, self._for_us_max)
+        except BadValue as error:
+            remedy = f"{error.remedy}; {_WAY_OUT}"
+            raise BadValue(error.field, error.value, remedy) from None
+
+    async def _swap(self, page: Page, after: tuple[Opening, ...], lines: list[bytes]) -> bool:
+        text = write_page(after) if after else b""
+        until_us = max((one.until_us for one in after), default=page.now_us)
+        return await self._shelf.swap(page, text, lines, until_us)
+
+    async def _pause(self, attempt: int) -> None:
+        await asyncio.sleep(_PAUSE_S_MAX * self._chance.draw() * (1 + attempt / 4))
+
+    def _new_id(self, openings: Sequence[Opening]) -> str:
+        taken = {one.id for one in openings}
+        while True:
+            fresh = f"{int(self._chance.draw() * (1 << 32)):08x}"
+            if fresh not in taken:
+                return fresh
+
+
+@final
+class MemoryShelf:
+    """A page in this process, for tests and for limits that nobody else shares."""
+
+    __slots__ = ("_clock", "_lines", "_lock", "_text", "what")
+
+    def __init__(self, clock: Clock) -> None:
+        self.what = "the glass in this process"
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._text = b""
+        self._lines: list[bytes] = []
+
+    async def read(self) -> Page:
+        """The page."""
+        return Page(self._clock.now_us(), self._text)
+
+    async def swap(self, page: Page, text: bytes, lines: Sequence[bytes], until_us: int) -> bool:
+        """Put `text` in place of `page`."""
+        with self._lock:
+            if self._text != page.text:
+                return False
+            self._lines = [*self._lines, *lines][-AUDIT_MAX:]
+            self._text = text
+            return True
+
+    async def lines(self, last: int) -> list[bytes]:
+        """The newest lines of the audit."""
+        return self._lines[-last:]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def memory_source(
+    clock: Clock | None = None, chance: Chance | None = None, *, for_s_max: float = FOR_S_MAX
+) -> GlassSource:
+    """A source in this process; keep it, for another call makes another."""
+    shelf = MemoryShelf(clock or SystemClock())
+    return GlassSource(shelf, chance or SystemChance(), for_s_max=for_s_max)
+
+
+def open_source(
+    url: str,
+    *,
+    prefix: str = PREFIX_DEFAULT,
+    for_s_max: float = FOR_S_MAX,
+    audit_max: int = AUDIT_MAX,
+    clock: Clock | None = None,
+    chance: Chance | None = None,
+) -> GlassSource:
+    """The source of a URL: `redis://...` as a limiter takes it, or `file:/path/glass.json`.
+
+    Nothing is asked before the first look. `prefix` is that of the limiter's keys.
+    """
+    if not 1 <= audit_max <= AUDIT_MAX:
+        raise BadValue("glass.audit_max", audit_max, f"give a number from 1 to {AUDIT_MAX}")
+    chance = chance or SystemChance()
+    shelf: Shelf
+    if url.partition(":")[0] == "file":
+        from sluicegate.limits.glass.file import FileShelf, path_of  # noqa: PLC0415
+
+        shelf = FileShelf(path_of(url), clock or SystemClock())
+    elif "://" in url and not url.startswith(("memory:", "async+memory:")):
+        try:
+            from sluicegate.limits.glass.redis import RedisShelf  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("sluicegate"):
+                raise
+            raise MissingPackage(error.name, "redis") from None
+        shelf = RedisShelf(url, chance, prefix=prefix, audit_max=audit_max)
+    else:
+        raise BadValue(
+            "glass.url", url, 'give "redis://host:6379/0" or "file:/path/glass.json", which '
+            "processes can share"
+        )  # fmt: skip
+    return GlassSource(shelf, chance, for_s_max=for_s_max)

@@ -1,0 +1,178 @@
+"""Import Envoy: requests from an access log that Envoy writes as a JSON object a line.
+
+Which field is what is told by `EnvoyFields`; the defaults are the names of this format:
+
+    json_format:
+      start_time: "%START_TIME%"
+      method: "%REQ(:METHOD)%"
+      path: "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%"
+      authority: "%REQ(:AUTHORITY)%"
+      user: "%REQ(X-USER-ID)%"
+      client_type: "%REQ(X-CLIENT-TYPE)%"
+      request_name: "%REQ(X-NETFLIX.REQUEST-NAME)%"
+      response_code: "%RESPONSE_CODE%"
+      response_flags: "%RESPONSE_FLAGS%"
+
+Envoy does not log its descriptors. They are put together from fields as its rate-limit actions put
+them together from requests: a key, and the field that has its value or `=` and the value itself. A
+descriptor one of whose fields is missing is left out, as Envoy leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT, NAME_HEADER_DEFAULT
+from sluicegate.shadow.ask_keys import Pairs
+from sluicegate.shadow.captured import ADMITTED, REFUSED, UNKNOWN
+from sluicegate.shadow.imports.rows import Row, Rows, check_row, mesh_row, text_of
+from sluicegate.shadow.imports.tables import json_rows
+from sluicegate.shadow.instants import UNITS_NS, instant_us
+from sluicegate.shadow.redaction import check_names
+from sluicegate.shadow.secret_names import is_secret
+
+CONSTANT: Final = "="
+# The fields of `EnvoyFields` that one word says.
+SAID: Final = (
+    "time",
+    "unit",
+    "user",
+    "path",
+    "status",
+    "flags",
+    "weight",
+    "priority",
+    "anonymous",
+)
+LIMITED_FLAG: Final = "RL"  # Envoy's rate-limit filter has refused it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvoyFields:
+    """Names of fields; an empty one is not in the log. `a.b` is `b` within `a`.
+
+    With a `domain` a row is the ask of a mesh, of `descriptors`: each a list of pairs of a key and
+    a field. Without, it is a check of `user` on `path`; who has no user is `anonymous`, and a bad
+    row if that is empty.
+    """
+
+    time: str = "start_time"
+    unit: str = "s"  # of a time that is a number
+    user: str = "user"
+    path: str = "path"
+    status: str = "response_code"
+    flags: str = "response_flags"
+    weight: str = ""
+    priority: str = ""
+    headers: tuple[tuple[str, str], ...] = (
+        (CLIENT_TYPE_HEADER_DEFAULT, "client_type"),
+        (NAME_HEADER_DEFAULT, "request_name"),
+    )
+    refused_statuses: tuple[int, ...] = (429,)
+    anonymous: str = ""
+    domain: str = ""
+    descriptors: tuple[Pairs, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS_NS:
+            raise BadValue("unit", self.unit, f"give one of {', '.join(UNITS_NS)}")
+        if not self.time:
+            raise BadValue("time", self.time, "name the field that says when it came")
+        if bool(self.domain) != bool(self.descriptors):
+            raise BadValue(
+                "descriptors", self.descriptors, "give a domain and descriptors, or none"
+            )
+        check_names("headers", [name for name, _ in self.headers])
+        for pairs in self.descriptors:
+            for key, _ in pairs:
+                if is_secret(key):
+                    remedy = "leave it out: what carries a secret is never kept"
+                    raise BadValue("descriptors", key, remedy)
+
+
+def fields_said(said: Sequence[str], where: str) -> dict[str, str]:
+    """Which fields of a log say what, from words as `user=x-user-id`; for `EnvoyFields`."""
+    fields: dict[str, str] = {}
+    for one in said:
+        name, mark, field = one.partition("=")
+        if not mark or name not in SAID:
+            raise BadValue(where, one, f"write NAME=FIELD, where NAME is {', '.join(SAID)}")
+        fields[name] = field
+    return fields
+
+
+def import_envoy(
+    path: str,
+    fields: EnvoyFields | None = None,
+    *,
+    bad_rows_max: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Rows:
+    """The requests of an access log."""
+    known = EnvoyFields() if fields is None else fields
+    return Rows(
+        path,
+        lambda: json_rows(path, progress),
+        lambda said: _row(said, known),
+        bad_rows_max=bad_rows_max,
+    )
+
+
+def _row(said: Mapping[str, object], fields: EnvoyFields) -> Row:
+    time = _text(said, fields.time)
+    if not time:
+        raise ValueError(f"it has no time in {fields.time!r}")
+    at_us = instant_us(time, fields.unit)
+    outcome = _outcome(said, fields)
+    if fields.domain:
+        made = [_pairs(said, pairs) for pairs in fields.descriptors]
+        return Row(mesh_row(fields.domain, made, hits=_text(said, fields.weight)), at_us, outcome)
+    headers: dict[str, str] = {}
+    for name, field in fields.headers:
+        text = _text(said, field)
+        if text:
+            headers[name] = text
+    ask = check_row(
+        _text(said, fields.user) or fields.anonymous,
+        _text(said, fields.path),
+        weight=_text(said, fields.weight),
+        priority=_text(said, fields.priority),
+        headers=headers,
+    )
+    return Row(ask, at_us, outcome)
+
+
+def _outcome(said: Mapping[str, object], fields: EnvoyFields) -> int:
+    if LIMITED_FLAG in _text(said, fields.flags).split(","):
+        return REFUSED
+    status = _text(said, fields.status)
+    if not status:
+        return UNKNOWN
+    return REFUSED if int(status) in fields.refused_statuses else ADMITTED
+
+
+def _pairs(said: Mapping[str, object], pairs: Pairs) -> Pairs:
+    made: list[tuple[str, str]] = []
+    for key, field in pairs:
+        text = field[len(CONSTANT) :] if field.startswith(CONSTANT) else _text(said, field)
+        if not text:
+            return ()
+        made.append((key, text))
+    return tuple(made)
+
+
+def _text(said: Mapping[str, object], field: str) -> str:
+    """The field's text; empty if there is none."""
+    if not field:
+        return ""
+    if field in said:
+        return text_of(said[field])
+    value: object = said
+    for name in field.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return ""
+        value = value[name]
+    return text_of(value)

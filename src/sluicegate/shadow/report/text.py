@@ -1,0 +1,203 @@
+"""Report, as text: what a terminal shows. Colours only where they are wanted; plain otherwise.
+
+It is made from the report as JSON holds it, so one that was kept can be shown again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Final
+
+from sluicegate.contracts.rulebook import FAILED, PASSED
+from sluicegate.shadow.report.words import (
+    count,
+    duration,
+    is_whole,
+    percent,
+    shown,
+    things,
+    why_none,
+)
+
+RULES_SHOWN: Final = 20
+EXAMPLES_SHOWN: Final = 10
+_WIDE: Final = 44  # of a column of names
+_RED: Final = "31"
+_GREEN: Final = "32"
+_YELLOW: Final = "33"
+_BOLD: Final = "1"
+_FAINT: Final = "2"
+
+
+def text_of(report: Mapping[str, Any], *, colours: bool = False) -> str:
+    """The report for a terminal; `colours` where that is one."""
+    if not is_whole(report):
+        return f"{_whole(why_none(report))}\n"
+    return "\n".join(_lines(report, _Pen(colours))) + "\n"
+
+
+class _Pen:
+    """Writes in colours, or does not."""
+
+    __slots__ = ("_colours",)
+
+    def __init__(self, colours: bool) -> None:
+        self._colours = colours
+
+    def write(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colours else text
+
+    def title(self, text: str) -> str:
+        return self.write(_BOLD, text)
+
+
+def _lines(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
+    verdict, capture = report["verdict"], report["capture"]
+    code = {PASSED: _GREEN, FAILED: _RED}.get(verdict["result"], _YELLOW)
+    yield pen.write(f"{_BOLD};{code}", shown(verdict["result"]).upper())
+    yield _whole(verdict["sentence"])
+    yield pen.write(
+        _FAINT,
+        f"{things(capture['requests'], 'request', 'requests')} of "
+        f"{things(capture['entities'], 'entity', 'entities')} in "
+        f"{duration(capture['span_us'])}; capture {capture['digest'][:12]}, "
+        f"current {report['rulebooks']['current']['digest'][:12]}, "
+        f"candidate {report['rulebooks']['candidate']['digest'][:12]}",
+    )
+    yield from _classes(report["classes"], pen)
+    yield from _pinned(report["pinned"], pen)
+    yield from _examples(report["examples"], pen)
+    yield from _rules(report, pen)
+    yield from _confidence(report["confidence"], pen)
+    yield ""
+    yield pen.title("To know")
+    for note in report["notes"]:
+        yield f"  {_whole(note)}"
+
+
+def _classes(classes: Sequence[Mapping[str, Any]], pen: _Pen) -> Iterator[str]:
+    yield ""
+    yield pen.title("By class")
+    head = ["", "requests", "refused", "then", "already", "newly refused", "", "newly admitted"]
+    rows = [
+        [
+            shown(one["class"]),
+            count(one["requests"]),
+            count(one["refused_by_current"]),
+            count(one["refused_by_candidate"]),
+            count(one["refused_already"]),
+            count(one["newly_refused"]),
+            percent(one["newly_refused_share"]),
+            count(one["newly_admitted"]),
+        ]
+        for one in classes
+    ]
+    yield from _table(head, rows, left=1)
+
+
+def _pinned(pinned: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
+    if not pinned["callers"]:
+        return
+    yield ""
+    hurt = pinned["newly_refused"]
+    told = f"{count(pinned['seen'])} of {count(pinned['callers'])} pinned callers were seen"
+    if not hurt:
+        yield f"{told}; none is newly refused."
+        return
+    yield pen.write(_RED, f"{told}; newly refused are:")
+    rows = [
+        [_cut(one["caller"]), count(one["newly_refused"]), f"of {count(one['requests'])}"]
+        for one in hurt
+    ]
+    yield from _table([], rows, left=1)
+
+
+def _examples(examples: Sequence[Mapping[str, Any]], pen: _Pen) -> Iterator[str]:
+    if not examples:
+        return
+    yield ""
+    yield pen.title("Who is newly refused")
+    head = ["who", "asks for", "class", "by rule", "refused", "of", "first after"]
+    rows = [
+        [
+            _cut(one["entity"]),
+            _cut(one["asked"]),
+            shown(one["class"]),
+            _cut(one["rule_id"]),
+            count(one["newly_refused"]),
+            count(one["requests"]),
+            duration(one["first_after_us"]),
+        ]
+        for one in examples[:EXAMPLES_SHOWN]
+    ]
+    yield from _table(head, rows, left=4)
+
+
+def _rules(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
+    rules = report["rules"]
+    yield ""
+    yield pen.title("By rule")
+    if not rules:
+        yield "  No rule saw a request, and none has changed."
+        return
+    head = [
+        "",
+        "",
+        "requests",
+        "refused",
+        "then",
+        "newly refused",
+        "newly admitted",
+        "tried out",
+    ]
+    rows = [
+        [
+            _cut(one["rule_id"]),
+            "" if one["change"] == "same" else shown(one["change"]),
+            count(one["requests"]),
+            count(one["refused_by_current"]),
+            count(one["refused_by_candidate"]),
+            count(one["newly_refused"]),
+            count(one["newly_admitted"]),
+            count(one["tried_by_candidate"]) if one["tried_by_candidate"] else "",
+        ]
+        for one in rules[:RULES_SHOWN]
+    ]
+    yield from _table(head, rows, left=2)
+    more = len(rules) - RULES_SHOWN + report["rules_left_out"]
+    if more > 0:
+        yield f"  and {count(more)} more"
+
+
+def _confidence(confidence: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
+    yield ""
+    yield f"{pen.title('Confidence')} {confidence['score']:.3f} = {shown(confidence['formula'])}"
+    rows = [
+        [shown(part["name"]), f"{part['value']:.3f}", _whole(part["words"])]
+        for part in confidence["parts"]
+    ]
+    for name, value, words in rows:
+        yield f"  {name:<12}  {value}  {words}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> Iterator[str]:
+    """Columns as wide as their widest cell; the first `left` begin at the left."""
+    whole = [head, *rows] if head else rows
+    widths = [max(map(len, column)) for column in zip_longest(*whole, fillvalue="")]
+    for row in whole:
+        cells = [
+            cell.ljust(width) if at < left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+def _cut(text: object) -> str:
+    told = shown(text)
+    return told if len(told) <= _WIDE else f"{told[: _WIDE - 3]}..."
+
+
+def _whole(text: object) -> str:
+    """A sentence of ours, in which a name may stand."""
+    return " ".join(shown(word) for word in str(text).split(" "))

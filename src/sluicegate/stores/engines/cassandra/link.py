@@ -1,0 +1,327 @@
+"""The link to a Cassandra: one session of the driver, its statements, and what its errors mean.
+
+Nothing of spaces and partitions is known here. The session is made at the first request; those that
+come meanwhile wait for it, and for a while after a failure they fail at once with what was seen.
+The cluster has at most `inflight_max` requests from us, and at most `waiting_max` wait for a place.
+
+Where it makes the tables, nodes hear of them one after the other. One that has not yet refuses what
+is asked of it, and has done nothing: for `heard_us` from the session's beginning such a request is
+sent again.
+
+A read, and a plain write with its instant fixed, may be sent again by the driver to another node:
+doing it twice is doing it once. A conditional write never is. Whatever may have been done or not is
+`Unavailable`; only what the cluster has refused as asked is `BadValue`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, final
+
+from sluicegate.contracts.errors import BadValue, MissingPackage, SluicegateError, Unavailable
+from sluicegate.stores.engines.cassandra.schema import (
+    GREETING,
+    STATEMENTS,
+    create_keyspace,
+    create_tables,
+)
+from sluicegate.stores.engines.cassandra.url import (
+    ADDRESS,
+    CERTIFICATE,
+    LOCAL_QUORUM,
+    NAME,
+    CassandraSettings,
+)
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+# The driver's own objects: it has no types.
+Statement: TypeAlias = Any
+Rows: TypeAlias = "list[tuple[Any, ...]]"
+T = TypeVar("T")
+
+# What a node says of a keyspace or a table that it has not heard of.
+_UNHEARD: Final = ("does not exist", "doesn't exist", "unconfigured table")
+_UNHEARD_PAUSE_S: Final = 0.05
+_TOO_LARGE: Final = ("oversized mutation", "too big", "too large")
+_SEEN_CHARS_MAX: Final = 200
+_CLOSE_S_MAX: Final = 5.0
+# Bits of the C++ client (CASS_SSL_VERIFY_...): the certificate, its address, its name.
+_VERIFY: Final = {CERTIFICATE: 1, ADDRESS: 1 | 2, NAME: 1 | 4}
+
+
+class VerifyFlags(NamedTuple):
+    """What is verified of a node. The driver's own enumeration has no two of its bits together."""
+
+    value: int
+
+
+def driver() -> ModuleType:
+    """acsylla, or what to install."""
+    try:
+        import acsylla  # noqa: PLC0415 - only where a Cassandra is asked for
+    except ImportError:
+        raise MissingPackage("acsylla", "cassandra") from None
+    module: ModuleType = acsylla
+    return module
+
+
+@final
+class CassandraLink:
+    """One session, used by one event loop."""
+
+    def __init__(self, settings: CassandraSettings) -> None:
+        self._driver = driver()
+        self._settings = settings
+        self.what = f"Cassandra at {settings.hosts[0]}:{settings.port}"
+        self._session: Any = None
+        self._prepared: dict[str, Any] = {}
+        self._opening: asyncio.Task[None] | None = None
+        self._failed: tuple[float, SluicegateError] | None = None  # when, and what was seen
+        self.engine_id = b""  # given by the cluster, when the session began
+        self._ahead_us = 0  # of the loop's clock, by the cluster's
+        self._heard_s = 0.0  # by the loop's clock: every node should know the tables from then on
+        self._inflight = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+
+    # Statements. Whoever makes one has awaited `ready`.
+
+    async def ready(self) -> None:
+        """Return when there is a session, or raise why there is none."""
+        if self._session is None:
+            await self._open()
+
+    def now_us(self) -> int:
+        """The instant by the cluster's clock, as it was told when the session began."""
+        return self._ahead_us + int(asyncio.get_running_loop().time() * 1e6)
+
+    def bound(self, name: str, values: Sequence[object], *, again: bool = True) -> Statement:
+        """One statement with its values; `again` if it may be sent twice."""
+        statement = self._prepared[name].bind()
+        statement.bind_list(values)
+        if again:
+            statement.set_is_idempotent(True)
+        return statement
+
+    def serial(self, statement: Statement) -> Statement:
+        """The same, reading behind every conditional write that is under way."""
+        local = self._settings.consistency == LOCAL_QUORUM
+        kind = self._driver.Consistency
+        statement.set_consistency(kind.LOCAL_SERIAL if local else kind.SERIAL)
+        return statement
+
+    def batched(self, statements: Sequence[Statement], *, again: bool) -> Statement:
+        """Statements of one partition, done all or none and at one instant."""
+        batch = self._driver.create_batch_unlogged()
+        for statement in statements:
+            batch.add_statement(statement)
+        if again:
+            batch.set_is_idempotent(True)
+        return batch
+
+    async def run(self, statement: Statement, *, batch: bool = False) -> Rows:
+        """Have it done, and what it answers."""
+        await self._enter()
+        try:
+            while True:
+                session = self._session
+                if session is None:
+                    raise Unavailable(self.what, "the engine is closed")
+                try:
+                    result = await (
+                        session.execute_batch(statement) if batch else session.execute(statement)
+                    )
+                    return [] if result is None else [row.as_tuple() for row in result.all()]
+                except self._driver.errors.CassException as error:
+                    if not self._unheard(error):
+                        raise self._told(error) from None
+                await asyncio.sleep(_UNHEARD_PAUSE_S)
+        finally:
+            self._leave()
+
+    async def close(self) -> None:
+        """End the session. What is under way fails or ends first."""
+        self._closed = True
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+        session, self._session = self._session, None
+        self._prepared = {}
+        if session is not None:
+            await self._end(session)
+
+    # The bound of what is under way.
+
+    async def _enter(self) -> None:
+        if self._inflight < self._settings.inflight_max and not self._waiting:
+            self._inflight += 1
+            return
+        if len(self._waiting) >= self._settings.waiting_max:
+            raise Unavailable(self.what, f"{len(self._waiting)} requests wait (waiting_max)")
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self._leave()
+            elif place in self._waiting:
+                self._waiting.remove(place)
+            raise
+
+    def _leave(self) -> None:
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)  # ours is theirs now
+                return
+        self._inflight -= 1
+
+    # The session.
+
+    async def _open(self) -> None:
+        if self._closed:
+            raise Unavailable(self.what, "the engine is closed")
+        loop = asyncio.get_running_loop()
+        if self._failed is not None:
+            at, error = self._failed
+            if loop.time() - at < self._settings.backoff_us / 1e6:
+                raise type(error)(*error.__reduce__()[1])
+        if self._opening is None:
+            self._opening = loop.create_task(self._connect(), name="connect to Cassandra")
+            self._opening.add_done_callback(_look_away)
+        # Whoever is cancelled leaves the others' attempt alone.
+        await asyncio.shield(self._opening)
+
+    async def _connect(self) -> None:
+        session: Any = None
+        try:
+            try:
+                session = await self._made().create_session()
+                await self._prepare(session)
+            except self._driver.errors.CassException as error:
+                raise self._told(error) from None
+            self._failed = None
+            self._session, session = session, None
+        except SluicegateError as error:
+            self._failed = (asyncio.get_running_loop().time(), error)
+            raise
+        finally:
+            self._opening = None
+            if session is not None:
+                await self._end(session)
+
+    async def _prepare(self, session: Any) -> None:
+        settings = self._settings
+        self._heard_s = 0.0
+        if settings.create:
+            self._heard_s = asyncio.get_running_loop().time() + settings.heard_us / 1e6
+            await create_keyspace(session, settings)
+            await self._once_heard(partial(create_tables, session, settings.keyspace))
+        told_ms, name = (await session.query(GREETING)).first().as_tuple()
+        self.engine_id = str(name).encode()
+        self._ahead_us = told_ms * 1_000 - int(asyncio.get_running_loop().time() * 1e6)
+        for name, text in STATEMENTS.items():
+            said = text.format(keyspace=settings.keyspace)
+            self._prepared[name] = await self._once_heard(partial(session.create_prepared, said))
+
+    async def _once_heard(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What a node answers that has heard of the tables."""
+        while True:
+            try:
+                return await ask()
+            except self._driver.errors.CassException as error:
+                if not self._unheard(error):
+                    raise
+            await asyncio.sleep(_UNHEARD_PAUSE_S)
+
+    def _unheard(self, error: Exception) -> bool:
+        """Whether a node has refused, and done nothing, for what it may soon hear of."""
+        errors = self._driver.errors
+        refused = (errors.CassErrorServerInvalidQuery, errors.CassErrorServerConfigError)
+        return (
+            isinstance(error, refused)
+            and any(words in str(error) for words in _UNHEARD)
+            and asyncio.get_running_loop().time() < self._heard_s
+        )
+
+    async def _end(self, session: Any) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_S_MAX):
+                await session.close()
+        except (TimeoutError, self._driver.errors.CassException):
+            pass  # it is given up either way
+
+    def _made(self) -> Any:
+        settings = self._settings
+        kind = self._driver.Consistency
+        local = settings.consistency == LOCAL_QUORUM
+        more: dict[str, object] = {}
+        if settings.user:
+            more |= {"username": settings.user, "password": settings.password}
+        if settings.datacenter:
+            more["load_balance_dc_aware"] = settings.datacenter
+        if settings.tls:
+            more |= self._tls()
+        return self._driver.create_cluster(
+            list(settings.hosts),
+            port=settings.port,
+            consistency=kind[settings.consistency.upper()],
+            serial_consistency=kind.LOCAL_SERIAL if local else kind.SERIAL,
+            connect_timeout=settings.connect_timeout_us / 1e6,
+            request_timeout=settings.timeout_us / 1e6,
+            num_threads_io=settings.io_threads,
+            core_connections_per_host=settings.connections,
+            # Each request's instant is the wall clock's here, and never one that was given before.
+            timestamp_gen="monotonic",
+            exponential_reconnect_base_delay_ms=200,
+            exponential_reconnect_max_delay_ms=2_000,
+            log_level="disabled",  # whatever goes wrong is raised, with what was seen
+            application_name="sluicegate",
+            **more,
+        )
+
+    def _tls(self) -> dict[str, object]:
+        settings = self._settings
+        more: dict[str, object] = {"ssl_enabled": True}
+        named = {
+            "ssl_trusted_cert": settings.tls_ca,
+            "ssl_cert": settings.tls_cert,
+            "ssl_private_key": settings.tls_key,
+        }
+        for name, file in named.items():
+            if file:
+                try:
+                    more[name] = Path(file).read_text(encoding="ascii")
+                except (OSError, UnicodeError) as error:
+                    raise BadValue("engine.tls", file, f"give a file to read ({error})") from None
+        if settings.tls_ca:
+            more["ssl_verify_flags"] = VerifyFlags(_VERIFY[settings.tls_verify])
+            more["hostname_resolution"] = settings.tls_verify == NAME
+        return more
+
+    def _told(self, error: Exception) -> SluicegateError:
+        errors = self._driver.errors
+        seen = str(error)[:_SEEN_CHARS_MAX]
+        if isinstance(error, errors.CassErrorServerInvalidQuery) and any(
+            words in seen for words in _TOO_LARGE
+        ):
+            return BadValue(
+                "value",
+                seen,
+                "write less at once, or give the nodes a larger commitlog_segment_size",
+            )
+        return Unavailable(self.what, seen)
+
+
+def _look_away(task: asyncio.Task[None]) -> None:
+    """Whoever asked may have been cancelled; what was seen is kept for the next."""
+    if not task.cancelled():
+        task.exception()

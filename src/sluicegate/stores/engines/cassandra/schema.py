@@ -1,0 +1,125 @@
+"""The tables in a Cassandra, and every statement that is prepared for them.
+
+    rows    (space, partition) -> sort -> value     what is kept, a partition in one place
+    parts   (space, bucket) -> partition            which partitions a space has
+
+Spaces come and go while tables stay: a change of the schema takes a cluster a second, must not be
+made by two at once, and could not be refused to a stranger who invents names. So all spaces share
+two tables, and forgetting one costs a deletion for each of its partitions. `parts` makes that, and
+a walk, cost what the space is large, and not what the keyspace is.
+
+A partition is written down in `parts` before its first row is. The numbers behind the tables' names
+are the version of all this: a later one would have tables of its own.
+"""
+
+from __future__ import annotations
+
+import zlib
+from hashlib import blake2b
+from typing import Any, Final
+
+from sluicegate.contracts.engine import SORT_BYTES_MAX
+from sluicegate.stores.engines.cassandra.url import CassandraSettings
+
+BUCKETS: Final = 64  # of a space's partitions; part of the format
+AFTER_ALL: Final = b"\xff" * (SORT_BYTES_MAX + 1)  # behind every sort key and partition there is
+
+_TABLES: Final[dict[str, str]] = {
+    # No row is ever inserted, only its cell is set: so a row is there exactly while its value is,
+    # also where the value goes by itself. `guard` is never set: that it is not is a condition which
+    # always holds, and makes of any batch a conditional one. `tries` has the number of each
+    # engine's last conditional batch, so one whose answer was lost can be asked for.
+    "rows_1": (
+        "space text, part blob, sort blob, value blob, "
+        "guard boolean static, tries map<blob, bigint> static, PRIMARY KEY ((space, part), sort)"
+    ),
+    "parts_1": (
+        "space text, bucket int, part blob, seen boolean, PRIMARY KEY ((space, bucket), part)"
+    ),
+}
+
+_PLACE: Final = "space = ? AND part = ? AND sort = ?"
+
+# An instant, and a name that nobody else has.
+GREETING: Final = "SELECT toUnixTimestamp(now()), uuid() FROM system.local"
+
+STATEMENTS: Final[dict[str, str]] = {
+    "get": f"SELECT value FROM {{keyspace}}.rows_1 WHERE {_PLACE}",
+    "get_each": (
+        "SELECT sort, value FROM {keyspace}.rows_1 WHERE space = ? AND part = ? AND sort IN ?"
+    ),
+    "up": (
+        "SELECT sort, value FROM {keyspace}.rows_1 "
+        "WHERE space = ? AND part = ? AND sort >= ? AND sort < ? ORDER BY sort ASC LIMIT ?"
+    ),
+    "down": (
+        "SELECT sort, value FROM {keyspace}.rows_1 "
+        "WHERE space = ? AND part = ? AND sort >= ? AND sort < ? ORDER BY sort DESC LIMIT ?"
+    ),
+    "put": f"UPDATE {{keyspace}}.rows_1 USING TTL ? SET value = ? WHERE {_PLACE}",
+    "delete": f"DELETE FROM {{keyspace}}.rows_1 WHERE {_PLACE}",
+    "put_if": f"UPDATE {{keyspace}}.rows_1 USING TTL ? SET value = ? WHERE {_PLACE} IF value = ?",
+    "delete_if": f"DELETE FROM {{keyspace}}.rows_1 WHERE {_PLACE} IF value = ?",
+    "try": ("UPDATE {keyspace}.rows_1 USING TTL ? SET tries[?] = ? WHERE space = ? AND part = ?"),
+    "try_if": (
+        "UPDATE {keyspace}.rows_1 USING TTL ? SET tries[?] = ? WHERE space = ? AND part = ? "
+        "IF guard = null"
+    ),
+    "tried": "SELECT tries[?] FROM {keyspace}.rows_1 WHERE space = ? AND part = ? LIMIT 1",
+    "forget": "DELETE FROM {keyspace}.rows_1 WHERE space = ? AND part = ?",
+    "know": (
+        "UPDATE {keyspace}.parts_1 SET seen = true WHERE space = ? AND bucket = ? AND part = ?"
+    ),
+    "know_for": (
+        "UPDATE {keyspace}.parts_1 USING TTL ? SET seen = true "
+        "WHERE space = ? AND bucket = ? AND part = ?"
+    ),
+    "parts": (
+        "SELECT part, writetime(seen) FROM {keyspace}.parts_1 "
+        "WHERE space = ? AND bucket = ? AND part > ? LIMIT ?"
+    ),
+    "unknow": (
+        "DELETE FROM {keyspace}.parts_1 USING TIMESTAMP ? "
+        "WHERE space = ? AND bucket = ? AND part = ?"
+    ),
+}
+
+
+def bucket_of(partition: bytes) -> int:
+    """The part of the index that a partition is in."""
+    return zlib.crc32(partition) % BUCKETS
+
+
+async def create_keyspace(session: Any, settings: CassandraSettings) -> None:
+    """Make the keyspace, if it is not there."""
+    known = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = "
+    if not (await session.query(f"{known}'{settings.keyspace}'")).count():
+        copies = settings.datacenter or "replication_factor"
+        await session.query(
+            f"CREATE KEYSPACE IF NOT EXISTS {settings.keyspace} WITH replication = "
+            f"{{'class': 'NetworkTopologyStrategy', '{copies}': {settings.replication}}}"
+        )
+
+
+async def create_tables(session: Any, keyspace: str) -> None:
+    """Make the tables, if they are not there.
+
+    Two dispatchers that start at once may both make them. A table that is made twice gets two ids,
+    and its rows are split between them; so the id is said, and is the same from whoever makes it.
+    """
+    asked = f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}'"
+    there = {row.as_tuple()[0] for row in (await session.query(asked)).all()}
+    for name, columns in _TABLES.items():
+        if name not in there:
+            await session.query(
+                f"CREATE TABLE IF NOT EXISTS {keyspace}.{name} ({columns}) "
+                f"WITH ID = {_id_of(keyspace, name)}"
+            )
+
+
+def _id_of(keyspace: str, name: str) -> str:
+    digest = bytearray(blake2b(f"sluicegate {keyspace}.{name}".encode(), digest_size=16).digest())
+    digest[6] = digest[6] & 0x0F | 0x50  # as an id that is made of a name says of itself
+    digest[8] = digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

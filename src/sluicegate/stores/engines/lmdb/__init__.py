@@ -1,0 +1,3 @@
+"""The LMDB engine, the default: ordered, crash-safe, read in this process, written by group
+commit.
+"""

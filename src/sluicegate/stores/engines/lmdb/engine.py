@@ -1,0 +1,516 @@
+"""LMDB: the embedded engine, an ordered map in a file that all processes of a machine may share.
+
+Reads look into the map and answer at once, each in a snapshot that is given back before anything
+else happens: one that is held keeps every page since from being used again, and the file grows.
+Writes are gathered and committed by one thread (`group_commit`), synced. How spaces are named is
+told in `lmdb_names`, how a key is made in `lmdb_keys`.
+
+The map has a size, and a commit that does not fit into it is made again in one of twice the size.
+Another process may have done the same; whoever finds a larger map adopts it. A map may not be
+exchanged while this process reads from it, so reads and the exchange share a lock. An exchange that
+fails (no room in the address space) leaves the environment closed; it is opened again as it was.
+
+An environment must not go through a fork: each process opens its own, after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, final
+
+import lmdb
+
+from sluicegate.contracts.engine import Change, Entry, Page, Place
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.stores.engines.backup_folder import check_backup_folder
+from sluicegate.stores.engines.batches import runs_of
+from sluicegate.stores.engines.bounds import (
+    WALK_BYTES_MAX,
+    check_after,
+    check_changes,
+    check_place,
+    check_rows_max,
+    check_space,
+)
+from sluicegate.stores.engines.folder_owner import check_owner
+from sluicegate.stores.engines.group_commit import WAY_CHANGES, Call, GroupCommitter, give_way
+from sluicegate.stores.engines.lmdb.keys import behind, key_of, place_of, prefix_of
+from sluicegate.stores.engines.lmdb.names import Names
+from sluicegate.stores.engines.lmdb.url import LmdbSettings
+
+DELETED_AT_ONCE_MAX: Final = 500  # rows of a dropped space in one transaction
+
+
+@final
+class LmdbEngine:
+    """Ordered bytes in one LMDB environment."""
+
+    def __init__(self, settings: LmdbSettings) -> None:
+        self._settings = settings
+        self._what = f"the engine lmdb:{settings.folder}"
+        self._closed = False
+        self._broken = False  # closed by an exchange that failed, and not open again yet
+        # Held while this process reads from the map, and while the map is exchanged.
+        self._reading = threading.Lock()
+        check_owner("lmdb", settings.folder)
+        try:
+            self._env = self._open()
+            self._rows = self._env.open_db(b"rows")
+            self._names = Names(self._env)
+            self._env.reader_check()  # what killed readers held
+            left = self._prepare()
+        except lmdb.Error as error:
+            raise self._unavailable(error) from error
+        self._deleting = left
+        self._changes = 0  # ever made; now and then others have a turn amid them
+        self._committer = GroupCommitter(self._what, self._commit, settings.group, step=self._step)
+        if left:
+            self._committer.start()
+
+    @property
+    def name(self) -> str:
+        """As in the URL."""
+        return "lmdb"
+
+    @property
+    def durability(self) -> str:
+        """What an acknowledgement means."""
+        if self._settings.sync:
+            return "on this machine's disk, synced: it survives a kill and a loss of power"
+        return (
+            "with the operating system, not synced: it survives a kill of this process;"
+            " a loss of power loses what was not yet on disk, and may damage the file"
+        )
+
+    @property
+    def shared(self) -> bool:
+        """All processes of one machine."""
+        return True
+
+    @property
+    def committer(self) -> GroupCommitter:
+        """What counts groups, and the calls in them."""
+        return self._committer
+
+    @property
+    def deleting(self) -> bool:
+        """Whether rows of a dropped space are still to be deleted."""
+        return self._deleting
+
+    def read(self, space: str, places: Sequence[Place]) -> Sequence[bytes | None]:
+        """The values at these places, of one snapshot."""
+        for partition, sort in places:
+            check_place(partition, sort)
+        try:
+            with self._reading:
+                txn = self._snapshot()
+                try:
+                    number = self._names.read(txn, space)
+                    if number is None:
+                        check_space(space)
+                        return [None] * len(places)
+                    return [txn.get(key_of(number, partition, sort)) for partition, sort in places]
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            raise self._unavailable(error) from error
+
+    def scan(
+        self,
+        space: str,
+        partition: bytes,
+        *,
+        begin: bytes,
+        end: bytes | None,
+        reverse: bool,
+        rows_max: int,
+        bytes_max: int,
+    ) -> Page:
+        """Rows of one partition, from either side, of one snapshot."""
+        check_place(partition, b"")
+        check_rows_max(rows_max)
+        try:
+            with self._reading:
+                txn = self._snapshot()
+                try:
+                    number = self._names.read(txn, space)
+                    if number is None:
+                        check_space(space)
+                        return Page((), False, 0, 0)
+                    prefix = prefix_of(number, partition)
+                    low = prefix + begin
+                    high = behind(prefix) if end is None else prefix + end
+                    with txn.cursor() as cursor:
+                        rows = _backwards if reverse else _forwards
+                        return rows(cursor, low, high, len(prefix), rows_max, bytes_max)
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            raise self._unavailable(error) from error
+
+    async def write(self, changes: Sequence[Change]) -> None:
+        """Make them, all or none, synced."""
+        weight = check_changes(changes)
+        if changes:
+            await self._committer.commit(Call(changes, weight))
+        elif self._closed:
+            raise Unavailable(self._what, "it was closed")
+
+    async def swap(self, change: Change, expected: bytes | None) -> bool:
+        """Make it if the value there is `expected`."""
+        weight = check_changes([change])
+        return await self._committer.commit(Call([change], weight, swap=True, expected=expected))
+
+    async def load(self, space: str, entries: Sequence[Entry]) -> None:
+        """Write many, in large transactions, each in the order of its keys."""
+        check_space(space)
+        if self._closed:
+            raise Unavailable(self._what, "it was closed")
+        for some in runs_of(space, entries):
+            await self.write(some)
+
+    async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
+        """Entries in the order of their keys: shorter partitions first."""
+        check_rows_max(rows_max)
+        check_after(after)
+        try:
+            with self._reading:
+                txn = self._snapshot()
+                try:
+                    number = self._names.read(txn, space)
+                    if number is None:
+                        check_space(space)
+                        return ()
+                    start = number if after is None else key_of(number, *after) + b"\0"
+                    with txn.cursor() as cursor:
+                        return _entries(cursor, start, behind(number), rows_max)
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            raise self._unavailable(error) from error
+
+    async def drop(self, space: str) -> None:
+        """Take its name away at once; its rows are deleted in the background, little by little."""
+        check_space(space)
+        await self._committer.commit(Call((), 0, drop=space))
+
+    def shard_of(self, space: str, partition: bytes) -> str:
+        """One file is one shard."""
+        return "lmdb"
+
+    async def backup(self, folder: str) -> int:
+        """A copy of one instant into an empty folder; start another engine on it to restore.
+
+        A process of its own makes it: the copy takes as long as it takes, and must neither hold
+        this process's map nor its turn.
+        """
+        if self._closed:
+            raise Unavailable(self._what, "it was closed")
+        check_backup_folder(folder, self._settings.folder)
+        copier = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",  # no module is taken from the folder that this process is in
+            "-m",
+            "sluicegate.stores.engines.lmdb.copy",
+            self._settings.folder,
+            folder,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            told, seen = await copier.communicate()
+        except asyncio.CancelledError:
+            with suppress(ProcessLookupError):
+                copier.kill()
+            raise
+        if copier.returncode != 0:
+            last = seen.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise Unavailable(f"a backup into {folder}", last or f"exit {copier.returncode}")
+        return int(told)
+
+    async def close(self) -> None:
+        """Commit what waits, and close the environment."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._committer.close()
+        with self._reading:
+            self._env.close()
+
+    # Reading.
+
+    def _snapshot(self) -> lmdb.Transaction[bytes]:
+        if self._closed:
+            raise Unavailable(self._what, "it was closed")
+        if self._broken:
+            self._reopen()
+        while True:
+            try:
+                return self._env.begin(self._rows)
+            except lmdb.MapResizedError:
+                # If our writer is in the middle of a transaction, it has adopted the map already.
+                if not self._resize(0):
+                    give_way()
+            except lmdb.ReadersFullError:
+                if not self._env.reader_check():
+                    raise
+
+    # On the committer's thread.
+
+    def _commit(self, calls: Sequence[Call]) -> list[bool]:
+        while True:
+            if self._broken:
+                with self._reading:
+                    if self._broken:  # still: a reader may have been here
+                        self._reopen()
+            try:
+                return self._commit_once(calls)
+            except lmdb.MapFullError as error:
+                self._grow(error)
+            except lmdb.MapResizedError:
+                with self._reading:
+                    self._resize(0)
+            except lmdb.Error as error:
+                raise self._unavailable(error) from error
+
+    def _commit_once(self, calls: Sequence[Call]) -> list[bool]:
+        txn = self._env.begin(self._rows, write=True)
+        try:
+            numbers: dict[str, bytes] = {}
+            made = [self._make(txn, call, numbers) for call in calls]
+            txn.commit()
+        except BaseException:
+            with suppress(lmdb.Error):
+                txn.abort()
+            raise
+        if any(call.drop for call in calls):
+            self._deleting = True
+        return made
+
+    def _make(self, txn: lmdb.Transaction[bytes], call: Call, numbers: dict[str, bytes]) -> bool:
+        """Make one call's changes in a transaction; `numbers` are those it has met so far."""
+        if call.drop:
+            numbers.pop(call.drop, None)
+            return self._names.drop(txn, call.drop)
+        for space, partition, sort, value, _ in call.changes:
+            number = numbers.get(space)
+            if number is None:
+                number = self._names.find(txn, space)
+                if number is None:
+                    if call.swap and call.expected is not None:
+                        return False
+                    if value is None:
+                        continue
+                    number = self._names.allot(txn, space)
+                numbers[space] = number
+            key = key_of(number, partition, sort)
+            if call.swap and txn.get(key) != call.expected:
+                return False
+            if value is None:
+                txn.delete(key)
+            else:
+                txn.put(key, value)
+            self._changes += 1
+            if not self._changes % WAY_CHANGES:
+                give_way()
+        return True
+
+    def _grow(self, error: lmdb.MapFullError) -> None:
+        """Twice the map, as far as it may grow."""
+        with self._reading:
+            self._env.reader_check()
+            size = self._env.info()["map_size"]
+            if size >= self._settings.map_bytes_max:
+                raise Unavailable(
+                    self._what,
+                    f"its map of {size:,} bytes is full; drop what is not needed,"
+                    " or raise map_bytes_max",
+                ) from error
+            self._resize(min(size * 2, self._settings.map_bytes_max))
+
+    def _resize(self, size: int) -> bool:
+        """Exchange the map for one of this size (0: as another process made it).
+
+        Whether it was; it is not while our writer is in a transaction. Hold the reading lock.
+        """
+        try:
+            before = self._env.info()["map_size"]
+        except lmdb.Error as error:
+            raise self._unavailable(error) from error
+        try:
+            self._env.set_mapsize(size)
+        except lmdb.Error as error:
+            if self._is_open():
+                return False
+            self._reopen(before)
+            wanted = f"a map of {size:,} bytes" if size else "the larger map of another process"
+            raise Unavailable(
+                self._what,
+                f"there is no room for {wanted} ({error}); give this process more address space,"
+                " or lower map_bytes_max",
+            ) from error
+        return True
+
+    def _is_open(self) -> bool:
+        try:
+            self._env.info()
+        except lmdb.Error:
+            return False
+        return True
+
+    def _reopen(self, map_bytes: int = 0) -> None:
+        """Open an environment again that an exchange has closed. Hold the reading lock."""
+        if self._closed:
+            raise Unavailable(self._what, "it was closed")
+        self._broken = True
+        with suppress(lmdb.Error):
+            self._env.close()  # or it counts as open in this process
+        try:
+            env = self._env = self._open(map_bytes)
+            self._rows = env.open_db(b"rows")
+            self._names = Names(env)
+        except (lmdb.Error, BadValue) as error:
+            raise Unavailable(self._what, f"it cannot be opened again ({error})") from error
+        self._broken = False
+
+    def _step(self) -> bool:
+        """Delete some rows of a dropped space; whether there are more."""
+        if not self._deleting:
+            return False
+        try:
+            self._deleting = self._delete_some()
+        except lmdb.MapFullError as error:
+            # Even a deletion takes pages. If there is no room to grow, commits say so.
+            with suppress(Unavailable):
+                self._grow(error)
+                return True
+            return False
+        except lmdb.MapResizedError:
+            with self._reading, suppress(Unavailable):
+                self._resize(0)
+        except lmdb.Error:
+            return False  # the next commit will tell it, and the next step tries again
+        return self._deleting
+
+    def _delete_some(self) -> bool:
+        with self._env.begin(self._rows, write=True) as txn:
+            number = self._names.dropped(txn)
+            if number is None:
+                return False
+            with txn.cursor() as cursor:
+                found = cursor.set_range(number)
+                for _ in range(DELETED_AT_ONCE_MAX):
+                    if not found or not cursor.key().startswith(number):
+                        self._names.deleted(txn, number)
+                        return True
+                    # Moves on to the next row; False behind the last.
+                    found = cursor.delete() and bool(cursor.key())
+        return True
+
+    # Opening.
+
+    def _open(self, map_bytes: int = 0) -> lmdb.Environment:
+        settings = self._settings
+        try:
+            os.makedirs(settings.folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise BadValue("lmdb.folder", settings.folder, f"give a folder: {error}") from error
+        return lmdb.open(
+            settings.folder,
+            map_size=max(settings.map_bytes, _size_of(settings.folder), map_bytes),
+            max_dbs=3,
+            max_readers=settings.readers_max,
+            max_spare_txns=8,  # a snapshot that was given back is renewed, not made
+            sync=settings.sync,
+            metasync=settings.sync,
+            mode=0o600,
+        )
+
+    def _prepare(self) -> bool:
+        """Settle the format; whether a drop was left unfinished."""
+        with self._env.begin(write=True) as txn:
+            self._names.check_format(txn, self._settings.folder)
+            return self._names.dropped(txn) is not None
+
+    def _unavailable(self, error: lmdb.Error) -> Unavailable:
+        seen = str(error)
+        if isinstance(error, lmdb.TxnFullError):
+            seen += "; write less in one call"
+        elif isinstance(error, lmdb.PanicError):
+            seen += "; an earlier sync failed: look after the disk, and start again"
+        elif "No space left" in seen or "File too large" in seen:
+            seen += "; make room on the disk, or drop what is not needed"
+        elif "already open" in seen:
+            seen += "; open it once in a process"
+        return Unavailable(self._what, seen)
+
+
+def _size_of(folder: str) -> int:
+    """Of the file that is there: a map smaller than it would be refused."""
+    try:
+        return os.stat(os.path.join(folder, "data.mdb")).st_size
+    except OSError:
+        return 0
+
+
+def _forwards(
+    cursor: lmdb.Cursor[bytes],
+    low: bytes,
+    high: bytes,
+    prefix_bytes: int,
+    rows_max: int,
+    bytes_max: int,
+) -> Page:
+    found: list[tuple[bytes, bytes]] = []
+    size = 0
+    if low < high and cursor.set_range(low):
+        for key, value in cursor.iternext():
+            if key >= high:
+                break
+            if found and (len(found) >= rows_max or size >= bytes_max):
+                return Page(found, True, len(found), size)
+            found.append((key[prefix_bytes:], value))
+            size += len(key) - prefix_bytes + len(value)
+    return Page(found, False, len(found), size)
+
+
+def _backwards(
+    cursor: lmdb.Cursor[bytes],
+    low: bytes,
+    high: bytes,
+    prefix_bytes: int,
+    rows_max: int,
+    bytes_max: int,
+) -> Page:
+    found: list[tuple[bytes, bytes]] = []
+    size = 0
+    there = low < high and (cursor.prev() if cursor.set_range(high) else cursor.last())
+    if there:
+        for key, value in cursor.iterprev():
+            if key < low:
+                break
+            if found and (len(found) >= rows_max or size >= bytes_max):
+                return Page(found, True, len(found), size)
+            found.append((key[prefix_bytes:], value))
+            size += len(key) - prefix_bytes + len(value)
+    return Page(found, False, len(found), size)
+
+
+def _entries(cursor: lmdb.Cursor[bytes], start: bytes, high: bytes, rows_max: int) -> list[Entry]:
+    found: list[Entry] = []
+    size = 0
+    if cursor.set_range(start):
+        for key, value in cursor.iternext():
+            if key >= high or (found and size >= WALK_BYTES_MAX):
+                break
+            partition, sort = place_of(key)
+            found.append((partition, sort, value))
+            size += len(value)
+            if len(found) >= rows_max:
+                break
+    return found

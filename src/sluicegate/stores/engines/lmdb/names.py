@@ -1,0 +1,109 @@
+"""Names: which number a space has in an LMDB environment, and which spaces are being dropped.
+
+Two small databases beside the rows: `names` (name to number) and `state`:
+
+    format               the version of all this, as text
+    next                 the number that the next new space gets
+    epoch                counts drops, so that whoever remembers a number knows when to forget it
+    dropped + number     a space whose rows are still to be deleted
+
+A dropped space loses its name and gets its mark in one transaction: a kill at any instant leaves
+rows that nobody reads, and a mark by which they are deleted later.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import lmdb
+
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.stores.engines.lmdb.keys import NUMBER_MAX, number_bytes
+
+FORMAT: Final = 1
+_FORMAT_KEY: Final = b"format"
+_NEXT_KEY: Final = b"next"
+_EPOCH_KEY: Final = b"epoch"
+_DROPPED: Final = b"dropped"
+REMEMBERED_MAX: Final = 10_000  # numbers; then all are forgotten, and looked up again
+
+
+@final
+class Names:
+    """The two databases of an open environment, and what a reader remembers of them."""
+
+    __slots__ = ("_epoch", "_names", "_numbers", "_seen", "_state")
+
+    def __init__(self, env: lmdb.Environment) -> None:
+        self._names = env.open_db(b"names")
+        self._state = env.open_db(b"state")
+        self._numbers: dict[str, bytes] = {}
+        self._epoch: bytes | None = None
+        self._seen = -1
+
+    def check_format(self, txn: lmdb.Transaction[bytes], folder: str) -> None:
+        """Write the format into a new environment; raise for one that is newer than this code."""
+        said = txn.get(_FORMAT_KEY, db=self._state)
+        if said is None:
+            txn.put(_FORMAT_KEY, b"%d" % FORMAT, db=self._state)
+        elif said != b"%d" % FORMAT:
+            raise Unavailable(
+                f"the engine in {folder}",
+                f"its format is {said[:20].decode('ascii', 'replace')} and this is Sluicegate for"
+                f" format {FORMAT}; start the version of Sluicegate that wrote it, or a newer one",
+            )
+
+    def read(self, txn: lmdb.Transaction[bytes], space: str) -> bytes | None:
+        """The space's number as this snapshot has it; None if there is no such space."""
+        snapshot = txn.id()
+        if snapshot != self._seen:
+            epoch = txn.get(_EPOCH_KEY, db=self._state)
+            if epoch != self._epoch or len(self._numbers) >= REMEMBERED_MAX:
+                self._numbers.clear()
+                self._epoch = epoch
+            self._seen = snapshot
+        number = self._numbers.get(space)
+        if number is None:
+            number = txn.get(space.encode(), db=self._names)
+            if number is not None:
+                self._numbers[space] = number
+        return number
+
+    def find(self, txn: lmdb.Transaction[bytes], space: str) -> bytes | None:
+        """The space's number in a transaction that may have changed it."""
+        number: bytes | None = txn.get(space.encode(), db=self._names)
+        return number
+
+    def allot(self, txn: lmdb.Transaction[bytes], space: str) -> bytes:
+        """The space's number; a new one if it has none."""
+        number = self.find(txn, space)
+        if number is None:
+            following = int(txn.get(_NEXT_KEY, b"1", db=self._state))
+            if following > NUMBER_MAX:
+                raise Unavailable("the engine", "all numbers for spaces are used; restore into new")
+            number = number_bytes(following)
+            txn.put(_NEXT_KEY, b"%d" % (following + 1), db=self._state)
+            txn.put(space.encode(), number, db=self._names)
+        return number
+
+    def drop(self, txn: lmdb.Transaction[bytes], space: str) -> bool:
+        """Take the name away and mark what was under it; whether there was any."""
+        number = txn.pop(space.encode(), db=self._names)
+        if number is None:
+            return False
+        txn.put(_DROPPED + number, space.encode(), db=self._state)
+        epoch = int(txn.get(_EPOCH_KEY, b"0", db=self._state))
+        txn.put(_EPOCH_KEY, b"%d" % (epoch + 1), db=self._state)
+        return True
+
+    def dropped(self, txn: lmdb.Transaction[bytes]) -> bytes | None:
+        """The number of a space whose rows are to be deleted."""
+        with txn.cursor(self._state) as cursor:
+            if cursor.set_range(_DROPPED) and cursor.key().startswith(_DROPPED):
+                number: bytes = cursor.key()[len(_DROPPED) :]
+                return number
+        return None
+
+    def deleted(self, txn: lmdb.Transaction[bytes], number: bytes) -> None:
+        """Its rows are gone: so is the mark."""
+        txn.delete(_DROPPED + number, db=self._state)

@@ -1,0 +1,492 @@
+"""Shield: what is hot is served from here, and never past its time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluicegate.apps.kv.shield.keys import KEY_CHARS_MAX, key_of, place_of, without_turn
+from sluicegate.apps.kv.shield.settings import ShieldSettings
+from sluicegate.apps.kv.shield.shield import COLD, FRESH, MISS, NEGATIVE, REFRESH, STALE, Shield
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
+from sluicegate.contracts.key_values import Row
+from sluicegate.contracts.reasons import QUEUE_FULL, QUOTA_SPENT
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies.coalesce import Flight
+from sluicegate.testing import HandClock, SeededChance
+from tests.policies.virtual import VirtualLoop, pause_us, run
+
+MS = 1_000
+SECOND = 1_000_000
+ROW = Row(b"s", b"value")
+
+
+class Half:
+    """Draws of 0.5: what was put with 20 ms of fetching is refreshed from 14 ms before its end."""
+
+    def draw(self) -> float:
+        return 0.5
+
+
+class Bench:
+    """A shield over an engine that answers after 20 ms what it is told to."""
+
+    def __init__(self, loop: VirtualLoop, **some: Any) -> None:
+        plain: dict[str, Any] = {"hot_min": 3, "hot_permille": 0, "jitter": 0.0}
+        self.loop = loop
+        self.shield = Shield(ShieldSettings(**(plain | some)), Half())
+        self.key = self.shield.key("t", b"p", b"s")
+        self.row: Row | None = ROW
+        self.error: Exception | None = None
+        self.flown: list[Request] = []
+
+    async def fetch(self, flight: Flight[Row | None]) -> Row | None:
+        self.flown.append(flight.request)
+        row, error = self.row, self.error
+        await pause_us(20 * MS)
+        if error is not None:
+            raise error
+        return row
+
+    def look(self, key: str = "", *, strong: bool = False) -> tuple[int, Row | None]:
+        return self.shield.look(key or self.key, self.loop.now_us(), strong=strong)
+
+    def read(self, stale: Row | None = None, request: Request | None = None) -> Awaitable[Any]:
+        asked = request or Request(self.key)
+        return self.shield.read(self.key, stale, asked, self.loop, self.fetch)
+
+    async def warm(self) -> None:
+        """Hot, and kept."""
+        while self.look()[0] == COLD:
+            pass
+        await self.read()
+
+
+def test_a_key_is_cold_then_fetched_once_and_served() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        assert [bench.look()[0] for _ in range(3)] == [COLD, COLD, MISS]
+        assert await bench.read() == ROW
+        assert bench.look() == (FRESH, ROW)
+        stats = bench.shield.stats()
+        assert (stats.hot.cold, stats.hot.missed, stats.hot.served) == (2, 1, 1)
+
+    run(story)
+
+
+def test_a_strong_read_passes_by_and_is_counted() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        await bench.warm()
+        assert bench.look(strong=True) == (COLD, None)
+        assert bench.shield.stats().hot.cold == 3
+
+    run(story)
+
+
+def test_what_is_not_there_is_kept_for_a_shorter_time() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        bench.row = None
+        await bench.warm()
+        assert bench.look() == (NEGATIVE, None)
+        await pause_us(300 * MS)
+        assert bench.look() == (MISS, None)
+
+    run(story)
+
+
+def test_a_row_is_never_served_past_its_own_expiry() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        bench.row = ROW._replace(expires_us=loop.now_us() + 100 * MS)
+        await bench.warm()
+        await pause_us(79 * MS)
+        assert bench.look()[0] == FRESH
+        await pause_us(1 * MS)
+        assert bench.look() == (MISS, None)
+        assert bench.shield.stats().expired == 1
+
+    run(story)
+
+
+def test_a_row_that_expires_while_it_is_fetched_is_neither_told_nor_kept() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        bench.row = ROW._replace(expires_us=loop.now_us() + 20 * MS)
+        while bench.look()[0] == COLD:
+            pass
+        assert await bench.read() is None
+        assert bench.shield.stats().hot.cached == 0
+
+    run(story)
+
+
+def test_an_old_row_is_not_served_instead_of_an_error_past_its_own_expiry() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        bench.error = Unavailable("the engine", "it fell over")
+        old = ROW._replace(expires_us=loop.now_us() + 10 * MS)
+        with pytest.raises(Unavailable):
+            await bench.read(stale=old)
+        assert await bench.read(stale=old._replace(expires_us=loop.now_us() + SECOND))
+        await bench.shield.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unavailable("the engine", "it fell over"),
+        Refused(Decision(False, 0, 5, 5, QUEUE_FULL, "queue")),
+    ],
+)
+def test_an_old_answer_stands_in_for_an_error_and_for_a_refusal(error: Exception) -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop, window_us=100 * SECOND)
+        await bench.warm()
+        await pause_us(3_500 * MS)
+        state, row = bench.look()
+        assert (state, row) == (STALE, ROW)
+        bench.error = error
+        request = Request(bench.key)
+        assert await bench.read(row, request) == ROW
+        assert request.measured is not None
+        assert request.measured.from_cache
+        with pytest.raises(type(error)):
+            await bench.read()
+        await bench.shield.close()
+
+    run(story)
+
+
+def test_a_bug_is_no_reason_to_serve_what_is_old() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        bench.error = KeyError("a bug")
+        with pytest.raises(KeyError):
+            await bench.read(ROW)
+        await pause_us(1)
+
+    loop_errors: list[object] = []
+
+    async def listened(loop: VirtualLoop) -> None:
+        loop.set_exception_handler(lambda _, context: loop_errors.append(context))
+        await story(loop)
+
+    run(listened)
+    assert len(loop_errors) == 1  # it was fetched ahead too, with nobody else to tell
+
+
+def test_an_answer_near_its_end_is_served_and_one_reader_fetches_ahead() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop, window_us=100 * SECOND)
+        await bench.warm()
+        await pause_us(3_490 * MS)
+        bench.row = Row(b"s", b"new")
+        assert bench.look() == (REFRESH, ROW)
+        request = Request(bench.key, caller="ann", criticality=Criticality.BULK, deadline_us=1)
+        assert bench.shield.ahead(bench.key, request, loop, bench.fetch)
+        assert not bench.shield.ahead(bench.key, request, loop, bench.fetch)  # it is under way
+        assert bench.look() == (REFRESH, ROW)
+        await pause_us(21 * MS)
+        assert bench.look() == (FRESH, Row(b"s", b"new"))
+        flown = bench.flown[-1]
+        assert (flown.caller, flown.criticality) == ("ann", Criticality.BULK)
+        assert flown.deadline_us == loop.now_us() - 21 * MS + SECOND  # its own, not the reader's
+        assert len(bench.flown) == 2
+
+    run(story)
+
+
+def test_no_more_is_fetched_ahead_than_there_is_room_for() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop, ahead_max=2)
+        done = [bench.shield.ahead(key, Request(key), loop, bench.fetch) for key in ("a", "b", "c")]
+        assert done == [True, True, False]
+        assert (bench.shield.stats().ahead, bench.shield.stats().ahead_skipped) == (2, 1)
+        await bench.shield.close()
+        assert bench.shield.stats().ahead == 0
+
+    run(story)
+
+
+def test_a_fetch_ahead_that_fails_is_counted_and_troubles_nobody() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        bench.error = Unavailable("the engine", "it fell over")
+        bench.shield.ahead(bench.key, Request(bench.key), loop, bench.fetch)
+        await pause_us(21 * MS)
+        assert (bench.shield.stats().ahead, bench.shield.stats().ahead_failed) == (0, 1)
+
+    run(story)
+
+
+def test_the_leader_pays_and_those_who_joined_are_marked() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        first, second = Request(bench.key), Request(bench.key)
+        await asyncio.gather(bench.read(None, first), bench.read(None, second))
+        assert first.measured is None
+        assert second.measured is not None
+        assert second.measured == Measured(0, 0, 5, True)
+
+    run(story)
+
+
+def test_a_critical_reader_raises_the_fetch_that_he_joins() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        first = asyncio.ensure_future(
+            bench.read(None, Request(bench.key, criticality=Criticality.BULK))
+        )
+        await pause_us(MS)
+        classes = [bench.flown[0].criticality]
+        await bench.read(None, Request(bench.key, criticality=Criticality.CRITICAL))
+        classes.append(bench.flown[0].criticality)
+        assert classes == [Criticality.BULK, Criticality.CRITICAL]
+        await first
+
+    run(story)
+
+
+def test_while_a_key_is_written_nothing_is_kept_of_it() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        await bench.warm()
+        bench.shield.writing(bench.key)
+        bench.shield.writing(bench.key)
+        assert bench.look() == (MISS, None)
+        bench.shield.wrote(bench.key)
+        await bench.read()
+        assert bench.look() == (MISS, None)  # the other one is under way
+        assert (bench.shield.stats().barred, bench.shield.stats().writing) == (1, 1)
+        bench.shield.wrote(bench.key)
+        await bench.read()
+        assert bench.look() == (FRESH, ROW)
+        assert bench.shield.stats().writing == 0
+
+    run(story)
+
+
+def test_a_table_that_turned_has_nothing_kept_and_others_have() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        await bench.warm()
+        bench.shield.turned("other")
+        assert bench.look(bench.shield.key("t", b"p", b"s")) == (FRESH, ROW)
+        bench.shield.turned("t")
+        key = bench.shield.key("t", b"p", b"s")
+        assert key != bench.key
+        assert [bench.look(key)[0] for _ in range(3)] == [COLD, COLD, MISS]
+
+    run(story)
+
+
+def test_a_write_that_began_before_the_table_turned_voids_what_was_read_since() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        bench.shield.writing(bench.key)
+        bench.shield.turned("t")
+        now = bench.shield.key("t", b"p", b"s")
+        while bench.look(now)[0] == COLD:
+            pass
+        fill = bench.shield.begin(now, loop.now_us())
+        assert not bench.shield.land(fill, ROW, loop.now_us())  # it is being written
+        before = bench.shield.begin(now, loop.now_us())
+        bench.shield.wrote(bench.key)
+        assert not bench.shield.land(before, ROW, loop.now_us())
+        assert bench.shield.stats().writing == 0
+
+    run(story)
+
+
+def test_a_large_value_is_found_though_it_is_asked_for_seldom() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop, hot_min=24)
+        large = Row(b"s", bytes(1 << 20))
+        for _ in range(2):
+            assert bench.look()[0] == COLD
+            bench.shield.saw(bench.key, ROW)
+        assert bench.look()[0] == COLD
+        bench.shield.saw(bench.key, large)
+        assert bench.look()[0] == MISS  # it weighs 257 now
+        bench.row = large
+        await bench.read()
+        assert bench.look() == (FRESH, large)  # and has room
+        bench.shield.saw(bench.key, ROW)
+        assert bench.shield.stats().large == 0
+
+    run(story)
+
+
+def test_of_large_keys_those_that_are_asked_for_are_remembered() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop, large_keys_max=2, hot_min=4, large_bytes=1)
+        for name in ("a", "b"):
+            bench.look(name)
+            bench.shield.saw(name, Row(b"", b"1234567"))
+        bench.look("a")
+        bench.shield.saw("c", Row(b"", b"1234567"))  # in the place of b
+        assert bench.shield.stats().large == 2
+        for name, state in (("d", COLD), ("a", MISS), ("b", COLD)):
+            assert bench.look(name)[0] == state
+
+    run(story)
+
+
+def test_dispatchers_tell_each_other_what_is_hot_whatever_their_turns() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        here, there = Bench(loop), Bench(loop)
+        here.shield.turned("t")
+        key = here.shield.key("t", b"p", b"s")
+        for _ in range(3):
+            here.look(key)
+        told = here.shield.top(10)
+        assert told == [(there.key, 3)]
+        assert there.shield.heed([*(name for name, _ in told), "no key"], loop.now_us()) == 1
+        assert there.look()[0] == MISS  # at its first read
+
+    run(story)
+
+
+def test_the_board_tells_what_became_of_the_reads_of_a_key() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        await bench.warm()
+        for _ in range(5):
+            bench.look()
+        ((key, guaranteed, served, forwarded, size),) = bench.shield.board(5)
+        assert (key, guaranteed, served, forwarded, size) == (bench.key, 8, 5, 1, 5)
+        assert bench.shield.remembered == 8
+
+    run(story)
+
+
+def test_what_is_remembered_keeps_step_with_the_counters() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop)
+        for _ in range(8):
+            bench.look()
+        await pause_us(SECOND)
+        bench.look()
+        assert bench.shield.remembered == 5
+        assert bench.shield.top(1) == [(bench.key, 5)]
+        await pause_us(100 * SECOND)
+        bench.look()
+        assert bench.shield.remembered == 1
+
+    run(story)
+
+
+def test_the_longest_key_there_is_can_be_hot() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop, hot_min=1)
+        assert bench.look(key_of("t" * 64, b"p" * 240, b"s" * 240, 7))[0] == MISS
+
+    run(story)
+
+
+def test_the_tallies_are_bounded() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        bench = Bench(loop, tallies_max=2, hot_min=1)
+        for name in ("a", "b", "c"):
+            bench.look(name)
+            fill = bench.shield.begin(name, loop.now_us())
+            bench.shield.land(fill, ROW, loop.now_us())
+        told = {place.key: place.size_bytes for place in bench.shield.board(5)}
+        assert told == {"a": 0, "b": 5, "c": 5}
+
+    run(story)
+
+
+PARTITIONS = st.binary(min_size=1, max_size=240)
+SORTS = st.binary(max_size=240)
+
+
+@given(PARTITIONS, SORTS, st.integers(0, 1 << 62))
+def test_a_key_tells_its_place_and_fits(partition: bytes, sort: bytes, turn: int) -> None:
+    key = key_of("a.table-_1", partition, sort, turn)
+    assert place_of(key) == ("a.table-_1", partition, sort)
+    assert without_turn(key) == key_of("a.table-_1", partition, sort)
+    assert len(key_of("t" * 64, partition, sort, turn)) <= KEY_CHARS_MAX
+
+
+@given(PARTITIONS, SORTS, PARTITIONS, SORTS)
+def test_two_places_never_share_a_key(p1: bytes, s1: bytes, p2: bytes, s2: bytes) -> None:
+    assert (key_of("t", p1, s1) == key_of("t", p2, s2)) == ((p1, s1) == (p2, s2))
+
+
+def test_where_a_partition_ends_is_told_by_the_key() -> None:
+    assert key_of("t", b"ab", b"c") != key_of("t", b"a", b"bc")
+
+
+@pytest.mark.parametrize(
+    "key", ["", "t", "t:x:y", "t:9:ab", "t:1:\u0100", "t:1000:a", "t:\u0661:a"]
+)
+def test_what_is_no_key_is_refused(key: str) -> None:
+    with pytest.raises(BadValue):
+        place_of(key)
+
+
+@pytest.mark.parametrize(
+    "some",
+    [{"large_bytes": 0}, {"ahead_us": 0}, {"ttl_us": 0}, {"waiters_max": 0}, {"tallies_max": 0}],
+)
+def test_settings_are_checked_where_they_are_made(some: dict[str, int]) -> None:
+    with pytest.raises(BadValue, match=next(iter(some))):
+        ShieldSettings(**some)
+
+
+def test_the_published_staleness_is_what_is_served_at_most() -> None:
+    shield = Shield(ShieldSettings(), SeededChance(1))
+    assert shield.staleness_us_max == 33_500_000
+
+
+def test_who_joined_a_fetch_is_not_refused_for_its_leaders_quota() -> None:
+    """One tenant over its quota must not have another refused who asks for the same key."""
+
+    async def story() -> None:
+        clock = HandClock()
+        shield = Shield(ShieldSettings(hot_min=1), SeededChance(1))
+        key = shield.key("t", b"p", b"")
+        for _ in range(50):
+            shield.look(key, clock.now_us())
+        spent = Decision(False, 0, 1, 1, QUOTA_SPENT, "request_units")
+        waiting = asyncio.Event()
+
+        async def over(flight: Flight[Row | None]) -> Row | None:
+            await waiting.wait()
+            raise Refused(spent)
+
+        async def well(flight: Flight[Row | None]) -> Row | None:
+            assert flight.request.caller == "victim"
+            return Row(b"", b"v")
+
+        leader = asyncio.ensure_future(
+            shield.read(key, None, Request(key, caller="attacker"), clock, over)
+        )
+        await asyncio.sleep(0)
+        victims = [
+            asyncio.ensure_future(
+                shield.read(key, None, Request(key, caller="victim"), clock, well)
+            )
+            for _ in range(3)
+        ]
+        await asyncio.sleep(0)
+        waiting.set()
+        assert [await one for one in victims] == [Row(b"", b"v")] * 3
+        with pytest.raises(Refused):
+            await leader
+        assert shield.stats().led_astray == 3
+        await shield.close()
+
+    asyncio.run(story())

@@ -1,0 +1,429 @@
+"""The live views: rates from two boards, lines that no stranger's name can command."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import pty
+import struct
+import termios
+import threading
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from sluicegate.apps.kv import hot
+from sluicegate.apps.kv.board import CALLERS_MAX, OTHERS, CallerUse, EngineUse, board
+from sluicegate.apps.kv.board_source import Sample
+from sluicegate.apps.kv.shield.keys import key_of
+from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
+from sluicegate.apps.kv.shield.shield import Shield
+from sluicegate.apps.kv.store_watch import StoreTold
+from sluicegate.apps.kv.top import command as top
+from sluicegate.apps.kv.top.lines import hot_lines, shown, size, spelt, top_lines
+from sluicegate.apps.kv.top.rates import picture
+from sluicegate.apps.kv.top.show import show
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.contracts.key_values import Upload
+from sluicegate.policies.queue.queue import QueueStats
+from sluicegate.policies.shed import ShedStats
+from sluicegate.policies.stack import StackStats, StageStats
+from sluicegate.policies.stress import Level, Picture
+from sluicegate.testing import SeededChance
+
+START = 1_000_000_000_000_000
+SECOND = 1_000_000
+KEY = key_of("shops", b"ann", b"cart")
+
+
+def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
+    """The board of a busy dispatcher, `count` of everything further on."""
+    shield = Shield(ShieldSettings(), SeededChance(1)).stats()
+    said: dict[str, Any] = {
+        "at_us": START + round(at_s * SECOND),
+        "node": "kv-1",
+        "stack": StackStats(
+            3 * count, 0, 2 * count, count, 0, 7, 2 * count, (StageStats("queue", 0, count, 0, 0),)
+        ),
+        "refusals": {"quota_spent": count, "deadline": 0},
+        "usage": {
+            "ann": CallerUse(5_000 * count, 2 * count, 0),
+            "bob": CallerUse(1_000 * count, 0, count),
+        },
+        "picture": Picture(
+            START, Level.STRESSED, ("ratio",), True, False, 0.0, 0.28, "get", 0.9, 12_000, None
+        ),
+        "shed": ShedStats(
+            "prices", (count,) * 4, (0, 0, 0, count), 0, 0, (1_000,) * 3 + (2_500,), 0.9, 1
+        ),
+        "queue": QueueStats(64, 60, 9, 4_096, 0, 0, 0, 0, 0, 0, True, 5_000, 0),
+        "engine": {"get": EngineUse(count, 0, 250 * count)},
+        "shield": shield._replace(hot=shield.hot._replace(cold=count, served=4 * count, cached=2)),
+        "hot": [HotPlace(KEY, 800, 4 * count, count, 2_048)],
+        "remembered": 1_000,
+        "uploads": [
+            Upload("shops", "night", "replace", "open", (0, 1), 5_000, 1 << 20, START, "ann")
+        ],
+    }
+    return json.loads(json.dumps(board(**(said | some))))  # type: ignore[no-any-return]
+
+
+def seen(
+    before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return picture([Sample("u", before or recorded())], [Sample("u", after or recorded(2.0, 100))])
+
+
+# From counts to rates.
+
+
+def test_counts_become_rates_by_the_time_between_the_boards() -> None:
+    found = seen()
+    assert found["work"] == {"entered": 150, "admitted": 100, "refused": 50, "under_way": 7}
+    assert found["callers"] == [
+        {"caller": "ann", "ru": 250, "admitted": 100, "refused": 0},
+        {"caller": "bob", "ru": 50, "admitted": 0, "refused": 50},
+    ]
+    assert found["refusals"] == {"quota_spent": 50, "deadline": 0}
+    assert found["engine"] == [{"operation": "get", "worked": 50, "failed": 0, "mean_us": 250}]
+    assert found["classes"][3] == {"class": "BULK", "price": 2.5, "admitted": 50, "refused": 50}
+    assert found["queue"]["delay_us"] == 12_000
+    (key,) = found["hot"]
+    assert (key["share"], key["rate"], key["served"], key["forwarded"]) == (0.8, 250, 200, 50)
+
+
+def test_two_dispatchers_are_added_up_and_of_levels_the_worst_is_told() -> None:
+    calm = Picture(START, Level.CALM, (), False, False, 0.0, 1.0, "", None, None, None)
+    before = [Sample("a", recorded()), Sample("b", recorded())]
+    after = [Sample("a", recorded(1, 10)), Sample("b", recorded(2, 10, picture=calm))]
+    found = picture(before, after)
+    assert found["work"]["admitted"] == 30
+    assert found["callers"][0]["ru"] == 75
+    assert found["stress"]["ratio"] == 0.28
+    assert found["queue"]["places"] == 128
+    assert (found["hot"][0]["guaranteed"], found["hot"][0]["share"]) == (1_600, 0.8)
+
+
+def test_a_dispatcher_that_was_restarted_has_no_rates_below_nothing() -> None:
+    assert seen(recorded(0, 1_000), recorded(1, 10))["work"]["admitted"] == 20
+
+
+def test_a_dispatcher_that_was_not_there_before_has_no_rates_yet() -> None:
+    found = picture([Sample("u", None, "gone")], [Sample("u", recorded(1, 10))])
+    assert found["work"]["admitted"] == 0
+    assert seen(recorded(1), recorded(1, 10))["work"]["admitted"] == 0  # the same instant
+
+
+def test_a_dispatcher_without_layers_has_a_board_too() -> None:
+    bare = json.loads(json.dumps(board(at_us=START)))
+    lines = top_lines(seen(bare, bare))
+    assert lines[0].startswith("1 dispatcher: 0 asked/s")
+
+
+def test_the_callers_on_the_board_are_bounded_and_the_rest_is_one() -> None:
+    usage = {f"c{i:04}": CallerUse(i, 1, 2) for i in range(CALLERS_MAX + 5)}
+    told = recorded(usage=usage)["callers"]
+    assert len(told) == CALLERS_MAX + 1
+    assert told[0]["caller"] == f"c{CALLERS_MAX + 4:04}"
+    assert told[-1] == {"caller": OTHERS, "mru": 10, "admitted": 5, "refused": 10}
+
+
+def test_a_store_that_is_gone_for_some_is_told_with_the_one_that_lost_it_first() -> None:
+    def stores(*told: StoreTold | None) -> dict[str, Any]:
+        boards = [recorded(60, store=one) for one in told]
+        samples = [Sample(str(at), one) for at, one in enumerate(boards)]
+        return picture(samples, samples)
+
+    now_us = START + 60 * SECOND
+    gone = [StoreTold(True, now_us - s * SECOND, f"why {s}\x1b", 1) for s in (5, 40)]
+    found = stores(None, StoreTold(False, now_us, "once", 1), *gone)
+    assert found["store"] == {
+        "asked_by": 3,
+        "gone_for": 2,
+        "gone_us": 40 * SECOND,
+        "why": "why 40\x1b",
+    }
+    (line,) = [line for line in top_lines(found) if line.startswith("the store")]
+    assert line.startswith("the store does not answer 2 of 3 dispatchers, for 40 s: why 40")
+    assert "\x1b" not in line
+    for there in (stores(None), stores(StoreTold(False, now_us, "once", 1))):
+        assert there["store"]["gone_for"] == 0
+        assert not [line for line in top_lines(there) if "store" in line]
+
+
+# From rates to lines.
+
+
+def test_the_lines_tell_who_is_served_who_is_refused_and_what_is_hot() -> None:
+    text = "\n".join(top_lines(seen()))
+    for part in (
+        "1 dispatcher: 350 asked/s, 200 answered from memory, 100 admitted, 50 refused, 7 under",
+        "stressed (ratio): latency ratio 0.28 of get",
+        "queue: 9 waiting (4.0 KiB), delay 12.00 ms, 60 of 64 places, overloaded",
+        "ann     250   100         0",
+        "quota_spent  50",
+        "BULK         2.50",
+        "get     50     0.25 ms",
+        "shops:ann:cart  80.0%  250      200       50           2.0 KiB",
+        "shops/night  replace  open",
+        "250 point reads/s, 80.0% without the engine",
+    ):
+        assert part in text, part
+    assert "deadline" not in text  # nobody was refused so
+
+
+def test_what_there_is_no_room_for_is_counted() -> None:
+    usage = {f"c{i}": CallerUse(i, 1, 2) for i in range(12)}
+    lines = top_lines(seen(after=recorded(1, 1, usage=usage)))
+    assert "  and 2 callers more" in lines
+
+
+def test_who_does_not_answer_is_named_beside_the_others() -> None:
+    found = picture([], [Sample("http://a", recorded()), Sample("http://b", None, "refused\x1b")])
+    assert top_lines(found)[1] == "  http://b does not answer: refused\N{REPLACEMENT CHARACTER}"
+
+
+EVIL = "\x1b]0;gone\x07\x1b[2J\u202e\n\u2028x"
+
+
+def test_no_name_and_no_key_commands_the_terminal() -> None:
+    after = recorded(
+        1,
+        100,
+        usage={EVIL: CallerUse(1, 1, 1)},
+        refusals={EVIL: 5},
+        engine={EVIL: EngineUse(1, 1, 1)},
+        hot=[
+            HotPlace(key_of("t", EVIL.encode(), EVIL.encode()), 5, 1, 1, 1),
+            HotPlace(EVIL, 1, 1, 1, 1),
+        ],
+        uploads=[Upload(EVIL, EVIL, EVIL, EVIL, (), 1, 1, 1, EVIL)],
+    )
+    after["stress"].update(level=EVIL, why=[EVIL], slowest=EVIL)
+    found = picture([Sample(EVIL, recorded())], [Sample(EVIL, after), Sample(EVIL, None, EVIL)])
+    lines = top_lines(found) + hot_lines(found)
+    assert len(lines) > 20
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_name_without_end_is_cut() -> None:
+    assert len(shown("x" * 1_000_000)) == 40
+    assert spelt(key_of("t", b"\xff" * 240, b"")).startswith("t:\N{REPLACEMENT CHARACTER}")
+    assert len(spelt(key_of("t", b"p" * 240, b"s" * 240))) == 48
+    assert [size(n) for n in (0, 1_023, 1_024, 1 << 40)] == [
+        "0 B",
+        "1,023 B",
+        "1.0 KiB",
+        "1,024.0 GiB",
+    ]
+
+
+# A real server, and the commands.
+
+
+@contextmanager
+def serving(*answers: tuple[int, Any], token: str = "") -> Iterator[str]:
+    """A server that gives one state after the other, and the last one again and again."""
+    left = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, said = left.pop(0) if len(left) > 1 else left[0]
+            if self.path != "/v1/state":
+                status, said = 404, {}
+            if token and self.headers.get("Authorization") != f"Bearer {token}":
+                status, said = 401, {}
+            body = said if isinstance(said, bytes) else json.dumps(said).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+TWO = ((200, {"board": recorded()}), (200, {"board": recorded(2.0, 100)}))
+
+
+def asked(command: Any, *flags: str) -> tuple[int, str]:
+    parser = ArgumentParser()
+    command.add_arguments(parser)
+    out = io.StringIO()
+    return command.run(parser.parse_args([*flags, "--every", "0.1"]), out), out.getvalue()
+
+
+def test_top_once_shows_a_picture_and_ends() -> None:
+    with serving(*TWO) as url:
+        code, text = asked(top, url, "--once")
+    assert code == 0
+    assert text.startswith("1 dispatcher: 350 asked/s")
+
+
+def test_top_as_json_is_the_whole_picture() -> None:
+    with serving(*TWO) as url:
+        _, text = asked(top, "--url", url, "--once", "--json")
+    assert json.loads(text)["work"]["entered"] == 150
+
+
+def test_hot_shows_so_many_keys_with_their_places() -> None:
+    keys = [HotPlace(key_of("t", b"%d" % i, b""), 10 - i, 1, 1, 1) for i in range(5)]
+    boards = [(200, {"board": recorded(i, 10 * i, hot=keys)}) for i in range(2)]
+    with serving(*boards) as url:
+        _, text = asked(hot, url, "--once", "--k", "2")
+    assert "t:0" in text
+    assert "t:1" in text
+    assert "and 3 keys more" in text
+    with serving(*boards) as url:
+        _, text = asked(hot, url, "--once", "--json", "--k", "2")
+    assert [one["place"] for one in json.loads(text)["hot"]] == ["t:0", "t:1"]
+
+
+def test_one_of_two_may_be_gone() -> None:
+    with serving(*TWO) as url:
+        _, text = asked(top, url, "http://127.0.0.1:1", "--once")
+    assert text.startswith("1 dispatcher: 350 asked/s")
+    assert "http://127.0.0.1:1 does not answer" in text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"callers": [{"name": "ann"}]},
+        {"callers": 7},
+        {"hot": {"a": 1}},
+        {"queue": [1]},
+        {"stress": {"level": "calm"}},
+        {"at_us": "noon"},
+        {"at_us": float("inf")},
+        {"uploads": [None]},
+        {"engine": {"get": None}},
+    ],
+)
+def test_a_malformed_board_is_told_beside_the_others(wrong: dict[str, Any]) -> None:
+    with serving(*TWO) as url, serving((200, {"board": recorded() | wrong})) as other:
+        _, text = asked(top, url, other, "--once")
+        assert text.startswith("1 dispatcher: 350 asked/s")
+        assert f"{other} does not answer: its board cannot be understood" in text
+        with pytest.raises(Unavailable, match="its board cannot be understood"):
+            asked(top, other, "--once", "--json")
+
+
+def test_when_all_are_gone_it_says_so() -> None:
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+        asked(top, "http://127.0.0.1:1", "--once")
+
+
+def test_a_token_is_sent_and_the_lack_of_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(*TWO, token="secret") as url:
+        with pytest.raises(SluicegateError, match="a token with the grant audit"):
+            asked(top, url, "--once")
+        assert asked(top, url, "--once", "--token", "secret")[0] == 0
+        monkeypatch.setenv("SLUICEGATE_TOKEN", "secret")
+        assert asked(top, url, "--once")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ((200, {"app": "limiter"}), "is no dispatcher"),
+        ((200, [1]), "is no dispatcher"),
+        ((200, {"board": {"version": 2}}), "version 2, and this knows up to 1"),
+        ((200, {"board": {}}), "version None"),
+        ((200, b"<html>"), "no JSON"),
+        ((503, {}), "it answers 503"),
+    ],
+)
+def test_what_it_cannot_read_it_says(answer: tuple[int, Any], told: str) -> None:
+    with serving(answer) as url, pytest.raises(SluicegateError, match=told):
+        asked(top, url, "--once")
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        (top, ["ftp://x"]),
+        (top, ["--every", "0"]),
+        (top, ["--rows", "0"]),
+        (hot, ["--k", "0"]),
+        (hot, ["--k", "101"]),
+    ],
+)
+def test_wrong_flags_are_refused(command: Any, flags: list[str]) -> None:
+    parser = ArgumentParser()
+    command.add_arguments(parser)
+    with pytest.raises(BadValue, match="--"):
+        command.run(parser.parse_args([*flags, "--once"]), io.StringIO())
+
+
+def stopped_after(pictures: int) -> Callable[[float], None]:
+    """A pause that somebody interrupts after so many pictures."""
+    left = [pictures]
+
+    def pause(_: float) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+
+    return pause
+
+
+def live(flags: list[str], out: Any, terminal: str) -> int:
+    parser = ArgumentParser()
+    top.add_arguments(parser)
+    return show(
+        parser.parse_args(flags), top_lines, dict, out, terminal=terminal, pause=stopped_after(3)
+    )
+
+
+def test_without_a_terminal_it_goes_on_as_lines_until_it_is_interrupted() -> None:
+    out = io.StringIO()
+    with serving(*TWO) as url:
+        assert live([url], out, "xterm") == 0
+    first, second, third = out.getvalue().split("\n\n1 dispatcher: ")
+    assert "350 asked/s" in first
+    assert second.startswith("0 asked/s")  # nothing happened since the look before
+    assert third.startswith("0 asked/s")
+    assert "\x1b" not in out.getvalue()
+
+
+def test_on_a_terminal_it_is_shown_in_place_and_the_terminal_is_given_back() -> None:
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    found: list[bytes] = []
+    reader = threading.Thread(target=read_all, args=(main, found))
+    reader.start()
+    with serving(*TWO) as url, open(side, "w", encoding="utf-8") as out:
+        assert live([url, "--rows", "2"], out, "xterm") == 0
+    reader.join()
+    os.close(main)
+    text = b"".join(found).decode()
+    assert text.count("\x1b[?1049h") == 1  # the other screen, and back
+    assert text.index("\x1b[?1049l") > text.rindex("asked/s")
+    assert "Ctrl-C ends" in text
+
+
+def read_all(terminal: int, found: list[bytes]) -> None:
+    """What is written to a terminal until its other side is closed, which Linux tells as an error.
+
+    Somebody has to read it all the while, or whoever writes waits.
+    """
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 1 << 16):
+            found.append(part)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from sluicegate.command_line.process_pool import children
+from tests.engines.child import until
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def is_there(known: int) -> bool:
+    try:
+        os.kill(known, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def ignores_ctrl_c() -> bool:
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_children_work_and_are_gone_afterwards() -> None:
+    with children(1) as pool:
+        known = pool.submit(pid).result()
+        assert known != os.getpid()
+        assert pool.submit(ignores_ctrl_c).result()
+    until(lambda: not is_there(known), "its end", 10)
+
+
+def test_children_do_not_outlive_an_error() -> None:
+    known: list[int] = []
+
+    def story() -> None:
+        with children(1) as pool:
+            known.append(pool.submit(pid).result())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        story()
+    until(lambda: not is_there(known[0]), "its end", 10)

@@ -1,0 +1,257 @@
+"""The commands that Redis has too, beside a real one: the same words, the same replies."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sluicegate.system import SystemClock
+from sluicegate.wire.resp import command
+from tests.doors.resp.kv.door import kv_door
+from tests.doors.resp.talk import Talk
+
+if TYPE_CHECKING:
+    from tests.engines.redis import RedisServer
+
+KEYS = ["t:a", "t:b", "t:a:x", "t:a:x:y", "u:a"]
+FAR_S = 4_000_000_000
+Words = tuple[str, ...]
+
+
+class Peer:
+    """A connection to a real Redis."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+
+    def ask(self, data: bytes, count: int) -> list[Any]:
+        self._socket.sendall(data)
+        reader = hiredis.Reader()
+        replies: list[Any] = []
+        while len(replies) < count:
+            reply = reader.gets()
+            if reply is False:
+                got = self._socket.recv(65_536)
+                assert got
+                reader.feed(got)
+            else:
+                replies.append(reply)
+        return replies
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def peer(redis_any: RedisServer) -> Iterator[Peer]:
+    found = Peer(redis_any.port)
+    yield found
+    found.close()
+
+
+key = st.sampled_from(KEYS)
+value = st.sampled_from(["", "1", "two", "x" * 100, "\r\n$5"])
+anyway = st.sampled_from
+time_option = anyway(
+    [
+        ("EX", "100"),
+        ("px", "100000"),
+        ("EXAT", str(FAR_S)),
+        ("PXAT", str(FAR_S * 1000)),
+        ("EXAT", "1"),
+        ("PXAT", "1"),
+        ("KEEPTTL",),
+    ]
+)
+wrong_option = anyway([("EX", "0"), ("EX", "-1"), ("PX", "x"), ("EX",), ("NX", "XX"), ("FOO",)])
+option = anyway([("NX",), ("xx",), ("GET",)]) | time_option | wrong_option
+
+
+def flat(words: Any) -> Words:
+    out: list[str] = []
+    for word in words:
+        out += flat(word) if isinstance(word, (tuple, list)) else [word]
+    return tuple(out)
+
+
+def old_and_absent(words: Words) -> bool:
+    """SET with NX and GET, which Redis before 7 refuses."""
+    upper = {word.upper() for word in words[3:]}
+    return words[0].upper() == "SET" and {"NX", "GET"} <= upper
+
+
+plain = st.one_of(
+    st.tuples(anyway(["GET", "get", "STRLEN", "TYPE", "TTL", "PERSIST", "GETDEL"]), key),
+    st.tuples(anyway(["MGET", "EXISTS", "DEL", "UNLINK"]), st.lists(key, min_size=1, max_size=4)),
+    st.tuples(st.just("SET"), key, value),
+    st.tuples(st.just("SET"), key, value, st.lists(option, max_size=2)),
+    st.tuples(st.just("MSET"), st.lists(st.tuples(key, value), min_size=1, max_size=4)),
+    st.tuples(st.just("EXPIRE"), key, anyway(["100", "0", "-1", "x"])),
+    st.tuples(st.just("PEXPIRE"), key, anyway(["100000", "0", "-5"])),
+    st.tuples(st.just("EXPIREAT"), key, anyway([str(FAR_S), "1", "-1"])),
+    st.tuples(st.just("PEXPIREAT"), key, anyway([str(FAR_S * 1000), "1"])),
+    st.tuples(st.just("GETEX"), key, anyway([(), ("EX", "100"), ("PERSIST",), ("FOO",)])),
+    anyway(
+        [
+            ("SET", "t:a"),
+            ("GET",),
+            ("MSET", "t:a"),
+            ("MSET", "t:a", "1", "t:b"),
+            ("INCRFOO", "t:a"),
+            ("SCAN", "x", "MATCH", "t:*"),
+            ("SCAN", "0", "MATCH", "t:*", "COUNT", "0"),
+            ("SCAN", "0", "MATCH", "t:*", "COUNT", "x"),
+            ("SCAN", "0", "FOO", "t:*"),
+            ("SCAN", "0", "MATCH"),
+            ("PING",),
+            ("ECHO", "a"),
+        ]
+    ),
+)
+commands = st.lists(plain.map(flat).filter(lambda words: not old_and_absent(words)), max_size=25)
+
+
+def shown(reply: Any) -> Any:
+    """Errors are one; what their words are, is each side's own."""
+    return "an error" if isinstance(reply, hiredis.ReplyError) else reply
+
+
+async def ours(sent: bytes, cuts: list[int], late: bool) -> list[Any]:
+    _, door = kv_door(late, SystemClock())
+    talk = Talk(door)
+    for start, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
+        talk.protocol.data_received(sent[start:end])
+        if start % 2:
+            await asyncio.sleep(0)
+    while talk.protocol.under_way() or talk.protocol._held is not None:
+        await asyncio.sleep(0)
+    talk.lose()
+    reader = hiredis.Reader()
+    reader.feed(talk.wire.said)
+    replies = []
+    while (reply := reader.gets()) is not False:
+        replies.append(reply)
+    return replies
+
+
+calm = settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@calm
+@given(commands, st.sampled_from([2, 3]), st.booleans(), st.data())
+def test_whatever_is_said_the_replies_are_those_of_redis(
+    peer: Peer, said: list[Words], protocol: int, late: bool, data: st.DataObject
+) -> None:
+    peer.ask(command("FLUSHALL") + command("HELLO", protocol), 2)
+    sent = b"".join(command(*words) for words in said)
+    told = peer.ask(sent, len(said))
+    greeting = command("HELLO", protocol)
+    sent = greeting + sent
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=4)))
+    got = asyncio.run(ours(sent, cuts, late))[1:]
+    assert [shown(one) for one in got] == [shown(one) for one in told]
+
+
+GLOBS = [
+    "*",
+    "a*",
+    "*a",
+    "?",
+    "[ab]*",
+    "[^a]",
+    "a:*",
+    "a:x",
+    "*:*",
+    "",
+    "[a-",
+    "[a-]",
+    "\\a",
+    "a?x*",
+]
+
+
+@calm
+@given(st.sets(st.sampled_from(KEYS)), st.sampled_from(GLOBS), st.integers(1, 5))
+def test_a_scan_finds_what_redis_finds(peer: Peer, keys: set[str], glob: str, count: int) -> None:
+    peer.ask(command("FLUSHALL") + command("HELLO", 2), 2)
+    for one in keys:
+        peer.ask(command("SET", one, 1), 1)
+
+    def scanned(ask: Any) -> list[bytes]:
+        cursor, found = b"0", []
+        while True:
+            cursor, page = ask(command("SCAN", cursor, "MATCH", f"t:{glob}", "COUNT", count))
+            found += page
+            if cursor == b"0":
+                return sorted(set(found))
+
+    async def story() -> list[bytes]:
+        _, door = kv_door(clock=SystemClock())
+        talk = Talk(door)
+        for one in keys:
+            await talk.ask(command("SET", one, 1))
+        cursor, found = b"0", []
+        while True:
+            reader = hiredis.Reader()
+            words = ("SCAN", cursor, "MATCH", f"t:{glob}", "COUNT", count)
+            reader.feed(await talk.ask(command(*words)))
+            cursor, page = reader.gets()
+            found += page
+            if cursor == b"0":
+                talk.lose()
+                assert len(found) == len(set(found))
+                return sorted(found)
+
+    assert asyncio.run(story()) == scanned(lambda data: peer.ask(data, 1)[0])
+
+
+def test_the_time_left_is_told_as_redis_tells_it(peer: Peer) -> None:
+    said = [
+        ("SET", "t:a", 1, "PX", 100_700),
+        ("SET", "t:b", 1),
+        ("PTTL", "t:a"),
+        ("TTL", "t:a"),
+        ("PTTL", "t:b"),
+        ("PTTL", "t:c"),
+    ]
+    sent = b"".join(command(*words) for words in said)
+    peer.ask(command("FLUSHALL"), 1)
+    theirs, mine = peer.ask(sent, len(said)), asyncio.run(ours(sent, [], True))
+    assert 0 < theirs[2] - mine[2] + 10_000 < 20_000
+    assert 90_000 < mine[2] <= 100_700
+    assert mine[3:] == theirs[3:] == [101, -1, -2]
+
+
+def test_every_two_options_of_set_are_understood_as_redis_does(peer: Peer) -> None:
+    options = [
+        ("NX",), ("XX",), ("GET",), ("KEEPTTL",), ("EX", "100"), ("PX", "100000"),
+        ("EXAT", str(FAR_S)), ("PXAT", str(FAR_S * 1000)), ("FOO",), ("EX", "0"),
+    ]  # fmt: skip
+    said: list[Words] = []
+    for first in options:
+        for second in options:
+            for before in (("DEL", "t:a"), ("SET", "t:a", "old", "EX", "50")):
+                words = ("SET", "t:a", "new", *first, *second)
+                if not old_and_absent(words):
+                    said += [before, words, ("GET", "t:a"), ("TTL", "t:a")]
+    sent = b"".join(command(*words) for words in said)
+    peer.ask(command("FLUSHALL"), 1)
+    theirs, mine = peer.ask(sent, len(said)), asyncio.run(ours(sent, [], True))
+    far = range(1_000_000, FAR_S)  # of the instants, a second may have passed between
+
+    def alike(reply: Any) -> Any:
+        return "far" if isinstance(reply, int) and reply in far else shown(reply)
+
+    told = zip(said, mine, theirs, strict=True)
+    assert [one for one in told if alike(one[1]) != alike(one[2])] == []

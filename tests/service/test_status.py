@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.errors import Forbidden
+from sluicegate.service.siblings import Peers, socket_of
+from sluicegate.service.status import Overview
+from sluicegate.telemetry.prometheus import Family, Sample
+
+LOOKS = Identity("ann", {Grant.AUDIT})
+NOBODY = Identity("bob", ())
+THEIRS = '# TYPE asked counter\nasked_total{worker="1"} 2\n'
+
+
+def overview(peers: Peers, *, alone: bool = False) -> Overview:
+    asked = Family("asked", "counter", "", "Asks.", [Sample("_total", (), 1)])
+    return Overview(
+        "thing",
+        "1.2.3",
+        parts={"engine": lambda: {"name": "memory"}, "calls": lambda: 7},
+        families=[lambda: [asked], lambda: ()],
+        not_ready=lambda: "it begins",
+        peers=peers,
+        alone=alone,
+    )
+
+
+def test_the_state_is_who_it_is_and_what_each_part_says_of_itself() -> None:
+    said = overview(Peers("", 0, 1)).state(LOOKS)
+    assert (said["app"], said["version"], said["not_ready"]) == ("thing", "1.2.3", "it begins")
+    assert (said["worker"], said["workers"]) == (0, 1)
+    assert (said["engine"], said["calls"]) == ({"name": "memory"}, 7)
+    up_us = said["up_us"]
+    assert isinstance(up_us, int)
+    assert 0 <= up_us < 60_000_000
+
+
+def test_whoever_may_not_look_sees_nothing() -> None:
+    with pytest.raises(Forbidden):
+        overview(Peers("", 0, 1)).state(NOBODY)
+
+
+def test_one_worker_tells_its_metrics_at_once_and_without_a_label() -> None:
+    page = overview(Peers("", 0, 1)).metrics()
+    assert isinstance(page, str)
+    assert "asked_total 1" in page.splitlines()
+
+
+def test_one_of_several_tells_those_of_all_unless_it_is_one_of_them_that_asks(
+    tmp_path: Path,
+) -> None:
+    async def told(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(THEIRS)}\r\n\r\n{THEIRS}".encode())
+        await writer.drain()
+        writer.close()
+
+    async def story() -> None:
+        peers = Peers(str(tmp_path), 0, 2)
+        mine = overview(peers, alone=True).metrics()
+        assert isinstance(mine, str)
+        assert 'asked_total{worker="0"} 1' in mine.splitlines()
+        server = await asyncio.start_unix_server(told, socket_of(str(tmp_path), 1))
+        async with server:
+            pages = overview(peers).metrics()
+            assert isinstance(pages, Awaitable)
+            lines = (await pages).splitlines()
+        assert 'asked_total{worker="0"} 1' in lines
+        assert 'asked_total{worker="1"} 2' in lines
+
+    asyncio.run(story())

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sluicegate.service.workers import run_workers
+
+# A process of its own, for it forks.
+SEVERAL = """
+import os, sys
+from pathlib import Path
+from sluicegate.service.workers import run_workers
+
+parent, told = os.getpid(), Path(sys.argv[1])
+
+def serve(folder, worker, ready):
+    mode = os.stat(folder).st_mode & 0o777
+    (told / str(worker)).write_text(f"{folder} {mode:o} {os.getpid() != parent}")
+    ready("all are ready")
+    return 1  # one that ends before all are ready ends them all
+
+sys.exit(run_workers("thing", 2, serve))
+"""
+
+
+def test_one_worker_is_this_process_and_finds_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    def serve(folder: str, worker: int, ready: Callable[[str], None]) -> int:
+        ready("it is ready")
+        assert (folder, worker) == ("", 0)
+        return 7
+
+    assert run_workers("thing", 1, serve) == 7
+    assert capsys.readouterr().out == "it is ready\n"
+
+
+def test_several_have_a_private_folder_that_goes_with_them(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    told.mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-c", SEVERAL, str(told)],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert ended.returncode == 1, ended.stderr
+    said = [file.read_text().split() for file in told.iterdir()]
+    assert said, ended.stderr
+    for folder, mode, forked in said:
+        assert Path(folder).parent == tmp_path
+        assert Path(folder).name.startswith("sluicegate-thing-")
+        assert (mode, forked) == ("700", "True")
+        assert not Path(folder).exists()

@@ -1,0 +1,168 @@
+"""Nodes of a Cassandra that have not heard of tables that were just made; no cluster is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.stores.engines.cassandra import link as cassandra_link
+from sluicegate.stores.engines.cassandra.link import CassandraLink
+from sluicegate.stores.engines.cassandra.schema import GREETING
+from sluicegate.stores.engines.cassandra.url import parse_url
+
+KEYSPACE = "Keyspace 'k' does not exist"
+TABLE = "table rows_1 does not exist"
+OLD_TABLE = "unconfigured table rows_1"
+
+
+class Failure(Exception):  # noqa: N818 - as the driver's are called
+    """Any of the driver's."""
+
+
+class Invalid(Failure):
+    """A request that a node refuses."""
+
+
+class Found(list[Any]):
+    """Rows, as the driver has them."""
+
+    def count(self, *_: object) -> int:
+        return len(self)
+
+    def all(self) -> Found:
+        return self
+
+    def first(self) -> Any:
+        return self[0]
+
+
+def row(*values: object) -> Any:
+    return SimpleNamespace(as_tuple=lambda: values)
+
+
+class Nodes:
+    """Nodes that fail so many asks of each kind, and answer those that follow."""
+
+    def __init__(self, error: Exception, **failing: int) -> None:
+        self.error = error
+        self.failing = failing
+        self.asked: dict[str, int] = {}
+        self.closed = False
+
+    def _ask(self, kind: str) -> None:
+        self.asked[kind] = self.asked.get(kind, 0) + 1
+        if self.asked[kind] <= self.failing.get(kind, 0):
+            raise self.error
+
+    async def query(self, text: str) -> Found:
+        if text == GREETING:
+            return Found([row(1_000, "name")])
+        if text.startswith("CREATE TABLE"):
+            self._ask("table")
+        return Found()
+
+    async def create_prepared(self, text: str) -> str:
+        self._ask("prepare")
+        return text
+
+    async def execute(self, _statement: object) -> Found:
+        self._ask("execute")
+        return Found([row(b"v")])
+
+    async def execute_batch(self, _batch: object) -> Found:
+        self._ask("batch")
+        return Found([row(True)])
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cassandra_link, "_UNHEARD_PAUSE_S", 0)
+
+
+def link_to(nodes: Nodes, query: str = "") -> CassandraLink:
+    link = CassandraLink(parse_url(f"cassandra://a/k?backoff_ms=1{query}"))
+
+    async def create_session() -> Nodes:
+        return nodes
+
+    link._driver = SimpleNamespace(  # type: ignore[assignment]
+        create_cluster=lambda *_, **__: SimpleNamespace(create_session=create_session),
+        Consistency=link._driver.Consistency,
+        errors=SimpleNamespace(
+            CassException=Failure,
+            CassErrorServerInvalidQuery=Invalid,
+            CassErrorServerConfigError=Invalid,
+        ),
+    )
+    return link
+
+
+async def asked_of(link: CassandraLink, *, batch: bool = False) -> Any:
+    try:
+        await link.ready()
+        return await link.run("a statement", batch=batch)
+    finally:
+        await link.close()
+
+
+@pytest.mark.parametrize("said", [KEYSPACE, TABLE, OLD_TABLE, "keyspace k doesn't exist"])
+@pytest.mark.parametrize("kind", ["table", "prepare", "execute"])
+def test_a_node_that_has_not_heard_of_the_tables_is_asked_again(said: str, kind: str) -> None:
+    nodes = Nodes(Invalid(said), **{kind: 3})
+    assert asyncio.run(asked_of(link_to(nodes))) == [(b"v",)]
+    assert nodes.asked["table"] == (5 if kind == "table" else 2)
+    assert nodes.closed
+
+
+def test_a_batch_is_sent_again_to_a_node_that_had_not_heard() -> None:
+    nodes = Nodes(Invalid(TABLE), batch=2)
+    assert asyncio.run(asked_of(link_to(nodes), batch=True)) == [(True,)]
+    assert nodes.asked["batch"] == 3
+
+
+@pytest.mark.parametrize("query", ["&create=no", "&heard_ms=0", "&heard_ms=2"])
+@pytest.mark.parametrize("kind", ["prepare", "execute"])
+def test_what_no_node_hears_of_in_time_is_told(query: str, kind: str) -> None:
+    nodes = Nodes(Invalid(KEYSPACE), **{kind: 1 << 30})
+    with pytest.raises(Unavailable, match="Keyspace 'k' does not exist"):
+        asyncio.run(asked_of(link_to(nodes, query)))
+    assert query == "&heard_ms=2" or nodes.asked[kind] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Failure(KEYSPACE), Unavailable),
+        (Invalid("no such column"), Unavailable),
+        (Invalid("oversized mutation"), BadValue),
+    ],
+)
+def test_whatever_else_a_node_says_is_not_asked_again(
+    error: Exception, told: type[SluicegateError]
+) -> None:
+    nodes = Nodes(error, execute=1)
+    with pytest.raises(told):
+        asyncio.run(asked_of(link_to(nodes)))
+    assert nodes.asked["execute"] == 1
+
+
+def test_nobody_is_asked_again_behind_a_close() -> None:
+    async def story() -> None:
+        nodes = Nodes(Invalid(TABLE), execute=1 << 30)
+        link = link_to(nodes)
+        await link.ready()
+        asked = asyncio.create_task(link.run("a statement"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await link.close()
+        with pytest.raises(Unavailable, match="closed"):
+            await asked
+
+    asyncio.run(story())
