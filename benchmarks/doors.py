@@ -2,7 +2,7 @@
 
 gRPC is asked by `h2load` (Debian: nghttp2-client), RESP by `redis-benchmark` (redis-tools), both of
 which are quicker than anything they are pointed at here. The peer of the gRPC door is the same
-service behind grpcio's asyncio server (`--grpc grpcio`); that of the RESP door is a real
+service behind grpcio's asyncio server (`benchmarks.grpcio_server`); that of the RESP door is a real
 redis-server answering GET, which decides nothing. Everyone takes turns; ratios are of medians.
 
     python -m benchmarks.doors              all, some minutes
@@ -68,21 +68,21 @@ def framed(message: bytes) -> bytes:
 
 
 class Limiter:
-    """One `sluicegate limiter` on the first core."""
+    """One rate-limit service on the first core; `grpcio`: its gRPC is that of grpcio."""
 
-    def __init__(self, folder: Path, name: str, *flags: str) -> None:
-        self.port, self.grpc_port = free_port("127.0.0.1"), free_port("127.0.0.1")
+    def __init__(self, folder: Path, name: str, *flags: str, grpcio: bool = False) -> None:
+        self.port = self.grpc_port = free_port("127.0.0.1")
+        module = ["sluicegate.cli", "limiter"]
+        if grpcio:
+            self.grpc_port = free_port("127.0.0.1")
+            module = ["benchmarks.grpcio_server", f"127.0.0.1:{self.grpc_port}"]
         rules = folder / "rules.yaml"
         rules.write_text(RULES)
         command = [
-            *pinned(0), sys.executable, "-m", "sluicegate.cli", "limiter",
+            *pinned(0), sys.executable, "-m", *module,
             "--listen", f"127.0.0.1:{self.port}", "--rules", str(rules), "--shed", "off",
             "--log", "warning", *flags,
         ]  # fmt: skip
-        if "grpcio" in flags:
-            command += ["--grpc-listen", f"127.0.0.1:{self.grpc_port}"]
-        else:
-            self.grpc_port = self.port
         self.child = Child(name, command, folder / f"{name}.log")
         until(self.ready, name, 30.0, [self.child])
 
@@ -206,7 +206,7 @@ def grpc_doors(folder: Path, seconds: float, bars: Bars) -> None:
     body.write_bytes(framed(ask("ann")))
     with redis_server(folder, core=None) as redis_port:
         native = Limiter(folder, "native")
-        grpcio = Limiter(folder, "grpcio", "--grpc", "grpcio")
+        grpcio = Limiter(folder, "grpcio", grpcio=True)
         # Redis decides beside us, on the same two cores; with time enough to decide all of it.
         store = f"redis://127.0.0.1:{redis_port}?timeout_ms=1000"
         far = Limiter(folder, "far", "--store", store)

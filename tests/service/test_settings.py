@@ -24,7 +24,7 @@ FIELDS = (
     Field("store", text, "memory:", "where counts are", secret=True),
     Field("grace_s", seconds(0, 60), "10", "time to end"),
     Field("shed", yes_or_no, "on", "whether to shed"),
-    Field("grpc", one_of("native", "grpcio"), "native", "who speaks it"),
+    Field("failure", one_of("open", "closed"), "open", "what if the store is silent"),
 )
 
 
@@ -48,12 +48,12 @@ def test_a_default_is_overruled_by_a_file_that_by_a_variable_and_that_by_a_flag(
         "store": "memory:",
         "grace_s": 2.0,
         "shed": False,
-        "grpc": "native",
+        "failure": "open",
     }
     assert found.sources["port"] == "flag"
     assert found.sources["grace_s"] == "variable SG_GRACE_S"
     assert found.sources["shed"] == f"file {file}"
-    assert found.sources["grpc"] == "default"
+    assert found.sources["failure"] == "default"
 
 
 def test_a_switch_may_be_said_alone() -> None:
@@ -85,7 +85,7 @@ def test_a_secret_is_never_printed() -> None:
         ([], {"SG_PORT": "x"}, "SG_PORT: 'x' cannot be used"),
         (["--grace-s", "nan"], {}, "give seconds from 0 to 60"),
         (["--shed", "maybe"], {}, "give on or off"),
-        (["--grpc", "other"], {}, "give one of native, grpcio"),
+        (["--failure", "other"], {}, "give one of open, closed"),
         ([], {"SG_PROT": "1"}, "SG_PROT: '1' cannot be used; there is no such variable"),
         (["--config", "/nowhere"], {}, "it cannot be read"),
     ],

@@ -8,11 +8,11 @@ is its own; here it is hung, opened, read again and closed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, Protocol, cast, final
 
 from sluicegate.contracts.access import Access
-from sluicegate.doors.binding import Address, address_of, bind, bound_address
+from sluicegate.doors.binding import address_of, bind, bound_address
 from sluicegate.doors.bounds import ListenerSettings
 from sluicegate.doors.grpc.native import GrpcDoor
 from sluicegate.doors.http.site import hosts_of
@@ -58,20 +58,20 @@ class HttpDoors(Protocol):
 
 @final
 class Doorway:
-    """The listeners of one worker. `also` are addresses that something else will listen on."""
+    """The listeners of one worker."""
 
-    def __init__(self, settings: Listens, app: str, also: Sequence[Address] = ()) -> None:
+    def __init__(self, settings: Listens, app: str) -> None:
         self._settings = settings
         self._app = app
         self.access = ReloadedAccess(settings.access, settings.token)
         self._wanted = [address_of(one, field="--listen") for one in settings.listen]
-        check_all_public(settings, [*self._wanted, *also])
+        check_all_public(settings, self._wanted)
         self._tls: Tls | None = tls_of(settings)
         self._listener: Listener | None = None
         self._private: Listener | None = None
         self.addresses: list[str] = []
 
-    def open(self, http: HttpDoors, resp: RespDoor, grpc: GrpcDoor | None) -> None:
+    def open(self, http: HttpDoors, resp: RespDoor, grpc: GrpcDoor) -> None:
         """Listen."""
         settings = listener_settings(self._settings)
         # Bound before anything is made, because the HTTP door must know by which names it goes.
@@ -80,9 +80,8 @@ class Doorway:
         protocols: dict[Kind, ProtocolFactory] = {
             Kind.RESP: lambda peer: resp.protocol(name_of(peer), peer.names),
             Kind.HTTP1: http(self.access, hosts_of(bound, self._settings.hosts), alone=False),
+            Kind.HTTP2: lambda _: cast("asyncio.Protocol", grpc()),
         }
-        if grpc is not None:
-            protocols[Kind.HTTP2] = lambda _: cast("asyncio.Protocol", grpc())
         self._listener = Listener(sockets, protocols, settings=settings, tls=self._tls)
         self._listener.start()
         self.addresses = [str(one) for one in bound]

@@ -202,7 +202,6 @@ OPTIONAL_CERTIFICATE = (
         (["--workers", "2"], "processes cannot share memory"),
         (["--store", "mysql://x"], "--store"),
         (["--tls-cert", "x.pem"], "--tls-key"),
-        (["--grpc", "other"], "native, grpcio"),
         (["--rls-near-ratio", "0"], "a share above 0"),
         (["--dlq", "ftp://x"], "files:DIR or kafka://"),
         (["--rules", "/nowhere"], "/nowhere"),

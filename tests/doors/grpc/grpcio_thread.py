@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from benchmarks.grpcio_server import GrpcioServer
 from sluicegate.contracts.access import EVERY_GRANT, Identity
 from sluicegate.doors.grpc.call import Methods
-from sluicegate.doors.grpc.grpcio_server import GrpcioServer
 
 
 class Everybody:

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
+from benchmarks.grpcio_server import GrpcioServer
 from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.reasons import RATE_LIMITED
 from sluicegate.doors.grpc.call import GrpcError, Methods, Status
-from sluicegate.doors.grpc.grpcio_server import GrpcioServer
 from sluicegate.doors.grpc.health import Health
 from sluicegate.doors.grpc.native import GrpcDoor, make
 from sluicegate.doors.grpc.settings import GrpcSettings

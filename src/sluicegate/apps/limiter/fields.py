@@ -104,20 +104,6 @@ FIELDS: Final = (
     ),
     *WHO_MAY,
     Field(
-        "grpc",
-        one_of("native", "grpcio"),
-        "native",
-        "who speaks gRPC: our own HTTP/2, or grpcio on a port of its own (--grpc-listen)",
-        "native|grpcio",
-    ),
-    Field(
-        "grpc_listen",
-        address,
-        "127.0.0.1:7071",
-        "where grpcio listens, with --grpc grpcio",
-        "HOST:PORT",
-    ),
-    Field(
         "rls_semantics",
         one_of("sluicegate", "envoy"),
         "sluicegate",

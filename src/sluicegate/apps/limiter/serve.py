@@ -69,9 +69,7 @@ def _words(settings: Settings, assembly: Assembly, doors: Doors) -> str:
     store = "memory" if not settings.shared else settings.store.partition(":")[0]
     secure = " over TLS" if settings.tls_cert else ""
     several = f", {settings.workers} workers" if settings.workers > 1 else ""
-    languages = "RESP and HTTP" if settings.grpc == "grpcio" else "gRPC, RESP and HTTP"
-    grpcio = f", grpcio on {doors.grpc_address}" if doors.grpc_address else ""
     return (
-        f"sluicegate limiter is ready: {languages}{secure} on {' and '.join(doors.addresses)}"
-        f"{grpcio}; {rules}{version}, counts in {store}{several}"
+        f"sluicegate limiter is ready: gRPC, RESP and HTTP{secure} on "
+        f"{' and '.join(doors.addresses)}; {rules}{version}, counts in {store}{several}"
     )

@@ -53,8 +53,6 @@ class Settings:
     access: str
     token: str
     insecure: bool
-    grpc: str
-    grpc_listen: str
     rls_semantics: str
     rls_headers: bool
     rls_metadata: bool

@@ -1,18 +1,28 @@
-"""The same methods on grpcio's asyncio server: bytes in, bytes out, no serializers.
+"""The peer of our gRPC door: the same methods on grpcio's asyncio server.
 
-Chosen by `--grpc grpcio`, and the oracle of our own server in tests: status, message and bytes of a
-call must be the same from both. It owns its socket, so it cannot share a port with other protocols.
+Bytes in, bytes out, no serializers. It is the oracle of our own server in tests too: status,
+message and bytes of a call must be the same from both. Run as a program, it is the rate-limit
+service with one more port, where grpcio listens instead of our HTTP/2:
+
+    python -m benchmarks.grpcio_server HOST:PORT [FLAGS OF sluicegate limiter]
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import sys
+from argparse import ArgumentParser
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NoReturn, final
 
 import grpc
 import grpc.aio
 
+from sluicegate.apps.limiter.assembly import Assembly
+from sluicegate.apps.limiter.command import add_arguments
+from sluicegate.apps.limiter.doors import Doors
+from sluicegate.apps.limiter.settings import Settings, read_settings
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.checks import Soon
 from sluicegate.contracts.errors import SluicegateError, Unavailable
@@ -28,10 +38,16 @@ from sluicegate.doors.grpc.call import (
     metadata_of,
     status_of,
 )
+from sluicegate.doors.grpc.mesh import MeshServicer
 from sluicegate.doors.grpc.protocol import Counts
+from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
 from sluicegate.doors.grpc.route import NO_TIMEOUT, NOBODY, UNKNOWN_SPEAKER, who
 from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.doors.listener import new_loop
 from sluicegate.doors.tls import NAMES_MAX
+from sluicegate.policies.access import OpenAccess
+from sluicegate.service import lifecycle
+from sluicegate.service.bounds import grpc_settings
 
 _log: Final = logging.getLogger("sluicegate.grpc")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -77,10 +93,6 @@ class GrpcioServer(grpc.GenericRpcHandler):
     async def drain(self, grace_s: float) -> None:
         """Take no more, and let what is under way finish within `grace_s`."""
         await self._server.stop(grace_s)
-
-    async def ended(self) -> None:
-        """Wait until it has."""
-        await self._server.wait_for_termination()
 
     def service(self, handler_call_details: Any) -> grpc.RpcMethodHandler[Any, Any] | None:
         """The method of a call, as grpcio wants it."""
@@ -177,3 +189,60 @@ def _metadata(context: Any) -> list[Field]:
 def _names(found: Any) -> Sequence[str]:
     names = [name.decode("latin-1") for kind in _NAMES for name in found.get(kind, ())]
     return tuple(dict.fromkeys(names))[:NAMES_MAX]
+
+
+@final
+class _Limiter:
+    """One worker of the rate-limit service, with grpcio listening at `address`."""
+
+    def __init__(self, address: str, settings: Settings, assembly: Assembly) -> None:
+        service = assembly.service
+        methods = Methods(
+            {**MeshServicer(service).unary, **RateLimiterServicer(service).unary}, {}, frozenset()
+        )
+        self._address = address
+        self._assembly = assembly
+        self._doors = Doors(settings, assembly, "", 0)
+        self._server = GrpcioServer(methods, OpenAccess(), grpc_settings(settings))
+
+    async def open(self) -> str:
+        """Listen."""
+        await self._server.start(self._address)
+        await self._doors.open()
+        return f"grpcio is ready on {self._address}"
+
+    def reload(self) -> None:
+        """Keep what was read at the start."""
+
+    def drain(self) -> None:
+        """Refuse new work."""
+        self._assembly.draining = True
+
+    async def close(self, grace_s: float) -> None:
+        """Finish what is under way within `grace_s`."""
+        await self._server.drain(grace_s)
+        await self._doors.close(grace_s)
+
+
+async def _serve(address: str, settings: Settings) -> None:
+    assembly = Assembly(settings, 0)
+    try:
+        assembly.load()
+        await assembly.connect()
+        await lifecycle.serve(_Limiter(address, settings, assembly), settings.grace_s, print, _log)
+    finally:
+        await assembly.close()
+
+
+def main() -> None:
+    """Serve until told to end."""
+    parser = ArgumentParser(description=__doc__)
+    add_arguments(parser)
+    settings, _ = read_settings(parser.parse_args(sys.argv[2:]))
+    logging.basicConfig(level=settings.log.upper())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_serve(sys.argv[1], settings))
+
+
+if __name__ == "__main__":
+    main()
