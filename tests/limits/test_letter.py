@@ -93,8 +93,8 @@ def test_what_is_no_limit_is_refused(said: object) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (b"{", "no JSON"),
-        (b"[1]", "no JSON object"),
+        (b"{", "not a JSON object"),
+        (b"[1]", "not a JSON object"),
         (b'{"v":2}', "version is 2"),
         (b'{"v":1}', "cannot be understood"),
     ],

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
+from sluicegate.wire.json_objects import parse_object
 
 VERSION: Final = 1
 LETTER: Final = "dead_letter"
@@ -210,11 +211,9 @@ def read_limit(said: object) -> Limit:
 
 def _object(body: bytes) -> Mapping[str, Any] | str:
     try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
-        return "it is no JSON"
-    if not isinstance(said, dict):
-        return "it is no JSON object"
+        said = parse_object(body)
+    except BadValue:
+        return "it is not a JSON object"
     version = said.get("v")
     if version != VERSION:
         return f"its version is {version!r}, and this program reads {VERSION}"

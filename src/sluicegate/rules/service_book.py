@@ -13,11 +13,10 @@ limits in all, and the reader's own; folders are followed `DEPTH_MAX` deep.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Final, NamedTuple, NoReturn, final
+from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.limits.rule import Rule
@@ -30,6 +29,7 @@ from sluicegate.rules.resources.book import ResourceBook
 from sluicegate.rules.resources.making import compile_book
 from sluicegate.rules.resources.parse import RULES_MAX, NativeFile, is_native, parse_native
 from sluicegate.rules.shapes import SHAPES_MAX_DEFAULT, Shapes
+from sluicegate.wire.json_objects import parse_json
 
 FILES_MAX: Final = 10_000
 FILE_BYTES_MAX: Final = 16 << 20
@@ -283,21 +283,9 @@ def _read_json(data: bytes) -> Read | None:
     if data.lstrip()[:1] != b"{":
         return None
     try:
-        value = json.loads(data, object_pairs_hook=_once, parse_constant=_no_number)
-    except (ValueError, RecursionError):
+        return Read(parse_json(data), {})
+    except BadValue:
         return None
-    return Read(value, {})
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a name stands twice")
-    return fields
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(word)
 
 
 # All of them.

@@ -14,7 +14,15 @@ from sluicegate.contracts.checks import CheckAnswer, CheckAsk, LeaseAnswer
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import NO_ATTRIBUTES
-from sluicegate.wire.json_objects import at, fields_of, list_of, parsed, text_of, whole_of, written
+from sluicegate.wire.json_objects import (
+    at,
+    encode_json,
+    fields_of,
+    list_of,
+    parse_json,
+    text_of,
+    whole_of,
+)
 from sluicegate.wire.protobuf import UINT32_MAX
 from sluicegate.wire.rate_limiter_messages import (
     CHECK_BOUNDS,
@@ -35,26 +43,26 @@ _GIVE_BACK: Final = {"lease_id": "lease_id", "units": "units"}
 
 def ask_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckAsk:
     """`{"user_id", "resource_path", "headers": {}, "weight": 1, "priority": "BULK"}`."""
-    return _ask_from(parsed(data), "", bounds)
+    return _ask_from(parse_json(data), "", bounds)
 
 
 def batch_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequence[CheckAsk]:
     """`{"requests": [...]}`."""
-    fields = fields_of(parsed(data), "", _BATCH)
+    fields = fields_of(parse_json(data), "", _BATCH)
     sent = list_of(fields.get("requests", []), "requests", bounds.batch_max, "batch_max")
     return [_ask_from(value, f"requests[{number}]", bounds) for number, value in enumerate(sent)]
 
 
 def lease_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> LeaseAsk:
     """`{"request": {...}, "units": 100}`."""
-    fields = fields_of(parsed(data), "", _LEASE)
+    fields = fields_of(parse_json(data), "", _LEASE)
     units = whole_of(fields.get("units"), "units", 1, UINT32_MAX)
     return LeaseAsk(_ask_from(fields.get("request", {}), "request", bounds), units)
 
 
 def give_back_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> GiveBackAsk:
     """`{"lease_id": "...", "units": 40}`."""
-    fields = fields_of(parsed(data), "", _GIVE_BACK)
+    fields = fields_of(parse_json(data), "", _GIVE_BACK)
     lease_id = text_of(fields.get("lease_id", ""), "lease_id", bounds.text_bytes_max)
     if not lease_id:
         raise BadValue("lease_id", lease_id, "send the lease_id that the lease was answered with")
@@ -105,17 +113,17 @@ def _priority_from(value: object, place: str) -> Criticality | None:
 
 def answer_to_json(answer: CheckAnswer) -> bytes:
     """The fields of RateLimitResponse, all of them."""
-    return written(_answer_fields(answer))
+    return encode_json(_answer_fields(answer))
 
 
 def batch_to_json(answers: Sequence[CheckAnswer]) -> bytes:
     """`{"responses": [...]}`."""
-    return written({"responses": [_answer_fields(answer) for answer in answers]})
+    return encode_json({"responses": [_answer_fields(answer) for answer in answers]})
 
 
 def lease_to_json(lease: LeaseAnswer) -> bytes:
     """`{"lease_id", "units", "valid_ms", "check": {...}}`."""
-    return written(
+    return encode_json(
         {
             "lease_id": lease.lease_id,
             "units": lease.units,
@@ -127,12 +135,12 @@ def lease_to_json(lease: LeaseAnswer) -> bytes:
 
 def given_back_to_json(accepted: int) -> bytes:
     """`{"accepted": 40}`."""
-    return written({"accepted": accepted})
+    return encode_json({"accepted": accepted})
 
 
 def reset_to_json(rules: int) -> bytes:
     """`{"rules": 2}`."""
-    return written({"rules": rules})
+    return encode_json({"rules": rules})
 
 
 def _answer_fields(answer: CheckAnswer) -> dict[str, object]:

@@ -1,7 +1,8 @@
-"""JSON that was sent to us, read strictly: what is wrong names its place and the remedy.
+"""The one strict reader of JSON that others write; an error names the place and the remedy.
 
-Text is UTF-8, an object names nothing twice and nothing that is unknown, and null is as good as
-left out. Nothing here knows a message; `mesh_json` and `check_json` do.
+Text is UTF-8, no object names a field twice, numbers are those that JSON has, and nesting that
+Python cannot follow is refused. Fields of a message may not be unknown, and null is as good as left
+out. Nothing here knows a message; `mesh_json` and `check_json` do.
 """
 
 from __future__ import annotations
@@ -9,42 +10,51 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from sluicegate.contracts.errors import BadValue
 
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 
 
-def parsed(data: bytes) -> object:
-    """The one value that the bytes hold."""
+def parse_json(data: bytes | str, what: str = "body") -> object:
+    """Return the one value that the text holds; `BadValue` names `what`."""
     try:
-        text = data.decode("utf-8")
+        text = data if isinstance(data, str) else data.decode("utf-8")
     except UnicodeDecodeError:
-        raise BadValue("body", data, "send JSON in UTF-8") from None
+        raise BadValue(what, data, "send JSON in UTF-8") from None
     try:
-        value: object = json.loads(text, object_pairs_hook=_once_each, parse_constant=_no_constant)
-    except BadValue:
-        raise
-    except (ValueError, RecursionError) as error:
-        seen = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise BadValue("body", text, f"send JSON ({seen})") from None
+        value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except BadValue as error:
+        raise BadValue(what, error.value, error.remedy) from None
+    except RecursionError:
+        raise BadValue(what, text, "send JSON (nested too deeply)") from None
+    except ValueError as error:
+        raise BadValue(what, text, f"send JSON ({error})") from None
     return value
 
 
-def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
+def parse_object(data: bytes | str, what: str = "body") -> dict[str, Any]:
+    """Return the object that the text holds."""
+    value = parse_json(data, what)
+    if not isinstance(value, dict):
+        raise BadValue(what, value, "send an object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names: set[str] = set()
         for name, _ in pairs:
-            if name in seen:
-                raise BadValue("body", name, "name it once in an object")
-            seen.add(name)
-    return found
+            if name in names:
+                raise BadValue("", name, "name it once in an object")
+            names.add(name)
+    return fields
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise BadValue("body", word, "send a number that JSON has")
+    raise BadValue("", word, "send a number that JSON has")
 
 
 def at(place: str, name: str) -> str:
@@ -112,8 +122,8 @@ def loose_whole_of(value: object, place: str, least: int, most: int) -> int:
     return whole_of(value, place, least, most)
 
 
-def written(value: object) -> bytes:
-    """Compact JSON; what UTF-8 cannot hold becomes question marks."""
+def encode_json(value: object) -> bytes:
+    """Return compact JSON; what UTF-8 cannot hold becomes question marks."""
     text = json.dumps(
         value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
     )

@@ -22,12 +22,12 @@ from sluicegate.contracts.checks import (
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.json_objects import (
     at,
+    encode_json,
     fields_of,
     list_of,
     loose_whole_of,
-    parsed,
+    parse_json,
     text_of,
-    written,
 )
 from sluicegate.wire.mesh_messages import (
     MESH_BOUNDS,
@@ -67,7 +67,7 @@ _OVERRIDE: Final = {
 
 def ask_from_json(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshAsk:
     """RateLimitRequest."""
-    fields = fields_of(parsed(data), "", _ASK)
+    fields = fields_of(parse_json(data), "", _ASK)
     sent = list_of(
         fields.get("descriptors", []), "descriptors", bounds.descriptors_max, "descriptors_max"
     )
@@ -134,7 +134,7 @@ def answer_to_json(answer: MeshAnswer) -> bytes:
         out["rawBody"] = b64encode(answer.body).decode("ascii")
     if answer.metadata is not None:
         out["dynamicMetadata"] = answer.metadata
-    return written(out)
+    return encode_json(out)
 
 
 def _code(over: bool) -> str:

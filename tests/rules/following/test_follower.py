@@ -10,12 +10,13 @@ import pytest
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES, Canary
 from sluicegate.rules.editions.documents import orders_bytes
-from sluicegate.rules.editions.plain_json import read_object, write_object
+from sluicegate.rules.editions.plain_json import write_object
 from sluicegate.rules.editions.shelf import Shelf
 from sluicegate.rules.editions.signing import EDITION, ORDERS, Untrusted, Verifier
 from sluicegate.rules.following.fleet_books import in_share
 from sluicegate.rules.following.follower import Follower
 from sluicegate.testing import START_US, HandClock
+from sluicegate.wire.json_objects import parse_object
 from tests.rules.editions.press import Press, new_signer
 from tests.rules.following.node import Node
 
@@ -360,7 +361,7 @@ def test_a_snapshot_that_was_signed_and_is_none_changes_nothing() -> None:
 def test_what_a_newer_publisher_has_written_is_read_or_refused_with_a_remedy() -> None:
     press = fleet(1, 2)
     node = Node(press).begin()
-    body = read_object(orders_bytes(press.signed(2, 2).orders), "orders")
+    body = parse_object(orders_bytes(press.signed(2, 2).orders), "orders")
     later = write_object({**body, "format": 2})
     press.blobs.put("orders/current.json", press.signer.sign(ORDERS, later))
     assert not node.poll()

@@ -21,6 +21,7 @@ from sluicegate.rules.guard import Guard
 from sluicegate.rules.reading import read_bytes
 from sluicegate.rules.rulebook import Matched, Rulebook
 from sluicegate.testing import START_US, HandClock
+from sluicegate.wire.json_objects import parse_object
 
 TIMES_MAX: Final = 100_000
 EVERY_US_MAX: Final = 366 * 86_400 * 1_000_000
@@ -190,12 +191,9 @@ def _request(text: str) -> Mapping[str, object]:
         said = text
     remedy = 'give it as JSON: {"path": "/login", "method": "POST"}'
     try:
-        fields = json.loads(said)
-    except (ValueError, RecursionError) as error:
-        raise BadValue("request", said, f"{error}; {remedy}") from None
-    if not isinstance(fields, dict):
-        raise BadValue("request", fields, remedy)
-    return fields
+        return parse_object(said)
+    except BadValue as error:
+        raise BadValue("request", error.value, f"{error.remedy}; {remedy}") from None
 
 
 def _text(fields: Mapping[str, object], name: str) -> str:

@@ -24,6 +24,7 @@ from sluicegate.apps.up.tally import KEY_CHARS_MAX, Quantiles
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.limiter import COST_MAX
+from sluicegate.wire.json_objects import parse_json
 
 BODY_BYTES_MAX: Final = 64 * 1024
 BODY_S_MAX: Final = 5.0
@@ -297,17 +298,10 @@ def _from_query(query: bytes) -> dict[str, object]:
 
 
 def _from_json(body: bytes) -> dict[str, object]:
-    try:
-        pairs = json.loads(body, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError):
-        pairs = None
-    if not isinstance(pairs, _Pairs):
+    value = parse_json(body)
+    if not isinstance(value, dict):
         raise BadValue("body", body, 'send an object, as {"key": "you", "rule": "api", "cost": 1}')
-    return _fields(pairs)
-
-
-class _Pairs(list[tuple[str, object]]):
-    """A JSON object as it was written, so that a name given twice is seen."""
+    return _fields(list(value.items()))
 
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, object]:

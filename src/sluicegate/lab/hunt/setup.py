@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, final
 
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.json_objects import parse_object
 
 T = TypeVar("T")
 
@@ -130,11 +131,8 @@ def written(setup: Setup, breaks: str = "") -> str:
 
 def read(text: str) -> Setup:
     """The setup of a file."""
-    try:
-        said = json.loads(text)
-    except ValueError as error:
-        raise BadValue("setup", text, f"it is no JSON: {error}") from None
-    if not isinstance(said, dict) or said.get("sluicegate_hunt") != VERSION:
+    said = parse_object(text, "setup")
+    if said.get("sluicegate_hunt") != VERSION:
         raise BadValue("sluicegate_hunt", text[:40], f"it must say version {VERSION}")
     try:
         return Setup(

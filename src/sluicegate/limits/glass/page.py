@@ -24,6 +24,7 @@ from sluicegate.limits.glass.break_glass import (
     check_words,
     checked_opening,
 )
+from sluicegate.wire.json_objects import parse_object
 
 PAGE_BYTES_MAX: Final = 131_072
 FORMAT: Final = "sluicegate-glass"
@@ -188,12 +189,9 @@ def _encoded(thing: object) -> bytes:
 
 def _decoded(text: bytes) -> dict[str, object]:
     try:
-        thing = json.loads(text)
-    except (ValueError, RecursionError):
-        thing = None
-    if not isinstance(thing, dict):
-        raise BadValue("glass", text[:_SHOWN_CHARS_MAX], "it is none of ours")
-    return thing
+        return parse_object(text)
+    except BadValue:
+        raise BadValue("glass", text[:_SHOWN_CHARS_MAX], "it is none of ours") from None
 
 
 def _opening(row: object) -> Opening:

@@ -27,11 +27,11 @@ from sluicegate.rules.editions.plain_json import (
     flag,
     inner,
     like,
-    read_object,
     text,
     whole,
     write_object,
 )
+from sluicegate.wire.json_objects import parse_object
 
 FORMAT: Final = 1
 SHARE_MAX: Final = 10_000
@@ -81,7 +81,7 @@ def edition_bytes(edition: Edition) -> bytes:
 def read_edition(data: bytes) -> Edition:
     """The edition that these bytes say."""
     what = "edition"
-    fields = read_object(data, what)
+    fields = parse_object(data, what)
     check_format(fields, what, FORMAT)
     deltas = inner(fields, "deltas", what, fields_max=DELTAS_MAX)
     for content in deltas:
@@ -121,7 +121,7 @@ def orders_bytes(orders: Orders) -> bytes:
 def read_orders(data: bytes) -> Orders:
     """The orders that these bytes say."""
     what = "orders"
-    fields = read_object(data, what)
+    fields = parse_object(data, what)
     check_format(fields, what, FORMAT)
     pins = inner(fields, "pins", what, fields_max=PINS_MAX)
     for node in pins:
@@ -150,7 +150,7 @@ def report_bytes(report: NodeReport) -> bytes:
 def read_report(data: bytes) -> NodeReport:
     """The report that these bytes say."""
     what = "report"
-    fields = read_object(data, what)
+    fields = parse_object(data, what)
     check_format(fields, what, FORMAT)
     counts = inner(fields, "counts", what, fields_max=COUNTS_MAX)
     return NodeReport(

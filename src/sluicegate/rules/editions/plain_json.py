@@ -1,4 +1,4 @@
-"""Plain JSON: an object from bytes that anybody may have written, and its fields by their types.
+"""Fields of a JSON object that anybody may have written, by their types.
 
 What has the wrong type is named with its path. Fields that nobody asks for are ignored: a newer
 program may have written them.
@@ -8,24 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from sluicegate.contracts.errors import BadValue
 
 INT_MAX: Final = (1 << 53) - 1  # what every reader of JSON agrees on
 
 Object = dict[str, Any]
-
-
-def read_object(data: bytes, what: str) -> Object:
-    """The object that these bytes say; a name that stands twice makes it none."""
-    try:
-        value = json.loads(data, object_pairs_hook=_once, parse_constant=_no_number)
-    except (ValueError, RecursionError):
-        raise BadValue(what, data[:64], "it is no JSON, or not whole") from None
-    if not isinstance(value, dict):
-        raise BadValue(what, data[:64], "it is JSON, but no object")
-    return value
 
 
 def write_object(value: Object) -> bytes:
@@ -83,14 +72,3 @@ def inner(fields: Object, name: str, what: str, *, fields_max: int) -> Object:
         remedy = f"give at most {fields_max:,}"
         raise BadValue(f"{what}.{name}", f"{len(value):,} fields", remedy)
     return value
-
-
-def _once(pairs: list[tuple[str, Any]]) -> Object:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a name stands twice")
-    return fields
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(word)

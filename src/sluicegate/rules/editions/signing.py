@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, SluicegateError, Unavailable
-from sluicegate.rules.editions.plain_json import read_object
+from sluicegate.wire.json_objects import parse_object
 
 try:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -168,7 +168,7 @@ class Verifier:
         if not data.isascii():
             raise Untrusted(what, "its envelope is damaged")
         try:
-            envelope = read_object(data, "envelope")
+            envelope = parse_object(data, "envelope")
         except BadValue as error:
             raise Untrusted(what, str(error)) from None
         if envelope.get("format") != FORMAT:

@@ -19,10 +19,10 @@ from sluicegate.rules.editions.plain_json import (
     Object,
     check_format,
     inner,
-    read_object,
     whole,
     write_object,
 )
+from sluicegate.wire.json_objects import parse_object
 
 FORMAT: Final = 1
 MARKS_BYTES_MAX: Final = 64 << 20
@@ -82,7 +82,7 @@ def _marks(blobs: BlobStore) -> tuple[Mapping[str, int], str | None]:
     if blob is None:
         return {}, None
     try:
-        fields = read_object(blob.data, "sweep")
+        fields = parse_object(blob.data, "sweep")
         check_format(fields, "sweep", FORMAT)
         marks: Object = inner(fields, "marks", "sweep", fields_max=MARKS_MAX)
         return {name: whole(marks, name, "sweep.marks") for name in marks}, blob.tag

@@ -28,11 +28,11 @@ from sluicegate.rules.editions.plain_json import (
     Object,
     check_format,
     like,
-    read_object,
     text,
     write_object,
 )
 from sluicegate.rules.editions.signing import ENVELOPE_BYTES_MAX
+from sluicegate.wire.json_objects import parse_object
 
 FORMAT: Final = 1
 STATE: Final = "state.json"
@@ -250,7 +250,7 @@ def _state(orders: bytes, chains: Sequence[Chain]) -> bytes:
 
 
 def _read_state(data: bytes) -> tuple[bytes, list[Chain]]:
-    fields = read_object(data, STATE)
+    fields = parse_object(data, STATE)
     check_format(fields, STATE, FORMAT)
     chains = fields.get("chains")
     if not isinstance(chains, list) or not 1 <= len(chains) <= CHAINS_MAX:

@@ -11,9 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rulebook import OPEN, Author, Canary, Orders, Verdict
 from sluicegate.rules.publishing.canary import CanaryState
+from sluicegate.wire.json_objects import parse_object
 
 FORMAT: Final = 1
 
@@ -278,10 +279,10 @@ class _Fields:
             self.fields = data
             return
         try:
-            value = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise self._broken(f"it is not JSON: {error}") from None
-        if not isinstance(value, dict) or type(value.get("format")) is not int:
+            value = parse_object(data)
+        except BadValue as error:
+            raise self._broken(f"it is not a JSON object: {error.remedy}") from None
+        if type(value.get("format")) is not int:
             raise self._broken("it does not say its format")
         if value["format"] > FORMAT:
             raise self._broken(

@@ -6,7 +6,6 @@ what was seen a `Conflict` or `Unavailable`. What no rulebook's door says is `Un
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from sluicegate.contracts.errors import (
 )
 from sluicegate.rules.problems import PROBLEMS_MAX, BadRules, Problem
 from sluicegate.rules.remote.exchange import Answered
+from sluicegate.wire.json_objects import parse_object
 
 WORDS_CHARS_MAX: Final = 2_000
 
@@ -78,10 +78,9 @@ def _bad_rules(said: Mapping[str, Any], problems: list[Any]) -> BadRules:
 
 def _object_in(body: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
+        return parse_object(body)
+    except BadValue:
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _text(said: Mapping[str, Any], name: str) -> str:

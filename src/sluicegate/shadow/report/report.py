@@ -26,6 +26,7 @@ from sluicegate.shadow.captured import ALL, Captured
 from sluicegate.shadow.confidence import FORMULA, Confidence
 from sluicegate.shadow.pair import SLICE_CELLS, SLICES
 from sluicegate.shadow.workers import plain
+from sluicegate.wire.json_objects import parse_object
 
 FORMAT: Final = "sluicegate shadow report"
 VERSION: Final = 1
@@ -134,10 +135,10 @@ def as_json(report: Report) -> str:
 def read_report(text: str) -> dict[str, object]:
     """A report that was kept; `BadValue` where it is none, or is newer than this program."""
     try:
-        report = json.loads(text)
-    except (ValueError, RecursionError):
-        report = None
-    if not isinstance(report, dict) or report.get("format") != FORMAT:
+        report = parse_object(text)
+    except BadValue:
+        report = {}
+    if report.get("format") != FORMAT:
         raise BadValue("report", text[:40], "give the JSON of a shadow report")
     version = report.get("version")
     if type(version) is not int or not 1 <= version <= VERSION:

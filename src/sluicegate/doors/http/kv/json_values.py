@@ -18,7 +18,7 @@ from typing import Final
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import Row, Rows, Upload, Write
-from sluicegate.wire.json_objects import at, fields_of, list_of, parsed, utf8_of, whole_of
+from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, utf8_of, whole_of
 from sluicegate.wire.key_values_messages import (
     SHA256_BYTES,
     TTL_MS_MAX,
@@ -50,7 +50,7 @@ _COMMIT: Final = {"parts": "parts", "rows": "rows", "sha256": "sha256"}
 
 def places_of(body: bytes, bounds: KvBounds) -> list[Place]:
     """`{"places": [...]}`."""
-    fields = fields_of(parsed(body), "", _PLACES)
+    fields = fields_of(parse_json(body), "", _PLACES)
     listed = list_of(fields.get("places"), "places", bounds.places_max, "places_max")
     return [
         _place(fields_of(one, f"places[{number}]", _KEYS), f"places[{number}]")
@@ -60,7 +60,7 @@ def places_of(body: bytes, bounds: KvBounds) -> list[Place]:
 
 def writes_of(body: bytes, bounds: KvBounds) -> list[Write]:
     """`{"writes": [...]}`."""
-    fields = fields_of(parsed(body), "", _WRITES)
+    fields = fields_of(parse_json(body), "", _WRITES)
     listed = list_of(fields.get("writes"), "writes", bounds.writes_max, "writes_max")
     return [_write(one, f"writes[{number}]", bounds) for number, one in enumerate(listed)]
 
@@ -81,7 +81,7 @@ def _write(value: object, place: str, bounds: KvBounds) -> Write:
 
 def expiry_of(body: bytes) -> tuple[Place, int]:
     """A place, and for how long what is there is to stay."""
-    fields = fields_of(parsed(body), "", _EXPIRE)
+    fields = fields_of(parse_json(body), "", _EXPIRE)
     if "ttl_ms" not in fields:
         raise BadValue("ttl_ms", None, "send milliseconds; 0 is for ever")
     return _place(fields, ""), _ttl_us(fields, "")
@@ -91,7 +91,7 @@ def stream_row_of(line: bytes, number: int, bounds: KvBounds) -> StreamRow:
     """One line of a part."""
     place = f"line {number}"
     try:
-        value = parsed(line)
+        value = parse_json(line)
     except BadValue as error:
         raise BadValue(place, error.value, error.remedy) from None
     fields = fields_of(value, place, _ROW)
@@ -101,7 +101,7 @@ def stream_row_of(line: bytes, number: int, bounds: KvBounds) -> StreamRow:
 
 def text_in(body: bytes, name: str) -> str:
     """An object of one text."""
-    found = fields_of(parsed(body), "", {name: name}).get(name)
+    found = fields_of(parse_json(body), "", {name: name}).get(name)
     if not isinstance(found, str) or not found or len(found) > TEXT_CHARS_MAX:
         raise BadValue(name, found, f"send a text of 1 to {TEXT_CHARS_MAX:,} characters")
     utf8_of(found, name)
@@ -110,7 +110,7 @@ def text_in(body: bytes, name: str) -> str:
 
 def commit_of(body: bytes) -> tuple[int, int, bytes]:
     """How many parts and rows there are, and the digest of the parts' own digests."""
-    fields = fields_of(parsed(body), "", _COMMIT)
+    fields = fields_of(parse_json(body), "", _COMMIT)
     parts = whole_of(fields.get("parts"), "parts", 0, 2**32 - 1)
     rows = whole_of(fields.get("rows"), "rows", 0, 2**63 - 1)
     said = fields.get("sha256")

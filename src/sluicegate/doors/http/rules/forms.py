@@ -190,7 +190,7 @@ def pin_of(body: bytes, bounds: RulesHttpSettings) -> PinAsk:
 
 
 def _fields(body: bytes, *names: str) -> dict[str, object]:
-    value = json_objects.parsed(body) if body.strip() else {}
+    value = json_objects.parse_json(body) if body.strip() else {}
     if not names and value not in ({}, None):
         raise BadValue("body", value, "send an empty object: {}")
     return json_objects.fields_of(

@@ -19,7 +19,7 @@ from sluicegate.doors.http.message import JSON, TEXT, Headers, Reply, Request
 from sluicegate.doors.http.rules import forms
 from sluicegate.doors.http.rules.problems import changed, not_there
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
-from sluicegate.wire.json_objects import written
+from sluicegate.wire.json_objects import encode_json
 
 # Writes a report's figures for people.
 ReportWriter: TypeAlias = "Callable[[Mapping[str, object]], str]"
@@ -287,4 +287,4 @@ def _missing(error: BadValue, fields: tuple[str, ...]) -> Reply:
 
 
 def _json(answer: Answer) -> bytes:
-    return written(answer) + b"\n"
+    return encode_json(answer) + b"\n"

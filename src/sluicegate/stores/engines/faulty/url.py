@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
@@ -11,6 +10,7 @@ from urllib.parse import urlencode
 from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.urls import Query, as_ms, as_truth, check_numbers, pairs_in, read_query
+from sluicegate.wire.json_objects import parse_object
 
 PREFIX: Final = "faulty+"
 SHARD: Final = "shard"
@@ -120,10 +120,8 @@ def open_inner(opener: Callable[[str], Engine], inner: str) -> Engine:
 def read_control(text: str, plan: Plan) -> Plan:
     """The plan with what a control file says of it: JSON, by the names of the URL."""
     try:
-        said = json.loads(text)
-    except ValueError:
+        fields = parse_object(text)
+    except BadValue:
         raise BadValue("faulty.control", text, 'write JSON: {"work_ms": 20}') from None
-    if not isinstance(said, Mapping):
-        raise BadValue("faulty.control", text, 'write an object: {"work_ms": 20}')
-    pairs = [(str(name), str(value)) for name, value in said.items()]
+    pairs = [(name, str(value)) for name, value in fields.items()]
     return replace(plan, **read_query(pairs, _PLAN_QUERY, "faulty.control"))  # type: ignore[arg-type]
