@@ -28,8 +28,8 @@ from benchmarks.rounds import Bars, build_of, calls_of, interleaved
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.kernels import sliding_window
 from sluicegate.kernels.sliding_window import CELLS_DEFAULT, SlidingLog, cells_roll, cells_step
-from sluicegate.stores.memory.counting import table_for
 from sluicegate.stores.memory.table import Table
+from sluicegate.stores.memory.tables import table_for
 
 CELLS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 30, 60)
 WINDOW_US = 60_000_000

@@ -37,7 +37,7 @@ from sluicegate.contracts.store import Charge
 from sluicegate.stores.redis.batch import Batches
 from sluicegate.stores.redis.scripts import load_scripts
 from sluicegate.stores.redis.store import RedisStore
-from sluicegate.stores.redis.threads import Bridge
+from sluicegate.stores.thread_bridge import Bridge
 from sluicegate.system import SystemChance
 
 AT_LEAST = 8.0  # times the fastest peer, with 64 tasks

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
-from sluicegate.stores.memory.counting import table_for
+from sluicegate.stores.memory.joint import charge_all, take_all
 from sluicegate.stores.memory.table import Ask, Table
-from sluicegate.stores.memory.together import charge_all, take_all
+from sluicegate.stores.memory.tables import table_for
 
 PERIOD = 1_200  # divides by all the numbers of cells below
 LIMIT = 10

@@ -16,8 +16,8 @@ from sluicegate.limits.completeness import (
     WRONGLY_REFUSED,
     Recorded,
 )
-from sluicegate.limits.letter import BEGUN, CLOSED, Letter, Mark
-from sluicegate.stores.memory.counting import table_for
+from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, Mark
+from sluicegate.stores.memory.tables import table_for
 from sluicegate.testing import START_US
 
 SECOND = 1_000_000
@@ -33,7 +33,7 @@ LIMITS = (
 class World(NamedTuple):
     """What really happened: each process's letters, and all decisions."""
 
-    letters: list[Letter]
+    letters: list[DeadLetter]
     decided: list[Recorded]
     marks: list[Mark]
 
@@ -54,7 +54,7 @@ def make_world(seed: int, letters: int = 400, processes: int = 3) -> World:
         degraded = dice.random() < 0.7
         letter_id = ""
         if degraded:
-            letter = Letter(
+            letter = DeadLetter(
                 user,
                 f"rule-{place}",
                 weight,
@@ -78,10 +78,10 @@ def make_world(seed: int, letters: int = 400, processes: int = 3) -> World:
     return world
 
 
-def altered(letter: Letter, **changes: object) -> Letter:
-    fields = {name: getattr(letter, name) for name in Letter.__slots__}
+def altered(letter: DeadLetter, **changes: object) -> DeadLetter:
+    fields = {name: getattr(letter, name) for name in DeadLetter.__slots__}
     fields.update(changes)
-    return Letter(**fields)
+    return DeadLetter(**fields)
 
 
 PLANTS = (WRONGLY_ADMITTED, WRONGLY_REFUSED, MISSING, DUPLICATED, WRONG_WEIGHT)
@@ -89,7 +89,7 @@ PLANTS = (WRONGLY_ADMITTED, WRONGLY_REFUSED, MISSING, DUPLICATED, WRONG_WEIGHT)
 
 def plant(world: World, places: Sequence[int], dice: random.Random) -> tuple[World, Counter[str]]:
     """Errors at these letters, and what is to be reported: a kind and an id each."""
-    letters, expected = list[Letter](), Counter[str]()
+    letters, expected = list[DeadLetter](), Counter[str]()
     chosen = set(places)
     told = {one.id: one for one in world.decided}
     for at, letter in enumerate(world.letters):

@@ -26,8 +26,8 @@ from sluicegate.limits.completeness import (
     capacity,
     held,
 )
-from sluicegate.limits.letter import BEGUN, CLOSED, Letter, Mark
-from sluicegate.stores.memory.counting import table_for
+from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, Mark
+from sluicegate.stores.memory.tables import table_for
 from sluicegate.testing import START_US
 from tests.limits.planted import (
     LIMITS,
@@ -89,13 +89,13 @@ def test_a_hundred_errors_of_each_kind_in_one_log_are_told_apart() -> None:
     assert all(report.counts[kind] > 20 for kind in PLANTS)
 
 
-def letters_at(*said: tuple[int, int, bool], limit: Limit = TEN_A_MINUTE) -> list[Letter]:
+def letters_at(*said: tuple[int, int, bool], limit: Limit = TEN_A_MINUTE) -> list[DeadLetter]:
     """Letters of one process by (second, weight, allowed)."""
     letters, before = [], 0
     minute = START_US - START_US % (60 * SECOND)
     for number, (second, weight, allowed) in enumerate(said):
         letters.append(
-            Letter(
+            DeadLetter(
                 "ann",
                 "r",
                 weight,
@@ -111,7 +111,7 @@ def letters_at(*said: tuple[int, int, bool], limit: Limit = TEN_A_MINUTE) -> lis
     return letters
 
 
-def kinds(letters: Sequence[Letter], *marks: Mark) -> list[tuple[str, int]]:
+def kinds(letters: Sequence[DeadLetter], *marks: Mark) -> list[tuple[str, int]]:
     report = look(World([*letters], [], [*marks]), decisions=False)
     return [(one.kind, one.units) for one in report.findings]
 

@@ -16,8 +16,16 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.event_log import OLDEST, Event, Reader
 from sluicegate.contracts.reasons import RATE_LIMITED
 from sluicegate.limits.completeness import MISSING, Check
+from sluicegate.limits.dead_letter import (
+    BEGUN,
+    CLOSED,
+    LETTER,
+    DeadLetter,
+    Mark,
+    unpack,
+    unpack_mark,
+)
 from sluicegate.limits.dead_letters import DeadLetters
-from sluicegate.limits.letter import BEGUN, CLOSED, LETTER, Letter, Mark, unpack, unpack_mark
 from sluicegate.stores.event_logs import open_log
 from sluicegate.system import SystemClock
 from sluicegate.testing import START_US, SeededChance
@@ -53,9 +61,9 @@ class Gated:
     def close(self, grace_us: int = 0) -> None:
         self.closed = True
 
-    def letters(self) -> list[Letter]:
+    def letters(self) -> list[DeadLetter]:
         told = [unpack(event.body) for event in self.events if event.kind == LETTER]
-        return [one for one in told if isinstance(one, Letter)]
+        return [one for one in told if isinstance(one, DeadLetter)]
 
 
 def dead_letters(log: Gated, **settings: object) -> DeadLetters:
@@ -63,8 +71,8 @@ def dead_letters(log: Gated, **settings: object) -> DeadLetters:
     return DeadLetters(log, node="node", clock=SystemClock(), **quick)  # type: ignore[arg-type]
 
 
-def letter(user: str = "ann", weight: int = 1) -> Letter:
-    return Letter(user, "r", weight, START_US, allowed=True, limit=None)
+def letter(user: str = "ann", weight: int = 1) -> DeadLetter:
+    return DeadLetter(user, "r", weight, START_US, allowed=True, limit=None)
 
 
 def test_what_is_offered_is_written_in_order_between_two_marks() -> None:
@@ -153,7 +161,7 @@ def test_what_is_dropped_shows_as_a_gap_in_the_log() -> None:
         told = (
             unpack(event.body) if event.kind == LETTER else unpack_mark(event.kind, event.body, 0)
         )
-        if isinstance(told, Letter):
+        if isinstance(told, DeadLetter):
             check.letter(told)
         elif isinstance(told, Mark):
             check.mark(told)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from sluicegate import Algorithm, BadValue, Limit, Limiter, Rule
 from sluicegate.contracts.store import Store
-from sluicegate.limits.claims import judge_far
+from sluicegate.limits.claims import judge_remote
 from sluicegate.limits.lease import HOT_ASKS, Leases, block_max
-from sluicegate.limits.waiting import finish
-from sluicegate.stores.memory.counting import table_for
+from sluicegate.limits.wait_lines import finish
+from sluicegate.stores.memory.tables import table_for
 from sluicegate.testing import HandClock
 from tests.limits.world import Process, SlowStore
 
@@ -239,7 +239,7 @@ def test_a_claim_of_one_limit_is_spent_from_a_lease_too() -> None:
     process = Process(store, Limit(1_000, MINUTE), lease=100)
     for _ in range(50):
         asked = [(process.keys, "a", 1)]
-        assert finish(judge_far(cast("Store", store), asked, process.now_us())).decision
+        assert finish(judge_remote(cast("Store", store), asked, process.now_us())).decision
     assert store.asked == 1
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from sluicegate import Limiter, Rule
 from sluicegate.contracts.store import Charge, Grant, Ruling
-from sluicegate.limits.far import FarKeys
 from sluicegate.limits.lease import FILL_US_MAX
+from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.stores import SWEEP_S
 from sluicegate.limits.tasks import TaskTicket
 from sluicegate.stores.memory.store import MemoryStore
@@ -157,7 +157,7 @@ def test_a_thread_that_waits_for_a_fill_waits_a_bounded_time() -> None:
     store = GatedStore()
     limiter = leasing(store)
     keys = limiter.keys_of(None)
-    assert isinstance(keys, FarKeys)
+    assert isinstance(keys, RemoteKeys)
     assert keys._leases is not None
     hand = keys._leases.hand_for("a", now_us())
     assert hand is not None

@@ -8,11 +8,11 @@ from typing import cast
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, Grant, Ruling, Store
-from sluicegate.limits.far import FarKeys
+from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.rule import Failure, Mode
-from sluicegate.limits.stores import Stores
+from sluicegate.limits.stores import LimitStores
 from sluicegate.limits.terms import Terms
-from sluicegate.limits.waiting import ThreadTicket, Ticket
+from sluicegate.limits.wait_lines import ThreadTicket, Ticket
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import HandClock
 
@@ -64,11 +64,11 @@ class SlowStore:
 
 
 class OneStore:
-    """Stands where `Stores` does."""
+    """Stands where `LimitStores` does."""
 
     def __init__(self, store: Store) -> None:
         self.blocking = store
-        self.swept: list[FarKeys] = []
+        self.swept: list[RemoteKeys] = []
 
     def here(self) -> Store:
         return self.blocking
@@ -76,7 +76,7 @@ class OneStore:
     def ticket(self, store: Store) -> Ticket:
         return ThreadTicket()
 
-    def sweep(self, store: Store, keys: FarKeys) -> None:
+    def sweep(self, store: Store, keys: RemoteKeys) -> None:
         self.swept.append(keys)
 
 
@@ -107,8 +107,8 @@ class Process:
             count_refused=count_refused,
         )
         self.stores = OneStore(cast("Store", store))
-        self.keys = FarKeys(
-            cast("Stores", self.stores), terms, MemoryStore(self.now_us), self.now_us
+        self.keys = RemoteKeys(
+            cast("LimitStores", self.stores), terms, MemoryStore(self.now_us), self.now_us
         )
 
     def now_us(self) -> int:

@@ -17,8 +17,8 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights, read_weights
+from sluicegate.policies.budgets import TokenBudgets
 from sluicegate.policies.operation_cost import Shape, shape_told
-from sluicegate.policies.purses import TokenPurses
 from sluicegate.policies.quota import Quota, QuotaSettings
 from sluicegate.policies.request_units import (
     RequestUnits,
@@ -56,8 +56,8 @@ def refused(these: RequestUnits, request: Request, now_us: int = START) -> Decis
 
 
 def left_ru(these: RequestUnits, caller: str = "a", now_us: int = START) -> float:
-    """By asking the purse for nothing."""
-    return these._purse.charge(caller, 0, now_us).remaining / 1_000
+    """By asking the budget for nothing."""
+    return these._budget.charge(caller, 0, now_us).remaining / 1_000
 
 
 def test_a_scan_is_charged_for_its_rows_before_it_is_done() -> None:
@@ -113,7 +113,7 @@ def end(
     predicted_rows: int = 19,
     spent: bool = True,
 ) -> float:
-    """What a request predicted at 20 RU has paid in the end, of a purse of 1,000."""
+    """What a request predicted at 20 RU has paid in the end, of a budget of 1,000."""
     before = left_ru(these)
     request = rows(predicted_rows)
     permit = enter(these, request)
@@ -354,7 +354,9 @@ def test_the_margin_charges_more_at_first_so_that_less_is_settled_later() -> Non
     assert enough / total == pytest.approx(0.7, abs=0.05)
 
 
-def test_what_costs_more_than_a_whole_purse_is_admitted_when_it_is_full_and_owes_the_rest() -> None:
+def test_what_costs_more_than_a_whole_budget_is_admitted_when_it_is_full_and_owes_the_rest() -> (
+    None
+):
     these = units(burst_ru=100, debt_ru=50, rate_ru=100)
     enter(these, rows(149))
     assert left_ru(these) == 0
@@ -452,10 +454,10 @@ def test_the_shape_may_come_from_elsewhere() -> None:
     assert request.cost_ru == 8
 
 
-def test_the_purse_may_be_a_quota_that_is_filled_each_epoch() -> None:
+def test_the_budget_may_be_a_quota_that_is_filled_each_epoch() -> None:
     quota = Quota(QuotaSettings(quota_ru=100, epoch_us=1_000_000))
     these = RequestUnits(
-        RequestUnitsSettings(weights=PLAIN, margin_quantile=None, learn_rate=0.0), purse=quota
+        RequestUnitsSettings(weights=PLAIN, margin_quantile=None, learn_rate=0.0), budget=quota
     )
     request = rows(59)
     permit = enter(these, request)
@@ -466,15 +468,15 @@ def test_the_purse_may_be_a_quota_that_is_filled_each_epoch() -> None:
     enter(these, rows(59))
 
 
-def test_callers_beyond_the_bound_share_one_purse_and_a_full_one_is_forgotten_first() -> None:
-    purses = TokenPurses(10, 10, 0, callers_max=2)
-    assert purses.charge("a", 5_000, START)
-    assert purses.charge("b", 5_000, START)
-    assert purses.charge("c", 8_000, START).remaining == 2_000
-    assert not purses.charge("d", 8_000, START), "c and d share"
+def test_callers_beyond_the_bound_share_one_budget_and_a_full_one_is_forgotten_first() -> None:
+    budgets = TokenBudgets(10, 10, 0, callers_max=2)
+    assert budgets.charge("a", 5_000, START)
+    assert budgets.charge("b", 5_000, START)
+    assert budgets.charge("c", 8_000, START).remaining == 2_000
+    assert not budgets.charge("d", 8_000, START), "c and d share"
     later = START + 500_000
-    assert purses.charge("d", 8_000, later).remaining == 2_000
-    assert len(purses) == 2
+    assert budgets.charge("d", 8_000, later).remaining == 2_000
+    assert len(budgets) == 2
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=80))

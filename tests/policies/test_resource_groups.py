@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.budgets import Budget
 from sluicegate.policies.group_settings import (
     GroupSettings,
     ResourceGroupsSettings,
     read_groups,
 )
-from sluicegate.policies.purses import Purse
 from sluicegate.policies.resource_groups import IDLE_EPOCHS, PART_ONE, ResourceGroups
 
 SECOND = 1_000_000
@@ -35,15 +35,15 @@ def tree(said: dict[str, Any] = TREE) -> ResourceGroups:
     return ResourceGroups(read_groups(said))
 
 
-def spend(these: Purse, caller: str, ru: int, epoch: int, at_us: int = 0) -> int:
+def spend(these: Budget, caller: str, ru: int, epoch: int, at_us: int = 0) -> int:
     """Ask for so much by single units; how much is had."""
     now_us = START + epoch * SECOND + at_us
     return sum(bool(these.charge(caller, RU, now_us)) for _ in range(ru))
 
 
-def test_it_stands_in_the_place_of_any_other_purse() -> None:
-    purse: Purse = tree()
-    assert purse.charge("search", RU, START).allowed
+def test_it_stands_in_the_place_of_any_other_budget() -> None:
+    budget: Budget = tree()
+    assert budget.charge("search", RU, START).allowed
 
 
 def test_what_one_leaves_another_borrows_up_to_its_ceiling() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from sluicegate import Algorithm, Limit
 from sluicegate.kernels.sliding_window import LOG_ENTRIES_MAX
-from sluicegate.stores.memory.counting import table_for
+from sluicegate.stores.memory.tables import table_for
 from tests.prove.seeds import seeds
 from tests.stores.test_memory import KERNELS
 

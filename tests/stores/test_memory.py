@@ -20,9 +20,9 @@ from sluicegate.kernels.leaky_bucket import LeakyBucket
 from sluicegate.kernels.sliding_window import CELLS_DEFAULT, SlidingCells, SlidingLog, cells_within
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.kernels.verdict import NEVER, Verdict
-from sluicegate.stores.memory.counting import table_for
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.stores.memory.table import Table
+from sluicegate.stores.memory.tables import table_for
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -7,8 +7,8 @@ from sluicegate.contracts.errors import MissingPackage
 
 try:
     from sluicegate.client.answer import Answer
-    from sluicegate.client.asking import Client, ClientStats
-    from sluicegate.client.blocking import SyncClient
+    from sluicegate.client.client import Client, ClientStats
+    from sluicegate.client.sync_client import SyncClient
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("sluicegate"):
         raise

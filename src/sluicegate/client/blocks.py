@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, final
 from sluicegate.client.answer import LEASE, Answer
 from sluicegate.client.pair import Pair
 from sluicegate.contracts.decision import Decision
-from sluicegate.stores.memory.turn import FORKS, Turn
+from sluicegate.stores.memory.light_lock import FORKS, LightLock
 
 HOT_ASKS: Final = 16
 HOT_US: Final = 1_000_000
@@ -92,7 +92,7 @@ class Blocks:
         "_blocks",
         "_forks",
         "_limits",
-        "_turn",
+        "_lock",
         "fixed",
         "hot_asks",
         "lapsed",
@@ -115,19 +115,19 @@ class Blocks:
         self.pairs_max = pairs_max
         self.spent = 0  # answers given from blocks
         self.lapsed = 0  # units that died unspent
-        self._turn = Turn()
+        self._lock = LightLock()
         self._blocks: dict[Pair, Block] = {}
         self._asked: dict[Pair, int] = {}
         self._limits: dict[Pair, int] = {}  # of those, as far as answers have told them
         self._asked_since_us = 0
-        self._forks = FORKS.seen
+        self._forks = FORKS.count
 
     def spend(self, pair: Pair, weight: int, now_us: int) -> Answer | None:
         """Spend `weight` of the pair's block; None if it does not hold that much."""
         block = self._blocks.get(pair)
-        if block is None or self._forks != FORKS.seen:
+        if block is None or self._forks != FORKS.count:
             return None
-        self._turn.take()
+        self._lock.acquire()
         try:
             self._age(block, now_us)
             answer = block.answer
@@ -142,11 +142,11 @@ class Blocks:
             decision = Decision(True, was.remaining + block.left, 0, reset_us, None, was.rule_id)
             return Answer(decision, answer.limit, answer.status, LEASE)
         finally:
-            self._turn.give()
+            self._lock.release()
 
     def block_for(self, pair: Pair, now_us: int) -> Block | None:
         """The block of a pair that is to be leased; None if it is not worth it, or not now."""
-        if self._forks != FORKS.seen:
+        if self._forks != FORKS.count:
             self._begin_anew()
         block = self._blocks.get(pair)
         if block is not None:
@@ -189,7 +189,7 @@ class Blocks:
         via: object,
     ) -> Left | None:
         """Take a lease in; what is left of the one before it."""
-        self._turn.take()
+        self._lock.acquire()
         try:
             self._age(block, sent_us)
             before = self._end(block)
@@ -204,7 +204,7 @@ class Blocks:
             block.used = 0
             return before
         finally:
-            self._turn.give()
+            self._lock.release()
 
     def bar(self, block: Block, retry_us: int, now_us: int) -> None:
         """There was no lease: do not ask for one again for a while."""
@@ -212,11 +212,11 @@ class Blocks:
 
     def idle(self, now_us: int, *, every: bool = False) -> list[Left]:
         """What is left of blocks that were not used lately (or of all), taken out of here."""
-        if self._forks != FORKS.seen:
+        if self._forks != FORKS.count:
             self._begin_anew()
         found: list[Left] = []
         for pair, block in [*self._blocks.items()]:
-            self._turn.take()
+            self._lock.acquire()
             try:
                 self._age(block, now_us)
                 idle = now_us - block.spent_us >= IDLE_US and now_us >= block.barred_until_us
@@ -226,18 +226,18 @@ class Blocks:
                     if left is not None:
                         found.append(left)
             finally:
-                self._turn.give()
+                self._lock.release()
         return found
 
     def forget(self, pair: Pair) -> None:
         """The pair was reset: what is here of it counts no more."""
-        self._turn.take()
+        self._lock.acquire()
         try:
             block = self._blocks.pop(pair, None)
             if block is not None:
                 block.left = 0
         finally:
-            self._turn.give()
+            self._lock.release()
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -258,8 +258,8 @@ class Blocks:
 
     def _begin_anew(self) -> None:
         """In a child, after a fork: a block that both processes spent would count twice."""
-        self._forks = FORKS.seen
-        self._turn = Turn()
+        self._forks = FORKS.count
+        self._lock = LightLock()
         self._blocks = {}
         self._asked = {}
         self._limits = {}

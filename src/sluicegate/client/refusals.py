@@ -12,8 +12,8 @@ from typing import Final, final
 from sluicegate.client.answer import DENIAL, Answer
 from sluicegate.client.pair import Pair
 from sluicegate.contracts.reasons import GrpcCode
-from sluicegate.stores.memory.believed import BELIEVED_US_MAX, KEYS_MAX, Believed, aged
-from sluicegate.stores.memory.turn import Turn
+from sluicegate.stores.memory.light_lock import LightLock
+from sluicegate.stores.memory.refusal_cache import BELIEVED_US_MAX, KEYS_MAX, RefusalCache, aged
 
 PAIRS_MAX: Final = KEYS_MAX
 
@@ -22,15 +22,15 @@ PAIRS_MAX: Final = KEYS_MAX
 class Refusals:
     """The refused pairs of one client; `pairs_max` 0 believes none."""
 
-    __slots__ = ("_believed", "_turn", "found")
+    __slots__ = ("_believed", "_lock", "found")
 
     def __init__(
         self, *, believed_us_max: int = BELIEVED_US_MAX, pairs_max: int = PAIRS_MAX
     ) -> None:
-        self._believed: Final[Believed[Pair, Answer]] = Believed(
+        self._believed: Final[RefusalCache[Pair, Answer]] = RefusalCache(
             believed_us_max=believed_us_max, keys_max=pairs_max
         )
-        self._turn = Turn()  # of those who count
+        self._lock = LightLock()  # of those who count
         self.found = 0  # refusals told from here
 
     def find(self, pair: Pair, weight: int, now_us: int) -> Answer | None:
@@ -38,9 +38,9 @@ class Refusals:
         belief = self._believed.find(pair, weight, now_us)
         if belief is None:
             return None
-        self._turn.take()
+        self._lock.acquire()
         self.found += 1
-        self._turn.give()
+        self._lock.release()
         was = belief.said
         decision = aged(was.decision, now_us - belief.asked_us)
         return Answer(decision, was.limit, was.status, DENIAL)

@@ -13,13 +13,13 @@ from typing import NamedTuple, SupportsIndex, TypeAlias
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.guard import Counted, Judgement
 from sluicegate.contracts.store import Store
-from sluicegate.limits.far import UNANSWERED, FarKeys
+from sluicegate.limits.remote_keys import UNANSWERED, RemoteKeys
 from sluicegate.limits.rule import Mode, RuleLike
-from sluicegate.limits.terms import TermedKeys, tried_out, unasked
-from sluicegate.stores.memory.table import NearKeys
-from sluicegate.stores.memory.together import binding, charge_all, take_all
+from sluicegate.limits.terms import KeysWithTerms, tried_out, unasked
+from sluicegate.stores.memory.joint import binding, charge_all, take_all
+from sluicegate.stores.memory.table import LocalKeys
 
-NearAsked: TypeAlias = "tuple[NearKeys, str, int]"
+LocalClaim: TypeAlias = "tuple[LocalKeys, str, int]"
 
 
 class Claim(NamedTuple):
@@ -36,8 +36,8 @@ def judged(counted: Sequence[Counted]) -> Judgement:
     return Judgement(binding(enforced or [one.decision for one in counted]), counted)
 
 
-def judge_near(
-    asked: Sequence[NearAsked], now_us: int, opened: Sequence[Counted] = ()
+def judge_local(
+    asked: Sequence[LocalClaim], now_us: int, opened: Sequence[Counted] = ()
 ) -> Judgement:
     """Decide claims on tables of this process; `opened` are those that are admitted already."""
     enforced = [one for one in asked if _mode(one[0]) is Mode.ENFORCE]
@@ -53,10 +53,10 @@ def judge_near(
     entered = all(decision.allowed for decision in decisions)
     if not entered:
         for keys, key, cost in enforced:
-            if isinstance(keys, TermedKeys) and keys.terms.count_refused:
+            if isinstance(keys, KeysWithTerms) and keys.terms.count_refused:
                 charge_all(keys.asks(key, cost), now_us)
     for keys, key, cost in asked:
-        if not isinstance(keys, TermedKeys) or keys.terms.mode is Mode.ENFORCE:
+        if not isinstance(keys, KeysWithTerms) or keys.terms.mode is Mode.ENFORCE:
             continue
         if keys.terms.mode is Mode.OFF:
             counted.append(Counted(keys.terms.name, keys.terms.limits[0][1], unasked(keys.terms)))
@@ -70,13 +70,13 @@ def judge_near(
     return judged(counted)
 
 
-async def judge_far(
+async def judge_remote(
     store: Store,
-    asked: Sequence[tuple[FarKeys, str, int]],
+    asked: Sequence[tuple[RemoteKeys, str, int]],
     now_us: int,
     opened: Sequence[Counted] = (),
 ) -> Judgement:
-    """Decide claims on a far store; `opened` are those that are admitted already."""
+    """Decide claims on a remote store; `opened` are those that are admitted already."""
     counted = [*opened]
     enforced = [one for one in asked if one[0].terms.mode is Mode.ENFORCE]
     known = _known(enforced, now_us)
@@ -98,7 +98,7 @@ async def judge_far(
     return judged(counted)
 
 
-def _known(enforced: Sequence[tuple[FarKeys, str, int]], now_us: int) -> Counted | None:
+def _known(enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int) -> Counted | None:
     """A refusal that can be told without the store."""
     for keys, key, cost in enforced:
         decision = keys.denied(key, cost, now_us)
@@ -109,7 +109,7 @@ def _known(enforced: Sequence[tuple[FarKeys, str, int]], now_us: int) -> Counted
 
 
 async def _enforced(
-    store: Store, enforced: Sequence[tuple[FarKeys, str, int]], now_us: int
+    store: Store, enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int
 ) -> list[Counted]:
     """Take from all of them or from none."""
     if len(enforced) == 1:
@@ -131,7 +131,7 @@ async def _enforced(
 
 
 async def rule_together(
-    store: Store, enforced: Sequence[tuple[FarKeys, str, int]], now_us: int
+    store: Store, enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int
 ) -> list[Decision]:
     """One group of several rules: every charge or none, each rule's terms respected."""
     charges = [charge for keys, key, cost in enforced for charge in keys.charges(key, cost)]
@@ -158,7 +158,7 @@ async def rule_together(
 
 
 def _without_store(
-    enforced: Sequence[tuple[FarKeys, str, int]], now_us: int, *, keep: bool
+    enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int, *, keep: bool
 ) -> list[Decision]:
     return [
         decision
@@ -167,5 +167,5 @@ def _without_store(
     ]
 
 
-def _mode(keys: NearKeys) -> Mode:
-    return keys.terms.mode if isinstance(keys, TermedKeys) else Mode.ENFORCE
+def _mode(keys: LocalKeys) -> Mode:
+    return keys.terms.mode if isinstance(keys, KeysWithTerms) else Mode.ENFORCE

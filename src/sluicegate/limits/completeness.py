@@ -28,9 +28,9 @@ from typing import Any, Final, NamedTuple, final
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Limit
 from sluicegate.contracts.store import RULE_MARK
-from sluicegate.limits.letter import BEGUN, CLOSED, Letter, Mark
-from sluicegate.stores.memory.counting import table_for
+from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, Mark
 from sluicegate.stores.memory.table import Table
+from sluicegate.stores.memory.tables import table_for
 
 LETTERS_MAX_DEFAULT: Final = 2_000_000
 FINDINGS_MAX_DEFAULT: Final = 100_000
@@ -170,14 +170,14 @@ class Check:
         self._since_us = since_us
         self._letters_max = letters_max
         self._findings_max = findings_max
-        self._letters: dict[tuple[str, int], Letter] = {}
-        self._copies: list[Letter] = []
+        self._letters: dict[tuple[str, int], DeadLetter] = {}
+        self._copies: list[DeadLetter] = []
         self._began: set[str] = set()
         self._ended: dict[str, Mark] = {}
         self._decided: list[Recorded] = []
         self._report = Report()
 
-    def letter(self, letter: Letter) -> None:
+    def letter(self, letter: DeadLetter) -> None:
         """One more letter of the log."""
         place = (letter.process, letter.number)
         if place in self._letters:
@@ -200,7 +200,7 @@ class Check:
             self._bound(len(self._decided))
 
     @property
-    def letters(self) -> Sequence[Letter]:
+    def letters(self) -> Sequence[DeadLetter]:
         """The different letters, in the order of their instants."""
         return sorted(self._letters.values(), key=_order)
 
@@ -260,7 +260,7 @@ class Check:
         self._alone(unmatched, weights)
         return lost
 
-    def _held_against(self, letter: Letter, one: Recorded) -> None:
+    def _held_against(self, letter: DeadLetter, one: Recorded) -> None:
         if one.weight != letter.weight:
             self._wrong_weight(letter, one.weight, "the decisions log")
         if one.allowed != letter.allowed:
@@ -268,7 +268,9 @@ class Check:
             self._found(CONTRADICTED, letter, one.weight, f"the decisions log says {word}")
 
     def _alone(
-        self, unmatched: Mapping[tuple[str, int], Letter], weights: Mapping[tuple[str, int], int]
+        self,
+        unmatched: Mapping[tuple[str, int], DeadLetter],
+        weights: Mapping[tuple[str, int], int],
     ) -> None:
         """Letters of which no decision tells."""
         first_us = min((one.at_us for one in self._decided), default=0)
@@ -327,13 +329,13 @@ class Check:
             if one.allowed and not one.degraded and (one.user, one.rule_id) in keys
         ]
         letters = [*self._letters.values(), *(_stand_in(one, limits) for one in lost)]
-        in_order: list[tuple[tuple[int, str, int], Letter | Recorded]] = [
+        in_order: list[tuple[tuple[int, str, int], DeadLetter | Recorded]] = [
             *((_order(letter), letter) for letter in letters),
             *(((one.at_us, "", -1), one) for one in facts),
         ]
         in_order.sort(key=lambda pair: pair[0])
         for _, one in in_order:
-            if isinstance(one, Letter):
+            if isinstance(one, DeadLetter):
                 weight = weights.get((one.process, one.number), one.weight)
                 self._judge_letter(one, weight, tables, len(keys))
                 continue
@@ -345,7 +347,7 @@ class Check:
                 table.settle(_key(one), one.weight, one.at_us, one.at_us)
 
     def _judge_letter(
-        self, letter: Letter, weight: int, tables: dict[Limit, Table[Any] | None], keys: int
+        self, letter: DeadLetter, weight: int, tables: dict[Limit, Table[Any] | None], keys: int
     ) -> None:
         if not letter.degraded:
             self._report.plain += 1
@@ -372,7 +374,7 @@ class Check:
             self._found(WRONGLY_REFUSED, letter, weight, why)
         self._tally(letter, weight, excess, spared)
 
-    def _tally(self, letter: Letter, weight: int, excess: int, spared: int) -> None:
+    def _tally(self, letter: DeadLetter, weight: int, excess: int, spared: int) -> None:
         if not self._asked_for(letter.user, letter.rule_id, letter.at_us):
             return
         place = (letter.user, letter.rule_id, _window_us(letter))
@@ -389,11 +391,11 @@ class Check:
 
     # Inside.
 
-    def _wrong_weight(self, letter: Letter, weight: int, by: str) -> None:
+    def _wrong_weight(self, letter: DeadLetter, weight: int, by: str) -> None:
         why = f"it says {letter.weight:,}, {by} says {weight:,}"
         self._found(WRONG_WEIGHT, letter, weight - letter.weight, why)
 
-    def _found(self, kind: str, letter: Letter, units: int, why: str) -> None:
+    def _found(self, kind: str, letter: DeadLetter, units: int, why: str) -> None:
         self._add(
             Finding(
                 kind,
@@ -436,7 +438,7 @@ def capacity(limit: Limit) -> int:
     return limit.burst if limit.algorithm in BURSTING else limit.count
 
 
-def held(limit: Limit, letters: Iterable[Letter], now_us: int) -> int:
+def held(limit: Limit, letters: Iterable[DeadLetter], now_us: int) -> int:
     """What a limit that has seen only these letters still holds against their user at `now_us`."""
     table = table_for("held", limit, 8)
     for letter in letters:
@@ -445,7 +447,7 @@ def held(limit: Limit, letters: Iterable[Letter], now_us: int) -> int:
     return capacity(limit) - table.peek("", 0, now_us).remaining
 
 
-def _order(letter: Letter) -> tuple[int, str, int]:
+def _order(letter: DeadLetter) -> tuple[int, str, int]:
     return letter.at_us, letter.process, letter.number
 
 
@@ -454,11 +456,11 @@ def _place(letter_id: str) -> tuple[str, int]:
     return process, int(number) if number.isdecimal() else -1
 
 
-def _key(one: Letter | Recorded) -> str:
+def _key(one: DeadLetter | Recorded) -> str:
     return f"{one.user}{RULE_MARK}{one.rule_id}"
 
 
-def _limits(letters: Iterable[Letter]) -> dict[tuple[str, str], Limit]:
+def _limits(letters: Iterable[DeadLetter]) -> dict[tuple[str, str], Limit]:
     """The limit of each user under a rule, and of a rule (user ""), as its last letter says."""
     latest: dict[tuple[str, str], Limit] = {}
     for letter in sorted(letters, key=_order):
@@ -467,11 +469,11 @@ def _limits(letters: Iterable[Letter]) -> dict[tuple[str, str], Limit]:
     return latest
 
 
-def _stand_in(one: Recorded, limits: Mapping[tuple[str, str], Limit]) -> Letter:
+def _stand_in(one: Recorded, limits: Mapping[tuple[str, str], Limit]) -> DeadLetter:
     """A letter that is lost, as the decision tells it."""
     limit = one.limit or limits.get((one.user, one.rule_id)) or limits.get(("", one.rule_id))
     process, number = _place(one.id)
-    return Letter(
+    return DeadLetter(
         one.user,
         one.rule_id,
         one.weight,
@@ -498,7 +500,7 @@ def _table(tables: dict[Limit, Table[Any] | None], limit: Limit, keys: int) -> T
     return tables[limit]
 
 
-def _window_us(letter: Letter) -> int:
+def _window_us(letter: DeadLetter) -> int:
     limit = letter.limit
     return -1 if limit is None else letter.at_us - letter.at_us % limit.period_us
 

@@ -27,7 +27,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.event_log import EventLog
-from sluicegate.limits.letter import BEGUN, CLOSED, LETTER, Letter, Mark, pack, pack_mark
+from sluicegate.limits.dead_letter import BEGUN, CLOSED, LETTER, DeadLetter, Mark, pack, pack_mark
 
 BUFFER_MAX_DEFAULT: Final = 100_000
 BATCH_MAX_DEFAULT: Final = 1_000
@@ -124,7 +124,7 @@ class DeadLetters:
         self.process = f"{node}/{os.getpid()}/{clock.now_us()}"
         self._lock = Lock()
         self._wake = Flag()
-        self._ring: deque[Letter] = deque()
+        self._ring: deque[DeadLetter] = deque()
         self._held = 0  # letters in the ring or under way
         self._number = self._before = 0  # of the next letter
         self._written = self._dropped = self._retries = 0
@@ -146,7 +146,7 @@ class DeadLetters:
         chance = self._chance
         return self._refusals >= 1 or (chance is not None and chance.draw() < self._refusals)
 
-    def offer(self, letter: Letter) -> int:
+    def offer(self, letter: DeadLetter) -> int:
         """Have the letter kept if there is room; its number here. Never waits, never raises."""
         with self._lock:
             number = letter.number = self._number
@@ -215,14 +215,14 @@ class DeadLetters:
     def _late(self) -> bool:
         return self._ended or self._clock.now_us() >= self._until_us
 
-    def _take(self) -> list[Letter]:
+    def _take(self) -> list[DeadLetter]:
         # Without the lock, so that no decision ever waits for a batch: only this thread takes out.
         ring = self._ring
         return [ring.popleft() for _ in range(min(len(ring), self.batch_max))]
 
-    def _carry(self, batch: Sequence[Letter]) -> bool:
+    def _carry(self, batch: Sequence[DeadLetter]) -> bool:
         """Write a batch; what fails goes back to the head of the ring. Whether all was written."""
-        under_way: list[tuple[Letter, Future[int]]] = []
+        under_way: list[tuple[DeadLetter, Future[int]]] = []
         unwritable = 0
         for letter in batch:
             try:

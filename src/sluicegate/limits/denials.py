@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from sluicegate.contracts.decision import Decision
-from sluicegate.stores.memory.believed import BELIEVED_US_MAX, KEYS_MAX, Believed, aged
+from sluicegate.stores.memory.refusal_cache import BELIEVED_US_MAX, KEYS_MAX, RefusalCache, aged
 
 __all__ = ["BELIEVED_US_MAX", "KEYS_MAX", "Denials"]
 
@@ -21,7 +21,7 @@ class Denials:
     __slots__ = ("_believed",)
 
     def __init__(self, *, believed_us_max: int = BELIEVED_US_MAX, keys_max: int = KEYS_MAX) -> None:
-        self._believed: Final[Believed[str, Decision]] = Believed(
+        self._believed: Final[RefusalCache[str, Decision]] = RefusalCache(
             believed_us_max=believed_us_max, keys_max=keys_max
         )
 

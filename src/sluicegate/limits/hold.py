@@ -19,8 +19,8 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, final
 
 from sluicegate.contracts.errors import BadValue, Refused
-from sluicegate.limits.limited import Cost, Key
 from sluicegate.limits.permit import Permit
+from sluicegate.limits.wrapper import Cost, Key
 
 if TYPE_CHECKING:
     from sluicegate.limits.permit_stores import Heartbeat
@@ -95,7 +95,7 @@ class Hold:
 
 
 @final
-class HeldWhile:
+class HoldDecorator:
     """A decorator for functions, plain or async; `key` and `count` may be functions of the call."""
 
     __slots__ = ("_count", "_key", "_permits", "_renew", "_wait_s")

@@ -34,8 +34,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.contracts.store import Grant
-from sluicegate.limits.waiting import Ticket
-from sluicegate.stores.memory.turn import FORKS, Turn
+from sluicegate.limits.wait_lines import Ticket
+from sluicegate.stores.memory.light_lock import FORKS, LightLock
 
 LIFE_US_MAX: Final = 1_000_000  # of a bucket's block ...
 LIFE_SHARE: Final = 20  # ... and at most this part of the time in which the bucket fills
@@ -113,8 +113,8 @@ class Leases:
         "_forks",
         "_hands",
         "_life_us",
+        "_lock",
         "_span_us",
-        "_turn",
         "auto",
         "block_max",
         "limit",
@@ -140,18 +140,18 @@ class Leases:
                 )
         self._span_us = min(SPAN_US, (self._life_us or limit.period_us // limit.cells) // 2)
         self.limit = limit  # as the store is to count it
-        self._turn = Turn()
+        self._lock = LightLock()
         self._hands: dict[str, Hand] = {}
         self._asked: dict[str, int] = {}
         self._asked_since_us = 0
-        self._forks = FORKS.seen
+        self._forks = FORKS.count
 
     def spend(self, key: str, cost: int, now_us: int) -> Decision | None:
         """Spend `cost` of the key's block; None if it does not hold that much."""
         hand = self._hands.get(key)
-        if hand is None or self._forks != FORKS.seen:
+        if hand is None or self._forks != FORKS.count:
             return None
-        self._turn.take()
+        self._lock.acquire()
         try:
             self._age(hand, now_us)
             if hand.left < cost:
@@ -164,23 +164,23 @@ class Leases:
                 True, hand.remaining + hand.left, 0, max(reset_us, 0), None, self.limit_id
             )
         finally:
-            self._turn.give()
+            self._lock.release()
 
     def left(self, key: str, now_us: int) -> int:
         """What the key's block holds."""
         hand = self._hands.get(key)
-        if hand is None or self._forks != FORKS.seen:
+        if hand is None or self._forks != FORKS.count:
             return 0
-        self._turn.take()
+        self._lock.acquire()
         try:
             self._age(hand, now_us)
             return hand.left
         finally:
-            self._turn.give()
+            self._lock.release()
 
     def hand_for(self, key: str, now_us: int) -> Hand | None:
         """The hand of a key that is to be leased; None if it is not worth it, or not yet."""
-        if self._forks != FORKS.seen:
+        if self._forks != FORKS.count:
             self._begin_anew()
         hand = self._hands.get(key)
         if hand is not None or not self.block_max:
@@ -198,7 +198,7 @@ class Leases:
 
     def begin(self, hand: Hand, ticket: Ticket, cost: int, now_us: int) -> bool:
         """True: fill the block now. False: somebody does, and wakes `ticket`."""
-        self._turn.take()
+        self._lock.acquire()
         try:
             if not hand.filling or now_us - hand.filling_us >= FILL_US_MAX:
                 hand.filling = True
@@ -207,7 +207,7 @@ class Leases:
             hand.waiting.append((ticket, cost))
             return False
         finally:
-            self._turn.give()
+            self._lock.release()
 
     def ladder(self, hand: Hand, cost: int, now_us: int) -> list[int]:
         """What to ask the store for: the whole wish, then less and less, then the bare cost."""
@@ -230,7 +230,7 @@ class Leases:
 
     def filled(self, key: str, hand: Hand, cost: int, sent_us: int, grant: Grant) -> Ended:
         """Take a grant in; how the block before it ended."""
-        self._turn.take()
+        self._lock.acquire()
         try:
             before = self._end(key, hand)
             hand.left = hand.size = grant.units - cost
@@ -248,33 +248,33 @@ class Leases:
             hand.deadline_us = sent_us + lives_us
             return before
         finally:
-            self._turn.give()
+            self._lock.release()
 
     def done(self, hand: Hand, *, failed: bool) -> None:
         """The filling is over, however it went: wake who has waited for it."""
-        self._turn.take()
+        self._lock.acquire()
         waiting, hand.waiting = hand.waiting, []
         hand.filling = False
         if failed:
             hand.failures += 1
-        self._turn.give()
+        self._lock.release()
         for ticket, _ in waiting:
             ticket.wake()
 
     def idle(self, now_us: int, *, every: bool = False) -> list[Ended]:
         """Blocks that nothing was spent of lately (or all), taken out to be given back."""
-        if self._forks != FORKS.seen:
+        if self._forks != FORKS.count:
             self._begin_anew()
         ended: list[Ended] = []
         for key, hand in [*self._hands.items()]:
-            self._turn.take()
+            self._lock.acquire()
             try:
                 self._age(hand, now_us)
                 if not hand.filling and (every or now_us - hand.spent_us >= IDLE_US):
                     ended.append(self._end(key, hand))
                     self._hands.pop(key, None)
             finally:
-                self._turn.give()
+                self._lock.release()
         return ended
 
     def forget(self, key: str) -> None:
@@ -288,8 +288,8 @@ class Leases:
 
     def _begin_anew(self) -> None:
         """In a child, after a fork: a block that both processes spent would count twice."""
-        self._forks = FORKS.seen
-        self._turn = Turn()  # its holder, if it had one, is a thread that is not here
+        self._forks = FORKS.count
+        self._lock = LightLock()  # its holder, if it had one, is a thread that is not here
         self._hands = {}
 
     def _end(self, key: str, hand: Hand) -> Ended:

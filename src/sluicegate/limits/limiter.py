@@ -4,10 +4,10 @@
     if not limiter.take("user:42"):
         ...
 
-It reads each rule once, keeps its keys (tables in this process, or names in a far store), and asks
-them with the clock's instant. It is safe to share between threads and event loops. In this process
-it never waits for anything but a table's turn; `take` on a far store blocks its thread for a round
-trip, `atake` its task. The a-names are the same operations for asyncio.
+It reads each rule once, keeps its keys (tables in this process, or names in a remote store), and
+asks them with the clock's instant. It is safe to share between threads and event loops. In this
+process it never waits for anything but a table's lock; `take` on a remote store blocks its thread
+for a round trip, `atake` its task. The a-names are the same operations for asyncio.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from sluicegate.contracts.guard import Counted, Judgement
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Store
-from sluicegate.limits.claims import Claim, NearAsked, judge_far, judge_near, judged
-from sluicegate.limits.far import FarKeys
+from sluicegate.limits.claims import Claim, LocalClaim, judge_local, judge_remote, judged
 from sluicegate.limits.glass.break_glass import Glass, let_through
-from sluicegate.limits.kept import Defaults, KeptRules
-from sluicegate.limits.limited import Cost, Key, Limited
-from sluicegate.limits.reservation import NearSettling, Reservation
+from sluicegate.limits.remote_keys import RemoteKeys
+from sluicegate.limits.reservation import LocalSettlement, Reservation
 from sluicegate.limits.rule import Failure, Mode, RuleLike, term
-from sluicegate.limits.terms import TermedKeys, Terms
-from sluicegate.limits.waiting import (
+from sluicegate.limits.rule_keys import Defaults, RuleKeys
+from sluicegate.limits.terms import KeysWithTerms, Terms
+from sluicegate.limits.wait_lines import (
     WAITERS_MAX_DEFAULT,
-    HandTicket,
-    Lines,
+    ManualClockTicket,
     ThreadTicket,
     Ticket,
+    WaitLines,
     finish,
 )
+from sluicegate.limits.wrapper import Cost, Key, LimitWrapper
+from sluicegate.stores.memory.joint import AllOf
 from sluicegate.stores.memory.store import (
     KEYS_MAX_DEFAULT,
     RULES_MAX_DEFAULT,
     MemoryStore,
 )
-from sluicegate.stores.memory.table import Keys, NearKeys, Table
-from sluicegate.stores.memory.together import AllOf
+from sluicegate.stores.memory.table import Keys, LocalKeys, Table
 from sluicegate.system import now_us as system_now_us
 
 if TYPE_CHECKING:
     from sluicegate.limits.glass.follower import Follower
-    from sluicegate.limits.stores import Stores
+    from sluicegate.limits.stores import LimitStores
 
 MEMORY_URLS: Final = frozenset({"memory:", "memory://", "async+memory://"})
 KEY_CHARS_MAX: Final = 4_096
@@ -71,7 +71,7 @@ class Limiter:
 
     `failure`, `local_share`, `lease` and `count_refused` are the terms of rules that do not say
     their own; see `Rule`. `keys_max` bounds the keys tracked here for each rule, `rules_max` the
-    rules, `waiters_max` the line for one key. `prefix` begins every key in a far store.
+    rules, `waiters_max` the line for one key. `prefix` begins every key in a remote store.
 
     `observer` is told of every decision. `glass` says where it is looked up whether the glass is
     broken (`redis://...`, `file:/path`): then rules or callers are admitted without asking. With
@@ -80,14 +80,13 @@ class Limiter:
 
     __slots__ = (
         "_clock",
-        "_far",
         "_follower",
         "_glass",
         "_guarded",
         "_kept",
         "_lines",
-        "_local",
         "_observer",
+        "_remote",
         "_store",
         "_table",
         "_tables",
@@ -141,11 +140,11 @@ class Limiter:
         if isinstance(glass, str):
             glass, self._follower = _follow(glass, prefix, clock)
         self._glass = glass
-        self._far: Stores | None = None
+        self._remote: LimitStores | None = None
         if open_store is not None or store_url not in MEMORY_URLS:
-            self._far = _open_far(store_url, prefix, open_store, guarded)
-        self._lines = Lines(self._now_us, waiters_max)
-        self._kept = KeptRules(defaults, self._make, rules_max)
+            self._remote = _open_remote(store_url, prefix, open_store, guarded)
+        self._lines = WaitLines(self._now_us, waiters_max)
+        self._kept = RuleKeys(defaults, self._make, rules_max)
         self._tables = self._kept.keys
         self._kept.replace(rules)
         self._table: Keys | None = None if rule is None else self._kept.keys_of(rule)
@@ -179,7 +178,7 @@ class Limiter:
         _check(key)
         decision = self._known(table, key, units, now_us)
         if decision is None:
-            decision = await self._ask_far(table, key, units, now_us)
+            decision = await self._ask_remote(table, key, units, now_us)
         return decision if self._observer is None else self._seen(decision, key, now_us)
 
     def peek(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
@@ -190,11 +189,11 @@ class Limiter:
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> Decision:
         """`peek`, for asyncio."""
-        far = self._far
-        if far is None:
+        remote = self._remote
+        if remote is None:
             return self.peek(key, cost, rule)
-        keys = cast("FarKeys", self.keys_of(rule))
-        return await keys.look(far.here(), _check(key), _units(cost), self._now_us())
+        keys = cast("RemoteKeys", self.keys_of(rule))
+        return await keys.look(remote.here(), _check(key), _units(cost), self._now_us())
 
     def wait(
         self,
@@ -237,7 +236,7 @@ class Limiter:
         async def take() -> Decision:
             now_us = self._now_us()
             known = self._known(keys, key, units, now_us)
-            return await self._ask_far(keys, key, units, now_us) if known is None else known
+            return await self._ask_remote(keys, key, units, now_us) if known is None else known
 
         async def look() -> Decision:
             return await self.apeek(key, units, rule)
@@ -250,7 +249,7 @@ class Limiter:
 
     def judge(self, *claims: Claim) -> Judgement:
         """Take every claim or none; what binds, and what each limit said."""
-        if len(claims) == 1 and self._far is None and self._glass is None:
+        if len(claims) == 1 and self._remote is None and self._glass is None:
             # The way of most web requests: one rule, one limit, in this process.
             key, rule, cost = claims[0]
             table = self.keys_of(rule)
@@ -261,22 +260,26 @@ class Limiter:
         still, opened = self._still_asked(asked, began_us)
         if not still:
             judgement = judged(opened)
-        elif self._far is None:
-            judgement = judge_near(cast("list[NearAsked]", still), began_us, opened)
+        elif self._remote is None:
+            judgement = judge_local(cast("list[LocalClaim]", still), began_us, opened)
         else:
-            judgement = finish(judge_far(self._far.blocking, _far(still), began_us, opened))
+            judgement = finish(
+                judge_remote(self._remote.blocking, _remote_claims(still), began_us, opened)
+            )
         return self._judged(judgement, asked, began_us)
 
     async def ajudge(self, *claims: Claim) -> Judgement:
         """`judge`, for asyncio."""
-        if self._far is None:
+        if self._remote is None:
             return self.judge(*claims)
         asked, began_us = self._claimed(claims), self._now_us()
         still, opened = self._still_asked(asked, began_us)
         if not still:
             judgement = judged(opened)
         else:
-            judgement = await judge_far(self._far.here(), _far(still), began_us, opened)
+            judgement = await judge_remote(
+                self._remote.here(), _remote_claims(still), began_us, opened
+            )
         return self._judged(judgement, asked, began_us)
 
     def take_all(self, *claims: Claim) -> Decision:
@@ -299,7 +302,7 @@ class Limiter:
         key: Key,
         cost: Cost = 1,
         wait_s: float | None = None,
-    ) -> Limited:
+    ) -> LimitWrapper:
         """Put a limit around a function or a block; what is refused raises `Refused`.
 
         With `wait_s`, a call waits up to so long for its turn before it is refused.
@@ -307,8 +310,10 @@ class Limiter:
         self.keys_of(rule)  # a bad rule is told here, not at the first call
         if wait_s is not None:
             wait = partial(self.wait, rule=rule, timeout_s=wait_s)
-            return Limited(wait, partial(self.await_, rule=rule, timeout_s=wait_s), key, cost)
-        return Limited(partial(self.take, rule=rule), partial(self.atake, rule=rule), key, cost)
+            return LimitWrapper(wait, partial(self.await_, rule=rule, timeout_s=wait_s), key, cost)
+        return LimitWrapper(
+            partial(self.take, rule=rule), partial(self.atake, rule=rule), key, cost
+        )
 
     def reserve(
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
@@ -316,20 +321,20 @@ class Limiter:
         """Take an estimate now, to be settled when the true cost is known."""
         keys, units, now_us = self.keys_of(rule), _units(cost), self._now_us()
         _check(key)
-        if isinstance(keys, FarKeys):
+        if isinstance(keys, RemoteKeys):
             return finish(keys.reserve(keys.stores.blocking, key, units, now_us))
         decision = keys.take(key, units, now_us)
-        return Reservation(decision, units, NearSettling(keys, key, now_us, self._now_us))
+        return Reservation(decision, units, LocalSettlement(keys, key, now_us, self._now_us))
 
     async def areserve(
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> Reservation:
         """`reserve`, for asyncio; settle it with `asettle`."""
-        far = self._far
-        if far is None:
+        remote = self._remote
+        if remote is None:
             return self.reserve(key, cost, rule)
-        keys = cast("FarKeys", self.keys_of(rule))
-        return await keys.reserve(far.here(), _check(key), _units(cost), self._now_us())
+        keys = cast("RemoteKeys", self.keys_of(rule))
+        return await keys.reserve(remote.here(), _check(key), _units(cost), self._now_us())
 
     # Correct.
 
@@ -364,11 +369,11 @@ class Limiter:
 
     async def areset(self, key: str, rule: RuleLike | None = None) -> None:
         """`reset`, for asyncio."""
-        far = self._far
-        if far is None:
+        remote = self._remote
+        if remote is None:
             self.reset(key, rule)
         else:
-            await cast("FarKeys", self.keys_of(rule)).forget(far.here(), _check(key))
+            await cast("RemoteKeys", self.keys_of(rule)).forget(remote.here(), _check(key))
 
     # Rules, and the end.
 
@@ -382,13 +387,13 @@ class Limiter:
 
     def pin(self) -> None:
         """Say that nobody but the running event loop will ever ask; it spares a look at each."""
-        if self._far is not None:
-            self._far.pin()
+        if self._remote is not None:
+            self._remote.pin()
 
     @property
-    def near(self) -> bool:
+    def local(self) -> bool:
         """Whether counts are kept in this process, so that nothing here ever waits for them."""
-        return self._far is None
+        return self._remote is None
 
     def limits_of(self, rule: RuleLike | None = None) -> list[Limit]:
         """The limits of a rule."""
@@ -397,9 +402,9 @@ class Limiter:
     def keys_tracked(self, rule: RuleLike | None = None) -> int:
         """How many keys of a rule are tracked now; some may be at rest and not swept yet."""
         keys = self.keys_of(rule)
-        if self._far is not None:
+        if self._remote is not None:
             raise BadValue("keys_tracked", rule, "ask the store: its keys are not here")
-        return len(cast("NearKeys", keys))
+        return len(cast("LocalKeys", keys))
 
     def close(self) -> None:
         """Give back what is leased, and what threads have opened.
@@ -408,28 +413,28 @@ class Limiter:
         """
         if self._follower is not None:
             self._follower.close()
-        far = self._far
-        if far is not None:
+        remote = self._remote
+        if remote is not None:
             for keys in self._leasing():
-                finish(keys.give_back(far.blocking, every=True))
-            far.close()
+                finish(keys.give_back(remote.blocking, every=True))
+            remote.close()
 
     async def aclose(self) -> None:
         """Give back what is leased, and what this event loop and threads have opened."""
-        far = self._far
-        if far is not None:
+        remote = self._remote
+        if remote is not None:
             for keys in self._leasing():
-                await keys.give_back(far.here(), every=True)
-            await far.aclose()
-            far.close()
+                await keys.give_back(remote.here(), every=True)
+            await remote.aclose()
+            remote.close()
         if self._follower is not None:
             self._follower.close()
 
-    def _leasing(self) -> list[FarKeys]:
+    def _leasing(self) -> list[RemoteKeys]:
         return [
             keys
             for keys in {*self._kept.keys.values()}
-            if isinstance(keys, FarKeys) and keys.leased
+            if isinstance(keys, RemoteKeys) and keys.leased
         ]
 
     async def __aenter__(self) -> Limiter:
@@ -452,23 +457,25 @@ class Limiter:
 
     def _ticket(self, ticket: Ticket) -> Ticket:
         clock = self._clock
-        return HandTicket(cast("Pausing", clock), ticket) if hasattr(clock, "pause") else ticket
+        return (
+            ManualClockTicket(cast("Pausing", clock), ticket) if hasattr(clock, "pause") else ticket
+        )
 
     def _known(self, keys: Keys, key: str, units: int, now_us: int) -> Decision | None:
-        """What can be decided without waiting; None if a far store must be asked."""
+        """What can be decided without waiting; None if a remote store must be asked."""
         opened = self._overridden(keys, key, now_us)
         if opened is not None:
             return opened
-        if self._far is None:
+        if self._remote is None:
             return keys.take(key, units, now_us)
-        return cast("FarKeys", keys).known(key, units, now_us)
+        return cast("RemoteKeys", keys).known(key, units, now_us)
 
-    def _ask_far(
+    def _ask_remote(
         self, keys: Keys, key: str, units: int, now_us: int
     ) -> Coroutine[Any, Any, Decision]:
         # The coroutine itself, and not one around it: each costs a turn of every wait.
-        far = cast("Stores", self._far)
-        return cast("FarKeys", keys).ask(far.here(), key, units, now_us)
+        remote = cast("LimitStores", self._remote)
+        return cast("RemoteKeys", keys).ask(remote.here(), key, units, now_us)
 
     def _overridden(self, keys: Keys, key: str, now_us: int) -> Decision | None:
         """The decision where the glass is broken; None where it is whole."""
@@ -515,11 +522,11 @@ class Limiter:
     async def _acorrect(self, key: str, correction: int, rule: RuleLike | None) -> None:
         keys, now_us = self.keys_of(rule), self._now_us()
         _check(key)
-        far = self._far
-        if far is None:
+        remote = self._remote
+        if remote is None:
             keys.settle(key, correction, now_us, now_us)
         else:
-            await cast("FarKeys", keys).correct(far.here(), key, correction, None)
+            await cast("RemoteKeys", keys).correct(remote.here(), key, correction, None)
 
     def _claimed(self, claims: tuple[Claim, ...]) -> list[tuple[Keys, str, int]]:
         if not 1 <= len(claims) <= CLAIMS_MAX:
@@ -532,25 +539,25 @@ class Limiter:
         return self._kept.keys_of(rule) if table is None else table
 
     def _make(self, terms: Terms) -> Keys:
-        if self._far is not None:
-            return FarKeys(self._far, terms, self._store, self._now_us, self._guarded)
+        if self._remote is not None:
+            return RemoteKeys(self._remote, terms, self._store, self._now_us, self._guarded)
         tables = [self._store.table(limit_id, limit) for limit_id, limit in terms.limits]
-        keys: NearKeys = tables[0] if len(tables) == 1 else AllOf(tables)
+        keys: LocalKeys = tables[0] if len(tables) == 1 else AllOf(tables)
         if terms.mode is Mode.ENFORCE and not terms.count_refused:
             return keys
-        return TermedKeys(keys, terms)
+        return KeysWithTerms(keys, terms)
 
 
 # What needs asyncio or logging is imported when it is wanted: it would double the time of
 # `import sluicegate`.
 
 
-def _open_far(
+def _open_remote(
     store_url: str,
     prefix: str,
     open_store: Callable[[], Store] | None,
     observer: Observer | None,
-) -> Stores:
+) -> LimitStores:
     from sluicegate.limits.stores import open_stores  # noqa: PLC0415
 
     try:
@@ -582,14 +589,14 @@ def _task_ticket() -> Ticket:
     return TaskTicket()
 
 
-def _far(asked: list[tuple[Keys, str, int]]) -> list[tuple[FarKeys, str, int]]:
-    return cast("list[tuple[FarKeys, str, int]]", asked)
+def _remote_claims(asked: list[tuple[Keys, str, int]]) -> list[tuple[RemoteKeys, str, int]]:
+    return cast("list[tuple[RemoteKeys, str, int]]", asked)
 
 
 def _limits(keys: Keys) -> list[Limit]:
-    if isinstance(keys, TermedKeys | FarKeys):
+    if isinstance(keys, KeysWithTerms | RemoteKeys):
         return [limit for _, limit in keys.terms.limits]
-    return [ask.table.limit for ask in cast("NearKeys", keys).asks("", 0)]
+    return [ask.table.limit for ask in cast("LocalKeys", keys).asks("", 0)]
 
 
 def _timeout_us(timeout_s: float | None) -> int | None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
-from sluicegate.limits.far import UNANSWERED
-from sluicegate.limits.waiting import finish
+from sluicegate.limits.remote_keys import UNANSWERED
+from sluicegate.limits.wait_lines import finish
 
 if TYPE_CHECKING:
     from sluicegate.limits.permits import Permits
@@ -79,12 +79,12 @@ class Permit:
     A refused one holds nothing, and ends as one that has ended already.
     """
 
-    __slots__ = ("_id", "_near", "_open", "_permits", "_until_us", "count", "decision", "key")
+    __slots__ = ("_id", "_local", "_open", "_permits", "_until_us", "count", "decision", "key")
 
     def __init__(
         self,
         permits: Permits,
-        near: PermitStore | None,
+        local: PermitStore | None,
         permit_id: str,
         key: str,
         count: int,
@@ -92,7 +92,7 @@ class Permit:
         until_us: int,
     ) -> None:
         self._permits = permits
-        self._near = near  # None: the far store, of whoever asks
+        self._local = local  # None: the remote store, of whoever asks
         self._id = permit_id
         # Popped by whoever ends it: of two who try at once, one.
         self._open: list[None] = [None] if decision.allowed else []
@@ -108,22 +108,22 @@ class Permit:
 
     def release(self) -> bool:
         """Give the place back; False if it had ended, or if the store cannot be told now."""
-        return finish(self.released(self._near or self._permits.blocking))
+        return finish(self.released(self._local or self._permits.blocking))
 
     async def arelease(self) -> bool:
         """`release`, for asyncio."""
-        return await self.released(self._near or self._permits.here())
+        return await self.released(self._local or self._permits.here())
 
     def renew(self) -> bool:
         """Hold it for the whole time from now. False if it has ended, or the store cannot say.
 
         What has ended stays ended, even if the place is still free: `held` tells the two apart.
         """
-        return finish(self.renewed(self._near or self._permits.blocking))
+        return finish(self.renewed(self._local or self._permits.blocking))
 
     async def arenew(self) -> bool:
         """`renew`, for asyncio."""
-        return await self.renewed(self._near or self._permits.here())
+        return await self.renewed(self._local or self._permits.here())
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """`release`, as a `contracts.permit.Permit`: a fixed limit does not learn from outcomes.
@@ -162,8 +162,8 @@ class Permit:
         return renewed
 
     def of(self, store: PermitStore) -> PermitStore:
-        """Where it is held, for who has the far store at hand."""
-        return self._near or store
+        """Where it is held, for who has the remote store at hand."""
+        return self._local or store
 
     def __bool__(self) -> bool:
         return self.decision.allowed

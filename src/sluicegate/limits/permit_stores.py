@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final, final
 
 from sluicegate.contracts.decision import Decision
-from sluicegate.limits.by_loop import ByLoop, check_url
+from sluicegate.limits.loop_stores import LoopStores, check_url
 from sluicegate.limits.permit import Permit, PermitStore
-from sluicegate.stores.redis.threads import Bridge
+from sluicegate.stores.thread_bridge import Bridge
 from sluicegate.system import SystemChance
 
 # After a renewal that was not answered, the next try comes sooner than the next beat.
@@ -21,7 +21,7 @@ _AGAIN_S_MAX: Final = 1.0
 
 
 @final
-class PermitStores(ByLoop[PermitStore]):
+class PermitStores(LoopStores[PermitStore]):
     """Where the places are, for tasks and for threads."""
 
     __slots__ = ("blocking",)

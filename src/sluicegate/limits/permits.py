@@ -28,21 +28,21 @@ from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, STORE_UNAVAILABLE
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.limits.far import UNANSWERED
 from sluicegate.limits.glass.break_glass import Glass, let_through
-from sluicegate.limits.hold import HeldWhile, Hold
-from sluicegate.limits.limited import Cost, Key
+from sluicegate.limits.hold import Hold, HoldDecorator
 from sluicegate.limits.limiter import KEY_CHARS_MAX, MEMORY_URLS
 from sluicegate.limits.permit import Permit, PermitStore, Unbound
+from sluicegate.limits.remote_keys import UNANSWERED
 from sluicegate.limits.rule import Failure, term
-from sluicegate.limits.waiting import (
+from sluicegate.limits.wait_lines import (
     WAITERS_MAX_DEFAULT,
-    HandTicket,
-    Lines,
+    ManualClockTicket,
     ThreadTicket,
     Ticket,
+    WaitLines,
     finish,
 )
+from sluicegate.limits.wrapper import Cost, Key
 from sluicegate.stores.memory.permits import KEYS_MAX_DEFAULT, MemoryPermits
 from sluicegate.system import SystemChance
 from sluicegate.system import now_us as system_now_us
@@ -82,7 +82,6 @@ class Permits:
         "__weakref__",
         "_beats",
         "_clock",
-        "_far",
         "_first",
         "_first_lock",
         "_glass",
@@ -91,6 +90,7 @@ class Permits:
         "_numbers",
         "_observer",
         "_poll_us",
+        "_remote",
         "_stem",
         "_unguarded",
         "expires_after_us",
@@ -135,17 +135,19 @@ class Permits:
         self._observer = observer
         self._glass = glass
         self._poll_us = round(poll_s * 1e6)
-        self._far: PermitStores | None = None
-        self._beats: PermitStores | None = None  # for heartbeats of threads, where no store is far
+        self._remote: PermitStores | None = None
+        self._beats: PermitStores | None = (
+            None  # for heartbeats of threads, where no store is remote
+        )
         if open_store is not None or store_url not in MEMORY_URLS:
-            self._far = self._open_far(store_url, prefix, open_store)
+            self._remote = self._open_remote(store_url, prefix, open_store)
             places = max(1, int(places * local_share))
         # The store itself, or what counts instead of it under `local`.
         self._memory = MemoryPermits(
             self.now_us, self.name, places, self.expires_after_us, keys_max=keys_max
         )
         self._unguarded = Unbound(self._without_store)
-        self._lines = Lines(self.now_us, waiters_max)
+        self._lines = WaitLines(self.now_us, waiters_max)
         # Of each key, who stands first in its line and may be asking.
         self._first: dict[str, Ticket] = {}
         self._first_lock = Lock()
@@ -207,13 +209,13 @@ class Permits:
 
     def limit(
         self, *, key: Key, count: Cost = 1, wait_s: float | None = None, renew: bool = False
-    ) -> HeldWhile:
+    ) -> HoldDecorator:
         """Hold a permit during each call of a function, plain or async; else raise `Refused`."""
-        return HeldWhile(self, key, count, _waitable(wait_s), renew)
+        return HoldDecorator(self, key, count, _waitable(wait_s), renew)
 
     def heartbeat(self, permit: Permit) -> Heartbeat:
         """Renew a thread's permit until it ends, or until the heartbeat is stopped."""
-        beats = self._far or self._beats
+        beats = self._remote or self._beats
         if beats is None:
             from sluicegate.limits.permit_stores import PermitStores  # noqa: PLC0415
 
@@ -236,11 +238,11 @@ class Permits:
     @property
     def blocking(self) -> PermitStore:
         """The store as a thread asks it."""
-        return self._memory if self._far is None else self._far.blocking
+        return self._memory if self._remote is None else self._remote.blocking
 
     def here(self) -> PermitStore:
         """The store of the running loop."""
-        return self._memory if self._far is None else self._far.here()
+        return self._memory if self._remote is None else self._remote.here()
 
     def wake(self, key: str) -> None:
         """A place of `key` may be free: have the first of its line ask."""
@@ -259,14 +261,14 @@ class Permits:
 
     def close(self) -> None:
         """Close what threads have opened; what is held stays held until it ends."""
-        for stores in (self._far, self._beats):
+        for stores in (self._remote, self._beats):
             if stores is not None:
                 stores.close()
 
     async def aclose(self) -> None:
         """Close what this event loop and threads have opened."""
-        if self._far is not None:
-            await self._far.aclose()
+        if self._remote is not None:
+            await self._remote.aclose()
         self.close()
 
     def __enter__(self) -> Permits:
@@ -286,17 +288,17 @@ class Permits:
     async def _asked_once(self, store: PermitStore, key: str, count: int) -> Permit:
         permit_id = f"{self._stem}-{next(self._numbers)}"
         asked_us = self.now_us()
-        near: PermitStore | None = None if self._far is not None else self._memory
+        local: PermitStore | None = None if self._remote is not None else self._memory
         glass = self._glass
         if glass and glass.broken and glass.stands_open(self.name, key, asked_us):
-            near = store = Unbound(self._let_through)
+            local = store = Unbound(self._let_through)
         try:
             decision = await store.acquire(key, permit_id, count)
         except UNANSWERED:
-            near = self._instead()
-            decision = (await near.acquire(key, permit_id, count)).marked(degraded=True)
+            local = self._instead()
+            decision = (await local.acquire(key, permit_id, count)).marked(degraded=True)
         until_us = asked_us + self.expires_after_us
-        return Permit(self, near, permit_id, key, count, decision, until_us)
+        return Permit(self, local, permit_id, key, count, decision, until_us)
 
     async def _look(self, store: PermitStore, key: str, count: int) -> Decision:
         try:
@@ -342,7 +344,7 @@ class Permits:
         retry_us = decision.retry_after_us
         if decision.allowed or retry_us == NEVER or left_us <= 0:
             return decision
-        if self._far is not None or decision.reason is not CONCURRENCY_LIMITED:
+        if self._remote is not None or decision.reason is not CONCURRENCY_LIMITED:
             retry_us = min(retry_us, self._poll_us) if retry_us > 0 else self._poll_us
         return Decision(
             False,
@@ -369,14 +371,16 @@ class Permits:
 
     def _ticket(self, ticket: Ticket) -> Ticket:
         clock = self._clock
-        return HandTicket(cast("Pausing", clock), ticket) if hasattr(clock, "pause") else ticket
+        return (
+            ManualClockTicket(cast("Pausing", clock), ticket) if hasattr(clock, "pause") else ticket
+        )
 
     def _seen(self, permit: Permit, began_us: int) -> Permit:
         if self._observer is not None:
             self._observer.decided(permit.decision, permit.key, began_us, self.now_us())
         return permit
 
-    def _open_far(
+    def _open_remote(
         self, store_url: str, prefix: str, open_store: Callable[[], PermitStore] | None
     ) -> PermitStores:
         try:

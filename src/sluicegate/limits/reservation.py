@@ -36,7 +36,7 @@ class Settling(ABC):
 
 
 @final
-class NearSettling(Settling):
+class LocalSettlement(Settling):
     """Tables of this process."""
 
     __slots__ = ("_key", "_keys", "_now_us", "_taken_us")

@@ -1,4 +1,4 @@
-"""Stores: which store a limiter asks, by URL, and what tasks and threads need around it.
+"""LimitStores: which store a limiter asks, by URL, and what tasks and threads need around it.
 
 Each loop that asks has a store of its own, and threads share one (`by_loop.py`). What limits add is
 here: a store that blocks a thread, and the sweeps that give idle blocks of leases back.
@@ -13,22 +13,22 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.store import Charge, Grant, Ruling, Store
-from sluicegate.limits.by_loop import ByLoop, check_url
-from sluicegate.limits.far import FarKeys
+from sluicegate.limits.loop_stores import LoopStores, check_url
+from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.tasks import TaskTicket
-from sluicegate.limits.waiting import ThreadTicket, Ticket
-from sluicegate.stores.redis.threads import Bridge
+from sluicegate.limits.wait_lines import ThreadTicket, Ticket
+from sluicegate.stores.thread_bridge import Bridge
 from sluicegate.system import SystemChance, now_us
 
 SWEEP_S: Final = 0.5  # between looks for idle blocks
 
 # Whose blocks are looked after, and by which task.
-Sweeps: TypeAlias = "dict[FarKeys, ReferenceType[asyncio.Task[None]]]"
+Sweeps: TypeAlias = "dict[RemoteKeys, ReferenceType[asyncio.Task[None]]]"
 
 
 @final
-class Stores(ByLoop[Store]):
-    """Where a far store of limits is, for tasks and for threads."""
+class LimitStores(LoopStores[Store]):
+    """Where a remote store of limits is, for tasks and for threads."""
 
     __slots__ = ("_swept", "_threads_swept", "blocking")
 
@@ -37,14 +37,14 @@ class Stores(ByLoop[Store]):
         # By loop, and weakly: what a task holds is held by its loop, by a timer or by the store's
         # answer. Held from here, a loop that nobody ended properly would be kept for ever.
         self._swept: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeps] = WeakKeyDictionary()
-        self._threads_swept: set[FarKeys] = set()  # in the background loop, without a look at it
+        self._threads_swept: set[RemoteKeys] = set()  # in the background loop, without a look at it
         self.blocking: Store = BlockingStore(self.bridge)
 
     def ticket(self, store: Store) -> Ticket:
         """A place in a line, for whoever asks this store."""
         return ThreadTicket() if store is self.blocking else TaskTicket()
 
-    def sweep(self, store: Store, keys: FarKeys) -> None:
+    def sweep(self, store: Store, keys: RemoteKeys) -> None:
         """Have idle blocks of leases given back, now and then, while there are any."""
         if store is not self.blocking:
             self._sweep_here(store, keys)
@@ -67,16 +67,16 @@ class Stores(ByLoop[Store]):
         self._swept = WeakKeyDictionary()
         self._threads_swept = set()
 
-    async def _arm(self, store: Store, keys: FarKeys) -> None:
+    async def _arm(self, store: Store, keys: RemoteKeys) -> None:
         self._sweep_here(store, keys)
 
-    def _sweep_here(self, store: Store, keys: FarKeys) -> None:
+    def _sweep_here(self, store: Store, keys: RemoteKeys) -> None:
         loop = asyncio.get_running_loop()
         swept = self._swept.setdefault(loop, {})
         if keys not in swept:
             swept[keys] = ref(loop.create_task(self._sweep(store, keys, swept)))
 
-    async def _sweep(self, store: Store, keys: FarKeys, swept: Sweeps) -> None:
+    async def _sweep(self, store: Store, keys: RemoteKeys, swept: Sweeps) -> None:
         """From the first block to the last: a timer would begin tasks in a loop that ends."""
         try:
             await asyncio.sleep(SWEEP_S)
@@ -137,10 +137,10 @@ def open_stores(
     prefix: str,
     open_store: Callable[[], Store] | None = None,
     observer: Observer | None = None,
-) -> Stores:
+) -> LimitStores:
     """The stores of a URL, or of one's own; nothing is connected before the first ask."""
     if open_store is not None:
-        return Stores(open_store)
+        return LimitStores(open_store)
     check_url(url)
     # Here, because a store of one's own needs no Redis and no package for it.
     from sluicegate.stores.service.url import is_service, parse_service_url  # noqa: PLC0415
@@ -149,11 +149,11 @@ def open_stores(
         from sluicegate.stores.service.store import ServiceStore  # noqa: PLC0415
 
         service = parse_service_url(url)
-        return Stores(lambda: ServiceStore(service, SystemChance(), prefix=prefix))
+        return LimitStores(lambda: ServiceStore(service, SystemChance(), prefix=prefix))
     from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
     from sluicegate.stores.redis.url import parse_url  # noqa: PLC0415
 
     settings = parse_url(url)
-    return Stores(
+    return LimitStores(
         lambda: RedisStore(settings, SystemChance(), prefix=prefix, observer=observer, clock=now_us)
     )

@@ -11,7 +11,7 @@ from typing import Final, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
 from sluicegate.limits.rule import Failure, Mode
-from sluicegate.stores.memory.table import Ask, NearKeys
+from sluicegate.stores.memory.table import Ask, LocalKeys
 
 
 @final
@@ -78,12 +78,12 @@ def unasked(terms: Terms) -> Decision:
 
 
 @final
-class TermedKeys(NearKeys):
+class KeysWithTerms(LocalKeys):
     """A table whose rule is not simply enforced."""
 
     __slots__ = ("keys", "terms")
 
-    def __init__(self, keys: NearKeys, terms: Terms) -> None:
+    def __init__(self, keys: LocalKeys, terms: Terms) -> None:
         self.keys: Final = keys
         self.terms: Final = terms
 

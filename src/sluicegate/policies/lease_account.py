@@ -1,6 +1,6 @@
 """Lease account: what one caller has at one dispatcher, and what it has learned of it.
 
-Only `leased_purse.py` uses it. Here is the arithmetic of a single caller: how an epoch ends, how
+Only `leased_budget.py` uses it. Here is the arithmetic of a single caller: how an epoch ends, how
 large its next block should be, what part of the quota it has been getting. Nothing here knows a
 store, other callers, or what time it is beyond what it is told.
 

@@ -13,10 +13,10 @@ one that comes through two of ten dispatchers gets a fifth. Shares are computed 
 each dispatcher was *asked*, and told here; as long as they add up to 1 the quota holds.
 
 It has two faces. As a policy it charges `request.cost_ru`, and gives it back if the request is
-unwound. As a purse it keeps what `RequestUnits` charges, at a price and settled afterwards; then it
+unwound. As a budget it keeps what `RequestUnits` charges, at a price and settled afterwards; then it
 is no stage of its own.
 
-    Stack(..., at_once("request_units", RequestUnits(settings, purse=quota)), ...)
+    Stack(..., at_once("request_units", RequestUnits(settings, budget=quota)), ...)
 
 Up to `kept_epochs` of quota are kept, so a caller may spend that much at once, and across an
 epoch's edge twice. What costs more than a whole bucket is admitted when it is full, and owes the

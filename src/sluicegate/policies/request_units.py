@@ -5,7 +5,7 @@ control in Airbnb's Mussel (Gaonkar, Getz and Cho, 2025); the numbers are `kerne
 and `kernels/token_bucket.py`. The unit of account is the milli-RU.
 
     predict      from the shape (rows, bytes) and the past p95 of its operation, with a margin
-    charge       prediction * price of its class, from its caller's purse; refused: QUOTA_SPENT
+    charge       prediction * price of its class, from its caller's budget; refused: QUOTA_SPENT
     settle       to what it did, within `correction_max` times the prediction
     learn        the weights of the operation, and the ratio of the caller, move towards what was
                  measured (`operation_cost.py`)
@@ -26,12 +26,12 @@ Rows returned would be the wrong number: a scan that finds one row has read them
 in the backend; with our queue in it, slow would make dear, and dear slower. A measurement without
 rows and bytes counts those of the shape.
 
-What costs more than a whole purse is admitted when the purse is full, and owes the rest, up to
+What costs more than a whole budget is admitted when the budget is full, and owes the rest, up to
 `debt_ru`; beyond that it is COST_ABOVE_LIMIT, and should be asked for in pieces. `chunks` cuts a
 scan into requests that each enter anew, so that one of 200 RU waits its turn twenty times instead
 of holding a place for all of it.
 
-A `Purse` of another kind (`purses.py`) may be given: `Quota` is one, filled each epoch.
+A `Budget` of another kind (`budgets.py`) may be given: `Quota` is one, filled each epoch.
 
 Cost: a prediction, a bucket's step and a permit; a settlement and a lesson at the end. Bounds:
 `callers_max`, `ratios_max`, `chunks_max`, named operations to `OPERATIONS_MAX`.
@@ -57,9 +57,9 @@ from sluicegate.kernels.cost_model import (
 )
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.verdict import NEVER, Verdict
+from sluicegate.policies.budgets import Budget, Penalties, Pricing, TokenBudgets
 from sluicegate.policies.chunks import cut, rows_each
 from sluicegate.policies.operation_cost import CallerRatios, OperationCost, Shape, shape_told
-from sluicegate.policies.purses import Penalties, Pricing, Purse, TokenPurses
 from sluicegate.policies.settings import within
 
 OPERATIONS_MAX: Final = 1_000
@@ -236,13 +236,13 @@ class RequestUnits:
 
     __slots__ = (
         "_admitted",
+        "_budget",
         "_charged_mru",
         "_debited_mru",
         "_named",
         "_other",
         "_penalties",
         "_pricing",
-        "_purse",
         "_refunded_mru",
         "_refused",
         "_shape_of",
@@ -259,13 +259,13 @@ class RequestUnits:
         self,
         settings: RequestUnitsSettings,
         *,
-        purse: Purse | None = None,
+        budget: Budget | None = None,
         pricing: Pricing | None = None,
         penalties: Penalties | None = None,
         shape_of: Callable[[Request], Shape] | None = None,
     ) -> None:
         self.settings = settings
-        self._purse: Purse = purse or TokenPurses(
+        self._budget: Budget = budget or TokenBudgets(
             settings.rate_ru, settings.burst_ru, settings.debt_ru, callers_max=settings.callers_max
         )
         self._pricing = pricing
@@ -302,7 +302,7 @@ class RequestUnits:
             times_milli = self._penalties.price_milli(request.caller, now_us)
             price_milli = price_milli * times_milli // PRICE_ONE_MILLI
         charged_mru = _priced(predicted_mru, price_milli)
-        verdict = self._purse.charge(request.caller, charged_mru, now_us)
+        verdict = self._budget.charge(request.caller, charged_mru, now_us)
         if not verdict.allowed:
             return self._refuse(verdict)
         self._admitted += 1
@@ -326,7 +326,7 @@ class RequestUnits:
     def charge_cached(self, caller: str, now_us: int) -> None:
         """What was answered without the backend: small, not nothing, and never refused."""
         self.cached += 1
-        self._purse.settle(caller, self.settings.cached_mru, now_us)
+        self._budget.settle(caller, self.settings.cached_mru, now_us)
 
     def predict_mru(self, request: Request) -> int:
         """What it would be charged at a price of one; nothing is charged."""
@@ -359,7 +359,7 @@ class RequestUnits:
             self._refunded_mru -= correction_mru
         else:
             return
-        self._purse.settle(caller, correction_mru, now_us)
+        self._budget.settle(caller, correction_mru, now_us)
 
     def expect_mru(self, request: Request) -> int:
         """What it is expected to cost on average: the prediction without the margin."""

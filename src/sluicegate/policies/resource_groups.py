@@ -13,7 +13,7 @@ than the root's quota and what was owed in the end: what costs more than its cal
 in an epoch is admitted when that much is there, and owes the rest, up to `debt_epochs` of it. Debt
 outlives the epoch and is paid first.
 
-It is a `Purse` (`purses.py`), in the place of a flat one. Over several dispatchers every quota is
+It is a `Budget` (`budgets.py`), in the place of a flat one. Over several dispatchers every quota is
 divided: `set_part` says which part is this one's, 1 / live by default. The tree lends within a
 dispatcher, so what is unused at one is not lent at another.
 

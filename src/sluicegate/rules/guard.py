@@ -77,8 +77,8 @@ class Guard:
         "_keyless",
         "_limits",
         "_loaded_us",
+        "_local",
         "_lock",
-        "_near",
         "_path",
         "_watch",
     )
@@ -92,7 +92,7 @@ class Guard:
         clock: Clock | None = None,
     ) -> None:
         self._limits = limiter
-        self._near = bool(getattr(limiter, "near", False))
+        self._local = bool(getattr(limiter, "local", False))
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = Lock()
         self._path: str | None = None
@@ -131,7 +131,7 @@ class Guard:
         if not claims:
             return None
         # A limiter in this process has nothing to await, and a coroutine has its price.
-        return self._limits.judge(*claims) if self._near else await self._limits.ajudge(*claims)
+        return self._limits.judge(*claims) if self._local else await self._limits.ajudge(*claims)
 
     def reload(self) -> bool:
         """Read the file again; whether what it says is in force now. It never raises for a file."""

@@ -33,10 +33,10 @@ from sluicegate.rules.resources.rule import ResourceRule
 from sluicegate.rules.resources.service import Checker, bound, claims_of
 from sluicegate.rules.service_book import ServiceBook
 from sluicegate.shadow.virtual import CalmGate, OneAnswer, VirtualClock
+from sluicegate.stores.memory.joint import binding, take_all
 from sluicegate.stores.memory.store import RULES_MAX_DEFAULT
 from sluicegate.stores.memory.table import Ask as TableAsk
 from sluicegate.stores.memory.table import Table
-from sluicegate.stores.memory.together import binding, take_all
 
 Ask: TypeAlias = CheckAsk | MeshAsk
 AnyRule: TypeAlias = ResourceRule | MeshRule

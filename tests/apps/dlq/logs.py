@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sluicegate.cli import Command, _run
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.limits.letter import BEGUN, CLOSED, LETTER, Letter, Mark, pack, pack_mark
+from sluicegate.limits.dead_letter import BEGUN, CLOSED, LETTER, DeadLetter, Mark, pack, pack_mark
 from sluicegate.stores.event_logs import open_log
 from sluicegate.system import now_us
 
@@ -23,12 +23,12 @@ def dlq(*words: str) -> int:
 
 def letters_of(
     *said: tuple[str, int, bool, int], limit: Limit = TEN_AN_HOUR, process: str = "n/1/1"
-) -> list[Letter]:
+) -> list[DeadLetter]:
     """Letters by (user, weight, allowed, seconds ago)."""
     now, before, letters = now_us(), 0, []
     for number, (user, weight, allowed, ago_s) in enumerate(said):
         letters.append(
-            Letter(
+            DeadLetter(
                 user,
                 "login",
                 weight,
@@ -46,7 +46,7 @@ def letters_of(
     return letters
 
 
-def write(url: str, letters: Sequence[Letter], *, closed: bool = True) -> str:
+def write(url: str, letters: Sequence[DeadLetter], *, closed: bool = True) -> str:
     """A log of these letters, of one process from its beginning to its end."""
     log, process = open_log(url), letters[0].process
     end = letters[-1]

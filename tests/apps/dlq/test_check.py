@@ -107,7 +107,7 @@ def test_the_counters_and_the_letters_together_may_be_over_the_limit(
     import asyncio
 
     from sluicegate.contracts.store import RULE_MARK, Charge
-    from sluicegate.limits.resettle import limit_id
+    from sluicegate.limits.late_charges import limit_id
     from sluicegate.limits.stores import open_stores
     from tests.apps.dlq.logs import TEN_AN_HOUR
 

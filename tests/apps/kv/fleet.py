@@ -11,7 +11,7 @@ from sluicegate.apps.kv.shares import Shares, SharesSettings
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.store import Charge, Grant, Ruling, Store
 from sluicegate.kernels.verdict import Verdict
-from sluicegate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
+from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import SeededChance
 from tests.policies.virtual import START_US, VirtualLoop, pause_us
@@ -75,21 +75,21 @@ class FarStore:
 
 @final
 class Dispatcher:
-    """A purse, its keeper, and what has been admitted in each epoch of true time."""
+    """A budget, its keeper, and what has been admitted in each epoch of true time."""
 
     def __init__(
         self,
         loop: VirtualLoop,
         store: Store | None,
-        settings: LeasedPurseSettings,
+        settings: LeasedBudgetSettings,
         *,
         skew_us: int = 0,
         keeper: SharesSettings | None = None,
     ) -> None:
         self._loop = loop
         self.clock = SkewedClock(loop, skew_us)
-        self.purse = LeasedPurse(settings)
-        self.shares = Shares(self.purse, self.clock, store=store, settings=keeper)
+        self.budget = LeasedBudget(settings)
+        self.shares = Shares(self.budget, self.clock, store=store, settings=keeper)
         self.admitted: Counter[tuple[str, int]] = Counter()
         self.refused: Counter[tuple[str, int]] = Counter()
         self.tasks: list[asyncio.Task[None]] = []
@@ -107,11 +107,11 @@ class Dispatcher:
         waiting = self.shares.before(caller)
         if waiting is not None:
             await waiting
-        verdict = self.purse.charge(caller, mru, self.clock.now_us())
+        verdict = self.budget.charge(caller, mru, self.clock.now_us())
         if not verdict.allowed:
             waiting = self.shares.more(caller)
             if waiting is not None and await waiting:
-                verdict = self.purse.charge(caller, mru, self.clock.now_us())
+                verdict = self.budget.charge(caller, mru, self.clock.now_us())
         epoch = (self._loop.now_us() - START_US) // EPOCH_US
         (self.admitted if verdict.allowed else self.refused)[(caller, epoch)] += mru
         return verdict

@@ -166,12 +166,12 @@ def test_what_fails_in_the_background_is_told_and_begun_again() -> None:
 
 def test_what_folds_and_sweeps_takes_nobodys_units() -> None:
     groups = ResourceGroups(ResourceGroupsSettings(groups={"a": GroupSettings(quota_ru=1)}))
-    purse = OutsideGroups(groups)
+    budget = OutsideGroups(groups)
     for _ in range(100):
-        assert purse.charge(KEEPER, 1_000_000, 1_000_000)
-        purse.settle(KEEPER, 1_000_000, 1_000_000)
+        assert budget.charge(KEEPER, 1_000_000, 1_000_000)
+        budget.settle(KEEPER, 1_000_000, 1_000_000)
     assert groups.stats().charged_mru == 0
-    assert not all(purse.charge("shop", 1_000, 1_000_000) for _ in range(5))
+    assert not all(budget.charge("shop", 1_000, 1_000_000) for _ in range(5))
 
 
 @final

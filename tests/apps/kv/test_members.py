@@ -23,7 +23,7 @@ from sluicegate.apps.kv.members import (
 )
 from sluicegate.apps.kv.shares import Shares
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.policies.leased_purse import SHARE_ONE, LeasedPurse, LeasedPurseSettings
+from sluicegate.policies.leased_budget import SHARE_ONE, LeasedBudget, LeasedBudgetSettings
 from sluicegate.stores.redis.store import RedisStore
 from sluicegate.stores.redis.topology import Client, open_client
 from sluicegate.system import SystemClock
@@ -206,9 +206,9 @@ def test_a_fleet_spends_one_quota_of_a_real_redis(redis_server: RedisServer) -> 
 
     async def story() -> None:
         clock = SystemClock()
-        settings = LeasedPurseSettings(quota_ru=500, epoch_us=86_400_000_000)
+        settings = LeasedBudgetSettings(quota_ru=500, epoch_us=86_400_000_000)
         stores = [RedisStore(redis_server.url, SeededChance()) for _ in range(3)]
-        fleet = [Shares(LeasedPurse(settings), clock, store=store) for store in stores]
+        fleet = [Shares(LeasedBudget(settings), clock, store=store) for store in stores]
         keepers = [asyncio.ensure_future(one.run()) for one in fleet]
         await asyncio.sleep(0)
         had = 0
@@ -217,10 +217,10 @@ def test_a_fleet_spends_one_quota_of_a_real_redis(redis_server: RedisServer) -> 
             waiting = one.before("big")
             if waiting is not None:
                 await waiting
-            verdict = one.purse.charge("big", 1_000, clock.now_us())
+            verdict = one.budget.charge("big", 1_000, clock.now_us())
             more = None if verdict.allowed else one.more("big")
             if more is not None and await more:
-                verdict = one.purse.charge("big", 1_000, clock.now_us())
+                verdict = one.budget.charge("big", 1_000, clock.now_us())
             had += verdict.allowed
         # What a dispatcher holds and does not spend is lost to the others: a block at most.
         assert 450 <= had <= 500

@@ -9,7 +9,7 @@ import pytest
 from sluicegate.apps.kv.members import StaticMembers
 from sluicegate.apps.kv.shares import Shares, SharesSettings
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
+from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import HandClock
 from tests.apps.kv.fleet import EPOCH_US, RU, Dispatcher, FarStore, admitted
@@ -19,7 +19,7 @@ SKEWS = (0, 3_400_000, -77_777)
 
 
 def fleet_of(loop: VirtualLoop, store: FarStore, **some: object) -> list[Dispatcher]:
-    settings = LeasedPurseSettings(quota_ru=1_000, live=3, **some)  # type: ignore[arg-type]
+    settings = LeasedBudgetSettings(quota_ru=1_000, live=3, **some)  # type: ignore[arg-type]
     fleet = [Dispatcher(loop, store, settings, skew_us=skew) for skew in SKEWS]
     for one in fleet:
         one.start()
@@ -131,9 +131,9 @@ def test_a_silent_store_keeps_nobody_waiting_for_longer_than_said() -> None:
 
 def test_without_a_keeper_nobody_waits() -> None:
     clock = HandClock()
-    shares = Shares(LeasedPurse(LeasedPurseSettings()), clock, store=MemoryStore(clock.now_us))
+    shares = Shares(LeasedBudget(LeasedBudgetSettings()), clock, store=MemoryStore(clock.now_us))
     assert shares.before("a") is None
-    shares.purse.charge("a", RU, clock.now_us())
+    shares.budget.charge("a", RU, clock.now_us())
     assert shares.more("a") is None
 
 
@@ -142,7 +142,7 @@ def test_who_waits_too_many_is_not_waited_for() -> None:
         one = Dispatcher(
             loop,
             FarStore(loop.now_us),
-            LeasedPurseSettings(),
+            LeasedBudgetSettings(),
             keeper=SharesSettings(waiters_max=1),
         )
         one.start()
@@ -157,7 +157,7 @@ def test_who_waits_too_many_is_not_waited_for() -> None:
 
 def test_a_cancelled_waiter_harms_nobody() -> None:
     async def story(loop: VirtualLoop) -> None:
-        one = Dispatcher(loop, FarStore(loop.now_us), LeasedPurseSettings())
+        one = Dispatcher(loop, FarStore(loop.now_us), LeasedBudgetSettings())
         one.start()
         await pause_us(1)
         first, second = (loop.create_task(one.ask("a", RU)) for _ in range(2))
@@ -171,23 +171,23 @@ def test_a_cancelled_waiter_harms_nobody() -> None:
 
 def test_a_single_dispatcher_needs_no_store() -> None:
     clock = HandClock()
-    purse = LeasedPurse(LeasedPurseSettings(quota_ru=10))
-    shares = Shares(purse, clock)
+    budget = LeasedBudget(LeasedBudgetSettings(quota_ru=10))
+    shares = Shares(budget, clock)
     assert shares.before("a") is None
     now_us = clock.now_us()
-    assert sum(purse.charge("a", RU, now_us).allowed for _ in range(20)) == 10
+    assert sum(budget.charge("a", RU, now_us).allowed for _ in range(20)) == 10
     now_us += EPOCH_US
-    assert sum(purse.charge("a", RU, now_us).allowed for _ in range(20)) == 10
+    assert sum(budget.charge("a", RU, now_us).allowed for _ in range(20)) == 10
 
 
 def test_live_dispatchers_are_those_that_membership_names() -> None:
     async def story() -> None:
         clock = HandClock()
-        purse = LeasedPurse(LeasedPurseSettings(quota_ru=900, form="live"))
-        shares = Shares(purse, clock, members=StaticMembers(3))
+        budget = LeasedBudget(LeasedBudgetSettings(quota_ru=900, form="live"))
+        shares = Shares(budget, clock, members=StaticMembers(3))
         await shares.turn()
         now_us = clock.now_us()
-        assert sum(purse.charge("a", RU, now_us).allowed for _ in range(999)) == 300
+        assert sum(budget.charge("a", RU, now_us).allowed for _ in range(999)) == 300
 
     asyncio.run(story())
 

@@ -16,7 +16,7 @@ from sluicegate.apps.kv.settings import read_settings
 from sluicegate.apps.kv.store_watch import QUIET_US, START, StoreTold, StoreWatch
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.request import Request
-from sluicegate.policies.leased_purse import LeasedPurseSettings
+from sluicegate.policies.leased_budget import LeasedBudgetSettings
 from sluicegate.service.settings import add_flags
 from sluicegate.testing import HandClock
 from tests.apps.kv.fleet import EPOCH_US, RU, Dispatcher, FarStore
@@ -95,7 +95,7 @@ def test_who_could_not_connect_at_the_start_is_followed_by_whoever_is_answered_f
 def test_leases_tell_the_watch(caplog: pytest.LogCaptureFixture) -> None:
     async def story(loop: VirtualLoop) -> None:
         store = FarStore(loop.now_us)
-        one = Dispatcher(loop, store, LeasedPurseSettings(quota_ru=1_000))
+        one = Dispatcher(loop, store, LeasedBudgetSettings(quota_ru=1_000))
         watch = one.shares.watch = StoreWatch(one.clock, "-")
         one.start()
         one.offer("big", 2_000, seed=1, mru=20 * RU)
@@ -116,7 +116,7 @@ def test_leases_tell_the_watch(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_probe_that_is_answered_is_enough() -> None:
     async def story(loop: VirtualLoop) -> None:
-        one = Dispatcher(loop, FarStore(loop.now_us), LeasedPurseSettings(quota_ru=1_000))
+        one = Dispatcher(loop, FarStore(loop.now_us), LeasedBudgetSettings(quota_ru=1_000))
         watch = one.shares.watch = StoreWatch(one.clock, "-")
         one.shares._failed(None)
         one.shares._set_alone(True, one.clock.now_us())

@@ -188,7 +188,7 @@ def test_a_dead_band_of_nothing_tells_every_change(shop: Path) -> None:
     assert tuned(shop, {"shop": 130}, wishes=wishes)["shop"].proposal.quota is None
 
 
-def test_no_quota_is_proposed_that_no_purse_can_hold(tmp_path: Path) -> None:
+def test_no_quota_is_proposed_that_no_budget_can_hold(tmp_path: Path) -> None:
     write_month(tmp_path, {"huge": lambda day, hour: RU_MAX})
     assert tuned(tmp_path)["huge"].proposal.quota == RU_MAX
 

@@ -12,8 +12,8 @@ import pytest
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.event_log import Event, Reader
+from sluicegate.limits.dead_letter import BEGUN, CLOSED, LETTER, DeadLetter, unpack
 from sluicegate.limits.dead_letters import DeadLetters
-from sluicegate.limits.letter import BEGUN, CLOSED, LETTER, Letter, unpack
 from sluicegate.stores.event_logs import open_log
 from sluicegate.stores.kafka.envelope import AT_HEADER, KIND_HEADER
 from sluicegate.stores.kafka.url import parse_url
@@ -205,7 +205,7 @@ def test_no_decision_waits_for_a_killed_kafka_and_what_is_lost_is_counted(
     broker.start()
     # A decision loop: one decision a millisecond, each of which failed and is offered.
     while broker.is_alive():
-        letter = Letter(f"user-{len(times_s)}", "r", 1, START_US, allowed=True, limit=None)
+        letter = DeadLetter(f"user-{len(times_s)}", "r", 1, START_US, allowed=True, limit=None)
         began_s = time.perf_counter()
         letters.offer(letter)
         times_s.append(time.perf_counter() - began_s)
@@ -219,7 +219,7 @@ def test_no_decision_waits_for_a_killed_kafka_and_what_is_lost_is_counted(
     events = all_of(log.reader(), stats.written + 2)
     assert (events[0].kind, events[-1].kind) == (BEGUN, CLOSED)
     read = [unpack(event.body) for event in events if event.kind == LETTER]
-    numbers = {one.number for one in read if isinstance(one, Letter)}
+    numbers = {one.number for one in read if isinstance(one, DeadLetter)}
     assert len(numbers) == stats.written
     assert (stats.dropped > 0) == (buffer_max == 200)
     assert_none_waited(times_s, OFFER_P99_S_MAX)

@@ -12,7 +12,7 @@ from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
 from sluicegate.stores.redis.batch import LANES_MAX, Batches, Group
 from sluicegate.stores.redis.connection import Receiver
-from sluicegate.stores.redis.counting import Counter, counter_for
+from sluicegate.stores.redis.counters import Counter, counter_for
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.scripts import load_scripts
 from sluicegate.testing import START_US

@@ -11,7 +11,7 @@ import pytest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
-from sluicegate.stores.redis.counting import CellsCounter, WindowsCounter, counter_for
+from sluicegate.stores.redis.counters import CellsCounter, WindowsCounter, counter_for
 from sluicegate.stores.redis.store import BATCH_MAX_WINDOWS, RedisStore
 from sluicegate.stores.redis.url import WINDOWS, parse_url
 from sluicegate.testing import SeededChance

@@ -25,8 +25,8 @@ from sluicegate.limits.completeness import (
     Tally,
     add,
 )
-from sluicegate.limits.letter import Letter, read_limit
-from sluicegate.limits.resettle import Standing, by_place, standing
+from sluicegate.limits.dead_letter import DeadLetter, read_limit
+from sluicegate.limits.late_charges import Standing, by_place, standing
 from sluicegate.limits.stores import open_stores
 
 # Letters so much older than asked for still fill the limits that the first of them meets.
@@ -52,7 +52,7 @@ def check(arguments: Namespace) -> int:
     for one in read(arguments):
         if one.at_us < from_us - WARM_UP_US:
             continue
-        if isinstance(one, Letter):
+        if isinstance(one, DeadLetter):
             checked.letter(one)
         else:
             checked.mark(one)
@@ -107,7 +107,7 @@ def _recorded(line: bytes, place: str) -> Recorded:
     return one
 
 
-async def _standings(arguments: Namespace, letters: Sequence[Letter]) -> list[Standing]:
+async def _standings(arguments: Namespace, letters: Sequence[DeadLetter]) -> list[Standing]:
     places = [
         (place, its)
         for place, its in by_place(letters).items()

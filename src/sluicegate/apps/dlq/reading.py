@@ -17,7 +17,15 @@ from urllib.parse import quote
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.event_log import Damage, Event, EventLog, Reader
-from sluicegate.limits.letter import BEGUN, CLOSED, LETTER, Letter, Mark, unpack, unpack_mark
+from sluicegate.limits.dead_letter import (
+    BEGUN,
+    CLOSED,
+    LETTER,
+    DeadLetter,
+    Mark,
+    unpack,
+    unpack_mark,
+)
 from sluicegate.stores.event_logs import open_log
 from sluicegate.stores.files.segments import bases
 from sluicegate.stores.files.settings import SCHEME, parse_url
@@ -53,7 +61,7 @@ def since_us(arguments: Namespace) -> int:
     return max(now_us() - span_us("--since", arguments.since), 0)
 
 
-def read(arguments: Namespace) -> Iterator[Letter | Mark]:
+def read(arguments: Namespace) -> Iterator[DeadLetter | Mark]:
     """Everything in the logs, one after the other, to the end of each."""
     patience_us = span_us("--patience", arguments.patience)
     for url in _each(arguments.urls):
@@ -66,7 +74,7 @@ def read(arguments: Namespace) -> Iterator[Letter | Mark]:
             tell_damage(reader.damage)
 
 
-def follow(arguments: Namespace) -> Iterator[Letter | Mark | None]:
+def follow(arguments: Namespace) -> Iterator[DeadLetter | Mark | None]:
     """What is in the logs and then what comes, until somebody stops; None is a pause."""
     logs: list[EventLog] = []
     readers: list[Reader] = []
@@ -130,9 +138,9 @@ def _to_the_end(reader: Reader, url: str, patience_us: int) -> Iterator[Sequence
                 raise Unavailable(f"the event log {url.partition('?')[0].rpartition('@')[2]}", seen)
 
 
-def understood(event: Event) -> Letter | Mark | None:
+def understood(event: Event) -> DeadLetter | Mark | None:
     """The letter or mark that an event is; None if it is another's."""
-    one: Letter | Mark | str
+    one: DeadLetter | Mark | str
     if event.kind == LETTER:
         one = unpack(event.body)
     elif event.kind in {BEGUN, CLOSED}:

@@ -16,8 +16,8 @@ from typing import Final
 from sluicegate.apps.dlq.reading import PLACES_AT_ONCE, patient, read, say, since_us
 from sluicegate.apps.dlq.show import printable, wanted
 from sluicegate.contracts.errors import BadValue
-from sluicegate.limits.letter import Letter
-from sluicegate.limits.resettle import Place, Standing, by_place, resettle, standing
+from sluicegate.limits.dead_letter import DeadLetter
+from sluicegate.limits.late_charges import Place, Standing, by_place, resettle, standing
 from sluicegate.limits.stores import open_stores
 
 LETTERS_MAX: Final = 2_000_000
@@ -29,9 +29,9 @@ def replay(arguments: Namespace) -> int:
     if not arguments.store:
         raise BadValue("--store", "", "give the URL of the store that counts, as redis://host:6379")
     from_us = since_us(arguments)
-    letters: dict[str, Letter] = {}
+    letters: dict[str, DeadLetter] = {}
     for one in read(arguments):
-        if isinstance(one, Letter) and wanted(one, arguments, from_us):
+        if isinstance(one, DeadLetter) and wanted(one, arguments, from_us):
             letters[one.id] = one
             if len(letters) > LETTERS_MAX:
                 raise BadValue("replay", len(letters), "say --since, --user or --rule")
@@ -57,7 +57,7 @@ def replay(arguments: Namespace) -> int:
 
 
 async def _each(
-    arguments: Namespace, places: Sequence[tuple[Place, Sequence[Letter]]]
+    arguments: Namespace, places: Sequence[tuple[Place, Sequence[DeadLetter]]]
 ) -> list[Standing]:
     stores = open_stores(patient(arguments.store), arguments.prefix)
     ask = standing if arguments.dry_run else resettle

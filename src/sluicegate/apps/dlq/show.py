@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from sluicegate.apps.dlq.reading import follow, read, since_us
 from sluicegate.contracts.reasons import REASONS
+from sluicegate.limits.dead_letter import DeadLetter, Mark, pack
 from sluicegate.limits.glass.page import instant_text
-from sluicegate.limits.letter import Letter, Mark, pack
 
 
 def show(arguments: Namespace) -> int:
@@ -20,7 +20,7 @@ def show(arguments: Namespace) -> int:
     for one in _told(arguments):
         if one is None:
             sys.stdout.flush()
-        elif isinstance(one, Letter) and wanted(one, arguments, from_us):
+        elif isinstance(one, DeadLetter) and wanted(one, arguments, from_us):
             shown += 1
             sys.stdout.write((as_json(one) if arguments.json else line(one)) + "\n")
     if not shown and not arguments.json:
@@ -28,11 +28,11 @@ def show(arguments: Namespace) -> int:
     return 0
 
 
-def _told(arguments: Namespace) -> Iterator[Letter | Mark | None]:
+def _told(arguments: Namespace) -> Iterator[DeadLetter | Mark | None]:
     return follow(arguments) if arguments.follow else read(arguments)
 
 
-def wanted(letter: Letter, arguments: Namespace, from_us: int) -> bool:
+def wanted(letter: DeadLetter, arguments: Namespace, from_us: int) -> bool:
     """Whether the flags ask for this letter."""
     return (
         letter.at_us >= from_us
@@ -41,13 +41,13 @@ def wanted(letter: Letter, arguments: Namespace, from_us: int) -> bool:
     )
 
 
-def as_json(letter: Letter) -> str:
+def as_json(letter: DeadLetter) -> str:
     """A line for programs: the letter as the log has it, and its id."""
     said = {"id": letter.id, **json.loads(pack(letter))}
     return json.dumps(said, separators=(",", ":"))
 
 
-def line(letter: Letter) -> str:
+def line(letter: DeadLetter) -> str:
     """A line for people."""
     word = "admitted" if letter.allowed else "refused"
     told = (

@@ -3,7 +3,7 @@
 What was admitted ends exactly once: SUCCESS if it was done, DROPPED if the engine did not answer,
 IGNORE if whoever asked has gone, or it was a mistake of theirs.
 
-A caller whose purse is empty while the store may have more of its quota waits a moment for it
+A caller whose budget is empty while the store may have more of its quota waits a moment for it
 (`shares.py`), and is then judged; nobody waits for anything else here but the queue.
 """
 

@@ -97,7 +97,7 @@ class Assembly:
             settings,
             self.chance,
             self.usage,
-            purse=self.quotas.spent_from,
+            budget=self.quotas.spent_from,
             weights=read_weights_file(settings.weights),
             shard_places=shard_places_of(settings, self.engine),
             minute_quota=self.minute_quota,

@@ -1,4 +1,4 @@
-"""Callers: what rules and the access file say of those who ask, for the chain and the purse.
+"""Callers: what rules and the access file say of those who ask, for the chain and the budget.
 
     callers.names       the highest class that a caller may claim     rules, else the access file
     callers.quotas      request units over a time                     rules, else --quota-ru

@@ -24,12 +24,12 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.kernels.cost_model import Weights, read_weights, write_weights
+from sluicegate.policies.budgets import Budget
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
 from sluicegate.policies.lane import Lane
 from sluicegate.policies.penalty import Penalty, PenaltySettings
-from sluicegate.policies.purses import Purse
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings
@@ -68,6 +68,7 @@ class Chain:
     """The stack, and the policies in it that others need to know."""
 
     __slots__ = (
+        "budget",
         "bulkhead",
         "clamp",
         "classed",
@@ -77,7 +78,6 @@ class Chain:
         "levels",
         "penalty",
         "prices",
-        "purse",
         "queue",
         "stack",
         "stress",
@@ -91,14 +91,14 @@ class Chain:
         chance: Chance,
         usage: CallerUsage,
         *,
-        purse: Purse,
+        budget: Budget,
         weights: Mapping[str, Weights],
         shard_places: int,
         minute_quota: WaitingPolicy | None = None,
     ) -> None:
         self.layered = layers = settings.policy == "layers"
         self.classed = settings.policy != "none"  # else all are alike
-        self.purse = purse
+        self.budget = budget
         self.usage = usage
         self.clamp = CriticalityClamp(CriticalitySettings())
         self.deadline = Deadline(
@@ -127,7 +127,7 @@ class Chain:
                 settle=settings.settle,
                 learn_rate=0.02 if settings.learn else 0.0,
             ),
-            purse=purse,
+            budget=budget,
             pricing=self.prices,
             penalties=self.penalty,
         )

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol, final
 
 from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.policies.leased_purse import SHARE_ONE
+from sluicegate.policies.leased_budget import SHARE_ONE
 from sluicegate.policies.settings import within
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.topology import Client

@@ -1,4 +1,4 @@
-"""Quotas: the purses of a dispatcher, who keeps them supplied, and who else is in the fleet.
+"""Quotas: the budgets of a dispatcher, who keeps them supplied, and who else is in the fleet.
 
     --store given    blocks of each quota come out of it, and heartbeats in it say who is there
     no store         this dispatcher has the whole of each quota, or 1 / --members of it
@@ -28,9 +28,9 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.store import Store
 from sluicegate.kernels.verdict import Verdict
+from sluicegate.policies.budgets import Budget
 from sluicegate.policies.group_settings import ResourceGroupsSettings, read_groups
-from sluicegate.policies.leased_purse import LeasedPurse, LeasedPurseSettings
-from sluicegate.policies.purses import Purse
+from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.policies.resource_groups import ResourceGroups
 from sluicegate.rules.plain_yaml import read_yaml
 from sluicegate.stores.redis.topology import Client
@@ -46,16 +46,16 @@ _MS: Final = 1_000
 
 @final
 class Quotas:
-    """The purse, and the tasks that keep it. Made within the loop that serves."""
+    """The budget, and the tasks that keep it. Made within the loop that serves."""
 
     __slots__ = (
         "_client",
         "_clock",
         "_settings",
         "_store",
+        "budget",
         "groups",
         "members",
-        "purse",
         "shares",
     )
 
@@ -67,8 +67,8 @@ class Quotas:
         self.members: Members = StaticMembers(settings.members or 1)
         if settings.store and settings.policy == "layers":
             self._open(settings, worker, chance)
-        self.purse = LeasedPurse(
-            LeasedPurseSettings(
+        self.budget = LeasedBudget(
+            LeasedBudgetSettings(
                 form=settings.quota_form,
                 quota_ru=max(1, settings.quota_ru * settings.epoch_ms // 1_000),
                 epoch_us=settings.epoch_ms * _MS,
@@ -78,23 +78,23 @@ class Quotas:
         self.groups: ResourceGroups | None = None
         if settings.groups:
             self.groups = ResourceGroups(groups_of(settings))
-        self.shares = Shares(self.purse, clock, store=self._asked(settings), members=self.members)
+        self.shares = Shares(self.budget, clock, store=self._asked(settings), members=self.members)
 
     def start(self, background: Background, hot: Callable[[], Mapping[str, int]] | None) -> None:
-        """Keep the purse supplied, and beat."""
+        """Keep the budget supplied, and beat."""
         members = self.members
         if isinstance(members, HeartbeatMembers):
             members.hot = hot
             background.start("heartbeat", members.run)
         if self.groups is None:
-            background.start("purse", self.shares.run)
+            background.start("budget", self.shares.run)
         else:
             background.start("groups", partial(self._follow, self.groups))
 
     @property
-    def spent_from(self) -> Purse:
-        """The purse that request units are charged to."""
-        return self.purse if self.groups is None else OutsideGroups(self.groups)
+    def spent_from(self) -> Budget:
+        """The budget that request units are charged to."""
+        return self.budget if self.groups is None else OutsideGroups(self.groups)
 
     @property
     def supply(self) -> Shares | None:
@@ -112,12 +112,12 @@ class Quotas:
         """Those of named callers, an epoch."""
         settings = self._settings
         base_ru = max(1, settings.quota_ru * settings.epoch_ms // 1_000)
-        self.purse.set_quotas(base_ru, {**quotas_ru, KEEPER: KEEPER_RU})
+        self.budget.set_quotas(base_ru, {**quotas_ru, KEEPER: KEEPER_RU})
 
     def told(self) -> Mapping[str, object]:
         """Where quotas come from now, and who is there."""
         return {
-            "purse": self.purse.stats(),
+            "budget": self.budget.stats(),
             "shares": self.shares.stats(),
             "members": self.members.names(),
             "groups": () if self.groups is None else self.groups.groups(self._clock.now_us()),
@@ -125,7 +125,7 @@ class Quotas:
 
     def families(self) -> Iterable[Family]:
         """The same as metrics."""
-        stats = self.purse.stats()
+        stats = self.budget.stats()
         yield gauge("sluicegate_kv_members", "Dispatchers in the fleet.", self.members.live())
         yield counter(
             "sluicegate_kv_granted_ru", "Taken out of the store.", stats.granted_mru / 1e3

@@ -1,13 +1,13 @@
-"""Shares: the keeper of a leased purse: asks the store for blocks, and tells the purse.
+"""Shares: the keeper of a leased budget: asks the store for blocks, and tells the budget.
 
-The purse (`policies/leased_purse.py`) decides what to ask and what to do with the answer; here is
+The budget (`policies/leased_budget.py`) decides what to ask and what to do with the answer; here is
 the task that carries both, and whoever waits for it. All callers that want something in one turn of
 the loop are asked for together; while that is under way, what others want waits for the next round.
 
-A request that finds its caller's purse empty may wait for the round that is coming, `wait_us` at
+A request that finds its caller's budget empty may wait for the round that is coming, `wait_us` at
 most, and is then judged. At an epoch's edge that is all that anybody waits for.
 
-When nobody answers a whole round, the purse is told that the store is gone. It is then probed each
+When nobody answers a whole round, the budget is told that the store is gone. It is then probed each
 `probe_us` by an ask that takes nothing, and nobody waits for it. A store of which only a part is
 gone fails only the callers who are there; each has its share for that epoch, and is asked for again
 in the next.
@@ -28,7 +28,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge, Grant, Store
-from sluicegate.policies.leased_purse import SHARES, LeasedPurse, Want
+from sluicegate.policies.leased_budget import SHARES, LeasedBudget, Want
 from sluicegate.policies.settings import within
 from sluicegate.wire.resp import ErrorReply
 
@@ -73,7 +73,7 @@ class SharesStats(NamedTuple):
 
 @final
 class Shares:
-    """Keeps one purse supplied, in one event loop."""
+    """Keeps one budget supplied, in one event loop."""
 
     __slots__ = (
         "_alone",
@@ -93,21 +93,21 @@ class Shares:
         "_waited_in_vain",
         "_waiters",
         "_waiting",
-        "purse",
+        "budget",
         "settings",
         "watch",
     )
 
     def __init__(
         self,
-        purse: LeasedPurse,
+        budget: LeasedBudget,
         clock: Clock,
         *,
         store: Store | None = None,
         members: Members | None = None,
         settings: SharesSettings | None = None,
     ) -> None:
-        self.purse = purse
+        self.budget = budget
         self.settings = settings or SharesSettings()
         self.watch: StoreWatch | None = None  # who hears whether the store answers
         self._clock = clock
@@ -124,28 +124,28 @@ class Shares:
         self._rounds = self._asked = self._unanswered = 0
         self._waited = self._waited_in_vain = 0
         if store is None:
-            purse.store_gone(clock.now_us())
+            budget.store_gone(clock.now_us())
 
     # What a request asks.
 
     def before(self, caller: str) -> Awaitable[bool] | None:
         """Before a request is judged: what to wait for; None, mostly, is nothing."""
-        if self._loop is None or not self.purse.empty(caller, self._clock.now_us()):
+        if self._loop is None or not self.budget.empty(caller, self._clock.now_us()):
             return None
         return self._wait(caller)
 
     def more(self, caller: str) -> Awaitable[bool] | None:
         """After `QUOTA_SPENT`: what to wait for before it is judged once more; None: it stands."""
-        if self._loop is None or not self.purse.hopeful(caller, self._clock.now_us()):
+        if self._loop is None or not self.budget.hopeful(caller, self._clock.now_us()):
             return None
         return self._wait(caller)
 
     # The task.
 
     async def run(self) -> None:
-        """Keep the purse supplied until cancelled."""
+        """Keep the budget supplied until cancelled."""
         self._loop = asyncio.get_running_loop()
-        self.purse.on_want = self.rouse
+        self.budget.on_want = self.rouse
         try:
             while True:
                 rest_us = await self.turn()
@@ -153,7 +153,7 @@ class Shares:
                     await self._sleep(rest_us)
                 self._roused = False
         finally:
-            self.purse.on_want = None
+            self.budget.on_want = None
             self._loop = None
             for caller in [*self._waiters]:
                 self._wake(caller, False)
@@ -163,7 +163,7 @@ class Shares:
         now_us = self._clock.now_us()
         if now_us >= self._edge_us:
             self._follow_members(now_us)
-            self._edge_us = self.purse.renew(now_us)
+            self._edge_us = self.budget.renew(now_us)
         if self._store is not None:
             if self._alone:
                 await self._probe(self._store, now_us)
@@ -197,7 +197,7 @@ class Shares:
 
     async def _ask(self, store: Store, now_us: int) -> None:
         settings = self.settings
-        wants = self.purse.wants(settings.callers_in_ask_max, now_us)
+        wants = self.budget.wants(settings.callers_in_ask_max, now_us)
         if not wants:
             return
         self._rounds += 1
@@ -207,11 +207,11 @@ class Shares:
         answered = 0
         for want, answer in zip(wants, answers, strict=True):
             if isinstance(answer, BaseException):
-                self.purse.unanswered(want, heard_us)
+                self.budget.unanswered(want, heard_us)
             else:
                 answered += 1
                 left = answer.decision.remaining
-                self.purse.granted(want, answer.units, left, answer.at_us, now_us, heard_us)
+                self.budget.granted(want, answer.units, left, answer.at_us, now_us, heard_us)
             self._wake(want.caller, not isinstance(answer, BaseException))
         self._unanswered += len(wants) - answered
         if answered:
@@ -270,11 +270,11 @@ class Shares:
         self._alone = alone
         if alone:
             self._probe_us = now_us + self.settings.probe_us
-            self.purse.store_gone(now_us)
+            self.budget.store_gone(now_us)
             for caller in [*self._waiters]:
                 self._wake(caller, True)  # Its share is there now.
         else:
-            self.purse.store_back(now_us)
+            self.budget.store_back(now_us)
             self._roused = True
 
     def _charge(self, want: Want) -> Charge:
@@ -287,7 +287,7 @@ class Shares:
         if found is None:
             if len(self._limits) >= LIMITS_MAX:
                 self._limits.clear()
-            epoch_us = self.purse.settings.epoch_us
+            epoch_us = self.budget.settings.epoch_us
             limit = Limit(quota_mru, epoch_us, algorithm=Algorithm.FIXED_WINDOW)
             found = self._limits[quota_mru] = (f"{LIMIT_ID}-{quota_mru}-{epoch_us}", limit)
         return found
@@ -296,12 +296,12 @@ class Shares:
         members = self._members
         if members is None:
             return
-        self.purse.set_live(max(members.live(), 1))
-        standings = self.purse.standings(TOLD_MAX, now_us)
+        self.budget.set_live(max(members.live(), 1))
+        standings = self.budget.standings(TOLD_MAX, now_us)
         members.tell({it.caller: it.demand_mru for it in standings if it.demand_mru > 0})
-        if self.purse.settings.form == SHARES:
-            for caller, millionths in demand_shares(members, self.purse.quota_mru).items():
-                self.purse.share(caller, millionths, now_us)
+        if self.budget.settings.form == SHARES:
+            for caller, millionths in demand_shares(members, self.budget.quota_mru).items():
+                self.budget.share(caller, millionths, now_us)
 
     def _wait(self, caller: str) -> Awaitable[bool] | None:
         loop, wait_us = self._loop, self.settings.wait_us

@@ -12,8 +12,8 @@ from typing import final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Algorithm, Limit
+from sluicegate.limits.dead_letter import DeadLetter
 from sluicegate.limits.dead_letters import DeadLetters
-from sluicegate.limits.letter import Letter
 
 
 @final
@@ -43,7 +43,7 @@ class LetterBox:
         """Offer one."""
         reason = decision.reason
         self._letters.offer(
-            Letter(
+            DeadLetter(
                 entity,
                 rule_id,
                 weight,

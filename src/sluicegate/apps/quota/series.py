@@ -24,7 +24,7 @@ DAY_HOURS: Final = 24
 HOUR_MINUTES: Final = 60
 MINUTE_S: Final = 60
 SILENCE_HOURS: Final = 24  # of everybody: from here on nobody was there to write
-RU_MAX: Final = 1 << 40  # a purse holds no larger quota
+RU_MAX: Final = 1 << 40  # a budget holds no larger quota
 # The epoch was a Thursday.
 _FIRST_WEEKDAY: Final = 3
 # What a dispatcher keeps of itself, and those it could not name: `(keeper)`, `(others)`.

@@ -1,6 +1,6 @@
 """Chain: the policies of a server, in the order of the guide, and what bounds them.
 
-deadline, criticality, request units (whose purse may be a quota, and whose price may be shed's),
+deadline, criticality, request units (whose budget may be a quota, and whose price may be shed's),
 shed, queue, bulkhead, with stress as an observer. The knobs say which of the possible forms it is:
 the queue resized by an adaptive limit, that limit as a gate with shares, parts that find their own.
 """
@@ -16,11 +16,11 @@ from sluicegate.lab.hunt.setup import Setup
 from sluicegate.lab.hunt.stage import MS
 from sluicegate.lab.hunt.tale import Limit, Tale
 from sluicegate.lab.world import World
+from sluicegate.policies.budgets import Budget, TokenBudgets
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
-from sluicegate.policies.purses import Purse, TokenPurses
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.quota import Quota, QuotaSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
@@ -34,27 +34,27 @@ CRITICAL_SHARE: Final = 0.5
 
 
 @final
-class WatchedPurse:
-    """A purse that writes down what is charged and what is given back."""
+class WatchedBudget:
+    """A budget that writes down what is charged and what is given back."""
 
-    __slots__ = ("_purse", "_tale", "paid_mru")
+    __slots__ = ("_budget", "_tale", "paid_mru")
 
-    def __init__(self, purse: Purse, tale: Tale) -> None:
-        self._purse = purse
+    def __init__(self, budget: Budget, tale: Tale) -> None:
+        self._budget = budget
         self._tale = tale
         self.paid_mru: dict[str, int] = {}
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """As the purse says."""
-        verdict = self._purse.charge(caller, mru, now_us)
+        """As the budget says."""
+        verdict = self._budget.charge(caller, mru, now_us)
         if verdict.allowed:
             self._tale.spend(f"request units of {caller}", now_us, mru)
             self.paid_mru[caller] = self.paid_mru.get(caller, 0) + mru
         return verdict
 
     def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """What is taken after the fact the purse may forgive, so it is not held against it."""
-        self._purse.settle(caller, mru, now_us)
+        """What is taken after the fact the budget may forgive, so it is not held against it."""
+        self._budget.settle(caller, mru, now_us)
         self.paid_mru[caller] = self.paid_mru.get(caller, 0) + mru
         if mru < 0:
             self._tale.spend(f"request units of {caller}", now_us, mru)
@@ -77,11 +77,11 @@ class Chain:
         self.shed = Shed(self.stress, chance("shed"))
         self.prices = Shed(self.stress, chance("prices"), ShedSettings(form="prices"))
         self.rate_ru, self.epoch_us = knob("rate_ru", 1_000_000), knob("epoch_ms", 0) * MS
-        self.purse = WatchedPurse(self._purse(), tale)
+        self.budget = WatchedBudget(self._budget(), tale)
         rate_ru = self.rate_ru
         self.units = RequestUnits(
             RequestUnitsSettings(rate_ru=rate_ru, burst_ru=rate_ru, debt_ru=rate_ru),
-            purse=self.purse,
+            budget=self.budget,
             pricing=self.prices if knob("priced", 0) else None,
         )
         self.places = knob("places", knob("workers", 8))
@@ -122,12 +122,12 @@ class Chain:
             bound = f"work in {shard}"
             tale.bounds[bound] = max(tale.bounds[bound], cap)
 
-    def _purse(self) -> Purse:
+    def _budget(self) -> Budget:
         rate_ru = self.rate_ru
         if self.epoch_us:
             return Quota(QuotaSettings(quota_ru=rate_ru, epoch_us=self.epoch_us))
         callers_max = RequestUnitsSettings().callers_max
-        return TokenPurses(rate_ru, rate_ru, rate_ru, callers_max=callers_max)
+        return TokenBudgets(rate_ru, rate_ru, rate_ru, callers_max=callers_max)
 
     def _stack(self) -> Stack:
         gates = [at_once("concurrency", self.gate)] if self.gated else []

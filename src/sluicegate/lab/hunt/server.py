@@ -312,14 +312,14 @@ async def _end(server: Server) -> None:
     left["past the gate"] = server.chain.gate.inflight
     left["bytes in line"] = server.chain.queue.stats().queued_bytes
     paid_of: dict[str, int] = {}
-    for caller, mru in server.chain.purse.paid_mru.items():
+    for caller, mru in server.chain.budget.paid_mru.items():
         load = caller.rpartition("-")[0]
         paid_of[load] = paid_of.get(load, 0) + mru
     for load, true_mru in server.true_mru.items():
         if server.done_of[load] >= PAYERS_MIN and 2 * paid_of.get(load, 0) < true_mru:
             sentence = f"{load} paid {paid_of.get(load, 0):,} mRU for work of {true_mru:,}"
             tale.odd("who reads pays", world.elapsed_us, sentence)
-    for caller, paid_mru in server.chain.purse.paid_mru.items():
+    for caller, paid_mru in server.chain.budget.paid_mru.items():
         if paid_mru and caller not in server.calls_begun:
             sentence = f"{caller} paid {paid_mru:,} mRU, and nothing of it was begun"
             tale.odd("who reads pays", world.elapsed_us, sentence)

@@ -84,7 +84,7 @@ MakeUnits: TypeAlias = "Callable[[Drift, Till], Units]"
 
 @final
 class Till:
-    """A purse that never says no, and remembers what was paid in all."""
+    """A budget that never says no, and remembers what was paid in all."""
 
     __slots__ = ("mru",)
 
@@ -175,7 +175,7 @@ def play(rig: Drift, make_units: MakeUnits, weights: Weights, seed: int) -> list
         kept = number >= rig.at
         expected_mru = units.expect_mru(request) if kept else 0
         permit = units.admit(request, now_us)
-        assert not isinstance(permit, Decision)  # the purse never says no
+        assert not isinstance(permit, Decision)  # the budget never says no
         request.measured = measured
         permit.end(Outcome.SUCCESS, now_us + measured.service_us)
         if kept:

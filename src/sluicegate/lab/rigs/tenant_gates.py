@@ -36,7 +36,7 @@ def shape_of(request: Request) -> Shape:
 
 
 def units_of(rig: Tenants, share: float = 1.0) -> RequestUnits:
-    """A purse for each tenant, filled with that share of what the workers can do."""
+    """A budget for each tenant, filled with that share of what the workers can do."""
     rate_ru = round(share * READ_RU * rig.capacity_ru_per_s)
     return RequestUnits(RequestUnitsSettings(rate_ru=rate_ru), shape_of=shape_of)
 
@@ -87,7 +87,7 @@ def pooled(settings: RequestUnitsSettings) -> MakeGate:
 
 
 def guarded(settings: RequestUnitsSettings, *, ratio: bool = True) -> MakeGate:
-    """Purses that drain faster while the latency ratio is low, and the queue behind them."""
+    """Budgets that drain faster while the latency ratio is low, and the queue behind them."""
 
     def make(rig: Tenants, world: World) -> Gate:
         stress = Stress()

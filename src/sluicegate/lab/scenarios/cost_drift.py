@@ -25,7 +25,7 @@ WEIGHTS: Final = RequestUnitsSettings().weights
 
 def units(rig: Drift, till: Till, **form: Any) -> RequestUnits:
     """The policy as it comes, or in another form."""
-    return RequestUnits(RequestUnitsSettings(**form), purse=till)
+    return RequestUnits(RequestUnitsSettings(**form), budget=till)
 
 
 def form(**settings: Any) -> Callable[[Drift, Till], RequestUnits]:

@@ -35,7 +35,7 @@ from sluicegate.contracts.guard import Counted
 from sluicegate.contracts.store import RULE_MARK, SHARED
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
-from sluicegate.limits.waiting import finish
+from sluicegate.limits.wait_lines import finish
 from sluicegate.rules.mesh.answer import NO_LIMIT, degraded, limit_headers, metadata, shed, stressed
 from sluicegate.rules.mesh.asked import REMAINING_UNLIMITED, Asked, Part, asked
 from sluicegate.rules.mesh.book import MeshBook
@@ -61,7 +61,7 @@ class Mesh:
         "_gate",
         "_ledger",
         "_limiter",
-        "_near",
+        "_local",
         "_overrides",
         "_short",
         "_tallies",
@@ -87,7 +87,7 @@ class Mesh:
         self._limiter: Final = limiter
         self._gate: Final = gate
         self._ledger: Final = ledger
-        self._near: Final = limiter.near
+        self._local: Final = limiter.local
         self._each: Final = self.settings.semantics is Semantics.ENVOY
         self._cache: OverCache | None = None
         if self._each and self.settings.local_cache_max:
@@ -131,7 +131,7 @@ class Mesh:
                 if refusal is not None:
                     return self._shed(ask, refusal, [rule], [asked_of(rule, entity, hits)], now_us)
                 part = Part(counting, f"{entity}{RULE_MARK}{rule.rule_id}", hits)
-                if self._near:
+                if self._local:
                     part.decision = self._limiter.take(part.key, hits, counting.shape)
                     return self._one(ask, rule, entity, part, now_us)
                 return self._one_later(ask, rule, entity, part, now_us)
@@ -139,7 +139,7 @@ class Mesh:
             remedy = f"send at most {self.settings.descriptors_max} (descriptors_max)"
             raise BadValue("descriptors", count, remedy)
         answering = self._several(ask, book, now_us)
-        return finish(answering) if self._near else answering
+        return finish(answering) if self._local else answering
 
     # One descriptor with one limit.
 
@@ -260,7 +260,7 @@ class Mesh:
                     cache.add(_counter_of(part), now_us - now_us % period_us + period_us)
 
     async def _ask_each(self, parts: Sequence[Part], *, keep: bool) -> None:
-        if self._near or len(parts) < 2:
+        if self._local or len(parts) < 2:
             for part in parts:
                 part.decision = await self._ask(part, keep)
             return

@@ -44,7 +44,7 @@ from sluicegate.rules.resources.leases import (
 )
 from sluicegate.rules.resources.paths import Rules, plain_path
 from sluicegate.rules.resources.rule import ResourceRule
-from sluicegate.stores.memory.together import binding
+from sluicegate.stores.memory.joint import binding
 from sluicegate.system import SystemChance
 
 USER_CHARS_MAX: Final = 1_024
@@ -82,7 +82,7 @@ class Checker:
         "_leases",
         "_ledger",
         "_limiter",
-        "_near",
+        "_local",
         "_weight_max",
         "book",
     )
@@ -110,7 +110,7 @@ class Checker:
         if leases_max < 0:
             raise BadValue("leases_max", leases_max, "give a whole number, at least 0")
         self._limiter = limiter
-        self._near = limiter.near
+        self._local = limiter.local
         self._gate = gate
         self._ledger = ledger
         self._weight_max = weight_max
@@ -132,7 +132,7 @@ class Checker:
         rules = settled.rules
         if not rules:
             return self._told(ask, settled, None, _unlimited(), now_us)
-        if not self._near:
+        if not self._local:
             return self._check_far(ask, settled, now_us)
         if len(rules) == 1:
             rule = rules[0]
@@ -175,7 +175,7 @@ class Checker:
         settled = self.settle(ask)
         if not settled.rules:
             return self._answer(settled.priority, NO_LIMIT, _unlimited())
-        if not self._near:
+        if not self._local:
             return self._peek_far(ask, settled)
         cost = settled.cost
         looks = [
@@ -360,7 +360,7 @@ class Checker:
 
     def _named(self, decision: Decision, rule_id: str) -> Decision:
         """The decision under the name of the rule; a limiter knows it by its shape."""
-        if self._near:
+        if self._local:
             decision.rule_id = rule_id  # nobody else has it
             return decision
         # A far limiter may believe a refusal for a while, by the name it has.

@@ -19,7 +19,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, COST_ABOVE_LIMIT, KEYS_EXHAUSTED
 from sluicegate.kernels.permits import Places
 from sluicegate.kernels.verdict import NEVER, Verdict
-from sluicegate.stores.memory.turn import Turn
+from sluicegate.stores.memory.light_lock import LightLock
 
 KEYS_MAX_DEFAULT: Final = 1_000_000
 _LOOKS: Final = 2  # keys at rest that an acquire forgets; more than it adds
@@ -29,7 +29,7 @@ _LOOKS: Final = 2  # keys at rest that an acquire forgets; more than it adds
 class MemoryPermits:
     """Permits of one name; its coroutines never suspend."""
 
-    __slots__ = ("_clock", "_keys", "_turn", "expires_after_us", "keys_max", "limit", "name")
+    __slots__ = ("_clock", "_keys", "_lock", "expires_after_us", "keys_max", "limit", "name")
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class MemoryPermits:
         keys_max: int = KEYS_MAX_DEFAULT,
     ) -> None:
         self._clock = clock
-        self._turn = Turn()
+        self._lock = LightLock()
         # In the order of their last acquire or renewal.
         self._keys: OrderedDict[str, Places] = OrderedDict()
         self.name = name
@@ -52,7 +52,7 @@ class MemoryPermits:
     async def acquire(self, key: str, permit_id: str, count: int) -> Decision:
         """Hold `count` places of `key` under this name."""
         clock = self._clock
-        self._turn.take()
+        self._lock.acquire()
         try:
             now_us = clock()
             self._forget(now_us)
@@ -67,11 +67,11 @@ class MemoryPermits:
                 self._keys.move_to_end(key)
             return self._decision(verdict)
         finally:
-            self._turn.give()
+            self._lock.release()
 
     async def renew(self, key: str, permit_id: str, count: int) -> bool:
         """Hold them for the whole time from now; False if the permit has ended."""
-        self._turn.take()
+        self._lock.acquire()
         try:
             places = self._keys.get(key)
             if places is None or not places.renew(permit_id, self._clock()):
@@ -79,11 +79,11 @@ class MemoryPermits:
             self._keys.move_to_end(key)
             return True
         finally:
-            self._turn.give()
+            self._lock.release()
 
     async def release(self, key: str, permit_id: str, count: int) -> bool:
         """Give them back; False if the permit has ended."""
-        self._turn.take()
+        self._lock.acquire()
         try:
             now_us = self._clock()
             places = self._keys.get(key)
@@ -94,18 +94,18 @@ class MemoryPermits:
                 del self._keys[key]
             return released
         finally:
-            self._turn.give()
+            self._lock.release()
 
     async def look(self, key: str, count: int) -> Decision:
         """What `acquire` would decide."""
-        self._turn.take()
+        self._lock.acquire()
         try:
             places = self._keys.get(key)
             if places is None:
                 places = Places(self.limit, self.expires_after_us)
             return self._decision(places.look(count, self._clock()))
         finally:
-            self._turn.give()
+            self._lock.release()
 
     async def close(self) -> None:
         """Nothing is open here; what is held stays held until it ends."""

@@ -13,9 +13,9 @@ from typing import Any, Final, final
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, Grant, Ruling
-from sluicegate.stores.memory.counting import table_for
+from sluicegate.stores.memory.joint import charge_all, take_all
 from sluicegate.stores.memory.table import Ask, Table
-from sluicegate.stores.memory.together import charge_all, take_all
+from sluicegate.stores.memory.tables import table_for
 
 KEYS_MAX_DEFAULT: Final = 1_000_000
 RULES_MAX_DEFAULT: Final = 10_000

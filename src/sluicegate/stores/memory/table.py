@@ -26,7 +26,7 @@ from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, KEYS_EXHAUSTED, RATE_
 from sluicegate.contracts.rule import Limit
 from sluicegate.kernels.native import i64
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.stores.memory.turn import Turn
+from sluicegate.stores.memory.light_lock import LightLock
 
 State = TypeVar("State")
 
@@ -62,7 +62,7 @@ class Keys(ABC):
         """Forget what `key` has taken."""
 
 
-class NearKeys(Keys):
+class LocalKeys(Keys):
     """What it needs besides of a table of this process, or of several."""
 
     __slots__ = ()
@@ -76,7 +76,7 @@ class NearKeys(Keys):
         """The number of keys tracked now, those at rest that are not swept yet included."""
 
 
-class Table(NearKeys, Generic[State]):
+class Table(LocalKeys, Generic[State]):
     """The keys of one rule. A subclass says how a state is stepped, and a cheap test of rest."""
 
     __slots__ = (
@@ -90,8 +90,8 @@ class Table(NearKeys, Generic[State]):
         "_sweep_at",
         "keys_max",
         "limit",
+        "lock",
         "rule_id",
-        "turn",
     )
 
     def __init__(self, rule_id: str, limit: Limit, keys_max: int) -> None:
@@ -111,40 +111,40 @@ class Table(NearKeys, Generic[State]):
         self.keys_max = keys_max
         self.limit = limit
         self.rule_id = rule_id
-        self.turn = Turn()
+        self.lock = LightLock()
 
     def take(self, key: str, cost: int, now_us: int) -> Decision:
         """Take `cost` for `key` if the limit has it. A clock that goes back stands still here."""
-        self.turn.take()
+        self.lock.acquire()
         try:
             return self.decide(key, cost, now_us, True)
         finally:
-            self.turn.give()
+            self.lock.release()
 
     def peek(self, key: str, cost: int, now_us: int) -> Decision:
         """What `take` would answer; nothing is taken."""
-        self.turn.take()
+        self.lock.acquire()
         try:
             return self.decide(key, cost, now_us, False)
         finally:
-            self.turn.give()
+            self.lock.release()
 
     def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
         """Charge `correction` more than was taken at `taken_us`, or give back if negative."""
-        self.turn.take()
+        self.lock.acquire()
         try:
             self.settle_locked(key, correction, now_us, taken_us)
         finally:
-            self.turn.give()
+            self.lock.release()
 
     def reset(self, key: str) -> None:
         """Forget what `key` has taken."""
-        self.turn.take()
+        self.lock.acquire()
         try:
             if self._shards[self._index(key)].pop(key, None) is not None:
                 self._keys -= 1
         finally:
-            self.turn.give()
+            self.lock.release()
 
     def asks(self, key: str, cost: int) -> list[Ask]:
         """This key in this table."""

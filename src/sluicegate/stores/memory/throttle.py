@@ -112,11 +112,11 @@ class MemoryThrottle:
         """Decide and count, at `now_us` or at the clock's instant; BadValue for what is no rate."""
         at_us = self._clock() if now_us is None else now_us
         keys = self._keys
-        keys.turn.take()
+        keys.lock.acquire()
         try:
             return keys.ask(ask, at_us)
         finally:
-            keys.turn.give()
+            keys.lock.release()
 
     def reset(self, key: str) -> None:
         """Forget what `key` has taken."""

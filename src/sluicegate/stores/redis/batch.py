@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar, final
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.store import Ruling
-from sluicegate.stores.redis.counting import Counter, Reply
+from sluicegate.stores.redis.counters import Counter, Reply
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.slots import slot_of
 from sluicegate.stores.redis.topology import Client

@@ -21,7 +21,7 @@ from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, Grant, Ruling
 from sluicegate.stores.redis.batch import Batches, BatchStats, Group, as_unavailable
-from sluicegate.stores.redis.counting import (
+from sluicegate.stores.redis.counters import (
     KEY_BYTES_MAX_DEFAULT,
     Counter,
     Reply,

@@ -1,4 +1,4 @@
-"""Letter: one decision that was taken without the store, as it is kept and read again.
+"""DeadLetter: one decision that was taken without the store, as it is kept and read again.
 
 A letter holds what is needed to judge the decision later: whom it was about, what it weighed, when,
 and the limit itself, so that no rule file must be found that was in force then. It has a place:
@@ -27,7 +27,7 @@ CLOSED: Final = "dead_letters.closed"
 
 
 @final
-class Letter:
+class DeadLetter:
     """A decision, and its place; the place is given when it is offered.
 
     `why` is the failure that was seen. `harsh`: the rule charges what it refuses.
@@ -93,7 +93,7 @@ class Letter:
 
     def __repr__(self) -> str:
         word = "admitted" if self.allowed else "refused"
-        return f"<Letter {self.id}: {self.user!r} {word} by {self.rule_id!r}, {self.weight}>"
+        return f"<DeadLetter {self.id}: {self.user!r} {word} by {self.rule_id!r}, {self.weight}>"
 
 
 class Mark(NamedTuple):
@@ -106,7 +106,7 @@ class Mark(NamedTuple):
     at_us: int
 
 
-def pack(letter: Letter) -> bytes:
+def pack(letter: DeadLetter) -> bytes:
     """The letter as the body of an event."""
     said: dict[str, object] = {
         "v": VERSION,
@@ -133,14 +133,14 @@ def pack(letter: Letter) -> bytes:
     return json.dumps(said, separators=(",", ":")).encode()
 
 
-def unpack(body: bytes) -> Letter | str:
+def unpack(body: bytes) -> DeadLetter | str:
     """The letter that a body is, or why it is none."""
     said = _object(body)
     if isinstance(said, str):
         return said
     try:
         limit = said.get("limit")
-        return Letter(
+        return DeadLetter(
             _text(said["user"]),
             _text(said["rule"]),
             _whole(said["weight"]),

@@ -63,7 +63,7 @@ class ThreadTicket:
 
 
 @final
-class HandTicket:
+class ManualClockTicket:
     """The place of whoever waits on a clock that is moved by hand: waiting moves it."""
 
     __slots__ = ("_clock", "_inner")
@@ -85,7 +85,7 @@ class HandTicket:
 
 
 @final
-class Lines:
+class WaitLines:
     """The lines of a limiter, by place: a rule and a key."""
 
     __slots__ = ("_lines", "_lock", "_now_us", "waiters_max")

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
 from sluicegate.client.answer import Answer
-from sluicegate.client.asking import Client, ClientStats
+from sluicegate.client.client import Client, ClientStats
 from sluicegate.client.pair import check_weight, pair_of
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import NO_ATTRIBUTES
-from sluicegate.stores.redis.threads import Bridge
+from sluicegate.stores.thread_bridge import Bridge
 
 _NOTHING: Final = ClientStats(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "")
 

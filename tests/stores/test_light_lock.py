@@ -9,24 +9,16 @@ from typing import Protocol
 
 import pytest
 
-from sluicegate.stores.memory.turn import Turn
+from sluicegate.stores.memory.light_lock import LightLock
 
 
 class LikeALock(Protocol):
-    def take(self) -> None: ...
-    def give(self) -> None: ...
+    def acquire(self) -> object: ...
+    def release(self) -> None: ...
 
 
-class LibraryLock:
-    """The oracle: the same two words over `threading.Lock`."""
-
-    def __init__(self) -> None:
-        lock = threading.Lock()
-        self.take: Callable[[], object] = lock.acquire
-        self.give = lock.release
-
-
-both = pytest.mark.parametrize("make", [Turn, LibraryLock])
+# The library's lock is the oracle.
+both = pytest.mark.parametrize("make", [LightLock, threading.Lock])
 
 
 @pytest.fixture
@@ -49,88 +41,88 @@ def together(count: int, work: Callable[[], None]) -> None:
 
 @both
 @pytest.mark.usefixtures("_hasty")
-def test_only_one_has_the_turn_at_a_time(make: Callable[[], LikeALock]) -> None:
-    turn, inside, most, done = make(), 0, 0, 0
+def test_only_one_thread_holds_the_lock_at_a_time(make: Callable[[], LikeALock]) -> None:
+    lock, inside, most, done = make(), 0, 0, 0
 
     def work() -> None:
         nonlocal inside, most, done
         for _ in range(2_000):
-            turn.take()
+            lock.acquire()
             inside += 1
             most = max(most, inside)
             done += 1
             inside -= 1
-            turn.give()
+            lock.release()
 
     together(8, work)
     assert (most, done) == (1, 16_000)
 
 
 @both
-def test_a_waiter_sleeps_until_the_turn_is_given_up(make: Callable[[], LikeALock]) -> None:
-    turn, order = make(), list[str]()
-    turn.take()
+def test_a_waiter_sleeps_until_the_lock_is_released(make: Callable[[], LikeALock]) -> None:
+    lock, order = make(), list[str]()
+    lock.acquire()
 
     def wait() -> None:
-        turn.take()
+        lock.acquire()
         order.append("waiter")
-        turn.give()
+        lock.release()
 
     waiter = threading.Thread(target=wait, daemon=True)
     waiter.start()
     waiter.join(timeout=0.1)
     assert waiter.is_alive()
     order.append("holder")
-    turn.give()
+    lock.release()
     waiter.join(timeout=10)
     assert order == ["holder", "waiter"]
 
 
 @both
-def test_everyone_of_many_waiters_comes_to_its_turn(make: Callable[[], LikeALock]) -> None:
-    turn, came = make(), list[int]()
-    turn.take()
+def test_each_of_many_waiters_gets_the_lock(make: Callable[[], LikeALock]) -> None:
+    lock, came = make(), list[int]()
+    lock.acquire()
 
     def wait() -> None:
-        turn.take()
+        lock.acquire()
         came.append(threading.get_ident())
-        turn.give()
+        lock.release()
 
     threads = [threading.Thread(target=wait, daemon=True) for _ in range(20)]
     for thread in threads:
         thread.start()
-    turn.give()
+    lock.release()
     for thread in threads:
         thread.join(timeout=10)
     assert len(came) == 20
 
 
-def test_a_turn_that_was_waited_for_leaves_no_gate_behind() -> None:
-    turn = Turn()
+def test_a_lock_that_was_waited_for_leaves_no_gate_behind() -> None:
+    lock = LightLock()
 
     def wait() -> None:
-        turn.take()
-        turn.give()
+        lock.acquire()
+        lock.release()
 
-    turn.take()
+    lock.acquire()
     waiter = threading.Thread(target=wait, daemon=True)
     waiter.start()
     waiter.join(timeout=0.05)
-    turn.give()
+    lock.release()
     waiter.join(timeout=10)
-    assert turn._gates == []
-    assert turn._token == [None]
+    assert lock._gates == []
+    assert lock._token == [None]
 
 
-def test_a_child_whose_parent_held_the_turn_in_another_thread_is_not_stuck() -> None:
-    turn = Turn()
+def test_a_child_whose_parent_held_the_lock_in_another_thread_is_not_stuck() -> None:
+    lock = LightLock()
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        turn.take()
+        lock.acquire()
         held.set()
         done.wait(10)
-        turn.give()
+        lock.release()
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -138,13 +130,13 @@ def test_a_child_whose_parent_held_the_turn_in_another_thread_is_not_stuck() -> 
     child = os.fork()
     if child == 0:
         signal.alarm(5)
-        turn.take()
-        turn.give()
-        turn.take()
+        lock.acquire()
+        lock.release()
+        lock.acquire()
         os._exit(0)
     _, status = os.waitpid(child, 0)
     done.set()
     holder.join()
     assert status == 0
-    turn.take()
-    turn.give()
+    lock.acquire()
+    lock.release()

@@ -26,14 +26,14 @@ from sluicegate.limits.lease import FILL_US_MAX, Ended, Hand, Leases
 from sluicegate.limits.reservation import Reservation, Settling
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.limits.terms import Terms, tried_out, unasked
-from sluicegate.limits.waiting import finish
+from sluicegate.limits.wait_lines import finish
+from sluicegate.stores.memory.joint import binding, take_all
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.stores.memory.table import Ask, Keys
-from sluicegate.stores.memory.together import binding, take_all
 from sluicegate.wire.resp import ErrorReply
 
 if TYPE_CHECKING:
-    from sluicegate.limits.stores import Stores
+    from sluicegate.limits.stores import LimitStores
 
 # What a store raises when it cannot decide. An error of the server's own is no reason to fail the
 # work that asked.
@@ -41,8 +41,8 @@ UNANSWERED: Final = (Unavailable, ErrorReply)
 
 
 @final
-class FarKeys(Keys):
-    """The keys of one rule in a far store."""
+class RemoteKeys(Keys):
+    """The keys of one rule in a remote store."""
 
     __slots__ = (
         "_aged",
@@ -58,7 +58,7 @@ class FarKeys(Keys):
 
     def __init__(
         self,
-        stores: Stores,
+        stores: LimitStores,
         terms: Terms,
         local: MemoryStore,
         clock: Callable[[], int],
@@ -142,10 +142,10 @@ class FarKeys(Keys):
         known = unasked(self.terms) if self.terms.mode is Mode.OFF else None
         known = known or self._denials.refusal(key, cost, now_us)
         if known is not None:
-            return Reservation(self._told(known), cost, FarSettling(self, key, None))
+            return Reservation(self._told(known), cost, RemoteSettlement(self, key, None))
         ruling = await self.rule(store, key, cost, now_us)
         decision = self._told(binding(ruling.decisions))
-        return Reservation(decision, cost, FarSettling(self, key, ruling.at_us))
+        return Reservation(decision, cost, RemoteSettlement(self, key, ruling.at_us))
 
     async def look(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
         """What `ask` would answer."""
@@ -282,12 +282,12 @@ class FarKeys(Keys):
 
 
 @final
-class FarSettling(Settling):
-    """A far store."""
+class RemoteSettlement(Settling):
+    """A remote store."""
 
     __slots__ = ("_key", "_keys", "_taken_us")
 
-    def __init__(self, keys: FarKeys, key: str, taken_us: int | None) -> None:
+    def __init__(self, keys: RemoteKeys, key: str, taken_us: int | None) -> None:
         self._keys = keys
         self._key = key
         self._taken_us = taken_us

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.stores.memory.table import Ask, NearKeys, Table
+from sluicegate.stores.memory.table import Ask, LocalKeys, Table
 
 
 def take_all(asks: Sequence[Ask], now_us: int, *, keep: bool = True) -> list[Decision]:
@@ -25,7 +25,7 @@ def take_all(asks: Sequence[Ask], now_us: int, *, keep: bool = True) -> list[Dec
     held: list[Table[Any]] = []
     try:
         for table in tables:
-            table.turn.take()
+            table.lock.acquire()
             held.append(table)
         decided = {place: _decide(place, cost, now_us, False) for place, cost in costs.items()}
         if keep and all(decision.allowed for decision in decided.values()):
@@ -38,7 +38,7 @@ def take_all(asks: Sequence[Ask], now_us: int, *, keep: bool = True) -> list[Dec
         return [decided[ask.table, ask.key] for ask in asks]
     finally:
         for table in held:
-            table.turn.give()
+            table.lock.release()
 
 
 def charge_all(asks: Sequence[Ask], now_us: int) -> None:
@@ -71,7 +71,7 @@ def _wait(decision: Decision) -> tuple[bool, int]:
 
 
 @final
-class AllOf(NearKeys):
+class AllOf(LocalKeys):
     """Several limits on the same key, used as one."""
 
     __slots__ = ("_tables",)

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import RATE_LIMITED
-from sluicegate.stores.memory.believed import Believed, aged
+from sluicegate.stores.memory.refusal_cache import RefusalCache, aged
 
 S = 1_000_000
 
 
-def held(**bounds: int) -> Believed[str, str]:
-    believed: Believed[str, str] = Believed(**bounds)
+def held(**bounds: int) -> RefusalCache[str, str]:
+    believed: RefusalCache[str, str] = RefusalCache(**bounds)
     believed.remember("ann", 3, "no", 10 * S, 2 * S)
     return believed
 

@@ -1,4 +1,4 @@
-"""Limited: a limit put around a function or a block of code.
+"""LimitWrapper: a limit put around a function or a block of code.
 
     @limiter.limit("10/minute", key=lambda user: user.name)
     def send_mail(user): ...
@@ -27,7 +27,7 @@ Key = str | Callable[..., str]
 Cost = SupportsIndex | Callable[..., SupportsIndex]
 
 
-class Limited:
+class LimitWrapper:
     """A decorator for functions, plain or async, and a context manager, plain or async.
 
     `key` and `cost` may be functions of the arguments of the call that is limited.

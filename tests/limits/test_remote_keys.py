@@ -6,10 +6,10 @@ import pytest
 
 from sluicegate import Algorithm, BadValue, Limit, Limiter
 from sluicegate.contracts.store import Store
-from sluicegate.limits.claims import judge_far
+from sluicegate.limits.claims import judge_remote
 from sluicegate.limits.denials import Denials
 from sluicegate.limits.rule import Failure, Mode
-from sluicegate.limits.waiting import finish
+from sluicegate.limits.wait_lines import finish
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import HandClock
 from tests.limits.world import Process, SlowStore
@@ -199,7 +199,7 @@ def test_a_lease_that_cannot_be_filled_is_decided_by_the_failure_policy() -> Non
 
 def judged(store: SlowStore, *processes: Process) -> list[tuple[str, bool]]:
     asked = [(process.keys, "a", 1) for process in processes]
-    judgement = finish(judge_far(_as_store(store), asked, store.clock.now_us()))
+    judgement = finish(judge_remote(_as_store(store), asked, store.clock.now_us()))
     return [(one.name, one.decision.allowed) for one in judgement.counted]
 
 

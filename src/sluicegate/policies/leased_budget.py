@@ -1,6 +1,6 @@
-"""Leased purse: what callers may spend at one of several dispatchers, an epoch at a time.
+"""Leased budget: what callers may spend at one of several dispatchers, an epoch at a time.
 
-A `Purse` (`purses.py`) whose buckets are local and synchronous, and refilled each epoch. Source:
+A `Budget` (`budgets.py`) whose buckets are local and synchronous, and refilled each epoch. Source:
 the dispatchers of Airbnb's Mussel (Gaonkar, Getz and Cho, 2025). What an epoch brings to this
 dispatcher is said by `form`:
 
@@ -56,7 +56,7 @@ NO_QUOTAS: Final[Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeasedPurseSettings:
+class LeasedBudgetSettings:
     """What callers may spend an epoch, over all dispatchers, and how it comes here."""
 
     form: str = LEASES
@@ -71,15 +71,15 @@ class LeasedPurseSettings:
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
-            raise BadValue("purse.form", self.form, f"give one of {', '.join(FORMS)}")
-        within("purse.callers_max", self.callers_max, 1, CALLERS_MAX)
+            raise BadValue("budget.form", self.form, f"give one of {', '.join(FORMS)}")
+        within("budget.callers_max", self.callers_max, 1, CALLERS_MAX)
         _check_quotas(self.quota_ru, self.quotas_ru, self.callers_max)
-        within("purse.epoch_us", self.epoch_us, 1_000, 86_400_000_000)
-        within("purse.debt_epochs", self.debt_epochs, 0, 1_000)
-        within("purse.live", self.live, 1, LIVE_MAX)
-        within("purse.blocks", self.blocks, 1, 1_000)
+        within("budget.epoch_us", self.epoch_us, 1_000, 86_400_000_000)
+        within("budget.debt_epochs", self.debt_epochs, 0, 1_000)
+        within("budget.live", self.live, 1, LIVE_MAX)
+        within("budget.blocks", self.blocks, 1, 1_000)
         if not 0.0 < self.memory <= 1.0:
-            raise BadValue("purse.memory", self.memory, "give a part above 0, 1 at most")
+            raise BadValue("budget.memory", self.memory, "give a part above 0, 1 at most")
 
 
 class Want(NamedTuple):
@@ -101,7 +101,7 @@ class Standing(NamedTuple):
     share: float  # of the quota, were the store gone
 
 
-class LeasedPurseStats(NamedTuple):
+class LeasedBudgetStats(NamedTuple):
     """Levels now, counts since the beginning."""
 
     callers: int
@@ -119,7 +119,7 @@ class LeasedPurseStats(NamedTuple):
 
 
 @final
-class LeasedPurse:
+class LeasedBudget:
     """The buckets of one dispatcher."""
 
     __slots__ = (
@@ -149,7 +149,7 @@ class LeasedPurse:
         "settings",
     )
 
-    def __init__(self, settings: LeasedPurseSettings) -> None:
+    def __init__(self, settings: LeasedBudgetSettings) -> None:
         self.settings = settings
         self._leases = settings.form == LEASES
         self._live = settings.live
@@ -169,7 +169,7 @@ class LeasedPurse:
         self._epochs = self._admitted = self._refused = self._shared = 0
         self._charged_mru = self._granted_mru = self._filled_mru = self._lapsed_mru = 0
 
-    # As a purse.
+    # As a budget.
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
         """Take so much of what this caller has here, or say when there could be enough."""
@@ -339,12 +339,12 @@ class LeasedPurse:
 
     def set_live(self, live: int) -> None:
         """So many dispatchers share the quotas from now on."""
-        within("purse.live", live, 1, LIVE_MAX)
+        within("budget.live", live, 1, LIVE_MAX)
         self._live = live
 
     def share(self, caller: str, millionths: int, now_us: int) -> None:
         """What part of this caller's quota is spent here, from the next epoch on."""
-        within("purse.share", millionths, 0, SHARE_ONE)
+        within("budget.share", millionths, 0, SHARE_ONE)
         account = self._account(caller, now_us)
         if account is not self._others:
             account.share = millionths / SHARE_ONE
@@ -375,9 +375,9 @@ class LeasedPurse:
         """How this caller stands."""
         return self._standing(self._account(caller, now_us))
 
-    def stats(self) -> LeasedPurseStats:
+    def stats(self) -> LeasedBudgetStats:
         """What it looks like now."""
-        return LeasedPurseStats(
+        return LeasedBudgetStats(
             len(self._accounts),
             self.settings.form,
             self._live,
@@ -480,10 +480,10 @@ def _demand_of(account: LeaseAccount) -> int:
 
 
 def _check_quotas(quota_ru: int, quotas_ru: Mapping[str, int], callers_max: int) -> None:
-    within("purse.quota_ru", quota_ru, 1, RU_MAX)
+    within("budget.quota_ru", quota_ru, 1, RU_MAX)
     if len(quotas_ru) > callers_max:
         raise BadValue(
-            "purse.quotas_ru", len(quotas_ru), f"name at most callers_max ({callers_max:,})"
+            "budget.quotas_ru", len(quotas_ru), f"name at most callers_max ({callers_max:,})"
         )
     for caller, ru in quotas_ru.items():
-        within(f"purse.quotas_ru.{caller}", ru, 1, RU_MAX)
+        within(f"budget.quotas_ru.{caller}", ru, 1, RU_MAX)

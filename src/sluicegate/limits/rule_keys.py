@@ -45,7 +45,7 @@ class Defaults:
 
 
 @final
-class KeptRules:
+class RuleKeys:
     """The keys of each rule, by every spelling of it that was asked for."""
 
     __slots__ = (

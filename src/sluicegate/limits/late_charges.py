@@ -20,7 +20,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import RULE_MARK, SHARED, Charge, Store
 from sluicegate.limits.completeness import capacity, held
-from sluicegate.limits.letter import Letter
+from sluicegate.limits.dead_letter import DeadLetter
 
 CLAIMS_AT_ONCE: Final = 64
 _CLAIM_US_MIN: Final = 3_600_000_000
@@ -50,9 +50,9 @@ class Standing(NamedTuple):
         return max(self.counted + self.uncounted - capacity(self.place.limit), 0)
 
 
-def by_place(letters: Iterable[Letter]) -> dict[Place, list[Letter]]:
+def by_place(letters: Iterable[DeadLetter]) -> dict[Place, list[DeadLetter]]:
     """The letters that admitted something, by where that is counted, oldest first."""
-    places: dict[Place, list[Letter]] = {}
+    places: dict[Place, list[DeadLetter]] = {}
     for letter in letters:
         if letter.allowed and letter.degraded and not letter.shadow and letter.limit is not None:
             place = Place(letter.user, letter.rule_id, letter.limit)
@@ -62,7 +62,7 @@ def by_place(letters: Iterable[Letter]) -> dict[Place, list[Letter]]:
     return places
 
 
-async def standing(store: Store, place: Place, letters: Sequence[Letter]) -> Standing:
+async def standing(store: Store, place: Place, letters: Sequence[DeadLetter]) -> Standing:
     """How things stand; nothing is changed."""
     counted, at_us = await _counted(store, place)
     weighing = _weighing(place, letters, at_us)
@@ -70,7 +70,7 @@ async def standing(store: Store, place: Place, letters: Sequence[Letter]) -> Sta
     return Standing(place, at_us, counted, held(place.limit, ours, at_us), len(ours))
 
 
-async def resettle(store: Store, place: Place, letters: Sequence[Letter]) -> Standing:
+async def resettle(store: Store, place: Place, letters: Sequence[DeadLetter]) -> Standing:
     """Charge what was not counted; how things stood before."""
     counted, at_us = await _counted(store, place)
     weighing = _weighing(place, letters, at_us)
@@ -87,7 +87,7 @@ def limit_id(limit: Limit) -> str:
     return SHARED + " ".join(map(str, words))
 
 
-def _weighing(place: Place, letters: Sequence[Letter], now_us: int) -> list[Letter]:
+def _weighing(place: Place, letters: Sequence[DeadLetter], now_us: int) -> list[DeadLetter]:
     """The letters that, each alone, would still weigh; a clock ahead of the store's is now."""
     return [one for one in letters if held(place.limit, [one], max(now_us, one.at_us))]
 
@@ -101,10 +101,10 @@ async def _counted(store: Store, place: Place) -> tuple[int, int]:
 
 
 async def _claimable(
-    store: Store, place: Place, letters: Sequence[Letter], *, keep: bool
-) -> list[Letter]:
+    store: Store, place: Place, letters: Sequence[DeadLetter], *, keep: bool
+) -> list[DeadLetter]:
     """Those letters that nobody has claimed; with `keep` they are claimed now."""
-    ours: list[Letter] = []
+    ours: list[DeadLetter] = []
     for first in range(0, len(letters), CLAIMS_AT_ONCE):
         some = letters[first : first + CLAIMS_AT_ONCE]
         rulings = await asyncio.gather(
@@ -119,7 +119,7 @@ def _charge(place: Place, units: int) -> Charge:
     return Charge(limit_id(place.limit), place.limit, key, units)
 
 
-def _claim(place: Place, letter: Letter) -> Charge:
+def _claim(place: Place, letter: DeadLetter) -> Charge:
     limit = place.limit
     span_us = max(limit.period_us, limit.period_us * limit.burst // limit.count)
     claim = Limit(1, max(_CLAIM_SPANS * span_us, _CLAIM_US_MIN))

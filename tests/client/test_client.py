@@ -11,7 +11,7 @@ from sluicegate import Algorithm, BadValue, Criticality, Limit, Unavailable
 from sluicegate.client import Client
 from sluicegate.client.answer import answer_of
 from sluicegate.client.refusals import Refusals
-from sluicegate.stores.memory.believed import BELIEVED_US_MAX
+from sluicegate.stores.memory.refusal_cache import BELIEVED_US_MAX
 from tests.client.world import World, run, window
 
 

@@ -20,8 +20,8 @@ from sluicegate.contracts.rule import Algorithm
 from sluicegate.contracts.store import Charge, Store
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.stores.redis.store import RedisStore
-from sluicegate.stores.redis.threads import Bridge
 from sluicegate.stores.redis.url import parse_url
+from sluicegate.stores.thread_bridge import Bridge
 from sluicegate.testing import START_US, SeededChance
 from tests.stores.redis.live import PATIENT_US
 from tests.stores.redis.storing import limit_of

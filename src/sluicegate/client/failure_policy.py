@@ -1,4 +1,4 @@
-"""Failing: what a client answers when the service cannot be asked; each answer is marked.
+"""Client failure policy: the answer when the service cannot be asked; each such answer is marked.
 
 `open` admits, for a limiter that is away must not take its users down. `closed` refuses. `local`
 counts here, each pair by a limit that this client was given: the service's own rules are not known
@@ -16,8 +16,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.contracts.rule import Limit
-from sluicegate.stores.memory.counting import table_for
-from sluicegate.stores.memory.table import NearKeys
+from sluicegate.stores.memory.table import LocalKeys
+from sluicegate.stores.memory.tables import table_for
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"
@@ -28,7 +28,7 @@ _NO_LIMIT: Final = -1
 
 
 @final
-class Failing:
+class ClientFailurePolicy:
     """One policy for all asks of a client."""
 
     __slots__ = ("_clock", "_limit", "_table", "failure")
@@ -45,7 +45,7 @@ class Failing:
         self.failure = failure
         self._clock = clock
         self._limit = local_limit
-        self._table: NearKeys | None = None
+        self._table: LocalKeys | None = None
         if local_limit is not None:
             self._table = table_for(LOCAL, local_limit, LOCAL_KEYS_MAX)
 

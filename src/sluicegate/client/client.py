@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, final
 from sluicegate.client.answer import Answer, answer_of
 from sluicegate.client.blocks import BARRED_US, HOT_ASKS, UNITS_MAX, Block, Blocks, Left
 from sluicegate.client.blocks import PAIRS_MAX as LEASES_MAX
-from sluicegate.client.failing import OPEN, Failing
+from sluicegate.client.failure_policy import OPEN, ClientFailurePolicy
 from sluicegate.client.link import FleetLink, Link
 from sluicegate.client.pair import Pair, check_command, check_weight, lease_command, pair_of
 from sluicegate.client.refusals import PAIRS_MAX, Refusals
@@ -115,7 +115,7 @@ class Client:
         timeout_us = None if timeout_ms is None else round(_timeout_s(timeout_ms) * 1e6)
         self._settings = None if link else parse_service_url(url, timeout_us=timeout_us)
         self._clock: Clock = SystemClock() if clock is None else clock
-        self._failing = Failing(failure, local_limit, self._clock)
+        self._failing = ClientFailurePolicy(failure, local_limit, self._clock)
         self._refusals = Refusals(pairs_max=denials_max)
         self._blocks: Blocks | None = None
         if lease is not None:

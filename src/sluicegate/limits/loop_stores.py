@@ -13,10 +13,10 @@ from typing import Any, Final, Generic
 from weakref import WeakKeyDictionary, WeakSet
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.redis.threads import Bridge, S
+from sluicegate.stores.thread_bridge import Bridge, S
 
 
-class ByLoop(Generic[S]):
+class LoopStores(Generic[S]):
     """The stores of all loops; `open_store` is called within the loop that asks first."""
 
     __slots__ = ("__weakref__", "_by_loop", "_loop", "_open", "_pinned", "_store", "bridge")
@@ -81,7 +81,7 @@ def check_url(url: str) -> None:
         )
 
 
-_all: Final[WeakSet[ByLoop[Any]]] = WeakSet()
+_all: Final[WeakSet[LoopStores[Any]]] = WeakSet()
 # Collecting what the parent still uses would end it there too.
 _left_to_the_parent: Final[list[object]] = []
 

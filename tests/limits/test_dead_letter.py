@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.limits.letter import (
+from sluicegate.limits.dead_letter import (
     CLOSED,
-    Letter,
+    DeadLetter,
     Mark,
     limit_words,
     pack,
@@ -33,8 +33,8 @@ LIMITS = (
 )
 
 
-def fields(letter: Letter) -> dict[str, object]:
-    return {name: getattr(letter, name) for name in Letter.__slots__}
+def fields(letter: DeadLetter) -> dict[str, object]:
+    return {name: getattr(letter, name) for name in DeadLetter.__slots__}
 
 
 @given(
@@ -54,7 +54,7 @@ def test_a_letter_comes_back_as_it_was(
     number: int,
 ) -> None:
     allowed, degraded, shadow, harsh = marks
-    letter = Letter(
+    letter = DeadLetter(
         user, rule, weight, at_us, allowed=allowed, limit=limit, priority=priority,
         degraded=degraded, shadow=shadow, harsh=harsh, reason=why, why=why,
         process="node/1/2", number=number, before=weight,
@@ -62,12 +62,12 @@ def test_a_letter_comes_back_as_it_was(
 
     told = unpack(pack(letter))
 
-    assert isinstance(told, Letter)
+    assert isinstance(told, DeadLetter)
     assert fields(told) == fields(letter)
 
 
 def test_a_usual_letter_is_compact_and_says_its_version() -> None:
-    letter = Letter("ann", "r", 1, 1_700_000_000_000_000, allowed=True, limit=LIMITS[1])
+    letter = DeadLetter("ann", "r", 1, 1_700_000_000_000_000, allowed=True, limit=LIMITS[1])
 
     body = pack(letter)
 
@@ -116,15 +116,15 @@ def test_what_is_no_letter_is_named(change: bytes, why: str) -> None:
     ],
 )
 def test_a_letter_with_a_wrong_field_is_named(name: str, value: object) -> None:
-    said = json.loads(pack(Letter("ann", "r", 1, 1, allowed=True, limit=None)))
+    said = json.loads(pack(DeadLetter("ann", "r", 1, 1, allowed=True, limit=None)))
 
     assert "cannot be understood" in str(unpack(json.dumps({**said, name: value}).encode()))
 
 
 def test_what_a_later_program_adds_is_left_alone() -> None:
-    said = json.loads(pack(Letter("ann", "r", 1, 1, allowed=True, limit=None)))
+    said = json.loads(pack(DeadLetter("ann", "r", 1, 1, allowed=True, limit=None)))
 
-    assert isinstance(unpack(json.dumps({**said, "new": 1}).encode()), Letter)
+    assert isinstance(unpack(json.dumps({**said, "new": 1}).encode()), DeadLetter)
 
 
 def test_a_mark_comes_back_as_it_was() -> None:

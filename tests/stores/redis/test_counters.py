@@ -12,7 +12,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
 from sluicegate.kernels.sliding_window import log_settle, log_step
-from sluicegate.stores.redis.counting import (
+from sluicegate.stores.redis.counters import (
     SPAN_US_MAX,
     UNITS_MAX,
     PacedCounter,

@@ -1,4 +1,4 @@
-"""Leased purse: blocks are debited before they are spent, and die with their epoch."""
+"""Leased budget: blocks are debited before they are spent, and die with their epoch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.leased_purse import (
+from sluicegate.policies.budgets import Budget
+from sluicegate.policies.leased_budget import (
     OTHERS,
     RETURN_EPOCHS,
-    LeasedPurse,
-    LeasedPurseSettings,
+    LeasedBudget,
+    LeasedBudgetSettings,
     Want,
 )
-from sluicegate.policies.purses import Purse
 
 SECOND = 1_000_000
 START = 1_000_000_000_000_000  # at the edge of an epoch
@@ -23,8 +23,8 @@ RU = 1_000
 TRIP = 500
 
 
-def purse(**some: object) -> LeasedPurse:
-    return LeasedPurse(LeasedPurseSettings(**some))  # type: ignore[arg-type]
+def budget(**some: object) -> LeasedBudget:
+    return LeasedBudget(LeasedBudgetSettings(**some))  # type: ignore[arg-type]
 
 
 class Bank:
@@ -35,12 +35,12 @@ class Bank:
         self.skew_us = skew_us
         self.given: dict[tuple[str, int], int] = {}
 
-    def answer(self, these: LeasedPurse, now_us: int) -> None:
+    def answer(self, these: LeasedBudget, now_us: int) -> None:
         """Ask for all that is wanted, and be told at once, `TRIP` later."""
         for want in these.wants(100, now_us):
             self.tell(these, want, now_us)
 
-    def tell(self, these: LeasedPurse, want: Want, now_us: int) -> int:
+    def tell(self, these: LeasedBudget, want: Want, now_us: int) -> int:
         at_us = now_us + TRIP // 2 + self.skew_us
         place = (want.caller, at_us // SECOND)
         left = self.quota_mru - self.given.get(place, 0)
@@ -50,7 +50,7 @@ class Bank:
         return units
 
 
-def supplied(bank: Bank, these: LeasedPurse, caller: str, mru: int, now_us: int) -> bool:
+def supplied(bank: Bank, these: LeasedBudget, caller: str, mru: int, now_us: int) -> bool:
     """As a dispatcher asks: what is refused for want of a block is tried again with one."""
     for _ in range(30):
         if these.charge(caller, mru, now_us).allowed:
@@ -61,13 +61,13 @@ def supplied(bank: Bank, these: LeasedPurse, caller: str, mru: int, now_us: int)
     return False
 
 
-def test_it_stands_in_the_place_of_any_other_purse() -> None:
-    these: Purse = purse(form="live")
+def test_it_stands_in_the_place_of_any_other_budget() -> None:
+    these: Budget = budget(form="live")
     assert these.charge("a", RU, START).allowed
 
 
 def test_nothing_is_spent_that_was_not_granted() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     refused = these.charge("a", RU, START)
     assert not refused.allowed
     assert refused.retry_after_us > 0
@@ -77,7 +77,7 @@ def test_nothing_is_spent_that_was_not_granted() -> None:
 
 
 def test_a_block_dies_with_its_epoch() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     assert supplied(bank, these, "a", RU, START)
     assert these.standing("a", START).level_mru == 0
     these.charge("a", 5 * RU, START)
@@ -88,7 +88,7 @@ def test_a_block_dies_with_its_epoch() -> None:
 
 
 def test_the_whole_quota_can_be_had_and_no_more() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     had = sum(supplied(bank, these, "a", RU, START + n * 300) for n in range(3_000))
     assert had == 1_000
     assert not these.hopeful("a", START + 900_000)
@@ -96,7 +96,7 @@ def test_the_whole_quota_can_be_had_and_no_more() -> None:
 
 
 def test_what_others_have_taken_is_not_asked_for_again_in_this_epoch() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     bank.given["a", START // SECOND] = bank.quota_mru
     assert these.charge("a", RU, START).retry_after_us < SECOND // 2
     bank.answer(these, START)
@@ -107,7 +107,7 @@ def test_what_others_have_taken_is_not_asked_for_again_in_this_epoch() -> None:
 
 
 def test_a_block_is_what_is_spent_in_a_tenth_of_an_epoch() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     for epoch in range(12):
         for n in range(200):
             now_us = START + epoch * SECOND + 1_000 + n * 4_900
@@ -120,7 +120,7 @@ def test_a_block_is_what_is_spent_in_a_tenth_of_an_epoch() -> None:
 
 
 def test_near_the_end_no_more_is_asked_for_than_can_be_spent() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     for n in range(900):
         supplied(bank, these, "a", RU, START + n * 1_000)
     supplied(bank, these, "a", RU, START + SECOND)
@@ -131,7 +131,7 @@ def test_near_the_end_no_more_is_asked_for_than_can_be_spent() -> None:
 
 
 def test_at_half_of_a_block_the_next_is_wanted_and_only_once() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     these.charge("a", 100 * RU, START)
     bank.answer(these, START)
     assert these.charge("a", 49 * RU, START + TRIP).allowed
@@ -143,7 +143,7 @@ def test_at_half_of_a_block_the_next_is_wanted_and_only_once() -> None:
 
 
 def test_who_asks_is_heard_at_once() -> None:
-    these = purse()
+    these = budget()
     heard: list[int] = []
     these.on_want = lambda: heard.append(1)
     these.charge("a", RU, START)
@@ -154,14 +154,14 @@ def test_who_asks_is_heard_at_once() -> None:
 
 
 def test_what_a_small_request_needs_is_had_where_a_large_one_is_refused() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     bank.given["a", START // SECOND] = 700 * RU
     assert not supplied(bank, these, "a", 500 * RU, START)
     assert supplied(bank, these, "a", 10 * RU, START)
 
 
 def test_a_store_whose_clock_is_elsewhere_says_when_an_epoch_ends() -> None:
-    these, bank = purse(), Bank(skew_us=400_000)
+    these, bank = budget(), Bank(skew_us=400_000)
     had = sum(supplied(bank, these, "a", RU, START + n * 1_000) for n in range(1_500))
     # Epochs end at 0.6 and 1.6 s by the clock here: of the first it had 600, of the second 900.
     assert 1_480 <= had <= 1_500
@@ -169,7 +169,7 @@ def test_a_store_whose_clock_is_elsewhere_says_when_an_epoch_ends() -> None:
 
 
 def test_what_is_granted_by_an_epoch_that_is_over_is_void() -> None:
-    these = purse()
+    these = budget()
     bank = Bank()
     supplied(bank, these, "a", RU, START)
     these.charge("a", RU, START + SECOND - 100)
@@ -181,7 +181,7 @@ def test_what_is_granted_by_an_epoch_that_is_over_is_void() -> None:
 
 
 def test_what_costs_more_than_the_quota_waits_for_all_of_it_and_owes_the_rest() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     assert supplied(bank, these, "a", 1_500 * RU, START)
     assert these.standing("a", START).level_mru == -500 * RU
     assert not supplied(bank, these, "a", RU, START + 1)
@@ -191,12 +191,12 @@ def test_what_costs_more_than_the_quota_waits_for_all_of_it_and_owes_the_rest() 
 
 
 def test_what_costs_more_than_quota_and_debt_is_never_admitted() -> None:
-    assert purse().charge("a", 2_000 * RU + 1, START).retry_after_us == NEVER
-    assert purse(debt_epochs=0).charge("a", 1_000 * RU + 1, START).retry_after_us == NEVER
+    assert budget().charge("a", 2_000 * RU + 1, START).retry_after_us == NEVER
+    assert budget(debt_epochs=0).charge("a", 1_000 * RU + 1, START).retry_after_us == NEVER
 
 
 def test_a_correction_is_owed_up_to_the_debt_and_paid_first() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     supplied(bank, these, "a", RU, START)
     these.settle("a", 10**9, START)
     assert these.standing("a", START).level_mru == -1_000 * RU
@@ -205,7 +205,7 @@ def test_a_correction_is_owed_up_to_the_debt_and_paid_first() -> None:
 
 
 def test_a_refund_fills_no_further_than_what_the_epoch_has_brought() -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     these.charge("a", 100 * RU, START)
     bank.answer(these, START)
     assert these.charge("a", 60 * RU, START).allowed
@@ -216,21 +216,21 @@ def test_a_refund_fills_no_further_than_what_the_epoch_has_brought() -> None:
 
 
 def test_live_is_an_even_part_whatever_the_demand() -> None:
-    these = purse(form="live", live=3)
+    these = budget(form="live", live=3)
     assert sum(these.charge("a", RU, START).allowed for _ in range(500)) == 333
     these.set_live(2)
     assert sum(these.charge("a", RU, START + SECOND).allowed for _ in range(900)) == 500
 
 
 def test_shares_are_what_was_told_from_the_next_epoch_on() -> None:
-    these = purse(form="shares", live=2)
+    these = budget(form="shares", live=2)
     these.share("a", 900_000, START)
     assert sum(these.charge("a", RU, START).allowed for _ in range(999)) == 500
     assert sum(these.charge("a", RU, START + SECOND).allowed for _ in range(999)) == 900
 
 
 def test_without_a_store_the_retry_is_exact() -> None:
-    these = purse(form="live", live=2)
+    these = budget(form="live", live=2)
     assert these.charge("a", 500 * RU, START).allowed
     these.settle("a", 700 * RU, START)  # owes 700, and 500 come each second
     refused = these.charge("a", 400 * RU, START + 250_000)
@@ -249,7 +249,7 @@ def test_without_a_store_the_retry_is_exact() -> None:
 def test_a_refusal_names_the_next_instant_at_which_this_cost_could_pass(
     costs: list[tuple[int, int]], live: int
 ) -> None:
-    these, now_us = purse(form="live", live=live), START + 7
+    these, now_us = budget(form="live", live=live), START + 7
     for ru, pause_us in costs:
         now_us += pause_us
         verdict = these.charge("a", ru * RU, now_us)
@@ -261,7 +261,7 @@ def test_a_refusal_names_the_next_instant_at_which_this_cost_could_pass(
 
 
 def test_the_last_share_is_kept_for_as_long_as_the_store_is_gone() -> None:
-    these, other, bank = purse(live=2), purse(live=2), Bank()
+    these, other, bank = budget(live=2), budget(live=2), Bank()
     for epoch in range(30):
         for n in range(2_000):
             now_us = START + epoch * SECOND + n * 490
@@ -292,7 +292,7 @@ def test_the_last_share_is_kept_for_as_long_as_the_store_is_gone() -> None:
 
 
 def test_a_caller_below_its_quota_may_be_uneven_while_the_store_is_gone() -> None:
-    these, bank = purse(live=2), Bank()
+    these, bank = budget(live=2), Bank()
     for epoch in range(10):
         for n in range(100):
             supplied(bank, these, "a", RU, START + epoch * SECOND + n * 9_000)
@@ -303,20 +303,20 @@ def test_a_caller_below_its_quota_may_be_uneven_while_the_store_is_gone() -> Non
 
 
 def test_who_was_never_seen_has_an_even_part_while_the_store_is_gone() -> None:
-    these = purse(live=4)
+    these = budget(live=4)
     these.store_gone(START)
     assert sum(these.charge("new", RU, START).allowed for _ in range(999)) == 250
 
 
 def test_an_epoch_in_which_the_store_went_brings_no_more_than_the_share() -> None:
-    these, bank = purse(live=2), Bank()
+    these, bank = budget(live=2), Bank()
     supplied(bank, these, "a", 400 * RU, START)
     these.store_gone(START + 1)
     assert sum(these.charge("a", RU, START + 1).allowed for _ in range(999)) == 100
 
 
 def test_when_it_is_back_nobody_leases_beyond_the_share_for_a_while() -> None:
-    these, bank = purse(live=4), Bank()
+    these, bank = budget(live=4), Bank()
     these.store_gone(START)
     these.charge("a", RU, START)
     these.store_back(START)
@@ -329,7 +329,7 @@ def test_when_it_is_back_nobody_leases_beyond_the_share_for_a_while() -> None:
 
 
 def test_a_caller_whose_ask_was_not_answered_has_its_share_for_that_epoch() -> None:
-    these, bank = purse(live=4), Bank()
+    these, bank = budget(live=4), Bank()
     these.charge("a", RU, START)
     (want,) = these.wants(9, START)
     these.unanswered(want, START + 5)
@@ -345,7 +345,7 @@ def test_no_price_changes_what_comes_in(prices: list[int], form: str) -> None:
     """Whatever stress does to the price, an epoch brings the same."""
     brought: list[list[int]] = []
     for told in (prices, [1] * len(prices)):
-        these = purse(form=form, live=3)
+        these = budget(form=form, live=3)
         if form == "leases":
             these.store_gone(START)
         brought.append([])
@@ -360,7 +360,7 @@ def test_no_price_changes_what_comes_in(prices: list[int], form: str) -> None:
 
 @given(prices=st.lists(st.integers(1, 50), min_size=3, max_size=6))
 def test_at_any_price_a_thirsty_caller_is_granted_its_quota_an_epoch(prices: list[int]) -> None:
-    these, bank = purse(), Bank()
+    these, bank = budget(), Bank()
     for epoch, price in enumerate(prices):
         for n in range(130):
             supplied(bank, these, "a", 9 * RU * price, START + epoch * SECOND + n * 7_500)
@@ -382,15 +382,15 @@ def test_the_fleet_never_spends_more_than_the_quota(
     asks: list[tuple[int, int, int, int]], skews: tuple[int, int, int]
 ) -> None:
     """Wrong clocks, late answers, lost answers and crashes included."""
-    settings = LeasedPurseSettings(quota_ru=1_000, debt_epochs=0)
-    fleet = [LeasedPurse(settings) for _ in skews]
+    settings = LeasedBudgetSettings(quota_ru=1_000, debt_epochs=0)
+    fleet = [LeasedBudget(settings) for _ in skews]
     spent: dict[int, int] = {}
     bank, true_us = Bank(), START + 3
     for which, ru, pause_us, fate in asks:
         true_us += pause_us
         now_us = true_us + skews[which]
         if fate == 9:
-            fleet[which] = LeasedPurse(settings)
+            fleet[which] = LeasedBudget(settings)
         these = fleet[which]
         bank.skew_us = -skews[which]
         for _ in range(6):
@@ -414,7 +414,7 @@ def test_the_fleet_never_spends_more_than_the_quota(
 
 
 def test_callers_beyond_the_bound_share_one_account_but_who_is_named_has_room() -> None:
-    these = purse(form="live", callers_max=2, quotas_ru={"named": 7})
+    these = budget(form="live", callers_max=2, quotas_ru={"named": 7})
     for caller in ("a", "b", "c", "d"):
         these.charge(caller, 500 * RU, START)
     assert these.stats().callers == 2
@@ -425,7 +425,7 @@ def test_callers_beyond_the_bound_share_one_account_but_who_is_named_has_room() 
 
 
 def test_who_asks_for_nothing_is_forgotten_but_not_while_the_store_is_gone() -> None:
-    these = purse()
+    these = budget()
     supplied(Bank(), these, "a", RU, START)
     for epoch in range(1, 60):
         these.renew(START + epoch * SECOND)
@@ -444,7 +444,7 @@ def test_who_asks_for_nothing_is_forgotten_but_not_while_the_store_is_gone() -> 
 
 
 def test_other_quotas_hold_from_the_next_epoch_on() -> None:
-    these = purse(form="live", quota_ru=10)
+    these = budget(form="live", quota_ru=10)
     assert these.charge("a", 10 * RU, START).allowed
     these.set_quotas(20, {"b": 5})
     assert these.quota_mru("b") == 5 * RU
@@ -454,19 +454,19 @@ def test_other_quotas_hold_from_the_next_epoch_on() -> None:
 @pytest.mark.parametrize(
     ("some", "field"),
     [
-        ({"form": "even"}, "purse.form"),
-        ({"quota_ru": 0}, "purse.quota_ru"),
-        ({"quotas_ru": {"a": 0}}, "purse.quotas_ru.a"),
-        ({"quotas_ru": {"a": 1, "b": 1}, "callers_max": 1}, "purse.quotas_ru"),
-        ({"epoch_us": 0}, "purse.epoch_us"),
-        ({"debt_epochs": -1}, "purse.debt_epochs"),
-        ({"live": 0}, "purse.live"),
-        ({"blocks": 0}, "purse.blocks"),
-        ({"memory": 0.0}, "purse.memory"),
-        ({"callers_max": 0}, "purse.callers_max"),
+        ({"form": "even"}, "budget.form"),
+        ({"quota_ru": 0}, "budget.quota_ru"),
+        ({"quotas_ru": {"a": 0}}, "budget.quotas_ru.a"),
+        ({"quotas_ru": {"a": 1, "b": 1}, "callers_max": 1}, "budget.quotas_ru"),
+        ({"epoch_us": 0}, "budget.epoch_us"),
+        ({"debt_epochs": -1}, "budget.debt_epochs"),
+        ({"live": 0}, "budget.live"),
+        ({"blocks": 0}, "budget.blocks"),
+        ({"memory": 0.0}, "budget.memory"),
+        ({"callers_max": 0}, "budget.callers_max"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(some: dict[str, object], field: str) -> None:
     with pytest.raises(BadValue) as caught:
-        purse(**some)
+        budget(**some)
     assert caught.value.field == field

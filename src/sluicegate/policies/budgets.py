@@ -1,10 +1,10 @@
-"""Purses: what callers have left to spend, in thousandths of a request unit (`mru`).
+"""Budgets: what callers have left to spend, in thousandths of a request unit (`mru`).
 
-The part of `request_units` that keeps accounts and judges nothing else. `TokenPurses` is a
-continuous bucket a caller (`kernels/token_bucket.py`); `quota.Quota` is another `Purse`, filled
+The part of `request_units` that keeps accounts and judges nothing else. `TokenBudgets` is a
+continuous bucket a caller (`kernels/token_bucket.py`); `quota.Quota` is another `Budget`, filled
 each epoch.
 
-Callers beyond `callers_max` share one purse; one that is full again is forgotten first, for a new
+Callers beyond `callers_max` share one budget; one that is full again is forgotten first, for a new
 one would be the same. Cost: a look-up and a bucket's step. Bound: `callers_max`.
 """
 
@@ -21,7 +21,7 @@ LOOKS: Final = 4
 SECOND_US: Final = 1_000_000
 
 
-class Purse(Protocol):
+class Budget(Protocol):
     """What callers have left, in milli-RU."""
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
@@ -50,50 +50,50 @@ class Penalties(Protocol):
 
 
 @final
-class TokenPurses:
+class TokenBudgets:
     """A continuous bucket a caller."""
 
-    __slots__ = ("_burst_mru", "_debt_mru", "_purses", "_rate_mru", "_shared", "callers_max")
+    __slots__ = ("_budgets", "_burst_mru", "_debt_mru", "_rate_mru", "_shared", "callers_max")
 
     def __init__(self, rate_ru: int, burst_ru: int, debt_ru: int, *, callers_max: int) -> None:
         self._rate_mru = rate_ru * MILLI
         self._burst_mru = burst_ru * MILLI
         self._debt_mru = debt_ru * MILLI
         self.callers_max = callers_max
-        self._purses: dict[str, TokenBucket] = {}
+        self._budgets: dict[str, TokenBucket] = {}
         self._shared = self._fresh()
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
         """From this caller's bucket."""
-        return self._purse(caller, now_us).take(mru, now_us)
+        return self._budget(caller, now_us).take(mru, now_us)
 
     def settle(self, caller: str, mru: int, now_us: int) -> None:
         """With this caller's bucket."""
-        self._purse(caller, now_us).settle(mru, now_us)
+        self._budget(caller, now_us).settle(mru, now_us)
 
     def __len__(self) -> int:
-        return len(self._purses)
+        return len(self._budgets)
 
     def _fresh(self) -> TokenBucket:
         return TokenBucket(self._rate_mru, SECOND_US, self._burst_mru, debt_max=self._debt_mru)
 
-    def _purse(self, caller: str, now_us: int) -> TokenBucket:
-        purse = self._purses.get(caller)
-        if purse is not None:
-            return purse
-        if len(self._purses) >= self.callers_max and not self._room(now_us):
+    def _budget(self, caller: str, now_us: int) -> TokenBucket:
+        budget = self._budgets.get(caller)
+        if budget is not None:
+            return budget
+        if len(self._budgets) >= self.callers_max and not self._room(now_us):
             return self._shared
-        purse = self._fresh()
-        self._purses[caller] = purse
-        return purse
+        budget = self._fresh()
+        self._budgets[caller] = budget
+        return budget
 
     def _room(self, now_us: int) -> bool:
         """Forget one that is full: a new one would be the same."""
-        purses = self._purses
-        for _ in range(min(LOOKS, len(purses))):
-            caller = next(iter(purses))
-            purse = purses.pop(caller)
-            if purse.take(0, now_us).reset_after_us == 0:
+        budgets = self._budgets
+        for _ in range(min(LOOKS, len(budgets))):
+            caller = next(iter(budgets))
+            budget = budgets.pop(caller)
+            if budget.take(0, now_us).reset_after_us == 0:
                 return True
-            purses[caller] = purse  # behind the others: the next one looks elsewhere
+            budgets[caller] = budget  # behind the others: the next one looks elsewhere
         return False
