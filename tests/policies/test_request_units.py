@@ -18,8 +18,8 @@ from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights, read_weights
 from sluicegate.policies.budgets import TokenBudgets
+from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.policies.operation_cost import Shape, shape_told
-from sluicegate.policies.quota import Quota, QuotaSettings
 from sluicegate.policies.request_units import (
     RequestUnits,
     RequestUnitsPermit,
@@ -454,8 +454,8 @@ def test_the_shape_may_come_from_elsewhere() -> None:
     assert request.cost_ru == 8
 
 
-def test_the_budget_may_be_a_quota_that_is_filled_each_epoch() -> None:
-    quota = Quota(QuotaSettings(quota_ru=100, epoch_us=1_000_000))
+def test_the_budget_may_be_one_that_is_filled_each_epoch() -> None:
+    quota = LeasedBudget(LeasedBudgetSettings(form="live", quota_ru=100))
     these = RequestUnits(
         RequestUnitsSettings(weights=PLAIN, margin_quantile=None, learn_rate=0.0), budget=quota
     )

@@ -1,11 +1,11 @@
 """Budgets: what callers have left to spend, in thousandths of a request unit (`mru`).
 
 The part of `request_units` that keeps accounts and judges nothing else. `TokenBudgets` is a
-continuous bucket a caller (`kernels/token_bucket.py`); `quota.Quota` is another `Budget`, filled
-each epoch.
+continuous bucket a caller (`kernels/token_bucket.py`); `leased_budget.LeasedBudget` is another
+`Budget`, filled each epoch.
 
-Callers beyond `callers_max` share one budget; one that is full again is forgotten first, for a new
-one would be the same. Cost: a look-up and a bucket's step. Bound: `callers_max`.
+Callers beyond `callers_max` share one bucket; one that is full again is forgotten first, since a
+new one would be the same. Cost: a look-up and a bucket's step. Bound: `callers_max`.
 """
 
 from __future__ import annotations
@@ -53,47 +53,46 @@ class Penalties(Protocol):
 class TokenBudgets:
     """A continuous bucket a caller."""
 
-    __slots__ = ("_budgets", "_burst_mru", "_debt_mru", "_rate_mru", "_shared", "callers_max")
+    __slots__ = ("_buckets", "_burst_mru", "_debt_mru", "_rate_mru", "_shared", "callers_max")
 
     def __init__(self, rate_ru: int, burst_ru: int, debt_ru: int, *, callers_max: int) -> None:
         self._rate_mru = rate_ru * MILLI
         self._burst_mru = burst_ru * MILLI
         self._debt_mru = debt_ru * MILLI
         self.callers_max = callers_max
-        self._budgets: dict[str, TokenBucket] = {}
-        self._shared = self._fresh()
+        self._buckets: dict[str, TokenBucket] = {}
+        self._shared = self._full_bucket()
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """From this caller's bucket."""
-        return self._budget(caller, now_us).take(mru, now_us)
+        """Take from this caller's bucket."""
+        return self._bucket(caller, now_us).take(mru, now_us)
 
     def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """With this caller's bucket."""
-        self._budget(caller, now_us).settle(mru, now_us)
+        """Correct this caller's bucket."""
+        self._bucket(caller, now_us).settle(mru, now_us)
 
     def __len__(self) -> int:
-        return len(self._budgets)
+        return len(self._buckets)
 
-    def _fresh(self) -> TokenBucket:
+    def _full_bucket(self) -> TokenBucket:
         return TokenBucket(self._rate_mru, SECOND_US, self._burst_mru, debt_max=self._debt_mru)
 
-    def _budget(self, caller: str, now_us: int) -> TokenBucket:
-        budget = self._budgets.get(caller)
-        if budget is not None:
-            return budget
-        if len(self._budgets) >= self.callers_max and not self._room(now_us):
+    def _bucket(self, caller: str, now_us: int) -> TokenBucket:
+        bucket = self._buckets.get(caller)
+        if bucket is not None:
+            return bucket
+        if len(self._buckets) >= self.callers_max and not self._make_room(now_us):
             return self._shared
-        budget = self._fresh()
-        self._budgets[caller] = budget
-        return budget
+        bucket = self._buckets[caller] = self._full_bucket()
+        return bucket
 
-    def _room(self, now_us: int) -> bool:
-        """Forget one that is full: a new one would be the same."""
-        budgets = self._budgets
-        for _ in range(min(LOOKS, len(budgets))):
-            caller = next(iter(budgets))
-            budget = budgets.pop(caller)
-            if budget.take(0, now_us).reset_after_us == 0:
+    def _make_room(self, now_us: int) -> bool:
+        """Forget a full bucket."""
+        buckets = self._buckets
+        for _ in range(min(LOOKS, len(buckets))):
+            caller = next(iter(buckets))
+            bucket = buckets.pop(caller)
+            if bucket.take(0, now_us).reset_after_us == 0:
                 return True
-            budgets[caller] = budget  # behind the others: the next one looks elsewhere
+            buckets[caller] = bucket  # behind the others: the next search looks elsewhere
         return False

@@ -1,18 +1,18 @@
-"""Lease account: what one caller has at one dispatcher, and what it has learned of it.
+"""Lease account: what one caller has at one dispatcher, and its learned demand and share.
 
 Only `leased_budget.py` uses it. Here is the arithmetic of a single caller: how an epoch ends, how
 large its next block should be, what part of the quota it has been getting. Nothing here knows a
-store, other callers, or what time it is beyond what it is told.
+store, other callers or a clock.
 
-Three numbers are learned, each over epochs, the latest weighing `memory`: the *demand* (what was
-asked, admitted or not, no more than the quota), and from it the size of a block; and the *share*,
-which is all that is left when the store is gone:
+Two numbers are learned over epochs, the latest weighing `memory`: the *demand* (of all requests,
+admitted or not, no more than the quota), which gives the size of a block; and the *share*, which is
+all that remains without the store:
 
     share = what was obtained of the quota + what nobody had taken of it / live dispatchers
 
-The second part is what lets a caller that uses a third of its quota go on using it unevenly. It is
-what the store said last, so it may count what others took a moment later: shares of a caller that
-spends its quota add up to 1, those of one that does not to at most 2 - 1 / live.
+The second part lets a caller that uses a third of its quota go on using it unevenly. It is the last
+word of the store, so it may count what others took a moment later: shares of a caller that spends
+its quota add up to 1, those of one that does not to at most 2 - 1 / live.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final, final
 from sluicegate.kernels.cost_model import MILLI
 
 RUNGS_MAX: Final = 12
-_EVEN: Final = -1.0  # nothing is learned: an even part
+EVEN: Final = -1.0  # no share is learned or set: an even part
 
 
 @final
@@ -57,27 +57,27 @@ class LeaseAccount:
         self.level_mru = 0
         self.granted_mru = 0
         self.demand_mru = 0
-        self.left_mru = -1  # of the whole quota, as the store said last; -1: it said nothing
-        self.dry_mru = 0  # the store has less than this; 0: who knows
-        self.local = False  # filled here, by its share: the store is not asked in this epoch
+        self.left_mru = -1  # of the whole quota, by the store's last answer; -1: none
+        self.dry_mru = 0  # the store has less than this; 0: unknown
+        self.local = False  # filled here, by its share, without the store in this epoch
         self.pace_mru = 0  # an epoch
-        self.share = _EVEN
+        self.share = EVEN
         self.block_mru = 0
         self.block_us = 0
-        self.need_mru = 0  # the most that was missing for one request, since it was last asked for
-        self.unmet_mru = 0  # all that was missing
-        self.least_mru = 0  # the least that would have helped one
+        self.need_mru = 0  # the largest shortage of one request since the last block request
+        self.unmet_mru = 0  # the sum of shortages
+        self.least_mru = 0  # the smallest of them
         self.wanting = False
         self.asking = False
 
     def part_mru(self, live: int) -> int:
-        """What an epoch brings here without a store; never nothing, or nobody could ever ask."""
+        """Return what an epoch brings here without a store; at least 1, or nothing ever fits."""
         share = self.share
         part = self.quota_mru // live if share < 0.0 else int(self.quota_mru * share)
         return part if part > 1 else 1
 
-    def enter(self, window: int, live: int, memory: float, *, learns: bool) -> None:
-        """The epoch is over: what is left of it is void, what is owed is not."""
+    def enter(self, window: int, live: int, memory: float, kept_mru: int, *, learns: bool) -> None:
+        """Begin another epoch: what is left beyond `kept_mru` is void, what is owed is not."""
         passed = window - self.window
         if passed < 1:
             passed = 1  # The store's clock went back.
@@ -85,8 +85,8 @@ class LeaseAccount:
         if learns and not self.local:
             self._learn_share(live, memory)
         self.window = window
-        if self.level_mru > 0:
-            self.level_mru = 0
+        if self.level_mru > kept_mru:
+            self.level_mru = kept_mru
         self.granted_mru = self.demand_mru = self.dry_mru = 0
         self.left_mru = -1
         self.local = False
@@ -94,9 +94,9 @@ class LeaseAccount:
         self.need_mru = self.unmet_mru = self.least_mru = 0
 
     def fill(self, live: int) -> int:
-        """Refill by the share, as far as this epoch has not brought it already; how much that is.
+        """Refill by the share, less what this epoch has brought already; return how much.
 
-        What was asked, at what price and with what delay has no say in it.
+        Demand, price and delay have no influence on it.
         """
         self.local = True
         more = self.part_mru(live) - self.granted_mru
@@ -106,19 +106,19 @@ class LeaseAccount:
         self.granted_mru += more
         return more
 
-    def pay(self, epochs: int, live: int) -> None:
-        """Epochs that nobody looked at have passed: what they would have brought pays debt."""
-        if self.level_mru < 0:
+    def pay(self, epochs: int, live: int, kept_mru: int) -> None:
+        """Add what epochs without a request would have brought: it pays debt, the rest is kept."""
+        if self.level_mru < kept_mru:
             level = self.level_mru + epochs * self.part_mru(live)
-            self.level_mru = level if level < 0 else 0
+            self.level_mru = level if level < kept_mru else kept_mru
 
     def idle(self) -> bool:
-        """Whether it could be forgotten: it asks for nothing, owes nothing, waits for nothing."""
+        """Return whether it may be forgotten: no demand, no debt, no request."""
         busy = self.asking or self.wanting or self.pace_mru > 0 or self.demand_mru > 0
         return not busy and self.level_mru >= 0
 
-    def lacks(self, mru: int) -> None:
-        """A request was refused for want of so much."""
+    def add_shortage(self, mru: int) -> None:
+        """Note that a request was refused because so much was missing."""
         self.unmet_mru += mru
         if mru > self.need_mru:
             self.need_mru = mru
@@ -126,9 +126,9 @@ class LeaseAccount:
             self.least_mru = mru
 
     def ladder(self, now_us: int, left_us: int, epoch_us: int, blocks: int, cap: int) -> list[int]:
-        """What to ask the store for: what is spent in a moment, or less; empty if `cap` is spent.
+        """Return the amounts to request: what is spent in a moment, or less; none if `cap` is 0.
 
-        Never more than can be spent before the epoch ends, unless somebody waits for it.
+        Never more than can be spent before the epoch ends, unless a request waits for it.
         """
         span_us = epoch_us // blocks
         if left_us < span_us:
@@ -136,7 +136,7 @@ class LeaseAccount:
         wish = self.pace_mru * span_us // epoch_us
         block = self.block_mru
         if block > 0 and left_us >= span_us > 0 and (now_us - self.block_us) * 2 < span_us:
-            # It went in half the time it was meant for.
+            # The block was spent in half the time it was meant for.
             wish = max(wish, block * 2 * span_us * blocks // epoch_us)
         most = self.quota_mru // blocks
         wish = min(max(wish, MILLI), max(most, MILLI))
@@ -165,12 +165,12 @@ class LeaseAccount:
         even = 1.0 / live
         share = self.share
         if self.demand_mru == 0 or self.left_mru < 0:
-            # Who has not asked here for a while is worth an even part at most.
+            # Without demand here for a while, the share shrinks to an even part.
             if share > even:
                 share *= 1.0 - memory
                 self.share = share if share > even else even
             return
-        seen = (self.granted_mru + self.left_mru / live) / self.quota_mru
-        if seen > 1.0:
-            seen = 1.0
-        self.share = seen if share < 0.0 else share + (seen - share) * memory
+        current = (self.granted_mru + self.left_mru / live) / self.quota_mru
+        if current > 1.0:
+            current = 1.0
+        self.share = current if share < 0.0 else share + (current - share) * memory

@@ -1,33 +1,41 @@
 """Leased budget: what callers may spend at one of several dispatchers, an epoch at a time.
 
 A `Budget` (`budgets.py`) whose buckets are local and synchronous, and refilled each epoch. Source:
-the dispatchers of Airbnb's Mussel (Gaonkar, Getz and Cho, 2025). What an epoch brings to this
-dispatcher is said by `form`:
+the dispatchers of Airbnb's Mussel (Gaonkar, Getz and Cho, 2025): all refill at the same instants
+without speaking to each other. `form` says what an epoch brings to this dispatcher:
 
     leases    blocks of the quota, taken from the store in advance and by this dispatcher's own
               demand; the default
-    shares    quota * what `share` has said of this caller here, an even part until it has
-    live      quota / live dispatchers, whatever the demand; the form of the seed
+    shares    quota * the caller's share here, as `share` sets it; an even part until then
+    live      quota / live dispatchers, whatever the demand; the form of Mussel
+
+Equal parts admit less than the quota wherever demand is uneven: a caller that comes through two of
+ten dispatchers gets a fifth. Shares are computed elsewhere, from the demand at each dispatcher.
 
 A leased block is debited in the store before a unit of it is spent, and dies with its epoch, so all
 dispatchers together never spend more than the quota; one that is killed loses a block, for as long
-as an epoch. Nothing here speaks to a store: a keeper (`apps/kv/shares.py`) asks `wants`, and tells
-`granted`. A block is what is spent in a tenth of an epoch (`blocks`), twice that if it went in half
-the time, and never more than can be spent before the epoch ends; at half of it the next is wanted.
+as an epoch. Nothing here speaks to a store: a keeper (`apps/kv/shares.py`) takes `block_requests`
+to it and brings back what to `credit`. A block is what is spent in a tenth of an epoch (`blocks`),
+twice that if it was spent in half the time, and never more than can be spent before the epoch ends;
+at half of it the next is requested.
 
-*The store is gone* (`store_gone`): each epoch brings share * quota, the share being what was
+*Without the store* (`detach_store`) each epoch brings share * quota, the share being what was
 obtained lately (`lease_account.py`). When it is back, what was filled here is spent first; for
-`RETURN_EPOCHS` more nobody leases beyond the share, because others may not have heard yet.
+`RETURN_EPOCHS` more nobody leases beyond the share, because others may not know yet.
 
-Latency and stress have no way in here. They raise the price, so a bucket drains faster; how much
+Latency and stress have no influence here. They raise the price, so a bucket drains faster; how much
 comes into it is the same.
 
 What costs more than the quota is admitted when that much is here, and owes the rest, up to
 `debt_epochs` of quota. What was spent beyond the prediction is owed likewise. Debt outlives the
-epoch and is paid first; it is the only way to pass the quota, and is had back from the next.
+epoch and is paid first; it is the only way to pass the quota, and is had back from the next. In the
+forms `shares` and `live` up to `kept_epochs` of quota are kept unspent.
+
+It has two faces. `RequestUnits` charges it as a `Budget`, at a price and settled afterwards. As a
+policy of its own, `admit` charges `request.cost_ru` and gives it back if the request is unwound.
 
 Cost: a look-up and a few integers a charge; `renew` looks at each account once an epoch. Bound:
-`callers_max`; callers beyond share one account. One that has asked for nothing is soon forgotten.
+`callers_max`; callers beyond share one account. One without demand is soon forgotten.
 """
 
 from __future__ import annotations
@@ -36,10 +44,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, final
 
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
+from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import MILLI
 from sluicegate.kernels.verdict import NEVER, Verdict
-from sluicegate.policies.lease_account import LeaseAccount
+from sluicegate.policies.lease_account import EVEN, LeaseAccount
 from sluicegate.policies.settings import within
 
 LEASES: Final = "leases"
@@ -59,10 +71,12 @@ NO_QUOTAS: Final[Mapping[str, int]] = {}
 class LeasedBudgetSettings:
     """What callers may spend an epoch, over all dispatchers, and how it comes here."""
 
+    name: str = "quota"  # in the decisions of `admit`
     form: str = LEASES
     quota_ru: int = 1_000  # of whoever is not named
     quotas_ru: Mapping[str, int] = field(default_factory=lambda: NO_QUOTAS)
     epoch_us: int = 1_000_000
+    kept_epochs: int = 1  # more than one only where no block is leased
     debt_epochs: int = 1
     live: int = 1
     callers_max: int = 10_000
@@ -75,6 +89,7 @@ class LeasedBudgetSettings:
         within("budget.callers_max", self.callers_max, 1, CALLERS_MAX)
         _check_quotas(self.quota_ru, self.quotas_ru, self.callers_max)
         within("budget.epoch_us", self.epoch_us, 1_000, 86_400_000_000)
+        within("budget.kept_epochs", self.kept_epochs, 1, 1 if self.form == LEASES else 1_000)
         within("budget.debt_epochs", self.debt_epochs, 0, 1_000)
         within("budget.live", self.live, 1, LIVE_MAX)
         within("budget.blocks", self.blocks, 1, 1_000)
@@ -82,16 +97,16 @@ class LeasedBudgetSettings:
             raise BadValue("budget.memory", self.memory, "give a part above 0, 1 at most")
 
 
-class Want(NamedTuple):
-    """What to ask the store for: the first of `ladder` (in milli-RU, falling) that fits."""
+class BlockRequest(NamedTuple):
+    """A request to the store: the first of `ladder` (in milli-RU, falling) that fits."""
 
     caller: str
     quota_mru: int
     ladder: list[int]
 
 
-class Standing(NamedTuple):
-    """How one caller stands here."""
+class BudgetStanding(NamedTuple):
+    """The state of one caller's account here."""
 
     caller: str
     quota_mru: int
@@ -119,6 +134,28 @@ class LeasedBudgetStats(NamedTuple):
 
 
 @final
+class BudgetPermit:
+    """Work that has been charged for."""
+
+    __slots__ = ("_budget", "_caller", "_cost_mru", "_open")
+
+    def __init__(self, budget: LeasedBudget, caller: str, cost_mru: int) -> None:
+        self._budget = budget
+        self._caller = caller
+        self._cost_mru = cost_mru
+        self._open = True
+
+    def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
+        """End it; the cost of work that was not begun is given back."""
+        if not self._open:
+            return False
+        self._open = False
+        if not spent:
+            self._budget.settle(self._caller, -self._cost_mru, now_us)
+        return True
+
+
+@final
 class LeasedBudget:
     """The buckets of one dispatcher."""
 
@@ -132,7 +169,6 @@ class LeasedBudget:
         "_epochs",
         "_filled_mru",
         "_granted_mru",
-        "_heard",
         "_lapsed_mru",
         "_leases",
         "_live",
@@ -142,10 +178,11 @@ class LeasedBudget:
         "_refused",
         "_returned",
         "_shared",
+        "_synced",
         "_trip_us",
         "_wanting",
         "_window",
-        "on_want",
+        "on_request",
         "settings",
     )
 
@@ -160,14 +197,29 @@ class LeasedBudget:
         self._window = -1  # the epoch, by the store's clock once it has said one
         self._edge_us = 0  # where it ends, by ours: never later than it does by the store's
         self._edge_late_us = 0  # and never earlier
-        self._heard = False  # the store's clock
+        self._synced = False  # the store's clock
         self._trip_us = 1_000  # there and back, the last time
         self._alone = False
         self._returned = -1  # the last epoch in which nobody leases beyond the share
         self._wanting: list[LeaseAccount] = []
-        self.on_want: Callable[[], None] | None = None
+        self.on_request: Callable[[], None] | None = None
         self._epochs = self._admitted = self._refused = self._shared = 0
         self._charged_mru = self._granted_mru = self._filled_mru = self._lapsed_mru = 0
+
+    def admit(self, request: Request, now_us: int) -> BudgetPermit | Decision:
+        """Charge `request.cost_ru`."""
+        cost_mru = request.cost_ru * MILLI
+        verdict = self.charge(request.caller, cost_mru, now_us)
+        if verdict.allowed:
+            return BudgetPermit(self, request.caller, cost_mru)
+        return Decision(
+            False,
+            verdict.remaining // MILLI,
+            verdict.retry_after_us,
+            verdict.reset_after_us,
+            COST_ABOVE_LIMIT if verdict.retry_after_us == NEVER else QUOTA_SPENT,
+            self.settings.name,
+        )
 
     # As a budget.
 
@@ -186,19 +238,19 @@ class LeasedBudget:
             self._admitted += 1
             self._charged_mru += mru
             if not account.local and account.level_mru * 2 < account.block_mru:
-                self._want(account, MILLI)
+                self._request(account, MILLI)
             return self._verdict(account, True, 0, now_us)
         self._refused += 1
         missing = need - account.level_mru
         owed = -account.level_mru if account.level_mru < 0 else 0
         if not account.local:
             if missing <= quota - account.granted_mru:
-                account.lacks(missing)
-                if self._want(account, missing):
+                account.add_shortage(missing)
+                if self._request(account, missing):
                     return self._verdict(account, False, self._trip_us, now_us)
             elif owed:  # Not in this epoch; but what is owed can be paid.
-                account.lacks(owed)
-                self._want(account, owed)
+                account.add_shortage(owed)
+                self._request(account, owed)
         epochs = -(-(need + owed) // gain)
         edge_us = self._edge_us if account.local else self._edge_late_us
         retry_us = max(edge_us - now_us, 1) + (epochs - 1) * self.settings.epoch_us
@@ -217,28 +269,30 @@ class LeasedBudget:
             if level < deepest:
                 # A debt that is already deeper (its quota has shrunk) is left, not forgiven.
                 level = deepest if before > deepest else before
-        elif level > account.granted_mru:
-            level = account.granted_mru if before < account.granted_mru else before
+        else:
+            full = account.granted_mru + self._kept_mru(account)
+            if level > full:
+                level = full if before < full else before
         account.level_mru = level
 
-    # What the keeper asks and tells.
+    # For the keeper.
 
     def empty(self, caller: str, now_us: int) -> bool:
-        """Whether nothing is left here, and asking the store could help; then it is wanted."""
+        """Whether nothing is left here but the store could have more; then request a block."""
         account = self._account(caller, now_us)
-        return account.level_mru <= 0 and not account.local and self._want(account, MILLI)
+        return account.level_mru <= 0 and not account.local and self._request(account, MILLI)
 
-    def hopeful(self, caller: str, now_us: int) -> bool:
-        """Whether a top-up is on its way, or asked for: whoever was refused may wait for it."""
+    def awaits_block(self, caller: str, now_us: int) -> bool:
+        """Whether a block is requested or on its way: a refused request may wait for it."""
         account = self._account(caller, now_us)
         return account.wanting or account.asking
 
-    def wants(self, count_max: int, now_us: int) -> list[Want]:
-        """Who wants what of the store; each is not asked about again until it is told of."""
-        self._turn(now_us)
-        wants: list[Want] = []
+    def block_requests(self, count_max: int, now_us: int) -> list[BlockRequest]:
+        """Take what is to be requested of the store; each must be answered before the next."""
+        self._advance(now_us)
+        requests: list[BlockRequest] = []
         settings = self.settings
-        while self._wanting and len(wants) < count_max:
+        while self._wanting and len(requests) < count_max:
             account = self._wanting.pop()
             account.wanting = False
             self._enter(account)
@@ -251,106 +305,119 @@ class LeasedBudget:
             ladder = account.ladder(now_us, left_us, settings.epoch_us, settings.blocks, cap)
             if ladder:
                 account.asking = True
-                wants.append(Want(account.caller, account.quota_mru, ladder))
+                requests.append(BlockRequest(account.caller, account.quota_mru, ladder))
             else:
                 account.dry_mru = 1
-        return wants
+        return requests
 
-    def granted(
-        self, want: Want, units_mru: int, left_mru: int, at_us: int, sent_us: int, heard_us: int
+    def credit(
+        self,
+        request: BlockRequest,
+        granted_mru: int,
+        left_mru: int,
+        at_us: int,
+        sent_us: int,
+        received_us: int,
     ) -> None:
-        """The store gave so much at `at_us` by its clock, and has `left_mru`.
+        """Take in a block of `granted_mru`; `left_mru` of the quota is left in the store.
 
-        It was asked at `sent_us` and answered at `heard_us`, by ours.
+        It was given at `at_us` by the store's clock. The request was sent at `sent_us` and answered
+        at `received_us`, by ours.
         """
-        self._trip_us = max(heard_us - sent_us, 1)
+        self._trip_us = max(received_us - sent_us, 1)
         epoch_us = self.settings.epoch_us
         window, rest_us = at_us // epoch_us, epoch_us - at_us % epoch_us
-        if not self._heard:  # What was thought of its clock until now was ours.
-            self._heard = True
-            self._begin(window, sent_us + rest_us, heard_us + rest_us)
+        if not self._synced:  # Until now our clock stood for the store's.
+            self._synced = True
+            self._begin(window, sent_us + rest_us, received_us + rest_us)
         elif window == self._window:
             self._edge_us = max(self._edge_us, sent_us + rest_us)
-            self._edge_late_us = min(self._edge_late_us, heard_us + rest_us)
+            self._edge_late_us = min(self._edge_late_us, received_us + rest_us)
         elif window != self._window - 1 or rest_us * 4 > epoch_us:
             # A new epoch there, or its clock was set. One that is about to end is over here
             # already: what it gave is void.
-            self._begin(window, sent_us + rest_us, heard_us + rest_us)
-        account = self._find(want.caller)
+            self._begin(window, sent_us + rest_us, received_us + rest_us)
+        account = self._find(request.caller)
         account.asking = False
-        self._turn(heard_us)
+        self._advance(received_us)
         self._enter(account)
         if window != self._window or account.local:
-            self._lapsed_mru += units_mru
+            self._lapsed_mru += granted_mru
             if not account.local:
-                self._want(account, MILLI)
+                self._request(account, MILLI)
             return
-        self._granted_mru += units_mru
-        account.level_mru += units_mru
-        account.granted_mru += units_mru
+        self._granted_mru += granted_mru
+        account.level_mru += granted_mru
+        account.granted_mru += granted_mru
         account.left_mru = left_mru
-        if units_mru:
-            account.block_mru = units_mru
-            account.block_us = heard_us
-        if not units_mru:
-            account.dry_mru = want.ladder[-1]
+        if granted_mru:
+            account.block_mru = granted_mru
+            account.block_us = received_us
+        if not granted_mru:
+            account.dry_mru = request.ladder[-1]
 
-    def unanswered(self, want: Want, now_us: int) -> None:
-        """The store did not answer this one: for the rest of this epoch it has its share."""
-        account = self._find(want.caller)
+    def fall_back(self, request: BlockRequest, now_us: int) -> None:
+        """Fill an account whose request was not answered: for this epoch it has its share."""
+        account = self._find(request.caller)
         account.asking = False
-        self._turn(now_us)
+        self._advance(now_us)
         self._enter(account)
         if not account.local:
             self._filled_mru += account.fill(self._live)
 
     def renew(self, now_us: int) -> int:
-        """An epoch may have begun: whoever spent lately wants its first block. When it ends."""
-        self._turn(now_us)
+        """Request first blocks if an epoch has begun; return the instant at which it ends."""
+        self._advance(now_us)
         idle: list[str] = []
         for caller, account in self._accounts.items():
             self._enter(account)
             if account.pace_mru > 0:
                 if not account.local and account.level_mru < MILLI:
-                    self._want(account, MILLI)
+                    self._request(account, MILLI)
             elif account.idle() and not self._alone:
                 idle.append(caller)
         for caller in idle:
             del self._accounts[caller]
         return self._edge_us
 
-    def store_gone(self, now_us: int) -> None:
-        """Nobody answers: from now on the last share is what an epoch brings."""
+    def detach_store(self, now_us: int) -> None:
+        """Do without the store: from now on the last share is what an epoch brings."""
         if self._leases and not self._alone:
-            self._turn(now_us)
+            self._advance(now_us)
             self._alone = True
             for account in self._wanting:
                 account.wanting = False
             self._wanting.clear()
 
-    def store_back(self, now_us: int) -> None:
-        """It answers again; what was filled here is spent first."""
+    def attach_store(self, now_us: int) -> None:
+        """Lease from the store again; what was filled here is spent first."""
         if self._alone:
-            self._turn(now_us)
-            self._alone = self._heard = False
+            self._advance(now_us)
+            self._alone = self._synced = False
             self._returned = self._window + RETURN_EPOCHS
 
-    # What membership tells, and is told.
+    # For membership.
 
     def set_live(self, live: int) -> None:
-        """So many dispatchers share the quotas from now on."""
+        """Set the number of dispatchers that share the quotas from now on."""
         within("budget.live", live, 1, LIVE_MAX)
         self._live = live
 
-    def share(self, caller: str, millionths: int, now_us: int) -> None:
-        """What part of this caller's quota is spent here, from the next epoch on."""
-        within("budget.share", millionths, 0, SHARE_ONE)
+    def share(self, caller: str, millionths: int | None, now_us: int) -> bool:
+        """Set the part of this caller's quota that is spent here, from the next epoch on.
+
+        None is an even part. Return False if the form has no shares, or the caller no account.
+        """
+        if millionths is not None:
+            within("budget.share", millionths, 0, SHARE_ONE)
         account = self._account(caller, now_us)
-        if account is not self._others:
-            account.share = millionths / SHARE_ONE
+        if self.settings.form == LIVE or account is self._others:
+            return False
+        account.share = EVEN if millionths is None else millionths / SHARE_ONE
+        return True
 
     def set_quotas(self, quota_ru: int, quotas_ru: Mapping[str, int]) -> None:
-        """Other quotas, from the next block or epoch on."""
+        """Set the quotas, from the next block or epoch on."""
         _check_quotas(quota_ru, quotas_ru, self.settings.callers_max)
         self._quota_mru = quota_ru * MILLI
         self._quotas_ru = dict(quotas_ru)
@@ -359,24 +426,24 @@ class LeasedBudget:
             account.quota_mru = self.quota_mru(caller)
 
     def quota_mru(self, caller: str) -> int:
-        """What this caller may spend an epoch, over all dispatchers."""
+        """Return what this caller may spend an epoch, over all dispatchers."""
         named = self._quotas_ru.get(caller)
         return self._quota_mru if named is None else named * MILLI
 
-    def standings(self, count_max: int, now_us: int) -> list[Standing]:
-        """Those who ask for most, the largest first."""
-        self._turn(now_us)
+    def standings(self, count_max: int, now_us: int) -> list[BudgetStanding]:
+        """Return the accounts with the largest demand, the largest first."""
+        self._advance(now_us)
         for account in self._accounts.values():
             self._enter(account)
         by_demand = sorted(self._accounts.values(), key=_demand_of, reverse=True)
         return [self._standing(account) for account in by_demand[:count_max]]
 
-    def standing(self, caller: str, now_us: int) -> Standing:
-        """How this caller stands."""
+    def standing(self, caller: str, now_us: int) -> BudgetStanding:
+        """Return the state of one account."""
         return self._standing(self._account(caller, now_us))
 
     def stats(self) -> LeasedBudgetStats:
-        """What it looks like now."""
+        """Return levels now and counts since the beginning."""
         return LeasedBudgetStats(
             len(self._accounts),
             self.settings.form,
@@ -394,10 +461,10 @@ class LeasedBudget:
 
     # Inside.
 
-    def _standing(self, account: LeaseAccount) -> Standing:
+    def _standing(self, account: LeaseAccount) -> BudgetStanding:
         demand = max(account.pace_mru, account.demand_mru)
         part = account.part_mru(self._live) / account.quota_mru
-        return Standing(
+        return BudgetStanding(
             account.caller,
             account.quota_mru,
             account.level_mru,
@@ -412,8 +479,8 @@ class LeasedBudget:
         self._edge_late_us = edge_late_us
         self._epochs += 1
 
-    def _turn(self, now_us: int) -> None:
-        """Enter the epoch of now, if the last one that was heard of is over."""
+    def _advance(self, now_us: int) -> None:
+        """Begin the epoch of now, if the last known one is over."""
         if now_us < self._edge_us:
             return
         epoch_us = self.settings.epoch_us
@@ -430,21 +497,32 @@ class LeasedBudget:
         if account.window != self._window:
             learns = self._leases and not self._alone and account.window > self._returned
             passed = self._window - account.window
-            account.enter(self._window, self._live, self.settings.memory, learns=learns)
+            account.enter(
+                self._window,
+                self._live,
+                self.settings.memory,
+                self._kept_mru(account),
+                learns=learns,
+            )
             if passed > 1 and (self._alone or not self._leases):
-                account.pay(passed - 1, self._live)
+                account.pay(passed - 1, self._live, self._kept_mru(account))
         if (self._alone or not self._leases) and not account.local:
             self._filled_mru += account.fill(self._live)
 
-    def _want(self, account: LeaseAccount, mru: int) -> bool:
+    def _kept_mru(self, account: LeaseAccount) -> int:
+        """Return what may be left of earlier epochs."""
+        more = self.settings.kept_epochs - 1
+        return more * account.part_mru(self._live) if more else 0
+
+    def _request(self, account: LeaseAccount, mru: int) -> bool:
         """Have the keeper ask for this one; False if the store has not so much in this epoch."""
         if 0 < account.dry_mru <= mru or self._alone:
             return False
         if not account.asking and not account.wanting:
             account.wanting = True
             self._wanting.append(account)
-            if self.on_want is not None:
-                self.on_want()
+            if self.on_request is not None:
+                self.on_request()
         return True
 
     def _find(self, caller: str) -> LeaseAccount:
@@ -452,7 +530,7 @@ class LeasedBudget:
 
     def _account(self, caller: str, now_us: int) -> LeaseAccount:
         if now_us >= self._edge_us:
-            self._turn(now_us)
+            self._advance(now_us)
         account = self._accounts.get(caller)
         if account is None:
             account = self._open(caller)
@@ -460,11 +538,12 @@ class LeasedBudget:
         return account
 
     def _open(self, caller: str) -> LeaseAccount:
-        """An account for who had none; who is named has room, however many strangers come."""
+        """Open an account; a named caller has room, however many strangers come."""
         if len(self._accounts) >= self.settings.callers_max and caller not in self._quotas_ru:
             self._shared += 1
             return self._others
         account = LeaseAccount(caller, self.quota_mru(caller), self._window)
+        account.level_mru = self._kept_mru(account)
         self._accounts[caller] = account
         return account
 

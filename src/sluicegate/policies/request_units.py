@@ -31,7 +31,7 @@ What costs more than a whole budget is admitted when the budget is full, and owe
 scan into requests that each enter anew, so that one of 200 RU waits its turn twenty times instead
 of holding a place for all of it.
 
-A `Budget` of another kind (`budgets.py`) may be given: `Quota` is one, filled each epoch.
+A `Budget` of another kind (`budgets.py`) may be given: `LeasedBudget` is one, filled each epoch.
 
 Cost: a prediction, a bucket's step and a permit; a settlement and a lesson at the end. Bounds:
 `callers_max`, `ratios_max`, `chunks_max`, named operations to `OPERATIONS_MAX`.

@@ -1,8 +1,8 @@
 """Background: what runs by itself, kept running, and seen when it does not.
 
 Work that ends by an error nobody reckoned with would be missed only when it is needed: a budget
-that is not filled, a table that is not folded. So it is logged with its trace, counted, shown in the
-state and the metrics, and begun again after a pause.
+that is not filled, a table that is not folded. So it is logged with its trace, counted, shown in
+the state and the metrics, and begun again after a pause.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Shares: the keeper of a leased budget: asks the store for blocks, and tells the budget.
 
 The budget (`policies/leased_budget.py`) decides what to ask and what to do with the answer; here is
-the task that carries both, and whoever waits for it. All callers that want something in one turn of
-the loop are asked for together; while that is under way, what others want waits for the next round.
+the task that carries both, and whoever waits for it. All callers that lack units in one tick of the
+loop are asked for together; while that is under way, the others wait for the next round.
 
 A request that finds its caller's budget empty may wait for the round that is coming, `wait_us` at
 most, and is then judged. At an epoch's edge that is all that anybody waits for.
@@ -28,7 +28,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge, Grant, Store
-from sluicegate.policies.leased_budget import SHARES, LeasedBudget, Want
+from sluicegate.policies.leased_budget import SHARES, BlockRequest, LeasedBudget
 from sluicegate.policies.settings import within
 from sluicegate.wire.resp import ErrorReply
 
@@ -124,7 +124,7 @@ class Shares:
         self._rounds = self._asked = self._unanswered = 0
         self._waited = self._waited_in_vain = 0
         if store is None:
-            budget.store_gone(clock.now_us())
+            budget.detach_store(clock.now_us())
 
     # What a request asks.
 
@@ -136,7 +136,7 @@ class Shares:
 
     def more(self, caller: str) -> Awaitable[bool] | None:
         """After `QUOTA_SPENT`: what to wait for before it is judged once more; None: it stands."""
-        if self._loop is None or not self.budget.hopeful(caller, self._clock.now_us()):
+        if self._loop is None or not self.budget.awaits_block(caller, self._clock.now_us()):
             return None
         return self._wait(caller)
 
@@ -145,7 +145,7 @@ class Shares:
     async def run(self) -> None:
         """Keep the budget supplied until cancelled."""
         self._loop = asyncio.get_running_loop()
-        self.budget.on_want = self.rouse
+        self.budget.on_request = self.rouse
         try:
             while True:
                 rest_us = await self.turn()
@@ -153,7 +153,7 @@ class Shares:
                     await self._sleep(rest_us)
                 self._roused = False
         finally:
-            self.budget.on_want = None
+            self.budget.on_request = None
             self._loop = None
             for caller in [*self._waiters]:
                 self._wake(caller, False)
@@ -176,7 +176,7 @@ class Shares:
         return max(until_us - now_us, 0)
 
     def rouse(self) -> None:
-        """Somebody wants something; called amid a charge."""
+        """Begin a round soon; called amid a charge."""
         self._roused = True
         if self._rest is not None and not self._rest.done():
             self._rest.set_result(None)
@@ -197,36 +197,38 @@ class Shares:
 
     async def _ask(self, store: Store, now_us: int) -> None:
         settings = self.settings
-        wants = self.budget.wants(settings.callers_in_ask_max, now_us)
-        if not wants:
+        requests = self.budget.block_requests(settings.callers_in_ask_max, now_us)
+        if not requests:
             return
         self._rounds += 1
-        self._asked += len(wants)
-        answers = await self._answers(store, wants)
+        self._asked += len(requests)
+        answers = await self._answers(store, requests)
         heard_us = self._clock.now_us()
         answered = 0
-        for want, answer in zip(wants, answers, strict=True):
+        for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, BaseException):
-                self.budget.unanswered(want, heard_us)
+                self.budget.fall_back(request, heard_us)
             else:
                 answered += 1
                 left = answer.decision.remaining
-                self.budget.granted(want, answer.units, left, answer.at_us, now_us, heard_us)
-            self._wake(want.caller, not isinstance(answer, BaseException))
-        self._unanswered += len(wants) - answered
+                self.budget.credit(request, answer.units, left, answer.at_us, now_us, heard_us)
+            self._wake(request.caller, not isinstance(answer, BaseException))
+        self._unanswered += len(requests) - answered
         if answered:
             self._answered()
         else:
             self._failed(next((one for one in answers if isinstance(one, UNANSWERED)), None))
             self._set_alone(True, heard_us)
-        if len(wants) == settings.callers_in_ask_max:
+        if len(requests) == settings.callers_in_ask_max:
             self._roused = True  # There may be more.
 
-    async def _answers(self, store: Store, wants: list[Want]) -> list[Grant | BaseException]:
+    async def _answers(
+        self, store: Store, requests: list[BlockRequest]
+    ) -> list[Grant | BaseException]:
         """One for each, and why where none came."""
         asks = [
-            asyncio.ensure_future(store.take_some(self._charge(want), want.ladder))
-            for want in wants
+            asyncio.ensure_future(store.take_some(self._charge(request), request.ladder))
+            for request in requests
         ]
         try:
             _, late = await asyncio.wait(asks, timeout=self.settings.ask_timeout_us / 1e6)
@@ -270,16 +272,16 @@ class Shares:
         self._alone = alone
         if alone:
             self._probe_us = now_us + self.settings.probe_us
-            self.budget.store_gone(now_us)
+            self.budget.detach_store(now_us)
             for caller in [*self._waiters]:
                 self._wake(caller, True)  # Its share is there now.
         else:
-            self.budget.store_back(now_us)
+            self.budget.attach_store(now_us)
             self._roused = True
 
-    def _charge(self, want: Want) -> Charge:
-        limit_id, limit = self._limit(want.quota_mru)
-        return Charge(limit_id, limit, want.caller, want.ladder[0])
+    def _charge(self, request: BlockRequest) -> Charge:
+        limit_id, limit = self._limit(request.quota_mru)
+        return Charge(limit_id, limit, request.caller, request.ladder[0])
 
     def _limit(self, quota_mru: int) -> tuple[str, Limit]:
         """A quota as a store counts it; the id names it, so that equal ones are one limit."""

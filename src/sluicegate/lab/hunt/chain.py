@@ -21,8 +21,8 @@ from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
+from sluicegate.policies.leased_budget import LIVE, LeasedBudget, LeasedBudgetSettings
 from sluicegate.policies.queue.queue import Queue, QueueSettings
-from sluicegate.policies.quota import Quota, QuotaSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.stack import Stack, at_once, waits
@@ -125,7 +125,9 @@ class Chain:
     def _budget(self) -> Budget:
         rate_ru = self.rate_ru
         if self.epoch_us:
-            return Quota(QuotaSettings(quota_ru=rate_ru, epoch_us=self.epoch_us))
+            return LeasedBudget(
+                LeasedBudgetSettings(form=LIVE, quota_ru=rate_ru, epoch_us=self.epoch_us)
+            )
         callers_max = RequestUnitsSettings().callers_max
         return TokenBudgets(rate_ru, rate_ru, rate_ru, callers_max=callers_max)
 
