@@ -25,7 +25,7 @@ import limits.aio.strategies
 
 from benchmarks.rounds import Bars, build_of
 from sluicegate import Limiter
-from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.limits import limiter as limiter_module
 from sluicegate.stores.redis.store import RedisStore
 from sluicegate.system import SystemChance, now_us
@@ -61,7 +61,7 @@ class Counting:
         self.asked += 1
         return await self.store.take(charges, keep=keep, count_refused=count_refused)
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Asked once."""
         self.asked += 1
         return await self.store.take_some(charge, ladder)

@@ -52,10 +52,10 @@ def ours(store: RedisStore, algorithm: Algorithm) -> Decide:
     """One charge, as a limiter would ask."""
     count = 1_000 if algorithm is Algorithm.SLIDING_LOG else COUNT
     limit = Limit(count, SECOND_US, algorithm=algorithm)
-    limit_id = algorithm.value
+    rule_id = algorithm.value
 
     async def decide(key: str) -> object:
-        return await store.take([Charge(limit_id, limit, key, 1)])
+        return await store.take([Charge(rule_id, limit, key, 1)])
 
     return decide
 

@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate import BadValue, Criticality, Decision, Limit, Refused, Unavailable
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, parse_criticality
-from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, Retry, reason_named
+from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, RetryAdvice, reason_named
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.contracts.rule import Algorithm
 
@@ -24,7 +24,7 @@ def test_every_reason_has_words_and_codes_for_every_door(name: str) -> None:
     assert reason.sentence.endswith(".")
     assert reason.http_status in {429, 503, 504}
     assert reason.resp_error.isupper()
-    assert reason.retryable == (reason.retry is not Retry.NEVER)
+    assert reason.retryable == (reason.retry is not RetryAdvice.NEVER)
     assert reason_named(name) is reason
 
 

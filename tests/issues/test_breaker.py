@@ -1,4 +1,4 @@
-"""Breaker: the whole herd let through at half-open, and a lock that is held during the call.
+"""Circuit: the whole herd let through at half-open, and a lock that is held during the call.
 
 aiobreaker, purgatory, hyx and circuitbreaker let 50 of 50 through when the open time ends, cashews
 28. pybreaker holds a lock while the protected call runs, so 16 calls take 16 times as long.
@@ -18,18 +18,18 @@ from sluicegate.kernels.breaker import (
     OPEN,
     REFUSED,
     SUCCESS,
-    Breaker,
-    BreakerSettings,
+    Circuit,
+    CircuitSettings,
 )
 from tests.issues.crowd import crowd
 
 SECOND_US = 1_000_000
 
 
-def opened(probes: int, probe_successes: int = 1) -> tuple[Breaker, int]:
+def opened(probes: int, probe_successes: int = 1) -> tuple[Circuit, int]:
     """A breaker that has just opened, and the instant at which it may be tried."""
-    breaker = Breaker(
-        BreakerSettings(failures_in_row=1, probes=probes, probe_successes=probe_successes)
+    breaker = Circuit(
+        CircuitSettings(failures_in_row=1, probes=probes, probe_successes=probe_successes)
     )
     breaker.leave(breaker.enter(0), FAILURE, 1, 0, 0.5)
     assert breaker.state == OPEN
@@ -90,7 +90,7 @@ def test_probes_of_before_say_nothing_of_now() -> None:
 @pytest.mark.usefixtures("restless")
 def test_threads_hold_nothing_while_the_protected_call_runs() -> None:
     # pybreaker: https://github.com/danielfm/pybreaker/issues/55
-    breaker, turn = Breaker(BreakerSettings()), threading.Lock()
+    breaker, turn = Circuit(CircuitSettings()), threading.Lock()
     # All sixteen are in their calls at once, or the barrier breaks.
     together = threading.Barrier(16, timeout=30)
 

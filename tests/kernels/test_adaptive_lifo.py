@@ -15,14 +15,14 @@ from sluicegate.kernels.adaptive_lifo import (
     POPPED,
     QUEUED,
     AdaptiveLifo,
-    Entry,
+    QueueEntry,
 )
 
 MS = 1_000
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND
 
-Lost = list[Entry[str]]
+Lost = list[QueueEntry[str]]
 
 
 def drained(queue: AdaptiveLifo[str], now_us: int) -> str:
@@ -388,7 +388,7 @@ def test_it_does_what_the_slow_queue_does(
         length_max=length_max, weight_max=weight_max, standing_us=standing_us
     )
     oracle = SlowQueue(length_max, weight_max, standing_us)
-    entries: list[Entry[int]] = []
+    entries: list[QueueEntry[int]] = []
     left: list[tuple[int, int, int]] = []
     told_us = passed_us = 0
     for verb, gap_us, number, weight in moves:
@@ -399,7 +399,7 @@ def test_it_does_what_the_slow_queue_does(
             continue
         told_us += gap_us
         passed_us += max(0, gap_us)
-        lost: list[Entry[int]] = []
+        lost: list[QueueEntry[int]] = []
         if verb == "push":
             entries.append(queue.push(len(entries), number, told_us, lost, weight))
             oracle.push(len(entries) - 1, number, weight, passed_us)
@@ -443,7 +443,7 @@ def answers(
     span_us, warm_us = 5 * SECOND, 2 * SECOND
     per_us = load * WORKERS / SERVICE_US
     free_us = [0] * WORKERS
-    lost: list[Entry[int]] = []
+    lost: list[QueueEntry[int]] = []
     latencies_us: list[int] = []
     at_us, length = 0.0, 0
     while at_us < span_us:

@@ -18,8 +18,8 @@ from sluicegate.kernels.breaker import (
     REFUSED,
     STATES,
     SUCCESS,
-    Breaker,
-    BreakerSettings,
+    Circuit,
+    CircuitSettings,
 )
 from sluicegate.kernels.verdict import NEVER
 
@@ -30,17 +30,17 @@ IN_A_ROW = {"failure_percent": 0, "failures_in_row": 3, "open_us": 10, "open_us_
 BY_RATE = {"failures_in_row": 0, "failure_percent": 50, "calls_min": 10, "window_us": 10 * SECOND}
 
 
-def made(**fields: int) -> Breaker:
-    return Breaker(BreakerSettings(**fields))
+def made(**fields: int) -> Circuit:
+    return Circuit(CircuitSettings(**fields))
 
 
-def call(breaker: Breaker, outcome: int, now_us: int, latency_us: int = FAST) -> int:
+def call(breaker: Circuit, outcome: int, now_us: int, latency_us: int = FAST) -> int:
     generation = breaker.enter(now_us)
     assert generation != REFUSED
     return breaker.leave(generation, outcome, latency_us, now_us, 0.0)
 
 
-def opened(**fields: int) -> Breaker:
+def opened(**fields: int) -> Circuit:
     """A breaker that opened at instant 0; draws of 0 keep it open for half of `open_us`."""
     breaker = made(**{**IN_A_ROW, **fields})
     for _ in range(breaker._settings.failures_in_row):
@@ -398,7 +398,7 @@ def test_every_state_has_a_name() -> None:
 
 
 def test_the_defaults_are_what_the_page_says() -> None:
-    chosen = BreakerSettings()
+    chosen = CircuitSettings()
     told = {
         "failures_in_row": 5,
         "failure_percent": 50,
@@ -417,7 +417,7 @@ def test_the_defaults_are_what_the_page_says() -> None:
 
 
 def test_the_smallest_settings_are_allowed() -> None:
-    smallest = BreakerSettings(
+    smallest = CircuitSettings(
         slow_us=0, buckets=1, window_us=1, open_us=1, open_us_max=1, probe_us_max=1
     )
     assert (smallest.bucket_us, smallest.open_us) == (1, 1)
@@ -447,7 +447,7 @@ def test_the_smallest_settings_are_allowed() -> None:
 )
 def test_settings_out_of_range_are_refused_by_name(fields: dict[str, int], wrong: str) -> None:
     with pytest.raises(ValueError, match=f"^{wrong} must be"):
-        BreakerSettings(**fields)
+        CircuitSettings(**fields)
 
 
 @pytest.mark.parametrize("outcome", [-1, 3])
@@ -467,7 +467,7 @@ def test_a_bad_draw_is_refused_before_anything_changes() -> None:
 class SlowBreaker:
     """The oracle: keeps every result since the last change, and reads the rules off the list."""
 
-    def __init__(self, chosen: BreakerSettings) -> None:
+    def __init__(self, chosen: CircuitSettings) -> None:
         self.s = chosen
         self.generation, self.state = 1, CLOSED
         self.results: list[tuple[int, bool, bool]] = []  # bucket, failed, slow
@@ -551,7 +551,7 @@ class SlowBreaker:
 
 
 chosen_settings = st.builds(
-    lambda row, failing, slow, least, probes, good: BreakerSettings(
+    lambda row, failing, slow, least, probes, good: CircuitSettings(
         failures_in_row=row,
         failure_percent=failing,
         slow_percent=slow,
@@ -578,8 +578,8 @@ class BreakerHistory(RuleBasedStateMachine):
     """Any history of entering, leaving (also late), forcing, and clocks that jump."""
 
     @initialize(chosen=chosen_settings)
-    def make(self, chosen: BreakerSettings) -> None:
-        self.breaker, self.oracle = Breaker(chosen), SlowBreaker(chosen)
+    def make(self, chosen: CircuitSettings) -> None:
+        self.breaker, self.oracle = Circuit(chosen), SlowBreaker(chosen)
         self.now_us = 1_000
         self.out: list[int] = []
 
@@ -657,9 +657,9 @@ TestAnyHistory = BreakerHistory.TestCase
     st.lists(st.tuples(st.integers(0, 12), st.booleans(), st.booleans()), max_size=60),
 )
 def test_it_opens_at_the_same_call_as_a_list_of_all_calls_would(
-    chosen: BreakerSettings, calls: list[tuple[int, bool, bool]]
+    chosen: CircuitSettings, calls: list[tuple[int, bool, bool]]
 ) -> None:
-    breaker, oracle, now_us = Breaker(chosen), SlowBreaker(chosen), 0
+    breaker, oracle, now_us = Circuit(chosen), SlowBreaker(chosen), 0
     for gap_us, good, slow in calls:
         now_us += gap_us
         for gate in (breaker, oracle):

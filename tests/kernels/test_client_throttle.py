@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.kernels.client_throttle import ClientThrottle, refuse_probability
+from sluicegate.kernels.client_throttle import ThrottleWindow, refuse_probability
 
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND
 ALMOST_ONE = 1 - 2**-53
 
 
-def throttle(**settings: float) -> ClientThrottle:
+def throttle(**settings: float) -> ThrottleWindow:
     """Ten buckets of a second, and no probes unless said."""
     chosen = {
         "history_us": 10 * SECOND,
@@ -21,7 +21,7 @@ def throttle(**settings: float) -> ClientThrottle:
         "requests_min": 1,
         "probe_us": 24 * HOUR,
     } | settings
-    return ClientThrottle(**chosen)  # type: ignore[arg-type]
+    return ThrottleWindow(**chosen)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_clock_that_goes_back_forgets_nothing_and_lets_time_go_on_from_there()
 
 def outage(history_us: int, probe_us: int) -> tuple[int, float]:
     """Calls sent in vain into 60 s without any acceptance, and seconds to 90% afterwards."""
-    caller = ClientThrottle(history_us=history_us, probe_us=probe_us)
+    caller = ThrottleWindow(history_us=history_us, probe_us=probe_us)
     chance = random.Random(1)
     in_vain = 0
     recent: list[bool] = []
@@ -149,7 +149,7 @@ def test_a_short_history_reacts_and_recovers_sooner_and_so_do_probes(
 
 
 def test_a_service_far_above_its_capacity_refuses_about_one_call_for_each_it_accepts() -> None:
-    caller = ClientThrottle()
+    caller = ThrottleWindow()
     chance = random.Random(1)
     accepted = refused = 0
     for number in range(60_000):
@@ -253,7 +253,7 @@ def test_it_passes_what_the_slow_throttle_passes(
     probe_us: int,
     moves: list[tuple[int, bool, float, bool]],
 ) -> None:
-    caller = ClientThrottle(
+    caller = ThrottleWindow(
         history_us=history_us,
         buckets=buckets,
         multiplier=multiplier,

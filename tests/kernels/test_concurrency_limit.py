@@ -14,9 +14,9 @@ from sluicegate.kernels.concurrency_limit import (
     LIMIT_MAX,
     Aimd,
     Gradient2,
-    Sample,
     SampleWindow,
     Vegas,
+    WindowSample,
 )
 
 MS = 1_000
@@ -356,29 +356,29 @@ def test_a_window_is_complete_after_a_second_and_ten_samples() -> None:
     for at in range(9):
         assert window.add(10 * MS, at, False, at * MS) is None
     assert window.add(10 * MS, 1, False, 999 * MS) is None
-    assert window.add(21 * MS, 1, False, SECOND) == Sample(11 * MS, 8, False)
+    assert window.add(21 * MS, 1, False, SECOND) == WindowSample(11 * MS, 8, False)
     few = SampleWindow()
     assert [few.add(10 * MS, 1, False, at * SECOND) for at in range(9)] == [None] * 9
-    assert few.add(10 * MS, 3, False, 9 * SECOND) == Sample(10 * MS, 3, False)
+    assert few.add(10 * MS, 3, False, 9 * SECOND) == WindowSample(10 * MS, 3, False)
 
 
 def test_each_window_begins_with_nothing() -> None:
     window = SampleWindow(samples_min=2)
     window.add(30 * MS, 50, True, 0)
-    assert window.add(30 * MS, 50, False, SECOND) == Sample(30 * MS, 50, True)
+    assert window.add(30 * MS, 50, False, SECOND) == WindowSample(30 * MS, 50, True)
     assert window.add(10 * MS, 5, False, SECOND + 1) is None
     assert window.add(20 * MS, 4, False, 2 * SECOND) is None
-    assert window.add(30 * MS, 3, False, 2 * SECOND + 1) == Sample(20 * MS, 5, False)
+    assert window.add(30 * MS, 3, False, 2 * SECOND + 1) == WindowSample(20 * MS, 5, False)
 
 
 def test_a_drop_marks_its_window_and_stays_out_of_its_mean() -> None:
     window = SampleWindow(samples_min=3)
     window.add(10 * MS, 1, False, 0)
     window.add(5 * SECOND, 1, True, 1)
-    assert window.add(20 * MS, 1, False, SECOND) == Sample(15 * MS, 1, True)
+    assert window.add(20 * MS, 1, False, SECOND) == WindowSample(15 * MS, 1, True)
     window = SampleWindow(samples_min=2)
     window.add(1, 1, True, 0)
-    assert window.add(1, 1, True, SECOND) == Sample(0, 1, True)
+    assert window.add(1, 1, True, SECOND) == WindowSample(0, 1, True)
 
 
 def test_latencies_too_small_to_mean_anything_are_left_out() -> None:
@@ -386,7 +386,7 @@ def test_latencies_too_small_to_mean_anything_are_left_out() -> None:
     assert window.add(99, 1, False, 5 * SECOND) is None
     assert window.add(-10, 1, False, 5 * SECOND) is None
     window.add(100, 1, False, 5 * SECOND)
-    assert window.add(100, 1, False, 6 * SECOND) == Sample(100, 1, False)
+    assert window.add(100, 1, False, 6 * SECOND) == WindowSample(100, 1, False)
 
 
 def test_a_long_silence_forgets_a_window_that_was_begun() -> None:
@@ -395,7 +395,7 @@ def test_a_long_silence_forgets_a_window_that_was_begun() -> None:
     window.add(90 * MS, 9, True, 10 * SECOND)
     window.add(10 * MS, 1, False, 20 * SECOND + 1)
     window.add(10 * MS, 1, False, 21 * SECOND)
-    assert window.add(10 * MS, 1, False, 22 * SECOND) == Sample(10 * MS, 1, False)
+    assert window.add(10 * MS, 1, False, 22 * SECOND) == WindowSample(10 * MS, 1, False)
     kept = SampleWindow(samples_min=3)
     for now_us in (0, 10 * SECOND):
         kept.add(90 * MS, 9, False, now_us)
@@ -407,7 +407,7 @@ def test_a_clock_that_goes_back_makes_the_window_begin_there() -> None:
     window.add(10 * MS, 1, False, 100 * SECOND)
     assert window.add(10 * MS, 1, False, 0) is None
     assert window.add(10 * MS, 1, False, SECOND - 1) is None
-    assert window.add(10 * MS, 1, False, SECOND) == Sample(10 * MS, 1, False)
+    assert window.add(10 * MS, 1, False, SECOND) == WindowSample(10 * MS, 1, False)
 
 
 @pytest.mark.parametrize("field", ["window_us", "samples_min", "rtt_us_min"])

@@ -7,11 +7,11 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.kernels.lending import Claim, share_out
+from sluicegate.kernels.lending import QuotaClaim, share_out
 
 
-def claim(guarantee: int, demand: int, ceiling: int = 10**9, weight: int = 1) -> Claim:
-    return Claim(guarantee, max(ceiling, guarantee), weight, demand)
+def claim(guarantee: int, demand: int, ceiling: int = 10**9, weight: int = 1) -> QuotaClaim:
+    return QuotaClaim(guarantee, max(ceiling, guarantee), weight, demand)
 
 
 CLAIMS = st.lists(
@@ -26,7 +26,7 @@ CLAIMS = st.lists(
 )
 
 
-def filled(amount: int, claims: list[Claim]) -> list[Fraction]:
+def filled(amount: int, claims: list[QuotaClaim]) -> list[Fraction]:
     """The obvious way: raise the water until it is all gone, in exact fractions."""
     parts = [Fraction(min(c.demand, c.guarantee)) for c in claims]
     left = Fraction(amount) - sum(parts)
@@ -76,7 +76,7 @@ def test_what_no_longer_divides_goes_one_by_one() -> None:
 
 @given(amount=st.integers(0, 10_000), claims=CLAIMS, kept=st.integers(0, 1_000))
 def test_no_more_than_the_amount_nor_any_ceiling_and_no_less_than_guaranteed(
-    amount: int, claims: list[Claim], kept: int
+    amount: int, claims: list[QuotaClaim], kept: int
 ) -> None:
     parts = share_out(amount, claims, kept)
     assert sum(parts) <= amount
@@ -89,7 +89,7 @@ def test_no_more_than_the_amount_nor_any_ceiling_and_no_less_than_guaranteed(
 
 @given(amount=st.integers(0, 10_000), claims=CLAIMS)
 def test_it_is_the_filling_with_water_that_anyone_would_draw(
-    amount: int, claims: list[Claim]
+    amount: int, claims: list[QuotaClaim]
 ) -> None:
     amount = max(amount, sum(one.guarantee for one in claims))
     for part, exact in zip(share_out(amount, claims, 0), filled(amount, claims), strict=True):
@@ -97,11 +97,11 @@ def test_it_is_the_filling_with_water_that_anyone_would_draw(
 
 
 @given(amount=st.integers(0, 10_000), claims=CLAIMS)
-def test_nothing_is_kept_from_who_wants_it(amount: int, claims: list[Claim]) -> None:
+def test_nothing_is_kept_from_who_wants_it(amount: int, claims: list[QuotaClaim]) -> None:
     parts = share_out(amount, claims, 0)
     wanting = [1 for part, c in zip(parts, claims, strict=True) if part < min(c.demand, c.ceiling)]
     assert not wanting or sum(parts) == amount
 
 
 def test_a_ceiling_binds_its_owner_too() -> None:
-    assert share_out(1_000, [Claim(10, 5, 1, 10)], 0) == [5]
+    assert share_out(1_000, [QuotaClaim(10, 5, 1, 10)], 0) == [5]

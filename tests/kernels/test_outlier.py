@@ -14,9 +14,9 @@ from sluicegate.kernels.outlier import (
     LATENCY,
     SUCCESS_RATE,
     TIME_IS_UP,
-    Decision,
     HostStats,
-    OutlierSettings,
+    HostVerdict,
+    SweepSettings,
     ejected_max,
     evidence,
     panics,
@@ -25,7 +25,7 @@ from sluicegate.kernels.outlier import (
 )
 
 SECOND = 1_000_000
-DEFAULTS = OutlierSettings()
+DEFAULTS = SweepSettings()
 
 
 def well(name: str, latency_us: int = 10_000) -> HostStats:
@@ -36,15 +36,15 @@ def group(*odd: HostStats, size: int = 10) -> list[HostStats]:
     return [*odd, *(well(f"well {n}") for n in range(size - len(odd)))]
 
 
-def ejected(hosts: list[HostStats], settings: OutlierSettings = DEFAULTS) -> dict[str, str]:
+def ejected(hosts: list[HostStats], settings: SweepSettings = DEFAULTS) -> dict[str, str]:
     decisions = sweep(hosts, settings, 0, 0.0)
     return {decision.name: decision.reason for decision in decisions if decision.ejected}
 
 
-def only(**fields: int | float) -> OutlierSettings:
+def only(**fields: int | float) -> SweepSettings:
     """Settings with all rules off but those named, and room for all."""
     rules = {"failures_in_row": 0, "failure_percent": 0, "deviations": 0.0, "latency_ratio": 0.0}
-    return OutlierSettings(**{**rules, "ejected_percent_max": 100, "jitter_us": 0, **fields})  # type: ignore[arg-type]
+    return SweepSettings(**{**rules, "ejected_percent_max": 100, "jitter_us": 0, **fields})  # type: ignore[arg-type]
 
 
 # The four rules.
@@ -220,7 +220,7 @@ def test_hosts_that_fail_go_before_hosts_that_are_slow() -> None:
         well("slow", 900_000), well("slower", 990_000), HostStats("bad", requests=100, failures=60)
     )
     assert list(ejected(hosts)) == ["bad"]
-    assert list(ejected(hosts, OutlierSettings(ejected_percent_max=20))) == ["bad", "slower"]
+    assert list(ejected(hosts, SweepSettings(ejected_percent_max=20))) == ["bad", "slower"]
 
 
 def test_equally_bad_hosts_go_in_the_order_they_are_listed() -> None:
@@ -255,7 +255,7 @@ def test_an_ejection_lasts_longer_each_time_up_to_its_bound() -> None:
     spans = []
     for ejections in (0, 1, 2, 9, 10, 500):
         bad = HostStats("bad", requests=100, failures=99, ejections=ejections, until_us=7 * SECOND)
-        spans.append(sweep(group(bad), OutlierSettings(jitter_us=0), 7 * SECOND, 0.0)[0])
+        spans.append(sweep(group(bad), SweepSettings(jitter_us=0), 7 * SECOND, 0.0)[0])
     assert [(one.until_us // SECOND - 7, one.ejections) for one in spans] == [
         (30, 1),
         (60, 2),
@@ -277,7 +277,7 @@ def test_each_calm_half_minute_forgives_one_ejection(calm_us: int, ejections: in
 
 def test_the_returns_of_hosts_ejected_together_are_spread() -> None:
     bad = [HostStats(f"bad {n}", requests=100, failures=60) for n in range(10)]
-    settings = OutlierSettings(ejected_percent_max=50, jitter_us=10 * SECOND)
+    settings = SweepSettings(ejected_percent_max=50, jitter_us=10 * SECOND)
     ends = sorted(one.until_us for one in sweep(group(*bad, size=20), settings, 0, 0.9))
     assert 30 * SECOND <= ends[0] <= 31.5 * SECOND
     assert 38.5 * SECOND <= ends[-1] <= 40 * SECOND
@@ -286,14 +286,14 @@ def test_the_returns_of_hosts_ejected_together_are_spread() -> None:
 
 def test_the_draw_places_the_first_return() -> None:
     bad = group(HostStats("bad", requests=100, failures=99))
-    settings = OutlierSettings(jitter_us=4 * SECOND)
+    settings = SweepSettings(jitter_us=4 * SECOND)
     assert [sweep(bad, settings, 0, draw)[0].until_us / SECOND for draw in (0.0, 0.5)] == [30, 32]
 
 
 def test_when_the_time_is_up_a_host_is_taken_back_and_not_judged_in_the_same_sweep() -> None:
     gone = HostStats("gone", requests=100, failures=100, ejected=True, until_us=50, ejections=3)
     assert sweep(group(gone), DEFAULTS, 49, 0.0) == []
-    assert sweep(group(gone), DEFAULTS, 50, 0.0) == [Decision("gone", False, 50, 3, TIME_IS_UP)]
+    assert sweep(group(gone), DEFAULTS, 50, 0.0) == [HostVerdict("gone", False, 50, 3, TIME_IS_UP)]
 
 
 def test_a_host_taken_back_makes_room_for_another() -> None:
@@ -378,9 +378,9 @@ def test_the_defaults_are_what_the_page_says() -> None:
 
 
 def test_settings_at_the_ends_of_their_ranges_are_allowed() -> None:
-    highest = OutlierSettings(deviations=1e6, latency_ratio=1e6, hosts_min=2, calm_us=1)
-    lowest = OutlierSettings(latency_ratio=1.0, base_us=1, ejected_us_max=1, jitter_us=0)
-    off = OutlierSettings(healthy_percent=0, latency_us_min=0, panic_percent=0, requests_min=1)
+    highest = SweepSettings(deviations=1e6, latency_ratio=1e6, hosts_min=2, calm_us=1)
+    lowest = SweepSettings(latency_ratio=1.0, base_us=1, ejected_us_max=1, jitter_us=0)
+    off = SweepSettings(healthy_percent=0, latency_us_min=0, panic_percent=0, requests_min=1)
     assert (highest.deviations, highest.latency_ratio, highest.hosts_min) == (1e6, 1e6, 2)
     assert (lowest.latency_ratio, lowest.base_us, lowest.ejected_us_max) == (1.0, 1, 1)
     assert (off.healthy_percent, off.latency_us_min, off.requests_min) == (0, 0, 1)
@@ -415,7 +415,7 @@ def test_settings_at_the_ends_of_their_ranges_are_allowed() -> None:
 )
 def test_settings_out_of_range_are_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"^{field} must be"):
-        OutlierSettings(**{field: value})  # type: ignore[arg-type]
+        SweepSettings(**{field: value})  # type: ignore[arg-type]
 
 
 hosts_of = st.builds(
@@ -495,7 +495,7 @@ def told(host: HostStats) -> list[object]:
 def test_it_decides_what_the_rules_read_one_by_one_decide(hosts: list[HostStats]) -> None:
     for at, host in enumerate(hosts):
         host.name = str(at)
-    settings = OutlierSettings(ejected_percent_max=30, jitter_us=0)
+    settings = SweepSettings(ejected_percent_max=30, jitter_us=0)
     before = [told(host) for host in hosts]
     decisions = sweep(hosts, settings, 100 * SECOND, 0.5)
     back, gone = slow_sweep(hosts, 100 * SECOND)
@@ -507,7 +507,7 @@ def test_it_decides_what_the_rules_read_one_by_one_decide(hosts: list[HostStats]
 
 @given(st.lists(hosts_of, max_size=30), st.integers(0, 100))
 def test_never_more_than_the_share_is_out(hosts: list[HostStats], percent: int) -> None:
-    settings = OutlierSettings(ejected_percent_max=percent)
+    settings = SweepSettings(ejected_percent_max=percent)
     decisions = sweep(hosts, settings, 100 * SECOND, 0.5)
     out = sum(host.ejected and host.until_us > 100 * SECOND for host in hosts)
     added = sum(one.ejected for one in decisions)

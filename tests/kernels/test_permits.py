@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.kernels.permits import Places
+from sluicegate.kernels.permits import PermitSet
 from sluicegate.kernels.verdict import NEVER
 
 SECOND = 1_000_000
@@ -12,7 +12,7 @@ MINUTE = 60 * SECOND
 
 
 def test_so_many_are_admitted_and_the_next_is_told_when_the_first_expires() -> None:
-    places = Places(2, MINUTE)
+    places = PermitSet(2, MINUTE)
     first = places.acquire("a", 1, 0)
     assert (first.allowed, first.remaining, first.retry_after_us) == (True, 1, 0)
     assert first.reset_after_us == MINUTE
@@ -24,7 +24,7 @@ def test_so_many_are_admitted_and_the_next_is_told_when_the_first_expires() -> N
 
 
 def test_a_released_place_is_free_at_once_and_is_released_once() -> None:
-    places = Places(1, MINUTE)
+    places = PermitSet(1, MINUTE)
     places.acquire("a", 1, 0)
     assert places.release("a", 1)
     assert not places.release("a", 1)
@@ -32,14 +32,14 @@ def test_a_released_place_is_free_at_once_and_is_released_once() -> None:
 
 
 def test_who_never_comes_back_holds_a_place_until_the_microsecond_of_its_expiry() -> None:
-    places = Places(1, MINUTE)
+    places = PermitSet(1, MINUTE)
     places.acquire("a", 1, 0)
     assert not places.acquire("b", 1, MINUTE - 1)
     assert places.acquire("b", 1, MINUTE)
 
 
 def test_a_release_that_comes_too_late_frees_nobody_elses_place() -> None:
-    places = Places(1, MINUTE)
+    places = PermitSet(1, MINUTE)
     places.acquire("a", 1, 0)
     places.acquire("b", 1, MINUTE)
     assert not places.release("a", MINUTE)
@@ -48,7 +48,7 @@ def test_a_release_that_comes_too_late_frees_nobody_elses_place() -> None:
 
 
 def test_a_renewed_permit_lasts_the_whole_time_from_then_and_loses_its_rank() -> None:
-    places = Places(2, MINUTE)
+    places = PermitSet(2, MINUTE)
     places.acquire("a", 1, 0)
     places.acquire("b", 1, SECOND)
     assert places.renew("a", 30 * SECOND)
@@ -59,14 +59,14 @@ def test_a_renewed_permit_lasts_the_whole_time_from_then_and_loses_its_rank() ->
 
 
 def test_a_renewal_that_comes_too_late_does_not_revive_though_the_place_is_free() -> None:
-    places = Places(2, MINUTE)
+    places = PermitSet(2, MINUTE)
     places.acquire("a", 1, 0)
     assert not places.renew("a", MINUTE)
     assert places.used(MINUTE) == 0
 
 
 def test_a_heavy_permit_waits_for_as_many_places_as_it_lacks() -> None:
-    places = Places(5, MINUTE)
+    places = PermitSet(5, MINUTE)
     places.acquire("a", 2, 0)
     places.acquire("b", 1, 1)
     places.acquire("c", 2, 2)
@@ -81,7 +81,7 @@ def test_a_heavy_permit_waits_for_as_many_places_as_it_lacks() -> None:
 
 
 def test_a_clock_that_goes_back_neither_frees_nor_prolongs() -> None:
-    places = Places(1, MINUTE)
+    places = PermitSet(1, MINUTE)
     places.acquire("a", 1, MINUTE)
     refused = places.acquire("b", 1, 0)
     assert refused.retry_after_us == 2 * MINUTE
@@ -93,8 +93,8 @@ def test_a_clock_that_goes_back_neither_frees_nor_prolongs() -> None:
 def test_values_that_make_no_sense_are_refused() -> None:
     for limit, expires_after_us in ((0, 1), (1 << 54, 1), (1, 0), (1, 1 << 54)):
         with pytest.raises(ValueError, match="must be from 1"):
-            Places(limit, expires_after_us)
-    places = Places(1, 1)
+            PermitSet(limit, expires_after_us)
+    places = PermitSet(1, 1)
     for ask in (places.look, lambda count, now_us: places.acquire("a", count, now_us)):
         with pytest.raises(ValueError, match="count must be at least 1"):
             ask(0, 0)
@@ -165,7 +165,7 @@ STEPS = st.lists(
 def test_any_story_is_told_as_the_oracle_tells_it(
     limit: int, span: int, steps: list[tuple[int, str, int, int]]
 ) -> None:
-    places, oracle = Places(limit, span), Oracle(limit, span)
+    places, oracle = PermitSet(limit, span), Oracle(limit, span)
     now = names = 0
     for passed, step, count, which in steps:
         now += passed

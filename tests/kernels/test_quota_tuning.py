@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.kernels.quota_tuning import (
-    Level,
-    Proposal,
+    QuotaProposal,
+    UsageLevel,
     day_levels,
     fit_level,
     median,
@@ -40,7 +40,7 @@ def quota(curve: Curve) -> int | None:
 
 
 def test_flat_usage_gets_its_headroom() -> None:
-    assert propose([100] * HOURS) == Proposal(
+    assert propose([100] * HOURS) == QuotaProposal(
         quota=130,
         reason="The usual peak is 100 on Monday 00:00; with 30% headroom that makes 130.",
         estimate=130,
@@ -302,13 +302,13 @@ def test_the_median_of_two_is_the_lower() -> None:
 
 
 def test_a_level_never_falls_to_nothing() -> None:
-    assert Level("slope", 1.0, -0.1, 0, 0.0).at(50) == 0.05
-    assert Level("step", 1.0, 0.0, 10, 0.0).at(10) == 0.05
-    assert Level("step", 1.0, 0.0, 10, 0.0).at(9) == 1.0
+    assert UsageLevel("slope", 1.0, -0.1, 0, 0.0).at(50) == 0.05
+    assert UsageLevel("step", 1.0, 0.0, 10, 0.0).at(10) == 0.05
+    assert UsageLevel("step", 1.0, 0.0, 10, 0.0).at(9) == 1.0
 
 
 def test_without_a_known_day_the_level_is_flat() -> None:
-    assert fit_level([None] * 30) == fit_level([]) == Level("flat", 1.0, 0.0, 0, 1.0)
+    assert fit_level([None] * 30) == fit_level([]) == UsageLevel("flat", 1.0, 0.0, 0, 1.0)
 
 
 def test_a_small_lean_stays_flat() -> None:

@@ -8,14 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.kernels.adaptive_lifo import CANCELLED, EXPIRED, OVERFLOWED, POPPED, QUEUED, Entry
+from sluicegate.kernels.adaptive_lifo import (
+    CANCELLED,
+    EXPIRED,
+    OVERFLOWED,
+    POPPED,
+    QUEUED,
+    QueueEntry,
+)
 from sluicegate.kernels.weighted_queue import QueueClass, WeightedQueue
 
 MS = 1_000
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND
 
-Lost = list[Entry[str]]
+Lost = list[QueueEntry[str]]
 
 
 def fifo(rank: int = 0, share: int = 1, floor_permille: int = 0) -> QueueClass:
@@ -193,7 +200,7 @@ def test_a_starving_class_gets_its_floor_to_within_one_entry(
     queue: WeightedQueue[int] = WeightedQueue(
         [fifo(0), fifo(1, floor_permille=floor_permille)], length_max=200
     )
-    lost: list[Entry[int]] = []
+    lost: list[QueueEntry[int]] = []
     for cost in costs:
         queue.push(0, 0, HOUR, 0, lost, 1, cost)
     for cost in low_costs:
@@ -472,7 +479,7 @@ def test_it_serves_in_the_order_of_the_slow_fair_queue(
 ) -> None:
     queue: WeightedQueue[int] = WeightedQueue(classes, length_max=1_000)
     oracle = SlowFairQueue(classes)
-    lost: list[Entry[int]] = []
+    lost: list[QueueEntry[int]] = []
     for number, (push, at, cost) in enumerate(moves):
         if push:
             queue.push(at % len(classes), number, HOUR, 0, lost, 1, cost)
@@ -494,7 +501,7 @@ def test_over_any_span_shares_differ_by_no_more_than_one_entry_of_each(
     queue: WeightedQueue[int] = WeightedQueue(
         [fifo(share=share) for share in shares], length_max=1_000
     )
-    lost: list[Entry[int]] = []
+    lost: list[QueueEntry[int]] = []
     cost_max = [chance.randint(1, 30) for _ in shares]
     for index, dearest in enumerate(cost_max):
         for _ in range(100):  # more than is served below: all have something queued throughout
@@ -544,13 +551,13 @@ def test_every_entry_ends_once_no_bound_is_passed_and_nobody_gives_way_to_a_less
     moves: list[tuple[str, int, int, int, int]],
 ) -> None:
     queue: WeightedQueue[int] = WeightedQueue(classes, length_max=length_max, weight_max=weight_max)
-    entries: list[Entry[int]] = []
+    entries: list[QueueEntry[int]] = []
     ended: set[int] = set()
     now_us = 0
     for verb, at, gap_us, timeout_us, weight in moves:
         now_us += gap_us
         index = at % len(classes)
-        lost: list[Entry[int]] = []
+        lost: list[QueueEntry[int]] = []
         if verb == "push":
             entry = queue.push(index, index, timeout_us, now_us, lost, weight, 1 + weight)
             entries.append(entry)

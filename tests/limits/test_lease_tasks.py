@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from sluicegate import Limiter, Rule
-from sluicegate.contracts.store import Charge, Grant, Ruling
+from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.limits.lease import FILL_US_MAX
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.stores import SWEEP_S
@@ -34,7 +34,7 @@ class GatedStore:
     ) -> Ruling:
         return await self.inner.take(charges, keep=keep, count_refused=count_refused)
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         self.fills += 1
         if self.gate is not None:
             await self.gate.wait()

@@ -602,14 +602,14 @@ class Told:
     def __init__(self) -> None:
         self.decisions: list[tuple[bool, str]] = []
 
-    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+    def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         assert began_us <= ended_us
         self.decisions.append((decision.allowed, key))
 
-    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+    def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         raise AssertionError
 
-    def leased(self, rule: str, event: str, units: int) -> None:
+    def record_lease(self, rule: str, event: str, units: int) -> None:
         raise AssertionError
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Limit
-from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.limits.stores import LimitStores
@@ -44,7 +44,7 @@ class SlowStore:
         self.clock.advance(us=self.back_us)
         return ruling
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         self._reach()
         self.taken_us = self.clock.now_us()
         grant = await self._store.take_some(charge, ladder)

@@ -11,8 +11,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.answer import Answer, Kind
 from sluicegate.policies.balance import Balance, BalancePermit, BalanceSettings
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.outlier import Outlier, OutlierSettings
 from sluicegate.testing import SeededChance
 
@@ -30,52 +30,58 @@ def balance(
 
 
 def simulated(
-    policy: Balance, seconds: int, per_s: int, bad: str, kind: Kind, took_us: int, good_us: int
+    policy: Balance,
+    seconds: int,
+    per_s: int,
+    bad: str,
+    kind: ResultKind,
+    took_us: int,
+    good_us: int,
 ) -> Counter[str]:
     """How many calls went to each host."""
     calls: Counter[str] = Counter()
-    ends: list[tuple[int, int, BalancePermit, Kind]] = []
+    ends: list[tuple[int, int, BalancePermit, ResultKind]] = []
     for n in range(seconds * per_s):
         now_us = n * S // per_s
         while ends and ends[0][0] <= now_us:
             at_us, _, ended, how = heapq.heappop(ends)
-            assert ended.end_with(Answer(how), at_us)
+            assert ended.end_with(CallResult(how), at_us)
         permit = policy.admit(Request(f"k{n}"), now_us)
         assert isinstance(permit, BalancePermit)
         calls[permit.host] += 1
         if permit.host == bad:
             heapq.heappush(ends, (now_us + took_us, n, permit, kind))
         else:
-            heapq.heappush(ends, (now_us + good_us, n, permit, Kind.OK))
+            heapq.heappush(ends, (now_us + good_us, n, permit, ResultKind.OK))
     assert policy.stats().inflight == len(ends)
     for at_us, _, ended, how in sorted(ends, key=lambda end: end[:2]):
-        assert ended.end_with(Answer(how), at_us)
+        assert ended.end_with(CallResult(how), at_us)
     assert policy.stats().inflight == 0
     return calls
 
 
 @pytest.mark.parametrize("eject", [True, False])
 def test_a_host_that_fails_fast_is_no_black_hole(eject: bool) -> None:
-    calls = simulated(balance(eject=eject), 20, 500, "h3", Kind.FAILED, 1_000, 10_000)
+    calls = simulated(balance(eject=eject), 20, 500, "h3", ResultKind.FAILED, 1_000, 10_000)
     assert calls["h3"] < 20, "an even share is 1,000, and fast failures would draw 2,000"
 
 
 @pytest.mark.parametrize("eject", [True, False])
 def test_a_slow_host_gets_little(eject: bool) -> None:
-    calls = simulated(balance(eject=eject), 20, 500, "h3", Kind.OK, 100_000, 10_000)
+    calls = simulated(balance(eject=eject), 20, 500, "h3", ResultKind.OK, 100_000, 10_000)
     assert calls["h3"] < 200
     assert min(calls[host] for host in HOSTS if host != "h3") > 800
 
 
 def test_a_host_that_refuses_gets_little_and_is_not_ejected() -> None:
     policy = balance()
-    calls = simulated(policy, 20, 500, "h3", Kind.OVERLOADED, 1_000, 10_000)
+    calls = simulated(policy, 20, 500, "h3", ResultKind.OVERLOADED, 1_000, 10_000)
     assert calls["h3"] < 20
     assert policy.outlier.stats().ejections == 0
 
 
 def test_equal_hosts_get_equal_shares() -> None:
-    calls = simulated(balance(), 20, 500, "", Kind.OK, 0, 10_000)
+    calls = simulated(balance(), 20, 500, "", ResultKind.OK, 0, 10_000)
     assert len(calls) == 10
     assert max(calls.values()) < 1.3 * min(calls.values())
 
@@ -83,7 +89,7 @@ def test_equal_hosts_get_equal_shares() -> None:
 def test_who_is_ejected_gets_nothing_until_it_is_taken_back_and_then_little_at_first() -> None:
     policy = balance()
     for n in range(10):
-        policy.outlier.tell("h3", Answer(Kind.FAILED), 1, f"k{n}", 0)
+        policy.outlier.tell("h3", CallResult(ResultKind.FAILED), 1, f"k{n}", 0)
     policy.outlier.sweep(S)
     until_us = policy.outlier.standing("h3").until_us
     calls: Counter[str] = Counter()
@@ -91,7 +97,7 @@ def test_who_is_ejected_gets_nothing_until_it_is_taken_back_and_then_little_at_f
         permit = policy.admit(Request("k"), S + n * 1_000)
         assert isinstance(permit, BalancePermit)
         calls[permit.host] += 1
-        permit.end_with(Answer(Kind.OK), S + n * 1_000 + 500)
+        permit.end_with(CallResult(ResultKind.OK), S + n * 1_000 + 500)
     assert calls["h3"] == 0
     assert policy.stats().usable == 9
     back_us = until_us + 1
@@ -105,7 +111,7 @@ def test_who_is_ejected_gets_nothing_until_it_is_taken_back_and_then_little_at_f
         held.append((permit, back_us + n * 100))
         if len(held) > 40:
             old, at_us = held.pop(0)
-            old.end_with(Answer(Kind.OK), at_us + 10_000)
+            old.end_with(CallResult(ResultKind.OK), at_us + 10_000)
     assert 0 < early["h3"] < 50, "an even share is 100"
 
 
@@ -113,7 +119,7 @@ def test_in_a_panic_all_hosts_are_used() -> None:
     policy = balance(settings=OutlierSettings(ejected_percent_max=100))
     for n in range(10):
         for host in HOSTS[:8]:
-            policy.outlier.tell(host, Answer(Kind.FAILED), 1, f"k {host} {n}", 0)
+            policy.outlier.tell(host, CallResult(ResultKind.FAILED), 1, f"k {host} {n}", 0)
     policy.outlier.sweep(S)
     assert policy.outlier.stats().panics
     policy.admit(Request("k"), S)
@@ -135,22 +141,22 @@ def test_a_retry_after_keeps_a_host_away_for_as_long_as_it_said() -> None:
     policy = balance(["a", "b"], eject=False)
     permit = policy.admit(Request("k"), 0, avoid=("b",))
     assert isinstance(permit, BalancePermit)
-    permit.end_with(Answer(Kind.OVERLOADED, retry_after_us=300 * S), 1)
+    permit.end_with(CallResult(ResultKind.OVERLOADED, retry_after_us=300 * S), 1)
     # After 30 s a penalty of 5 s would be forgiven: six half-lives, 80 ms.
     for n in range(30 * S, 30 * S + 100):
         other = policy.admit(Request("k"), n)
         assert isinstance(other, BalancePermit)
         assert other.host == "b"
-        other.end_with(Answer(Kind.OK), n + 200_000)
+        other.end_with(CallResult(ResultKind.OK), n + 200_000)
 
 
-@pytest.mark.parametrize("kind", [Kind.CANCELLED, Kind.LIMITED])
-def test_what_says_nothing_of_a_host_leaves_its_load_alone(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ResultKind.CANCELLED, ResultKind.LIMITED])
+def test_what_says_nothing_of_a_host_leaves_its_load_alone(kind: ResultKind) -> None:
     policy = balance(["a", "b"])
     for n in range(100):
         permit = policy.admit(Request("k"), n, avoid=("b",))
         assert isinstance(permit, BalancePermit)
-        permit.end_with(Answer(kind), n + 60 * S)
+        permit.end_with(CallResult(kind), n + 60 * S)
     chosen = Counter()  # type: Counter[str]
     for n in range(400):
         permit = policy.admit(Request("k"), 1000 + n)
@@ -190,14 +196,14 @@ def test_a_host_that_leaves_with_calls_in_flight_leaks_nothing() -> None:
     permit = policy.admit(Request("k"), 0, avoid=("b",))
     assert isinstance(permit, BalancePermit)
     policy.set_hosts(["b"], 1)
-    assert permit.end_with(Answer(Kind.OK), 2)
+    assert permit.end_with(CallResult(ResultKind.OK), 2)
     assert policy.stats() == (1, 0, 0, 1, 1)
 
 
 def test_a_greater_host_gets_more() -> None:
     policy = balance(["a", "b"], eject=False)
     policy.set_size("a", 4.0)
-    calls = simulated(policy, 5, 500, "", Kind.OK, 0, 10_000)
+    calls = simulated(policy, 5, 500, "", ResultKind.OK, 0, 10_000)
     assert calls["a"] > 2 * calls["b"]
     with pytest.raises(BadValue, match=r"balance\.weight"):
         policy.set_size("a", 0.0)
@@ -211,7 +217,7 @@ Step = tuple[int, int, int]
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, S)), max_size=60))
 def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None:
     policy = balance(["a", "b", "c"], settings=OutlierSettings(ejected_percent_max=50))
-    kinds = list(Kind)
+    kinds = list(ResultKind)
     held: list[BalancePermit] = []
     ended: list[BalancePermit] = []
     now_us = 0
@@ -223,13 +229,13 @@ def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None
             held.append(permit)
         elif what == 1 and ended:
             assert not ended[which % len(ended)].end(Outcome.SUCCESS, now_us)
-            assert not ended[which % len(ended)].end_with(Answer(Kind.FAILED), now_us)
+            assert not ended[which % len(ended)].end_with(CallResult(ResultKind.FAILED), now_us)
         elif what == 4:
             policy.set_hosts("abc"[: 1 + which % 3], now_us)
         else:
             permit = held.pop(which % len(held))
             if what == 2:
-                assert permit.end_with(Answer(kinds[which % len(kinds)]), now_us)
+                assert permit.end_with(CallResult(kinds[which % len(kinds)]), now_us)
             else:
                 assert permit.end(Outcome.DROPPED, now_us, spent=which % 2 == 0)
             ended.append(permit)

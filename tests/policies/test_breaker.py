@@ -12,13 +12,13 @@ from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.reasons import BREAKER_OPEN
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.answer import Answer, Kind
 from sluicegate.policies.breaker import Breaker, BreakerPermit, BreakerSettings
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.testing import SeededChance
 
 S = 1_000_000
-FAILED: Answer[object] = Answer(Kind.FAILED)
-OK: Answer[object] = Answer(Kind.OK)
+FAILED: CallResult[object] = CallResult(ResultKind.FAILED)
+OK: CallResult[object] = CallResult(ResultKind.OK)
 
 
 def breaker(**settings: object) -> Breaker:
@@ -29,18 +29,18 @@ def of(shard: str, operation: str = "get", level: Criticality = Criticality.DEGR
     return Request("k", shard=shard, operation=operation, criticality=level)
 
 
-def call(gate: Breaker, request: Request, kind: Kind, now_us: int, hint_us: int = 0) -> bool:
+def call(gate: Breaker, request: Request, kind: ResultKind, now_us: int, hint_us: int = 0) -> bool:
     permit = gate.admit(request, now_us)
     if isinstance(permit, Decision):
         return False
     if isinstance(permit, BreakerPermit):
-        assert permit.end_with(Answer(kind, retry_after_us=hint_us), now_us)
+        assert permit.end_with(CallResult(kind, retry_after_us=hint_us), now_us)
     return True
 
 
 def opened(gate: Breaker, request: Request, now_us: int = 0) -> None:
     for _ in range(5):
-        assert call(gate, request, Kind.FAILED, now_us)
+        assert call(gate, request, ResultKind.FAILED, now_us)
 
 
 def test_one_bad_shard_stops_only_itself_and_one_bad_operation_only_that() -> None:
@@ -50,8 +50,8 @@ def test_one_bad_shard_stops_only_itself_and_one_bad_operation_only_that() -> No
     assert isinstance(refusal, Decision)
     assert refusal.reason is BREAKER_OPEN
     assert refusal.rule_id == "breaker"
-    assert call(gate, of("a", "get"), Kind.OK, S)
-    assert call(gate, of("b", "scan"), Kind.OK, S)
+    assert call(gate, of("a", "get"), ResultKind.OK, S)
+    assert call(gate, of("b", "scan"), ResultKind.OK, S)
     assert gate.stats() == (7, 1, 0, 1, 3, 1, 0)
     assert gate.states()["a", "scan", -1] == "open"
 
@@ -59,43 +59,43 @@ def test_one_bad_shard_stops_only_itself_and_one_bad_operation_only_that() -> No
 def test_told_apart_by_class_bulk_work_does_not_stop_what_is_critical() -> None:
     apart = breaker(by_criticality=True)
     opened(apart, of("a", level=Criticality.BULK))
-    assert call(apart, of("a", level=Criticality.CRITICAL), Kind.OK, 0)
+    assert call(apart, of("a", level=Criticality.CRITICAL), ResultKind.OK, 0)
     together = breaker(by_operation=False)
     opened(together, of("a", "scan"))
-    assert not call(together, of("a", "get"), Kind.OK, 0)
+    assert not call(together, of("a", "get"), ResultKind.OK, 0)
 
 
-@pytest.mark.parametrize("kind", [Kind.OVERLOADED, Kind.LIMITED, Kind.CANCELLED])
-def test_a_refusal_and_a_cancelled_call_say_nothing_about_health(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ResultKind.OVERLOADED, ResultKind.LIMITED, ResultKind.CANCELLED])
+def test_a_refusal_and_a_cancelled_call_say_nothing_about_health(kind: ResultKind) -> None:
     gate = breaker()
     for _ in range(100):
         assert call(gate, of("a"), kind, 0)
     for _ in range(4):
-        call(gate, of("a"), Kind.FAILED, 0)
+        call(gate, of("a"), ResultKind.FAILED, 0)
     for _ in range(100):
         assert call(gate, of("a"), kind, 0), "nor are they successes between failures"
-    call(gate, of("a"), Kind.FAILED, 0)
-    assert not call(gate, of("a"), Kind.OK, 0)
+    call(gate, of("a"), ResultKind.FAILED, 0)
+    assert not call(gate, of("a"), ResultKind.OK, 0)
 
 
-@pytest.mark.parametrize("kind", [Kind.FAILED, Kind.TIMED_OUT, Kind.UNREACHED])
-def test_failures_open_it(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ResultKind.FAILED, ResultKind.TIMED_OUT, ResultKind.UNREACHED])
+def test_failures_open_it(kind: ResultKind) -> None:
     gate = breaker()
     for _ in range(5):
         call(gate, of("a"), kind, 0)
-    assert not call(gate, of("a"), Kind.OK, 0)
+    assert not call(gate, of("a"), ResultKind.OK, 0)
 
 
 def test_the_callers_own_fault_is_an_answer_of_a_healthy_backend() -> None:
     gate = breaker()
-    for kind in [Kind.FAILED] * 4 + [Kind.REJECTED] + [Kind.FAILED] * 4:
+    for kind in [ResultKind.FAILED] * 4 + [ResultKind.REJECTED] + [ResultKind.FAILED] * 4:
         assert call(gate, of("a"), kind, 0)
-    assert call(gate, of("a"), Kind.OK, 0), "never five in a row"
+    assert call(gate, of("a"), ResultKind.OK, 0), "never five in a row"
 
 
 def test_in_the_seeds_form_back_pressure_trips_it_at_once_for_as_long_as_was_asked() -> None:
     gate = breaker(on_pressure="trip")
-    assert call(gate, of("a"), Kind.OVERLOADED, 0, hint_us=60 * S)
+    assert call(gate, of("a"), ResultKind.OVERLOADED, 0, hint_us=60 * S)
     refusal = gate.admit(of("a"), S)
     assert isinstance(refusal, Decision)
     assert refusal.retry_after_us == 59 * S
@@ -108,9 +108,9 @@ def test_back_pressure_on_a_call_from_before_the_breaker_closed_again_is_void() 
     old = gate.admit(of("a"), 0)
     assert isinstance(old, BreakerPermit)
     opened(gate, of("a"))
-    assert call(gate, of("a"), Kind.OK, 10 * S), "a probe, and it closes"
-    assert old.end_with(Answer(Kind.OVERLOADED), 10 * S)
-    assert call(gate, of("a"), Kind.OK, 10 * S)
+    assert call(gate, of("a"), ResultKind.OK, 10 * S), "a probe, and it closes"
+    assert old.end_with(CallResult(ResultKind.OVERLOADED), 10 * S)
+    assert call(gate, of("a"), ResultKind.OK, 10 * S)
     assert gate.stats().opened == 1
 
 
@@ -120,13 +120,13 @@ def test_the_retry_after_is_exact_and_a_few_probes_close_it() -> None:
     refusal = gate.admit(of("a"), 0)
     assert isinstance(refusal, Decision)
     at_us = refusal.retry_after_us
-    assert not call(gate, of("a"), Kind.OK, at_us - 1)
+    assert not call(gate, of("a"), ResultKind.OK, at_us - 1)
     probes = [gate.admit(of("a"), at_us) for _ in range(5)]
     held = [probe for probe in probes if isinstance(probe, BreakerPermit)]
     assert len(held) == 3, "no herd of probes"
     for probe in held:
         probe.end_with(OK, at_us)
-    assert call(gate, of("a"), Kind.OK, at_us)
+    assert call(gate, of("a"), ResultKind.OK, at_us)
     assert gate.stats().not_closed == 0
 
 
@@ -136,7 +136,7 @@ def test_a_result_from_before_the_opening_is_void() -> None:
     assert isinstance(old, BreakerPermit)
     opened(gate, of("a"))
     assert old.end_with(OK, 1)
-    assert not call(gate, of("a"), Kind.OK, 1)
+    assert not call(gate, of("a"), ResultKind.OK, 1)
 
 
 def test_slow_calls_open_it_if_asked_to() -> None:
@@ -145,7 +145,7 @@ def test_slow_calls_open_it_if_asked_to() -> None:
         permit = gate.admit(of("a"), 0)
         assert isinstance(permit, BreakerPermit)
         permit.end_with(OK, 100_000)
-    assert not call(gate, of("a"), Kind.OK, 100_000)
+    assert not call(gate, of("a"), ResultKind.OK, 100_000)
 
 
 def test_a_plain_end_counts_dropped_as_a_failure_and_what_was_unwound_as_nothing() -> None:
@@ -159,14 +159,14 @@ def test_a_plain_end_counts_dropped_as_a_failure_and_what_was_unwound_as_nothing
     for _ in range(5):
         assert isinstance(gate.admit(of("a"), 0), BreakerPermit)
         gate.admit(of("a"), 0).end(Outcome.DROPPED, 0)  # type: ignore[union-attr]
-    assert not call(gate, of("a"), Kind.OK, 0)
+    assert not call(gate, of("a"), ResultKind.OK, 0)
 
 
 def test_a_full_table_never_forgets_an_open_breaker() -> None:
     gate = breaker(keys_max=3, idle_us=10 * S, open_us=300 * S)
     opened(gate, of("bad"))
     for n in range(12):
-        call(gate, of(f"new {n}"), Kind.OK, 11 * S * n + S)
+        call(gate, of(f"new {n}"), ResultKind.OK, 11 * S * n + S)
     stats = gate.stats()
     assert stats.keys == 3
     assert gate.states()["bad", "get", -1] == "open"
@@ -176,11 +176,11 @@ def test_a_full_table_never_forgets_an_open_breaker() -> None:
 def test_a_breaker_in_use_is_not_forgotten_though_it_is_closed() -> None:
     gate = breaker(keys_max=1)
     for _ in range(4):
-        call(gate, of("a"), Kind.FAILED, 0)
-    assert call(gate, of("b"), Kind.OK, 59 * S)
+        call(gate, of("a"), ResultKind.FAILED, 0)
+    assert call(gate, of("b"), ResultKind.OK, 59 * S)
     assert not gate.states().get(("b", "get", -1))
-    call(gate, of("a"), Kind.FAILED, 59 * S)
-    assert not call(gate, of("a"), Kind.OK, 59 * S)
+    call(gate, of("a"), ResultKind.FAILED, 59 * S)
+    assert not call(gate, of("a"), ResultKind.OK, 59 * S)
 
 
 def test_what_there_is_no_room_for_passes_unjudged() -> None:
@@ -203,11 +203,11 @@ def test_it_can_be_held_by_hand_and_is_not_forgotten_then() -> None:
     assert not gate.force(of("b"), "open", 1000 * S), "there is no room beside it"
     assert gate.force(of("a"), "closed", 1000 * S)
     opened(gate, of("a"), 1000 * S)
-    assert call(gate, of("a"), Kind.OK, 1000 * S)
+    assert call(gate, of("a"), ResultKind.OK, 1000 * S)
     assert not gate.force(of("b"), "open", 3000 * S)
     assert gate.force(of("a"), "release", 3000 * S)
     opened(gate, of("a"), 3000 * S)
-    assert not call(gate, of("a"), Kind.OK, 3000 * S)
+    assert not call(gate, of("a"), ResultKind.OK, 3000 * S)
     with pytest.raises(BadValue, match=r"breaker\.force"):
         gate.force(of("a"), "ajar", 0)
 
@@ -233,7 +233,7 @@ Step = tuple[int, int, int]
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, S)), max_size=80))
 def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None:
     gate = breaker(on_pressure="trip")
-    kinds = list(Kind)
+    kinds = list(ResultKind)
     held: list[BreakerPermit] = []
     ended: list[BreakerPermit] = []
     now_us = 0
@@ -245,11 +245,11 @@ def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None
                 held.append(permit)
         elif what == 1 and ended:
             assert not ended[which % len(ended)].end(Outcome.DROPPED, now_us)
-            assert not ended[which % len(ended)].end_with(Answer(Kind.OVERLOADED), now_us)
+            assert not ended[which % len(ended)].end_with(CallResult(ResultKind.OVERLOADED), now_us)
         else:
             permit = held.pop(which % len(held))
             if what == 2:
-                assert permit.end_with(Answer(kinds[which % len(kinds)]), now_us)
+                assert permit.end_with(CallResult(kinds[which % len(kinds)]), now_us)
             else:
                 assert permit.end(Outcome.DROPPED, now_us, spent=which % 2 == 0)
             ended.append(permit)

@@ -11,7 +11,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.reasons import CLIENT_THROTTLED
 from sluicegate.contracts.request import Request
-from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.client_throttle import (
     ClientThrottle,
     ClientThrottlePermit,
@@ -34,7 +34,7 @@ def of(level: Criticality = DEGRADED, shard: str = "a") -> Request:
 def call(
     policy: ClientThrottle,
     request: Request,
-    kind: Kind,
+    kind: ResultKind,
     now_us: int,
     admits: Criticality | None = None,
 ) -> bool:
@@ -44,46 +44,54 @@ def call(
         assert permit.retry_after_us > 0
         return False
     assert isinstance(permit, ClientThrottlePermit)
-    assert permit.end_with(Answer(kind, admits=admits), now_us)
+    assert permit.end_with(CallResult(kind, admits=admits), now_us)
     return True
 
 
-def sent(policy: ClientThrottle, request: Request, kind: Kind, begin_us: int, count: int) -> int:
+def sent(
+    policy: ClientThrottle, request: Request, kind: ResultKind, begin_us: int, count: int
+) -> int:
     """Of `count` calls, 10 ms apart."""
     return sum(call(policy, request, kind, begin_us + n * 10_000) for n in range(count))
 
 
 def test_who_is_refused_holds_back_and_who_is_accepted_does_not() -> None:
     policy = throttle()
-    assert sent(policy, of(), Kind.OK, 0, 1000) == 1000
-    assert sent(policy, of(shard="b"), Kind.OVERLOADED, 0, 1000) < 100
-    assert sent(policy, of(), Kind.OK, 10 * S, 1000) == 1000, "another backend is another matter"
+    assert sent(policy, of(), ResultKind.OK, 0, 1000) == 1000
+    assert sent(policy, of(shard="b"), ResultKind.OVERLOADED, 0, 1000) < 100
+    assert sent(policy, of(), ResultKind.OK, 10 * S, 1000) == 1000, (
+        "another backend is another matter"
+    )
 
 
 def test_the_refusals_of_bulk_work_do_not_silence_what_is_critical() -> None:
     policy = throttle()
-    sent(policy, of(BULK), Kind.OVERLOADED, 0, 1000)
-    assert sent(policy, of(CRITICAL), Kind.OK, 10 * S, 100) == 100
+    sent(policy, of(BULK), ResultKind.OVERLOADED, 0, 1000)
+    assert sent(policy, of(CRITICAL), ResultKind.OK, 10 * S, 100) == 100
     one_for_all = throttle(by_criticality=False)
-    sent(one_for_all, of(BULK), Kind.OVERLOADED, 0, 1000)
-    assert sent(one_for_all, of(CRITICAL), Kind.OK, 10 * S, 100) < 50
+    sent(one_for_all, of(BULK), ResultKind.OVERLOADED, 0, 1000)
+    assert sent(one_for_all, of(CRITICAL), ResultKind.OK, 10 * S, 100) < 50
 
 
 def test_calls_refused_here_count_as_requests_so_that_a_refusing_backend_is_left_alone() -> None:
     policy = throttle()
-    first = sent(policy, of(), Kind.OVERLOADED, 0, 500)
-    second = sent(policy, of(), Kind.OVERLOADED, 5 * S, 500)
+    first = sent(policy, of(), ResultKind.OVERLOADED, 0, 500)
+    second = sent(policy, of(), ResultKind.OVERLOADED, 5 * S, 500)
     assert second < first
     assert second <= 12, "little more than one probe a second"
 
 
-@pytest.mark.parametrize("kind", [Kind.LIMITED, Kind.REJECTED, Kind.FAILED, Kind.CANCELLED])
-def test_what_is_no_overload_holds_nothing_back(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [ResultKind.LIMITED, ResultKind.REJECTED, ResultKind.FAILED, ResultKind.CANCELLED]
+)
+def test_what_is_no_overload_holds_nothing_back(kind: ResultKind) -> None:
     assert sent(throttle(), of(), kind, 0, 1000) == 1000
 
 
-@pytest.mark.parametrize("kind", [Kind.TIMED_OUT, Kind.UNREACHED, Kind.OVERLOADED])
-def test_what_is_not_accepted_holds_back(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [ResultKind.TIMED_OUT, ResultKind.UNREACHED, ResultKind.OVERLOADED]
+)
+def test_what_is_not_accepted_holds_back(kind: ResultKind) -> None:
     assert sent(throttle(), of(), kind, 0, 1000) < 100
 
 
@@ -91,32 +99,32 @@ def test_one_refusal_an_acceptance_is_the_most_that_a_backend_far_above_its_capa
     policy = throttle()
     accepted = refused = 0
     for n in range(20_000):
-        kind = Kind.OK if n % 10 == 0 else Kind.OVERLOADED
+        kind = ResultKind.OK if n % 10 == 0 else ResultKind.OVERLOADED
         if call(policy, of(), kind, n * 1_000) and n > 5_000:
-            accepted += kind is Kind.OK
-            refused += kind is Kind.OVERLOADED
+            accepted += kind is ResultKind.OK
+            refused += kind is ResultKind.OVERLOADED
     # A tenth of whatever comes is accepted, so what passes shrinks until probes are most of it.
     assert accepted + refused < 1_500
 
 
 def test_after_the_backend_has_recovered_all_passes_again() -> None:
     policy = throttle(history_us=5 * S)
-    sent(policy, of(), Kind.OVERLOADED, 0, 3000)
-    sent(policy, of(), Kind.OK, 30 * S, 2000)
-    assert sent(policy, of(), Kind.OK, 50 * S, 100) == 100
+    sent(policy, of(), ResultKind.OVERLOADED, 0, 3000)
+    sent(policy, of(), ResultKind.OK, 30 * S, 2000)
+    assert sent(policy, of(), ResultKind.OK, 50 * S, 100) == 100
 
 
 def test_what_a_backend_says_it_admits_is_refused_here_at_once_below_that() -> None:
     policy = throttle()
-    assert call(policy, of(BULK), Kind.OVERLOADED, 0, admits=DEGRADED)
-    assert not call(policy, of(BULK), Kind.OK, 1)
-    assert not call(policy, of(BEST_EFFORT), Kind.OK, 1)
-    assert call(policy, of(DEGRADED), Kind.OK, 1)
-    assert call(policy, of(BULK, shard="b"), Kind.OK, 1)
+    assert call(policy, of(BULK), ResultKind.OVERLOADED, 0, admits=DEGRADED)
+    assert not call(policy, of(BULK), ResultKind.OK, 1)
+    assert not call(policy, of(BEST_EFFORT), ResultKind.OK, 1)
+    assert call(policy, of(DEGRADED), ResultKind.OK, 1)
+    assert call(policy, of(BULK, shard="b"), ResultKind.OK, 1)
     refusal = policy.admit(of(BULK), 400_000)
     assert isinstance(refusal, Decision)
     assert refusal.retry_after_us == 600_000
-    assert call(policy, of(BULK), Kind.OK, S), "it ends by itself"
+    assert call(policy, of(BULK), ResultKind.OK, S), "it ends by itself"
     assert policy.stats().gated == 3
     assert policy.stats().throttled == 0
 
@@ -124,10 +132,10 @@ def test_what_a_backend_says_it_admits_is_refused_here_at_once_below_that() -> N
 def test_critical_work_passes_the_gate_whatever_is_said_and_the_gate_reopens_when_told() -> None:
     policy = throttle()
     policy.told("a", CRITICAL, 0)
-    assert call(policy, of(CRITICAL), Kind.OK, 1)
-    assert not call(policy, of(DEGRADED), Kind.OK, 1)
+    assert call(policy, of(CRITICAL), ResultKind.OK, 1)
+    assert not call(policy, of(DEGRADED), ResultKind.OK, 1)
     policy.told("a", BULK, 2)
-    assert call(policy, of(BULK), Kind.OK, 3)
+    assert call(policy, of(BULK), ResultKind.OK, 3)
 
 
 def test_gates_are_bounded() -> None:
@@ -142,13 +150,13 @@ def test_gates_are_bounded() -> None:
 
 def test_throttles_are_bounded_and_only_those_without_history_are_forgotten() -> None:
     policy = throttle(keys_max=2)
-    sent(policy, of(shard="a"), Kind.OVERLOADED, 0, 500)
-    call(policy, of(shard="b"), Kind.OK, 5 * S)
+    sent(policy, of(shard="a"), ResultKind.OVERLOADED, 0, 500)
+    call(policy, of(shard="b"), ResultKind.OK, 5 * S)
     permit = policy.admit(of(shard="c"), 5 * S)
     assert permit is NOTHING_HELD
     assert policy.stats().untracked == 1
-    assert sent(policy, of(shard="a"), Kind.OVERLOADED, 5 * S, 100) < 5
-    assert call(policy, of(shard="c"), Kind.OK, 16 * S + 1)
+    assert sent(policy, of(shard="a"), ResultKind.OVERLOADED, 5 * S, 100) < 5
+    assert call(policy, of(shard="c"), ResultKind.OK, 16 * S + 1)
     assert policy.stats().keys == 2
 
 
@@ -177,7 +185,7 @@ Step = tuple[int, int, int]
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, S)), max_size=60))
 def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None:
     policy = throttle(requests_min=1)
-    kinds = list(Kind)
+    kinds = list(ResultKind)
     held: list[ClientThrottlePermit] = []
     ended: list[ClientThrottlePermit] = []
     now_us = 0
@@ -189,11 +197,13 @@ def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None
                 held.append(permit)
         elif what == 1 and ended:
             assert not ended[which % len(ended)].end(Outcome.SUCCESS, now_us)
-            assert not ended[which % len(ended)].end_with(Answer(Kind.OK, admits=BULK), now_us)
+            assert not ended[which % len(ended)].end_with(
+                CallResult(ResultKind.OK, admits=BULK), now_us
+            )
         else:
             permit = held.pop(which % len(held))
             if what == 2:
-                assert permit.end_with(Answer(kinds[which % len(kinds)]), now_us)
+                assert permit.end_with(CallResult(kinds[which % len(kinds)]), now_us)
             else:
                 assert permit.end(Outcome.DROPPED, now_us, spent=which % 2 == 0)
             ended.append(permit)

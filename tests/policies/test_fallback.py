@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
-from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.fallback import Fallback, FallbackSettings, key_of_value
 
 from .virtual import START_US, VirtualLoop, pause_us, run
@@ -22,11 +22,13 @@ def fallback(**settings: object) -> Fallback[str]:
     return Fallback(FallbackSettings(**settings))  # type: ignore[arg-type]
 
 
-def says(kind: Kind, value: str | None = None, took_us: int = 0):  # type: ignore[no-untyped-def]
-    async def work(_: int) -> Answer[str]:
+def says(kind: ResultKind, value: str | None = None, took_us: int = 0):  # type: ignore[no-untyped-def]
+    async def work(_: int) -> CallResult[str]:
         if took_us:
             await pause_us(took_us)
-        return Answer(kind, value, error=None if kind is Kind.OK else TimeoutError("gone"))
+        return CallResult(
+            kind, value, error=None if kind is ResultKind.OK else TimeoutError("gone")
+        )
 
     return work
 
@@ -38,10 +40,10 @@ def nothing() -> str:
 def test_a_stale_value_stands_in_with_its_age_and_its_mark() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = fallback()
-        good = await policy.call(says(Kind.OK, "cats"), TRENDS, loop)
+        good = await policy.call(says(ResultKind.OK, "cats"), TRENDS, loop)
         assert (good.result(), good.degraded, good.age_us) == ("cats", False, 0)
         await pause_us(10 * S)
-        stale = await policy.call(says(Kind.FAILED), TRENDS, loop, default=nothing)
+        stale = await policy.call(says(ResultKind.FAILED), TRENDS, loop, default=nothing)
         assert (stale.result(), stale.degraded, stale.age_us) == ("cats", True, 10 * S)
         assert isinstance(stale.error, TimeoutError), "what went wrong is not lost"
         assert stale.stopped == "failed"
@@ -53,14 +55,14 @@ def test_a_stale_value_stands_in_with_its_age_and_its_mark() -> None:
 def test_a_value_that_is_too_old_gives_way_to_the_default_and_that_to_the_failure() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = fallback(stale_us_max=5 * S)
-        await policy.call(says(Kind.OK, "cats"), TRENDS, loop)
+        await policy.call(says(ResultKind.OK, "cats"), TRENDS, loop)
         await pause_us(5 * S - 1)
-        assert (await policy.call(says(Kind.FAILED), TRENDS, loop)).result() == "cats"
+        assert (await policy.call(says(ResultKind.FAILED), TRENDS, loop)).result() == "cats"
         await pause_us(1)
-        marked = await policy.call(says(Kind.FAILED), TRENDS, loop, default=nothing)
+        marked = await policy.call(says(ResultKind.FAILED), TRENDS, loop, default=nothing)
         assert (marked.result(), marked.degraded) == ("nothing", True)
-        failed = await policy.call(says(Kind.FAILED), TRENDS, loop)
-        assert failed.kind is Kind.FAILED
+        failed = await policy.call(says(ResultKind.FAILED), TRENDS, loop)
+        assert failed.kind is ResultKind.FAILED
         assert policy.stats()[:5] == (4, 1, 1, 1, 1)
 
     run(story)
@@ -69,15 +71,15 @@ def test_a_value_that_is_too_old_gives_way_to_the_default_and_that_to_the_failur
 def test_a_stand_in_is_not_kept_as_if_it_were_fresh() -> None:
     async def story(loop: VirtualLoop) -> None:
         inner, outer = fallback(stale_us_max=10 * S), fallback(stale_us_max=10 * S)
-        await inner.call(says(Kind.OK, "cats"), TRENDS, loop)
+        await inner.call(says(ResultKind.OK, "cats"), TRENDS, loop)
         await pause_us(9 * S)
 
-        async def through(_: int) -> Answer[str]:
-            return await inner.call(says(Kind.FAILED), TRENDS, loop)
+        async def through(_: int) -> CallResult[str]:
+            return await inner.call(says(ResultKind.FAILED), TRENDS, loop)
 
         assert (await outer.call(through, TRENDS, loop)).degraded
         await pause_us(9 * S)
-        assert not (await outer.call(says(Kind.FAILED), TRENDS, loop)).ok
+        assert not (await outer.call(says(ResultKind.FAILED), TRENDS, loop)).ok
 
     run(story)
 
@@ -86,13 +88,13 @@ def test_a_failure_of_critical_work_is_not_hidden() -> None:
     async def story(loop: VirtualLoop) -> None:
         critical = Request("trends", caller="ann", shard="trends", criticality=Criticality.CRITICAL)
         policy = fallback()
-        await policy.call(says(Kind.OK, "cats"), critical, loop)
-        answer = await policy.call(says(Kind.FAILED), critical, loop, default=nothing)
+        await policy.call(says(ResultKind.OK, "cats"), critical, loop)
+        answer = await policy.call(says(ResultKind.FAILED), critical, loop, default=nothing)
         assert not answer.ok
         with pytest.raises(TimeoutError):
             answer.result()
         marking = fallback(critical="mark")
-        answer = await marking.call(says(Kind.FAILED), critical, loop, default=nothing)
+        answer = await marking.call(says(ResultKind.FAILED), critical, loop, default=nothing)
         assert (answer.result(), answer.degraded) == ("nothing", True)
         assert marking.stats().critical_marked == 1
         assert policy.stats().critical_marked == 0
@@ -100,8 +102,8 @@ def test_a_failure_of_critical_work_is_not_hidden() -> None:
     run(story)
 
 
-@pytest.mark.parametrize("kind", [Kind.REJECTED, Kind.CANCELLED])
-def test_what_is_the_callers_own_doing_has_no_stand_in(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ResultKind.REJECTED, ResultKind.CANCELLED])
+def test_what_is_the_callers_own_doing_has_no_stand_in(kind: ResultKind) -> None:
     async def story(loop: VirtualLoop) -> None:
         answer = await fallback().call(says(kind), TRENDS, loop, default=nothing)
         assert answer.kind is kind
@@ -110,9 +112,16 @@ def test_what_is_the_callers_own_doing_has_no_stand_in(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind.FAILED, Kind.TIMED_OUT, Kind.UNREACHED, Kind.OVERLOADED, Kind.LIMITED]
+    "kind",
+    [
+        ResultKind.FAILED,
+        ResultKind.TIMED_OUT,
+        ResultKind.UNREACHED,
+        ResultKind.OVERLOADED,
+        ResultKind.LIMITED,
+    ],
 )
-def test_every_other_failure_has_one(kind: Kind) -> None:
+def test_every_other_failure_has_one(kind: ResultKind) -> None:
     async def story(loop: VirtualLoop) -> None:
         answer = await fallback().call(says(kind), TRENDS, loop, default=nothing)
         assert answer.degraded
@@ -124,7 +133,9 @@ def test_a_dependency_that_hangs_cannot_hold_its_caller() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = fallback(timeout_us=300_000)
         began_us = loop.now_us()
-        answer = await policy.call(says(Kind.OK, "x", 3600 * S), TRENDS, loop, default=nothing)
+        answer = await policy.call(
+            says(ResultKind.OK, "x", 3600 * S), TRENDS, loop, default=nothing
+        )
         assert answer.degraded
         assert loop.now_us() - began_us == 300_000
         await pause_us(1)
@@ -146,10 +157,10 @@ def test_it_leaves_the_caller_the_rest_of_its_time() -> None:
     async def story(loop: VirtualLoop) -> None:
         asked = 0
 
-        async def work(_: int) -> Answer[str]:
+        async def work(_: int) -> CallResult[str]:
             nonlocal asked
             asked += 1
-            return Answer(Kind.OK, "x")
+            return CallResult(ResultKind.OK, "x")
 
         over = Request("k", deadline_us=START_US)
         assert (await policy.call(work, over, loop, default=nothing)).degraded
@@ -161,7 +172,7 @@ def test_it_leaves_the_caller_the_rest_of_its_time() -> None:
 
 def test_a_bug_is_never_hidden() -> None:
     async def story(loop: VirtualLoop) -> None:
-        async def bug(_: int) -> Answer[str]:
+        async def bug(_: int) -> CallResult[str]:
             raise KeyError("x")
 
         policy = fallback()
@@ -175,9 +186,9 @@ def test_a_bug_is_never_hidden() -> None:
 def test_a_value_is_nobody_elses() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = fallback()
-        await policy.call(says(Kind.OK, "anns"), TRENDS, loop)
+        await policy.call(says(ResultKind.OK, "anns"), TRENDS, loop)
         bob = Request("trends", caller="bob", shard="trends")
-        assert not (await policy.call(says(Kind.FAILED), bob, loop)).ok
+        assert not (await policy.call(says(ResultKind.FAILED), bob, loop)).ok
 
     run(story)
     assert key_of_value(Request("c", caller="ab")) != key_of_value(Request("bc", caller="a"))
@@ -189,12 +200,14 @@ def test_a_value_is_nobody_elses() -> None:
 def test_after_a_write_neither_what_was_kept_nor_what_was_being_fetched_is_used() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = fallback()
-        await policy.call(says(Kind.OK, "old"), TRENDS, loop)
-        fetch = asyncio.ensure_future(policy.call(says(Kind.OK, "old too", 100_000), TRENDS, loop))
+        await policy.call(says(ResultKind.OK, "old"), TRENDS, loop)
+        fetch = asyncio.ensure_future(
+            policy.call(says(ResultKind.OK, "old too", 100_000), TRENDS, loop)
+        )
         await pause_us(50_000)
         assert policy.forget(TRENDS)
         assert (await fetch).result() == "old too"
-        assert not (await policy.call(says(Kind.FAILED), TRENDS, loop)).ok
+        assert not (await policy.call(says(ResultKind.FAILED), TRENDS, loop)).ok
 
     run(story)
 
@@ -203,10 +216,10 @@ def test_values_are_bounded() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = fallback(values_max=3)
         for n in range(10):
-            await policy.call(says(Kind.OK, "x"), Request(f"k{n}"), loop)
+            await policy.call(says(ResultKind.OK, "x"), Request(f"k{n}"), loop)
         assert policy.stats().values == 3
         none = fallback(stale_us_max=0)
-        await none.call(says(Kind.OK, "x"), TRENDS, loop)
+        await none.call(says(ResultKind.OK, "x"), TRENDS, loop)
         assert none.stats().values == 0
 
     run(story)
@@ -220,9 +233,14 @@ def test_a_wrong_setting_is_named(field: str, value: object) -> None:
         fallback(**{field: value})
 
 
-@given(st.sampled_from(list(Kind)), st.integers(0, 600_000), st.integers(0, 600_000), st.booleans())
+@given(
+    st.sampled_from(list(ResultKind)),
+    st.integers(0, 600_000),
+    st.integers(0, 600_000),
+    st.booleans(),
+)
 def test_nothing_leaks_and_a_stand_in_is_always_marked(
-    kind: Kind, took_us: int, cancel_us: int, defaulted: bool
+    kind: ResultKind, took_us: int, cancel_us: int, defaulted: bool
 ) -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = fallback()

@@ -10,7 +10,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.hedge import Hedge, HedgeSettings
 from sluicegate.policies.retry import Retry
 from sluicegate.policies.retry_budget import RetryBudgets, RetryBudgetSettings
@@ -27,13 +27,13 @@ GET = Request("k", operation="get")
 class Backend:
     """Each attempt takes its time and answers its kind; what has ended, and how, is noted."""
 
-    def __init__(self, *attempts: tuple[int, Kind]) -> None:
+    def __init__(self, *attempts: tuple[int, ResultKind]) -> None:
         self.attempts = attempts
         self.asked = 0
         self.cancelled: list[int] = []
         self.ended: list[int] = []
 
-    async def work(self, attempt: int) -> Answer[int]:
+    async def work(self, attempt: int) -> CallResult[int]:
         assert attempt == self.asked
         self.asked += 1
         took_us, kind = self.attempts[min(attempt, len(self.attempts) - 1)]
@@ -43,12 +43,12 @@ class Backend:
             self.cancelled.append(attempt)
             raise
         self.ended.append(attempt)
-        return Answer(kind, attempt)
+        return CallResult(kind, attempt)
 
 
 async def warm(policy: Hedge, loop: VirtualLoop, took_us: int = 10 * MS, calls: int = 60) -> None:
     await asyncio.gather(
-        *(policy.call(Backend((took_us, Kind.OK)).work, GET, loop) for _ in range(calls))
+        *(policy.call(Backend((took_us, ResultKind.OK)).work, GET, loop) for _ in range(calls))
     )
     await pause_us(policy.settings.refresh_us)
 
@@ -61,7 +61,7 @@ def test_a_late_call_is_sent_once_more_and_the_first_answer_wins() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = hedge()
         await warm(policy, loop)
-        backend = Backend((10 * S, Kind.OK), (5 * MS, Kind.OK))
+        backend = Backend((10 * S, ResultKind.OK), (5 * MS, ResultKind.OK))
         began_us = loop.now_us()
         answer = await policy.call(backend.work, GET, loop, idempotent=True)
         took_us = loop.now_us() - began_us
@@ -79,10 +79,10 @@ def test_a_call_in_time_is_not_hedged_and_the_first_may_still_win() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = hedge()
         await warm(policy, loop)
-        quick = Backend((5 * MS, Kind.OK))
+        quick = Backend((5 * MS, ResultKind.OK))
         assert (await policy.call(quick.work, GET, loop, idempotent=True)).result() == 0
         assert quick.asked == 1
-        close = Backend((12 * MS, Kind.OK), (50 * MS, Kind.OK))
+        close = Backend((12 * MS, ResultKind.OK), (50 * MS, ResultKind.OK))
         assert (await policy.call(close.work, GET, loop, idempotent=True)).result() == 0
         await pause_us(1)
         assert close.cancelled == [1]
@@ -105,7 +105,7 @@ def test_what_is_never_sent_twice(request_: Request, idempotent: bool) -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = hedge()
         await warm(policy, loop)
-        backend = Backend((S, Kind.OK))
+        backend = Backend((S, ResultKind.OK))
         await policy.call(backend.work, request_, loop, idempotent=idempotent)
         assert backend.asked == 1
 
@@ -130,10 +130,10 @@ def test_when_everything_slows_down_the_budget_holds_the_hedges_to_its_share() -
         policy = hedge(budget)
         await warm(policy, loop)
         retry = Retry(SeededChance(1), None, policy.budgets)
-        backends = [Backend((100 * MS, Kind.OK)) for _ in range(500)]
+        backends = [Backend((100 * MS, ResultKind.OK)) for _ in range(500)]
 
         async def call(backend: Backend) -> None:
-            async def hedged(_: int) -> Answer[int]:
+            async def hedged(_: int) -> CallResult[int]:
                 return await policy.call(backend.work, GET, loop, idempotent=True)
 
             await retry.call(hedged, GET, loop, idempotent=True)
@@ -149,18 +149,18 @@ def test_an_error_does_not_win_while_another_attempt_runs() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = hedge()
         await warm(policy, loop)
-        backend = Backend((20 * MS, Kind.FAILED), (20 * MS, Kind.OK))
+        backend = Backend((20 * MS, ResultKind.FAILED), (20 * MS, ResultKind.OK))
         assert (await policy.call(backend.work, GET, loop, idempotent=True)).result() == 1
-        both = Backend((20 * MS, Kind.FAILED), (20 * MS, Kind.OVERLOADED))
+        both = Backend((20 * MS, ResultKind.FAILED), (20 * MS, ResultKind.OVERLOADED))
         answer = await policy.call(both.work, GET, loop, idempotent=True)
         assert not answer.ok
         no_more = hedge(hedges_max=3)
         await warm(no_more, loop)
-        failed = Backend((15 * MS, Kind.FAILED), (S, Kind.OK))
+        failed = Backend((15 * MS, ResultKind.FAILED), (S, ResultKind.OK))
         await no_more.call(failed.work, GET, loop, idempotent=True)
         assert failed.asked == 2, "after an error no further hedge is sent"
-        fast = Backend((MS, Kind.FAILED))
-        assert (await policy.call(fast.work, GET, loop, idempotent=True)).kind is Kind.FAILED
+        fast = Backend((MS, ResultKind.FAILED))
+        assert (await policy.call(fast.work, GET, loop, idempotent=True)).kind is ResultKind.FAILED
         assert fast.asked == 1, "an early error is the retry's business"
 
     run(story)
@@ -172,7 +172,7 @@ def test_the_p95_does_not_shrink_by_what_loses() -> None:
         await warm(policy, loop)
         for n in range(300):
             first_us = 10 * MS if n % 2 else 500 * MS
-            backend = Backend((first_us, Kind.OK), (MS, Kind.OK))
+            backend = Backend((first_us, ResultKind.OK), (MS, ResultKind.OK))
             await policy.call(backend.work, GET, loop, idempotent=True)
         delay_us = policy.delay_us(GET, loop.now_us(), idempotent=True)
         assert delay_us >= 10 * MS, "late calls are entered with the time they had taken"
@@ -185,7 +185,7 @@ def test_fast_failures_do_not_make_good_calls_look_late() -> None:
         policy = hedge()
         await warm(policy, loop)
         for _ in range(1500):
-            await policy.call(Backend((100, Kind.FAILED)).work, GET, loop)
+            await policy.call(Backend((100, ResultKind.FAILED)).work, GET, loop)
         await pause_us(S)
         assert policy.delay_us(GET, loop.now_us(), idempotent=True) > 9 * MS
 
@@ -196,7 +196,7 @@ def test_a_cancelled_call_cancels_all_its_attempts() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = hedge(hedges_max=2)
         await warm(policy, loop)
-        backend = Backend((S, Kind.OK))
+        backend = Backend((S, ResultKind.OK))
         call = asyncio.ensure_future(policy.call(backend.work, GET, loop, idempotent=True))
         await pause_us(35 * MS)
         assert policy.stats().running == 3
@@ -217,16 +217,16 @@ def test_the_winner_does_not_wait_for_a_loser_that_will_not_go() -> None:
         seen: list[object] = []
         loop.set_exception_handler(lambda _, context: seen.append(context["exception"]))
 
-        async def work(attempt: int) -> Answer[int]:
+        async def work(attempt: int) -> CallResult[int]:
             if attempt == 1:
                 await pause_us(MS)
-                return Answer(Kind.OK, 1)
+                return CallResult(ResultKind.OK, 1)
             try:
                 await pause_us(S)
             except asyncio.CancelledError:
                 await pause_us(S)
                 raise ValueError("a bug of the loser") from None
-            return Answer(Kind.OK, 0)
+            return CallResult(ResultKind.OK, 0)
 
         began_us = loop.now_us()
         assert (await policy.call(work, GET, loop, idempotent=True)).result() == 1
@@ -241,7 +241,7 @@ def test_the_winner_does_not_wait_for_a_loser_that_will_not_go() -> None:
 
 def test_a_bug_passes_through() -> None:
     async def story(loop: VirtualLoop) -> None:
-        async def bug(_: int) -> Answer[int]:
+        async def bug(_: int) -> CallResult[int]:
             raise KeyError("x")
 
         policy = hedge()
@@ -256,11 +256,11 @@ def test_sketches_are_bounded() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = hedge(keys_max=2, samples_min=1)
         for name in "abc":
-            await policy.call(Backend((MS, Kind.OK)).work, Request("k", operation=name), loop)
+            await policy.call(Backend((MS, ResultKind.OK)).work, Request("k", operation=name), loop)
         assert policy.stats().keys == 2
         assert policy.stats().untracked > 0
         await pause_us(20 * S)
-        await policy.call(Backend((MS, Kind.OK)).work, Request("k", operation="c"), loop)
+        await policy.call(Backend((MS, ResultKind.OK)).work, Request("k", operation="c"), loop)
         assert policy.delay_us(Request("k", operation="c"), loop.now_us(), idempotent=True) >= 0
 
     run(story)
@@ -275,13 +275,13 @@ def test_a_wrong_setting_is_named(field: str, value: object) -> None:
 
 
 attempts = st.lists(
-    st.tuples(st.integers(1, 40_000), st.sampled_from(list(Kind))), min_size=1, max_size=4
+    st.tuples(st.integers(1, 40_000), st.sampled_from(list(ResultKind))), min_size=1, max_size=4
 )
 
 
 @given(attempts, st.integers(0, 3), st.integers(0, 60_000))
 def test_nothing_leaks_however_it_ends(
-    plan: list[tuple[int, Kind]], hedges_max: int, cancel_after_us: int
+    plan: list[tuple[int, ResultKind]], hedges_max: int, cancel_after_us: int
 ) -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = hedge(hedges_max=hedges_max, samples_min=5)

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.outlier import Outlier, OutlierSettings
 from sluicegate.testing import SeededChance
 
 S = 1_000_000
 HOSTS = [f"h{n}" for n in range(10)]
-OK: Answer[object] = Answer(Kind.OK)
-FAILED: Answer[object] = Answer(Kind.FAILED)
+OK: CallResult[object] = CallResult(ResultKind.OK)
+FAILED: CallResult[object] = CallResult(ResultKind.FAILED)
 
 
 def outlier(hosts: list[str] = HOSTS, **settings: object) -> Outlier:
@@ -18,23 +18,23 @@ def outlier(hosts: list[str] = HOSTS, **settings: object) -> Outlier:
 
 
 def second(
-    judge: Outlier, now_us: int, bad: dict[str, Kind], took: dict[str, int] | None = None
+    judge: Outlier, now_us: int, bad: dict[str, ResultKind], took: dict[str, int] | None = None
 ) -> None:
     """A second of 50 calls to each host, each with a key of its own."""
     for n in range(50):
         for host in HOSTS:
-            kind = bad.get(host, Kind.OK)
+            kind = bad.get(host, ResultKind.OK)
             took_us = (took or {}).get(host, 10_000)
             at_us = now_us + n * 20_000
-            judge.tell(host, Answer(kind), took_us, f"{host} {now_us} {n}", at_us)
+            judge.tell(host, CallResult(kind), took_us, f"{host} {now_us} {n}", at_us)
 
 
 def weights(judge: Outlier, now_us: int) -> list[float]:
     return [judge.weight(host, now_us) for host in HOSTS]
 
 
-@pytest.mark.parametrize("kind", [Kind.FAILED, Kind.TIMED_OUT, Kind.UNREACHED])
-def test_a_failing_host_is_out_within_a_second_and_comes_back_slowly(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ResultKind.FAILED, ResultKind.TIMED_OUT, ResultKind.UNREACHED])
+def test_a_failing_host_is_out_within_a_second_and_comes_back_slowly(kind: ResultKind) -> None:
     judge = outlier()
     second(judge, 0, {"h3": kind})
     assert weights(judge, S) == [1.0] * 3 + [0.0] + [1.0] * 6
@@ -55,7 +55,7 @@ def test_a_failing_host_is_out_within_a_second_and_comes_back_slowly(kind: Kind)
 
 def test_what_it_did_before_its_ejection_does_not_eject_it_again() -> None:
     judge = outlier(windows=100, base_us=5 * S, jitter_us=0)
-    second(judge, 0, {"h3": Kind.FAILED})
+    second(judge, 0, {"h3": ResultKind.FAILED})
     for n in range(1, 12):
         second(judge, n * S, {})
     assert judge.weight("h3", 12 * S) > 0.0
@@ -71,8 +71,10 @@ def test_a_host_ten_times_slower_than_the_others_is_out() -> None:
     assert judge.standing("h7").reason == "latency above the others"
 
 
-@pytest.mark.parametrize("kind", [Kind.OVERLOADED, Kind.LIMITED, Kind.CANCELLED, Kind.REJECTED])
-def test_a_host_that_refuses_is_not_ejected(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [ResultKind.OVERLOADED, ResultKind.LIMITED, ResultKind.CANCELLED, ResultKind.REJECTED]
+)
+def test_a_host_that_refuses_is_not_ejected(kind: ResultKind) -> None:
     judge = outlier()
     second(judge, 0, {"h3": kind})
     assert weights(judge, S) == [1.0] * 10
@@ -81,7 +83,7 @@ def test_a_host_that_refuses_is_not_ejected(kind: Kind) -> None:
 def test_when_all_are_bad_nobody_is_an_outlier_for_long() -> None:
     judge = outlier(ejected_percent_max=100)
     for n in range(3):
-        second(judge, n * S, dict.fromkeys(HOSTS, Kind.FAILED))
+        second(judge, n * S, dict.fromkeys(HOSTS, ResultKind.FAILED))
     assert judge.stats().panics
     assert weights(judge, 3 * S) == [1.0] * 10
 
@@ -89,7 +91,7 @@ def test_when_all_are_bad_nobody_is_an_outlier_for_long() -> None:
 def test_no_more_than_a_share_is_out() -> None:
     judge = outlier(ejected_percent_max=30)
     for n in range(3):
-        second(judge, n * S, dict.fromkeys(HOSTS[:6], Kind.FAILED))
+        second(judge, n * S, dict.fromkeys(HOSTS[:6], ResultKind.FAILED))
     assert judge.stats().out == 3
     assert not judge.stats().panics
 
@@ -157,7 +159,7 @@ def test_keys_that_failed_are_bounded() -> None:
 
 def test_a_group_that_changes_keeps_the_standing_of_who_stays() -> None:
     judge = outlier()
-    second(judge, 0, {"h3": Kind.FAILED})
+    second(judge, 0, {"h3": ResultKind.FAILED})
     judge.sweep(S)
     version = judge.version
     judge.set_hosts(["h3", "h4", "new", "h3"])
@@ -171,7 +173,7 @@ def test_a_group_that_changes_keeps_the_standing_of_who_stays() -> None:
 
 def test_a_clock_that_goes_back_changes_nobodys_standing() -> None:
     judge = outlier()
-    second(judge, 10 * S, {"h3": Kind.FAILED})
+    second(judge, 10 * S, {"h3": ResultKind.FAILED})
     assert judge.weight("h3", 11 * S) == 0.0
     assert judge.weight("h3", 0) == 0.0
     judge.tell("h1", OK, 1, "k", 0)

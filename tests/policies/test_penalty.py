@@ -10,7 +10,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.penalty import ONE_MILLI, Penalty, PenaltySettings
-from sluicegate.policies.stress import Level, Picture
+from sluicegate.policies.stress import StressLevel, StressState
 from sluicegate.testing import HandClock
 
 S = 1_000_000
@@ -23,9 +23,9 @@ class Told:
     def __init__(self) -> None:
         self.slow = False
 
-    def read(self, now_us: int) -> Picture:
-        level = Level.STRESSED if self.slow else Level.CALM
-        return Picture(now_us, level, (), self.slow, False, 0.0, 0.3, "get", None, None, None)
+    def read(self, now_us: int) -> StressState:
+        level = StressLevel.STRESSED if self.slow else StressLevel.CALM
+        return StressState(now_us, level, (), self.slow, False, 0.0, 0.3, "get", None, None, None)
 
 
 def work(penalty: Penalty, caller: str, ms: int, now_us: int, *, cached: bool = False) -> None:

@@ -19,7 +19,7 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights, read_weights
 from sluicegate.policies.budgets import TokenBudgets
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
-from sluicegate.policies.operation_cost import Shape, shape_told
+from sluicegate.policies.operation_cost import WorkShape, read_shape
 from sluicegate.policies.request_units import (
     RequestUnits,
     RequestUnitsPermit,
@@ -432,7 +432,7 @@ def test_chunks_enter_anew_so_a_read_passes_between_them() -> None:
 
 
 def told(attributes: Mapping[str, str]) -> tuple[int, int]:
-    shape = shape_told(Request("k", attributes=attributes))
+    shape = read_shape(Request("k", attributes=attributes))
     return shape.rows, shape.size_bytes
 
 
@@ -447,7 +447,7 @@ def test_a_shape_that_is_no_number_counts_as_not_told() -> None:
 def test_the_shape_may_come_from_elsewhere() -> None:
     these = RequestUnits(
         RequestUnitsSettings(weights=PLAIN, margin_quantile=None),
-        shape_of=lambda request: Shape(len(request.key)),
+        shape_of=lambda request: WorkShape(len(request.key)),
     )
     request = Request("seven!!")
     enter(these, request)

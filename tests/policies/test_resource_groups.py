@@ -12,7 +12,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.budgets import Budget
 from sluicegate.policies.group_settings import (
-    GroupSettings,
+    ResourceGroup,
     ResourceGroupsSettings,
     read_groups,
 )
@@ -143,7 +143,7 @@ def test_several_dispatchers_have_a_part_each() -> None:
 
 
 def test_idle_callers_are_forgotten_and_there_is_a_bound() -> None:
-    settings = ResourceGroupsSettings(groups={"a": GroupSettings(quota_ru=10)}, callers_max=2)
+    settings = ResourceGroupsSettings(groups={"a": ResourceGroup(quota_ru=10)}, callers_max=2)
     these = ResourceGroups(settings)
     for name in ("x", "y", "z", "w"):
         spend(these, name, 1, 0)

@@ -10,8 +10,8 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.answer import Answer, Kind
-from sluicegate.policies.retry import Plan, Retry, RetrySettings, decide
+from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.retry import Retry, RetryPlan, RetrySettings, decide
 from sluicegate.policies.retry_budget import RetryBudgets, RetryBudgetSettings
 from sluicegate.testing import SeededChance
 
@@ -24,18 +24,18 @@ PLENTY = RetryBudgetSettings(reserve_milli_per_s=1_000_000)
 class Backend:
     """Answers from a list, then well; notes when it was asked."""
 
-    def __init__(self, loop: VirtualLoop, *answers: Answer[str], takes_us: int = 0) -> None:
+    def __init__(self, loop: VirtualLoop, *answers: CallResult[str], takes_us: int = 0) -> None:
         self.loop = loop
         self.answers = list(answers)
         self.asked_us: list[int] = []
         self.takes_us = takes_us
 
-    async def work(self, attempt: int) -> Answer[str]:
+    async def work(self, attempt: int) -> CallResult[str]:
         assert attempt >= 0
         self.asked_us.append(self.loop.now_us() - START_US)
         if self.takes_us:
             await pause_us(self.takes_us)
-        return self.answers.pop(0) if self.answers else Answer(Kind.OK, "done")
+        return self.answers.pop(0) if self.answers else CallResult(ResultKind.OK, "done")
 
 
 def retry(settings: RetrySettings | None = None, *, poor: bool = False) -> Retry:
@@ -44,7 +44,7 @@ def retry(settings: RetrySettings | None = None, *, poor: bool = False) -> Retry
 
 
 def planned(
-    answer: Answer[str],
+    answer: CallResult[str],
     *,
     attempt: int = 0,
     draw: float = 0.5,
@@ -52,7 +52,7 @@ def planned(
     idempotent: bool = True,
     level: Criticality = Criticality.DEGRADED,
     **settings: object,
-) -> Plan:
+) -> RetryPlan:
     told = RetrySettings(**settings)  # type: ignore[arg-type]
     request = Request("k", deadline_us=deadline_us, criticality=level)
     return decide(told, told.backoff(), request, answer, attempt, 0, draw, idempotent=idempotent)
@@ -60,7 +60,7 @@ def planned(
 
 def test_a_call_that_fails_is_sent_again_after_a_wait() -> None:
     async def story(loop: VirtualLoop) -> None:
-        backend = Backend(loop, Answer(Kind.FAILED), Answer(Kind.TIMED_OUT))
+        backend = Backend(loop, CallResult(ResultKind.FAILED), CallResult(ResultKind.TIMED_OUT))
         policy = retry()
         answer = await policy.call(backend.work, Request("k"), loop, idempotent=True)
         assert answer.result() == "done"
@@ -74,51 +74,53 @@ def test_a_call_that_fails_is_sent_again_after_a_wait() -> None:
 
 
 def test_work_that_may_have_been_begun_is_repeated_only_if_it_is_idempotent() -> None:
-    assert planned(Answer(Kind.FAILED), idempotent=False).stopped == "not_idempotent"
-    assert planned(Answer(Kind.TIMED_OUT), idempotent=False).stopped == "not_idempotent"
-    assert planned(Answer(Kind.UNREACHED), idempotent=False).wait_us >= 0
-    assert planned(Answer(Kind.OVERLOADED), idempotent=False).wait_us >= 0
+    assert planned(CallResult(ResultKind.FAILED), idempotent=False).stopped == "not_idempotent"
+    assert planned(CallResult(ResultKind.TIMED_OUT), idempotent=False).stopped == "not_idempotent"
+    assert planned(CallResult(ResultKind.UNREACHED), idempotent=False).wait_us >= 0
+    assert planned(CallResult(ResultKind.OVERLOADED), idempotent=False).wait_us >= 0
 
 
 def test_what_will_not_be_better_next_time_is_not_repeated() -> None:
-    for kind in (Kind.OK, Kind.REJECTED, Kind.CANCELLED):
-        assert planned(Answer(kind)) == Plan(NEVER, "not_for_retry")
+    for kind in (ResultKind.OK, ResultKind.REJECTED, ResultKind.CANCELLED):
+        assert planned(CallResult(kind)) == RetryPlan(NEVER, "not_for_retry")
 
 
 def test_a_quotas_refusal_waits_for_its_own_hint_and_without_one_is_final() -> None:
-    assert planned(Answer(Kind.LIMITED)).stopped == "not_for_retry"
-    assert planned(Answer(Kind.LIMITED, retry_after_us=5 * S)).wait_us >= 5 * S
+    assert planned(CallResult(ResultKind.LIMITED)).stopped == "not_for_retry"
+    assert planned(CallResult(ResultKind.LIMITED, retry_after_us=5 * S)).wait_us >= 5 * S
 
 
 def test_a_hint_is_the_least_wait_and_those_who_had_the_same_one_come_apart() -> None:
-    answer: Answer[str] = Answer(Kind.OVERLOADED, retry_after_us=5 * S)
+    answer: CallResult[str] = CallResult(ResultKind.OVERLOADED, retry_after_us=5 * S)
     waits = [planned(answer, draw=draw / 10).wait_us for draw in range(10)]
     assert min(waits) == 5 * S
     assert len(set(waits)) == 10
-    too_long: Answer[str] = Answer(Kind.OVERLOADED, retry_after_us=301 * S)
-    assert planned(too_long) == Plan(NEVER, "dont_retry")
+    too_long: CallResult[str] = CallResult(ResultKind.OVERLOADED, retry_after_us=301 * S)
+    assert planned(too_long) == RetryPlan(NEVER, "dont_retry")
 
 
 def test_a_mark_of_the_backend_ends_it() -> None:
-    assert planned(Answer(Kind.OVERLOADED, dont_retry=True)) == Plan(NEVER, "dont_retry")
+    assert planned(CallResult(ResultKind.OVERLOADED, dont_retry=True)) == RetryPlan(
+        NEVER, "dont_retry"
+    )
 
 
 def test_in_the_seeds_form_an_overload_is_never_repeated() -> None:
-    assert planned(Answer(Kind.OVERLOADED), on_overload="never").stopped == "dont_retry"
-    assert planned(Answer(Kind.FAILED), on_overload="never").stopped == ""
+    assert planned(CallResult(ResultKind.OVERLOADED), on_overload="never").stopped == "dont_retry"
+    assert planned(CallResult(ResultKind.FAILED), on_overload="never").stopped == ""
 
 
 def test_each_class_has_its_number_and_bulk_work_has_one_attempt() -> None:
-    assert planned(Answer(Kind.FAILED), level=Criticality.BULK).stopped == "attempts"
-    assert planned(Answer(Kind.FAILED), attempt=1).stopped == ""
-    assert planned(Answer(Kind.FAILED), attempt=2).stopped == "attempts"
+    assert planned(CallResult(ResultKind.FAILED), level=Criticality.BULK).stopped == "attempts"
+    assert planned(CallResult(ResultKind.FAILED), attempt=1).stopped == ""
+    assert planned(CallResult(ResultKind.FAILED), attempt=2).stopped == "attempts"
 
 
 def test_no_retry_that_would_be_done_for_nobody() -> None:
     late = {"base_us": 100, "wait_us_max": 100, "jitter": "none", "slack_us": 50}
-    failed: Answer[str] = Answer(Kind.FAILED)
-    assert planned(failed, deadline_us=150, **late) == Plan(NEVER, "deadline")  # type: ignore[arg-type]
-    assert planned(failed, deadline_us=151, **late) == Plan(100, "")  # type: ignore[arg-type]
+    failed: CallResult[str] = CallResult(ResultKind.FAILED)
+    assert planned(failed, deadline_us=150, **late) == RetryPlan(NEVER, "deadline")  # type: ignore[arg-type]
+    assert planned(failed, deadline_us=151, **late) == RetryPlan(100, "")  # type: ignore[arg-type]
 
 
 def test_after_a_busy_loop_the_deadline_is_looked_at_again() -> None:
@@ -132,7 +134,7 @@ def test_after_a_busy_loop_the_deadline_is_looked_at_again() -> None:
                 self.asked += 1
                 return loop.now_us() + (S if self.asked > 2 else 0)
 
-        backend = Backend(loop, Answer(Kind.FAILED))
+        backend = Backend(loop, CallResult(ResultKind.FAILED))
         request = Request("k", deadline_us=START_US + S)
         answer = await retry().call(backend.work, request, Late(), idempotent=True)
         assert answer.stopped == "deadline"
@@ -145,18 +147,18 @@ def test_only_one_layer_retries() -> None:
     async def story(loop: VirtualLoop) -> None:
         asked = 0
 
-        async def lowest(_: int) -> Answer[str]:
+        async def lowest(_: int) -> CallResult[str]:
             nonlocal asked
             asked += 1
-            return Answer(Kind.FAILED)
+            return CallResult(ResultKind.FAILED)
 
         inner, middle, outer = retry(), retry(), retry()
         request = Request("k")
 
-        async def third(_: int) -> Answer[str]:
+        async def third(_: int) -> CallResult[str]:
             return await inner.call(lowest, request, loop, idempotent=True)
 
-        async def second(_: int) -> Answer[str]:
+        async def second(_: int) -> CallResult[str]:
             return await middle.call(third, request, loop, idempotent=True)
 
         answer = await outer.call(second, request, loop, idempotent=True)
@@ -173,10 +175,10 @@ def test_retries_are_a_share_of_the_traffic_however_much_fails() -> None:
         policy = retry(poor=True)
         asked = 0
 
-        async def fails(_: int) -> Answer[str]:
+        async def fails(_: int) -> CallResult[str]:
             nonlocal asked
             asked += 1
-            return Answer(Kind.FAILED)
+            return CallResult(ResultKind.FAILED)
 
         for _ in range(1000):
             await policy.call(fails, Request("k"), loop, idempotent=True)
@@ -216,7 +218,7 @@ def test_budgets_are_bounded_and_a_key_without_one_is_not_repeated() -> None:
 def test_a_call_cancelled_while_it_waits_leaves_nothing_behind() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = retry()
-        backend = Backend(loop, *[Answer[str](Kind.FAILED, retry_after_us=60 * S)])
+        backend = Backend(loop, *[CallResult[str](ResultKind.FAILED, retry_after_us=60 * S)])
         call = asyncio.ensure_future(policy.call(backend.work, Request("k"), loop, idempotent=True))
         await pause_us(S)
         assert policy.stats().inflight == 1
@@ -232,7 +234,7 @@ def test_a_bug_passes_through_and_is_not_repeated() -> None:
     async def story(loop: VirtualLoop) -> None:
         asked = 0
 
-        async def bug(_: int) -> Answer[str]:
+        async def bug(_: int) -> CallResult[str]:
             nonlocal asked
             asked += 1
             raise KeyError("x")
@@ -251,11 +253,11 @@ def test_after_an_outage_a_thousand_callers_do_not_come_at_one_instant() -> None
         policy = retry(RetrySettings(base_us=1 * S, wait_us_max=1 * S))
         again: list[int] = []
 
-        async def work(attempt: int) -> Answer[str]:
+        async def work(attempt: int) -> CallResult[str]:
             if attempt == 0:
-                return Answer(Kind.OVERLOADED, retry_after_us=2 * S)
+                return CallResult(ResultKind.OVERLOADED, retry_after_us=2 * S)
             again.append(loop.now_us() - START_US)
-            return Answer(Kind.OK, "done")
+            return CallResult(ResultKind.OK, "done")
 
         await asyncio.gather(*(policy.call(work, Request("k"), loop) for _ in range(500)))
         assert min(again) >= 2 * S
@@ -283,12 +285,12 @@ def test_a_wrong_setting_is_named(field: str, value: object) -> None:
         RetryBudgetSettings(deposit_milli=-1)
 
 
-@given(st.lists(st.sampled_from(list(Kind)), max_size=6), st.booleans())
+@given(st.lists(st.sampled_from(list(ResultKind)), max_size=6), st.booleans())
 def test_there_are_never_more_attempts_than_allowed_nor_one_after_the_deadline(
-    kinds: list[Kind], idempotent: bool
+    kinds: list[ResultKind], idempotent: bool
 ) -> None:
     async def story(loop: VirtualLoop) -> None:
-        backend = Backend(loop, *[Answer[str](kind) for kind in kinds], takes_us=100_000)
+        backend = Backend(loop, *[CallResult[str](kind) for kind in kinds], takes_us=100_000)
         policy = retry(RetrySettings(attempts=(5, 5, 5, 5)))
         request = Request("k", deadline_us=START_US + 500_000)
         answer = await policy.call(backend.work, request, loop, idempotent=idempotent)

@@ -19,7 +19,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.priority_shed import cohort
 from sluicegate.kernels.utilization_shed import Ramp
 from sluicegate.policies.shed import Prices, Shed, ShedSettings
-from sluicegate.policies.stress import Level, Picture, Stress
+from sluicegate.policies.stress import Stress, StressLevel, StressState
 from sluicegate.testing import SeededChance
 
 S = 1_000_000
@@ -32,16 +32,16 @@ class Told:
     """A picture that says what a test says."""
 
     def __init__(self) -> None:
-        self.level = Level.CALM
+        self.level = StressLevel.CALM
         self.slow = False
         self.crowded = False
         self.depth = 1.0
         self.utilization: float | None = None
         self.reads = 0
 
-    def read(self, now_us: int) -> Picture:
+    def read(self, now_us: int) -> StressState:
         self.reads += 1
-        return Picture(
+        return StressState(
             now_us,
             self.level,
             (),
@@ -55,7 +55,7 @@ class Told:
             None,
         )
 
-    def says(self, level: Level, *, slow: bool = False, crowded: bool = False) -> None:
+    def says(self, level: StressLevel, *, slow: bool = False, crowded: bool = False) -> None:
         self.level, self.slow, self.crowded = level, slow, crowded
 
 
@@ -115,7 +115,7 @@ def test_levels_refuse_class_by_class_from_below_and_open_again() -> None:
     told = Told()
     shed = made(told)
     now_us = mixed(shed, windows=2)
-    told.says(Level.STRESSED, crowded=True)
+    told.says(StressLevel.STRESSED, crowded=True)
     now_us = mixed(shed, windows=4, begin_us=now_us)
     after_few = shares(shed, now_us)
     assert after_few[:3] == [1.0, 1.0, 1.0]
@@ -125,7 +125,7 @@ def test_levels_refuse_class_by_class_from_below_and_open_again() -> None:
     assert after_more[:2] == [1.0, 1.0]
     assert 0.0 < after_more[2] < 0.6
     assert after_more[3] == 0.0
-    told.says(Level.CALM)
+    told.says(StressLevel.CALM)
     now_us = mixed(shed, windows=100, begin_us=now_us + 100 * MS)
     assert shares(shed, now_us) == [1.0] * 4
 
@@ -134,7 +134,7 @@ def test_the_deeper_the_overload_the_more_is_cut_at_once_up_to_a_bound() -> None
     levels = {}
     for depth in (1.0, 1.99, 3.0, 5.0, 900.0):
         told = Told()
-        told.says(Level.STRESSED, crowded=True)
+        told.says(StressLevel.STRESSED, crowded=True)
         told.depth = depth
         shed = made(told)
         mixed(shed, windows=2)
@@ -146,7 +146,7 @@ def test_the_deeper_the_overload_the_more_is_cut_at_once_up_to_a_bound() -> None
 
 def test_a_signal_that_never_ends_leaves_the_levels_that_are_kept() -> None:
     told = Told()
-    told.says(Level.STRESSED, crowded=True)
+    told.says(StressLevel.STRESSED, crowded=True)
     shed = made(told, levels_kept=20)
     now_us = mixed(shed, windows=200)
     assert shed.stats().level == 20
@@ -157,7 +157,7 @@ def test_a_signal_that_never_ends_leaves_the_levels_that_are_kept() -> None:
 
 def test_slow_work_alone_moves_no_level() -> None:
     told = Told()
-    told.says(Level.HARD, slow=True)
+    told.says(StressLevel.HARD, slow=True)
     shed = made(told)
     mixed(shed, windows=50)
     assert shed.stats().level == shed.stats().levels == 512
@@ -165,10 +165,10 @@ def test_slow_work_alone_moves_no_level() -> None:
 
 def test_a_caller_is_consistently_in_or_out_until_cohorts_rotate() -> None:
     told = Told()
-    told.says(Level.STRESSED, crowded=True)
+    told.says(StressLevel.STRESSED, crowded=True)
     shed = made(told, rotate_us=60 * S)
     now_us = mixed(shed, windows=5)
-    told.says(Level.CALM)
+    told.says(StressLevel.CALM)
     callers = [f"x{number}" for number in range(60)]
     first = [passes(shed, BULK, now_us, caller) for caller in callers]
     assert 0 < sum(first) < 60
@@ -179,7 +179,7 @@ def test_a_caller_is_consistently_in_or_out_until_cohorts_rotate() -> None:
     later_us = now_us + 60 * S
     fresh = made(told, rotate_us=60 * S)
     assert fresh.stats().level == 512
-    told.says(Level.STRESSED, crowded=True)
+    told.says(StressLevel.STRESSED, crowded=True)
     later_us = mixed(fresh, windows=5, begin_us=later_us)
     assert [passes(fresh, BULK, later_us, caller) for caller in callers] != first
 
@@ -191,9 +191,9 @@ def test_a_rotation_changes_the_cohorts_of_one_shed() -> None:
     sides = []
     for hour in (0, 1):
         begin_us = NOW // (3_600 * S) * 3_600 * S + hour * 3_600 * S
-        told.says(Level.CALM)
+        told.says(StressLevel.CALM)
         begin_us = mixed(shed, windows=110, begin_us=begin_us)
-        told.says(Level.STRESSED, crowded=True)
+        told.says(StressLevel.STRESSED, crowded=True)
         mixed(shed, windows=1, begin_us=begin_us)
         sides.append([passes(shed, BULK, begin_us, caller) for caller in callers])
     assert 0 < sum(sides[0]) < 200
@@ -202,7 +202,7 @@ def test_a_rotation_changes_the_cohorts_of_one_shed() -> None:
 
 def test_whoever_has_no_name_is_spread_by_key_and_so_is_all_if_that_is_set() -> None:
     told = Told()
-    told.says(Level.STRESSED, crowded=True)
+    told.says(StressLevel.STRESSED, crowded=True)
     for settings, caller in (({}, ""), ({"spread": "key"}, "the only one")):
         shed = made(told, **settings)
         for window in range(6):
@@ -221,32 +221,32 @@ def test_whoever_has_no_name_is_spread_by_key_and_so_is_all_if_that_is_set() -> 
 
 def test_the_floor_lets_a_few_pass_but_not_in_hard_overload() -> None:
     told = Told()
-    told.says(Level.STRESSED, crowded=True)
+    told.says(StressLevel.STRESSED, crowded=True)
     shed = made(told, SeededChance(5), floor=0.02)
     now_us = mixed(shed, windows=30)
     assert shed.stats().level < 128 * 3
     passed = sum(passes(shed, BULK, now_us, "b") for _ in range(10_000))
     assert passed == pytest.approx(200, abs=50)
-    told.says(Level.HARD, crowded=True)
+    told.says(StressLevel.HARD, crowded=True)
     now_us = mixed(shed, windows=1, begin_us=now_us + 100 * MS)
     assert sum(passes(shed, BULK, now_us, "b") for _ in range(10_000)) == 0
 
 
 def test_a_gate_that_nobody_asks_opens_again() -> None:
     told = Told()
-    told.says(Level.STRESSED, crowded=True)
+    told.says(StressLevel.STRESSED, crowded=True)
     shed = made(told)
     now_us = mixed(shed, windows=40)
     low = shed.stats().level
     assert low < 128
-    told.says(Level.CALM)
+    told.says(StressLevel.CALM)
     passes(shed, CRITICAL, now_us + 10 * 365 * 86_400 * S)  # at once, whatever the time
     assert shed.stats().level > 500
 
 
 def test_the_hint_to_come_back_is_longer_for_what_matters_less_and_bounded() -> None:
     told = Told()
-    told.says(Level.STRESSED, crowded=True)
+    told.says(StressLevel.STRESSED, crowded=True)
     shed = made(told, levels_kept=0, cut_permille=300)
     now_us = mixed(shed, windows=40)
     level = shed.stats().level
@@ -316,7 +316,7 @@ def test_ten_times_too_much_bulk_leaves_the_rest_alone() -> None:
 @given(
     steps=st.lists(
         st.tuples(
-            st.sampled_from(list(Level)),
+            st.sampled_from(list(StressLevel)),
             st.booleans(),
             st.integers(0, 500),
             st.lists(
@@ -329,7 +329,7 @@ def test_ten_times_too_much_bulk_leaves_the_rest_alone() -> None:
     form=st.sampled_from(["levels", "utilization"]),
 )
 def test_no_class_is_refused_where_a_lower_one_with_the_same_draw_and_cohort_passes(
-    steps: list[tuple[Level, bool, int, list[tuple[Criticality, int, float]]]], form: str
+    steps: list[tuple[StressLevel, bool, int, list[tuple[Criticality, int, float]]]], form: str
 ) -> None:
     told = Told()
 
@@ -364,7 +364,7 @@ def priced(shed: Shed, now_us: int) -> list[int]:
 def test_prices_rise_from_bulk_up_and_relax_in_reverse() -> None:
     told = Told()
     shed = made(told, form="prices")
-    told.says(Level.STRESSED, slow=True)
+    told.says(StressLevel.STRESSED, slow=True)
     climb = [priced(shed, NOW + s * S) for s in range(60)]
     assert climb[0] == [1_000, 1_000, 1_000, 1_500]
     assert climb[2] == [1_000, 1_000, 1_000, 3_375]
@@ -372,7 +372,7 @@ def test_prices_rise_from_bulk_up_and_relax_in_reverse() -> None:
     assert climb[3][2:] == [1_000, 5_062]
     assert climb[4][2:] == [1_500, 7_593]
     assert climb[-1] == [1_000, 16_000, 16_000, 16_000]
-    told.says(Level.CALM)
+    told.says(StressLevel.CALM)
     relax = [priced(shed, NOW + s * S) for s in range(60, 120)]
     assert relax[0] == [1_000, 12_800, 16_000, 16_000]
     assert relax[-1] == [1_000] * 4
@@ -383,7 +383,7 @@ def test_prices_rise_from_bulk_up_and_relax_in_reverse() -> None:
 
 def test_a_price_changes_by_at_most_a_factor_of_two_a_window_even_in_hard_overload() -> None:
     told = Told()
-    told.says(Level.HARD, crowded=True)
+    told.says(StressLevel.HARD, crowded=True)
     shed = made(told, form="prices")
     before = [1_000] * 4
     for tenth in range(300):
@@ -397,7 +397,7 @@ def test_a_price_changes_by_at_most_a_factor_of_two_a_window_even_in_hard_overlo
 
 def test_prices_hold_while_stress_neither_worsens_nor_ends_at_their_bound() -> None:
     told = Told()
-    told.says(Level.STRESSED, slow=True)
+    told.says(StressLevel.STRESSED, slow=True)
     shed = made(told, form="prices", price_max_milli=4_000, dearest=BEST_EFFORT)
     for s in range(30):
         prices = priced(shed, NOW + s * S)
@@ -406,7 +406,7 @@ def test_prices_hold_while_stress_neither_worsens_nor_ends_at_their_bound() -> N
 
 def test_the_prices_form_refuses_nobody() -> None:
     told = Told()
-    told.says(Level.HARD, slow=True, crowded=True)
+    told.says(StressLevel.HARD, slow=True, crowded=True)
     told.utilization = 1.0
     shed = made(told, form="prices")
     assert shares(shed, mixed(shed, windows=100)) == [1.0] * 4
@@ -414,11 +414,11 @@ def test_the_prices_form_refuses_nobody() -> None:
 
 def test_prices_relax_though_the_stage_that_charges_lets_nobody_through() -> None:
     told = Told()
-    told.says(Level.STRESSED, slow=True)
+    told.says(StressLevel.STRESSED, slow=True)
     shed = made(told, form="prices")
     for s in range(60):
         shed.price_milli(BULK, NOW + s * S)
-    told.says(Level.CALM)
+    told.says(StressLevel.CALM)
     assert shed.price_milli(BULK, NOW + 600 * S) == 1_000
 
 

@@ -13,17 +13,17 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.stress import (
     OTHERS,
-    Level,
     Stress,
+    StressLevel,
     StressSettings,
     StressStats,
-    WindowMean,
+    _WindowMean,
 )
 
 S = 1_000_000
 MS = 1_000
 NOW = 1_000 * S
-CALM, STRESSED, HARD = Level
+CALM, STRESSED, HARD = StressLevel
 
 
 def worked(
@@ -226,7 +226,7 @@ def test_a_window_mean_is_that_of_the_last_two_windows(
     told: list[tuple[int, int]], ahead: int
 ) -> None:
     window_us, stale_us = 500, 2_000
-    mean = WindowMean(window_us, stale_us)
+    mean = _WindowMean(window_us, stale_us)
     kept: list[list[int]] = [[], []]
     begin_us, now_us, last_us = -window_us, 0, None
     for passed_us, value in told:

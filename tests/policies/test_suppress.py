@@ -16,12 +16,12 @@ from sluicegate.contracts.reasons import SUPPRESSED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.moving_rate import SlotRing
 from sluicegate.policies.suppress import (
-    Count,
-    Factor,
-    Factors,
-    Report,
+    AccountCount,
+    AccountFactor,
+    FactorMessage,
     Suppress,
     SuppressPermit,
+    SuppressReport,
     SuppressSettings,
 )
 from sluicegate.policies.suppress_master import (
@@ -66,8 +66,8 @@ class Cluster:
         self.cut: set[int] = set()
         self.loss = 0.0
         self.delay_us = delay_us
-        self.to_master: list[tuple[int, int, Report]] = []
-        self.to_node: list[tuple[int, int, Factors]] = []
+        self.to_master: list[tuple[int, int, SuppressReport]] = []
+        self.to_node: list[tuple[int, int, FactorMessage]] = []
         self.attempted: list[int] = []  # a tenth of a second each
         self.admitted: list[int] = []
         self.owed = 0.0
@@ -218,8 +218,8 @@ def test_lost_reports_are_made_up_by_the_next_ones() -> None:
 
 def test_late_and_doubled_messages_change_nothing() -> None:
     master = SuppressMaster("m", 1, limited, START_US)
-    first = Report("n", 1, (Count("a", 100, 100, 0.0),))
-    second = Report("n", 1, (Count("a", 50, 150, 0.0),))
+    first = SuppressReport("n", 1, (AccountCount("a", 100, 100, 0.0),))
+    second = SuppressReport("n", 1, (AccountCount("a", 50, 150, 0.0),))
     master.hear(second, START_US)
     for n in range(50):
         master.hear(first, START_US + n)
@@ -237,9 +237,9 @@ def test_late_and_doubled_messages_change_nothing() -> None:
 
 
 def test_a_late_word_takes_nothing_away() -> None:
-    late = Report("n", 1, (Count("a", 100, 100, 0.0),))
-    told = Report("n", 1, (Count("a", 50, 150, 0.0),))
-    more = Report("n", 1, (Count("a", 50, 200, 0.0),))
+    late = SuppressReport("n", 1, (AccountCount("a", 100, 100, 0.0),))
+    told = SuppressReport("n", 1, (AccountCount("a", 50, 150, 0.0),))
+    more = SuppressReport("n", 1, (AccountCount("a", 50, 200, 0.0),))
     factors = []
     for messages in ([told, more], [told, late, more]):
         master = SuppressMaster("m", 1, lambda _: AccountLimit(1, 0), START_US)
@@ -277,14 +277,23 @@ def test_a_node_without_an_answer_goes_over_to_its_equal_share() -> None:
 
 def test_a_word_from_before_a_nodes_restart_is_void() -> None:
     master = SuppressMaster("m", 1, limited, START_US)
-    assert master.hear(Report("n", 2, (Count("a", 1, 1, 0.0),)), START_US) is not None
-    assert master.hear(Report("n", 1, (Count("a", 9_000, 9_000, 0.0),)), START_US) is None
+    assert (
+        master.hear(SuppressReport("n", 2, (AccountCount("a", 1, 1, 0.0),)), START_US) is not None
+    )
+    assert (
+        master.hear(SuppressReport("n", 1, (AccountCount("a", 9_000, 9_000, 0.0),)), START_US)
+        is None
+    )
     assert master.stats().void == 1
-    assert master.hear(Report("n", 3, (Count("a", 1, 1, 0.0),)), START_US) is not None
+    assert (
+        master.hear(SuppressReport("n", 3, (AccountCount("a", 1, 1, 0.0),)), START_US) is not None
+    )
 
 
-def heard(term: int, generation: int, factor: float, *, nodes: int = 4) -> Factors:
-    return Factors("m", term, generation, 2 * S, nodes, (Factor("acct", factor, L, L),))
+def heard(term: int, generation: int, factor: float, *, nodes: int = 4) -> FactorMessage:
+    return FactorMessage(
+        "m", term, generation, 2 * S, nodes, (AccountFactor("acct", factor, L, L),)
+    )
 
 
 def node(**settings: object) -> Suppress:
@@ -353,7 +362,7 @@ def test_what_was_rejected_is_attempted_all_the_same() -> None:
         assert isinstance(policy.admit(Request("k", caller="acct", cost=1001), 0), Decision)
     report = policy.report(0)
     assert report is not None
-    assert report.counts == (Count("acct", 9 * 1001 + 1, 9 * 1001 + 1, 1.0),)
+    assert report.counts == (AccountCount("acct", 9 * 1001 + 1, 9 * 1001 + 1, 1.0),)
 
 
 def test_an_operation_that_was_unwound_was_not_attempted() -> None:
@@ -369,7 +378,7 @@ def test_an_operation_that_was_unwound_was_not_attempted() -> None:
     policy.admit(OP, 0)
     later = policy.report(S)
     assert later is not None
-    assert later.counts[0] == Count("acct", 1, 7, 0.0), "what was told is not taken back"
+    assert later.counts[0] == AccountCount("acct", 1, 7, 0.0), "what was told is not taken back"
 
 
 def test_reports_come_each_interval_with_what_has_changed() -> None:
@@ -385,7 +394,7 @@ def test_reports_come_each_interval_with_what_has_changed() -> None:
     assert [count.account for count in second.counts] == ["c"]
     assert policy.report(200 * MS) is None
     assert policy.report(300 * MS) is None, "not yet a heartbeat since the last one"
-    assert policy.report(600 * MS) == Report("n", 1, ())
+    assert policy.report(600 * MS) == SuppressReport("n", 1, ())
 
 
 def test_a_suppressed_account_is_told_of_even_when_it_is_idle() -> None:
@@ -498,10 +507,10 @@ def test_accounts_and_nodes_are_bounded() -> None:
     settings = SuppressMasterSettings(accounts_max=2, nodes_max=2)
     master = SuppressMaster("m", 1, limited, START_US, settings)
     for n in range(5):
-        master.hear(Report(f"n{n}", 1, (Count(f"a{n}", 1, 1, 0.0),)), START_US)
+        master.hear(SuppressReport(f"n{n}", 1, (AccountCount(f"a{n}", 1, 1, 0.0),)), START_US)
     assert master.stats()[2:] == (2, 0, 2, 3)
     later = START_US + 61 * S
-    assert master.hear(Report("n9", 1, (Count("a9", 1, 1, 0.0),)), later) is not None
+    assert master.hear(SuppressReport("n9", 1, (AccountCount("a9", 1, 1, 0.0),)), later) is not None
     assert master.stats().nodes == 1
     assert master.stats().accounts == 1
     master.broadcast(later + 61 * S)
@@ -532,7 +541,7 @@ def test_a_wrong_setting_is_named() -> None:
         SuppressMasterSettings(sigmas=float("nan"))
     master = SuppressMaster("m", 1, lambda _: AccountLimit(0), START_US)
     with pytest.raises(BadValue, match=r"suppress_master\.limit"):
-        master.hear(Report("n", 1, (Count("a", 1, 1, 0.0),)), START_US)
+        master.hear(SuppressReport("n", 1, (AccountCount("a", 1, 1, 0.0),)), START_US)
 
 
 @given(

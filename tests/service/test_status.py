@@ -10,7 +10,7 @@ from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.errors import Forbidden
 from sluicegate.service.siblings import Peers, socket_of
 from sluicegate.service.status import Overview
-from sluicegate.telemetry.prometheus import Family, Sample
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample
 
 LOOKS = Identity("ann", {Grant.AUDIT})
 NOBODY = Identity("bob", ())
@@ -18,7 +18,7 @@ THEIRS = '# TYPE asked counter\nasked_total{worker="1"} 2\n'
 
 
 def overview(peers: Peers, *, alone: bool = False) -> Overview:
-    asked = Family("asked", "counter", "", "Asks.", [Sample("_total", (), 1)])
+    asked = MetricFamily("asked", "counter", "", "Asks.", [MetricSample("_total", (), 1)])
     return Overview(
         "thing",
         "1.2.3",

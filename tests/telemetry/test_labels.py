@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sluicegate import BadValue, Decision
-from sluicegate.contracts.reasons import REASONS, GrpcCode, Reason, Retry
+from sluicegate.contracts.reasons import REASONS, GrpcCode, Reason, RetryAdvice
 from sluicegate.telemetry.labels import (
     OTHER,
     OUTCOMES,
@@ -44,7 +44,7 @@ def test_a_reason_outside_the_table_is_other() -> None:
         http_status=429,
         grpc_code=GrpcCode.UNAVAILABLE,
         resp_error="LIMITED",
-        retry=Retry.LATER,
+        retry=RetryAdvice.LATER,
     )
     assert reason_of(refused("a", homemade)) == OTHER
     assert all(reason_of(refused("a", reason)) == name for name, reason in REASONS.items())

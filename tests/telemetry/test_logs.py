@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sluicegate import BadValue
 from sluicegate.contracts.observer import Observer
-from sluicegate.telemetry.keys import hashed
+from sluicegate.telemetry.keys import key_hasher
 from sluicegate.telemetry.logs import JsonLines, Logs
 from tests.telemetry.threads import in_threads
 from tests.telemetry.told import NOW, SECOND, STORE_UNAVAILABLE, allowed, refused, tried_out
@@ -55,7 +55,7 @@ def field(record: logging.LogRecord, name: str) -> object:
 
 def test_a_refusal_is_one_record_with_its_fields(logger: logging.Logger, shelf: Shelf) -> None:
     logs: Observer = Logs(logger)
-    logs.decided(refused(), "user:1", NOW, NOW)
+    logs.record_decision(refused(), "user:1", NOW, NOW)
     (record,) = shelf.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == refused().explain()
@@ -73,10 +73,10 @@ def test_a_refusal_is_one_record_with_its_fields(logger: logging.Logger, shelf: 
 
 def test_what_goes_as_usual_is_not_written(logger: logging.Logger, shelf: Shelf) -> None:
     logs = Logs(logger)
-    logs.decided(allowed(), "k", NOW, NOW)
-    logs.decided(allowed(shadow=True), "k", NOW, NOW)
-    logs.asked_store(3, NOW, NOW + 50, "")
-    logs.leased("api", "taken", 10)
+    logs.record_decision(allowed(), "k", NOW, NOW)
+    logs.record_decision(allowed(shadow=True), "k", NOW, NOW)
+    logs.record_round_trip(3, NOW, NOW + 50, "")
+    logs.record_lease("api", "taken", 10)
     logs.flush()
     assert shelf.records == []
 
@@ -90,7 +90,7 @@ def test_degraded_decisions_and_those_of_a_trial_are_written(
         refused("login", STORE_UNAVAILABLE, degraded=True),
         tried_out(),
     ):
-        logs.decided(decision, "k", NOW, NOW)
+        logs.record_decision(decision, "k", NOW, NOW)
     assert [field(record, "outcome") for record in shelf.records] == [
         "degraded_allowed",
         "degraded_refused",
@@ -108,15 +108,15 @@ def test_a_flood_writes_a_burst_then_so_many_a_second_and_says_what_it_left_out(
 ) -> None:
     logs = Logs(logger, lines_per_s=2, burst=3)
     for _ in range(10):
-        logs.decided(refused(), "k", NOW, NOW)
+        logs.record_decision(refused(), "k", NOW, NOW)
     assert len(shelf.records) == 3
-    logs.decided(refused(), "k", NOW, NOW + SECOND // 2 - 1)
+    logs.record_decision(refused(), "k", NOW, NOW + SECOND // 2 - 1)
     assert len(shelf.records) == 3
-    logs.decided(refused(), "k", NOW, NOW + SECOND // 2)
+    logs.record_decision(refused(), "k", NOW, NOW + SECOND // 2)
     assert len(shelf.records) == 4
     assert field(shelf.records[3], "suppressed") == 8
     assert shelf.sentences[3].endswith("8 more like it were not written.")
-    logs.decided(refused(), "k", NOW, NOW + SECOND)
+    logs.record_decision(refused(), "k", NOW, NOW + SECOND)
     assert field(shelf.records[4], "suppressed") == 0
 
 
@@ -131,7 +131,7 @@ def test_rules_outcomes_and_reasons_do_not_use_up_each_others_lines(
             tried_out("a"),
             refused("a", STORE_UNAVAILABLE),
         ):
-            logs.decided(decision, "k", NOW, NOW)
+            logs.record_decision(decision, "k", NOW, NOW)
     assert len(shelf.records) == 4
 
 
@@ -140,15 +140,15 @@ def test_rules_beyond_the_bound_share_their_lines_and_keep_their_names(
 ) -> None:
     logs = Logs(logger, burst=2, rules_max=1)
     for rule in ("a", "b", "c", "d"):
-        logs.decided(refused(rule), "k", NOW, NOW)
+        logs.record_decision(refused(rule), "k", NOW, NOW)
     assert [field(record, "rule") for record in shelf.records] == ["a", "b", "c"]
 
 
 def test_what_was_left_out_is_told_at_the_end(logger: logging.Logger, shelf: Shelf) -> None:
     logs = Logs(logger, burst=1)
     for _ in range(5):
-        logs.decided(refused(), "k", NOW, NOW)
-        logs.asked_store(1, NOW, NOW, "timeout")
+        logs.record_decision(refused(), "k", NOW, NOW)
+        logs.record_round_trip(1, NOW, NOW, "timeout")
     shelf.records.clear()
     logs.flush()
     assert [
@@ -177,7 +177,7 @@ def test_within_any_span_no_more_is_written_than_the_burst_and_the_rate(
     for gap_us in gaps_us:
         now_us += gap_us
         before = len(shelf.records)
-        logs.decided(refused(), "k", now_us, now_us)
+        logs.record_decision(refused(), "k", now_us, now_us)
         written += [now_us] * (len(shelf.records) - before)
     for first, began_us in enumerate(written):
         for last in range(first, len(written)):
@@ -192,9 +192,9 @@ def test_the_stores_failure_and_its_return_are_written(
     logger: logging.Logger, shelf: Shelf
 ) -> None:
     logs = Logs(logger)
-    logs.asked_store(4, NOW, NOW + 10_000, "no answer\nin 10 ms")
-    logs.asked_store(4, NOW, NOW + 3 * SECOND + 10_000, "")
-    logs.asked_store(4, NOW, NOW + 4 * SECOND, "")
+    logs.record_round_trip(4, NOW, NOW + 10_000, "no answer\nin 10 ms")
+    logs.record_round_trip(4, NOW, NOW + 3 * SECOND + 10_000, "")
+    logs.record_round_trip(4, NOW, NOW + 4 * SECOND, "")
     assert shelf.sentences == [
         "The store did not answer: no answer\\nin 10 ms",
         "The store answers again, after 3 s.",
@@ -214,18 +214,20 @@ def test_a_store_that_comes_and_goes_writes_no_more_than_its_lines(
 ) -> None:
     logs = Logs(logger, burst=2)
     for _ in range(20):
-        logs.asked_store(1, NOW, NOW, "timeout")
-        logs.asked_store(1, NOW, NOW, "")
+        logs.record_round_trip(1, NOW, NOW, "timeout")
+        logs.record_round_trip(1, NOW, NOW, "")
     assert len(shelf.records) == 4
 
 
 def test_no_key_is_shown_unless_it_is_asked_for(logger: logging.Logger, shelf: Shelf) -> None:
-    Logs(logger).decided(refused(), "ann@example.org", NOW, NOW)
-    Logs(logger, show_key="hashed", secret=SECRET).decided(refused(), "ann@example.org", NOW, NOW)
-    Logs(logger, show_key="plain").decided(refused(), "ann@\nexample.org", NOW, NOW)
+    Logs(logger).record_decision(refused(), "ann@example.org", NOW, NOW)
+    Logs(logger, show_key="hashed", secret=SECRET).record_decision(
+        refused(), "ann@example.org", NOW, NOW
+    )
+    Logs(logger, show_key="plain").record_decision(refused(), "ann@\nexample.org", NOW, NOW)
     assert [field(record, "key") for record in shelf.records] == [
         None,
-        hashed(SECRET)("ann@example.org"),
+        key_hasher(SECRET)("ann@example.org"),
         "ann@\\nexample.org",
     ]
     assert not any("ann" in sentence for sentence in shelf.sentences)
@@ -258,12 +260,12 @@ def test_a_bound_below_one_is_told(name: str) -> None:
 def test_a_level_that_is_off_costs_no_line(logger: logging.Logger, shelf: Shelf) -> None:
     logs = Logs(logger, level=logging.INFO, burst=1)
     logger.setLevel(logging.WARNING)
-    logs.decided(refused(), "k", NOW, NOW)
-    logs.asked_store(1, NOW, NOW, "timeout")
+    logs.record_decision(refused(), "k", NOW, NOW)
+    logs.record_round_trip(1, NOW, NOW, "timeout")
     assert shelf.records == []
     logger.setLevel(logging.INFO)
-    logs.decided(refused(), "k", NOW, NOW)
-    logs.asked_store(1, NOW, NOW, "timeout")
+    logs.record_decision(refused(), "k", NOW, NOW)
+    logs.record_round_trip(1, NOW, NOW, "timeout")
     assert [field(record, "suppressed") for record in shelf.records] == [0, 0]
 
 
@@ -272,7 +274,7 @@ def test_threads_together_write_no_more_than_one(logger: logging.Logger, shelf: 
 
     def work(_: int) -> None:
         for _ in range(300):
-            logs.decided(refused(), "k", NOW, NOW)
+            logs.record_decision(refused(), "k", NOW, NOW)
 
     in_threads(6, work)
     logs.flush()
@@ -304,7 +306,7 @@ def json_logger(written: io.StringIO) -> logging.Logger:
 def test_json_lines_hold_the_sentence_and_the_fields(
     json_logger: logging.Logger, written: io.StringIO
 ) -> None:
-    Logs(json_logger, show_key="plain").decided(refused('a "b"\n'), "k\r\n\u2028", NOW, NOW)
+    Logs(json_logger, show_key="plain").record_decision(refused('a "b"\n'), "k\r\n\u2028", NOW, NOW)
     (line,) = lines_of(written.getvalue())
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", str(line.pop("time"))

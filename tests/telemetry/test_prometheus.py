@@ -20,14 +20,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from sluicegate import BadValue
 from sluicegate.contracts.errors import MissingPackage
+from sluicegate.telemetry.decision_metrics import DecisionMetrics
 from sluicegate.telemetry.prometheus import (
     CONTENT_TYPE,
     OPENMETRICS_CONTENT_TYPE,
-    TallyCollector,
+    MetricsCollector,
     families,
     text,
 )
-from sluicegate.telemetry.tally import Tally
 from sluicegate.testing import HandClock
 from tests.telemetry.told import NOW, SECOND, STORE_UNAVAILABLE, allowed, refused, tried_out
 
@@ -41,12 +41,12 @@ generate_openmetrics = cast(
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def busy_tally() -> Tally:
+def busy_tally() -> DecisionMetrics:
     """Something of everything."""
     clock = HandClock()
-    tally = Tally(rules_max=3, clock=clock)
+    tally = DecisionMetrics(rules_max=3, clock=clock)
     for _ in range(3):
-        tally.decided(allowed(), "user:1", NOW, NOW)
+        tally.record_decision(allowed(), "user:1", NOW, NOW)
     for decision in (
         refused(),
         tried_out('a "quoted"\\rule\nof two lines'),
@@ -54,13 +54,13 @@ def busy_tally() -> Tally:
         refused("api", STORE_UNAVAILABLE, degraded=True),
         allowed("one too many"),
     ):
-        tally.decided(decision, "user:1", NOW, NOW)
+        tally.record_decision(decision, "user:1", NOW, NOW)
     for took_us in (40, 700, 90_000, 9_000_000):
-        tally.asked_store(3, NOW, NOW + took_us, "")
-    tally.asked_store(1, NOW, NOW, "timeout")
+        tally.record_round_trip(3, NOW, NOW + took_us, "")
+    tally.record_round_trip(1, NOW, NOW, "timeout")
     clock.advance(s=2.5)
-    tally.leased("api", "taken", 100)
-    tally.leased("api", "spent", 42)
+    tally.record_lease("api", "taken", 100)
+    tally.record_lease("api", "spent", 42)
     return tally
 
 
@@ -123,7 +123,7 @@ def test_the_page_says_what_was_counted() -> None:
 def test_the_page_the_collector_and_both_formats_agree() -> None:
     tally = busy_tally()
     registry = CollectorRegistry()
-    registry.register(TallyCollector(tally))
+    registry.register(MetricsCollector(tally))
     page = samples_of(parse(text(tally).decode()))
     assert len(page) > 40
     assert samples_of(parse(generate_latest(registry).decode())) == page
@@ -135,7 +135,7 @@ def test_the_page_the_collector_and_both_formats_agree() -> None:
 def test_both_forms_give_a_family_the_same_type_and_meaning() -> None:
     tally = busy_tally()
     registry = CollectorRegistry()
-    registry.register(TallyCollector(tally))
+    registry.register(MetricsCollector(tally))
 
     def heads(metrics: Iterable[Metric]) -> list[tuple[str, str, str, str]]:
         return [(metric.name, metric.type, metric.unit, metric.documentation) for metric in metrics]
@@ -151,7 +151,7 @@ def test_both_forms_give_a_family_the_same_type_and_meaning() -> None:
 
 def test_a_tally_that_was_told_nothing_has_a_page_too() -> None:
     for openmetrics in (False, True):
-        page = text(Tally(), openmetrics=openmetrics).decode()
+        page = text(DecisionMetrics(), openmetrics=openmetrics).decode()
         samples = samples_of((parse_openmetrics if openmetrics else parse)(page))
         assert at(samples, "sluicegate_degraded") == 0
         assert at(samples, "sluicegate_store_round_trip_seconds_count") == 0
@@ -165,9 +165,9 @@ rules = st.one_of(
 
 @given(st.lists(rules, max_size=5))
 def test_any_name_of_a_rule_comes_back_as_it_was(names: list[str]) -> None:
-    tally = Tally()
+    tally = DecisionMetrics()
     for name in names:
-        tally.decided(allowed(name), "k", NOW, NOW)
+        tally.record_decision(allowed(name), "k", NOW, NOW)
     expected = {(row.rule, row.decisions) for row in tally.snapshot().decisions if row.decisions}
     for openmetrics in (False, True):
         page = text(tally, openmetrics=openmetrics).decode()
@@ -189,14 +189,14 @@ def test_labels_of_the_process_are_added_to_every_sample() -> None:
 @pytest.mark.parametrize("name", ["rule", "le", "with-dash", "", "é", "3"])
 def test_a_label_that_cannot_be_added_is_told(name: str) -> None:
     with pytest.raises(BadValue, match="labels"):
-        text(Tally(), labels={name: "x"})
+        text(DecisionMetrics(), labels={name: "x"})
 
 
 def test_a_registry_takes_a_tally_once() -> None:
     registry = CollectorRegistry()
-    registry.register(TallyCollector(Tally()))
+    registry.register(MetricsCollector(DecisionMetrics()))
     with pytest.raises(ValueError, match="Duplicated"):
-        registry.register(TallyCollector(Tally()))
+        registry.register(MetricsCollector(DecisionMetrics()))
 
 
 def test_without_the_package_the_error_says_what_to_install(
@@ -206,12 +206,12 @@ def test_without_the_package_the_error_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(MissingPackage, match=r"sluicegate\[metrics\]"):
-        TallyCollector(Tally())
-    assert text(Tally()).startswith(b"# HELP")
+        MetricsCollector(DecisionMetrics())
+    assert text(DecisionMetrics()).startswith(b"# HELP")
 
 
 @contextmanager
-def served(tally: Tally) -> Iterator[str]:
+def served(tally: DecisionMetrics) -> Iterator[str]:
     """/metrics by the standard library alone."""
 
     class Page(BaseHTTPRequestHandler):
@@ -253,7 +253,7 @@ def test_a_scrape_over_http_reads_the_same_from_us_and_from_the_clients_server(
 ) -> None:
     tally = busy_tally()
     registry = CollectorRegistry()
-    registry.register(TallyCollector(tally))
+    registry.register(MetricsCollector(tally))
     server, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
     try:
         theirs, from_them = scraped(f"http://127.0.0.1:{server.server_port}/metrics", accept)
@@ -269,13 +269,13 @@ def test_a_scrape_over_http_reads_the_same_from_us_and_from_the_clients_server(
 
 def test_a_failure_under_way_is_seen_growing() -> None:
     clock = HandClock()
-    tally = Tally(clock=clock)
-    tally.asked_store(1, NOW, NOW, "timeout")
+    tally = DecisionMetrics(clock=clock)
+    tally.record_round_trip(1, NOW, NOW, "timeout")
     seen = []
     for _ in range(3):
         clock.advance(s=5)
         samples = samples_of(parse(text(tally).decode()))
         seen.append(at(samples, "sluicegate_degraded_seconds_total"))
     assert seen == [5, 10, 15]
-    tally.asked_store(1, NOW, NOW + 15 * SECOND, "")
+    tally.record_round_trip(1, NOW, NOW + 15 * SECOND, "")
     assert at(samples_of(parse(text(tally).decode())), "sluicegate_degraded") == 0

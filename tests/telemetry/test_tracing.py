@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode, use_span
 
 from sluicegate import BadValue
 from sluicegate.contracts.observer import Observer
-from sluicegate.telemetry.keys import hashed
+from sluicegate.telemetry.keys import key_hasher
 from sluicegate.telemetry.tracing import Tracing
 from tests.telemetry.threads import in_threads
 from tests.telemetry.told import NOW, STORE_UNAVAILABLE, allowed, refused, tried_out
@@ -48,7 +48,7 @@ def test_a_decision_is_a_span_with_the_instants_that_were_told(
     provider: TracerProvider, spans: Spans
 ) -> None:
     tracing: Observer = Tracing(provider=provider)
-    tracing.decided(allowed(), "user:1", NOW, NOW + 7)
+    tracing.record_decision(allowed(), "user:1", NOW, NOW + 7)
     (span,) = spans()
     assert span.name == "sluicegate.decision"
     assert (span.start_time, span.end_time) == (NOW * 1_000, (NOW + 7) * 1_000)
@@ -66,8 +66,8 @@ def test_a_decision_is_a_span_with_the_instants_that_were_told(
 
 def test_a_refusal_says_why_and_until_when(provider: TracerProvider, spans: Spans) -> None:
     tracing = Tracing(provider=provider)
-    tracing.decided(refused("api", STORE_UNAVAILABLE, degraded=True), "k", NOW, NOW)
-    tracing.decided(tried_out("api"), "k", NOW, NOW)
+    tracing.record_decision(refused("api", STORE_UNAVAILABLE, degraded=True), "k", NOW, NOW)
+    tracing.record_decision(tried_out("api"), "k", NOW, NOW)
     first, second = map(attributes_of, spans())
     assert first == {
         "sluicegate.rule": "api",
@@ -89,16 +89,16 @@ def test_a_span_belongs_to_whoever_asked(provider: TracerProvider, spans: Spans)
     async def request(name: str) -> None:
         with tracer.start_as_current_span(name):
             await asyncio.sleep(0)
-            tracing.decided(allowed(name), "k", NOW, NOW)
+            tracing.record_decision(allowed(name), "k", NOW, NOW)
             await asyncio.sleep(0)
-            tracing.asked_store(1, NOW, NOW, "")
+            tracing.record_round_trip(1, NOW, NOW, "")
 
     async def requests() -> None:
         await asyncio.gather(*(request(f"r{at}") for at in range(5)))
 
     asyncio.run(requests())
     with tracer.start_as_current_span("thread"):
-        tracing.decided(allowed("thread"), "k", NOW, NOW)
+        tracing.record_decision(allowed("thread"), "k", NOW, NOW)
     parents = {span.context.span_id: span.name for span in spans() if span.parent is None}
     assert len(parents) == 6
     decisions = [span for span in spans() if span.name == "sluicegate.decision"]
@@ -110,8 +110,8 @@ def test_a_span_belongs_to_whoever_asked(provider: TracerProvider, spans: Spans)
 
 def test_nothing_becomes_current_by_it(provider: TracerProvider, spans: Spans) -> None:
     tracing = Tracing(provider=provider)
-    tracing.decided(allowed(), "k", NOW, NOW)
-    tracing.decided(allowed(), "k", NOW, NOW)
+    tracing.record_decision(allowed(), "k", NOW, NOW)
+    tracing.record_decision(allowed(), "k", NOW, NOW)
     assert [span.parent for span in spans()] == [None, None]
 
 
@@ -120,7 +120,7 @@ def test_only_what_did_not_go_as_usual_can_be_asked_for(
 ) -> None:
     tracing = Tracing(provider=provider, allowed_every=0)
     for decision in (allowed(), refused(), allowed(degraded=True), tried_out(), allowed()):
-        tracing.decided(decision, "k", NOW, NOW)
+        tracing.record_decision(decision, "k", NOW, NOW)
     assert [attributes_of(span)["sluicegate.remaining"] for span in spans()] == [0, 3, 0]
 
 
@@ -129,8 +129,8 @@ def test_one_of_so_many_allowed_ones_can_be_asked_for(
 ) -> None:
     tracing = Tracing(provider=provider, allowed_every=10)
     for _ in range(35):
-        tracing.decided(allowed(), "k", NOW, NOW)
-        tracing.decided(refused(), "k", NOW, NOW)
+        tracing.record_decision(allowed(), "k", NOW, NOW)
+        tracing.record_decision(refused(), "k", NOW, NOW)
     shown = [attributes_of(span)["sluicegate.allowed"] for span in spans()]
     assert (shown.count(True), shown.count(False)) == (4, 35)
 
@@ -140,16 +140,16 @@ def test_one_of_so_many_holds_over_threads(provider: TracerProvider, spans: Span
 
     def work(_: int) -> None:
         for _ in range(500):
-            tracing.decided(allowed(), "k", NOW, NOW)
+            tracing.record_decision(allowed(), "k", NOW, NOW)
 
     in_threads(4, work)
     assert len(spans()) == 20
 
 
 def test_no_key_is_shown_unless_a_function_says_how(provider: TracerProvider, spans: Spans) -> None:
-    hash_of = hashed(b"sixteen bytes or")
+    hash_of = key_hasher(b"sixteen bytes or")
     for tracing in (Tracing(provider=provider), Tracing(provider=provider, key_attribute=hash_of)):
-        tracing.decided(refused(), "ann@example.org", NOW, NOW)
+        tracing.record_decision(refused(), "ann@example.org", NOW, NOW)
     plain, shown = map(attributes_of, spans())
     assert "sluicegate.key" not in plain
     assert shown["sluicegate.key"] == hash_of("ann@example.org")
@@ -163,7 +163,7 @@ def test_a_function_that_raises_costs_its_attribute_and_nothing_else(
         raise LookupError(key)
 
     tracing = Tracing(provider=provider, key_attribute=broken)
-    tracing.decided(refused(), "ann@example.org", NOW, NOW)
+    tracing.record_decision(refused(), "ann@example.org", NOW, NOW)
     (span,) = spans()
     assert attributes_of(span)["sluicegate.key_error"] == "LookupError"
     assert "ann" not in span.to_json()
@@ -173,8 +173,8 @@ def test_a_round_trip_is_a_span_and_a_failed_one_an_error(
     provider: TracerProvider, spans: Spans
 ) -> None:
     tracing = Tracing(provider=provider)
-    tracing.asked_store(8, NOW, NOW + 90, "")
-    tracing.asked_store(2, NOW, NOW + 10_000, "no answer in 10 ms" + "!" * 1_000)
+    tracing.record_round_trip(8, NOW, NOW + 90, "")
+    tracing.record_round_trip(2, NOW, NOW + 10_000, "no answer in 10 ms" + "!" * 1_000)
     answered, failed = spans()
     assert (answered.name, answered.kind) == ("sluicegate.store", SpanKind.CLIENT)
     assert attributes_of(answered) == {"sluicegate.decisions": 8}
@@ -187,8 +187,8 @@ def test_a_round_trip_is_a_span_and_a_failed_one_an_error(
 
 def test_round_trips_and_leases_can_be_left_out(provider: TracerProvider, spans: Spans) -> None:
     tracing = Tracing(provider=provider, round_trips=False)
-    tracing.asked_store(8, NOW, NOW + 90, "")
-    tracing.leased("api", "taken", 10)
+    tracing.record_round_trip(8, NOW, NOW + 90, "")
+    tracing.record_lease("api", "taken", 10)
     assert spans() == []
 
 
@@ -197,14 +197,14 @@ def test_the_users_sampler_has_the_last_word(exporter: InMemorySpanExporter) -> 
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracing = Tracing(provider=provider)
     with use_span(provider.get_tracer("app").start_span("dropped")):
-        tracing.decided(refused(), "k", NOW, NOW)
+        tracing.record_decision(refused(), "k", NOW, NOW)
     assert exporter.get_finished_spans() == ()
 
 
 def test_without_a_provider_nothing_is_made_and_nothing_fails() -> None:
     tracing = Tracing()
-    tracing.decided(refused(), "k", NOW, NOW)
-    tracing.asked_store(1, NOW, NOW, "timeout")
+    tracing.record_decision(refused(), "k", NOW, NOW)
+    tracing.record_round_trip(1, NOW, NOW, "timeout")
 
 
 def test_a_share_below_zero_is_told() -> None:
@@ -229,10 +229,10 @@ def test_nothing_else_in_the_folder_needs_a_package() -> None:
     program = (
         "import sys\n"
         "sys.modules['opentelemetry'] = sys.modules['prometheus_client'] = None\n"
-        "import sluicegate.telemetry.tally, sluicegate.telemetry.prometheus\n"
+        "import sluicegate.telemetry.decision_metrics, sluicegate.telemetry.prometheus\n"
         "import sluicegate.telemetry.logs\n"
-        "import sluicegate.telemetry.several\n"
-        "print(len(sluicegate.telemetry.prometheus.text(sluicegate.telemetry.tally.Tally())))\n"
+        "import sluicegate.telemetry.observer_group\n"
+        "print(len(sluicegate.telemetry.prometheus.text(sluicegate.telemetry.decision_metrics.DecisionMetrics())))\n"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from sluicegate import Claim, Limiter, Rule
+from sluicegate.telemetry.decision_metrics import DecisionMetrics
 from sluicegate.telemetry.logs import Logs
-from sluicegate.telemetry.several import Several
-from sluicegate.telemetry.tally import Tally
+from sluicegate.telemetry.observer_group import ObserverGroup
 from sluicegate.telemetry.tracing import Tracing
 from sluicegate.testing import HandClock
 from tests.engines.redis import RedisServer
@@ -23,13 +23,13 @@ from tests.telemetry.threads import in_threads
 class Broken:
     """Raises whatever it is told."""
 
-    def decided(self, *_: object) -> None:
+    def record_decision(self, *_: object) -> None:
         raise LookupError
 
-    def asked_store(self, *_: object) -> None:
+    def record_round_trip(self, *_: object) -> None:
         raise LookupError
 
-    def leased(self, *_: object) -> None:
+    def record_lease(self, *_: object) -> None:
         raise LookupError
 
 
@@ -37,11 +37,11 @@ class Watched:
     """What all observers together have seen."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = DecisionMetrics()
         self.exporter = InMemorySpanExporter()
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.observer = Several(
+        self.observer = ObserverGroup(
             Broken(), self.tally, Tracing(provider=provider, allowed_every=0), Logs()
         )
 

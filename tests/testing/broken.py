@@ -12,7 +12,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import SystemClock
 from sluicegate.testing import HandClock
@@ -42,7 +42,7 @@ class Whole:
     ) -> Ruling:
         return await self.memory.take(charges, keep=keep, count_refused=count_refused)
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         return await self.memory.take_some(charge, ladder)
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
@@ -228,10 +228,10 @@ class TwiceIsTheLast(Whole):
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
-        last = {(charge.limit_id, charge.key): charge for charge in charges}
+        last = {(charge.rule_id, charge.key): charge for charge in charges}
         ruling = await super().take([*last.values()], keep=keep, count_refused=count_refused)
         told = dict(zip(last, ruling.decisions, strict=True))
-        return ruling._replace(decisions=[told[one.limit_id, one.key] for one in charges])
+        return ruling._replace(decisions=[told[one.rule_id, one.key] for one in charges])
 
 
 class OutOfOrder(Whole):
@@ -243,7 +243,7 @@ class OutOfOrder(Whole):
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
         return await super().take(
-            sorted(charges, key=lambda charge: charge.limit_id),
+            sorted(charges, key=lambda charge: charge.rule_id),
             keep=keep,
             count_refused=count_refused,
         )
@@ -316,10 +316,10 @@ class NamesRunTogether(Whole):
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
-        glued = [one._replace(limit_id="", key=f"{one.limit_id}:{one.key}") for one in charges]
+        glued = [one._replace(rule_id="", key=f"{one.rule_id}:{one.key}") for one in charges]
         ruling = await super().take(glued, keep=keep, count_refused=count_refused)
         told = [
-            Decision(*told._fields()[:4], told.reason, charge.limit_id)
+            Decision(*told._fields()[:4], told.reason, charge.rule_id)
             for charge, told in zip(charges, ruling.decisions, strict=True)
         ]
         return ruling._replace(decisions=told)
@@ -330,7 +330,7 @@ class LaddersSkipARung(Whole):
 
     stories = Taking
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         return await super().take_some(charge, [*ladder[:1], *ladder[2:]])
 
 
@@ -339,7 +339,7 @@ class LaddersTakeWhatIsLeft(Whole):
 
     stories = Taking
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         look = await super().take([charge._replace(cost=0)], keep=False)
         left = look.decisions[0].remaining
         return await super().take_some(charge, [left] if left else ladder)

@@ -95,7 +95,7 @@ def test_what_was_asked_can_be_looked_at() -> None:
     with limiter:
         limiter.take("user:ann", 3, "login")
     (charge,) = answers.asked
-    assert (charge.limit_id, charge.key, charge.cost) == ("login", "user:ann", 3)
+    assert (charge.rule_id, charge.key, charge.cost) == ("login", "user:ann", 3)
     assert charge.limit.count == 5
 
 

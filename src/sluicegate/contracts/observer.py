@@ -15,20 +15,19 @@ from sluicegate.contracts.decision import Decision
 class Observer(Protocol):
     """What may be watched. Instants are of the limiter's own clock.
 
-    Two things an observer may say beside: with an attribute `hears_decisions` that is False it is
-    not told of decisions, each of which costs a call; and if it has a method
-    `aged(rule: str, lag_us: int)`, it is told how old a block of a lease was when it was last spent
-    of.
+    Two members are optional. With an attribute `wants_decisions` that is False it is given no
+    decisions, each of which costs a call. A method `record_lease_lag(rule: str, lag_us: int)` is
+    given the age of a block of a lease when it was last spent from.
     """
 
-    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+    def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         """One decision."""
         ...
 
-    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+    def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         """One round trip for so many decisions; `failure` is what was seen if it failed, or ""."""
         ...
 
-    def leased(self, rule: str, event: str, units: int) -> None:
+    def record_lease(self, rule: str, event: str, units: int) -> None:
         """Units of a lease: `taken` from the store, `spent`, `returned`, or `lapsed` here."""
         ...

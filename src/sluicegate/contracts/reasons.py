@@ -15,7 +15,7 @@ from enum import Enum, IntEnum
 from typing import Final, final
 
 
-class Retry(Enum):
+class RetryAdvice(Enum):
     """What a refused caller may do."""
 
     LATER = "later"  # here again, after `retry_after`
@@ -45,7 +45,7 @@ class Reason:
         http_status: int,
         grpc_code: GrpcCode,
         resp_error: str,
-        retry: Retry,
+        retry: RetryAdvice,
     ) -> None:
         self.name = name
         self.sentence = sentence
@@ -57,7 +57,7 @@ class Reason:
     @property
     def retryable(self) -> bool:
         """Whether asking again, later or elsewhere, can help."""
-        return self.retry is not Retry.NEVER
+        return self.retry is not RetryAdvice.NEVER
 
     def __repr__(self) -> str:
         return f"<Reason {self.name}>"
@@ -67,7 +67,7 @@ class Reason:
         return reason_named, (self.name,)
 
 
-def _too_much(name: str, sentence: str, retry: Retry = Retry.LATER) -> Reason:
+def _too_much(name: str, sentence: str, retry: RetryAdvice = RetryAdvice.LATER) -> Reason:
     return Reason(
         name,
         sentence,
@@ -78,7 +78,7 @@ def _too_much(name: str, sentence: str, retry: Retry = Retry.LATER) -> Reason:
     )
 
 
-def _too_little(name: str, sentence: str, retry: Retry = Retry.ELSEWHERE) -> Reason:
+def _too_little(name: str, sentence: str, retry: RetryAdvice = RetryAdvice.ELSEWHERE) -> Reason:
     return Reason(
         name,
         sentence,
@@ -92,7 +92,7 @@ def _too_little(name: str, sentence: str, retry: Retry = Retry.ELSEWHERE) -> Rea
 # The caller asked for too much.
 RATE_LIMITED: Final = _too_much("rate_limited", "The limit for this key is spent.")
 COST_ABOVE_LIMIT: Final = _too_much(
-    "cost_above_limit", "This request costs more than its limit can ever hold.", Retry.NEVER
+    "cost_above_limit", "This request costs more than its limit can ever hold.", RetryAdvice.NEVER
 )
 KEYS_EXHAUSTED: Final = _too_much(
     "keys_exhausted", "More keys are limited at once than may be tracked; new ones share one limit."
@@ -120,7 +120,9 @@ BULKHEAD_FULL: Final = _too_little(
 BREAKER_OPEN: Final = _too_little(
     "breaker_open", "What this request needs has been failing; it is given time to recover."
 )
-NO_HOST: Final = _too_little("no_host", "No host is known that could do this work.", Retry.LATER)
+NO_HOST: Final = _too_little(
+    "no_host", "No host is known that could do this work.", RetryAdvice.LATER
+)
 WAITERS_FULL: Final = _too_little(
     "waiters_full", "Too many requests already wait for the same answer."
 )
@@ -131,12 +133,12 @@ DRAINING: Final = _too_little("draining", "This instance is going away.")
 CLIENT_THROTTLED: Final = _too_little(
     "client_throttled",
     "The client holds back: its recent requests were mostly refused.",
-    Retry.LATER,
+    RetryAdvice.LATER,
 )
 RETRIES_SPENT: Final = _too_little(
     "retries_spent",
     "The budget for retries is spent; another would add to the overload.",
-    Retry.NEVER,
+    RetryAdvice.NEVER,
 )
 
 # Too late, whoever's fault it is.
@@ -146,7 +148,7 @@ DEADLINE: Final = Reason(
     http_status=504,
     grpc_code=GrpcCode.DEADLINE_EXCEEDED,
     resp_error="TOOLATE",
-    retry=Retry.NEVER,
+    retry=RetryAdvice.NEVER,
 )
 
 REASONS: Final[dict[str, Reason]] = {

@@ -26,9 +26,9 @@ RULE_MARK: Final = "\x1f"  # never in the name of a rule, so whatever an entity 
 
 
 class Charge(NamedTuple):
-    """`cost` units of the limit that is known as `limit_id`, for `key`."""
+    """`cost` units of the limit that is known as `rule_id`, for `key`."""
 
-    limit_id: str
+    rule_id: str
     limit: Limit
     key: str
     cost: int = 1
@@ -46,7 +46,7 @@ class Ruling(NamedTuple):
         return all(decision.allowed for decision in self.decisions)
 
 
-class Grant(NamedTuple):
+class PartialTake(NamedTuple):
     """What `take_some` has taken: so many units, and what was decided of them."""
 
     at_us: int
@@ -67,7 +67,7 @@ class Store(Protocol):
         """
         ...
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first of `ladder` (costs, falling) that fits; 0 units if none does.
 
         The decision is that of what was taken, or of the last rung. The charge's own cost says

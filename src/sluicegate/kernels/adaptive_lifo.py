@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 @final
-class Entry(Generic[T]):
+class QueueEntry(Generic[T]):
     """One item in a queue, and the handle by which it is cancelled.
 
     `fate` says what became of it and `waited_us`, once it has left, how long it was queued. `cost`
@@ -92,8 +92,8 @@ class Entry(Generic[T]):
         self.pushed_us = pushed_us
         self.expires_us = expires_us
         self.home: AdaptiveLifo[T] | None = None
-        self.newer: Entry[T] | None = None
-        self.older: Entry[T] | None = None
+        self.newer: QueueEntry[T] | None = None
+        self.older: QueueEntry[T] | None = None
 
 
 @final
@@ -130,8 +130,8 @@ class AdaptiveLifo(Generic[T]):
         self._length_max = length_max
         self._weight_max = weight_max
         self._standing_us = _NEVER_STANDS if standing_us is None else standing_us
-        self._oldest: Entry[T] | None = None
-        self._newest: Entry[T] | None = None
+        self._oldest: QueueEntry[T] | None = None
+        self._newest: QueueEntry[T] | None = None
         self._begun_us = 0  # When the first entry since it was last empty came.
         self._seen_us = 0
         self._taken_back_us = 0
@@ -147,15 +147,15 @@ class AdaptiveLifo(Generic[T]):
         item: T,
         timeout_us: int,
         now_us: int,
-        lost: list[Entry[T]],
+        lost: list[QueueEntry[T]],
         weight: int = 1,
         cost: int = 1,
-    ) -> Entry[T]:
+    ) -> QueueEntry[T]:
         """Queue `item` for at most `timeout_us`; the entry's `fate` says whether it is queued."""
         if weight < 0:
             raise ValueError(f"weight must not be negative, not {weight}")
         at_us = self.expire(now_us, lost)
-        entry = Entry(item, weight, cost, at_us, at_us + timeout_us)
+        entry = QueueEntry(item, weight, cost, at_us, at_us + timeout_us)
         if timeout_us <= 0:
             entry.fate = EXPIRED
         elif not self._make_room(weight, at_us, lost):
@@ -176,7 +176,7 @@ class AdaptiveLifo(Generic[T]):
         self.weight += weight
         return entry
 
-    def pop(self, now_us: int, lost: list[Entry[T]]) -> Entry[T] | None:
+    def pop(self, now_us: int, lost: list[QueueEntry[T]]) -> QueueEntry[T] | None:
         """Take out the entry whose turn it is, or None."""
         at_us = self.expire(now_us, lost)
         while True:
@@ -189,14 +189,14 @@ class AdaptiveLifo(Generic[T]):
             self._remove(entry, EXPIRED, at_us)
             lost.append(entry)
 
-    def cancel(self, entry: Entry[T], now_us: int) -> bool:
+    def cancel(self, entry: QueueEntry[T], now_us: int) -> bool:
         """Take out this entry, wherever it stands; False if it is not queued here (any more)."""
         if entry.home is not self:
             return False
         self._remove(entry, CANCELLED, self._clock(now_us))
         return True
 
-    def evict(self, now_us: int, lost: list[Entry[T]]) -> bool:
+    def evict(self, now_us: int, lost: list[QueueEntry[T]]) -> bool:
         """Push out the entry least likely to be served in time; False if there is none."""
         at_us = self.expire(now_us, lost)
         entry = self._oldest if self.lifo else self._newest
@@ -206,7 +206,7 @@ class AdaptiveLifo(Generic[T]):
         lost.append(entry)
         return True
 
-    def expire(self, now_us: int, lost: list[Entry[T]]) -> int:
+    def expire(self, now_us: int, lost: list[QueueEntry[T]]) -> int:
         """Take out what has expired at the old end; the other operations begin with this.
 
         Returns the time of the queue's own clock.
@@ -232,7 +232,7 @@ class AdaptiveLifo(Generic[T]):
         self._seen_us = now_us
         return now_us + self._taken_back_us
 
-    def _make_room(self, weight: int, at_us: int, lost: list[Entry[T]]) -> bool:
+    def _make_room(self, weight: int, at_us: int, lost: list[QueueEntry[T]]) -> bool:
         if weight > self._weight_max:
             return False
         while self.length >= self._length_max or self.weight + weight > self._weight_max:
@@ -243,7 +243,7 @@ class AdaptiveLifo(Generic[T]):
             lost.append(oldest)
         return True
 
-    def _remove(self, entry: Entry[T], fate: int, at_us: int) -> None:
+    def _remove(self, entry: QueueEntry[T], fate: int, at_us: int) -> None:
         older, newer = entry.older, entry.newer
         if older is None:
             self._oldest = newer

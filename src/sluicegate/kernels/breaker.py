@@ -1,4 +1,4 @@
-"""Breaker: stop calling what does not answer, and ask again with a few probes.
+"""Circuit: stop calling what does not answer, and ask again with a few probes.
 
 Source: the circuit breaker of Michael Nygard ("Release It!", 2007), with the failure-rate and
 slow-call windows of Hystrix and resilience4j, and the generations of Sony's gobreaker.
@@ -61,7 +61,7 @@ CALLS_MAX: Final = 1 << 30
 
 
 @final
-class BreakerSettings:
+class CircuitSettings:
     """When to open, for how long, and what to ask for before closing; a rule at 0 is off.
 
     One object may serve any number of breakers.
@@ -134,7 +134,7 @@ def _within(field: str, value: int, least: int, most: int) -> None:
 
 
 @final
-class Breaker:
+class Circuit:
     """One gate before one backend; ask `enter`, and tell `leave` how the call went."""
 
     __slots__ = (
@@ -152,7 +152,7 @@ class Breaker:
         "_until_us",
     )
 
-    def __init__(self, settings: BreakerSettings) -> None:
+    def __init__(self, settings: CircuitSettings) -> None:
         self._settings = settings
         self._state = CLOSED
         self._generation = 1

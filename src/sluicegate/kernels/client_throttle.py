@@ -51,7 +51,7 @@ def refuse_probability(requests: int, accepts: int, multiplier: float) -> float:
 
 
 @final
-class ClientThrottle:
+class ThrottleWindow:
     """What one caller keeps about one service (and one class of calls to it)."""
 
     __slots__ = (

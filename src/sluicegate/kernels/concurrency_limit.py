@@ -313,7 +313,7 @@ class Gradient2:
         return self.limit
 
 
-class Sample(NamedTuple):
+class WindowSample(NamedTuple):
     """One window: mean latency of what succeeded, most units at work, whether any was dropped."""
 
     rtt_us: int
@@ -370,7 +370,7 @@ class SampleWindow:
         self._rtt_us_sum = 0
         self._inflight_max = 0
 
-    def add(self, rtt_us: int, inflight: int, dropped: bool, now_us: int) -> Sample | None:
+    def add(self, rtt_us: int, inflight: int, dropped: bool, now_us: int) -> WindowSample | None:
         """Take in one finished unit; the window, if this unit completes it."""
         if not dropped and rtt_us < self._rtt_us_min:
             return None
@@ -390,7 +390,7 @@ class SampleWindow:
         if now_us - self._begun_us < self._window_us and not self._enough():
             return None
         rtt_us_mean = self._rtt_us_sum // self._answered if self._answered else 0
-        sample = Sample(rtt_us_mean, self._inflight_max, self._answered < self._count)
+        sample = WindowSample(rtt_us_mean, self._inflight_max, self._answered < self._count)
         self._clear()
         return sample
 

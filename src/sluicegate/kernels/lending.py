@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Claim(NamedTuple):
+class QuotaClaim(NamedTuple):
     """What one child may claim of an epoch's amount, and does."""
 
     guarantee: int
@@ -35,7 +35,7 @@ class Claim(NamedTuple):
     demand: int
 
 
-def share_out(amount: int, claims: Sequence[Claim], kept_milli: int) -> list[int]:
+def share_out(amount: int, claims: Sequence[QuotaClaim], kept_milli: int) -> list[int]:
     """What each gets; the rest of `amount` is nobody's yet."""
     guaranteed = sum([claim.guarantee for claim in claims])
     parts: list[int] = []
@@ -51,7 +51,7 @@ def share_out(amount: int, claims: Sequence[Claim], kept_milli: int) -> list[int
     return parts
 
 
-def _lend(left: int, claims: Sequence[Claim], parts: list[int]) -> None:
+def _lend(left: int, claims: Sequence[QuotaClaim], parts: list[int]) -> None:
     """Fill those who want more, by weight, as long as there is anything."""
     while left > 0:
         hungry = [place for place, claim in enumerate(claims) if parts[place] < _most(claim)]
@@ -72,5 +72,5 @@ def _lend(left: int, claims: Sequence[Claim], parts: list[int]) -> None:
                 return
 
 
-def _most(claim: Claim) -> int:
+def _most(claim: QuotaClaim) -> int:
     return claim.demand if claim.demand < claim.ceiling else claim.ceiling

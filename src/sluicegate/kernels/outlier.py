@@ -109,7 +109,7 @@ class HostStats:
         self.ejections = ejections  # as the last decision said
 
 
-class Decision(NamedTuple):
+class HostVerdict(NamedTuple):
     """What to do with one host; to be kept and handed to the next sweep in its `HostStats`."""
 
     name: str
@@ -120,7 +120,7 @@ class Decision(NamedTuple):
 
 
 @final
-class OutlierSettings:
+class SweepSettings:
     """When a host is suspect, and for how long it goes; a rule at 0 is off."""
 
     __slots__ = (
@@ -205,12 +205,12 @@ def _within(field: str, value: int, least: int, most: int) -> None:
 
 
 def sweep(
-    hosts: Sequence[HostStats], settings: OutlierSettings, now_us: int, draw: float
-) -> list[Decision]:
+    hosts: Sequence[HostStats], settings: SweepSettings, now_us: int, draw: float
+) -> list[HostVerdict]:
     """Whom to take back and whom to eject, of hosts that all have different names."""
     if not 0.0 <= draw < 1.0:
         raise ValueError(f"draw must be at least 0 and below 1, not {draw}")
-    decisions: list[Decision] = []
+    decisions: list[HostVerdict] = []
     judged: list[HostStats] = []
     out = 0
     for host in hosts:
@@ -219,7 +219,9 @@ def sweep(
         elif host.until_us > now_us:
             out += 1
         else:
-            decisions.append(Decision(host.name, False, host.until_us, host.ejections, TIME_IS_UP))
+            decisions.append(
+                HostVerdict(host.name, False, host.until_us, host.ejections, TIME_IS_UP)
+            )
     room = ejected_max(len(hosts), settings.ejected_percent_max) - out
     for nth, (_, _, at, reason) in enumerate(sorted(_suspects(judged, settings))):
         if nth >= room:
@@ -232,7 +234,7 @@ def sweep(
             + min(settings.base_us * ejections, settings.ejected_us_max)
             + between_us(0, settings.jitter_us, spread)
         )
-        decisions.append(Decision(host.name, True, until_us, ejections, reason))
+        decisions.append(HostVerdict(host.name, True, until_us, ejections, reason))
     return decisions
 
 
@@ -285,7 +287,7 @@ def _remembered(host: HostStats, calm_us: int, now_us: int) -> int:
 
 
 def _suspects(
-    judged: list[HostStats], settings: OutlierSettings
+    judged: list[HostStats], settings: SweepSettings
 ) -> list[tuple[float, int, int, str]]:
     """Share of failures and latency (both negated, worst first), position and reason of each."""
     rate_min = _rate_min(judged, settings)
@@ -320,7 +322,7 @@ def _suspects(
     return found
 
 
-def _rate_min(judged: list[HostStats], settings: OutlierSettings) -> float:
+def _rate_min(judged: list[HostStats], settings: SweepSettings) -> float:
     """The success rate below which a host is suspect; 0 when there is nothing to compare."""
     rates = [
         1.0 - host.failures / host.requests
@@ -334,7 +336,7 @@ def _rate_min(judged: list[HostStats], settings: OutlierSettings) -> float:
     return min(mean - settings.deviations * deviation - _NOISE, settings.healthy_percent / 100)
 
 
-def _latency_us_max(judged: list[HostStats], settings: OutlierSettings) -> float:
+def _latency_us_max(judged: list[HostStats], settings: SweepSettings) -> float:
     """The p95 above which a host is suspect; more than any when there is nothing to compare."""
     known = sorted(
         [

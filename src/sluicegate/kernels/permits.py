@@ -46,7 +46,7 @@ EXPIRES_AFTER_US_MAX: Final = 1 << 53
 
 
 @final
-class Places:
+class PermitSet:
     """The places of one key: at most `limit` held at once, each for `expires_after_us`."""
 
     __slots__ = ("_held", "_latest_us", "_used", "expires_after_us", "limit")

@@ -62,7 +62,7 @@ _LEVEL_MIN: Final = 0.05
 _ERROR_MAX: Final = 1.0  # one day counts at most this much against a model
 
 
-class Proposal(NamedTuple):
+class QuotaProposal(NamedTuple):
     """What to set, and why. `quota` is None when the present one should stay."""
 
     quota: int | None
@@ -77,7 +77,7 @@ class Proposal(NamedTuple):
     above: int  # how many of the hours (or days) given were above the estimate
 
 
-class Level(NamedTuple):
+class UsageLevel(NamedTuple):
     """How the days stand to the usual: `at(day)`, 1 being the usual."""
 
     kind: str  # flat, step or slope
@@ -107,7 +107,7 @@ def propose(
     days_max: int = 92,
     horizon_days: int = 14,
     growth_percent_max: int = 25,
-) -> Proposal:
+) -> QuotaProposal:
     """The quota that a month of `usage` suggests; `first_weekday` is 0 for a Monday."""
     _within("first_weekday", first_weekday, 0, WEEK - 1)
     _within("floor", floor, 0, USAGE_MAX)
@@ -126,7 +126,7 @@ def propose(
     full = sum([_is_full(day) for day in days])
     if full < days_min:
         reason = f"Only {full} of {len(days)} days have enough data; {days_min} are needed."
-        return Proposal(None, reason, 0, 0, 1.0, 1.0, headroom_percent, "", full, 0)
+        return QuotaProposal(None, reason, 0, 0, 1.0, 1.0, headroom_percent, "", full, 0)
 
     level = fit_level(day_levels(days, profile(days)))
     levelled = [_divided(day, level.at(at)) for at, day in enumerate(days)]
@@ -139,7 +139,7 @@ def propose(
     growth = growth if level.kind == "slope" and growth > 1.0 else 1.0
     exact = daily * today * growth * (100 + headroom_percent) / 100
     estimate = int(exact) + (exact - int(exact) > 1e-6 * exact)  # up, but not for a rounding error
-    parts = Proposal(
+    parts = QuotaProposal(
         quota=None,
         reason="",
         estimate=estimate,
@@ -184,21 +184,21 @@ def day_levels(days: list[list[float | None]], shape: list[float]) -> list[float
     return levels
 
 
-def fit_level(levels: Sequence[float | None]) -> Level:
+def fit_level(levels: Sequence[float | None]) -> UsageLevel:
     """The flat level, one step or a slope: what explains the days best, flat in doubt."""
     known = [(at, level) for at, level in enumerate(levels) if level is not None]
     if not known:
-        return Level("flat", 1.0, 0.0, 0, 1.0)
-    flat = Level("flat", median([level for _, level in known]), 0.0, 0, 0.0)
+        return UsageLevel("flat", 1.0, 0.0, 0, 1.0)
+    flat = UsageLevel("flat", median([level for _, level in known]), 0.0, 0, 0.0)
     best = flat
     least = _BETTER * _error(flat, known)
     slope = median([(b[1] - a[1]) / (b[0] - a[0]) for a in known for b in known if a[0] < b[0]])
     base = median([level - slope * at for at, level in known])
-    candidates = [Level("slope", base, slope, 0, 0.0)]
+    candidates = [UsageLevel("slope", base, slope, 0, 0.0)]
     for cut in range(_SETTLED_DAYS, len(known) - _SETTLED_DAYS + 1):
         before = median([level for _, level in known[:cut]])
         after = median([level for _, level in known[cut:]])
-        candidates.append(Level("step", before, 0.0, known[cut][0], after))
+        candidates.append(UsageLevel("step", before, 0.0, known[cut][0], after))
     for candidate in candidates:
         error = _error(candidate, known)
         if error < least:
@@ -240,7 +240,7 @@ def _divided(day: list[float | None], level: float) -> list[float | None]:
     return [None if value is None else value / level for value in day]
 
 
-def _error(level: Level, known: list[tuple[int, float]]) -> float:
+def _error(level: UsageLevel, known: list[tuple[int, float]]) -> float:
     return sum([min(abs(value - level.at(at)), _ERROR_MAX) for at, value in known])
 
 
@@ -263,15 +263,15 @@ def _named(place: int, per_day: int, first_weekday: int) -> str:
 
 
 def _decide(
-    parts: Proposal,
-    level: Level,
+    parts: QuotaProposal,
+    level: UsageLevel,
     usage: Sequence[int | None],
     current: int | None,
     floor: int,
     cap: int | None,
     dead_band_percent: int,
     horizon_days: int,
-) -> Proposal:
+) -> QuotaProposal:
     """Hold the estimate between floor and cap, weigh it against the present, and say why."""
     quota = parts.estimate
     said = [_told(parts, level, len(usage), horizon_days)]
@@ -292,7 +292,7 @@ def _decide(
     return parts._replace(quota=quota, reason=" ".join(said))
 
 
-def _told(parts: Proposal, level: Level, count: int, horizon_days: int) -> str:
+def _told(parts: QuotaProposal, level: UsageLevel, count: int, horizon_days: int) -> str:
     if parts.estimate == 0:
         return f"No usual day of {parts.days} had any usage."
     said = [

@@ -52,7 +52,7 @@ from sluicegate.kernels.adaptive_lifo import (
     OVERFLOWED,
     WEIGHT_MAX,
     AdaptiveLifo,
-    Entry,
+    QueueEntry,
 )
 
 CLASSES_MAX: Final = 64
@@ -144,10 +144,10 @@ class WeightedQueue(Generic[T]):
         item: T,
         timeout_us: int,
         now_us: int,
-        lost: list[Entry[T]],
+        lost: list[QueueEntry[T]],
         weight: int = 1,
         cost: int = 1,
-    ) -> Entry[T]:
+    ) -> QueueEntry[T]:
         """Queue `item` in class `index`; the entry's `fate` says whether it is queued."""
         if not 0 <= index < len(self._lanes):
             raise ValueError(f"index must be from 0 to {len(self._lanes) - 1}, not {index}")
@@ -159,7 +159,7 @@ class WeightedQueue(Generic[T]):
         if timeout_us > 0 and self._full(weight):
             self.expire(now_us, lost)
             if not self._make_room(lane, weight, now_us, lost):
-                entry = Entry(item, weight, cost, 0, 0)
+                entry = QueueEntry(item, weight, cost, 0, 0)
                 entry.fate = OVERFLOWED
                 lost.append(entry)
                 return entry
@@ -169,7 +169,9 @@ class WeightedQueue(Generic[T]):
             lane.start = virtual
         return lane.queue.push(item, timeout_us, now_us, lost, weight, cost)
 
-    def pop(self, now_us: int, lost: list[Entry[T]], floors: bool = True) -> Entry[T] | None:
+    def pop(
+        self, now_us: int, lost: list[QueueEntry[T]], floors: bool = True
+    ) -> QueueEntry[T] | None:
         """Take out the entry whose turn it is, or None."""
         self._sweep = (self._sweep or len(self._lanes)) - 1
         self._lanes[self._sweep].queue.expire(now_us, lost)
@@ -192,7 +194,7 @@ class WeightedQueue(Generic[T]):
                 self._settle(lane, entry.cost, in_turn)
             return entry
 
-    def cancel(self, entry: Entry[T], now_us: int) -> bool:
+    def cancel(self, entry: QueueEntry[T], now_us: int) -> bool:
         """Take out this entry, wherever it stands; False if it is not queued here (any more)."""
         home = entry.home
         for lane in self._lanes:
@@ -200,7 +202,7 @@ class WeightedQueue(Generic[T]):
                 return lane.queue.cancel(entry, now_us)
         return False
 
-    def expire(self, now_us: int, lost: list[Entry[T]]) -> None:
+    def expire(self, now_us: int, lost: list[QueueEntry[T]]) -> None:
         """Take out what has expired at the old end of every class."""
         for lane in self._lanes:
             lane.queue.expire(now_us, lost)
@@ -248,7 +250,9 @@ class WeightedQueue(Generic[T]):
             weight += queue.weight
         return length >= self._length_max or weight > self._weight_max
 
-    def _make_room(self, lane: _Lane[T], weight: int, now_us: int, lost: list[Entry[T]]) -> bool:
+    def _make_room(
+        self, lane: _Lane[T], weight: int, now_us: int, lost: list[QueueEntry[T]]
+    ) -> bool:
         kept = 0
         for other in self._lanes:
             if other.rank < lane.rank:

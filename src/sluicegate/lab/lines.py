@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol, final
 
-from sluicegate.kernels.adaptive_lifo import AdaptiveLifo, Entry
+from sluicegate.kernels.adaptive_lifo import AdaptiveLifo, QueueEntry
 from sluicegate.kernels.codel import CodelTimeout
 
 
@@ -79,7 +79,7 @@ class KernelLine:
         self._lifo: AdaptiveLifo[Unit] = AdaptiveLifo(
             length_max=length_max, standing_us=normal_us if lifo else None
         )
-        self._gone: list[Entry[Unit]] = []
+        self._gone: list[QueueEntry[Unit]] = []
         self._slack_us = slack_us
 
     def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:

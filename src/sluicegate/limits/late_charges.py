@@ -81,7 +81,7 @@ async def resettle(store: Store, place: Place, letters: Sequence[DeadLetter]) ->
     return Standing(place, at_us, counted, units, len(ours))
 
 
-def limit_id(limit: Limit) -> str:
+def shared_id(limit: Limit) -> str:
     """What a limit is called here; where keys name rules, the rule's name takes its place."""
     words = (limit.count, limit.period_us, limit.algorithm.value, limit.burst, limit.cells)
     return SHARED + " ".join(map(str, words))
@@ -116,11 +116,11 @@ async def _claimable(
 
 def _charge(place: Place, units: int) -> Charge:
     key = f"{place.user}{RULE_MARK}{place.rule_id}"
-    return Charge(limit_id(place.limit), place.limit, key, units)
+    return Charge(shared_id(place.limit), place.limit, key, units)
 
 
 def _claim(place: Place, letter: DeadLetter) -> Charge:
     limit = place.limit
     span_us = max(limit.period_us, limit.period_us * limit.burst // limit.count)
     claim = Limit(1, max(_CLAIM_SPANS * span_us, _CLAIM_US_MIN))
-    return Charge(limit_id(claim), claim, f"{place.user}{RULE_MARK}replayed {letter.id}")
+    return Charge(shared_id(claim), claim, f"{place.user}{RULE_MARK}replayed {letter.id}")

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
-from sluicegate.contracts.store import Grant
+from sluicegate.contracts.store import PartialTake
 from sluicegate.limits.wait_lines import Ticket
 from sluicegate.stores.memory.light_lock import FORKS, LightLock
 
@@ -118,11 +118,11 @@ class Leases:
         "auto",
         "block_max",
         "limit",
-        "limit_id",
+        "rule_id",
     )
 
-    def __init__(self, limit_id: str, limit: Limit, lease: str | int) -> None:
-        self.limit_id = limit_id
+    def __init__(self, rule_id: str, limit: Limit, lease: str | int) -> None:
+        self.rule_id = rule_id
         self.auto = lease == "auto"
         self.block_max = block_max(limit, lease)
         self._life_us = 0
@@ -161,7 +161,7 @@ class Leases:
             hand.spent_us = now_us
             reset_us = hand.reset_us - (now_us - hand.sent_us)
             return Decision(
-                True, hand.remaining + hand.left, 0, max(reset_us, 0), None, self.limit_id
+                True, hand.remaining + hand.left, 0, max(reset_us, 0), None, self.rule_id
             )
         finally:
             self._lock.release()
@@ -228,7 +228,7 @@ class Leases:
         rungs.append(cost)
         return rungs
 
-    def filled(self, key: str, hand: Hand, cost: int, sent_us: int, grant: Grant) -> Ended:
+    def filled(self, key: str, hand: Hand, cost: int, sent_us: int, grant: PartialTake) -> Ended:
         """Take a grant in; how the block before it ended."""
         self._lock.acquire()
         try:

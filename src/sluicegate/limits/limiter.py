@@ -135,7 +135,7 @@ class Limiter:
         guarded = None if observer is None else _guarded(observer)
         self._guarded = guarded
         # One that counts round trips alone is not told of decisions: each would cost a call.
-        self._observer = guarded if getattr(observer, "hears_decisions", True) else None
+        self._observer = guarded if getattr(observer, "wants_decisions", True) else None
         self._follower: Follower | None = None
         if isinstance(glass, str):
             glass, self._follower = _follow(glass, prefix, clock)
@@ -506,7 +506,7 @@ class Limiter:
     def _seen(self, decision: Decision, key: str, began_us: int) -> Decision:
         observer = self._observer
         if observer is not None:
-            observer.decided(decision, key, began_us, self._now_us())
+            observer.record_decision(decision, key, began_us, self._now_us())
         return decision
 
     def _judged(
@@ -541,7 +541,7 @@ class Limiter:
     def _make(self, terms: Terms) -> Keys:
         if self._remote is not None:
             return RemoteKeys(self._remote, terms, self._store, self._now_us, self._guarded)
-        tables = [self._store.table(limit_id, limit) for limit_id, limit in terms.limits]
+        tables = [self._store.table(rule_id, limit) for rule_id, limit in terms.limits]
         keys: LocalKeys = tables[0] if len(tables) == 1 else AllOf(tables)
         if terms.mode is Mode.ENFORCE and not terms.count_refused:
             return keys
@@ -578,9 +578,9 @@ def _follow(url: str, prefix: str, clock: Clock | None) -> tuple[Glass, Follower
 
 def _guarded(observer: Observer) -> Observer:
     """One that raises must not fail the decision it is told of."""
-    from sluicegate.telemetry.several import Several  # noqa: PLC0415
+    from sluicegate.telemetry.observer_group import ObserverGroup  # noqa: PLC0415
 
-    return Several(observer)
+    return ObserverGroup(observer)
 
 
 def _task_ticket() -> Ticket:

@@ -377,7 +377,7 @@ class Permits:
 
     def _seen(self, permit: Permit, began_us: int) -> Permit:
         if self._observer is not None:
-            self._observer.decided(permit.decision, permit.key, began_us, self.now_us())
+            self._observer.record_decision(permit.decision, permit.key, began_us, self.now_us())
         return permit
 
     def _open_remote(

@@ -70,14 +70,14 @@ class RemoteKeys(Keys):
         self._clock = clock
         self._observer = observer
         # Few observers ask how stale it is what is decided here; those have a method for it.
-        self._aged: Callable[[str, int], None] | None = getattr(observer, "aged", None)
+        self._aged: Callable[[str, int], None] | None = getattr(observer, "record_lease_lag", None)
         self._denials = Denials()
         self._leases: Leases | None = None
         self._counted = terms.limits  # as the store is to count them
         if terms.lease is not None and terms.mode is Mode.ENFORCE:
             self._leases = Leases(*terms.limits[0], terms.lease)
             if self._leases.block_max:
-                self._counted = [(self._leases.limit_id, self._leases.limit)]
+                self._counted = [(self._leases.rule_id, self._leases.limit)]
             else:
                 self._leases = None
 
@@ -188,7 +188,7 @@ class RemoteKeys(Keys):
 
     def charges(self, key: str, cost: int) -> list[Charge]:
         """This key in each limit of the rule."""
-        return [Charge(limit_id, limit, key, cost) for limit_id, limit in self._counted]
+        return [Charge(rule_id, limit, key, cost) for rule_id, limit in self._counted]
 
     def remember(self, key: str, cost: int, decision: Decision, asked_us: int) -> None:
         """Believe a refusal, unless the store must hear of those that follow."""
@@ -240,7 +240,7 @@ class RemoteKeys(Keys):
         self, store: Store, leases: Leases, hand: Hand, key: str, cost: int
     ) -> Decision:
         sent_us = self._clock()
-        charge = Charge(leases.limit_id, leases.limit, key, cost)
+        charge = Charge(leases.rule_id, leases.limit, key, cost)
         try:
             grant = await store.take_some(charge, leases.ladder(hand, cost, sent_us))
         except UNANSWERED:
@@ -256,7 +256,7 @@ class RemoteKeys(Keys):
             before = leases.filled(key, hand, cost, sent_us, grant)
             decision.remaining += hand.left
             if self._observer is not None and hand.left:
-                self._observer.leased(self.terms.name, "taken", hand.left)
+                self._observer.record_lease(self.terms.name, "taken", hand.left)
         else:
             self.remember(key, cost, decision, sent_us)
         leases.done(hand, failed=False)
@@ -270,13 +270,13 @@ class RemoteKeys(Keys):
         observer, name = self._observer, self.terms.name
         if observer is not None:
             if block.spent:
-                observer.leased(name, "spent", block.spent)
+                observer.record_lease(name, "spent", block.spent)
                 if self._aged is not None:
                     self._aged(name, block.age_us)
             if block.lapsed:
-                observer.leased(name, "lapsed", block.lapsed)
+                observer.record_lease(name, "lapsed", block.lapsed)
             if block.left:
-                observer.leased(name, "returned", block.left)
+                observer.record_lease(name, "returned", block.left)
         if block.left:
             await self.correct(store, block.key, -block.left, block.taken_us)
 
@@ -309,13 +309,13 @@ def failed(
     """What a rule's failure policy decides."""
     if terms.failure is Failure.LOCAL:
         asks = [
-            Ask(local.table(charge.limit_id, share_of(charge.limit, terms.local_share)), charge.key,
+            Ask(local.table(charge.rule_id, share_of(charge.limit, terms.local_share)), charge.key,
                 charge.cost)
             for charge in charges
         ]  # fmt: skip
         return take_all(asks, now_us, keep=keep)
     reason = STORE_UNAVAILABLE if terms.failure is Failure.CLOSED else None
-    return [Decision(reason is None, 0, 0, 0, reason, charge.limit_id) for charge in charges]
+    return [Decision(reason is None, 0, 0, 0, reason, charge.rule_id) for charge in charges]
 
 
 def share_of(limit: Limit, share: float) -> Limit:

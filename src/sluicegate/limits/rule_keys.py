@@ -157,7 +157,7 @@ class RuleKeys:
 
 
 def _limit_ids(named: Mapping[str, tuple[Terms, Keys]]) -> set[str]:
-    return {limit_id for terms, _ in named.values() for limit_id, _ in terms.limits}
+    return {rule_id for terms, _ in named.values() for rule_id, _ in terms.limits}
 
 
 def _written(limit: Limit) -> str:

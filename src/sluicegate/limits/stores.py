@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, final
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sluicegate.contracts.observer import Observer
-from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.limits.loop_stores import LoopStores, check_url
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.tasks import TaskTicket
@@ -107,7 +107,7 @@ class BlockingStore:
             lambda store: store.take(charges, keep=keep, count_refused=count_refused)
         )
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first cost of `ladder` that fits."""
         self._fail_at_once([charge])
         return self._bridge.run(lambda store: store.take_some(charge, ladder))

@@ -32,7 +32,7 @@ class Terms:
         count_refused: bool,
     ) -> None:
         self.name = name
-        self.limits = limits  # (limit_id, limit)
+        self.limits = limits  # (rule_id, limit)
         self.failure = failure
         self.local_share = local_share
         self.lease = lease

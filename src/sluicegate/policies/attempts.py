@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar, final
 
-from sluicegate.policies.answer import Answer, answer_of
+from sluicegate.policies.call_result import CallResult, result_of
 
 T = TypeVar("T")
 
@@ -33,14 +33,14 @@ class Attempts:
         """How many have begun and not ended, given up or not."""
         return len(self._running)
 
-    def start(self, work: Awaitable[Answer[T]]) -> asyncio.Task[Answer[T]]:
+    def start(self, work: Awaitable[CallResult[T]]) -> asyncio.Task[CallResult[T]]:
         """Begin an attempt."""
-        task = asyncio.get_running_loop().create_task(answer_of(work))
+        task = asyncio.get_running_loop().create_task(result_of(work))
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def give_up(self, task: asyncio.Task[Answer[T]]) -> bool:
+    def give_up(self, task: asyncio.Task[CallResult[T]]) -> bool:
         """Cancel an attempt; False if it had ended."""
         if task.done():
             return False

@@ -30,7 +30,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import NO_HOST
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.two_choices import HostLoad, LoadSettings, pick_two
-from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.outlier import Outlier
 from sluicegate.policies.settings import wrong_setting
 
@@ -39,9 +39,9 @@ RULE_ID: Final = "balance"
 NO_HOST_RETRY_US: Final = 1_000_000
 
 _OUTCOME_KINDS: Final = {
-    Outcome.SUCCESS: Kind.OK,
-    Outcome.IGNORE: Kind.CANCELLED,
-    Outcome.DROPPED: Kind.TIMED_OUT,
+    Outcome.SUCCESS: ResultKind.OK,
+    Outcome.IGNORE: ResultKind.CANCELLED,
+    Outcome.DROPPED: ResultKind.TIMED_OUT,
 }
 _NOTHING_AVOIDED: Final[tuple[str, ...]] = ()
 
@@ -206,14 +206,14 @@ class Balance:
             host.load.set_weight(host.size * weight)
 
     def _ended(
-        self, host: _Host, answer: Answer[object], key: str, began_us: int, now_us: int
+        self, host: _Host, answer: CallResult[object], key: str, began_us: int, now_us: int
     ) -> None:
         self._inflight -= 1
         kind = answer.kind
-        if kind is Kind.CANCELLED or kind is Kind.LIMITED:
+        if kind is ResultKind.CANCELLED or kind is ResultKind.LIMITED:
             host.load.cancel(began_us)
             return
-        if answer.failed or kind is Kind.OVERLOADED:
+        if answer.failed or kind is ResultKind.OVERLOADED:
             host.load.fail(began_us, now_us, answer.retry_after_us)
         else:
             host.load.succeed(began_us, now_us)
@@ -236,10 +236,10 @@ class BalancePermit:
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """End it; DROPPED is entered as a time-out, what was never sent as nothing."""
-        kind = _OUTCOME_KINDS[outcome] if spent else Kind.CANCELLED
-        return self.end_with(Answer(kind), now_us)
+        kind = _OUTCOME_KINDS[outcome] if spent else ResultKind.CANCELLED
+        return self.end_with(CallResult(kind), now_us)
 
-    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
         """End it by what the host answered."""
         if self._done:
             return False

@@ -9,7 +9,7 @@ a quota), a cancelled call and the caller's own fault say nothing about its heal
 where a back-pressure error trips the breaker at once, is `on_pressure="trip"`; by default a refusal
 is left to the client throttle, which holds back in proportion where a breaker holds back all.
 
-    permit.end_with(answer, now_us)    how the call went, in the words of `policies/answer.py`
+    permit.end_with(answer, now_us)    how the call went, in the words of `policies/call_result.py`
     permit.end(outcome, now_us)        for who knows no more: DROPPED is a failure
 
 Cost: a look-up, two comparisons and a permit. Bounds: `keys_max` breakers; one that is open, or was
@@ -39,10 +39,10 @@ from sluicegate.kernels.breaker import (
     STATES,
     SUCCESS,
 )
-from sluicegate.kernels.breaker import Breaker as Gate
-from sluicegate.kernels.breaker import BreakerSettings as GateSettings
-from sluicegate.policies.answer import Answer, Kind
-from sluicegate.policies.by_key import KEYS_MAX, ByKey, Key, key_of
+from sluicegate.kernels.breaker import Circuit as Gate
+from sluicegate.kernels.breaker import CircuitSettings as GateSettings
+from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.keyed_table import KEYS_MAX, Key, KeyedTable, key_of
 from sluicegate.policies.settings import within, wrong_setting
 
 RULE_ID: Final = "breaker"
@@ -155,7 +155,7 @@ class Breaker:
         self._by_operation = self.settings.by_operation
         self._by_criticality = self.settings.by_criticality
         self._chance = chance
-        self._kept: ByKey[_Kept] = ByKey(self.settings.keys_max)
+        self._kept: KeyedTable[_Kept] = KeyedTable(self.settings.keys_max)
         self._admitted = 0
         self._refused = 0
         self._inflight = 0
@@ -263,14 +263,14 @@ class BreakerPermit:
             word = SUCCESS if outcome is Outcome.SUCCESS else FAILURE
         return self._end(word, now_us)
 
-    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
         """End it by what the backend answered."""
         kind = answer.kind
-        if kind is Kind.OK or kind is Kind.REJECTED:
+        if kind is ResultKind.OK or kind is ResultKind.REJECTED:
             return self._end(SUCCESS, now_us)
         if answer.failed:
             return self._end(FAILURE, now_us)
-        if kind is Kind.OVERLOADED and self._policy.settings.on_pressure == TRIP_ON_PRESSURE:
+        if kind is ResultKind.OVERLOADED and self._policy.settings.on_pressure == TRIP_ON_PRESSURE:
             if self._ended:
                 return False
             self._ended = True

@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sluicegate.contracts.request import Request
-from sluicegate.policies.operation_cost import ROWS, SIZE, Shape
+from sluicegate.policies.operation_cost import ROWS, SIZE, WorkShape
 
 
-def rows_each(shape: Shape, whole_mru: int, fixed_mru: int, chunk_mru: int, chunks_max: int) -> int:
+def rows_each(
+    shape: WorkShape, whole_mru: int, fixed_mru: int, chunk_mru: int, chunks_max: int
+) -> int:
     """How many rows a chunk has, if the whole and what costs without any row are predicted so."""
     rows = max(1, shape.rows)
     spare_mru = max(0, chunk_mru - fixed_mru)
@@ -26,7 +28,7 @@ def rows_each(shape: Shape, whole_mru: int, fixed_mru: int, chunk_mru: int, chun
     return min(rows, max(1, each, least))
 
 
-def cut(request: Request, shape: Shape, each: int) -> Iterator[Request]:
+def cut(request: Request, shape: WorkShape, each: int) -> Iterator[Request]:
     """The chunks, of `each` rows and their part of the bytes; none is lost."""
     rows = max(1, shape.rows)
     for first in range(0, rows, each):

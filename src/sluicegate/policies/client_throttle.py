@@ -32,13 +32,13 @@ from sluicegate.contracts.policy import NOTHING_HELD, Admission
 from sluicegate.contracts.reasons import CLIENT_THROTTLED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import WAIT_US_MAX
-from sluicegate.kernels.client_throttle import ClientThrottle as Window
-from sluicegate.policies.answer import Answer, Kind
-from sluicegate.policies.by_key import KEYS_MAX, ByKey, Key, key_of
+from sluicegate.kernels.client_throttle import ThrottleWindow as Window
+from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.keyed_table import KEYS_MAX, Key, KeyedTable, key_of
 from sluicegate.policies.settings import within, wrong_setting
 
 RULE_ID: Final = "client_throttle"
-NOT_ACCEPTED: Final = (Kind.OVERLOADED, Kind.TIMED_OUT, Kind.UNREACHED)
+NOT_ACCEPTED: Final = (ResultKind.OVERLOADED, ResultKind.TIMED_OUT, ResultKind.UNREACHED)
 
 
 @final
@@ -139,8 +139,8 @@ class ClientThrottle:
         self._by_operation = self.settings.by_operation
         self._by_criticality = self.settings.by_criticality
         self._chance = chance
-        self._kept: ByKey[_Kept] = ByKey(self.settings.keys_max)
-        self._levels: ByKey[_Level] = ByKey(self.settings.keys_max)
+        self._kept: KeyedTable[_Kept] = KeyedTable(self.settings.keys_max)
+        self._levels: KeyedTable[_Level] = KeyedTable(self.settings.keys_max)
         self._sent = 0
         self._throttled = 0
         self._gated = 0
@@ -229,7 +229,7 @@ class ClientThrottlePermit:
         """End it; DROPPED was not accepted, everything else holds nothing back."""
         return self._end(not spent or outcome is not Outcome.DROPPED, now_us)
 
-    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
         """End it by what the backend answered, and believe what it says it admits."""
         if not self._end(answer.kind not in NOT_ACCEPTED, now_us):
             return False

@@ -34,9 +34,9 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.lru_ttl import LruTtl
-from sluicegate.policies.answer import Answer, Kind, answer_of
 from sluicegate.policies.attempts import Attempts
-from sluicegate.policies.by_key import KEYS_MAX
+from sluicegate.policies.call_result import CallResult, ResultKind, result_of
+from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.retry import Work
 from sluicegate.policies.settings import within
 
@@ -46,11 +46,11 @@ FAIL: Final = "fail"
 MARK: Final = "mark"
 
 REPLACED: Final = (
-    Kind.FAILED,
-    Kind.TIMED_OUT,
-    Kind.UNREACHED,
-    Kind.OVERLOADED,
-    Kind.LIMITED,
+    ResultKind.FAILED,
+    ResultKind.TIMED_OUT,
+    ResultKind.UNREACHED,
+    ResultKind.OVERLOADED,
+    ResultKind.LIMITED,
 )
 
 
@@ -138,7 +138,7 @@ class Fallback(Generic[T]):
         clock: Clock,
         *,
         default: Callable[[], T] | None = None,
-    ) -> Answer[T]:
+    ) -> CallResult[T]:
         """The dependency's answer, or what stands in for it, marked."""
         self._calls += 1
         key = key_of_value(request)
@@ -154,8 +154,8 @@ class Fallback(Generic[T]):
         return self.stand_in(request, answer, now_us, default)
 
     def stand_in(
-        self, request: Request, answer: Answer[T], now_us: int, default: Callable[[], T] | None
-    ) -> Answer[T]:
+        self, request: Request, answer: CallResult[T], now_us: int, default: Callable[[], T] | None
+    ) -> CallResult[T]:
         """What the caller gets instead of an answer that is none."""
         critical = request.criticality is Criticality.CRITICAL
         if answer.kind not in REPLACED or (critical and self.settings.critical == FAIL):
@@ -202,13 +202,13 @@ class Fallback(Generic[T]):
             len(self._kept),
         )
 
-    async def _ask(self, work: Work[T], request: Request, clock: Clock) -> Answer[T]:
+    async def _ask(self, work: Work[T], request: Request, clock: Clock) -> CallResult[T]:
         budget_us = self.budget_us(request, clock.now_us())
         if budget_us is None:
-            return await answer_of(work(0))
+            return await result_of(work(0))
         if budget_us == 0:
             self._timed_out += 1
-            return Answer(Kind.TIMED_OUT, error=TimeoutError("no time was left to ask"))
+            return CallResult(ResultKind.TIMED_OUT, error=TimeoutError("no time was left to ask"))
         task = self._attempts.start(work(0))
         try:
             await asyncio.wait([task], timeout=budget_us / 1_000_000)
@@ -217,7 +217,7 @@ class Fallback(Generic[T]):
         finally:
             self._attempts.give_up(task)
         self._timed_out += 1
-        return Answer(Kind.TIMED_OUT, error=TimeoutError(f"no answer in {budget_us} us"))
+        return CallResult(ResultKind.TIMED_OUT, error=TimeoutError(f"no answer in {budget_us} us"))
 
 
 def key_of_value(request: Request) -> str:
@@ -227,8 +227,10 @@ def key_of_value(request: Request) -> str:
     return f"{len(shard)} {len(operation)} {len(caller)} {shard}{operation}{caller}{request.key}"
 
 
-def _degraded(value: T, answer: Answer[T]) -> Answer[T]:
-    found = Answer(Kind.OK, value, error=answer.error, retry_after_us=answer.retry_after_us)
+def _degraded(value: T, answer: CallResult[T]) -> CallResult[T]:
+    found = CallResult(
+        ResultKind.OK, value, error=answer.error, retry_after_us=answer.retry_after_us
+    )
     found.degraded = True
     found.dont_retry = answer.dont_retry
     found.stopped = answer.kind.value

@@ -35,7 +35,7 @@ NO_CALLERS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
+class ResourceGroup:
     """One group; without a ceiling it may borrow all that its parent has."""
 
     quota_ru: int = 0
@@ -48,7 +48,7 @@ class GroupSettings:
 class ResourceGroupsSettings:
     """The tree, and how it is kept."""
 
-    groups: Mapping[str, GroupSettings]
+    groups: Mapping[str, ResourceGroup]
     callers: Mapping[str, str] = field(default_factory=lambda: NO_CALLERS)
     quota_ru: int | None = None  # None: what the topmost groups add up to
     default_group: str = DEFAULT_GROUP  # made, with no quota of its own, if nothing names it
@@ -95,7 +95,7 @@ class ResourceGroupsSettings:
 
 
 def _check_group(
-    path: str, name: str, group: GroupSettings, groups: Mapping[str, GroupSettings]
+    path: str, name: str, group: ResourceGroup, groups: Mapping[str, ResourceGroup]
 ) -> None:
     if not name:
         raise BadValue("groups", name, "give each group a name")
@@ -118,13 +118,13 @@ def _check_group(
 def read_groups(said: Mapping[str, object]) -> ResourceGroupsSettings:
     """The settings of a mapping as TOML, YAML or JSON gives it."""
     _known("", said, WHOLE_FIELDS)
-    groups: dict[str, GroupSettings] = {}
+    groups: dict[str, ResourceGroup] = {}
     for name, fields in _mapping("groups", said.get("groups", {})).items():
         path = f"groups.{name}"
         group = _mapping(path, fields)
         _known(f"{path}.", group, FIELDS)
         ceiling = group.get("ceiling_ru")
-        groups[name] = GroupSettings(
+        groups[name] = ResourceGroup(
             quota_ru=_whole(f"{path}.quota_ru", group.get("quota_ru", 0)),
             ceiling_ru=None if ceiling is None else _whole(f"{path}.ceiling_ru", ceiling),
             weight=_whole(f"{path}.weight", group.get("weight", 1)),

@@ -37,9 +37,9 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.windowed_quantile import WINDOWS_MAX, Scale, WindowedQuantile
-from sluicegate.policies.answer import Answer, Kind
 from sluicegate.policies.attempts import Attempts
-from sluicegate.policies.by_key import KEYS_MAX, ByKey, key_of
+from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.keyed_table import KEYS_MAX, KeyedTable, key_of
 from sluicegate.policies.retry import Work
 from sluicegate.policies.retry_budget import RetryBudgets
 from sluicegate.policies.settings import within
@@ -149,7 +149,7 @@ class Hedge:
         self.budgets = budgets
         self._attempts = Attempts()
         self._scale = Scale()
-        self._kept: ByKey[_Kept] = ByKey(self.settings.keys_max)
+        self._kept: KeyedTable[_Kept] = KeyedTable(self.settings.keys_max)
         self._calls = 0
         self._hedges = 0
         self._won = 0
@@ -171,7 +171,7 @@ class Hedge:
 
     async def call(
         self, work: Work[T], request: Request, clock: Clock, *, idempotent: bool = False
-    ) -> Answer[T]:
+    ) -> CallResult[T]:
         """The first answer; `work` is asked for each attempt with its number, from 0."""
         self._calls += 1
         began_us = clock.now_us()
@@ -190,11 +190,11 @@ class Hedge:
         work: Work[T],
         request: Request,
         clock: Clock,
-        running: list[asyncio.Task[Answer[T]]],
+        running: list[asyncio.Task[CallResult[T]]],
         delay_us: int,
-    ) -> Answer[T]:
+    ) -> CallResult[T]:
         """`running` holds every attempt, the first one first."""
-        worst: Answer[T] | None = None
+        worst: CallResult[T] | None = None
         waiting = list(running)
         while True:
             hedges = len(running) - 1
@@ -206,7 +206,7 @@ class Hedge:
             )
             for task in [task for task in waiting if task in done]:
                 answer = task.result()
-                if answer.kind is Kind.OK or answer.kind is Kind.REJECTED:
+                if answer.kind is ResultKind.OK or answer.kind is ResultKind.REJECTED:
                     self._won += task is not running[0]
                     return answer
                 worst = answer
@@ -244,14 +244,14 @@ class Hedge:
         return True
 
     def _learn(
-        self, request: Request, first: asyncio.Task[Answer[T]], took_us: int, now_us: int
+        self, request: Request, first: asyncio.Task[CallResult[T]], took_us: int, now_us: int
     ) -> None:
         """Enter what the first attempt took, or had taken when it lost."""
         if first.done() and not first.cancelled():
             if first.exception() is not None:
                 return
             kind = first.result().kind
-            if kind not in {Kind.OK, Kind.REJECTED, Kind.TIMED_OUT}:
+            if kind not in {ResultKind.OK, ResultKind.REJECTED, ResultKind.TIMED_OUT}:
                 return
         kept = self._of(request, now_us)
         if kept is not None:

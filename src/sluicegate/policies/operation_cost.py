@@ -37,7 +37,7 @@ SIZE: Final = "size_bytes"
 
 
 @final
-class Shape:
+class WorkShape:
     """What can be told of work before it is done: rows to look at, bytes to move."""
 
     __slots__ = ("rows", "size_bytes")
@@ -47,18 +47,18 @@ class Shape:
         self.size_bytes = size_bytes
 
     def __repr__(self) -> str:
-        return f"Shape(rows={self.rows}, size_bytes={self.size_bytes})"
+        return f"WorkShape(rows={self.rows}, size_bytes={self.size_bytes})"
 
 
-def shape_told(request: Request) -> Shape:
+def read_shape(request: Request) -> WorkShape:
     """The shape in a request's attributes: `rows` (1 if not said) and `size_bytes` (0).
 
     What is no number, or none that can be, counts as not said.
     """
     attributes = request.attributes
     if isinstance(attributes, dict):  # mypyc asks a dict directly, another mapping the long way
-        return Shape(_number(attributes.get(ROWS), 1), _number(attributes.get(SIZE), 0))
-    return Shape(_number(attributes.get(ROWS), 1), _number(attributes.get(SIZE), 0))
+        return WorkShape(_number(attributes.get(ROWS), 1), _number(attributes.get(SIZE), 0))
+    return WorkShape(_number(attributes.get(ROWS), 1), _number(attributes.get(SIZE), 0))
 
 
 def _number(text: str | None, otherwise: int) -> int:
@@ -144,13 +144,13 @@ class OperationCost:
         """The past p95, without the queue."""
         return self._p95_ms if self.weights.ms_ru > 0.0 else 0.0
 
-    def predict_mru(self, shape: Shape, latency_ms: float, ratio: CostRatio | None) -> int:
+    def predict_mru(self, shape: WorkShape, latency_ms: float, ratio: CostRatio | None) -> int:
         """What to charge for work of this shape, for a caller of this ratio."""
         mru = self.model.predict_mru(shape.rows, shape.size_bytes, latency_ms)
         return mru if ratio is None else ratio.scaled(mru)
 
     def learn(
-        self, shape: Shape, latency_ms: float, actual_mru: int, ratio: CostRatio | None
+        self, shape: WorkShape, latency_ms: float, actual_mru: int, ratio: CostRatio | None
     ) -> None:
         """Take in what it was: first what is the caller's own, and of the rest the weights."""
         model = self.model

@@ -30,11 +30,10 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.moving_rate import SlotRing
-from sluicegate.kernels.outlier import Decision as Sentence
-from sluicegate.kernels.outlier import HostStats, panics, slow_start, sweep
-from sluicegate.kernels.outlier import OutlierSettings as SweepSettings
+from sluicegate.kernels.outlier import HostStats, SweepSettings, panics, slow_start, sweep
+from sluicegate.kernels.outlier import HostVerdict as Sentence
 from sluicegate.kernels.windowed_quantile import WINDOWS_MAX, Scale, WindowedQuantile
-from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.settings import within, wrong_setting
 
 RULE_ID: Final = "outlier"
@@ -121,7 +120,7 @@ class OutlierStats(NamedTuple):
     poisonous: int
 
 
-class Standing(NamedTuple):
+class HostStanding(NamedTuple):
     """How one host stands."""
 
     ejected: bool
@@ -228,13 +227,19 @@ class Outlier:
         }
         self._count()
 
-    def tell(self, host: str, answer: Answer[object], took_us: int, key: str, now_us: int) -> None:
+    def tell(
+        self, host: str, answer: CallResult[object], took_us: int, key: str, now_us: int
+    ) -> None:
         """How a call to a host went. A host that is not of the group is passed over."""
         if now_us >= self._sweep_us:
             self.sweep(now_us)
         found = self._hosts.get(host)
         kind = answer.kind
-        if found is None or kind in {Kind.CANCELLED, Kind.OVERLOADED, Kind.LIMITED}:
+        if found is None or kind in {
+            ResultKind.CANCELLED,
+            ResultKind.OVERLOADED,
+            ResultKind.LIMITED,
+        }:
             return
         self._told += 1
         if answer.failed:
@@ -289,10 +294,10 @@ class Outlier:
             self._count()
         return sentences
 
-    def standing(self, host: str) -> Standing:
+    def standing(self, host: str) -> HostStanding:
         """How a host stands since the last sweep."""
         found = self._hosts[host]
-        return Standing(found.ejected, found.until_us, found.ejections, found.reason)
+        return HostStanding(found.ejected, found.until_us, found.ejections, found.reason)
 
     def stats(self) -> OutlierStats:
         """What was decided so far, and how things stand."""

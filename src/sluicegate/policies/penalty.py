@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.settings import within
-from sluicegate.policies.stress import Readable
+from sluicegate.policies.stress import StressSource
 
 ONE_MILLI: Final = 1_000
 _DEARER_MILLI: Final = 1_500
@@ -80,7 +80,7 @@ class Penalty:
 
     __slots__ = ("_accounts", "_ends_us", "_slow", "_stress", "_windows", "settings")
 
-    def __init__(self, stress: Readable, settings: PenaltySettings | None = None) -> None:
+    def __init__(self, stress: StressSource, settings: PenaltySettings | None = None) -> None:
         self.settings = PenaltySettings() if settings is None else settings
         self._stress = stress
         self._accounts: dict[str, _Account] = {}

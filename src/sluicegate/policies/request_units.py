@@ -59,7 +59,7 @@ from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.policies.budgets import Budget, Penalties, Pricing, TokenBudgets
 from sluicegate.policies.chunks import cut, rows_each
-from sluicegate.policies.operation_cost import CallerRatios, OperationCost, Shape, shape_told
+from sluicegate.policies.operation_cost import CallerRatios, OperationCost, WorkShape, read_shape
 from sluicegate.policies.settings import within
 
 OPERATIONS_MAX: Final = 1_000
@@ -157,7 +157,7 @@ class RequestUnitsPermit:
         units: RequestUnits,
         operation: OperationCost,
         request: Request,
-        shape: Shape,
+        shape: WorkShape,
         latency_ms: float,
         predicted_mru: int,
         price_milli: int,
@@ -262,7 +262,7 @@ class RequestUnits:
         budget: Budget | None = None,
         pricing: Pricing | None = None,
         penalties: Penalties | None = None,
-        shape_of: Callable[[Request], Shape] | None = None,
+        shape_of: Callable[[Request], WorkShape] | None = None,
     ) -> None:
         self.settings = settings
         self._budget: Budget = budget or TokenBudgets(
@@ -289,7 +289,7 @@ class RequestUnits:
     def admit(self, request: Request, now_us: int) -> RequestUnitsPermit | Decision:
         """Charge the prediction; `request.cost_ru` is told what it was."""
         operation = self._operation(request)
-        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
         latency_ms = operation.latency_ms()
         ratio = self.ratios.find(operation.name, request.caller)
         predicted_mru = operation.predict_mru(shape, latency_ms, ratio)
@@ -331,7 +331,7 @@ class RequestUnits:
     def predict_mru(self, request: Request) -> int:
         """What it would be charged at a price of one; nothing is charged."""
         operation = self._operation(request)
-        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
         ratio = self.ratios.find(operation.name, request.caller)
         return operation.predict_mru(shape, operation.latency_ms(), ratio)
 
@@ -343,10 +343,10 @@ class RequestUnits:
         """
         within("ru", ru, 1, RU_MAX)
         operation = self._operation(request)
-        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
         ratio, latency_ms = self.ratios.find(operation.name, request.caller), operation.latency_ms()
         whole_mru = operation.predict_mru(shape, latency_ms, ratio)
-        fixed_mru = operation.predict_mru(Shape(0, 0), latency_ms, ratio)
+        fixed_mru = operation.predict_mru(WorkShape(0, 0), latency_ms, ratio)
         each = rows_each(shape, whole_mru, fixed_mru, ru * MILLI, self.settings.chunks_max)
         return cut(request, shape, each)
 
@@ -364,7 +364,7 @@ class RequestUnits:
     def expect_mru(self, request: Request) -> int:
         """What it is expected to cost on average: the prediction without the margin."""
         operation = self._operation(request)
-        shape = shape_told(request) if self._shape_of is None else self._shape_of(request)
+        shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
         mru = operation.model.expect_mru(shape.rows, shape.size_bytes, operation.latency_ms())
         ratio = self.ratios.find(operation.name, request.caller)
         return mru if ratio is None else ratio.scaled(mru)

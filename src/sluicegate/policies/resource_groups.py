@@ -30,9 +30,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple, final
 
 from sluicegate.kernels.cost_model import MILLI
-from sluicegate.kernels.lending import Claim, share_out
+from sluicegate.kernels.lending import QuotaClaim, share_out
 from sluicegate.kernels.verdict import NEVER, Verdict
-from sluicegate.policies.group_settings import GroupSettings, ResourceGroupsSettings
+from sluicegate.policies.group_settings import ResourceGroup, ResourceGroupsSettings
 from sluicegate.policies.settings import within
 
 IDLE_EPOCHS: Final = 60
@@ -140,7 +140,7 @@ class ResourceGroups:
             self._plant(name)
         default = self._groups.get(settings.default_group)
         if default is None:
-            default = self._child(self._root, settings.default_group, GroupSettings())
+            default = self._child(self._root, settings.default_group, ResourceGroup())
             self._groups[settings.default_group] = default
         self._default = default
         self._callers: dict[str, _Node] = {}
@@ -241,7 +241,7 @@ class ResourceGroups:
             node = self._groups[name] = self._child(parent, name, group)
         return node
 
-    def _child(self, parent: _Node, name: str, group: GroupSettings) -> _Node:
+    def _child(self, parent: _Node, name: str, group: ResourceGroup) -> _Node:
         ceiling = parent.whole_ceiling_mru
         if group.ceiling_ru is not None and group.ceiling_ru * MILLI < ceiling:
             ceiling = group.ceiling_ru * MILLI
@@ -355,7 +355,7 @@ class ResourceGroups:
             node.level_mru = amount + (node.level_mru if node.level_mru < 0 else 0)
             return
         claims = [
-            Claim(child.quota_mru, child.ceiling_mru, child.weight, child.demand_mru)
+            QuotaClaim(child.quota_mru, child.ceiling_mru, child.weight, child.demand_mru)
             for child in node.children
         ]
         parts = share_out(amount, claims, self.settings.kept_milli)

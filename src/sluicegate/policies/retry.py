@@ -40,13 +40,13 @@ from sluicegate.contracts.reasons import DEADLINE, RETRIES_SPENT
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import FULL, WAIT_US_MAX, Backoff
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.answer import Answer, Kind, answer_of
+from sluicegate.policies.call_result import CallResult, ResultKind, result_of
 from sluicegate.policies.retry_budget import RetryBudgets
 from sluicegate.policies.settings import within, wrong_setting
 
 T = TypeVar("T")
 # A piece of work is asked for with the number of the attempt, from 0.
-Work = Callable[[int], Awaitable[Answer[T]]]
+Work = Callable[[int], Awaitable[CallResult[T]]]
 
 RULE_ID: Final = "retry"
 ATTEMPTS_MAX: Final = 100
@@ -112,7 +112,7 @@ class RetryStats(NamedTuple):
     budget_spent: int
 
 
-class Plan(NamedTuple):
+class RetryPlan(NamedTuple):
     """Wait so long and try again; or, if `wait_us` is `NEVER`, stop, and why."""
 
     wait_us: int
@@ -123,33 +123,35 @@ def decide(
     settings: RetrySettings,
     backoff: Backoff,
     request: Request,
-    answer: Answer[T],
+    answer: CallResult[T],
     attempt: int,
     now_us: int,
     draw: float,
     *,
     idempotent: bool,
     previous_us: int = 0,
-) -> Plan:
+) -> RetryPlan:
     """Whether attempt number `attempt` is followed by another; all but the budget."""
     kind = answer.kind
-    if kind in {Kind.OK, Kind.REJECTED, Kind.CANCELLED}:
-        return Plan(NEVER, NOT_FOR_RETRY)
-    if answer.dont_retry or (kind is Kind.OVERLOADED and settings.on_overload == NEVER_ON_OVERLOAD):
-        return Plan(NEVER, TOLD_NOT_TO)
-    if kind is Kind.LIMITED and answer.retry_after_us <= 0:
-        return Plan(NEVER, NOT_FOR_RETRY)
+    if kind in {ResultKind.OK, ResultKind.REJECTED, ResultKind.CANCELLED}:
+        return RetryPlan(NEVER, NOT_FOR_RETRY)
+    if answer.dont_retry or (
+        kind is ResultKind.OVERLOADED and settings.on_overload == NEVER_ON_OVERLOAD
+    ):
+        return RetryPlan(NEVER, TOLD_NOT_TO)
+    if kind is ResultKind.LIMITED and answer.retry_after_us <= 0:
+        return RetryPlan(NEVER, NOT_FOR_RETRY)
     if answer.begun and not idempotent:
-        return Plan(NEVER, NOT_IDEMPOTENT)
+        return RetryPlan(NEVER, NOT_IDEMPOTENT)
     if attempt + 1 >= settings.attempts[request.criticality]:
-        return Plan(NEVER, ATTEMPTS_SPENT)
+        return RetryPlan(NEVER, ATTEMPTS_SPENT)
     wait_us = backoff.wait_us(attempt, draw, hint_us=answer.retry_after_us, previous_us=previous_us)
     if wait_us == NEVER:
-        return Plan(NEVER, TOLD_NOT_TO)
+        return RetryPlan(NEVER, TOLD_NOT_TO)
     deadline_us = request.deadline_us
     if deadline_us is not None and now_us + wait_us + settings.slack_us >= deadline_us:
-        return Plan(NEVER, TOO_LATE)
-    return Plan(wait_us, "")
+        return RetryPlan(NEVER, TOO_LATE)
+    return RetryPlan(wait_us, "")
 
 
 @final
@@ -186,7 +188,7 @@ class Retry:
 
     async def call(
         self, work: Work[T], request: Request, clock: Clock, *, idempotent: bool = False
-    ) -> Answer[T]:
+    ) -> CallResult[T]:
         """The answer of the last attempt; `work` is asked for each with its number, from 0."""
         self._calls += 1
         self._inflight += 1
@@ -198,12 +200,12 @@ class Retry:
 
     async def _attempt(
         self, work: Work[T], request: Request, clock: Clock, idempotent: bool
-    ) -> Answer[T]:
+    ) -> CallResult[T]:
         attempt = 0
         waited_us = 0
         while True:
             self._attempts += 1
-            answer = await answer_of(work(attempt))
+            answer = await result_of(work(attempt))
             if answer.ok:
                 self._mended += attempt > 0
                 return answer
@@ -249,7 +251,7 @@ class Retry:
             stopped.get(BUDGET_SPENT, 0),
         )
 
-    def _give_up(self, answer: Answer[T], stopped: str) -> Answer[T]:
+    def _give_up(self, answer: CallResult[T], stopped: str) -> CallResult[T]:
         self._stopped[stopped] = self._stopped.get(stopped, 0) + 1
         answer.dont_retry = True
         if not answer.stopped:

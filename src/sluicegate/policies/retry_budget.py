@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.retry_budget import RetryBudget
-from sluicegate.policies.by_key import KEYS_MAX, ByKey, key_of
+from sluicegate.policies.keyed_table import KEYS_MAX, KeyedTable, key_of
 from sluicegate.policies.settings import within, wrong_setting
 
 RULE_ID: Final = "retry_budget"
@@ -87,7 +87,7 @@ class RetryBudgets:
 
     def __init__(self, settings: RetryBudgetSettings | None = None) -> None:
         self.settings = RetryBudgetSettings() if settings is None else settings
-        self._kept: ByKey[_Kept] = ByKey(self.settings.keys_max)
+        self._kept: KeyedTable[_Kept] = KeyedTable(self.settings.keys_max)
         self._deposits = 0
         self._granted = 0
         self._refused = 0

@@ -56,7 +56,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.priority_shed import COHORTS_MAX, PERMILLE, PriorityShed, cohort
 from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
 from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, UtilizationShed
-from sluicegate.policies.stress import Level, Picture, Readable
+from sluicegate.policies.stress import StressLevel, StressSource, StressState
 
 RULE_ID: Final = "shed"
 FORMS: Final = ("levels", "prices", "utilization")
@@ -228,7 +228,7 @@ class Shed:
     )
 
     def __init__(
-        self, stress: Readable, chance: Chance, settings: ShedSettings | None = None
+        self, stress: StressSource, chance: Chance, settings: ShedSettings | None = None
     ) -> None:
         settings = ShedSettings() if settings is None else settings
         self.settings = settings
@@ -318,7 +318,7 @@ class Shed:
         if self._levels_form:
             for _ in range(quiet):
                 self._levels.tick(False)
-            hard = picture.level == Level.HARD
+            hard = picture.level == StressLevel.HARD
             self._levels.tick(picture.crowded, hard)
             # The deeper, the more at once: what is nearly right is approached in small steps.
             for _ in range(min(int(picture.depth), self.settings.cuts_max) - 1):
@@ -328,14 +328,14 @@ class Shed:
         else:
             self._ramps.observe(picture.utilization or 0.0)
 
-    def _move_prices(self, picture: Picture, quiet: int) -> None:
+    def _move_prices(self, picture: StressState, quiet: int) -> None:
         prices = self._prices
         going = True
         while quiet > 0 and going:
             going = prices.cheaper()
             quiet -= 1
         if picture.slow or picture.crowded:
-            prices.dearer(picture.level == Level.HARD)
+            prices.dearer(picture.level == StressLevel.HARD)
         else:
             prices.cheaper()
 

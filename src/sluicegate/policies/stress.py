@@ -1,6 +1,6 @@
-"""Stress: how the service is doing, as one picture that others read.
+"""Stress: how the service is doing, as one state that others read.
 
-It judges nobody. It is fed what others see and answers with a frozen `Picture`: a level, and why.
+It refuses nobody. It is fed measurements and answers with a frozen `StressState`: a level, and why.
 Four signals, because each is blind where another sees:
 
     signal          fed by                      blind to
@@ -84,7 +84,7 @@ _ORDERS: Final = (
 )
 
 
-class Level(IntEnum):
+class StressLevel(IntEnum):
     """How bad it is."""
 
     CALM = 0
@@ -92,7 +92,7 @@ class Level(IntEnum):
     HARD = 2  # nothing is to spare, not even for whoever starves
 
 
-class Ratio(Protocol):
+class _Ratio(Protocol):
     """Either form of the latency ratio."""
 
     def add(self, latency_us: float, now_us: int) -> None:
@@ -109,11 +109,11 @@ class Ratio(Protocol):
         ...
 
 
-class Picture(NamedTuple):
+class StressState(NamedTuple):
     """The state of the service at one instant; None where nobody has told anything lately."""
 
     at_us: int
-    level: Level
+    level: StressLevel
     why: tuple[str, ...]
     slow: bool  # the latency ratio counts
     crowded: bool  # one of the others does
@@ -125,10 +125,10 @@ class Picture(NamedTuple):
     lag_us: int | None
 
 
-class Readable(Protocol):
+class StressSource(Protocol):
     """Where a picture comes from; what a shedder is given."""
 
-    def read(self, now_us: int) -> Picture:
+    def read(self, now_us: int) -> StressState:
         """How the service is doing."""
         ...
 
@@ -178,7 +178,7 @@ class StressSettings:
 class StressStats(NamedTuple):
     """The picture now, and what it was drawn from."""
 
-    picture: Picture
+    picture: StressState
     worked: int
     operations: int
     pictures: int
@@ -196,7 +196,7 @@ def depth_of(depth: float, value: float, enter: float) -> float:
 
 
 @final
-class WindowMean:
+class _WindowMean:
     """The mean of the last window that is over and of the one in progress."""
 
     __slots__ = ("_begin_us", "_count", "_past_count", "_past_sum", "_stale_us", "_sum", "_told_us")
@@ -258,13 +258,15 @@ class Stress:
         self.settings = settings
         self._window_us = settings.window_us
         self._operations_max = settings.operations_max
-        self._ratios: dict[str, Ratio] = {}
-        self._queue = WindowMean(settings.window_us, 2 * settings.window_us)
-        self._lag = WindowMean(settings.window_us, settings.stale_us)
+        self._ratios: dict[str, _Ratio] = {}
+        self._queue = _WindowMean(settings.window_us, 2 * settings.window_us)
+        self._lag = _WindowMean(settings.window_us, settings.stale_us)
         self._utilization = 0.0
         self._utilized_us: int | None = None
         self._slow = self._queueing = self._lagging = self._utilized = False
-        self._picture = Picture(0, Level.CALM, (), False, False, 0.0, NEUTRAL, "", None, None, None)
+        self._picture = StressState(
+            0, StressLevel.CALM, (), False, False, 0.0, NEUTRAL, "", None, None, None
+        )
         self._due_us = 0
         self._worked = self._pictures = self._times_stressed = 0
 
@@ -294,7 +296,7 @@ class Stress:
         """A timer of the event loop came so much too late."""
         self._lag.add(lag_us, now_us, self._window_us)
 
-    def read(self, now_us: int) -> Picture:
+    def read(self, now_us: int) -> StressState:
         """The picture; drawn anew once each `refresh_us`."""
         picture = self._picture
         if now_us < self._due_us and now_us >= picture.at_us:
@@ -320,7 +322,7 @@ class Stress:
             self._picture, self._worked, len(self._ratios), self._pictures, self._times_stressed
         )
 
-    def _ratio_of(self, operation: str) -> Ratio:
+    def _ratio_of(self, operation: str) -> _Ratio:
         ratios = self._ratios
         if len(ratios) >= self._operations_max:
             found = ratios.get(OTHERS)
@@ -328,7 +330,7 @@ class Stress:
                 return found
             operation = OTHERS
         settings = self.settings
-        made: Ratio
+        made: _Ratio
         if settings.ratio == "p2":
             made = P2Ratio(
                 samples_min=settings.samples_min,
@@ -346,7 +348,7 @@ class Stress:
         ratios[operation] = made
         return made
 
-    def _draw(self, now_us: int) -> Picture:
+    def _draw(self, now_us: int) -> StressState:
         settings = self.settings
         why: list[str] = []
         ratio, slowest, baseline_us = self._worst(now_us)
@@ -385,11 +387,11 @@ class Stress:
             depth = depth_of(depth, lag_us, settings.lag_us_enter)
             why.append(f"the event loop is {lag_us / 1_000:,.1f} ms late")
 
-        level = Level.HARD if hard else Level.STRESSED if why else Level.CALM
-        if level is not Level.CALM and self._picture.level is Level.CALM:
+        level = StressLevel.HARD if hard else StressLevel.STRESSED if why else StressLevel.CALM
+        if level is not StressLevel.CALM and self._picture.level is StressLevel.CALM:
             self._times_stressed += 1
         crowded = self._utilized or self._queueing or self._lagging
-        picture = Picture(
+        picture = StressState(
             now_us,
             level,
             tuple(why),

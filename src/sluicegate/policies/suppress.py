@@ -8,8 +8,8 @@ messages, and send nothing themselves. A message may be late, doubled or lost.
 
     node                                     master
       attempt ... attempt
-      report(now)  -- Report: counts -->     hear(report, now)
-      hear(factors, now)  <-- Factors --       (its answer; `broadcast` sends them unasked)
+      report(now)  -- SuppressReport: counts -->     hear(report, now)
+      hear(factors, now)  <-- FactorMessage --       (its answer; `broadcast` sends them unasked)
 
 ATTEMPTED is counted, whether it was rejected or not: a factor taken from what was accepted depends
 on itself, and rests at 3 limits for a demand of 10. A repeated operation (`retry_attribute`) is
@@ -19,8 +19,8 @@ A count carries its delta and its total since the node started. The master that 
 before works with totals, so a lost report is made up by the next one and a doubled one is nothing;
 a master that has just taken over works with the delta, and with the factor that the node applies.
 
-Factors carry a term (of the master), a generation, and how long they are valid. What is older than
-what was heard before is void. A report is repeated until it is answered; so a node that hears
+A message of factors carries a term (of the master), a generation, and how long it is valid; an
+older one is void. A report is repeated until it is answered; so a node that hears
 nothing for `doubt_us` after one is cut off (an idle account asks nothing, and is not in silence).
 It admits no more a second, then, than it did when it last heard, and when its factor is not valid
 any more goes over, in `decay_us`, to an equal share of the limit (`kernels/suppression.py`,
@@ -50,7 +50,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.moving_rate import SECOND_US, TwoSpeedRate
 from sluicegate.kernels.suppression import SPAN_US_MAX, Diffusion, silent
 from sluicegate.kernels.token_bucket import TokenBucket
-from sluicegate.policies.by_key import KEYS_MAX
+from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.settings import within
 
 RULE_ID: Final = "suppress"
@@ -62,7 +62,7 @@ NOT_ASKED: Final = -1
 RECENT_SLOT_US: Final = 30_000
 
 
-class Count(NamedTuple):
+class AccountCount(NamedTuple):
     """What one account attempted at one node; both in messages, and the factor applied."""
 
     account: str
@@ -71,15 +71,15 @@ class Count(NamedTuple):
     factor: float
 
 
-class Report(NamedTuple):
+class SuppressReport(NamedTuple):
     """What a node tells the master. `boot` grows with every start of the node."""
 
     node: str
     boot: int
-    counts: tuple[Count, ...]
+    counts: tuple[AccountCount, ...]
 
 
-class Factor(NamedTuple):
+class AccountFactor(NamedTuple):
     """The fraction to reject of one account, and its limit (messages a second, and at once)."""
 
     account: str
@@ -88,7 +88,7 @@ class Factor(NamedTuple):
     burst: int
 
 
-class Factors(NamedTuple):
+class FactorMessage(NamedTuple):
     """What a master tells the nodes. (`term`, `generation`) grows with every message."""
 
     master: str
@@ -96,7 +96,7 @@ class Factors(NamedTuple):
     generation: int
     valid_us: int
     nodes: int
-    factors: tuple[Factor, ...]
+    factors: tuple[AccountFactor, ...]
 
 
 @final
@@ -255,7 +255,7 @@ class Suppress:
         self._admitted += 1
         return SuppressPermit(self, account, weight if counted else 0)
 
-    def report(self, now_us: int) -> Report | None:
+    def report(self, now_us: int) -> SuppressReport | None:
         """What to tell the master, at most every `interval_us`; None if there is nothing.
 
         Who has nothing to tell says so every `heartbeat_us`, or it would be taken for cut off.
@@ -269,7 +269,7 @@ class Suppress:
             return None
         self._reported_us = now_us
         self._forget_idle(now_us)
-        counts: list[Count] = []
+        counts: list[AccountCount] = []
         while self._changed and len(counts) < self.settings.report_accounts_max:
             name = next(iter(self._changed))
             account = self._changed.pop(name)
@@ -277,14 +277,14 @@ class Suppress:
             account.reported = account.total
             if account.asked_us == NOT_ASKED:
                 account.asked_us = now_us
-            counts.append(Count(name, max(delta, 0), account.total, account.applied))
+            counts.append(AccountCount(name, max(delta, 0), account.total, account.applied))
         for count in counts:
             account = self._accounts[count.account]
             if account.limit_per_s > 0:  # whom no master has a word for is not asked about twice
                 self._changed[count.account] = account
-        return Report(self.node, self.boot, tuple(counts))
+        return SuppressReport(self.node, self.boot, tuple(counts))
 
-    def hear(self, message: Factors, now_us: int) -> int:
+    def hear(self, message: FactorMessage, now_us: int) -> int:
         """Take in what a master says; how many accounts it was news for."""
         news = 0
         for told in message.factors:
@@ -355,7 +355,7 @@ class Suppress:
             else:
                 self._changed.pop(name, None)
 
-    def _limit(self, account: _Account, told: Factor) -> None:
+    def _limit(self, account: _Account, told: AccountFactor) -> None:
         account.limit_per_s = told.per_s
         account.limit_burst = told.burst
         account.fuse = None

@@ -61,9 +61,9 @@ from sluicegate.kernels.suppression import (
     burst_allowance,
     exact,
 )
-from sluicegate.policies.by_key import KEYS_MAX
+from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.settings import within
-from sluicegate.policies.suppress import Count, Factor, Factors, Report
+from sluicegate.policies.suppress import AccountCount, AccountFactor, FactorMessage, SuppressReport
 
 RULE_ID: Final = "suppress_master"
 LADDER: Final = "ladder"
@@ -229,7 +229,7 @@ class SuppressMaster:
         self._heard_share = 1.0  # of the nodes that we know, those that are not cut off
         self._shared_us = now_us
 
-    def hear(self, report: Report, now_us: int) -> Factors | None:
+    def hear(self, report: SuppressReport, now_us: int) -> FactorMessage | None:
         """Fold a report in and answer it; None to a node that has started anew since."""
         if not self._know(report, now_us):
             self._void += 1
@@ -237,7 +237,7 @@ class SuppressMaster:
         self._reports += 1
         if now_us - self._shared_us >= self.settings.silent_us // 4:
             self._share(now_us)
-        factors: list[Factor] = []
+        factors: list[AccountFactor] = []
         for count in report.counts:
             account = self._of(count.account, now_us)
             if account is None:
@@ -246,7 +246,7 @@ class SuppressMaster:
             factors.append(self._factor(count.account, account, now_us))
         return self._message(factors)
 
-    def broadcast(self, now_us: int) -> Factors:
+    def broadcast(self, now_us: int) -> FactorMessage:
         """What every node should know unasked: the accounts that are suppressed."""
         self._forget_idle(now_us)
         factors = [
@@ -272,7 +272,7 @@ class SuppressMaster:
             self._untracked,
         )
 
-    def _know(self, report: Report, now_us: int) -> bool:
+    def _know(self, report: SuppressReport, now_us: int) -> bool:
         """Note that the node lives; False to a word from before its last start."""
         node = self._nodes.get(report.node)
         if node is None:
@@ -296,7 +296,9 @@ class SuppressMaster:
         heard = sum([now_us - node.heard_us < silent_us for node in self._nodes.values()])
         self._heard_share = max(heard, 1) / len(self._nodes)
 
-    def _fold(self, account: _Account, report: Report, count: Count, now_us: int) -> None:
+    def _fold(
+        self, account: _Account, report: SuppressReport, count: AccountCount, now_us: int
+    ) -> None:
         """Add what is new in a count; totals make lost and doubled ones good."""
         account.used_us = now_us
         if now_us - self._began_us < self.settings.warm_us and count.factor > account.inherited:
@@ -331,7 +333,7 @@ class SuppressMaster:
             self._accounts[name] = account
         return account
 
-    def _factor(self, name: str, account: _Account, now_us: int) -> Factor:
+    def _factor(self, name: str, account: _Account, now_us: int) -> AccountFactor:
         if now_us - account.decided_us >= self.settings.decide_us:
             account.decided_us = now_us
             limit = self._limit_of(name)
@@ -345,7 +347,7 @@ class SuppressMaster:
                 account.factor = self._decide(account, now_us)
                 if now_us < account.inherited_until_us:
                     account.factor = max(account.factor, account.inherited)
-        return Factor(name, account.factor, account.per_s, account.burst)
+        return AccountFactor(name, account.factor, account.per_s, account.burst)
 
     def _check(self, name: str, limit: AccountLimit) -> None:
         within(f"suppress_master.limit of {name[:40]}", limit.per_s, 1, WEIGHT_MAX)
@@ -367,9 +369,9 @@ class SuppressMaster:
         )
         return exact(rate, per_s * self._heard_share) if over else 0.0
 
-    def _message(self, factors: list[Factor]) -> Factors:
+    def _message(self, factors: list[AccountFactor]) -> FactorMessage:
         self._generation += 1
-        return Factors(
+        return FactorMessage(
             self.name,
             self.term,
             self._generation,

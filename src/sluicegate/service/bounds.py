@@ -16,7 +16,7 @@ from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.listener import Listener, PeerInfo
 from sluicegate.doors.sniff import Kind
 from sluicegate.doors.tls import Tls, TlsFiles
-from sluicegate.telemetry.prometheus import Family, Sample
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample
 from sluicegate.wire.h2.settings import H2Settings
 
 _US: Final = 1_000_000
@@ -126,19 +126,19 @@ def name_of(peer: PeerInfo) -> str:
     return f"{peer.host}:{peer.port}" if peer.host else "unix"
 
 
-def listener_families(listener: Listener, app: str) -> Iterable[Family]:
+def listener_families(listener: Listener, app: str) -> Iterable[MetricFamily]:
     """What a listener has seen, as metrics of an app."""
     stats = listener.stats()
     open_now = {kind.value: 0 for kind in (Kind.HTTP2, Kind.RESP, Kind.HTTP1)}
     for _, kind in listener.open_connections():
         if kind is not None and kind.value in open_now:
             open_now[kind.value] += 1
-    yield Family(
+    yield MetricFamily(
         f"sluicegate_{app}_connections",
         "gauge",
         "",
         "Connections open now, by protocol.",
-        [Sample("", (("protocol", name),), count) for name, count in open_now.items()],
+        [MetricSample("", (("protocol", name),), count) for name, count in open_now.items()],
     )
     refused = {
         "full": stats.refused_full,
@@ -150,10 +150,10 @@ def listener_families(listener: Listener, app: str) -> Iterable[Family]:
         "idle": stats.idle_timeouts,
         "not_reading": stats.not_reading,
     }
-    yield Family(
+    yield MetricFamily(
         f"sluicegate_{app}_connections_ended",
         "counter",
         "",
         "Connections that were refused or ended by a bound.",
-        [Sample("_total", (("why", name),), count) for name, count in refused.items()],
+        [MetricSample("_total", (("why", name),), count) for name, count in refused.items()],
     )

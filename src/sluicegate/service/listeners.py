@@ -32,7 +32,7 @@ from sluicegate.service.bounds import (
     tls_of,
 )
 from sluicegate.service.siblings import socket_of
-from sluicegate.telemetry.prometheus import Family
+from sluicegate.telemetry.prometheus import MetricFamily
 
 PEER_HOSTS: Final = frozenset({"localhost"})
 SOCKET_MODE: Final = 0o600
@@ -125,6 +125,6 @@ class Doorway:
         """What the listeners have seen; None while nothing listens."""
         return None if self._listener is None else self._listener.stats()
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[MetricFamily]:
         """Likewise, as metrics."""
         return () if self._listener is None else listener_families(self._listener, self._app)

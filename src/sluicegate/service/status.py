@@ -13,10 +13,10 @@ from sluicegate.contracts.access import Grant, Identity
 from sluicegate.service.plain_values import plain
 from sluicegate.service.siblings import Peers, merged_pages
 from sluicegate.system import now_us
-from sluicegate.telemetry.prometheus import Family, page
+from sluicegate.telemetry.prometheus import MetricFamily, page
 
 Part = Callable[[], object]
-Families = Callable[[], Iterable[Family]]
+Families = Callable[[], Iterable[MetricFamily]]
 
 
 @final

@@ -18,7 +18,7 @@ KEY_CHARS_MAX: Final = 200
 _HASH_BYTES: Final = 8
 
 
-def hashed(secret: bytes) -> Callable[[str], str]:
+def key_hasher(secret: bytes) -> Callable[[str], str]:
     """A function from a key to 16 hexadecimal digits that only this secret gives."""
     if len(secret) < SECRET_BYTES_MIN:
         raise BadValue(
@@ -32,7 +32,7 @@ def hashed(secret: bytes) -> Callable[[str], str]:
     return hash_of
 
 
-def plain(key: str) -> str:
+def plain_key(key: str) -> str:
     """The key itself, on one line and no longer than 200 characters."""
     shown = key if len(key) <= KEY_CHARS_MAX else f"{key[:KEY_CHARS_MAX]}..."
     return shown if shown.isprintable() else repr(shown)[1:-1]

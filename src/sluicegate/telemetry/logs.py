@@ -17,7 +17,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.gcra import step
 from sluicegate.kernels.pace import COUNT_MAX, Pace
-from sluicegate.telemetry.keys import hashed, plain
+from sluicegate.telemetry.keys import key_hasher, plain_key
 from sluicegate.telemetry.labels import (
     ALLOWED,
     RULES_MAX_DEFAULT,
@@ -93,7 +93,7 @@ class Logs:
         self._failed_us: int | None = None
         self._lock = RLock()
 
-    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+    def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         """Write a refusal, one of a rule only tried out, or a degraded decision."""
         if decision.allowed and not decision.degraded and not decision.shadow:
             return
@@ -116,7 +116,7 @@ class Logs:
             fields["sluicegate.key"] = self._show(key)
         self._write(decision.explain(), fields, suppressed)
 
-    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+    def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         """Write that the store fails, and that it answers again."""
         if not failure:
             if self._failed_us is not None:
@@ -130,7 +130,7 @@ class Logs:
         suppressed = self._suppressed(("", STORE_FAILED, ""), ended_us)
         if suppressed is None:
             return
-        failure = plain(failure[:FAILURE_CHARS_MAX])
+        failure = plain_key(failure[:FAILURE_CHARS_MAX])
         fields: dict[str, object] = {
             "sluicegate.outcome": STORE_FAILED,
             "sluicegate.failure": failure,
@@ -139,7 +139,7 @@ class Logs:
         }
         self._write(f"The store did not answer: {failure}", fields, suppressed)
 
-    def leased(self, rule: str, event: str, units: int) -> None:
+    def record_lease(self, rule: str, event: str, units: int) -> None:
         """Nothing: leases go as usual."""
 
     def flush(self) -> None:
@@ -239,11 +239,11 @@ _OF_ANY_RECORD: Final = frozenset(
 
 def _shower(show_key: str, secret: bytes | None) -> Callable[[str], str] | None:
     if show_key == "hashed":
-        return hashed(secret or b"")
+        return key_hasher(secret or b"")
     if secret is not None:
         raise BadValue("secret", "...", 'leave it out, or say show_key="hashed"')
     if show_key == "plain":
-        return plain
+        return plain_key
     if show_key != "none":
         raise BadValue("show_key", show_key, "give one of none, plain, hashed")
     return None

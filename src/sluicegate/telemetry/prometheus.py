@@ -1,7 +1,7 @@
 """Prometheus: a tally as metrics, in the text formats or through `prometheus_client`.
 
 One table of families, made from one snapshot, feeds both: `text` writes it as a page and needs no
-package, `TallyCollector` hands it to a registry of prometheus_client. Nothing is counted here.
+package, `MetricsCollector` hands it to a registry of prometheus_client. Nothing is counted here.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue, MissingPackage
-from sluicegate.telemetry.snapshot import Histogram, Snapshot
-from sluicegate.telemetry.tally import Tally
+from sluicegate.telemetry.decision_metrics import DecisionMetrics
+from sluicegate.telemetry.metrics_snapshot import Histogram, MetricsSnapshot
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -24,7 +24,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 _SECOND_US: Final = 1_000_000
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One number: what follows the family's name, the labels, the value."""
 
     suffix: str
@@ -32,96 +32,96 @@ class Sample(NamedTuple):
     value: float
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """One metric: its name without a counter's `_total`, and all its samples."""
 
     name: str
     kind: str  # counter, gauge or histogram
     unit: str
     meaning: str
-    samples: Sequence[Sample]
+    samples: Sequence[MetricSample]
 
 
-def counter(name: str, meaning: str, value: float) -> Family:
+def counter(name: str, meaning: str, value: float) -> MetricFamily:
     """One number that only rises."""
-    return Family(name, "counter", "", meaning, [Sample("_total", (), value)])
+    return MetricFamily(name, "counter", "", meaning, [MetricSample("_total", (), value)])
 
 
-def gauge(name: str, meaning: str, value: float) -> Family:
+def gauge(name: str, meaning: str, value: float) -> MetricFamily:
     """One number as it is now."""
-    return Family(name, "gauge", "", meaning, [Sample("", (), value)])
+    return MetricFamily(name, "gauge", "", meaning, [MetricSample("", (), value)])
 
 
-def families(seen: Snapshot) -> tuple[Family, ...]:
+def families(seen: MetricsSnapshot) -> tuple[MetricFamily, ...]:
     """Every metric there is, in a fixed order."""
     return (
-        Family(
+        MetricFamily(
             "sluicegate_decisions",
             "counter",
             "",
             "Decisions by rule, outcome and reason.",
             [
-                Sample("_total", _labels(rule=rule, outcome=outcome, reason=reason), count)
+                MetricSample("_total", _labels(rule=rule, outcome=outcome, reason=reason), count)
                 for rule, outcome, reason, count in seen.decisions
             ],
         ),
-        Family(
+        MetricFamily(
             "sluicegate_store_round_trip_seconds",
             "histogram",
             "seconds",
             "How long answered round trips to the store took.",
             list(histogram(seen.round_trips_us, _SECOND_US)),
         ),
-        Family(
+        MetricFamily(
             "sluicegate_store_batch_size",
             "histogram",
             "",
             "Decisions that shared an answered round trip.",
             list(histogram(seen.batches, 1)),
         ),
-        Family(
+        MetricFamily(
             "sluicegate_store_failures",
             "counter",
             "",
             "Round trips that failed, or were not even tried because the store was known to fail.",
-            [Sample("_total", (), seen.store_failures)],
+            [MetricSample("_total", (), seen.store_failures)],
         ),
-        Family(
+        MetricFamily(
             "sluicegate_degraded_seconds",
             "counter",
             "seconds",
             "Time from a failed round trip until the next that was answered.",
-            [Sample("_total", (), seen.degraded_us / _SECOND_US)],
+            [MetricSample("_total", (), seen.degraded_us / _SECOND_US)],
         ),
-        Family(
+        MetricFamily(
             "sluicegate_degraded",
             "gauge",
             "",
             "1 while the last round trip failed.",
-            [Sample("", (), int(seen.degraded))],
+            [MetricSample("", (), int(seen.degraded))],
         ),
-        Family(
+        MetricFamily(
             "sluicegate_lease_units",
             "counter",
             "",
             "Units of leases by rule and event: taken, spent, returned, lapsed.",
             [
-                Sample("_total", _labels(rule=rule, event=event), units)
+                MetricSample("_total", _labels(rule=rule, event=event), units)
                 for rule, event, units in seen.leases
             ],
         ),
-        Family(
+        MetricFamily(
             "sluicegate_rules_folded",
             "counter",
             "",
             "Decisions and lease events counted as rule other, because rules_max have a label.",
-            [Sample("_total", (), seen.folded)],
+            [MetricSample("_total", (), seen.folded)],
         ),
     )
 
 
 def text(
-    tally: Tally, *, openmetrics: bool = False, labels: Mapping[str, str] = _NO_LABELS
+    tally: DecisionMetrics, *, openmetrics: bool = False, labels: Mapping[str, str] = _NO_LABELS
 ) -> bytes:
     """A page for /metrics, to be sent as `CONTENT_TYPE`, or as `OPENMETRICS_CONTENT_TYPE`.
 
@@ -131,7 +131,7 @@ def text(
 
 
 def page(
-    shown_families: Iterable[Family],
+    shown_families: Iterable[MetricFamily],
     *,
     openmetrics: bool = False,
     labels: Mapping[str, str] = _NO_LABELS,
@@ -161,12 +161,12 @@ def page(
 
 
 @final
-class TallyCollector:
-    """A tally for a registry of prometheus_client: `REGISTRY.register(TallyCollector(tally))`."""
+class MetricsCollector:
+    """A tally for a registry of prometheus_client: `REGISTRY.register(MetricsCollector(tally))`."""
 
     __slots__ = ("_metric", "_tally")
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: DecisionMetrics) -> None:
         try:
             from prometheus_client.core import Metric  # noqa: PLC0415 - `text` does without
         except ModuleNotFoundError as error:
@@ -194,15 +194,15 @@ def _labels(**labels: str) -> Labels:
 _OWN_LABELS: Final = frozenset({"rule", "outcome", "reason", "event", "le"})
 
 
-def histogram(seen: Histogram, divisor: int) -> Iterator[Sample]:
+def histogram(seen: Histogram, divisor: int) -> Iterator[MetricSample]:
     """The samples of a histogram whose values are so many to the unit that is shown."""
     below = 0
     for bound, count in zip(seen.bounds, seen.counts, strict=False):
         below += count
-        yield Sample("_bucket", _labels(le=repr(bound / divisor)), below)
-    yield Sample("_bucket", _labels(le="+Inf"), seen.count)
-    yield Sample("_count", (), seen.count)
-    yield Sample("_sum", (), seen.total / divisor)
+        yield MetricSample("_bucket", _labels(le=repr(bound / divisor)), below)
+    yield MetricSample("_bucket", _labels(le="+Inf"), seen.count)
+    yield MetricSample("_count", (), seen.count)
+    yield MetricSample("_sum", (), seen.total / divisor)
 
 
 def _braced(labels: Labels) -> str:

@@ -58,7 +58,7 @@ class Tracing:
         self._tracer = get_tracer("sluicegate", tracer_provider=provider)
         self._allowed = count()  # one that threads may share
 
-    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+    def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         """Make a span of one decision."""
         if outcome_of(decision) == ALLOWED:
             every = self.allowed_every
@@ -84,7 +84,7 @@ class Tracing:
         )
         span.end(end_time=ended_us * 1_000)
 
-    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+    def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         """Make a span of one round trip; a failed one is an error."""
         if not self._round_trips:
             return
@@ -98,5 +98,5 @@ class Tracing:
             span.set_status(Status(StatusCode.ERROR, failure[:FAILURE_CHARS_MAX]))
         span.end(end_time=ended_us * 1_000)
 
-    def leased(self, rule: str, event: str, units: int) -> None:
+    def record_lease(self, rule: str, event: str, units: int) -> None:
         """Nothing: a lease has no instant of its own."""

@@ -36,7 +36,7 @@ _FILE: Final = re.compile(r"usage-(.+)-(\d{1,7})\.jsonl")
 _NODE: Final = re.compile(r"[^A-Za-z0-9._]")
 
 
-class Minute(NamedTuple):
+class UsageMinute(NamedTuple):
     """What one caller asked for in a minute, in request units, and what of it was refused."""
 
     asked_ru: int
@@ -69,7 +69,7 @@ class UsageWriter:
         except OSError as error:
             raise BadValue("usage", folder, f"it cannot be made: {error.strerror}") from None
 
-    def write(self, minute: int, callers: Mapping[str, Minute]) -> None:
+    def write(self, minute: int, callers: Mapping[str, UsageMinute]) -> None:
         """Keep one minute; `Unavailable` if the disk does not."""
         if not callers:
             return
@@ -95,9 +95,9 @@ class UsageWriter:
 
 def read_usage(
     folders: Sequence[str], from_minute: int, to_minute: int
-) -> dict[str, dict[int, Minute]]:
+) -> dict[str, dict[int, UsageMinute]]:
     """By caller and minute, from one minute up to another, over all nodes of all folders."""
-    found: dict[str, dict[int, Minute]] = {}
+    found: dict[str, dict[int, UsageMinute]] = {}
     for folder in folders:
         if not os.path.isdir(folder):
             raise BadValue("usage", folder, "give a folder that sluicegate kv --usage has written")
@@ -106,15 +106,15 @@ def read_usage(
                 for minute, caller, one in _lines(path):
                     if from_minute <= minute < to_minute:
                         minutes = found.setdefault(caller, {})
-                        before = minutes.get(minute, Minute(0, 0))
-                        minutes[minute] = Minute(
+                        before = minutes.get(minute, UsageMinute(0, 0))
+                        minutes[minute] = UsageMinute(
                             before.asked_ru + one.asked_ru, before.refused_ru + one.refused_ru
                         )
     return found
 
 
 def _lines_of(
-    minute: int, told: Sequence[tuple[str, Minute]], minute_bytes_max: int
+    minute: int, told: Sequence[tuple[str, UsageMinute]], minute_bytes_max: int
 ) -> Iterator[str]:
     """Lines that a reader takes whole. JSON is ASCII here, so characters are bytes."""
     begin = f'{{"v":{VERSION},"minute":{minute},"callers":{{'
@@ -140,7 +140,7 @@ def _lines_of(
         yield begin + ",".join(entries) + end
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str, Minute]]:
+def _lines(path: Path) -> Iterator[tuple[int, str, UsageMinute]]:
     try:
         with open(path, encoding="utf-8") as file:
             while line := file.readline(LINE_BYTES_MAX):
@@ -149,13 +149,13 @@ def _lines(path: Path) -> Iterator[tuple[int, str, Minute]]:
         raise Unavailable(f"the usage file {path}", str(error)) from None
 
 
-def _entries(line: str) -> Iterator[tuple[int, str, Minute]]:
+def _entries(line: str) -> Iterator[tuple[int, str, UsageMinute]]:
     try:
         said: Any = json.loads(line)
         if said["v"] != VERSION:
             return
         minute = int(said["minute"])
-        entries = [(minute, str(name), Minute(*one)) for name, one in said["callers"].items()]
+        entries = [(minute, str(name), UsageMinute(*one)) for name, one in said["callers"].items()]
     except (ValueError, KeyError, TypeError, AttributeError):
         return  # cut by a crash
     for entry in entries:

@@ -16,7 +16,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import RATE_LIMITED, Reason
-from sluicegate.contracts.store import Charge, Grant, Ruling
+from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.testing.clock import HandClock
 
 ASKED_MAX_DEFAULT: Final = 10_000  # charges that are kept; the oldest go first
@@ -59,7 +59,7 @@ class AnswerStore:
         retry_us = max(round(retry_after_s * 1_000_000), -1)
 
         def refused(charge: Charge) -> Decision:
-            return Decision(False, 0, retry_us, max(retry_us, 0), reason, charge.limit_id)
+            return Decision(False, 0, retry_us, max(retry_us, 0), reason, charge.rule_id)
 
         self._told(refused, times)
 
@@ -77,11 +77,11 @@ class AnswerStore:
                     self._queue.popleft()
         return Ruling(self._clock.now_us(), [answer(charge) for charge in charges])
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """The first rung if it is admitted, or nothing."""
         units = ladder[0]
         ruling = await self.take([charge._replace(cost=units)])
-        return Grant(ruling.at_us, units if ruling.allowed else 0, ruling.decisions[0])
+        return PartialTake(ruling.at_us, units if ruling.allowed else 0, ruling.decisions[0])
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         """Nothing was taken."""
@@ -104,4 +104,4 @@ class AnswerStore:
 
 
 def _admitted(charge: Charge) -> Decision:
-    return Decision(True, max(charge.limit.burst - charge.cost, 0), 0, 0, None, charge.limit_id)
+    return Decision(True, max(charge.limit.burst - charge.cost, 0), 0, 0, None, charge.rule_id)

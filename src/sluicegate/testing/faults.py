@@ -21,7 +21,7 @@ from typing import Final, final
 
 from sluicegate.contracts.clock import Pausing
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 
 OPERATIONS: Final = frozenset({"take", "take_some", "settle", "reset"})
 FAULTS_MAX: Final = 10_000  # that wait for their call
@@ -180,7 +180,7 @@ class FlakyStore:
         _answer(met)
         return ruling
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first cost of `ladder` that fits."""
         met = await self._faults.meet("take_some")
         grant = await self.inner.take_some(charge, ladder)

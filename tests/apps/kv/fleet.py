@@ -9,7 +9,7 @@ from typing import final
 
 from sluicegate.apps.kv.shares import Shares, SharesSettings
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.kernels.verdict import Verdict
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.stores.memory.store import MemoryStore
@@ -56,7 +56,7 @@ class FarStore:
         await self._trip()
         return ruling
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         self.calls += 1
         await self._trip()
         grant = await self.inner.take_some(charge, ladder)

@@ -23,7 +23,7 @@ from sluicegate.contracts.engine import Engine, Place
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.key_values import Ask, Row, Rows, Span, Write
 from sluicegate.contracts.reasons import DEADLINE
-from sluicegate.policies.group_settings import GroupSettings, ResourceGroupsSettings
+from sluicegate.policies.group_settings import ResourceGroup, ResourceGroupsSettings
 from sluicegate.policies.resource_groups import ResourceGroups
 from sluicegate.service.settings import add_flags
 
@@ -165,7 +165,7 @@ def test_what_fails_in_the_background_is_told_and_begun_again() -> None:
 
 
 def test_what_folds_and_sweeps_takes_nobodys_units() -> None:
-    groups = ResourceGroups(ResourceGroupsSettings(groups={"a": GroupSettings(quota_ru=1)}))
+    groups = ResourceGroups(ResourceGroupsSettings(groups={"a": ResourceGroup(quota_ru=1)}))
     budget = OutsideGroups(groups)
     for _ in range(100):
         assert budget.charge(KEEPER, 1_000_000, 1_000_000)

@@ -10,7 +10,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
-from sluicegate.telemetry.usage_files import MINUTE_US, Minute, UsageWriter, read_usage
+from sluicegate.telemetry.usage_files import MINUTE_US, UsageMinute, UsageWriter, read_usage
 from sluicegate.testing import HandClock
 
 CLOCK = HandClock()
@@ -55,5 +55,5 @@ def test_each_minute_has_what_was_used_in_it(tmp_path: Path) -> None:
     rollups.roll(minute + 1)
     rollups.roll(minute + 2)
     assert read_usage([str(tmp_path)], minute, minute + 9) == {
-        "shop": {minute: Minute(3, 0), minute + 1: Minute(10, 6)}
+        "shop": {minute: UsageMinute(3, 0), minute + 1: UsageMinute(10, 6)}
     }

@@ -27,7 +27,7 @@ from sluicegate.rules.service_book import ServiceBook
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import now_us
 from sluicegate.telemetry.audit_ring import AuditRing
-from sluicegate.telemetry.service_tally import ServiceTally
+from sluicegate.telemetry.service_metrics import ServiceMetrics
 
 LIVE = """
 version: 1
@@ -61,7 +61,7 @@ class Service:
         live = self.book(folder / "live", LIVE, MESH)
         tried = self.book(folder / "tried", TRIED, MESH.replace("5}}", "2}}"))
         limiter = self.limiter = Limiter(rules={**live.rules, **tried.rules})
-        self.ledger = ServiceLedger(ServiceTally(), AuditRing(), None)
+        self.ledger = ServiceLedger(ServiceMetrics(), AuditRing(), None)
         beside = self.ledger.beside()
         gate = OpenGate()
         self.service = LimiterService(

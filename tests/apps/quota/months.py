@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sluicegate.apps.quota.series import Caller, Month, Wishes, callers_of
-from sluicegate.telemetry.usage_files import DAY_MINUTES, Minute, UsageWriter
+from sluicegate.telemetry.usage_files import DAY_MINUTES, UsageMinute, UsageWriter
 
 # A Monday: the epoch was a Thursday, and 20,003 is 4 more than a multiple of 7.
 MONDAY = 20_003
@@ -34,8 +34,8 @@ def write_month(
             for name, curve in curves.items():
                 if asked := curve(day, hour):
                     refused = max(0, asked - quota)
-                    busy[name] = Minute(30 * asked, 30 * refused)
-                    half[name] = Minute(15 * asked, 0)
+                    busy[name] = UsageMinute(30 * asked, 30 * refused)
+                    half[name] = UsageMinute(15 * asked, 0)
             minute = (first_day + day) * DAY_MINUTES + 60 * hour
             for node in nodes:
                 if hour == 12:

@@ -16,7 +16,7 @@ from sluicegate.apps.quota.chart import HEIGHT, LABEL_TALL, WIDTH, chart, short
 from sluicegate.apps.quota.dates import date_of
 from sluicegate.apps.quota.page import CALLERS_MAX, page_of
 from sluicegate.apps.quota.series import Caller
-from sluicegate.kernels.quota_tuning import Proposal
+from sluicegate.kernels.quota_tuning import QuotaProposal
 from tests.apps.quota.months import MONDAY
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,7 +34,7 @@ def caller(
 ) -> Caller:
     hours = [100] * (30 * 24) if hours is None else hours
     reason = "The usual peak is 100 <on> Monday."
-    proposal = Proposal(new, reason, 130, 100, 1.0, 1.0, 30, "Monday 00:00", 30, 0)
+    proposal = QuotaProposal(new, reason, 130, 100, 1.0, 1.0, 30, "Monday 00:00", 30, 0)
     return Caller(name, hours, refused_ru, now, named, proposal)
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.apps.quota.series import RU_MAX, Month, Wishes, callers_of
-from sluicegate.telemetry.usage_files import DAY_MINUTES, Minute
+from sluicegate.telemetry.usage_files import DAY_MINUTES, UsageMinute
 from tests.apps.quota.months import DAYS, MONDAY, Curve, tuned, write_month
 
 WEEKEND = (5, 6)
@@ -150,7 +150,15 @@ def test_who_comes_now_and_then_is_left_alone(tmp_path: Path) -> None:
 def test_minutes_of_all_nodes_are_added_before_the_busiest_is_taken(tmp_path: Path) -> None:
     month = Month(MONDAY, 1)
     at = MONDAY * DAY_MINUTES
-    month.add({"shop": {at: Minute(6_001, 1), at + 59: Minute(5_000, 2), at + 60: Minute(60, 0)}})
+    month.add(
+        {
+            "shop": {
+                at: UsageMinute(6_001, 1),
+                at + 59: UsageMinute(5_000, 2),
+                at + 60: UsageMinute(60, 0),
+            }
+        }
+    )
     hours = month.hours()["shop"]
     assert hours[:2] == [101, 1]  # 6,001 in a minute are a little more than 100 a second
     assert month.refused_ru == {"shop": 3}
@@ -210,7 +218,7 @@ def test_the_busiest_hour_has_its_weekday(tmp_path: Path) -> None:
 def test_an_hour_is_known_if_the_silence_around_it_is_shorter_than_a_day(heard: set[int]) -> None:
     month = Month(MONDAY, 14)
     at = MONDAY * DAY_MINUTES
-    month.add({"shop": {at + 60 * hour: Minute(60, 0) for hour in heard}})
+    month.add({"shop": {at + 60 * hour: UsageMinute(60, 0) for hour in heard}})
     for hour, value in enumerate(month.hours()["shop"]):
         before = max((one for one in heard if one <= hour), default=None)
         after = min((one for one in heard if one >= hour), default=None)
@@ -221,5 +229,5 @@ def test_an_hour_is_known_if_the_silence_around_it_is_shorter_than_a_day(heard: 
 def test_all_callers_come_in_the_order_of_their_names() -> None:
     month = Month(MONDAY, 14)
     for name in ("b", "c", "a"):
-        month.add({name: {MONDAY * DAY_MINUTES: Minute(1, 0)}})
+        month.add({name: {MONDAY * DAY_MINUTES: UsageMinute(1, 0)}})
     assert [one.name for one in callers_of(month, {}, None, Wishes())] == ["a", "b", "c"]

@@ -16,7 +16,7 @@ from sluicegate.lab.hunt.setup import Fault, Load, Setup
 from sluicegate.lab.hunt.stages import tell
 from sluicegate.lab.world import World, run
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.suppress import Factor, Factors, Suppress
+from sluicegate.policies.suppress import AccountFactor, FactorMessage, Suppress
 from sluicegate.testing import START_US, SeededChance
 
 MS = 1_000
@@ -83,15 +83,15 @@ def test_a_factor_told_unasked_is_asked_about_until_its_master_says_that_it_is_o
     permit.end(Outcome.SUCCESS, START_US)
     assert node.report(START_US) is not None
     # Its report is answered, and the account goes idle here. Elsewhere it surges: a broadcast.
-    calm = Factors("m1", 1, 1, 2 * SECOND, 2, (Factor("acme", 0.0, 100, 100),))
-    surge = Factors("m1", 1, 2, 2 * SECOND, 2, (Factor("acme", 0.9, 100, 100),))
+    calm = FactorMessage("m1", 1, 1, 2 * SECOND, 2, (AccountFactor("acme", 0.0, 100, 100),))
+    surge = FactorMessage("m1", 1, 2, 2 * SECOND, 2, (AccountFactor("acme", 0.9, 100, 100),))
     node.hear(calm, START_US + 10_000)
     node.hear(surge, START_US + 20_000)
     now_us = START_US + SECOND
     report = node.report(now_us)
     assert report is not None
     assert [count.account for count in report.counts] == ["acme"], "or nobody tells it when it ends"
-    over = Factors("m1", 1, 3, 2 * SECOND, 2, (Factor("acme", 0.0, 100, 100),))
+    over = FactorMessage("m1", 1, 3, 2 * SECOND, 2, (AccountFactor("acme", 0.0, 100, 100),))
     node.hear(over, now_us + 10_000)
     assert node.factor("acme", now_us + 20_000) == 0.0
 

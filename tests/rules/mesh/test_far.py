@@ -14,7 +14,7 @@ from sluicegate import Limiter
 from sluicegate.contracts.checks import MeshAnswer, MeshAsk
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE
-from sluicegate.contracts.store import Charge, Grant, Ruling
+from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.limits.glass.break_glass import ALL, Glass, Opening, View
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.service import Mesh
@@ -39,7 +39,7 @@ class Silent:
     ) -> Ruling:
         raise Unavailable("the store", "silence")
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         raise Unavailable("the store", "silence")
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:

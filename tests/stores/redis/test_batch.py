@@ -176,7 +176,7 @@ def test_a_value_that_cannot_be_sent_fails_alone(redis_server: RedisServer) -> N
                 one._replace(key="x" * 10_000_000),
                 one._replace(key="\ud800"),
                 one._replace(cost=-1),
-                one._replace(limit_id="log", limit=log),
+                one._replace(rule_id="log", limit=log),
             ]
             asks = [store.take([charge]) for charge in (one, *wrong, one)]
             told = await asyncio.gather(*asks, return_exceptions=True)

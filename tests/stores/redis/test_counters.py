@@ -126,7 +126,7 @@ def test_small_words() -> None:
 
 async def history(pair: Pair, limit: Limit, rng: random.Random) -> int:
     """Random asks of many keys at random instants; how many decisions were compared."""
-    limit_id = f"{limit.algorithm.value} {limit.count} {limit.cells}"
+    rule_id = f"{limit.algorithm.value} {limit.count} {limit.cells}"
     count, period_us = limit.count, limit.period_us
     near = [0, 1, period_us // count, period_us // 7, period_us, 3 * period_us]
     gaps_us = [min(gap_us, 10**13) for gap_us in near]  # not beyond the year 2112
@@ -136,7 +136,7 @@ async def history(pair: Pair, limit: Limit, rng: random.Random) -> int:
     for _ in range(TURNS):
         pair.advance(us=rng.choice(gaps_us) // rng.choice([1, 3, 10]))
         charges = [
-            Charge(limit_id, limit, f"k{n}", rng.choice([*costs, rng.randrange(3 * count)]))
+            Charge(rule_id, limit, f"k{n}", rng.choice([*costs, rng.randrange(3 * count)]))
             for n in range(KEYS)
         ]
         how = {"keep": rng.random() < 0.9, "count_refused": rng.random() < 0.2}

@@ -113,11 +113,11 @@ def test_it_decides_as_memory_does(redis_server: RedisServer, limit: Limit) -> N
         costs = [0, 1, 1, 1, 2, count // 3, count, count + 1, 2**60]
         async with stored(of_windows(redis_server.url)) as store:
             pair = Pair(store)
-            limit_id, allowed = "login", 0
+            rule_id, allowed = "login", 0
             taken_us = pair.clock.now_us()
             for _ in range(60):
                 pair.advance(us=rng.choice([0, 1, period_us // 7, period_us, 3 * period_us]))
-                charges = [Charge(limit_id, limit, f"k{n}", rng.choice(costs)) for n in range(12)]
+                charges = [Charge(rule_id, limit, f"k{n}", rng.choice(costs)) for n in range(12)]
                 charges += charges[:3]
                 how = {"keep": rng.random() < 0.9, "count_refused": rng.random() < 0.2}
                 told = await asyncio.gather(*(pair.take(charge, **how) for charge in charges))

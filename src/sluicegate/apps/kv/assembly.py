@@ -53,7 +53,7 @@ from sluicegate.policies.stack import StackPermit
 from sluicegate.rules.service_watch import ServiceRules
 from sluicegate.stores.open_engine import open_engine
 from sluicegate.system import SystemChance, SystemClock, memory_bytes
-from sluicegate.telemetry.prometheus import Family, gauge
+from sluicegate.telemetry.prometheus import MetricFamily, gauge
 from sluicegate.telemetry.usage_files import UsageWriter
 
 START_TRIES: Final = 30  # one a second
@@ -221,7 +221,7 @@ class Assembly:
         """The hottest keys, and what became of their reads."""
         return [] if self.shield is None else self.shield.board(k)
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[MetricFamily]:
         """The metrics of all parts."""
         now_us = self.clock.now_us()
         chain = self.chain

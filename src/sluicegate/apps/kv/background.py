@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, final
 
-from sluicegate.telemetry.prometheus import Family, Sample
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample
 
 PAUSE_S: Final = 1.0
 _log: Final = logging.getLogger("sluicegate.kv")
@@ -43,12 +43,13 @@ class Background:
             for name, count in self._failures.items()
         }
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[MetricFamily]:
         """The same as a metric."""
         samples = [
-            Sample("_total", (("work", name),), count) for name, count in self._failures.items()
+            MetricSample("_total", (("work", name),), count)
+            for name, count in self._failures.items()
         ]
-        yield Family(
+        yield MetricFamily(
             "sluicegate_kv_background_failures", "counter", "", "Failures of what runs by itself.",
             samples,
         )  # fmt: skip

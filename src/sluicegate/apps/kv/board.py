@@ -20,7 +20,7 @@ from sluicegate.contracts.key_values import Upload
 from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.shed import ShedStats
 from sluicegate.policies.stack import StackStats
-from sluicegate.policies.stress import Picture
+from sluicegate.policies.stress import StressState
 
 VERSION: Final = 1
 CALLERS_MAX: Final = 100
@@ -52,7 +52,7 @@ def board(
     stack: StackStats | None = None,
     refusals: Mapping[str, int] | None = None,
     usage: Mapping[str, CallerUse] | None = None,
-    picture: Picture | None = None,
+    picture: StressState | None = None,
     shed: ShedStats | None = None,
     queue: QueueStats | None = None,
     engine: Mapping[str, EngineUse] | None = None,
@@ -109,7 +109,7 @@ def _callers(usage: Mapping[str, CallerUse]) -> list[dict[str, object]]:
     return [{"caller": caller, **use._asdict()} for caller, use in told]
 
 
-def _stress(picture: Picture) -> dict[str, object]:
+def _stress(picture: StressState) -> dict[str, object]:
     return {
         "level": picture.level.name.lower(),
         "why": list(picture.why),

@@ -28,8 +28,8 @@ from sluicegate.policies.budgets import Budget
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
-from sluicegate.policies.lane import Lane
 from sluicegate.policies.penalty import Penalty, PenaltySettings
+from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings
@@ -134,7 +134,7 @@ class Chain:
         self.queue = Queue(_queue(settings, plain=not layers))
         # Half of the places are for what is quick.
         half = max(1, settings.places // 2)
-        self.heavy = Lane(
+        self.heavy = OperationQueue(
             (SCAN, BULK),
             QueueSettings(
                 places=half,

@@ -10,31 +10,31 @@ from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.stack import StackStats
-from sluicegate.policies.stress import Picture
-from sluicegate.telemetry.prometheus import Family, Sample, counter, gauge
+from sluicegate.policies.stress import StressState
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
 
 
-def of_stack(stats: StackStats, usage: CallerUsage) -> Iterable[Family]:
+def of_stack(stats: StackStats, usage: CallerUsage) -> Iterable[MetricFamily]:
     """What entered, what did not and why, and what the engine did."""
     yield counter("sluicegate_kv_entered", "Requests that asked to enter.", stats.entered)
     yield counter("sluicegate_kv_admitted", "Requests that were admitted.", stats.admitted)
     refused = [
-        Sample("_total", (("reason", name),), count)
+        MetricSample("_total", (("reason", name),), count)
         for name, count in sorted(usage.reasons.items())
     ]
-    yield Family("sluicegate_kv_refused", "counter", "", "Refusals by reason.", refused)
+    yield MetricFamily("sluicegate_kv_refused", "counter", "", "Refusals by reason.", refused)
     yield gauge("sluicegate_kv_under_way", "Requests at work.", stats.under_way)
-    done: list[Sample] = []
-    failed: list[Sample] = []
-    took: list[Sample] = []
+    done: list[MetricSample] = []
+    failed: list[MetricSample] = []
+    took: list[MetricSample] = []
     for name, (good, bad, service_us) in sorted(usage.operations().items()):
         labels = (("operation", name),)
-        done.append(Sample("_total", labels, good))
-        failed.append(Sample("_total", labels, bad))
-        took.append(Sample("_total", labels, service_us / 1e6))
-    yield Family("sluicegate_kv_done", "counter", "", "Operations of the engine.", done)
-    yield Family("sluicegate_kv_failed", "counter", "", "Operations that failed.", failed)
-    yield Family(
+        done.append(MetricSample("_total", labels, good))
+        failed.append(MetricSample("_total", labels, bad))
+        took.append(MetricSample("_total", labels, service_us / 1e6))
+    yield MetricFamily("sluicegate_kv_done", "counter", "", "Operations of the engine.", done)
+    yield MetricFamily("sluicegate_kv_failed", "counter", "", "Operations that failed.", failed)
+    yield MetricFamily(
         "sluicegate_kv_engine_seconds",
         "counter",
         "",
@@ -43,31 +43,33 @@ def of_stack(stats: StackStats, usage: CallerUsage) -> Iterable[Family]:
     )
 
 
-def of_callers(usage: CallerUsage) -> Iterable[Family]:
+def of_callers(usage: CallerUsage) -> Iterable[MetricFamily]:
     """What each caller used."""
-    units: list[Sample] = []
-    refused: list[Sample] = []
+    units: list[MetricSample] = []
+    refused: list[MetricSample] = []
     for caller, used in sorted(usage.now().items()):
         labels = (("caller", caller),)
-        units.append(Sample("_total", labels, used.mru / 1_000))
-        refused.append(Sample("_total", labels, used.refused))
-    yield Family("sluicegate_kv_caller_ru", "counter", "", "Request units by caller.", units)
-    yield Family("sluicegate_kv_caller_refused", "counter", "", "Refusals by caller.", refused)
+        units.append(MetricSample("_total", labels, used.mru / 1_000))
+        refused.append(MetricSample("_total", labels, used.refused))
+    yield MetricFamily("sluicegate_kv_caller_ru", "counter", "", "Request units by caller.", units)
+    yield MetricFamily(
+        "sluicegate_kv_caller_refused", "counter", "", "Refusals by caller.", refused
+    )
 
 
-def of_stress(picture: Picture, prices_milli: Iterable[int]) -> Iterable[Family]:
+def of_stress(picture: StressState, prices_milli: Iterable[int]) -> Iterable[MetricFamily]:
     """How the dispatcher is doing, and what a request unit costs each class."""
     yield gauge("sluicegate_kv_latency_ratio", "Long p95 over short, the worst.", picture.ratio)
     yield gauge("sluicegate_kv_stress_level", "0 calm, 1 stressed, 2 hard.", int(picture.level))
     yield gauge("sluicegate_kv_loop_lag_seconds", "The event loop's.", (picture.lag_us or 0) / 1e6)
     prices = [
-        Sample("", (("priority", member.name),), price / 1_000)
+        MetricSample("", (("priority", member.name),), price / 1_000)
         for member, price in zip(Criticality, prices_milli, strict=True)
     ]
-    yield Family("sluicegate_kv_price", "gauge", "", "What a unit costs each class.", prices)
+    yield MetricFamily("sluicegate_kv_price", "gauge", "", "What a unit costs each class.", prices)
 
 
-def of_queue(stats: QueueStats, delay_us: int) -> Iterable[Family]:
+def of_queue(stats: QueueStats, delay_us: int) -> Iterable[MetricFamily]:
     """Who waits."""
     yield gauge("sluicegate_kv_queue_length", "Requests that wait.", stats.queued)
     yield gauge("sluicegate_kv_queue_bytes", "Their bytes.", stats.queued_bytes)
@@ -76,13 +78,13 @@ def of_queue(stats: QueueStats, delay_us: int) -> Iterable[Family]:
     yield gauge("sluicegate_kv_inflight", "Of them taken.", stats.inflight)
 
 
-def of_store(told: StoreTold) -> Iterable[Family]:
+def of_store(told: StoreTold) -> Iterable[MetricFamily]:
     """Whether the store that quotas come from is there."""
     yield gauge("sluicegate_kv_store_answers", "1: the store does.", int(not told.gone))
     yield counter("sluicegate_kv_store_losses", "How often it was lost.", told.losses)
 
 
-def of_shield(stats: ShieldStats) -> Iterable[Family]:
+def of_shield(stats: ShieldStats) -> Iterable[MetricFamily]:
     """What hot keys were spared the engine."""
     hot, flights = stats.hot, stats.flights
     yield counter("sluicegate_kv_hot_served", "Reads served from memory.", hot.served)

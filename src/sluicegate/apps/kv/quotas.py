@@ -35,7 +35,7 @@ from sluicegate.policies.resource_groups import ResourceGroups
 from sluicegate.rules.plain_yaml import read_yaml
 from sluicegate.stores.redis.topology import Client
 from sluicegate.stores.redis.url import RedisSettings
-from sluicegate.telemetry.prometheus import Family, counter, gauge
+from sluicegate.telemetry.prometheus import MetricFamily, counter, gauge
 
 # A round is for the next moments of an epoch; who waits for it waits for a few milliseconds.
 STORE_TIMEOUT_US: Final = 250_000
@@ -123,7 +123,7 @@ class Quotas:
             "groups": () if self.groups is None else self.groups.groups(self._clock.now_us()),
         }
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[MetricFamily]:
         """The same as metrics."""
         stats = self.budget.stats()
         yield gauge("sluicegate_kv_members", "Dispatchers in the fleet.", self.members.live())

@@ -9,7 +9,7 @@ from typing import Final, final
 from sluicegate.apps.kv.usage import CallerUsage, Used
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.telemetry.usage_files import MINUTE_US, Minute, UsageWriter
+from sluicegate.telemetry.usage_files import MINUTE_US, UsageMinute, UsageWriter
 
 _NOTHING: Final = Used(0, 0, 0, 0, 0)
 _log: Final = logging.getLogger("sluicegate.kv")
@@ -31,13 +31,13 @@ class Rollups:
     def roll(self, minute: int) -> None:
         """What was used since the last roll was used in this minute."""
         now = self._usage.now()
-        used: dict[str, Minute] = {}
+        used: dict[str, UsageMinute] = {}
         for caller, counts in now.items():
             before = self._before.get(caller, _NOTHING)
             spent = -(-(counts.mru - before.mru) // 1_000)
             refused = -(-(counts.refused_mru - before.refused_mru) // 1_000)
             if spent or refused:
-                used[caller] = Minute(spent + refused, refused)
+                used[caller] = UsageMinute(spent + refused, refused)
         self._before = now
         try:
             self._writer.write(minute, used)

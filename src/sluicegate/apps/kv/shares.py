@@ -27,7 +27,7 @@ from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.contracts.store import Charge, Grant, Store
+from sluicegate.contracts.store import Charge, PartialTake, Store
 from sluicegate.policies.leased_budget import SHARES, BlockRequest, LeasedBudget
 from sluicegate.policies.settings import within
 from sluicegate.wire.resp import ErrorReply
@@ -224,7 +224,7 @@ class Shares:
 
     async def _answers(
         self, store: Store, requests: list[BlockRequest]
-    ) -> list[Grant | BaseException]:
+    ) -> list[PartialTake | BaseException]:
         """One for each, and why where none came."""
         asks = [
             asyncio.ensure_future(store.take_some(self._charge(request), request.ladder))
@@ -250,10 +250,10 @@ class Shares:
         if now_us < self._probe_us:
             return
         self._probe_us = now_us + self.settings.probe_us
-        limit_id, limit = self._limit(1)
+        rule_id, limit = self._limit(1)
         try:
             async with asyncio.timeout(self.settings.ask_timeout_us / 1e6):
-                await store.take([Charge(limit_id, limit, PROBE, 0)], keep=False)
+                await store.take([Charge(rule_id, limit, PROBE, 0)], keep=False)
         except UNANSWERED as error:
             self._failed(error)
             return
@@ -280,8 +280,8 @@ class Shares:
             self._roused = True
 
     def _charge(self, request: BlockRequest) -> Charge:
-        limit_id, limit = self._limit(request.quota_mru)
-        return Charge(limit_id, limit, request.caller, request.ladder[0])
+        rule_id, limit = self._limit(request.quota_mru)
+        return Charge(rule_id, limit, request.caller, request.ladder[0])
 
     def _limit(self, quota_mru: int) -> tuple[str, Limit]:
         """A quota as a store counts it; the id names it, so that equal ones are one limit."""

@@ -56,9 +56,9 @@ from sluicegate.stores.event_logs import open_log
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import SystemChance, SystemClock, memory_bytes, now_us
 from sluicegate.telemetry.audit_ring import AuditRing
-from sluicegate.telemetry.prometheus import Family, gauge
-from sluicegate.telemetry.service_tally import OUTCOMES, ServiceTally
-from sluicegate.telemetry.store_tally import StoreTally
+from sluicegate.telemetry.prometheus import MetricFamily, gauge
+from sluicegate.telemetry.service_metrics import OUTCOMES, ServiceMetrics
+from sluicegate.telemetry.store_metrics import StoreMetrics
 
 # An answer is due within 20 ms, Envoy's own time-out; so the store has this long.
 STORE_TIMEOUT_US: Final = 5_000
@@ -84,11 +84,11 @@ class Assembly:
         self.settings = settings
         self.draining = False
         self.clock = SystemClock()
-        self.tally = ServiceTally()
+        self.tally = ServiceMetrics()
         self.ring = AuditRing(
             refusals_max=settings.audit_refusals, admissions_max=settings.audit_admissions
         )
-        self.store_tally = StoreTally(self.clock)
+        self.store_tally = StoreMetrics(self.clock)
         self.book: ServiceBook | None = None
         self.letters = _letters(settings, worker)
         box = None
@@ -267,7 +267,7 @@ class Assembly:
             "threads": threading.active_count(),
         }
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[MetricFamily]:
         """The metrics of all parts."""
         yield from self.tally.families()
         yield from self.store_tally.families()
@@ -343,7 +343,7 @@ def _capture(settings: Settings, clock: Clock) -> Capture | None:
     return Capture(said, clock=clock)
 
 
-def _gate(settings: Settings, tally: ServiceTally) -> tuple[Gate, Monitor | None]:
+def _gate(settings: Settings, tally: ServiceMetrics) -> tuple[Gate, Monitor | None]:
     if not settings.shed:
         return OpenGate(), None
     critical = None
@@ -360,7 +360,7 @@ def _gate(settings: Settings, tally: ServiceTally) -> tuple[Gate, Monitor | None
 
 
 def _stores(
-    settings: Settings, observer: StoreTally
+    settings: Settings, observer: StoreMetrics
 ) -> tuple[Store, Limiter, Throttling, Connects]:
     failure = Failure(settings.failure)
     if not settings.shared:

@@ -13,7 +13,7 @@ from sluicegate.limits.dead_letters import DeadLetterStats
 from sluicegate.policies.utilization_gate import GateSettings, GateStats
 from sluicegate.rules.mesh.tally import TallyNow
 from sluicegate.shadow.capture.recorder import CaptureStats
-from sluicegate.telemetry.prometheus import Family, Sample, counter, gauge
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
 
 CLASSES: Final = tuple(criticality.name for criticality in Criticality)
 # A number of a rule's tally, the metric, and what it means.
@@ -44,14 +44,14 @@ class Loads(Protocol):
         ...
 
 
-def of_rules(rules: Loads | None, count: int) -> Iterable[Family]:
+def of_rules(rules: Loads | None, count: int) -> Iterable[MetricFamily]:
     """How loads went, and how many rules are in force; without rules the empty book is the load."""
     accepted, refused = (1, 0) if rules is None else rules.counts
     loads = [
-        Sample("_total", (("result", result),), count)
+        MetricSample("_total", (("result", result),), count)
         for result, count in (("accepted", accepted), ("refused", refused))
     ]
-    yield Family("sluicegate_limiter_rules_loads", "counter", "", "Loads of rules.", loads)
+    yield MetricFamily("sluicegate_limiter_rules_loads", "counter", "", "Loads of rules.", loads)
     last: Any = {"result": "accepted"} if rules is None else rules.status()["last_load"]
     yield gauge(
         "sluicegate_limiter_rules_last_load_refused",
@@ -61,27 +61,27 @@ def of_rules(rules: Loads | None, count: int) -> Iterable[Family]:
     yield gauge("sluicegate_limiter_rules", "Rules in force.", count)
 
 
-def of_mesh(tallies: Sequence[TallyNow], beside: Sequence[TallyNow] = ()) -> Iterable[Family]:
+def of_mesh(tallies: Sequence[TallyNow], beside: Sequence[TallyNow] = ()) -> Iterable[MetricFamily]:
     """The statistics of Envoy's rules; of those that some callers try, together with the others."""
     for field, name, meaning in _MESH_COUNTS:
         counts: dict[str, int] = {}
         for one in (*tallies, *beside):
             counts[one.key] = counts.get(one.key, 0) + getattr(one, field)
-        samples = [Sample("_total", (("rule", key),), count) for key, count in counts.items()]
-        yield Family(f"sluicegate_mesh_{name}", "counter", "", meaning, samples)
+        samples = [MetricSample("_total", (("rule", key),), count) for key, count in counts.items()]
+        yield MetricFamily(f"sluicegate_mesh_{name}", "counter", "", meaning, samples)
 
 
-def of_gate(stats: GateStats, limits: GateSettings) -> Iterable[Family]:
+def of_gate(stats: GateStats, limits: GateSettings) -> Iterable[MetricFamily]:
     """Where the gate stands, and why."""
     readings = stats.readings
     yield gauge("sluicegate_limiter_utilization", "What the gate goes by.", stats.utilization)
-    yield Family(
+    yield MetricFamily(
         "sluicegate_limiter_reading",
         "gauge",
         "",
         "Each reading as a share of what counts as full.",
         [
-            Sample("", (("signal", name),), value)
+            MetricSample("", (("signal", name),), value)
             for name, value in (
                 ("cpu", readings.cpu),
                 ("io", (readings.io or 0.0) / limits.io_full),
@@ -91,26 +91,26 @@ def of_gate(stats: GateStats, limits: GateSettings) -> Iterable[Family]:
             )
         ],
     )
-    yield Family(
+    yield MetricFamily(
         "sluicegate_limiter_shed_share",
         "gauge",
         "",
         "The share of each class that is shed now.",
         [
-            Sample("", (("priority", name),), value)
+            MetricSample("", (("priority", name),), value)
             for name, value in zip(CLASSES, stats.shares, strict=True)
         ],
     )
 
 
-def of_letters(stats: DeadLetterStats) -> Iterable[Family]:
+def of_letters(stats: DeadLetterStats) -> Iterable[MetricFamily]:
     """What became of the dead letters."""
     yield counter("sluicegate_dead_letters_written", "Dead letters kept.", stats.written)
     yield counter("sluicegate_dead_letters_dropped", "Dead letters lost.", stats.dropped)
     yield gauge("sluicegate_dead_letters_depth", "Dead letters waiting.", stats.depth)
 
 
-def of_capture(stats: CaptureStats) -> Iterable[Family]:
+def of_capture(stats: CaptureStats) -> Iterable[MetricFamily]:
     """What became of the requests that were to be kept."""
     yield counter("sluicegate_capture_kept", "Requests of the sample.", stats.kept)
     yield counter("sluicegate_capture_written", "Requests written.", stats.written)
@@ -120,8 +120,8 @@ def of_capture(stats: CaptureStats) -> Iterable[Family]:
         stats.withheld,
     )
     lost = [
-        Sample("_total", (("why", why),), count)
+        MetricSample("_total", (("why", why),), count)
         for why, count in (("full", stats.lost_full), ("disk", stats.lost_disk))
     ]
-    yield Family("sluicegate_capture_lost", "counter", "", "Requests lost.", lost)
+    yield MetricFamily("sluicegate_capture_lost", "counter", "", "Requests lost.", lost)
     yield counter("sluicegate_capture_bytes", "Bytes of captures written.", stats.bytes)

@@ -14,7 +14,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
 from sluicegate.system import now_us
 from sluicegate.telemetry.audit_ring import AuditRing
-from sluicegate.telemetry.service_tally import ServiceTally
+from sluicegate.telemetry.service_metrics import ServiceMetrics
 
 # Entity, rule, weight, priority, decision, when it was made, and the limit if there was one.
 Offer = Callable[[str, str, int, Criticality, Decision, int, "Limit | None"], None]
@@ -29,7 +29,7 @@ class ServiceLedger:
 
     __slots__ = ("_offer", "asked", "refused", "ring", "tally")
 
-    def __init__(self, tally: ServiceTally, ring: AuditRing, offer: Offer | None) -> None:
+    def __init__(self, tally: ServiceMetrics, ring: AuditRing, offer: Offer | None) -> None:
         self.tally = tally
         self.ring = ring
         self._offer = offer
@@ -59,7 +59,7 @@ class ServiceLedger:
         self.asked[priority] += 1
         if not decision.allowed:
             self.refused[priority] += 1
-        self.tally.decided(rule_id, priority, decision, at_us - began_us)
+        self.tally.record_decision(rule_id, priority, decision, at_us - began_us)
         self.ring.note(entity, rule_id, weight, priority, decision, at_us)
         if decision.degraded and self._offer is not None:
             self._offer(entity, rule_id, weight, priority, decision, at_us, limit)

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from sluicegate.policies.utilization_gate import Readings, UtilizationGate
 from sluicegate.system import LoadMeter
-from sluicegate.telemetry.service_tally import ServiceTally
+from sluicegate.telemetry.service_metrics import ServiceMetrics
 
 LOOK_S: Final = 0.25
 TICK_S: Final = 0.05
@@ -25,7 +25,7 @@ class Monitor:
 
     __slots__ = ("_cpu", "_decisions", "_gate", "_lag_us", "_meter", "_tally", "_task", "_took_us")
 
-    def __init__(self, gate: UtilizationGate, tally: ServiceTally) -> None:
+    def __init__(self, gate: UtilizationGate, tally: ServiceMetrics) -> None:
         self._gate = gate
         self._tally = tally
         self._meter = LoadMeter()

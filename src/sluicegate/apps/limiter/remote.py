@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, final
 
-from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 
 MARK: Final = "@"
 
@@ -30,13 +30,13 @@ class RemoteStore:
         marked = [_marked(charge) for charge in charges]
         ruling = await self._store.take(marked, keep=keep, count_refused=count_refused)
         for decision, charge in zip(ruling.decisions, charges, strict=True):
-            decision.rule_id = charge.limit_id
+            decision.rule_id = charge.rule_id
         return ruling
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first cost of `ladder` that fits."""
         grant = await self._store.take_some(_marked(charge), ladder)
-        grant.decision.rule_id = charge.limit_id
+        grant.decision.rule_id = charge.rule_id
         return grant
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
@@ -52,4 +52,4 @@ class RemoteStore:
 
 
 def _marked(charge: Charge) -> Charge:
-    return Charge(MARK + charge.limit_id, charge.limit, charge.key, charge.cost)
+    return Charge(MARK + charge.rule_id, charge.limit, charge.key, charge.cost)

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, final
 
-from sluicegate.kernels.quota_tuning import WEEK, Proposal, propose
-from sluicegate.telemetry.usage_files import DAY_MINUTES, Minute, read_usage
+from sluicegate.kernels.quota_tuning import WEEK, QuotaProposal, propose
+from sluicegate.telemetry.usage_files import DAY_MINUTES, UsageMinute, read_usage
 
 DAY_HOURS: Final = 24
 HOUR_MINUTES: Final = 60
@@ -39,7 +39,7 @@ class Caller(NamedTuple):
     refused_ru: int
     current: int | None
     named: bool  # whether the rules name a quota for it; else `current` is everybody's
-    proposal: Proposal
+    proposal: QuotaProposal
 
 
 class Wishes(NamedTuple):
@@ -73,7 +73,7 @@ class Month:
             month.add(read_usage(folders, day * DAY_MINUTES, (day + 1) * DAY_MINUTES))
         return month
 
-    def add(self, usage: Mapping[str, Mapping[int, Minute]]) -> None:
+    def add(self, usage: Mapping[str, Mapping[int, UsageMinute]]) -> None:
         """Some more minutes, each of which is told whole and once."""
         first_hour = self.first_day * DAY_HOURS
         for name, minutes in usage.items():
@@ -127,7 +127,7 @@ def callers_of(
     return found
 
 
-def _spared(proposal: Proposal) -> Proposal:
+def _spared(proposal: QuotaProposal) -> QuotaProposal:
     """Whoever comes now and then is not tuned down to the floor for having no usual day."""
     if proposal.quota is None or proposal.estimate:
         return proposal

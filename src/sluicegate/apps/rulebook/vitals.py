@@ -8,7 +8,7 @@ from typing import Final, final
 from sluicegate.apps.rulebook.assembly import Assembly
 from sluicegate.contracts.rulebook import STATES
 from sluicegate.doors.http.rules.handler import RulesHttpStats
-from sluicegate.telemetry.prometheus import Family, Sample, page
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, page
 
 TROUBLES: Final = ("remote", "pushes", "publishing", "canary", "tidying", "branch", "nodes")
 
@@ -31,7 +31,7 @@ class Vitals:
         """Why this instance should get no traffic; empty if it should."""
         return ""
 
-    def _families(self) -> Iterable[Family]:
+    def _families(self) -> Iterable[MetricFamily]:
         publishing = self._assembly.publishing
         state = publishing.ledger.state()
         fleet = state.fleet
@@ -47,20 +47,20 @@ class Vitals:
         counts = dict.fromkeys(STATES, 0)
         for proposal in state.proposals.values():
             counts[proposal.state] = counts.get(proposal.state, 0) + 1
-        yield Family(
+        yield MetricFamily(
             "sluicegate_rulebook_proposals",
             "gauge",
             "",
             "Proposals by state.",
-            [Sample("", (("state", name),), count) for name, count in counts.items()],
+            [MetricSample("", (("state", name),), count) for name, count in counts.items()],
         )
         troubles = publishing.watchman.troubles
-        yield Family(
+        yield MetricFamily(
             "sluicegate_rulebook_trouble",
             "gauge",
             "",
             "1 while something does not go as it should.",
-            [Sample("", (("what", name),), int(name in troubles)) for name in TROUBLES],
+            [MetricSample("", (("what", name),), int(name in troubles)) for name in TROUBLES],
         )
         if self.door is not None:
             door = self.door()
@@ -71,9 +71,9 @@ class Vitals:
                 ("calls_refused", "Calls beyond the bounds.", door.calls_refused),
                 ("calls_replayed", "Calls that were repeated, and done once.", door.replayed),
             ):
-                samples = [Sample("_total", (), count)]
-                yield Family(f"sluicegate_rulebook_{name}", "counter", "", meaning, samples)
+                samples = [MetricSample("_total", (), count)]
+                yield MetricFamily(f"sluicegate_rulebook_{name}", "counter", "", meaning, samples)
 
 
-def _gauge(name: str, meaning: str, value: float) -> Family:
-    return Family(name, "gauge", "", meaning, [Sample("", (), value)])
+def _gauge(name: str, meaning: str, value: float) -> MetricFamily:
+    return MetricFamily(name, "gauge", "", meaning, [MetricSample("", (), value)])

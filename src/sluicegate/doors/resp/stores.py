@@ -1,6 +1,6 @@
 """Stores: the rows by which limiters elsewhere keep their counts here, a store's operations each.
 
-A charge is eight words: limit_id algorithm count period_us burst cells key cost. What is answered
+A charge is eight words: rule_id algorithm count period_us burst cells key cost. What is answered
 is in microseconds and whole numbers, so that the other side makes the same decision of it.
 """
 

@@ -14,7 +14,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.kernels.two_choices import HostLoad, LoadSettings, choose
 from sluicegate.lab.dice import Dice
 from sluicegate.lab.rigs.hosts import NOBODY, HostsRig
-from sluicegate.policies.answer import Answer
+from sluicegate.policies.call_result import CallResult
 
 
 @final
@@ -51,7 +51,7 @@ class TimedCall:
         self._began_us = began_us
         self.host = host
 
-    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
         """It took so long."""
         self._load.succeed(self._began_us, now_us)
         return True

@@ -11,7 +11,7 @@ from typing import Final, final
 
 from sluicegate.lab.dice import Dice
 from sluicegate.lab.rigs.hosts import NOBODY, HostsRig
-from sluicegate.policies.answer import Answer
+from sluicegate.policies.call_result import CallResult
 
 
 @final
@@ -23,7 +23,7 @@ class Turn:
     def __init__(self, host: str) -> None:
         self.host = host
 
-    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
         """It has ended."""
         return True
 

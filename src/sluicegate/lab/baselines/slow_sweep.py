@@ -14,7 +14,7 @@ from typing import Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.lab.dice import Dice
 from sluicegate.lab.rigs.hosts import HostsRig
-from sluicegate.policies.answer import Answer
+from sluicegate.policies.call_result import CallResult
 from sluicegate.policies.outlier import Outlier, OutlierSettings
 
 PUBLISHED: Final = OutlierSettings(
@@ -68,7 +68,7 @@ class ToldCall:
         self._began_us = began_us
         self.host = host
 
-    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
         """It went so."""
         self._outlier.tell(self.host, answer, now_us - self._began_us, self._key, now_us)
         return True

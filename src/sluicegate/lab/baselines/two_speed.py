@@ -14,7 +14,12 @@ from sluicegate.kernels.suppression import burst_allowance, exact
 from sluicegate.lab.rigs.accounts import ACCOUNT, SECOND_US, AccountRig, Scheme
 from sluicegate.lab.rigs.schemes import SuppressingNode
 from sluicegate.lab.world import World
-from sluicegate.policies.suppress import Factor, Factors, Report, SuppressSettings
+from sluicegate.policies.suppress import (
+    AccountFactor,
+    FactorMessage,
+    SuppressReport,
+    SuppressSettings,
+)
 
 VALID_US = 2_000_000
 SLOTS = 10
@@ -34,9 +39,9 @@ class TwoSpeedMaster:
         self._totals: dict[str, int] = {}
         self._generation = 0
 
-    def hear(self, source: str, message: object, now_us: int) -> Factors | None:
+    def hear(self, source: str, message: object, now_us: int) -> FactorMessage | None:
         """Count what is new, and answer."""
-        assert isinstance(message, Report)
+        assert isinstance(message, SuppressReport)
         for count in message.counts:
             gained = max(count.total - self._totals.get(source, 0), 0)
             self._totals[source] = self._totals.get(source, 0) + gained
@@ -45,9 +50,9 @@ class TwoSpeedMaster:
         if not message.counts:
             return None
         self._generation += 1
-        told = Factor(ACCOUNT, self._factor(now_us), self._per_s, self._per_s)
+        told = AccountFactor(ACCOUNT, self._factor(now_us), self._per_s, self._per_s)
         nodes = max(len(self._totals), 1)
-        return Factors("master", 1, self._generation, VALID_US, nodes, (told,))
+        return FactorMessage("master", 1, self._generation, VALID_US, nodes, (told,))
 
     def _factor(self, now_us: int) -> float:
         limit, burst = float(self._per_s), self._per_s

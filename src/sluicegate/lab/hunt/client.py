@@ -19,9 +19,9 @@ from sluicegate.lab.hunt.stage import MS, Crowd, active, courses_of, sample_us, 
 from sluicegate.lab.hunt.tale import CANCELLED, DONE, Tale, Unit
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World
-from sluicegate.policies.answer import Answer, Kind, answer_of
 from sluicegate.policies.balance import Balance
 from sluicegate.policies.breaker import Breaker, BreakerPermit
+from sluicegate.policies.call_result import CallResult, ResultKind, result_of
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
 from sluicegate.policies.fallback import Fallback
 from sluicegate.policies.hedge import Hedge, HedgeSettings
@@ -31,10 +31,10 @@ from sluicegate.policies.retry_budget import RetryBudgets, RetryBudgetSettings
 SHARD: Final = "fleet"
 # What a host answers at once when that fault acts on it.
 AT_ONCE: Final = {
-    "fail": Kind.FAILED,
-    "refuse": Kind.OVERLOADED,
-    "limit": Kind.LIMITED,
-    "unreached": Kind.UNREACHED,
+    "fail": ResultKind.FAILED,
+    "refuse": ResultKind.OVERLOADED,
+    "limit": ResultKind.LIMITED,
+    "unreached": ResultKind.UNREACHED,
 }
 FAILURES_IN_ROW: Final = 5
 ONE: Final = 1_000  # a repeat, in the budget's thousandths
@@ -117,18 +117,18 @@ class Client:
             unit.ended_us = clock.now_us()
             unit.waited_us = self.world.elapsed_us - came_us
 
-    async def _retried(self, call: Call) -> Answer[object]:
+    async def _retried(self, call: Call) -> CallResult[object]:
         idempotent = call.load.idempotent
         clock = self.world.clock
 
-        async def hedged(attempt: int) -> Answer[object]:
+        async def hedged(attempt: int) -> CallResult[object]:
             if attempt:
                 self._repeat(call)
 
-            async def sent(number: int) -> Answer[object]:
+            async def sent(number: int) -> CallResult[object]:
                 if number:
                     self._repeat(call)
-                return await answer_of(self._attempt(call))
+                return await result_of(self._attempt(call))
 
             return await self.hedge.call(sent, call.request, clock, idempotent=idempotent)
 
@@ -138,7 +138,7 @@ class Client:
         of = call.load.criticality
         self.repeats[of] = self.repeats.get(of, 0) + 1
 
-    async def _attempt(self, call: Call) -> Answer[object]:
+    async def _attempt(self, call: Call) -> CallResult[object]:
         """Ask the policies of one attempt, and send it."""
         request, clock = call.request, self.world.clock
         now_us = clock.now_us()
@@ -150,15 +150,15 @@ class Client:
             raise Refused(gate)
         throttle = self.throttle.admit(request, now_us)
         if isinstance(throttle, Decision):
-            gate.end(Answer(Kind.CANCELLED).outcome, now_us, spent=False)
+            gate.end(CallResult(ResultKind.CANCELLED).outcome, now_us, spent=False)
             raise Refused(throttle)
         place = self.balance.admit(request, now_us)
         if isinstance(place, Decision):
-            gate.end(Answer(Kind.CANCELLED).outcome, now_us, spent=False)
-            throttle.end(Answer(Kind.CANCELLED).outcome, now_us, spent=False)
+            gate.end(CallResult(ResultKind.CANCELLED).outcome, now_us, spent=False)
+            throttle.end(CallResult(ResultKind.CANCELLED).outcome, now_us, spent=False)
             raise Refused(place)
         self.attempting += 1
-        answer: Answer[object] = Answer(Kind.CANCELLED)
+        answer: CallResult[object] = CallResult(ResultKind.CANCELLED)
         try:
             answer = await self._ask(call, place.host)
             return answer
@@ -176,17 +176,17 @@ class Client:
                 if self.draw() < 0.1 and gate.end_with(answer, now_us):
                     self.tale.odd("ends once", now_us, "a breaker's permit ended twice")
 
-    async def _ask(self, call: Call, host: str) -> Answer[object]:
+    async def _ask(self, call: Call, host: str) -> CallResult[object]:
         """Over the network and back, or not."""
         elapsed_us, world = self.world.elapsed_us, self.world
         for what, kind in AT_ONCE.items():
             fault = active(self.setup, what, elapsed_us, host)
             if fault is not None and self.draw() * 1_000 < fault.much:
                 await world.sleep_us(500)
-                hint_us = 50_000 if kind is Kind.LIMITED else 0
-                if kind is Kind.FAILED:
+                hint_us = 50_000 if kind is ResultKind.LIMITED else 0
+                if kind is ResultKind.FAILED:
                     self._begin(call)
-                return Answer(kind, retry_after_us=hint_us)
+                return CallResult(kind, retry_after_us=hint_us)
         left_us = call.request.remaining_us(world.clock.now_us())
         timeout_us = self.setup.knob("timeout_us", 200_000)
         if left_us is not None:
@@ -196,9 +196,9 @@ class Client:
         took_us = self.courses[host].end_us(elapsed_us, self.service_us[host]()) - elapsed_us
         if took_us > timeout_us or (lose is not None and self.draw() * 1_000 < lose.much):
             await world.sleep_us(max(timeout_us, 1))
-            return Answer(Kind.TIMED_OUT)
+            return CallResult(ResultKind.TIMED_OUT)
         await world.sleep_us(max(took_us, 1))
-        return Answer(Kind.OK, 1)
+        return CallResult(ResultKind.OK, 1)
 
     def _begin(self, call: Call) -> None:
         call.begun += 1

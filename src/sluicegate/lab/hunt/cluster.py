@@ -20,7 +20,7 @@ from sluicegate.lab.hunt.tale import Limit, Tale
 from sluicegate.lab.network import Link, Network
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World
-from sluicegate.policies.suppress import Factors, Report, Suppress
+from sluicegate.policies.suppress import FactorMessage, Suppress, SuppressReport
 from sluicegate.policies.suppress_master import AccountLimit, SuppressMaster
 
 MASTER: Final = "master"
@@ -82,13 +82,13 @@ class Cluster:
         self.heard = {known for known in self.heard if known[0] != name}
 
     def _to_master(self, source: str, message: object) -> None:
-        if isinstance(message, Report):
+        if isinstance(message, SuppressReport):
             answer = self.master.hear(message, self.world.clock.now_us())
             if answer is not None:
                 self.network.send(MASTER, source, answer)
 
     def _to_node(self, name: str, source: str, message: object) -> None:
-        if not isinstance(message, Factors) or self._gone(name):
+        if not isinstance(message, FactorMessage) or self._gone(name):
             return
         self.nodes[name].hear(message, self.world.clock.now_us())
         self.heard |= {(name, factor.account) for factor in message.factors}

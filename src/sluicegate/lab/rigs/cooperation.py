@@ -24,7 +24,7 @@ from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.scenario import KERNELS, TASKS, Contender, Curves, Figures
 from sluicegate.lab.world import World, run
-from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
 
 
@@ -135,7 +135,9 @@ class Callers:
             permit.end(Outcome.IGNORE, clock.now_us())
             raise
         if isinstance(permit, ClientThrottlePermit):
-            answer: Answer[object] = Answer(Kind.OK if good else Kind.OVERLOADED)
+            answer: CallResult[object] = CallResult(
+                ResultKind.OK if good else ResultKind.OVERLOADED
+            )
             permit.end_with(answer, clock.now_us())
         else:
             permit.end(Outcome.SUCCESS if good else Outcome.DROPPED, clock.now_us())

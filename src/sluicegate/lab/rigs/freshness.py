@@ -23,7 +23,7 @@ from sluicegate.lab.rigs.store import Store
 from sluicegate.lab.scenario import Figures
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World, run
-from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.fallback import Fallback, FallbackSettings
 
 MakeFront: TypeAlias = Callable[[Clock, Chance, Get, bool], Front]  # hot at once, or as it is
@@ -190,8 +190,8 @@ class _Race:
         if self._fallback is None:
             return await read(self._front, request)
 
-        async def work(_: int) -> Answer[int]:
-            return Answer(Kind.OK, await read(self._front, request))
+        async def work(_: int) -> CallResult[int]:
+            return CallResult(ResultKind.OK, await read(self._front, request))
 
         return (await self._fallback.call(work, request, self._world.clock)).result()
 

@@ -9,7 +9,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.request import Request
 from sluicegate.lab.rigs.accounts import ACCOUNT, AccountRig, Master, Node, Scheme
 from sluicegate.lab.world import World
-from sluicegate.policies.suppress import Factors, Report, Suppress, SuppressSettings
+from sluicegate.policies.suppress import FactorMessage, Suppress, SuppressReport, SuppressSettings
 from sluicegate.policies.suppress_master import (
     MEAN,
     AccountLimit,
@@ -39,13 +39,13 @@ class SuppressingNode:
         """Whether one operation passes; it ends at once."""
         return not isinstance(self._policy.admit(_OPERATION, now_us), Decision)
 
-    def report(self, now_us: int) -> Report | None:
+    def report(self, now_us: int) -> SuppressReport | None:
         """As the policy says."""
         return self._policy.report(now_us)
 
     def hear(self, message: object, now_us: int) -> None:
         """To the policy."""
-        assert isinstance(message, Factors)
+        assert isinstance(message, FactorMessage)
         self._policy.hear(message, now_us)
 
 
@@ -59,9 +59,9 @@ class SuppressingMaster:
         limit = AccountLimit(per_s)
         self._policy = SuppressMaster("master", 1, lambda _: limit, now_us, settings)
 
-    def hear(self, source: str, message: object, now_us: int) -> Factors | None:
+    def hear(self, source: str, message: object, now_us: int) -> FactorMessage | None:
         """To the policy."""
-        assert isinstance(message, Report)
+        assert isinstance(message, SuppressReport)
         return self._policy.hear(message, now_us)
 
 

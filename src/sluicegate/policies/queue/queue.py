@@ -47,11 +47,11 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT, Reason
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.adaptive_lifo import OVERFLOWED, Entry
+from sluicegate.kernels.adaptive_lifo import OVERFLOWED, QueueEntry
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.weighted_queue import WeightedQueue
 from sluicegate.kernels.windowed_quantile import WindowedQuantile
-from sluicegate.policies.queue.saturation import Crowd
+from sluicegate.policies.queue.saturation import Saturation
 from sluicegate.policies.queue.settings import (
     PLACES_MAX,
     WAITER_BYTES,
@@ -101,7 +101,7 @@ class _Waiter:
         self.lane = 0
         self.latest_us = -1  # from then on it is too late for its deadline
         self.dies_us = 0  # and from then on for whatever reason
-        self.entry: Entry[_Waiter] | None = None
+        self.entry: QueueEntry[_Waiter] | None = None
 
 
 @final
@@ -186,7 +186,7 @@ class Queue:
         self._learned = 0
         self._slack_due_us = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._crowd = Crowd(settings.line_us)
+        self._crowd = Saturation(settings.line_us)
         self._admitted = self._waited = self._full = self._timed_out = 0
         self._late = self._cancelled = 0
         self.places = settings.places
@@ -259,7 +259,7 @@ class Queue:
 
     def sweep(self, now_us: int) -> None:
         """Tell the dead that they are; the timer does so while somebody waits."""
-        lost: list[Entry[_Waiter]] = []
+        lost: list[QueueEntry[_Waiter]] = []
         self._queue.expire(now_us, lost)
         self._bury(lost, now_us)
         deaths = self._deaths
@@ -329,7 +329,7 @@ class Queue:
         return waiter.turn.result() if waiter.turn.done() else waiter
 
     def _push(self, waiter: _Waiter, lane: int, timeout_us: int, weight: int, now_us: int) -> None:
-        lost: list[Entry[_Waiter]] = []
+        lost: list[QueueEntry[_Waiter]] = []
         rule = self._rules[lane]
         rule_us = rule.timeout_us(self._queue.queue(lane).length, now_us)
         if not self._lines[lane] and self._less_wait(lane):
@@ -354,7 +354,7 @@ class Queue:
 
     def _serve(self, now_us: int) -> None:
         """Fill the free places from the line."""
-        lost: list[Entry[_Waiter]] = []
+        lost: list[QueueEntry[_Waiter]] = []
         while self._waiting and self.inflight < self.places:
             self._drop_standing(now_us)
             floors = not self._stands(2 * self._lanes)
@@ -410,7 +410,7 @@ class Queue:
             self._queue.cancel(waiter.entry, now_us)
         self._forget(waiter)
 
-    def _bury(self, lost: list[Entry[_Waiter]], now_us: int) -> None:
+    def _bury(self, lost: list[QueueEntry[_Waiter]], now_us: int) -> None:
         for entry in lost:
             if entry.fate == OVERFLOWED:
                 self._forget(entry.item)

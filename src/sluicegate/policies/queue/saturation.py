@@ -1,4 +1,4 @@
-"""Crowd: whether nearly all who come to a queue have to wait, and how long its line may be then.
+"""Saturation: whether nearly all arrivals have to wait, and how long the line may be then.
 
 A queue has a line now and then at any load; only above what it can do is there always one. So each
 who comes counts, as one who found a place free or as one who did not, in an average over the last
@@ -24,7 +24,7 @@ _FEW: Final = _ALL * 3 // 4
 
 
 @final
-class Crowd:
+class Saturation:
     """The average, and what follows from it."""
 
     __slots__ = ("_waits", "line_us", "stands")

@@ -21,7 +21,7 @@ from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.follower import Follower
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.event_logs import open_log
-from sluicegate.telemetry.prometheus import Family, Sample, counter, gauge
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
 
 # A log tells at once what there is; the looks beside it are for when it fails.
 LOOKS_BESIDE: Final = 10
@@ -121,7 +121,7 @@ def _opened(opening: Callable[[str], _Opened], url: str, flag: str) -> _Opened:
         raise BadValue(flag, error.value, error.remedy) from None
 
 
-def of_following(follower: Follower, now_us: int) -> Iterable[Family]:
+def of_following(follower: Follower, now_us: int) -> Iterable[MetricFamily]:
     """What a node's rules are, and how old."""
     told = follower.figures()
     yield gauge("sluicegate_rules_version", "The version of the rules in force.", told.version)
@@ -144,7 +144,9 @@ def of_following(follower: Follower, now_us: int) -> Iterable[Family]:
     yield counter("sluicegate_rules_fetched_whole", "Snapshots fetched whole.", told.whole)
     yield counter("sluicegate_rules_fetched_deltas", "Deltas fetched.", told.deltas)
     failures = [
-        Sample("_total", (("part", part), ("kind", kind)), count)
+        MetricSample("_total", (("part", part), ("kind", kind)), count)
         for (part, kind), count in sorted(told.failures.items())
     ]
-    yield Family("sluicegate_rules_failures", "counter", "", "What failed in following.", failures)
+    yield MetricFamily(
+        "sluicegate_rules_failures", "counter", "", "What failed in following.", failures
+    )

@@ -17,7 +17,7 @@ from typing import Final, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, COST_ABOVE_LIMIT, KEYS_EXHAUSTED
-from sluicegate.kernels.permits import Places
+from sluicegate.kernels.permits import PermitSet
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.stores.memory.light_lock import LightLock
 
@@ -43,7 +43,7 @@ class MemoryPermits:
         self._clock = clock
         self._lock = LightLock()
         # In the order of their last acquire or renewal.
-        self._keys: OrderedDict[str, Places] = OrderedDict()
+        self._keys: OrderedDict[str, PermitSet] = OrderedDict()
         self.name = name
         self.limit = limit
         self.expires_after_us = expires_after_us
@@ -60,7 +60,7 @@ class MemoryPermits:
             if places is None:
                 if len(self._keys) >= self.keys_max and count <= self.limit:
                     return self._no_room(now_us)
-                places = Places(self.limit, self.expires_after_us)
+                places = PermitSet(self.limit, self.expires_after_us)
             verdict = places.acquire(permit_id, count, now_us)
             if verdict.allowed:
                 self._keys[key] = places
@@ -102,7 +102,7 @@ class MemoryPermits:
         try:
             places = self._keys.get(key)
             if places is None:
-                places = Places(self.limit, self.expires_after_us)
+                places = PermitSet(self.limit, self.expires_after_us)
             return self._decision(places.look(count, self._clock()))
         finally:
             self._lock.release()

@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rule import Limit
-from sluicegate.contracts.store import Charge, Grant, Ruling
+from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.stores.memory.joint import charge_all, take_all
 from sluicegate.stores.memory.table import Ask, Table
 from sluicegate.stores.memory.tables import table_for
@@ -70,14 +70,14 @@ class MemoryStore:
             charge_all(asks, now_us)
         return ruling
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first cost of `ladder` that fits."""
-        table, now_us = self.table(charge.limit_id, charge.limit), self._now_us()
+        table, now_us = self.table(charge.rule_id, charge.limit), self._now_us()
         for units in ladder:
             decision = table.take(charge.key, units, now_us)
             if decision.allowed:
-                return Grant(now_us, units, decision)
-        return Grant(now_us, 0, decision)
+                return PartialTake(now_us, units, decision)
+        return PartialTake(now_us, 0, decision)
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         """Correct what was taken at `taken_us`."""
@@ -102,9 +102,7 @@ class MemoryStore:
         return self._clock()
 
     def _asks(self, charges: Sequence[Charge]) -> list[Ask]:
-        return [
-            Ask(self.table(limit_id, limit), key, cost) for limit_id, limit, key, cost in charges
-        ]
+        return [Ask(self.table(rule_id, limit), key, cost) for rule_id, limit, key, cost in charges]
 
 
 def too_many_rules(rule_id: str, rules_max: int) -> BadValue:

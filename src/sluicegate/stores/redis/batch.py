@@ -327,7 +327,7 @@ class Batches:
             failure = str(error)
             raise
         finally:
-            observer.asked_store(1, sent_us, self._clock(), failure)
+            observer.record_round_trip(1, sent_us, self._clock(), failure)
 
     def ask(self, counter: Counter, entity: str, cost: int, keep: bool) -> Waiter:
         """One charge of one limit."""
@@ -403,7 +403,7 @@ class Batches:
         if self._observer is not None:
             error = load.exception()
             failure = "" if error is None else str(error)
-            self._observer.asked_store(load.asks, load.sent_us, self._clock(), failure)
+            self._observer.record_round_trip(load.asks, load.sent_us, self._clock(), failure)
         if self._waiting and not self._leaving:
             # After those who were just told: what they ask next leaves with the others.
             self._leaving = True

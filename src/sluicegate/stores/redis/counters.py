@@ -57,7 +57,7 @@ class Counter(ABC):
         "_tail",
         "declared",
         "limit",
-        "limit_id",
+        "rule_id",
         "times_key",
         "width",
     )
@@ -66,9 +66,9 @@ class Counter(ABC):
     kind = b""
     script = ""
 
-    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
+    def __init__(self, prefix: str, rule_id: str, limit: Limit, key_bytes_max: int) -> None:
         _check(limit)
-        self.limit_id = limit_id
+        self.rule_id = rule_id
         self.limit = limit
         # The kind and its four words, for scripts that are told several limits.
         self.declared: tuple[bytes, ...] = ()
@@ -77,9 +77,9 @@ class Counter(ABC):
         self.times_key = b""
         self._head = f"{prefix}:{{"
         window = self.window()
-        self._tail = f"}}:{limit_id}:{window}"
+        self._tail = f"}}:{rule_id}:{window}"
         # Behind a rule's name, where the key brings it along; empty where it does not.
-        self._end = f":{window}" if limit_id.startswith(SHARED) else ""
+        self._end = f":{window}" if rule_id.startswith(SHARED) else ""
         self._key_bytes_max = key_bytes_max
 
     def window(self) -> str:
@@ -109,9 +109,9 @@ class Counter(ABC):
     def decided(self, allowed: bool, remaining: int, retry_us: int, reset_us: int) -> Decision:
         """The same as a value."""
         if allowed:
-            return Decision(True, remaining, 0, reset_us, None, self.limit_id)
+            return Decision(True, remaining, 0, reset_us, None, self.rule_id)
         reason = COST_ABOVE_LIMIT if retry_us == NEVER else RATE_LIMITED
-        return Decision(False, remaining, retry_us, reset_us, reason, self.limit_id)
+        return Decision(False, remaining, retry_us, reset_us, reason, self.rule_id)
 
 
 @final
@@ -126,8 +126,8 @@ class PacedCounter(Counter):
     kind = b"p"
     script = "take_paced"
 
-    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
-        super().__init__(prefix, limit_id, limit, key_bytes_max)
+    def __init__(self, prefix: str, rule_id: str, limit: Limit, key_bytes_max: int) -> None:
+        super().__init__(prefix, rule_id, limit, key_bytes_max)
         pace = Pace(limit.count, limit.period_us)
         self._per_us = pace.ticks_per_us
         self._interval = pace.interval
@@ -161,7 +161,7 @@ class PacedCounter(Counter):
                 before, now_us, cost, self._interval, self._tolerance
             )
             if allowed:
-                return Decision(True, remaining, 0, reset, None, self.limit_id)
+                return Decision(True, remaining, 0, reset, None, self.rule_id)
             return self.decided(allowed, remaining, retry, reset)
         part: int = reply[at + 1]
         _, allowed, remaining, retry, reset = paced_step(
@@ -194,8 +194,8 @@ class FixedCounter(_WindowCounter):
     kind = b"f"
     script = "take_fixed"
 
-    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
-        super().__init__(prefix, limit_id, limit, key_bytes_max)
+    def __init__(self, prefix: str, rule_id: str, limit: Limit, key_bytes_max: int) -> None:
+        super().__init__(prefix, rule_id, limit, key_bytes_max)
         self.width = 2
         words = _digits(limit.count, limit.period_us, ttl_ms(limit.period_us))
         self.declared = (self.kind, *words, b"")
@@ -225,8 +225,8 @@ class CellsCounter(_WindowCounter):
     kind = b"c"
     script = "take_cells"
 
-    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
-        super().__init__(prefix, limit_id, limit, key_bytes_max)
+    def __init__(self, prefix: str, rule_id: str, limit: Limit, key_bytes_max: int) -> None:
+        super().__init__(prefix, rule_id, limit, key_bytes_max)
         self._cell_us = limit.period_us // limit.cells
         self.width = 2
         words = _digits(limit.count, self._cell_us, limit.cells, ttl_ms(limit.period_us))
@@ -258,7 +258,7 @@ class WindowsCounter(_WindowCounter):
     kind = b"w"
     script = "take_windows"
 
-    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
+    def __init__(self, prefix: str, rule_id: str, limit: Limit, key_bytes_max: int) -> None:
         if limit.period_us % _SECOND_US:
             raise BadValue(
                 "limit.period_us",
@@ -266,7 +266,7 @@ class WindowsCounter(_WindowCounter):
                 "give a window of whole seconds, since with layout=windows a key ends in the "
                 "second its window begins in; or leave the layout out of the store's URL",
             )
-        super().__init__(prefix, limit_id, limit, key_bytes_max - _START_DIGITS_MAX)
+        super().__init__(prefix, rule_id, limit, key_bytes_max - _START_DIGITS_MAX)
         self.width = 3
         self.times_key = b"%d" % limit.period_us
         words = _digits(limit.count, limit.period_us, 2 * limit.period_us // _SECOND_US)
@@ -303,8 +303,8 @@ class LogCounter(_WindowCounter):
 
     kind = b"l"
 
-    def __init__(self, prefix: str, limit_id: str, limit: Limit, key_bytes_max: int) -> None:
-        super().__init__(prefix, limit_id, limit, key_bytes_max)
+    def __init__(self, prefix: str, rule_id: str, limit: Limit, key_bytes_max: int) -> None:
+        super().__init__(prefix, rule_id, limit, key_bytes_max)
         if limit.count > LOG_ENTRIES_MAX:
             raise BadValue(
                 "limit.count",
@@ -341,21 +341,21 @@ def key_of(head: str, entity: str, tail: str, key_bytes_max: int) -> bytes:
 
 def counter_for(
     prefix: str,
-    limit_id: str,
+    rule_id: str,
     limit: Limit,
     key_bytes_max: int = KEY_BYTES_MAX_DEFAULT,
     layout: str = CELLS,
 ) -> Counter:
     """The counter of a limit's algorithm."""
     if limit.algorithm in BURSTING:
-        return PacedCounter(prefix, limit_id, limit, key_bytes_max)
+        return PacedCounter(prefix, rule_id, limit, key_bytes_max)
     if limit.algorithm is Algorithm.FIXED_WINDOW:
-        return FixedCounter(prefix, limit_id, limit, key_bytes_max)
+        return FixedCounter(prefix, rule_id, limit, key_bytes_max)
     if limit.algorithm is Algorithm.SLIDING_WINDOW:
         if limit.cells == 1 and layout == WINDOWS:
-            return WindowsCounter(prefix, limit_id, limit, key_bytes_max)
-        return CellsCounter(prefix, limit_id, limit, key_bytes_max)
-    return LogCounter(prefix, limit_id, limit, key_bytes_max)
+            return WindowsCounter(prefix, rule_id, limit, key_bytes_max)
+        return CellsCounter(prefix, rule_id, limit, key_bytes_max)
+    return LogCounter(prefix, rule_id, limit, key_bytes_max)
 
 
 def cells_state(text: bytes) -> tuple[int, ...]:

@@ -36,8 +36,8 @@ from sluicegate.kernels.breaker import (
     REFUSED,
     STATES,
     SUCCESS,
-    Breaker,
-    BreakerSettings,
+    Circuit,
+    CircuitSettings,
 )
 from sluicegate.stores.redis.connection import Call, Connection, Receiver, Reply, open_connection
 from sluicegate.stores.redis.script import Script
@@ -57,7 +57,7 @@ from sluicegate.wire.resp import (
 )
 
 # Recovery is found by PING, so the open time only has to spare the server, not the callers.
-BREAKER_DEFAULT: Final = BreakerSettings(
+BREAKER_DEFAULT: Final = CircuitSettings(
     failures_in_row=5,
     failure_percent=50,
     calls_min=20,
@@ -113,14 +113,14 @@ class Node:
         settings: RedisSettings,
         chance: Chance,
         *,
-        breaker: BreakerSettings = BREAKER_DEFAULT,
+        breaker: CircuitSettings = BREAKER_DEFAULT,
         overseer: Overseer | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.what = f"{settings.kind} at {endpoint}"
         self._settings = settings
         self._draw = chance.draw
-        self._breaker = Breaker(breaker)
+        self._breaker = Circuit(breaker)
         self._backoff = Backoff(settings.backoff_us, settings.backoff_us_max, jitter=EQUAL)
         self._overseer = overseer
         self._resends_max = settings.resends_max

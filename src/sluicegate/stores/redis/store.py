@@ -19,7 +19,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Limit
-from sluicegate.contracts.store import Charge, Grant, Ruling
+from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.stores.redis.batch import Batches, BatchStats, Group, as_unavailable
 from sluicegate.stores.redis.counters import (
     KEY_BYTES_MAX_DEFAULT,
@@ -127,10 +127,10 @@ class RedisStore:
         if not self._spread and (seen := self._client.why_gone(-1)):
             raise Unavailable(self.what, f"{seen}; calls are held back")
         if len(charges) == 1 and not count_refused:
-            limit_id, limit, entity, cost = charges[0]
-            counter = self._counters.get(limit_id)
+            rule_id, limit, entity, cost = charges[0]
+            counter = self._counters.get(rule_id)
             if counter is None or counter.limit is not limit:
-                counter = self._counter(limit_id, limit)
+                counter = self._counter(rule_id, limit)
             if cost < 0:
                 raise _negative(cost)
             return await self._batches.ask(counter, entity, cost, keep)
@@ -146,11 +146,11 @@ class RedisStore:
             return Ruling(0, [])
         return await self._batches.ask_all(Group(asked, keep, count_refused))
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first cost of `ladder` that fits."""
         if not ladder:
             raise BadValue("ladder", ladder, "give at least one cost")
-        counter = self._counter(charge.limit_id, charge.limit)
+        counter = self._counter(charge.rule_id, charge.limit)
         args: list[Part] = [self._batches.now, 1, *counter.declared]
         for cost in ladder:
             if cost < 0:
@@ -163,7 +163,7 @@ class RedisStore:
         now_us, rung = reply[0], reply[1]
         units = ladder[rung - 1] if rung else 0
         decision = counter.decide(reply, 2, now_us, units if rung else ladder[-1])
-        return Grant(now_us, units, decision)
+        return PartialTake(now_us, units, decision)
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         """Correct what was taken at `taken_us`, by the server's clock; None is now."""
@@ -202,19 +202,19 @@ class RedisStore:
 
     # Inside.
 
-    def _counter(self, limit_id: str, limit: Limit) -> Counter:
-        counter = self._counters.get(limit_id)
+    def _counter(self, rule_id: str, limit: Limit) -> Counter:
+        counter = self._counters.get(rule_id)
         if counter is None or (counter.limit is not limit and counter.limit != limit):
-            counter = counter_for(self.prefix, limit_id, limit, self._key_bytes_max, self._layout)
-            if limit_id not in self._counters and len(self._counters) >= self._rules_max:
+            counter = counter_for(self.prefix, rule_id, limit, self._key_bytes_max, self._layout)
+            if rule_id not in self._counters and len(self._counters) >= self._rules_max:
                 self._counters.pop(next(iter(self._counters)))  # it is only a way to say things
-            self._counters[limit_id] = counter
+            self._counters[rule_id] = counter
         return counter
 
     def _asked(self, charges: Sequence[Charge]) -> list[Asked]:
         asked = []
-        for limit_id, limit, entity, cost in charges:
-            counter = self._counter(limit_id, limit)
+        for rule_id, limit, entity, cost in charges:
+            counter = self._counter(rule_id, limit)
             asked.append((counter, counter.key(entity), cost))
         return asked
 

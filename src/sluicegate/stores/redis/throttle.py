@@ -222,4 +222,4 @@ class RedisThrottle:
                 one.fail(error)
         if self._observer is not None:
             failure = "" if error is None else str(error)
-            self._observer.asked_store(len(asks), sent_us, self._clock(), failure)
+            self._observer.record_round_trip(len(asks), sent_us, self._clock(), failure)

@@ -12,7 +12,7 @@ from typing import final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.contracts.store import Charge, Grant, Ruling
+from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.stores.redis.connection import Reply
 from sluicegate.stores.redis.url import RedisSettings
 from sluicegate.stores.service.fleet import Fleet
@@ -50,7 +50,7 @@ class ServiceStore:
             return Ruling(0, [])
         return ruling_of(await self._ask(payload), charges)
 
-    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> Grant:
+    async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first cost of `ladder` that fits."""
         return grant_of(await self._ask(self._words.take_some(charge, ladder)), charge)
 

@@ -14,7 +14,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.reasons import REASONS
 from sluicegate.contracts.rule import Limit
-from sluicegate.contracts.store import SHARED, Charge, Grant, Ruling
+from sluicegate.contracts.store import SHARED, Charge, PartialTake, Ruling
 from sluicegate.wire.resp import ErrorReply, Part, arguments
 
 LIMITS_MAX: Final = 10_000
@@ -86,16 +86,16 @@ class Words:
         return b"".join(out)
 
     def _charge(self, charge: Charge) -> bytes:
-        limit_id, limit, key, cost = charge
-        said = self._said.get(limit_id)
+        rule_id, limit, key, cost = charge
+        said = self._said.get(rule_id)
         if said is None or (said.limit is not limit and said.limit != limit):
-            said = self._say(limit_id, limit)
+            said = self._say(rule_id, limit)
         return said.words + arguments((key, cost))
 
-    def _say(self, limit_id: str, limit: Limit) -> Said:
+    def _say(self, rule_id: str, limit: Limit) -> Said:
         words = arguments(
             (
-                self.name(limit_id),
+                self.name(rule_id),
                 limit.algorithm.value,
                 limit.count,
                 limit.period_us,
@@ -103,18 +103,18 @@ class Words:
                 limit.cells,
             )
         )
-        if limit_id not in self._said and len(self._said) >= self.limits_max:
+        if rule_id not in self._said and len(self._said) >= self.limits_max:
             self._said.pop(next(iter(self._said)))  # it is only a way to say things
-        said = self._said[limit_id] = Said(limit, words)
+        said = self._said[rule_id] = Said(limit, words)
         return said
 
-    def name(self, limit_id: str) -> str:
+    def name(self, rule_id: str) -> str:
         """The limit's id as the service knows it."""
         if self.prefix == PREFIX_DEFAULT:
-            return limit_id
-        if limit_id.startswith(SHARED):
-            return f"{SHARED}{self.prefix}:{limit_id[len(SHARED) :]}"
-        return f"{self.prefix}:{limit_id}"
+            return rule_id
+        if rule_id.startswith(SHARED):
+            return f"{SHARED}{self.prefix}:{rule_id[len(SHARED) :]}"
+        return f"{self.prefix}:{rule_id}"
 
 
 def ruling_of(reply: Any, charges: Sequence[Charge]) -> Ruling:
@@ -124,17 +124,17 @@ def ruling_of(reply: Any, charges: Sequence[Charge]) -> Ruling:
     return Ruling(
         reply[0],
         [
-            decision_of(reply, 1 + _DECISION_WORDS * place, charge.limit_id)
+            decision_of(reply, 1 + _DECISION_WORDS * place, charge.rule_id)
             for place, charge in enumerate(charges)
         ],
     )
 
 
-def grant_of(reply: Any, charge: Charge) -> Grant:
+def grant_of(reply: Any, charge: Charge) -> PartialTake:
     """What SG.TAKESOME answered."""
     if not isinstance(reply, list) or len(reply) != 2 + _DECISION_WORDS:
         raise strange(reply)
-    return Grant(reply[0], reply[1], decision_of(reply, 2, charge.limit_id))
+    return PartialTake(reply[0], reply[1], decision_of(reply, 2, charge.rule_id))
 
 
 def decision_of(reply: list[Any], at: int, rule_id: str) -> Decision:

@@ -46,12 +46,12 @@ LIMITS: Final = (
 DAILY: Final = tuple(Limit(5, DAY_US, algorithm=algorithm) for algorithm in Algorithm)
 
 
-def limit_id(limit: Limit) -> str:
+def limit_name(limit: Limit) -> str:
     """The name of a case."""
     burst = "" if limit.burst == limit.count else f"-burst{limit.burst}"
     cells = f"-cells{limit.cells}" if limit.algorithm is SLIDING else ""
     return f"{limit.algorithm.value}-{limit.count}-{limit.period_us}us{burst}{cells}"
 
 
-each_limit = pytest.mark.parametrize("limit", LIMITS, ids=limit_id)
+each_limit = pytest.mark.parametrize("limit", LIMITS, ids=limit_name)
 each_algorithm = pytest.mark.parametrize("limit", DAILY, ids=lambda limit: limit.algorithm.value)

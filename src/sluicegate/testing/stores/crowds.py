@@ -63,7 +63,7 @@ class Crowds(Stage):
             singles = len(asked) - len(groups)
             for charge, left in ((narrow, 0), (wide, 3 * SHARE - SHARE - singles)):
                 look = await trial.store.take([charge._replace(cost=0)], keep=False)
-                assert look.decisions[0].remaining == left, charge.limit_id
+                assert look.decisions[0].remaining == left, charge.rule_id
 
         self.tell(story)
 

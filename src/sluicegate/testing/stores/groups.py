@@ -51,7 +51,7 @@ class Groups(Stage):
                 assert [bool(one) for one in ruling.decisions].count(False) == 1
             for charge in wide:
                 left = (await trial.look(charge._replace(cost=0))).decisions[0].remaining
-                assert left == 5, f"{charge.limit_id} has paid for a refused group"
+                assert left == 5, f"{charge.rule_id} has paid for a refused group"
 
         self.tell(story)
 
@@ -89,7 +89,7 @@ class Groups(Stage):
             for one in (group, group[::-1]):
                 ruling = await trial.take(*one, keep=False)
                 told = [decision.rule_id for decision in ruling.decisions]
-                assert told == [charge.limit_id for charge in one]
+                assert told == [charge.rule_id for charge in one]
 
         self.tell(story)
 
@@ -121,7 +121,7 @@ async def _remains(trial: Trial, charge: Charge, left: int, tries: int = 100) ->
         if remaining == left:
             return
         await trial.pass_time(1_000)
-    assert remaining == left, f"{charge.key} of {charge.limit_id} has paid for a refused group"
+    assert remaining == left, f"{charge.key} of {charge.rule_id} has paid for a refused group"
 
 
 def _drawn(trial: Trial, chance: SeededChance, keys: str) -> Charge:

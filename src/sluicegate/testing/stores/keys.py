@@ -92,7 +92,7 @@ class Keys(Stage):
     def test_where_the_name_of_a_limit_ends_and_a_key_begins_is_not_guessed(self) -> None:
         async def story(trial: Trial) -> None:
             limit = Limit(1, DAY_US, algorithm=Algorithm.FIXED_WINDOW)
-            run = trial.charge(limit).limit_id
+            run = trial.charge(limit).rule_id
             names = (
                 (f"{run}a", "b:c"),
                 (f"{run}a:b", "c"),
@@ -103,8 +103,8 @@ class Keys(Stage):
                 (f"{run}a; b/{{c}}", "d"),
                 (f"{run}é", "d"),
             )
-            for limit_id, key in names:
-                ruling = await trial.take(Charge(limit_id, limit, key))
-                assert ruling.allowed, f"{key!r} of {limit_id!r} pays for another"
+            for rule_id, key in names:
+                ruling = await trial.take(Charge(rule_id, limit, key))
+                assert ruling.allowed, f"{key!r} of {rule_id!r} pays for another"
 
         self.tell(story)

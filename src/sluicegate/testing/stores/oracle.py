@@ -202,7 +202,7 @@ class Oracle:
         stepped = {
             _place(charge): self._step(charge, at_us, whole[_place(charge)]) for charge in charges
         }
-        decisions = [_decision(charge.limit_id, stepped[_place(charge)]) for charge in charges]
+        decisions = [_decision(charge.rule_id, stepped[_place(charge)]) for charge in charges]
         if keep and all(decisions):
             self._states |= {place: step[0] for place, step in stepped.items()}
         elif keep and count_refused:
@@ -250,12 +250,12 @@ def _counter(charge: Charge) -> Counter:
 
 
 def _place(charge: Charge) -> tuple[str, str]:
-    return charge.limit_id, charge.key
+    return charge.rule_id, charge.key
 
 
-def _decision(limit_id: str, stepped: Stepped) -> Decision:
+def _decision(rule_id: str, stepped: Stepped) -> Decision:
     _, allowed, remaining, retry_us, reset_us = stepped
     if allowed:
-        return Decision(True, remaining, 0, reset_us, None, limit_id)
+        return Decision(True, remaining, 0, reset_us, None, rule_id)
     reason = COST_ABOVE_LIMIT if retry_us == NEVER else RATE_LIMITED
-    return Decision(False, remaining, retry_us, reset_us, reason, limit_id)
+    return Decision(False, remaining, retry_us, reset_us, reason, rule_id)

@@ -104,7 +104,7 @@ class Settling(Stage):
             looked = await trial.settle(*corrections, taken_us=taken.at_us)
             for charge, decision in zip(corrections, looked, strict=True):
                 left = decision.remaining
-                assert left == 2 - charge.cost, f"{charge.limit_id} was settled by another cost"
+                assert left == 2 - charge.cost, f"{charge.rule_id} was settled by another cost"
 
         self.tell(story)
 
@@ -118,7 +118,7 @@ class Settling(Stage):
             await trial.reset(ann._replace(cost=0))
             for charge, admitted in ((ann, True), (ben, False), (other, False)):
                 ruling = await trial.look(charge)
-                assert ruling.allowed is admitted, f"{charge.key} of {charge.limit_id}"
+                assert ruling.allowed is admitted, f"{charge.key} of {charge.rule_id}"
             await trial.reset(ann, ben, other, trial.charge(limit, "never seen"))
             for charge in (ann, ben, other):
                 assert (await trial.take(charge)).allowed

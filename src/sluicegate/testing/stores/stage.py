@@ -17,7 +17,7 @@ from typing import Any, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
-from sluicegate.contracts.store import Charge, Grant, Ruling, Store
+from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.system import SystemChance
 from sluicegate.testing.stores.oracle import Oracle
 
@@ -98,7 +98,7 @@ class Trial:
         """What `take` would say."""
         return await self.take(*charges, keep=False)
 
-    async def take_some(self, charge: Charge, *ladder: int) -> Grant:
+    async def take_some(self, charge: Charge, *ladder: int) -> PartialTake:
         """Take the first rung that fits; the store must find the same one."""
         grant = await self.store.take_some(charge, ladder)
         units, decision = self.oracle.take_some(charge, ladder, grant.at_us)

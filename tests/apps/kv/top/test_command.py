@@ -35,7 +35,7 @@ from sluicegate.contracts.key_values import Upload
 from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.shed import ShedStats
 from sluicegate.policies.stack import StackStats, StageStats
-from sluicegate.policies.stress import Level, Picture
+from sluicegate.policies.stress import StressLevel, StressState
 from sluicegate.testing import SeededChance
 
 START = 1_000_000_000_000_000
@@ -57,8 +57,18 @@ def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
             "ann": CallerUse(5_000 * count, 2 * count, 0),
             "bob": CallerUse(1_000 * count, 0, count),
         },
-        "picture": Picture(
-            START, Level.STRESSED, ("ratio",), True, False, 0.0, 0.28, "get", 0.9, 12_000, None
+        "picture": StressState(
+            START,
+            StressLevel.STRESSED,
+            ("ratio",),
+            True,
+            False,
+            0.0,
+            0.28,
+            "get",
+            0.9,
+            12_000,
+            None,
         ),
         "shed": ShedStats(
             "prices", (count,) * 4, (0, 0, 0, count), 0, 0, (1_000,) * 3 + (2_500,), 0.9, 1
@@ -100,7 +110,7 @@ def test_counts_become_rates_by_the_time_between_the_boards() -> None:
 
 
 def test_two_dispatchers_are_added_up_and_of_levels_the_worst_is_told() -> None:
-    calm = Picture(START, Level.CALM, (), False, False, 0.0, 1.0, "", None, None, None)
+    calm = StressState(START, StressLevel.CALM, (), False, False, 0.0, 1.0, "", None, None, None)
     before = [Sample("a", recorded()), Sample("b", recorded())]
     after = [Sample("a", recorded(1, 10)), Sample("b", recorded(2, 10, picture=calm))]
     found = picture(before, after)

@@ -9,7 +9,7 @@ from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT, RETRIES_SPENT, SHED, Reason
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.answer import Answer, Kind, answer_of, answer_of_error
+from sluicegate.policies.call_result import CallResult, ResultKind, result_of, result_of_error
 
 from .virtual import run
 
@@ -18,17 +18,17 @@ def refused(reason: Reason, retry_after_us: int) -> Refused:
     return Refused(Decision(False, 0, retry_after_us, 0, reason, "rule"))
 
 
-def named(error: Exception) -> Answer[object]:
-    found = answer_of_error(error)
+def named(error: Exception) -> CallResult[object]:
+    found = result_of_error(error)
     assert found is not None
     return found
 
 
 def test_a_quota_and_an_overload_are_different_refusals() -> None:
-    assert named(refused(QUOTA_SPENT, 7)).kind is Kind.LIMITED
+    assert named(refused(QUOTA_SPENT, 7)).kind is ResultKind.LIMITED
     assert named(refused(QUOTA_SPENT, 7)).retry_after_us == 7
-    assert named(refused(SHED, 0)).kind is Kind.OVERLOADED
-    assert named(refused(DEADLINE, 0)).kind is Kind.TIMED_OUT
+    assert named(refused(SHED, 0)).kind is ResultKind.OVERLOADED
+    assert named(refused(DEADLINE, 0)).kind is ResultKind.TIMED_OUT
 
 
 def test_a_refusal_that_no_waiting_turns_is_not_to_be_repeated() -> None:
@@ -39,34 +39,34 @@ def test_a_refusal_that_no_waiting_turns_is_not_to_be_repeated() -> None:
 
 
 def test_errors_of_the_network_are_failures_and_only_a_refused_connection_was_not_begun() -> None:
-    assert named(ConnectionRefusedError()).kind is Kind.UNREACHED
-    assert named(ConnectionResetError()).kind is Kind.FAILED
-    assert named(TimeoutError()).kind is Kind.TIMED_OUT
-    assert named(Unavailable("it", "gone")).kind is Kind.FAILED
+    assert named(ConnectionRefusedError()).kind is ResultKind.UNREACHED
+    assert named(ConnectionResetError()).kind is ResultKind.FAILED
+    assert named(TimeoutError()).kind is ResultKind.TIMED_OUT
+    assert named(Unavailable("it", "gone")).kind is ResultKind.FAILED
     assert not named(ConnectionRefusedError()).begun
     assert named(ConnectionResetError()).begun
 
 
 def test_a_bug_is_nobodys_answer() -> None:
-    assert answer_of_error(KeyError("x")) is None
+    assert result_of_error(KeyError("x")) is None
 
-    async def bug() -> Answer[int]:
+    async def bug() -> CallResult[int]:
         raise KeyError("x")
 
     async def story(_: object) -> None:
         with pytest.raises(KeyError):
-            await answer_of(bug())
+            await result_of(bug())
 
     run(story)
 
 
 def test_a_cancelled_call_stays_cancelled() -> None:
     async def story(_: object) -> None:
-        async def never() -> Answer[int]:
+        async def never() -> CallResult[int]:
             await asyncio.Event().wait()
-            return Answer(Kind.OK, 1)
+            return CallResult(ResultKind.OK, 1)
 
-        task = asyncio.ensure_future(answer_of(never()))
+        task = asyncio.ensure_future(result_of(never()))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -76,20 +76,20 @@ def test_a_cancelled_call_stays_cancelled() -> None:
 
 
 def test_the_result_is_the_value_or_raises_what_went_wrong() -> None:
-    assert Answer(Kind.OK, 3).result() == 3
+    assert CallResult(ResultKind.OK, 3).result() == 3
     with pytest.raises(TimeoutError):
-        Answer[int](Kind.TIMED_OUT, error=TimeoutError()).result()
+        CallResult[int](ResultKind.TIMED_OUT, error=TimeoutError()).result()
     with pytest.raises(Unavailable):
-        Answer[int](Kind.FAILED).result()
+        CallResult[int](ResultKind.FAILED).result()
 
 
 def test_every_kind_has_an_outcome() -> None:
-    outcomes = {kind: Answer[int](kind).outcome for kind in Kind}
-    assert outcomes[Kind.OK] is Outcome.SUCCESS
+    outcomes = {kind: CallResult[int](kind).outcome for kind in ResultKind}
+    assert outcomes[ResultKind.OK] is Outcome.SUCCESS
     dropped = {kind for kind, outcome in outcomes.items() if outcome is Outcome.DROPPED}
-    assert dropped == {Kind.TIMED_OUT, Kind.UNREACHED, Kind.OVERLOADED}
-    assert {kind for kind in Kind if Answer[int](kind).failed} == {
-        Kind.FAILED,
-        Kind.TIMED_OUT,
-        Kind.UNREACHED,
+    assert dropped == {ResultKind.TIMED_OUT, ResultKind.UNREACHED, ResultKind.OVERLOADED}
+    assert {kind for kind in ResultKind if CallResult[int](kind).failed} == {
+        ResultKind.FAILED,
+        ResultKind.TIMED_OUT,
+        ResultKind.UNREACHED,
     }

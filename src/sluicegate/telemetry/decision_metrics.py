@@ -1,4 +1,4 @@
-"""Tally: counts what it is told, exactly, and forgets who asked.
+"""DecisionMetrics: counts what it is told, exactly, and forgets who asked.
 
 It is an Observer that needs nothing but Python. Each thread counts in numbers of its own, which
 nobody else writes; so there is nothing to lock on the way of a decision, and no count is lost where
@@ -28,7 +28,12 @@ from sluicegate.telemetry.labels import (
     outcome_of,
     reason_of,
 )
-from sluicegate.telemetry.snapshot import DecisionCount, Histogram, LeaseCount, Snapshot
+from sluicegate.telemetry.metrics_snapshot import (
+    DecisionCount,
+    Histogram,
+    LeaseCount,
+    MetricsSnapshot,
+)
 
 # Upper bounds of the buckets: of a round trip in microseconds, and of the decisions that shared it.
 # As tuples of any length, because mypyc makes those of a known length anew at every call.
@@ -107,7 +112,7 @@ class _Counts:
 
 
 @final
-class Tally:
+class DecisionMetrics:
     """An Observer that counts; `snapshot` tells what.
 
     The first `rules_max` rules are counted by name, all further ones together as `other`. With a
@@ -153,7 +158,7 @@ class Tally:
         """Of how many threads the counts are kept apart; one that has ended is summed up later."""
         return len(self._threads)
 
-    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+    def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         """Count one decision."""
         counts = self._mine()
         rule = counts.rules.get(decision.rule_id)
@@ -171,7 +176,7 @@ class Tally:
         if decision.degraded and ended_us > counts.last_us:
             counts.last_us = ended_us
 
-    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+    def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         """Count one round trip, and mind when the store began to fail and when it ceased to."""
         counts = self._mine()
         if failure:
@@ -190,7 +195,7 @@ class Tally:
         if self._failed_us is not None:
             self._answers(ended_us)
 
-    def leased(self, rule: str, event: str, units: int) -> None:
+    def record_lease(self, rule: str, event: str, units: int) -> None:
         """Count units of a lease; what is none of `LEASE_EVENTS` is not counted."""
         at = _EVENT_AT.get(event, -1)
         if at < 0:
@@ -201,7 +206,7 @@ class Tally:
             found = self._rule(counts, rule)
         found.leased[at] += units
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """Everything counted so far, by all threads."""
         with self._lock:
             self._settle()
@@ -211,7 +216,7 @@ class Tally:
                 total.add(counts)
             degraded_us = self._degraded_us(total.last_us)
             degraded = self._failed_us is not None
-        return Snapshot(
+        return MetricsSnapshot(
             decisions=_decisions(total),
             leases=_leases(total),
             round_trips_us=Histogram(ROUND_TRIP_US_BOUNDS, tuple(total.trips), total.trips_us),

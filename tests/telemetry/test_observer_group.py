@@ -6,8 +6,8 @@ import pytest
 
 from sluicegate import Decision
 from sluicegate.contracts.observer import Observer
-from sluicegate.telemetry.several import Several
-from sluicegate.telemetry.tally import Tally
+from sluicegate.telemetry.decision_metrics import DecisionMetrics
+from sluicegate.telemetry.observer_group import ObserverGroup
 from tests.telemetry.threads import in_threads
 from tests.telemetry.told import NOW, allowed, refused
 
@@ -18,25 +18,25 @@ class Broken:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+    def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         raise self.error
 
-    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+    def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         raise self.error
 
-    def leased(self, rule: str, event: str, units: int) -> None:
+    def record_lease(self, rule: str, event: str, units: int) -> None:
         raise self.error
 
 
 def tell(observer: Observer) -> None:
-    observer.decided(allowed(), "user:1", NOW, NOW + 1)
-    observer.asked_store(2, NOW, NOW + 70, "")
-    observer.leased("api", "taken", 10)
+    observer.record_decision(allowed(), "user:1", NOW, NOW + 1)
+    observer.record_round_trip(2, NOW, NOW + 70, "")
+    observer.record_lease("api", "taken", 10)
 
 
 def test_every_observer_is_told_everything() -> None:
-    one, two = Tally(), Tally()
-    several = Several(one, two)
+    one, two = DecisionMetrics(), DecisionMetrics()
+    several = ObserverGroup(one, two)
     tell(several)
     assert one.snapshot() == two.snapshot()
     seen = one.snapshot()
@@ -48,8 +48,8 @@ def test_every_observer_is_told_everything() -> None:
 def test_one_that_raises_is_counted_logged_once_and_holds_nobody_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    before, after = Tally(), Tally()
-    several = Several(before, Broken(OSError("disk full")), after, Broken(KeyError("x")))
+    before, after = DecisionMetrics(), DecisionMetrics()
+    several = ObserverGroup(before, Broken(OSError("disk full")), after, Broken(KeyError("x")))
     for _ in range(3):
         tell(several)
     assert several.failures == (0, 9, 0, 9)
@@ -69,7 +69,7 @@ def test_one_that_raises_harms_nobody_even_where_the_log_raises_too() -> None:
     log = logging.getLogger("sluicegate.telemetry")
     log.addFilter(filtered)
     try:
-        several = Several(Broken(OSError()), Tally())
+        several = ObserverGroup(Broken(OSError()), DecisionMetrics())
         tell(several)
     finally:
         log.removeFilter(filtered)
@@ -78,17 +78,17 @@ def test_one_that_raises_harms_nobody_even_where_the_log_raises_too() -> None:
 
 def test_what_ends_the_program_is_not_held_up() -> None:
     for error in (KeyboardInterrupt(), SystemExit()):
-        several = Several(Broken(error))
+        several = ObserverGroup(Broken(error))
         with pytest.raises(type(error)):
-            several.decided(refused(), "k", NOW, NOW)
+            several.record_decision(refused(), "k", NOW, NOW)
 
 
 def test_failures_on_many_threads_are_all_counted(caplog: pytest.LogCaptureFixture) -> None:
-    several = Several(Broken(OSError()), Tally())
+    several = ObserverGroup(Broken(OSError()), DecisionMetrics())
 
     def work(_: int) -> None:
         for _ in range(500):
-            several.decided(refused(), "k", NOW, NOW)
+            several.record_decision(refused(), "k", NOW, NOW)
 
     in_threads(6, work)
     assert several.failures == (3_000, 0)
@@ -96,9 +96,9 @@ def test_failures_on_many_threads_are_all_counted(caplog: pytest.LogCaptureFixtu
 
 
 def test_several_may_hold_several_or_none() -> None:
-    tally = Tally()
-    inner = Several(Broken(OSError()), tally)
-    outer = Several(inner, Several())
+    tally = DecisionMetrics()
+    inner = ObserverGroup(Broken(OSError()), tally)
+    outer = ObserverGroup(inner, ObserverGroup())
     tell(outer)
     assert (inner.failures, outer.failures) == ((3, 0), (0, 0))
     assert tally.snapshot().count() == 1

@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 
 from sluicegate import BadValue
 from sluicegate.contracts.observer import Observer
+from sluicegate.telemetry.decision_metrics import (
+    BATCH_BOUNDS,
+    ROUND_TRIP_US_BOUNDS,
+    DecisionMetrics,
+)
 from sluicegate.telemetry.labels import OTHER
-from sluicegate.telemetry.snapshot import DecisionCount, LeaseCount
-from sluicegate.telemetry.tally import BATCH_BOUNDS, ROUND_TRIP_US_BOUNDS, Tally
+from sluicegate.telemetry.metrics_snapshot import DecisionCount, LeaseCount
 from sluicegate.testing import HandClock
 from tests.telemetry.threads import in_threads
 from tests.telemetry.told import (
@@ -28,7 +32,7 @@ from tests.telemetry.told import (
 
 
 def test_decisions_are_counted_by_rule_outcome_and_reason() -> None:
-    tally = Tally()
+    tally = DecisionMetrics()
     observer: Observer = tally
     for decision in (
         allowed(),
@@ -39,7 +43,7 @@ def test_decisions_are_counted_by_rule_outcome_and_reason() -> None:
         allowed("api", degraded=True),
         refused("api", STORE_UNAVAILABLE, degraded=True),
     ):
-        observer.decided(decision, "user:1", NOW, NOW + 5)
+        observer.record_decision(decision, "user:1", NOW, NOW + 5)
     seen = tally.snapshot()
     assert seen.decisions == (
         DecisionCount("api", "degraded_allowed", "", 1),
@@ -57,7 +61,7 @@ def test_decisions_are_counted_by_rule_outcome_and_reason() -> None:
 
 
 def test_nothing_told_is_nothing_counted() -> None:
-    seen = Tally().snapshot()
+    seen = DecisionMetrics().snapshot()
     assert not seen.decisions
     assert not seen.leases
     assert (seen.round_trips_us.count, seen.batches.count, seen.store_failures) == (0, 0, 0)
@@ -65,11 +69,11 @@ def test_nothing_told_is_nothing_counted() -> None:
 
 
 def test_rules_beyond_the_bound_are_counted_together_and_told_apart_by_nothing() -> None:
-    tally = Tally(rules_max=2)
+    tally = DecisionMetrics(rules_max=2)
     assert tally.rules_max == 2
     for rule in ("a", "b", "c", "d", "c", "a", OTHER):
-        tally.decided(allowed(rule), "k", NOW, NOW)
-    tally.leased("e", "taken", 10)
+        tally.record_decision(allowed(rule), "k", NOW, NOW)
+    tally.record_lease("e", "taken", 10)
     seen = tally.snapshot()
     assert {found.rule: found.decisions for found in seen.decisions} == {"a": 2, "b": 1, OTHER: 4}
     assert seen.leases[0] == LeaseCount(OTHER, "taken", 10)
@@ -78,10 +82,10 @@ def test_rules_beyond_the_bound_are_counted_together_and_told_apart_by_nothing()
 
 
 def test_whatever_rules_come_the_labels_stay_within_their_bound() -> None:
-    tally = Tally()
+    tally = DecisionMetrics()
     for at in range(10_000):
-        tally.decided(allowed(f"rule {at}"), "k", NOW, NOW)
-        tally.leased(f"rule {at}", "spent", 1)
+        tally.record_decision(allowed(f"rule {at}"), "k", NOW, NOW)
+        tally.record_lease(f"rule {at}", "spent", 1)
     seen = tally.snapshot()
     assert len({found.rule for found in seen.decisions}) == 201
     assert seen.count() == 10_000
@@ -89,16 +93,16 @@ def test_whatever_rules_come_the_labels_stay_within_their_bound() -> None:
 
 
 def test_keys_leave_no_trace() -> None:
-    tally = Tally()
+    tally = DecisionMetrics()
     for at in range(100):
-        tally.decided(refused(), f"user:{at}", NOW, NOW)
+        tally.record_decision(refused(), f"user:{at}", NOW, NOW)
     assert "user:" not in repr(tally.snapshot())
 
 
 def test_round_trips_fall_into_their_buckets() -> None:
-    tally = Tally()
+    tally = DecisionMetrics()
     for took_us, decisions in ((0, 1), (50, 1), (51, 2), (1_000, 3), (5_000_001, 1_025), (-7, 1)):
-        tally.asked_store(decisions, NOW, NOW + took_us, "")
+        tally.record_round_trip(decisions, NOW, NOW + took_us, "")
     seen = tally.snapshot()
     trips = dict(zip((*ROUND_TRIP_US_BOUNDS, None), seen.round_trips_us.counts, strict=True))
     assert {bound: count for bound, count in trips.items() if count} == {
@@ -120,64 +124,64 @@ def test_round_trips_fall_into_their_buckets() -> None:
 
 
 def test_a_failure_is_counted_apart_from_what_was_answered() -> None:
-    tally = Tally()
-    tally.asked_store(8, NOW, NOW + 3, "timeout")
+    tally = DecisionMetrics()
+    tally.record_round_trip(8, NOW, NOW + 3, "timeout")
     seen = tally.snapshot()
     assert seen.store_failures == 1
     assert seen.round_trips_us.count == seen.batches.count == 0
 
 
 def test_degraded_time_runs_from_the_first_failure_to_the_next_answer() -> None:
-    tally = Tally()
-    tally.asked_store(1, NOW, NOW + SECOND, "timeout")
-    tally.asked_store(1, NOW + SECOND, NOW + 2 * SECOND, "timeout")
+    tally = DecisionMetrics()
+    tally.record_round_trip(1, NOW, NOW + SECOND, "timeout")
+    tally.record_round_trip(1, NOW + SECOND, NOW + 2 * SECOND, "timeout")
     seen = tally.snapshot()
     # Without a clock, up to what was told last.
     assert (seen.degraded, seen.degraded_us) == (True, SECOND)
-    tally.decided(allowed(degraded=True), "k", NOW + 3 * SECOND, NOW + 3 * SECOND)
+    tally.record_decision(allowed(degraded=True), "k", NOW + 3 * SECOND, NOW + 3 * SECOND)
     assert tally.snapshot().degraded_us == 2 * SECOND
-    tally.asked_store(1, NOW + 4 * SECOND, NOW + 5 * SECOND, "")
+    tally.record_round_trip(1, NOW + 4 * SECOND, NOW + 5 * SECOND, "")
     seen = tally.snapshot()
     assert (seen.degraded, seen.degraded_us, seen.store_failures) == (False, 4 * SECOND, 2)
-    tally.asked_store(1, NOW + 8 * SECOND, NOW + 9 * SECOND, "")
+    tally.record_round_trip(1, NOW + 8 * SECOND, NOW + 9 * SECOND, "")
     assert tally.snapshot().degraded_us == 4 * SECOND
-    tally.asked_store(1, NOW + 10 * SECOND, NOW + 10 * SECOND, "gone")
-    tally.asked_store(1, NOW + 10 * SECOND, NOW + 11 * SECOND, "")
+    tally.record_round_trip(1, NOW + 10 * SECOND, NOW + 10 * SECOND, "gone")
+    tally.record_round_trip(1, NOW + 10 * SECOND, NOW + 11 * SECOND, "")
     assert tally.snapshot().degraded_us == 5 * SECOND
 
 
 def test_with_a_clock_a_failure_under_way_is_counted_to_the_present() -> None:
     clock = HandClock()
-    tally = Tally(clock=clock)
-    tally.asked_store(1, clock.now_us(), clock.now_us(), "timeout")
+    tally = DecisionMetrics(clock=clock)
+    tally.record_round_trip(1, clock.now_us(), clock.now_us(), "timeout")
     clock.advance(s=7)
     assert tally.snapshot().degraded_us == 7 * SECOND
 
 
 def test_degraded_time_never_falls() -> None:
     clock = HandClock()
-    tally = Tally(clock=clock)
-    tally.asked_store(1, NOW, NOW, "timeout")
+    tally = DecisionMetrics(clock=clock)
+    tally.record_round_trip(1, NOW, NOW, "timeout")
     clock.advance(s=7)
     assert tally.snapshot().degraded_us == 7 * SECOND
     # An answer that came before the look, and was told after it.
-    tally.asked_store(1, NOW, NOW + 6 * SECOND, "")
+    tally.record_round_trip(1, NOW, NOW + 6 * SECOND, "")
     assert tally.snapshot().degraded_us == 7 * SECOND
     # A clock that goes back.
     clock.go_back(s=100)
-    tally.asked_store(1, NOW, NOW + 9 * SECOND, "timeout")
-    tally.asked_store(1, NOW, NOW + 8 * SECOND, "")
+    tally.record_round_trip(1, NOW, NOW + 9 * SECOND, "timeout")
+    tally.record_round_trip(1, NOW, NOW + 8 * SECOND, "")
     assert tally.snapshot().degraded_us == 7 * SECOND
 
 
 def test_units_of_leases_are_counted_by_what_became_of_them() -> None:
-    tally = Tally()
-    tally.leased("api", "taken", 100)
+    tally = DecisionMetrics()
+    tally.record_lease("api", "taken", 100)
     for _ in range(60):
-        tally.leased("api", "spent", 1)
-    tally.leased("api", "returned", 30)
-    tally.leased("api", "lapsed", 10)
-    tally.leased("api", "stolen", 5)
+        tally.record_lease("api", "spent", 1)
+    tally.record_lease("api", "returned", 30)
+    tally.record_lease("api", "lapsed", 10)
+    tally.record_lease("api", "stolen", 5)
     assert tally.snapshot().leases == (
         LeaseCount("api", "taken", 100),
         LeaseCount("api", "spent", 60),
@@ -187,12 +191,12 @@ def test_units_of_leases_are_counted_by_what_became_of_them() -> None:
 
 
 def test_a_snapshot_stands_still_and_travels() -> None:
-    tally = Tally()
-    tally.decided(allowed(), "k", NOW, NOW)
-    tally.asked_store(3, NOW, NOW + 70, "")
+    tally = DecisionMetrics()
+    tally.record_decision(allowed(), "k", NOW, NOW)
+    tally.record_round_trip(3, NOW, NOW + 70, "")
     before = tally.snapshot()
-    tally.decided(refused(), "k", NOW, NOW)
-    tally.decided(allowed(), "k", NOW, NOW)
+    tally.record_decision(refused(), "k", NOW, NOW)
+    tally.record_decision(allowed(), "k", NOW, NOW)
     assert before.count() == 1
     assert pickle.loads(pickle.dumps(before)) == before
     assert {before: "a value"}[before] == "a value"
@@ -200,16 +204,16 @@ def test_a_snapshot_stands_still_and_travels() -> None:
 
 @pytest.mark.usefixtures("hasty_threads")
 def test_no_count_is_lost_between_threads() -> None:
-    tally = Tally(rules_max=3)
+    tally = DecisionMetrics(rules_max=3)
     each = 3_000
 
     def work(at: int) -> None:
         for number in range(each):
-            tally.decided(allowed(), "k", NOW, NOW)
-            tally.decided(refused("login" if number % 2 else f"r{at}"), "k", NOW, NOW)
-            tally.decided(tried_out(), "k", NOW, NOW)
-            tally.asked_store(2, NOW, NOW + 10, "" if number % 3 else "timeout")
-            tally.leased("login", "spent", 1)
+            tally.record_decision(allowed(), "k", NOW, NOW)
+            tally.record_decision(refused("login" if number % 2 else f"r{at}"), "k", NOW, NOW)
+            tally.record_decision(tried_out(), "k", NOW, NOW)
+            tally.record_round_trip(2, NOW, NOW + 10, "" if number % 3 else "timeout")
+            tally.record_lease("login", "spent", 1)
 
     in_threads(12, work)
     seen = tally.snapshot()
@@ -229,7 +233,7 @@ def test_no_count_is_lost_between_threads() -> None:
 
 @pytest.mark.usefixtures("hasty_threads")
 def test_snapshots_that_are_taken_while_threads_count_only_ever_grow() -> None:
-    tally = Tally()
+    tally = DecisionMetrics()
     done = threading.Event()
     counts: list[int] = []
 
@@ -243,9 +247,9 @@ def test_snapshots_that_are_taken_while_threads_count_only_ever_grow() -> None:
 
     def work(at: int) -> None:
         for number in range(1_500):
-            tally.decided(allowed(f"{at}-{number % 10}"), "k", NOW, NOW)
-            tally.decided(refused(f"{at}-{number % 10}"), "k", NOW, NOW)
-            tally.asked_store(1, NOW, NOW, "x" if number % 2 else "")
+            tally.record_decision(allowed(f"{at}-{number % 10}"), "k", NOW, NOW)
+            tally.record_decision(refused(f"{at}-{number % 10}"), "k", NOW, NOW)
+            tally.record_round_trip(1, NOW, NOW, "x" if number % 2 else "")
 
     in_threads(4, work)
     done.set()
@@ -255,17 +259,17 @@ def test_snapshots_that_are_taken_while_threads_count_only_ever_grow() -> None:
 
 
 def test_threads_that_end_leave_their_counts_and_nothing_else() -> None:
-    tally = Tally()
+    tally = DecisionMetrics()
     for _ in range(50):
-        in_threads(4, lambda _: tally.decided(allowed(), "k", NOW, NOW))
+        in_threads(4, lambda _: tally.record_decision(allowed(), "k", NOW, NOW))
     gc.collect()
     assert tally.snapshot().count() == 200
     assert tally.threads == 0
-    tally.decided(allowed(), "k", NOW, NOW)
+    tally.record_decision(allowed(), "k", NOW, NOW)
     assert tally.threads == 1
     # And without anybody who looks, those that come make room for themselves.
     for _ in range(50):
-        in_threads(1, lambda _: tally.decided(allowed(), "k", NOW, NOW))
+        in_threads(1, lambda _: tally.record_decision(allowed(), "k", NOW, NOW))
     assert tally.threads <= 2
     assert tally.snapshot().count() == 251
 
@@ -280,12 +284,12 @@ def test_threads_that_end_leave_their_counts_and_nothing_else() -> None:
 def test_the_sum_is_what_a_plain_counter_says(
     told: list[tuple[str, bool, bool, bool]], rules_max: int
 ) -> None:
-    tally = Tally(rules_max=rules_max)
+    tally = DecisionMetrics(rules_max=rules_max)
     named: set[str] = set()
     oracle: Counter[tuple[str, str]] = Counter()
     for rule, allows, degrades, tries in told:
         decision = allowed(rule) if allows else tried_out(rule) if tries else refused(rule)
-        tally.decided(decision.marked(degraded=degrades), "k", NOW, NOW)
+        tally.record_decision(decision.marked(degraded=degrades), "k", NOW, NOW)
         if len(named) < rules_max:
             named.add(rule)
         if not allows and tries:
@@ -303,4 +307,4 @@ def test_the_sum_is_what_a_plain_counter_says(
 
 def test_a_bound_below_one_is_told() -> None:
     with pytest.raises(BadValue, match="rules_max"):
-        Tally(rules_max=0)
+        DecisionMetrics(rules_max=0)

@@ -1,4 +1,4 @@
-"""Several: many observers as one, none of which can harm a decision or another observer.
+"""ObserverGroup: many observers as one, none of which can harm a decision or another observer.
 
 What an observer raises ends here. The first time it is logged with its traceback, every time it is
 counted; a decision was made before anybody was told of it, and stands.
@@ -18,7 +18,7 @@ _log = logging.getLogger("sluicegate.telemetry")
 
 
 @final
-class Several:
+class ObserverGroup:
     """Tells each of `observers`, in their order."""
 
     __slots__ = ("_failures", "_lock", "observers")
@@ -33,37 +33,37 @@ class Several:
         """How often each of the observers raised."""
         return tuple(self._failures)
 
-    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+    def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         """Tell of one decision."""
         for at, observer in enumerate(self.observers):
             try:
-                observer.decided(decision, key, began_us, ended_us)
+                observer.record_decision(decision, key, began_us, ended_us)
             except Exception as error:
                 self._failed(at, error)
 
-    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+    def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         """Tell of one round trip."""
         for at, observer in enumerate(self.observers):
             try:
-                observer.asked_store(decisions, began_us, ended_us, failure)
+                observer.record_round_trip(decisions, began_us, ended_us, failure)
             except Exception as error:
                 self._failed(at, error)
 
-    def leased(self, rule: str, event: str, units: int) -> None:
+    def record_lease(self, rule: str, event: str, units: int) -> None:
         """Tell of a lease."""
         for at, observer in enumerate(self.observers):
             try:
-                observer.leased(rule, event, units)
+                observer.record_lease(rule, event, units)
             except Exception as error:
                 self._failed(at, error)
 
-    def aged(self, rule: str, lag_us: int) -> None:
+    def record_lease_lag(self, rule: str, lag_us: int) -> None:
         """Tell those who ask for it how old a block was when it was last spent of."""
         for at, observer in enumerate(self.observers):
-            aged = getattr(observer, "aged", None)
-            if aged is not None:
+            record = getattr(observer, "record_lease_lag", None)
+            if record is not None:
                 try:
-                    aged(rule, lag_us)
+                    record(rule, lag_us)
                 except Exception as error:
                     self._failed(at, error)
 

@@ -1,4 +1,4 @@
-"""Lane: some operations have a line of their own, and at most a part of the places.
+"""OperationQueue: some operations have a line of their own, and at most a part of the places.
 
 Judges heavy work (scans, uploads) before the queue that all share. Work that holds a place for long
 takes all of them sooner or later, however it is ordered: what comes next, and is quick, waits for a
@@ -23,7 +23,7 @@ from sluicegate.policies.queue.queue import Queue, QueueSettings, QueueStats
 
 
 @final
-class Lane:
+class OperationQueue:
     """A queue for the operations that are named; all others pass by it."""
 
     __slots__ = ("_operations", "_queue")

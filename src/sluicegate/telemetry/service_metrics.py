@@ -14,8 +14,8 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import SHED
 from sluicegate.telemetry.labels import OTHER, RULE_CHARS_MAX
-from sluicegate.telemetry.prometheus import Family, Sample, histogram
-from sluicegate.telemetry.snapshot import Histogram
+from sluicegate.telemetry.metrics_snapshot import Histogram
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, histogram
 
 # Upper bounds of the buckets in microseconds; 2 ms is the one that matters.
 TOOK_US_BOUNDS: Final[tuple[int, ...]] = (
@@ -41,7 +41,7 @@ OUTCOMES: Final = (
 
 
 @final
-class ServiceTally:
+class ServiceMetrics:
     """Counts decisions; the numbers are its own attributes, to be read at any time."""
 
     __slots__ = ("classes", "folded", "rules", "rules_max", "took", "took_us")
@@ -54,7 +54,7 @@ class ServiceTally:
         self.took = [0] * (len(TOOK_US_BOUNDS) + 1)
         self.took_us = 0
 
-    def decided(
+    def record_decision(
         self, rule_id: str, priority: Criticality, decision: Decision, took_us: int
     ) -> None:
         """Count one decision."""
@@ -93,10 +93,10 @@ class ServiceTally:
         """How many there were."""
         return sum(self.took)
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """The metrics, in a fixed order."""
         by_class = [
-            Sample(
+            MetricSample(
                 "_total",
                 (("priority", criticality.name), ("outcome", outcome)),
                 self.classes[criticality][at],
@@ -105,39 +105,39 @@ class ServiceTally:
             for at, outcome in enumerate(OUTCOMES)
         ]
         by_rule = [
-            Sample("_total", (("rule", rule_id), ("outcome", outcome)), row[at])
+            MetricSample("_total", (("rule", rule_id), ("outcome", outcome)), row[at])
             for rule_id, row in self.rules.items()
             for at, outcome in enumerate(OUTCOMES)
             if row[at]
         ]
         took = Histogram(TOOK_US_BOUNDS, tuple(self.took), self.took_us)
         return [
-            Family(
+            MetricFamily(
                 "sluicegate_limiter_decisions",
                 "counter",
                 "",
                 "Decisions by priority and outcome.",
                 by_class,
             ),
-            Family(
+            MetricFamily(
                 "sluicegate_limiter_rule_decisions",
                 "counter",
                 "",
                 "Decisions by rule and outcome; without a rule, nothing applied.",
                 by_rule,
             ),
-            Family(
+            MetricFamily(
                 "sluicegate_limiter_decision_seconds",
                 "histogram",
                 "seconds",
                 "How long decisions took, the store included.",
                 list(histogram(took, 1_000_000)),
             ),
-            Family(
+            MetricFamily(
                 "sluicegate_limiter_rules_folded",
                 "counter",
                 "",
                 "Decisions counted as rule other, because rules_max have a label.",
-                [Sample("_total", (), self.folded)],
+                [MetricSample("_total", (), self.folded)],
             ),
         ]

@@ -5,13 +5,13 @@ import asyncio
 from sluicegate import Limiter
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.telemetry.prometheus import page
-from sluicegate.telemetry.store_tally import StoreTally
+from sluicegate.telemetry.store_metrics import StoreMetrics
 from sluicegate.testing import HandClock
 
 
 def test_the_lag_is_how_old_a_block_was_when_it_was_last_spent_of() -> None:
     clock = HandClock()
-    tally = StoreTally(clock)
+    tally = StoreMetrics(clock)
     store = MemoryStore(clock.now_us)
 
     async def spend() -> None:
@@ -31,9 +31,9 @@ def test_the_lag_is_how_old_a_block_was_when_it_was_last_spent_of() -> None:
 
 
 def test_round_trips_are_counted() -> None:
-    tally = StoreTally(HandClock())
-    tally.asked_store(3, 0, 250, "")
-    tally.asked_store(1, 300, 900, "timed out")
+    tally = StoreMetrics(HandClock())
+    tally.record_round_trip(3, 0, 250, "")
+    tally.record_round_trip(1, 300, 900, "timed out")
     said = page(tally.families()).decode()
     assert "sluicegate_store_batch_size_sum 3.0" in said
     assert "sluicegate_store_failures_total 1" in said

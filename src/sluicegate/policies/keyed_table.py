@@ -34,7 +34,7 @@ E = TypeVar("E", bound=Resting)
 
 
 @final
-class ByKey(Generic[E]):
+class KeyedTable(Generic[E]):
     """At most `keys_max` entries."""
 
     __slots__ = ("entries", "keys_max", "untracked")

@@ -8,7 +8,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.request import Request
-from sluicegate.policies.lane import Lane
+from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import QueuePermit, QueueSettings
 from sluicegate.policies.stack import Stack, StackPermit, waits
 from sluicegate.testing import HandClock
@@ -20,7 +20,7 @@ def scan() -> Request:
 
 def test_only_what_is_named_takes_a_place_of_the_lane() -> None:
     clock = HandClock()
-    lane = Lane(["scan"], QueueSettings(places=1))
+    lane = OperationQueue(["scan"], QueueSettings(places=1))
     now_us = clock.now_us()
     assert lane.ready(scan(), now_us)
     held = lane.admit_now(scan(), now_us)
@@ -50,8 +50,8 @@ def test_what_waits_in_it_waits_for_its_own_kind_and_nobody_hears_of_it() -> Non
 
     async def story() -> None:
         clock = HandClock()
-        lane = Lane(["scan"], QueueSettings(places=1, wait_us_max=10_000_000))
-        plain = Lane(["scan", "get"], QueueSettings(places=9))
+        lane = OperationQueue(["scan"], QueueSettings(places=1, wait_us_max=10_000_000))
+        plain = OperationQueue(["scan", "get"], QueueSettings(places=9))
         stack = Stack(waits("lane", lane, told=False), waits("line", plain), observers=[Ear()])
         first = await stack.admit(scan(), clock)
         assert isinstance(first, StackPermit)

@@ -1,4 +1,4 @@
-"""Snapshot: what a tally has counted, as a frozen value that can be kept, compared and sent.
+"""MetricsSnapshot: what a tally has counted, as a frozen value that can be kept, compared and sent.
 
 Values alone; who counts is `tally.py`, who shows is `prometheus.py`.
 """
@@ -41,7 +41,7 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MetricsSnapshot:
     """Everything counted so far."""
 
     decisions: tuple[DecisionCount, ...]

@@ -1,8 +1,8 @@
-"""Store tally: what a service counts of its store: round trips, leases, and how stale leases grow.
+"""Store metrics: round trips to a service's store, leases, and how stale their blocks become.
 
-An Observer that leaves decisions to the service's own tally, which knows their rules by name; a
-`Tally` inside counts the rest. The freshness lag is how old a block of a lease was when it was last
-spent of: what the store counts has been ahead of what is enforced here by up to that long.
+An Observer that leaves decisions to `ServiceMetrics`, which counts them by priority and rule; a
+`DecisionMetrics` inside counts the rest. The freshness lag is the age of a block of a lease when it
+was last spent from: by up to that long the store's count ran ahead of what is enforced here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.telemetry.prometheus import Family, families, histogram
-from sluicegate.telemetry.snapshot import Histogram, Snapshot
-from sluicegate.telemetry.tally import Tally
+from sluicegate.telemetry.decision_metrics import DecisionMetrics
+from sluicegate.telemetry.metrics_snapshot import Histogram, MetricsSnapshot
+from sluicegate.telemetry.prometheus import MetricFamily, families, histogram
 
 LAG_US_BOUNDS: Final[tuple[int, ...]] = (
     1_000, 5_000, 10_000, 50_000, 100_000, 250_000, 500_000,
@@ -26,48 +26,48 @@ _OF_DECISIONS: Final = frozenset({"sluicegate_decisions", "sluicegate_rules_fold
 
 
 @final
-class StoreTally:
+class StoreMetrics:
     """A `contracts.observer.Observer` of round trips and leases."""
 
-    hears_decisions = False
+    wants_decisions = False
     __slots__ = ("_lags", "_lags_us", "_lock", "_tally", "last_failure")
 
     def __init__(self, clock: Clock) -> None:
-        self._tally = Tally(clock=clock)
+        self._tally = DecisionMetrics(clock=clock)
         self._lags = [0] * (len(LAG_US_BOUNDS) + 1)
         self._lags_us = 0
         self._lock = Lock()
         self.last_failure = ""  # what was last seen of a store that failed
 
-    def decided(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
+    def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         """Counted elsewhere, by rule and priority."""
 
-    def asked_store(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
+    def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         """One round trip."""
-        self._tally.asked_store(decisions, began_us, ended_us, failure)
+        self._tally.record_round_trip(decisions, began_us, ended_us, failure)
         if failure:
             self.last_failure = failure
 
-    def leased(self, rule: str, event: str, units: int) -> None:
+    def record_lease(self, rule: str, event: str, units: int) -> None:
         """Units of a lease."""
-        self._tally.leased(rule, event, units)
+        self._tally.record_lease(rule, event, units)
 
-    def aged(self, rule: str, lag_us: int) -> None:
+    def record_lease_lag(self, rule: str, lag_us: int) -> None:
         """A block that was this old when it was last spent of."""
         with self._lock:
             self._lags[bisect_left(LAG_US_BOUNDS, lag_us)] += 1
             self._lags_us += lag_us
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """What was counted of round trips and leases."""
         return self._tally.snapshot()
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[MetricFamily]:
         """The metrics."""
         lag = Histogram(LAG_US_BOUNDS, tuple(self._lags), self._lags_us)
         return [
             *[family for family in families(self.snapshot()) if family.name not in _OF_DECISIONS],
-            Family(
+            MetricFamily(
                 "sluicegate_limiter_freshness_lag_seconds",
                 "histogram",
                 "seconds",

@@ -1,4 +1,4 @@
-"""Answer: how a call to a backend went, as the policies of a client read it.
+"""CallResult: how a call to a backend went, as the policies of a client read it.
 
 An outcome has three words, which is enough for a limiter that adapts. A client must know more: a
 refusal is no failure, a quota's refusal is no overload, and what was never begun may be sent again.
@@ -18,7 +18,7 @@ The marks a backend may add (back-pressure): `retry_after_us`, `dont_retry`, and
 class that it serves at present. The marks that a client's policies add: `degraded` and `age_us` (a
 stand-in of a fallback), `stopped` (why there was no further attempt).
 
-`answer_of` runs a piece of work and names what came of it. It knows the errors of `contracts`,
+`result_of` runs a piece of work and names what came of it. It knows the errors of `contracts`,
 time-outs and broken connections. Everything else is a bug, of ours or of the work, and passes
 through: no policy may count it, repeat it or hide it.
 """
@@ -33,7 +33,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.reasons import DEADLINE, Retry
+from sluicegate.contracts.reasons import DEADLINE, RetryAdvice
 from sluicegate.kernels.verdict import NEVER
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ T = TypeVar("T")
 _TOO_MUCH: Final = 429
 
 
-class Kind(Enum):
+class ResultKind(Enum):
     """How a call went; the table is above."""
 
     OK = "ok"
@@ -54,23 +54,23 @@ class Kind(Enum):
     CANCELLED = "cancelled"
 
 
-FAILURES: Final = (Kind.FAILED, Kind.TIMED_OUT, Kind.UNREACHED)
-NOT_BEGUN: Final = (Kind.UNREACHED, Kind.OVERLOADED, Kind.LIMITED)
+FAILURES: Final = (ResultKind.FAILED, ResultKind.TIMED_OUT, ResultKind.UNREACHED)
+NOT_BEGUN: Final = (ResultKind.UNREACHED, ResultKind.OVERLOADED, ResultKind.LIMITED)
 
 _OUTCOMES: Final = {
-    Kind.OK: Outcome.SUCCESS,
-    Kind.REJECTED: Outcome.IGNORE,
-    Kind.FAILED: Outcome.IGNORE,
-    Kind.TIMED_OUT: Outcome.DROPPED,
-    Kind.UNREACHED: Outcome.DROPPED,
-    Kind.OVERLOADED: Outcome.DROPPED,
-    Kind.LIMITED: Outcome.IGNORE,
-    Kind.CANCELLED: Outcome.IGNORE,
+    ResultKind.OK: Outcome.SUCCESS,
+    ResultKind.REJECTED: Outcome.IGNORE,
+    ResultKind.FAILED: Outcome.IGNORE,
+    ResultKind.TIMED_OUT: Outcome.DROPPED,
+    ResultKind.UNREACHED: Outcome.DROPPED,
+    ResultKind.OVERLOADED: Outcome.DROPPED,
+    ResultKind.LIMITED: Outcome.IGNORE,
+    ResultKind.CANCELLED: Outcome.IGNORE,
 }
 
 
 @final
-class Answer(Generic[T]):
+class CallResult(Generic[T]):
     """What came of a call. `result()` is its value, or raises what went wrong."""
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Answer(Generic[T]):
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ResultKind,
         value: T | None = None,
         *,
         error: Exception | None = None,
@@ -108,7 +108,7 @@ class Answer(Generic[T]):
     @property
     def ok(self) -> bool:
         """Whether there is a value: the backend's own, or a stand-in that is marked so."""
-        return self.kind is Kind.OK
+        return self.kind is ResultKind.OK
 
     @property
     def failed(self) -> bool:
@@ -127,7 +127,7 @@ class Answer(Generic[T]):
 
     def result(self) -> T:
         """The value; if there is none, the error is raised."""
-        if self.kind is Kind.OK:
+        if self.kind is ResultKind.OK:
             return cast("T", self.value)
         if self.error is not None:
             raise self.error
@@ -135,42 +135,42 @@ class Answer(Generic[T]):
 
     def __repr__(self) -> str:
         marks = " degraded" if self.degraded else ""
-        return f"<Answer {self.kind.value}{marks}>"
+        return f"<CallResult {self.kind.value}{marks}>"
 
 
-def answer_of_error(error: Exception) -> Answer[object] | None:
+def result_of_error(error: Exception) -> CallResult[object] | None:
     """The answer that an error stands for; None if it is nobody's answer but a bug."""
     if isinstance(error, Refused):
         return _answer_of_refusal(error, error.decision)
     if isinstance(error, TimeoutError):
-        return Answer(Kind.TIMED_OUT, error=error)
+        return CallResult(ResultKind.TIMED_OUT, error=error)
     if isinstance(error, ConnectionRefusedError):
-        return Answer(Kind.UNREACHED, error=error)
+        return CallResult(ResultKind.UNREACHED, error=error)
     if isinstance(error, (ConnectionError, Unavailable)):
-        return Answer(Kind.FAILED, error=error)
+        return CallResult(ResultKind.FAILED, error=error)
     return None
 
 
-def _answer_of_refusal(error: Exception, decision: Decision) -> Answer[object]:
+def _answer_of_refusal(error: Exception, decision: Decision) -> CallResult[object]:
     reason = decision.reason
-    kind = Kind.OVERLOADED
+    kind = ResultKind.OVERLOADED
     dont_retry = decision.retry_after_us == NEVER
     if reason is not None:
-        dont_retry = dont_retry or reason.retry is Retry.NEVER
+        dont_retry = dont_retry or reason.retry is RetryAdvice.NEVER
         if reason is DEADLINE:
-            kind = Kind.TIMED_OUT
+            kind = ResultKind.TIMED_OUT
         elif reason.http_status == _TOO_MUCH:
-            kind = Kind.LIMITED
+            kind = ResultKind.LIMITED
     hint_us = decision.retry_after_us if decision.retry_after_us > 0 else 0
-    return Answer(kind, error=error, retry_after_us=hint_us, dont_retry=dont_retry)
+    return CallResult(kind, error=error, retry_after_us=hint_us, dont_retry=dont_retry)
 
 
-async def answer_of(work: Awaitable[Answer[T]]) -> Answer[T]:
+async def result_of(work: Awaitable[CallResult[T]]) -> CallResult[T]:
     """Wait for the work; an error that says how the backend is becomes its answer."""
     try:
         return await work
     except Exception as error:
-        found = answer_of_error(error)
+        found = result_of_error(error)
         if found is None:
             raise
-        return cast("Answer[T]", found)
+        return cast("CallResult[T]", found)
