@@ -37,7 +37,7 @@ from benchmarks.rounds import ROUNDS, Bars, Result, build_of, interleaved, print
 from sluicegate.apps.kv.assembly import Assembly
 from sluicegate.apps.kv.fields import FIELDS
 from sluicegate.apps.kv.settings import Settings, read_settings
-from sluicegate.contracts.key_values import Ask, Row, Span, Write
+from sluicegate.contracts.key_values import CallContext, KeyRange, Row, Write
 from sluicegate.policies.access import EVERYBODY
 from sluicegate.service.settings import add_flags
 
@@ -83,14 +83,14 @@ def starlette() -> Callable[[], int]:
 
 async def filled(assembly: Assembly, keys: int, rows: int) -> None:
     """Single rows in one table, and partitions of `ROWS` in another."""
-    put, ask = assembly.dispatcher.write, Ask(EVERYBODY)
+    put, call = assembly.dispatcher.write, CallContext(EVERYBODY)
     for begin in range(0, keys, 500):
         await put(
-            "t", [Write(partition_of(at), b"", VALUE) for at in range(begin, begin + 500)], ask
+            "t", [Write(partition_of(at), b"", VALUE) for at in range(begin, begin + 500)], call
         )
     for partition in range(rows):
         writes = [Write(partition_of(partition), b"%04d" % row, VALUE) for row in range(ROWS)]
-        await put("rows", writes, ask)
+        await put("rows", writes, call)
 
 
 def partition_of(number: int) -> bytes:
@@ -130,7 +130,7 @@ def chain_measured(
 
     async def whole() -> int:
         for _ in range(REQUESTS):
-            row = get("t", next(partitions), b"", Ask(EVERYBODY, arrived_us=clock.now_us()))
+            row = get("t", next(partitions), b"", CallContext(EVERYBODY, arrived_us=clock.now_us()))
             if not isinstance(row, Row):  # at the edge of an epoch it may wait for its share
                 assert row is not None
                 row = await row
@@ -151,7 +151,7 @@ def chain_measured(
         took_ns = []
         for _ in range(P99_CALLS):
             began_ns = time.perf_counter_ns()
-            row = get("t", next(partitions), b"", Ask(EVERYBODY, arrived_us=clock.now_us()))
+            row = get("t", next(partitions), b"", CallContext(EVERYBODY, arrived_us=clock.now_us()))
             if isinstance(row, Awaitable):
                 await row
             took_ns.append(time.perf_counter_ns() - began_ns)
@@ -202,19 +202,19 @@ def many_measured(
     dispatcher = assembly.dispatcher
     begins = cycle(range(0, KEYS, ROWS))
     partitions = cycle([partition_of(at) for at in range(KEYS // ROWS)])
-    span = Span(rows_max=ROWS)
+    span = KeyRange(rows_max=ROWS)
 
     async def multi_get() -> int:
         for _ in range(50):
             at = next(begins)
             places = [(name, b"") for name in names[at : at + ROWS]]
-            rows = dispatcher.get_each("t", places, Ask(EVERYBODY))
+            rows = dispatcher.get_each("t", places, CallContext(EVERYBODY))
             assert None not in (await rows if isinstance(rows, Awaitable) else rows)
         return 50 * ROWS
 
     async def range_() -> int:
         for _ in range(50):
-            found = await dispatcher.scan("rows", next(partitions), span, Ask(EVERYBODY))
+            found = await dispatcher.scan("rows", next(partitions), span, CallContext(EVERYBODY))
             assert len(found.rows) == ROWS
         return 50 * ROWS
 

@@ -10,7 +10,16 @@ from sluicegate.contracts.checks import Soon
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import Refused
-from sluicegate.contracts.key_values import Ask, Condition, Row, Rows, Span, Tried, Walked, Write
+from sluicegate.contracts.key_values import (
+    CallContext,
+    KeyRange,
+    PlacePage,
+    Row,
+    RowPage,
+    Write,
+    WriteCondition,
+    WriteIfResult,
+)
 from sluicegate.contracts.reasons import Reason
 from sluicegate.testing import HandClock
 from sluicegate.testing.key_values import MemoryKeyValues, MemoryUploads
@@ -31,13 +40,13 @@ class Shelf:
         self.far = far
         self.clock = HandClock(NOW_US)
         self.values = MemoryKeyValues(self.clock, late=far)
-        self.spans: list[Span] = []
+        self.spans: list[KeyRange] = []
         self.ready = ""
         self.folders: list[str] = []
 
     @property
-    def asks(self) -> list[Ask]:
-        return [one.ask for one in self.values.asked]
+    def contexts(self) -> list[CallContext]:
+        return [one.call for one in self.values.calls]
 
     def fill(self, table: str, rows: Mapping[Place, tuple[bytes, int]]) -> None:
         """These are the rows now: their values, and for how long they stay."""
@@ -46,8 +55,8 @@ class Shelf:
 
     def kept(self, table: str = "t") -> dict[Place, tuple[bytes, int]]:
         """What is there, and until when."""
-        found = self.values.enter("look", table, TableGrant.READ, Ask(ALL))
-        self.values.asked.pop()
+        found = self.values.enter("look", table, TableGrant.READ, CallContext(ALL))
+        self.values.calls.pop()
         return {place: (row.value, row.expires_us) for place, row in found.items()}
 
     # The service.
@@ -56,44 +65,48 @@ class Shelf:
     def uploads(self) -> MemoryUploads:
         return self.values.uploads
 
-    def get(self, table: str, partition: bytes, sort: bytes, ask: Ask) -> Soon[Row | None]:
+    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Soon[Row | None]:
         if partition == b"bug":
             raise ZeroDivisionError
-        return self.values.get(table, partition, sort, ask)
+        return self.values.get(table, partition, sort, call)
 
-    def get_each(self, table: str, places: Sequence[Place], ask: Ask) -> Soon[Sequence[Row | None]]:
-        return self.values.get_each(table, places, ask)
+    def get_each(
+        self, table: str, places: Sequence[Place], call: CallContext
+    ) -> Soon[Sequence[Row | None]]:
+        return self.values.get_each(table, places, call)
 
     def scan(
-        self, table: str, partition: bytes, span: Span, ask: Ask, token: bytes = b""
-    ) -> Awaitable[Rows]:
+        self, table: str, partition: bytes, span: KeyRange, call: CallContext, token: bytes = b""
+    ) -> Awaitable[RowPage]:
         self.spans.append(span)
-        return self.values.scan(table, partition, span, ask, token)
+        return self.values.scan(table, partition, span, call, token)
 
-    def walk(self, table: str, after: Place | None, rows_max: int, ask: Ask) -> Awaitable[Walked]:
-        return self.values.walk(table, after, rows_max, ask)
+    def walk(
+        self, table: str, after: Place | None, rows_max: int, call: CallContext
+    ) -> Awaitable[PlacePage]:
+        return self.values.walk(table, after, rows_max, call)
 
-    def write(self, table: str, writes: Sequence[Write], ask: Ask) -> Awaitable[None]:
-        return self.values.write(table, writes, ask)
+    def write(self, table: str, writes: Sequence[Write], call: CallContext) -> Awaitable[None]:
+        return self.values.write(table, writes, call)
 
     def write_if(
-        self, table: str, write: Write, condition: Condition, ask: Ask
-    ) -> Awaitable[Tried]:
-        return self.values.write_if(table, write, condition, ask)
+        self, table: str, write: Write, condition: WriteCondition, call: CallContext
+    ) -> Awaitable[WriteIfResult]:
+        return self.values.write_if(table, write, condition, call)
 
-    def remove(self, table: str, places: Sequence[Place], ask: Ask) -> Awaitable[int]:
-        return self.values.remove(table, places, ask)
+    def remove(self, table: str, places: Sequence[Place], call: CallContext) -> Awaitable[int]:
+        return self.values.remove(table, places, call)
 
     def expire(
-        self, table: str, partition: bytes, sort: bytes, ttl_us: int, ask: Ask
+        self, table: str, partition: bytes, sort: bytes, ttl_us: int, call: CallContext
     ) -> Awaitable[bool]:
-        return self.values.expire(table, partition, sort, ttl_us, ask)
+        return self.values.expire(table, partition, sort, ttl_us, call)
 
     # The desk.
 
     def state(self, by: Identity) -> dict[str, object]:
         by.must(Grant.AUDIT)
-        return {"asked": len(self.values.asked)}
+        return {"asked": len(self.values.calls)}
 
     def hot(self, by: Identity) -> Soon[Mapping[str, object]]:
         by.must(Grant.AUDIT)

@@ -11,21 +11,21 @@ from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity, TableGrant
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue, Forbidden, Unavailable
 from sluicegate.contracts.key_values import (
-    Ask,
-    Condition,
+    CallContext,
+    KeyRange,
     KeyValues,
     Row,
-    Span,
-    Tried,
     Write,
+    WriteCondition,
+    WriteIfResult,
     tag_of,
 )
 from sluicegate.testing import HandClock
 from sluicegate.testing.key_values import MemoryKeyValues
 from tests.stores.redis.live import run
 
-ASK = Ask(Identity("ann", (), {"t": EVERY_TABLE_GRANT}))
-READ = Ask(Identity("bob", (), {"t": frozenset({TableGrant.READ})}))
+ASK = CallContext(Identity("ann", (), {"t": EVERY_TABLE_GRANT}))
+READ = CallContext(Identity("bob", (), {"t": frozenset({TableGrant.READ})}))
 
 
 async def filled(service: MemoryKeyValues, *sorts: bytes) -> None:
@@ -65,17 +65,19 @@ def test_conditions_are_about_what_is_there() -> None:
         service = MemoryKeyValues()
         write = Write(b"p", b"", b"1")
         for condition, done in (
-            (Condition(present=True), False),
-            (Condition(absent=True), True),
-            (Condition(absent=True), False),
-            (Condition(tag=tag_of(b"2")), False),
-            (Condition(tag=tag_of(b"1")), True),
-            (Condition(present=True), True),
+            (WriteCondition(present=True), False),
+            (WriteCondition(absent=True), True),
+            (WriteCondition(absent=True), False),
+            (WriteCondition(tag=tag_of(b"2")), False),
+            (WriteCondition(tag=tag_of(b"1")), True),
+            (WriteCondition(present=True), True),
         ):
             assert (await service.write_if("t", write, condition, ASK)).done is done
-        gone = await service.write_if("t", write._replace(value=None), Condition(present=True), ASK)
-        assert gone == Tried(True, None)
-        for none in (Condition(), Condition(absent=True, present=True)):
+        gone = await service.write_if(
+            "t", write._replace(value=None), WriteCondition(present=True), ASK
+        )
+        assert gone == WriteIfResult(True, None)
+        for none in (WriteCondition(), WriteCondition(absent=True, present=True)):
             with pytest.raises(BadValue, match="exactly one"):
                 await service.write_if("t", write, none, ASK)
 
@@ -87,7 +89,7 @@ def test_a_scan_goes_on_by_its_token_and_by_no_other(reverse: bool) -> None:
     async def story() -> None:
         service = MemoryKeyValues()
         await filled(service, b"", b"a", b"b", b"c")
-        span = Span(b"a", b"c\x00", reverse, rows_max=2)
+        span = KeyRange(b"a", b"c\x00", reverse, rows_max=2)
         first = await service.scan("t", b"p", span, ASK)
         second = await service.scan("t", b"p", span, ASK, first.token)
         found = [row.sort for row in (*first.rows, *second.rows)]
@@ -96,7 +98,7 @@ def test_a_scan_goes_on_by_its_token_and_by_no_other(reverse: bool) -> None:
         assert not second.token
         with pytest.raises(BadValue, match="go on with"):
             await service.scan("t", b"q", span, ASK, first.token)
-        small = await service.scan("t", b"p", Span(bytes_max=1), ASK)
+        small = await service.scan("t", b"p", KeyRange(bytes_max=1), ASK)
         assert (len(small.rows), bool(small.token)) == (1, True)
 
     run(story())
@@ -127,7 +129,7 @@ def test_it_raises_what_it_is_told_and_remembers_who_asked() -> None:
             with pytest.raises(Unavailable):
                 service.get("t", b"p", b"", ASK)
         assert service.get("t", b"p", b"", ASK) is None
-        assert [one.operation for one in service.asked] == ["get"] * 3
+        assert [one.operation for one in service.calls] == ["get"] * 3
         with pytest.raises(Forbidden):
             await service.write("t", [], READ)
         with pytest.raises(Forbidden):
@@ -138,6 +140,6 @@ def test_it_raises_what_it_is_told_and_remembers_who_asked() -> None:
         for place in ((b"", b""), (b"p" * 241, b""), (b"p", b"s" * 241)):
             with pytest.raises(BadValue):
                 service.get("t", *place, ASK)
-        assert len(service.asked) == 6
+        assert len(service.calls) == 6
 
     run(story())

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.engine import VALUE_BYTES_MAX
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import Condition, Row, Rows, Span, Tried, Upload, Walked, Write
+from sluicegate.contracts.key_values import (
+    KeyRange,
+    PlacePage,
+    Row,
+    RowPage,
+    Upload,
+    Write,
+    WriteCondition,
+    WriteIfResult,
+)
 from sluicegate.protos import key_values_pb2 as pb
 from sluicegate.wire import key_values_messages as ours
 from sluicegate.wire.key_values_messages import KV_BOUNDS, TTL_MS_MAX, KvBounds
@@ -97,7 +106,7 @@ def test_a_scan_says_what_theirs_says(theirs: pb.ScanRequest) -> None:
         theirs.partition,
         theirs.token,
     )
-    assert found.span == Span(
+    assert found.span == KeyRange(
         theirs.begin,
         theirs.end or None,
         theirs.reverse,
@@ -138,7 +147,7 @@ def test_a_conditional_write_says_what_theirs_says(
     theirs = pb.WriteIfRequest(table=table, write=write, condition=condition)
     found = ours.WriteIfAsk(read(theirs), KV_BOUNDS)
     assert (found.table, found.write) == (table, write_of(write))
-    assert found.condition == Condition(condition.absent, condition.present, condition.tag)
+    assert found.condition == WriteCondition(condition.absent, condition.present, condition.tag)
 
 
 @given(NAME, NAME, NAME, UINT32, st.integers(0, 2**64 - 1), BYTES, DIGEST)
@@ -274,7 +283,7 @@ def test_what_is_wrong_is_told_by_its_number() -> None:
 def test_a_bound_may_be_reached_and_what_is_not_said_stays_within_it() -> None:
     scan = ours.ScanAsk(pb.ScanRequest(rows_max=10, bytes_max=50).SerializeToString(), SMALL)
     unsaid = ours.ScanAsk(b"", SMALL)
-    assert scan.span == unsaid.span == Span(b"", None, False, 10, 50)
+    assert scan.span == unsaid.span == KeyRange(b"", None, False, 10, 50)
     assert ours.WalkAsk(b"", SMALL).rows_max == 10
     write = pb.Write(partition=b"p", value=b"1234", ttl_ms=TTL_MS_MAX)
     found = ours.WriteAsk(pb.WriteRequest(writes=[write]).SerializeToString(), SMALL)
@@ -307,8 +316,8 @@ def test_what_is_said_to_be_false_is_false() -> None:
     write = ours.WriteAsk(b"\x12\x05\x1a\x01v\x20\x00", KV_BOUNDS).writes[0]
     assert write == Write(b"", b"", b"v")
     for said, wanted in (
-        (b"\x08\x00\x10\x01", Condition(present=True)),
-        (b"\x08\x01\x10\x00", Condition(absent=True)),
+        (b"\x08\x00\x10\x01", WriteCondition(present=True)),
+        (b"\x08\x01\x10\x00", WriteCondition(absent=True)),
     ):
         assert ours.WriteIfAsk(b"\x1a\x04" + said, KV_BOUNDS).condition == wanted
 
@@ -363,7 +372,7 @@ def test_rows_that_were_found_are_theirs(rows: list[Row | None]) -> None:
 @given(st.lists(ROW, max_size=4), BYTES)
 def test_rows_of_a_scan_are_theirs(rows: list[Row], token: bytes) -> None:
     theirs = pb.ScanResponse(rows=[row_theirs(row) for row in rows], token=token)
-    assert ours.rows_bytes(Rows(rows, token), NOW_US) == theirs.SerializeToString()
+    assert ours.rows_bytes(RowPage(rows, token), NOW_US) == theirs.SerializeToString()
 
 
 @given(st.lists(st.tuples(BYTES, BYTES), max_size=4), st.none() | st.tuples(BYTES, BYTES))
@@ -374,13 +383,13 @@ def test_places_of_a_walk_are_theirs(
         places=[pb.Place(partition=one, sort=other) for one, other in places],
         after=None if after is None else pb.Place(partition=after[0], sort=after[1]),
     )
-    assert ours.walked_bytes(Walked(places, after)) == theirs.SerializeToString()
+    assert ours.walked_bytes(PlacePage(places, after)) == theirs.SerializeToString()
 
 
 @given(st.booleans(), st.none() | ROW, UINT32)
 def test_what_became_of_a_write_is_theirs(done: bool, row: Row | None, count: int) -> None:
     theirs = pb.WriteIfResponse(done=done, row=None if row is None else row_theirs(row))
-    assert ours.tried_bytes(Tried(done, row), NOW_US) == theirs.SerializeToString()
+    assert ours.tried_bytes(WriteIfResult(done, row), NOW_US) == theirs.SerializeToString()
     assert ours.number_bytes(count) == pb.RemoveResponse(removed=count).SerializeToString()
     assert ours.number_bytes(int(done)) == pb.ExpireResponse(there=done).SerializeToString()
 

@@ -49,7 +49,7 @@ class Change(NamedTuple):
     purge_us: int = 0
 
 
-class Page(NamedTuple):
+class EnginePage(NamedTuple):
     """Rows of one partition in the order that was asked for, as (sort key, value).
 
     `more` says that there are rows behind the last one; none is cut short without it. What the
@@ -94,7 +94,7 @@ class Engine(Protocol):
         reverse: bool,
         rows_max: int,
         bytes_max: int,
-    ) -> Soon[Page]:
+    ) -> Soon[EnginePage]:
         """Rows with `begin` <= sort key < `end` (None: to the last), from either side.
 
         At most `rows_max`, and no further row once keys and values make `bytes_max`; at least one
@@ -135,7 +135,7 @@ class Engine(Protocol):
         ...
 
 
-class BackedUp(Protocol):
+class BackupSource(Protocol):
     """An engine that can be copied while it works."""
 
     async def backup(self, folder: str) -> int:

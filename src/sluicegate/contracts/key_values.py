@@ -3,7 +3,7 @@
     table -- partition -- sort key -- value
 
 A table belongs to a tenant. A partition is read and written as one thing; in it are sort keys in
-the order of their bytes, the empty one first. A door makes an `Ask` from its protocol, and hands it
+the order of their bytes, the empty one first. A door makes a `CallContext` and hands it
 over with what is wanted. What is in this process is answered at once, what waits for a queue or an
 engine by an awaitable; a door must be ready for both.
 
@@ -30,25 +30,25 @@ BYTES_MAX_DEFAULT: Final = 1 << 20
 
 
 @final
-class Ask:
+class CallContext:
     """Who asks, how much it matters, and until when it is of use.
 
     `criticality` is what is claimed (None: the caller's default); a policy settles it. `strong`
     passes by every cache. `arrived_us` is when the request was read off its socket.
     """
 
-    __slots__ = ("arrived_us", "by", "criticality", "deadline_us", "strong")
+    __slots__ = ("arrived_us", "criticality", "deadline_us", "identity", "strong")
 
     def __init__(
         self,
-        by: Identity,
+        identity: Identity,
         *,
         criticality: Criticality | None = None,
         deadline_us: int | None = None,
         arrived_us: int = 0,
         strong: bool = False,
     ) -> None:
-        self.by = by
+        self.identity = identity
         self.criticality = criticality
         self.deadline_us = deadline_us
         self.arrived_us = arrived_us
@@ -63,7 +63,7 @@ class Row(NamedTuple):
     expires_us: int = 0
 
 
-class Span(NamedTuple):
+class KeyRange(NamedTuple):
     """Sort keys with `begin` <= key < `end` (None: to the last), from either side."""
 
     begin: bytes = b""
@@ -73,7 +73,7 @@ class Span(NamedTuple):
     bytes_max: int = BYTES_MAX_DEFAULT
 
 
-class Rows(NamedTuple):
+class RowPage(NamedTuple):
     """Rows in the order asked for; a `token` that is not empty goes on behind the last."""
 
     rows: Sequence[Row]
@@ -89,7 +89,7 @@ class Write(NamedTuple):
     ttl_us: int = 0
 
 
-class Condition(NamedTuple):
+class WriteCondition(NamedTuple):
     """What must hold for a conditional write: nothing there, something there, or this very value.
 
     `tag` is `tag_of` the value that must be there. Exactly one of the three is said.
@@ -100,14 +100,14 @@ class Condition(NamedTuple):
     tag: bytes = b""
 
 
-class Tried(NamedTuple):
+class WriteIfResult(NamedTuple):
     """Whether a conditional write was made, and the row that is there now, if it is known."""
 
     done: bool
     row: Row | None
 
 
-class Walked(NamedTuple):
+class PlacePage(NamedTuple):
     """Places of a table in no order to rely on; None as `after` is the end."""
 
     places: Sequence[Place]
@@ -140,12 +140,12 @@ def tag_of(value: bytes) -> bytes:
 class Uploads(Protocol):
     """Bulk uploads: loaded beside live traffic, then visible at once. All need BULK there."""
 
-    async def begin(self, table: str, name: str, mode: str, ask: Ask) -> Upload:
+    async def begin(self, table: str, name: str, mode: str, call: CallContext) -> Upload:
         """Open an upload of that name, or find it as it stands."""
         ...
 
     async def part(
-        self, table: str, name: str, number: int, rows: bytes, sha256: bytes, ask: Ask
+        self, table: str, name: str, number: int, rows: bytes, sha256: bytes, call: CallContext
     ) -> Upload:
         """Keep one part (`wire/row_stream.py`), durably; the same part again changes nothing.
 
@@ -154,7 +154,7 @@ class Uploads(Protocol):
         ...
 
     async def commit(
-        self, table: str, name: str, parts: int, rows: int, sha256: bytes, ask: Ask
+        self, table: str, name: str, parts: int, rows: int, sha256: bytes, call: CallContext
     ) -> Upload:
         """Make it visible, if it is whole: so many parts and rows.
 
@@ -162,15 +162,15 @@ class Uploads(Protocol):
         """
         ...
 
-    async def abandon(self, table: str, name: str, ask: Ask) -> Upload:
+    async def abandon(self, table: str, name: str, call: CallContext) -> Upload:
         """Forget what was loaded."""
         ...
 
-    async def show(self, table: str, name: str, ask: Ask) -> Upload:
+    async def show(self, table: str, name: str, call: CallContext) -> Upload:
         """How it stands."""
         ...
 
-    async def all(self, table: str, ask: Ask) -> Sequence[Upload]:
+    async def all(self, table: str, call: CallContext) -> Sequence[Upload]:
         """Those that are open, and the last that were."""
         ...
 
@@ -183,40 +183,44 @@ class KeyValues(Protocol):
         """Bulk uploads."""
         ...
 
-    def get(self, table: str, partition: bytes, sort: bytes, ask: Ask) -> Soon[Row | None]:
+    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Soon[Row | None]:
         """The row at one place. Needs READ on the table, as do all that only read."""
         ...
 
-    def get_each(self, table: str, places: Sequence[Place], ask: Ask) -> Soon[Sequence[Row | None]]:
+    def get_each(
+        self, table: str, places: Sequence[Place], call: CallContext
+    ) -> Soon[Sequence[Row | None]]:
         """The rows at these places, in their order."""
         ...
 
     def scan(
-        self, table: str, partition: bytes, span: Span, ask: Ask, token: bytes = b""
-    ) -> Awaitable[Rows]:
+        self, table: str, partition: bytes, span: KeyRange, call: CallContext, token: bytes = b""
+    ) -> Awaitable[RowPage]:
         """Rows of one partition; `token` goes on where an earlier answer ended."""
         ...
 
-    def walk(self, table: str, after: Place | None, rows_max: int, ask: Ask) -> Awaitable[Walked]:
+    def walk(
+        self, table: str, after: Place | None, rows_max: int, call: CallContext
+    ) -> Awaitable[PlacePage]:
         """Places of the whole table, for who looks at all of it."""
         ...
 
-    def write(self, table: str, writes: Sequence[Write], ask: Ask) -> Awaitable[None]:
+    def write(self, table: str, writes: Sequence[Write], call: CallContext) -> Awaitable[None]:
         """Put and delete, durably; those in one partition all or none. Needs WRITE on the table."""
         ...
 
     def write_if(
-        self, table: str, write: Write, condition: Condition, ask: Ask
-    ) -> Awaitable[Tried]:
+        self, table: str, write: Write, condition: WriteCondition, call: CallContext
+    ) -> Awaitable[WriteIfResult]:
         """Write if the condition holds, as one."""
         ...
 
-    def remove(self, table: str, places: Sequence[Place], ask: Ask) -> Awaitable[int]:
+    def remove(self, table: str, places: Sequence[Place], call: CallContext) -> Awaitable[int]:
         """Delete these, and tell how many were there."""
         ...
 
     def expire(
-        self, table: str, partition: bytes, sort: bytes, ttl_us: int, ask: Ask
+        self, table: str, partition: bytes, sort: bytes, ttl_us: int, call: CallContext
     ) -> Awaitable[bool]:
         """Let what is there expire after so long (0: never); whether there was anything."""
         ...

@@ -21,15 +21,15 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue, Conflict
 from sluicegate.contracts.key_values import (
-    Ask,
-    Condition,
+    CallContext,
+    KeyRange,
+    PlacePage,
     Row,
-    Rows,
-    Span,
-    Tried,
+    RowPage,
     Upload,
-    Walked,
     Write,
+    WriteCondition,
+    WriteIfResult,
     tag_of,
 )
 from sluicegate.stores.engines.bounds import check_place
@@ -38,58 +38,60 @@ from sluicegate.wire.row_stream import RowReader, StreamRow
 
 T = TypeVar("T")
 
-ASKED_MAX: Final = 10_000  # asks that are remembered
+CALLS_MAX: Final = 10_000  # calls that are remembered
 
 _TABLE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _OPEN: Final = "open"
 
 
-class Asked(NamedTuple):
-    """One thing that was asked."""
+class RecordedCall(NamedTuple):
+    """A call, as this service received it."""
 
     operation: str
     table: str
-    ask: Ask
+    call: CallContext
 
 
 class MemoryKeyValues:
     """Tables in memory.
 
-    `late` has all answers come later, as from an engine. `raise_next` has the next asks fail.
-    `asked` remembers the last of them.
+    `late` has all answers come later, as from an engine. `raise_next` has the next calls fail.
+    `calls` holds the last of them.
     """
 
     def __init__(self, clock: Clock | None = None, *, late: bool = False) -> None:
         self.clock: Clock = HandClock() if clock is None else clock
         self.late = late
-        self.asked: deque[Asked] = deque(maxlen=ASKED_MAX)
+        self.calls: deque[RecordedCall] = deque(maxlen=CALLS_MAX)
         self.uploads = MemoryUploads(self)
         self._tables: dict[str, dict[Place, Row]] = {}
         self._errors: deque[BaseException] = deque()
 
     def raise_next(self, error: BaseException, times: int = 1) -> None:
-        """So many of the next asks raise this."""
+        """Have so many of the next calls raise this."""
         self._errors.extend([error] * times)
 
-    def get(self, table: str, partition: bytes, sort: bytes, ask: Ask) -> Soon[Row | None]:
+    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Soon[Row | None]:
         """The row at one place."""
-        rows = self.enter("get", table, TableGrant.READ, ask)
+        rows = self.enter("get", table, TableGrant.READ, call)
         check_place(partition, sort)
         return self._soon(self._live(rows, (partition, sort)))
 
-    def get_each(self, table: str, places: Sequence[Place], ask: Ask) -> Soon[Sequence[Row | None]]:
+    def get_each(
+        self, table: str, places: Sequence[Place], call: CallContext
+    ) -> Soon[Sequence[Row | None]]:
         """The rows at these places, in their order."""
-        rows = self.enter("get_each", table, TableGrant.READ, ask)
+        rows = self.enter("get_each", table, TableGrant.READ, call)
         for partition, sort in places:
             check_place(partition, sort)
         found: Sequence[Row | None] = [self._live(rows, place) for place in places]
         return self._soon(found)
 
     async def scan(
-        self, table: str, partition: bytes, span: Span, ask: Ask, token: bytes = b""
-    ) -> Rows:
+        self, table: str, partition: bytes, span: KeyRange, call: CallContext, token: bytes = b""
+    ) -> RowPage:
         """Rows of one partition; a token is the last sort key and what it belongs to."""
-        rows = self.enter("scan", table, TableGrant.READ, ask)
+        rows = self.enter("scan", table, TableGrant.READ, call)
         check_place(partition, b"")
         if span.rows_max < 1 or span.bytes_max < 1:
             raise BadValue("span", span, "ask for one row and one byte at least")
@@ -106,31 +108,35 @@ class MemoryKeyValues:
             if row is None or not _within(span, sort, token[len(kind) :] if token else None):
                 continue
             if told and (len(told) >= span.rows_max or size >= span.bytes_max):
-                return Rows(told, kind + told[-1].sort)
+                return RowPage(told, kind + told[-1].sort)
             told.append(row)
             size += len(row.sort) + len(row.value)
-        return Rows(told)
+        return RowPage(told)
 
-    async def walk(self, table: str, after: Place | None, rows_max: int, ask: Ask) -> Walked:
+    async def walk(
+        self, table: str, after: Place | None, rows_max: int, call: CallContext
+    ) -> PlacePage:
         """Places, in the order of their bytes."""
-        rows = self.enter("walk", table, TableGrant.READ, ask)
+        rows = self.enter("walk", table, TableGrant.READ, call)
         behind = sorted(place for place in rows if after is None or place > after)
         page = behind[:rows_max]
         live = [place for place in page if self._live(rows, place) is not None]
-        return Walked(live, page[-1] if len(behind) > len(page) else None)
+        return PlacePage(live, page[-1] if len(behind) > len(page) else None)
 
-    async def write(self, table: str, writes: Sequence[Write], ask: Ask) -> None:
+    async def write(self, table: str, writes: Sequence[Write], call: CallContext) -> None:
         """Put and delete."""
-        rows = self.enter("write", table, TableGrant.WRITE, ask)
+        rows = self.enter("write", table, TableGrant.WRITE, call)
         for write in writes:
             _check_write(write)
         await self._turn()
         for write in writes:
             self._put(rows, write)
 
-    async def write_if(self, table: str, write: Write, condition: Condition, ask: Ask) -> Tried:
+    async def write_if(
+        self, table: str, write: Write, condition: WriteCondition, call: CallContext
+    ) -> WriteIfResult:
         """Write if the condition holds."""
-        rows = self.enter("write_if", table, TableGrant.WRITE, ask)
+        rows = self.enter("write_if", table, TableGrant.WRITE, call)
         _check_write(write)
         if sum((condition.absent, condition.present, bool(condition.tag))) != 1:
             raise BadValue("condition", condition, "say exactly one of absent, present and tag")
@@ -145,11 +151,11 @@ class MemoryKeyValues:
         if holds:
             self._put(rows, write)
             row = self._live(rows, (write.partition, write.sort))
-        return Tried(holds, row)
+        return WriteIfResult(holds, row)
 
-    async def remove(self, table: str, places: Sequence[Place], ask: Ask) -> int:
+    async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
         """Delete these; how many were there."""
-        rows = self.enter("remove", table, TableGrant.WRITE, ask)
+        rows = self.enter("remove", table, TableGrant.WRITE, call)
         for partition, sort in places:
             check_place(partition, sort)
         await self._turn()
@@ -157,10 +163,10 @@ class MemoryKeyValues:
         return sum(rows.pop(place, None) is not None for place in there)
 
     async def expire(
-        self, table: str, partition: bytes, sort: bytes, ttl_us: int, ask: Ask
+        self, table: str, partition: bytes, sort: bytes, ttl_us: int, call: CallContext
     ) -> bool:
         """Let it expire; whether it was there."""
-        rows = self.enter("expire", table, TableGrant.WRITE, ask)
+        rows = self.enter("expire", table, TableGrant.WRITE, call)
         check_place(partition, sort)
         await self._turn()
         row = self._live(rows, (partition, sort))
@@ -171,12 +177,14 @@ class MemoryKeyValues:
 
     # What uploads share.
 
-    def enter(self, operation: str, table: str, grant: TableGrant, ask: Ask) -> dict[Place, Row]:
+    def enter(
+        self, operation: str, table: str, grant: TableGrant, call: CallContext
+    ) -> dict[Place, Row]:
         """The rows of a table, for one who may; or what this was told to raise."""
         if not _TABLE.fullmatch(table):
             raise BadValue("table", table, "use a-z, 0-9, - _ and ., 64 of them at most")
-        ask.by.must_on(table, grant)
-        self.asked.append(Asked(operation, table, ask))
+        call.identity.must_on(table, grant)
+        self.calls.append(RecordedCall(operation, table, call))
         if self._errors:
             raise self._errors.popleft()
         return self._tables.setdefault(table, {})
@@ -251,24 +259,24 @@ class MemoryUploads:
         self._tables = tables
         self._held: dict[tuple[str, str], _Held] = {}
 
-    async def begin(self, table: str, name: str, mode: str, ask: Ask) -> Upload:
+    async def begin(self, table: str, name: str, mode: str, call: CallContext) -> Upload:
         """Open one, or find it."""
-        self._tables.enter("begin", table, TableGrant.BULK, ask)
+        self._tables.enter("begin", table, TableGrant.BULK, call)
         if mode not in ("merge", "replace"):
             raise BadValue("mode", mode, "give merge or replace")
         held = self._held.get((table, name))
         if held is None:
-            held = _Held(mode, self._tables.clock.now_us(), ask.by.name)
+            held = _Held(mode, self._tables.clock.now_us(), call.identity.name)
             self._held[table, name] = held
         elif held.mode != mode:
             raise Conflict(f"the upload {name}", f"it was begun to {held.mode}")
         return held.told(table, name)
 
     async def part(
-        self, table: str, name: str, number: int, rows: bytes, sha256: bytes, ask: Ask
+        self, table: str, name: str, number: int, rows: bytes, sha256: bytes, call: CallContext
     ) -> Upload:
         """Keep one part."""
-        held = self._found("part", table, name, ask)
+        held = self._found("part", table, name, call)
         _must_be_open(held, name)
         if hashlib.sha256(rows).digest() != sha256:
             raise BadValue("sha256", sha256.hex(), "it is not that of the rows; send them again")
@@ -284,10 +292,10 @@ class MemoryUploads:
         return held.told(table, name)
 
     async def commit(
-        self, table: str, name: str, parts: int, rows: int, sha256: bytes, ask: Ask
+        self, table: str, name: str, parts: int, rows: int, sha256: bytes, call: CallContext
     ) -> Upload:
         """Make it visible."""
-        held = self._found("commit", table, name, ask)
+        held = self._found("commit", table, name, call)
         if held.state == "done":
             return held.told(table, name)
         _must_be_open(held, name)
@@ -303,26 +311,26 @@ class MemoryUploads:
         held.state = "done"
         return held.told(table, name)
 
-    async def abandon(self, table: str, name: str, ask: Ask) -> Upload:
+    async def abandon(self, table: str, name: str, call: CallContext) -> Upload:
         """Forget it."""
-        held = self._found("abandon", table, name, ask)
+        held = self._found("abandon", table, name, call)
         if held.state == _OPEN:
             held.state = "abandoned"
             held.parts.clear()
             held.numbers.clear()
         return held.told(table, name)
 
-    async def show(self, table: str, name: str, ask: Ask) -> Upload:
+    async def show(self, table: str, name: str, call: CallContext) -> Upload:
         """How it stands."""
-        return self._found("show", table, name, ask).told(table, name)
+        return self._found("show", table, name, call).told(table, name)
 
-    async def all(self, table: str, ask: Ask) -> Sequence[Upload]:
+    async def all(self, table: str, call: CallContext) -> Sequence[Upload]:
         """All of a table."""
-        self._tables.enter("all", table, TableGrant.BULK, ask)
+        self._tables.enter("all", table, TableGrant.BULK, call)
         return [held.told(table, name) for (its, name), held in self._held.items() if its == table]
 
-    def _found(self, operation: str, table: str, name: str, ask: Ask) -> _Held:
-        self._tables.enter(operation, table, TableGrant.BULK, ask)
+    def _found(self, operation: str, table: str, name: str, call: CallContext) -> _Held:
+        self._tables.enter(operation, table, TableGrant.BULK, call)
         held = self._held.get((table, name))
         if held is None:
             raise BadValue("upload", name, "begin it first")
@@ -340,13 +348,13 @@ def _check_write(write: Write) -> None:
         raise BadValue("ttl_us", write.ttl_us, "say microseconds, or 0 for ever")
 
 
-def _token_kind(table: str, partition: bytes, span: Span) -> bytes:
+def _token_kind(table: str, partition: bytes, span: KeyRange) -> bytes:
     """What the tokens of one scan begin with."""
     said = repr((table, partition, span.begin, span.end, span.reverse)).encode()
     return hashlib.sha256(said).digest()[:8]
 
 
-def _within(span: Span, sort: bytes, last: bytes | None) -> bool:
+def _within(span: KeyRange, sort: bytes, last: bytes | None) -> bool:
     if sort < span.begin or (span.end is not None and sort >= span.end):
         return False
     if last is None:

@@ -15,14 +15,14 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import (
     BYTES_MAX_DEFAULT,
     ROWS_MAX_DEFAULT,
-    Condition,
+    KeyRange,
+    PlacePage,
     Row,
-    Rows,
-    Span,
-    Tried,
+    RowPage,
     Upload,
-    Walked,
     Write,
+    WriteCondition,
+    WriteIfResult,
 )
 from sluicegate.kernels.native import i64
 from sluicegate.wire.protobuf import (
@@ -243,7 +243,7 @@ class ScanAsk:
                 self.token = data[begin:at]
             else:
                 at = skipped(data, at, end, tag, _SCAN)
-        self.span = Span(
+        self.span = KeyRange(
             first,
             last or None,
             reverse != 0,
@@ -410,7 +410,7 @@ class WriteIfAsk:
         said = int(self._absent) + int(self._present) + int(self._tag != b"")
         if said != 1:
             raise BadValue("condition", f"{said} conditions", "give one: absent, present or tag")
-        self.condition = Condition(self._absent, self._present, self._tag)
+        self.condition = WriteCondition(self._absent, self._present, self._tag)
 
     def _read_condition(self, data: bytes, at: i64, end: i64) -> None:
         while at < end:
@@ -559,7 +559,7 @@ def found_each_bytes(rows: Sequence[Row | None], now_us: int) -> bytes:
     return b"".join([b"\x0a" + span_bytes(found_bytes(row, now_us)) for row in rows])
 
 
-def rows_bytes(rows: Rows, now_us: int) -> bytes:
+def rows_bytes(rows: RowPage, now_us: int) -> bytes:
     """ScanResponse."""
     parts = [b"\x0a" + span_bytes(row_bytes(row, now_us)) for row in rows.rows]
     if rows.token:
@@ -567,7 +567,7 @@ def rows_bytes(rows: Rows, now_us: int) -> bytes:
     return b"".join(parts)
 
 
-def walked_bytes(walked: Walked) -> bytes:
+def walked_bytes(walked: PlacePage) -> bytes:
     """WalkResponse."""
     parts = [b"\x0a" + span_bytes(_place_bytes(place)) for place in walked.places]
     if walked.after is not None:
@@ -581,7 +581,7 @@ def _place_bytes(place: Place) -> bytes:
     return told + b"\x12" + span_bytes(sort) if sort else told
 
 
-def tried_bytes(tried: Tried, now_us: int) -> bytes:
+def tried_bytes(tried: WriteIfResult, now_us: int) -> bytes:
     """WriteIfResponse."""
     told = b"\x08\x01" if tried.done else b""
     if tried.row is None:

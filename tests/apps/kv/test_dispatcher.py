@@ -21,7 +21,7 @@ from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.checks import Soon
 from sluicegate.contracts.engine import Engine, Place
 from sluicegate.contracts.errors import BadValue, Refused
-from sluicegate.contracts.key_values import Ask, Row, Rows, Span, Write
+from sluicegate.contracts.key_values import CallContext, KeyRange, Row, RowPage, Write
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.policies.group_settings import ResourceGroup, ResourceGroupsSettings
 from sluicegate.policies.resource_groups import ResourceGroups
@@ -46,7 +46,7 @@ async def dispatcher(*flags: str) -> AsyncIterator[Assembly]:
 async def fill(assembly: Assembly, rows: int) -> None:
     for first in range(0, rows, 500):
         writes = [Write(b"p", b"%05d" % at, b"v") for at in range(first, min(first + 500, rows))]
-        await assembly.dispatcher.write("t", writes, Ask(ANYBODY))
+        await assembly.dispatcher.write("t", writes, CallContext(ANYBODY))
 
 
 def scans(assembly: Assembly) -> int:
@@ -61,8 +61,8 @@ def test_the_time_that_a_scan_takes_is_no_queue_of_ours() -> None:
         async with dispatcher(*flags) as assembly:
             await fill(assembly, 1_500)
             now_us = assembly.clock.now_us()
-            ask = Ask(ANYBODY, arrived_us=now_us)
-            found = await assembly.dispatcher.scan("t", b"p", Span(rows_max=1_500), ask)
+            call = CallContext(ANYBODY, arrived_us=now_us)
+            found = await assembly.dispatcher.scan("t", b"p", KeyRange(rows_max=1_500), call)
             assert len(found.rows) == 1_500
             assert scans(assembly) > 5
             assert assembly.clock.now_us() - now_us > 30_000
@@ -83,8 +83,8 @@ def test_a_scan_that_runs_out_of_units_brings_what_it_has_and_goes_on_later() ->
             token = b""
             for by in (ANYBODY, plenty, plenty):
                 try:
-                    told: Rows = await assembly.dispatcher.scan(
-                        "t", b"p", Span(rows_max=1_000), Ask(by), token
+                    told: RowPage = await assembly.dispatcher.scan(
+                        "t", b"p", KeyRange(rows_max=1_000), CallContext(by), token
                     )
                 except Refused:
                     continue
@@ -103,7 +103,7 @@ def test_places_of_several_shards_enter_by_shard() -> None:
         async with dispatcher("--engine", "faulty+memory:?slots=64&work_ms=0&shards=10") as one:
             places = [(b"%d" % at, b"") for at in range(40)]
             shards = {one.layers.shard_of("t", partition) for partition, _ in places}
-            found = one.dispatcher.get_each("t", places, Ask(ANYBODY))
+            found = one.dispatcher.get_each("t", places, CallContext(ANYBODY))
             rows = await found if isinstance(found, Awaitable) else found
             assert rows == [None] * 40
             assert one.usage.operations()["multi-get"][0] == len(shards) > 1
@@ -116,8 +116,8 @@ def test_a_read_is_given_up_at_its_deadline() -> None:
         async with dispatcher("--engine", "faulty+memory:?slots=1&work_ms=3000") as one:
             # The book of tables is read through the same slow engine; that has been waited for.
             now_us = one.clock.now_us()
-            ask = Ask(ANYBODY, deadline_us=now_us + 200_000)
-            found = one.dispatcher.get("t", b"p", b"", ask)
+            call = CallContext(ANYBODY, deadline_us=now_us + 200_000)
+            found = one.dispatcher.get("t", b"p", b"", call)
             assert isinstance(found, Awaitable)
             with pytest.raises(Refused) as told:
                 await found
@@ -132,12 +132,14 @@ def test_an_answer_is_bounded_and_so_is_a_batch() -> None:
     async def story() -> None:
         async with dispatcher("--engine", "memory:") as one:
             with pytest.raises(BadValue, match="rows_max"):
-                await one.dispatcher.scan("t", b"p", Span(rows_max=10_001), Ask(ANYBODY))
+                await one.dispatcher.scan(
+                    "t", b"p", KeyRange(rows_max=10_001), CallContext(ANYBODY)
+                )
             with pytest.raises(BadValue, match="places"):
-                one.dispatcher.get_each("t", [(b"p", b"")] * 1_001, Ask(ANYBODY))
+                one.dispatcher.get_each("t", [(b"p", b"")] * 1_001, CallContext(ANYBODY))
             write = Write(b"p", b"", bytes((1 << 20) + 1))
             with pytest.raises(BadValue, match="value"):
-                await one.dispatcher.write("t", [write], Ask(ANYBODY))
+                await one.dispatcher.write("t", [write], CallContext(ANYBODY))
 
     asyncio.run(story())
 
@@ -210,12 +212,14 @@ async def heavy(assembly: Assembly, table: str, rows: int) -> list[Place]:
     places: list[Place] = [(b"%d" % at, b"") for at in range(rows)]
     value = bytes(MIB)
     for partition, sort in places:
-        await assembly.dispatcher.write(table, [Write(partition, sort, value)], Ask(ANYBODY))
+        await assembly.dispatcher.write(
+            table, [Write(partition, sort, value)], CallContext(ANYBODY)
+        )
     return places
 
 
 async def each(assembly: Assembly, places: list[Place], table: str = "t") -> Sequence[Row | None]:
-    found = assembly.dispatcher.get_each(table, places, Ask(ANYBODY))
+    found = assembly.dispatcher.get_each(table, places, CallContext(ANYBODY))
     return await found if isinstance(found, Awaitable) else found
 
 
@@ -254,13 +258,13 @@ def test_places_that_weigh_little_are_read_together_once_that_is_known() -> None
                 rows = await each(one, places)
                 assert [row.sort for row in rows if row] == [sort for _, sort in places]
             before = one.usage.operations()["multi-get"][0]
-            assert isinstance(one.dispatcher.get_each("t", places, Ask(ANYBODY)), list)
+            assert isinstance(one.dispatcher.get_each("t", places, CallContext(ANYBODY)), list)
             assert one.usage.operations()["multi-get"][0] == before + 1
-            await one.dispatcher.write("other", [Write(b"p", b"", b"v")], Ask(ANYBODY))
+            await one.dispatcher.write("other", [Write(b"p", b"", b"v")], CallContext(ANYBODY))
             missing = [(b"none", sort) for _, sort in places]
             for _ in range(2):
                 assert await each(one, missing, "other") == [None] * 100
-            assert isinstance(one.dispatcher.get_each("other", missing, Ask(ANYBODY)), list)
+            assert isinstance(one.dispatcher.get_each("other", missing, CallContext(ANYBODY)), list)
             assert one.dispatcher._gathered.size_bytes == 0
 
     asyncio.run(story())

@@ -178,14 +178,14 @@ def test_who_may_not_is_told_the_grant(stub: Any, served: Any) -> None:
             metadata=(("authorization", "Bearer nobody"),),
         )
     assert failed(caught)[0] is grpc.StatusCode.UNAUTHENTICATED
-    assert len(served[0].asks) == 1
+    assert len(served[0].contexts) == 1
 
 
 def test_what_a_call_claims_reaches_the_service(stub: Any, served: Any) -> None:
     message = pb.GetRequest(table="t", partition=b"p")
     stub.Get(message, metadata=MINE)
-    plain = served[0].asks[-1]
-    assert (plain.by.name, plain.criticality, plain.deadline_us, plain.strong) == (
+    plain = served[0].contexts[-1]
+    assert (plain.identity.name, plain.criticality, plain.deadline_us, plain.strong) == (
         "all",
         None,
         None,
@@ -196,10 +196,10 @@ def test_what_a_call_claims_reaches_the_service(stub: Any, served: Any) -> None:
         mine(
             stub.Get, message, ("x-sluicegate-criticality", "bulk"), ("x-sluicegate-strong", "true")
         )
-        ask = served[0].asks[-1]
-        assert (ask.criticality, ask.strong) == (Criticality.BULK, True)
+        call = served[0].contexts[-1]
+        assert (call.criticality, call.strong) == (Criticality.BULK, True)
         # A client may round its timeout up on the way.
-        assert 0 < ask.deadline_us - NOW_US <= CALL_S_MAX * 1.05e6
+        assert 0 < call.deadline_us - NOW_US <= CALL_S_MAX * 1.05e6
     for name, value in (("x-sluicegate-criticality", "vital"), ("x-sluicegate-strong", "very")):
         with pytest.raises(grpc.RpcError) as caught:
             mine(stub.Get, message, (name, value))
@@ -232,7 +232,10 @@ def test_an_ask_began_with_its_call_and_its_time_is_left_from_now(
     shelf = Shelf()
     message, told = pb.GetRequest(table="t", partition=b"p"), Told((), left_us, 3_000)
     answered(KeyValuesServicer(shelf, shelf.clock).get, message, told)
-    assert (shelf.asks[-1].arrived_us, shelf.asks[-1].deadline_us) == (NOW_US - 3_000, deadline_us)
+    assert (shelf.contexts[-1].arrived_us, shelf.contexts[-1].deadline_us) == (
+        NOW_US - 3_000,
+        deadline_us,
+    )
 
 
 def test_each_method_keeps_to_the_bounds_that_the_servicer_has() -> None:
@@ -252,7 +255,7 @@ def test_each_method_keeps_to_the_bounds_that_the_servicer_has() -> None:
         with pytest.raises(BadValue) as caught:
             answered(call, message)
         assert caught.value.field == field
-    assert shelf.asks == []
+    assert shelf.contexts == []
 
 
 @pytest.mark.parametrize("far", [False, True])

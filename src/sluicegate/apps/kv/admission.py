@@ -19,7 +19,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
-from sluicegate.contracts.key_values import Ask
+from sluicegate.contracts.key_values import CallContext
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT
 from sluicegate.contracts.request import NO_ATTRIBUTES, Measured, Request
@@ -60,12 +60,12 @@ class Admission:
         operation: str,
         key: str,
         shard: str,
-        ask: Ask,
+        call: CallContext,
         attributes: Mapping[str, str] = NO_ATTRIBUTES,
     ) -> Request:
         """What the policies see of it."""
-        by = ask.by
-        claim = ask.criticality
+        by = call.identity
+        claim = call.criticality
         if claim is None:
             claim = by.criticality
         if claim is None or not self._chain.classed:
@@ -74,8 +74,8 @@ class Admission:
             key,
             caller=by.name,
             criticality=claim,
-            arrived_us=ask.arrived_us,
-            deadline_us=ask.deadline_us,
+            arrived_us=call.arrived_us,
+            deadline_us=call.deadline_us,
             operation=operation,
             shard=shard,
             attributes=attributes,

@@ -48,7 +48,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.event_log import EventLog
-from sluicegate.contracts.key_values import Ask, Upload
+from sluicegate.contracts.key_values import CallContext, Upload
 from sluicegate.policies.stack import StackPermit
 from sluicegate.rules.service_watch import ServiceRules
 from sluicegate.stores.open_engine import open_engine
@@ -325,13 +325,13 @@ class Assembly:
         )
         self.rules = self._follower = start(follower, self.settings)
 
-    async def _admit_bulk(self, ask: Ask, rows: int, size_bytes: int) -> StackPermit:
+    async def _admit_bulk(self, call: CallContext, rows: int, size_bytes: int) -> StackPermit:
         """How uploads, folding and sweeping enter: as everything else does, in the lowest class."""
         request = self.admission.request(
             BULK,
             BULK,
             "",
-            Ask(ask.by, criticality=_LOWEST, deadline_us=ask.deadline_us),
+            CallContext(call.identity, criticality=_LOWEST, deadline_us=call.deadline_us),
             shape(rows, size_bytes),
         )
         return await self.admission.later(request)

@@ -32,15 +32,15 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.key_values import (
-    Ask,
-    Condition,
+    CallContext,
+    KeyRange,
+    PlacePage,
     Row,
-    Rows,
-    Span,
-    Tried,
+    RowPage,
     Uploads,
-    Walked,
     Write,
+    WriteCondition,
+    WriteIfResult,
 )
 from sluicegate.contracts.request import Request
 from sluicegate.policies.coalesce import Flight
@@ -97,23 +97,25 @@ class Dispatcher:
 
     # Reads.
 
-    def get(self, table: str, partition: bytes, sort: bytes, ask: Ask) -> Soon[Row | None]:
+    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Soon[Row | None]:
         """The row at one place."""
-        ask.by.must_on(table, TableGrant.READ)
+        call.identity.must_on(table, TableGrant.READ)
         check_table(table)
         check_key(partition, sort)
-        return self._get(table, partition, sort, ask)
+        return self._get(table, partition, sort, call)
 
-    def get_each(self, table: str, places: Sequence[Place], ask: Ask) -> Soon[Sequence[Row | None]]:
+    def get_each(
+        self, table: str, places: Sequence[Place], call: CallContext
+    ) -> Soon[Sequence[Row | None]]:
         """The rows at these places, in their order; all, or an error where they are too much."""
-        ask.by.must_on(table, TableGrant.READ)
+        call.identity.must_on(table, TableGrant.READ)
         check_table(table)
         if not 0 < len(places) <= PLACES_MAX:
             raise BadValue("places", len(places), f"give from 1 to {PLACES_MAX:,}")
         for partition, sort in places:
             check_key(partition, sort)
         rows: list[Row | None] = [None] * len(places)
-        cold, warm, size = self._sorted_out(table, places, rows, ask)
+        cold, warm, size = self._sorted_out(table, places, rows, call)
         _check_answer(size)
         fitting = self._gathered.fitting(table, VALUES_BYTES_MAX - size)
         if not warm and len(cold) <= fitting and self._of_one_shard(table, places, cold):
@@ -122,18 +124,18 @@ class Dispatcher:
             self._gathered.check()
             now_us = self._clock.now_us()
             asked = [places[at] for at in cold]
-            request = self._many(table, asked, ask)
+            request = self._many(table, asked, call)
             if self._admission.prompt(request, now_us):
                 permit = self._admission.now(request, now_us)
                 if permit is not None:
                     return self._look_up_each(permit, table, asked, cold, rows, size, now_us)
-        return self._get_rest(table, places, rows, cold, warm, size, ask)
+        return self._get_rest(table, places, rows, cold, warm, size, call)
 
     async def scan(
-        self, table: str, partition: bytes, span: Span, ask: Ask, token: bytes = b""
-    ) -> Rows:
+        self, table: str, partition: bytes, span: KeyRange, call: CallContext, token: bytes = b""
+    ) -> RowPage:
         """Rows of one partition, a chunk at a time."""
-        ask.by.must_on(table, TableGrant.READ)
+        call.identity.must_on(table, TableGrant.READ)
         check_table(table)
         check_key(partition, b"")
         _check_span(span)
@@ -148,33 +150,35 @@ class Dispatcher:
                     rows_max=span.rows_max - len(rows), bytes_max=max(1, span.bytes_max - size)
                 )
                 try:
-                    told, ask = await self._scan_chunk(table, partition, wanted, ask)
+                    told, call = await self._scan_chunk(table, partition, wanted, call)
                 except Refused:
                     if behind is None:
                         raise
                     # What has been read is paid for; the token goes on when there is more to spend.
-                    return Rows(rows, token_after(table, partition, left, behind))
+                    return RowPage(rows, token_after(table, partition, left, behind))
                 rows += told.rows
                 brought = sum([len(row.sort) + len(row.value) for row in told.rows])
                 size += brought
                 self._gathered.size_bytes += brought
                 behind = told.last
                 if not told.more or behind is None:
-                    return Rows(rows)
+                    return RowPage(rows)
                 left = span_after(left, behind)
                 if len(rows) >= span.rows_max or size >= span.bytes_max:
-                    return Rows(rows, token_after(table, partition, left, behind))
+                    return RowPage(rows, token_after(table, partition, left, behind))
                 await asyncio.sleep(0)  # others pass between two chunks, also where nobody waits
         finally:
             self._gathered.size_bytes -= size
 
-    async def walk(self, table: str, after: Place | None, rows_max: int, ask: Ask) -> Walked:
+    async def walk(
+        self, table: str, after: Place | None, rows_max: int, call: CallContext
+    ) -> PlacePage:
         """Places of the whole table."""
-        ask.by.must_on(table, TableGrant.READ)
+        call.identity.must_on(table, TableGrant.READ)
         check_table(table)
         if not 0 < rows_max <= SPAN_ROWS_MAX:
             raise BadValue("rows_max", rows_max, f"give from 1 to {SPAN_ROWS_MAX:,}")
-        permit = await self._admitted(SCAN, table, b"", ask, rows_max, 0)
+        permit = await self._admitted(SCAN, table, b"", call, rows_max, 0)
         began_us = self._clock.now_us()
         work = self._layers.walk(table, after, rows_max, began_us)
         walked = await self._admission.in_time(permit, work)
@@ -183,10 +187,10 @@ class Dispatcher:
 
     # Writes.
 
-    async def write(self, table: str, writes: Sequence[Write], ask: Ask) -> None:
+    async def write(self, table: str, writes: Sequence[Write], call: CallContext) -> None:
         """Put and delete, durably."""
-        size = self._check_writes(table, writes, ask)
-        permit = await self._admitted(PUT, table, writes[0].partition, ask, len(writes), size)
+        size = self._check_writes(table, writes, call)
+        permit = await self._admitted(PUT, table, writes[0].partition, call, len(writes), size)
         began_us = self._clock.now_us()
         keys = self._writing(table, [(one.partition, one.sort) for one in writes])
         try:
@@ -196,10 +200,12 @@ class Dispatcher:
             self._wrote(keys)
         self._admission.done(permit, began_us, len(writes), size)
 
-    async def write_if(self, table: str, write: Write, condition: Condition, ask: Ask) -> Tried:
+    async def write_if(
+        self, table: str, write: Write, condition: WriteCondition, call: CallContext
+    ) -> WriteIfResult:
         """Write if the condition holds."""
-        size = self._check_writes(table, (write,), ask)
-        permit = await self._admitted(SWAP, table, write.partition, ask, 1, size)
+        size = self._check_writes(table, (write,), call)
+        permit = await self._admitted(SWAP, table, write.partition, call, 1, size)
         began_us = self._clock.now_us()
         keys = self._writing(table, ((write.partition, write.sort),))
         try:
@@ -210,11 +216,11 @@ class Dispatcher:
         self._admission.done(permit, began_us, 1, size)
         return tried
 
-    async def remove(self, table: str, places: Sequence[Place], ask: Ask) -> int:
+    async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
         """Delete these, and tell how many were there."""
         writes = [Write(partition, sort, None) for partition, sort in places]
-        self._check_writes(table, writes, ask)
-        permit = await self._admitted(PUT, table, places[0][0], ask, len(places), 0)
+        self._check_writes(table, writes, call)
+        permit = await self._admitted(PUT, table, places[0][0], call, len(places), 0)
         began_us = self._clock.now_us()
         keys = self._writing(table, places)
         try:
@@ -226,11 +232,11 @@ class Dispatcher:
         return count
 
     async def expire(
-        self, table: str, partition: bytes, sort: bytes, ttl_us: int, ask: Ask
+        self, table: str, partition: bytes, sort: bytes, ttl_us: int, call: CallContext
     ) -> bool:
         """Let what is there expire after so long."""
-        self._check_writes(table, (Write(partition, sort, None),), ask)
-        permit = await self._admitted(SWAP, table, partition, ask, 1, 0)
+        self._check_writes(table, (Write(partition, sort, None),), call)
+        permit = await self._admitted(SWAP, table, partition, call, 1, 0)
         began_us = self._clock.now_us()
         keys = self._writing(table, ((partition, sort),))
         try:
@@ -243,25 +249,27 @@ class Dispatcher:
 
     # One place.
 
-    def _get(self, table: str, partition: bytes, sort: bytes, ask: Ask) -> Soon[Row | None]:
+    def _get(
+        self, table: str, partition: bytes, sort: bytes, call: CallContext
+    ) -> Soon[Row | None]:
         now_us = self._clock.now_us()
         shield = self._shield
         if shield is None:
             return self._read_one(
-                table, partition, sort, key_of(table, partition, sort), ask, now_us
+                table, partition, sort, key_of(table, partition, sort), call, now_us
             )
         key = shield.key(table, partition, sort)
-        state, row = shield.look(key, now_us, strong=ask.strong)
+        state, row = shield.look(key, now_us, strong=call.strong)
         if state == COLD:
-            return self._read_one(table, partition, sort, key, ask, now_us)
+            return self._read_one(table, partition, sort, key, call, now_us)
         if state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as mypyc likes it
-            self._admission.cached(ask.by.name, now_us)
+            self._admission.cached(call.identity.name, now_us)
             return row
-        request = self._admission.request(GET, key, self._layers.shard_of(table, partition), ask)
+        request = self._admission.request(GET, key, self._layers.shard_of(table, partition), call)
         fetch = _Fetch(self, table, partition, sort)
         if state == REFRESH:
             shield.ahead(key, request, self._clock, fetch.fly)
-            self._admission.cached(ask.by.name, now_us)
+            self._admission.cached(call.identity.name, now_us)
             return row
         return self._share(shield, key, None if state == MISS else row, request, fetch)
 
@@ -275,11 +283,11 @@ class Dispatcher:
         return row
 
     def _read_one(
-        self, table: str, partition: bytes, sort: bytes, key: str, ask: Ask, now_us: int
+        self, table: str, partition: bytes, sort: bytes, key: str, call: CallContext, now_us: int
     ) -> Soon[Row | None]:
         """Through the chain; without waiting, if that can be."""
         admission = self._admission
-        request = admission.request(GET, key, self._layers.shard_of(table, partition), ask)
+        request = admission.request(GET, key, self._layers.shard_of(table, partition), call)
         if admission.prompt(request, now_us):
             permit = admission.now(request, now_us)
             if permit is not None:
@@ -326,7 +334,7 @@ class Dispatcher:
     # Many places.
 
     def _sorted_out(
-        self, table: str, places: Sequence[Place], rows: list[Row | None], ask: Ask
+        self, table: str, places: Sequence[Place], rows: list[Row | None], call: CallContext
     ) -> tuple[list[int], list[int], int]:
         """Fill in what is served from memory; where the cold ones are, the warm, and its bytes."""
         shield = self._shield
@@ -338,11 +346,11 @@ class Dispatcher:
         size = 0
         for at, (partition, sort) in enumerate(places):
             key = shield.key(table, partition, sort)
-            state, row = shield.look(key, now_us, strong=ask.strong)
+            state, row = shield.look(key, now_us, strong=call.strong)
             if state == COLD:
                 cold.append(at)
             elif state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as above
-                self._admission.cached(ask.by.name, now_us)
+                self._admission.cached(call.identity.name, now_us)
                 rows[at] = row
                 if row is not None:
                     size += len(row.value)
@@ -417,7 +425,7 @@ class Dispatcher:
         cold: list[int],
         warm: list[int],
         size: int,
-        ask: Ask,
+        call: CallContext,
     ) -> Sequence[Row | None]:
         """The hot ones each for itself, the others by shard, as many at a time as should fit."""
         held = 0  # of them, what has been read here
@@ -429,14 +437,14 @@ class Dispatcher:
                     fitting = self._gathered.fitting(table, VALUES_BYTES_MAX - size)
                     at = group[first : first + fitting]
                     first += len(at)
-                    ask = await self._get_some(table, places, at, rows, size, ask)
+                    call = await self._get_some(table, places, at, rows, size, call)
                     brought = _values_bytes(rows, at)
                     size += brought
                     held += brought
                     self._gathered.size_bytes += brought
             for one in warm:
                 self._gathered.check()
-                later = self._get(table, places[one][0], places[one][1], ask)
+                later = self._get(table, places[one][0], places[one][1], call)
                 row = await later if isinstance(later, Awaitable) else later
                 rows[one] = row
                 if row is not None:
@@ -456,17 +464,17 @@ class Dispatcher:
         at: list[int],
         rows: list[Row | None],
         size: int,
-        ask: Ask,
-    ) -> Ask:
+        call: CallContext,
+    ) -> CallContext:
         """Those that enter together, in their places; as what the next are to ask."""
         asked = [places[one] for one in at]
-        request = self._many(table, asked, ask)
+        request = self._many(table, asked, call)
         permit = await self._admission.later(request)
         now_us = self._clock.now_us()
         found = self._look_up_each(permit, table, asked, at, rows, size, now_us)
         if isinstance(found, Awaitable):
             await found
-        return _going_on(ask, request)
+        return _going_on(call, request)
 
     def _of_one_shard(self, table: str, places: Sequence[Place], cold: list[int]) -> bool:
         if self._one_shard or len(cold) < 2:
@@ -483,22 +491,22 @@ class Dispatcher:
             by_shard.setdefault(self._layers.shard_of(table, places[at][0]), []).append(at)
         return by_shard.values()
 
-    def _many(self, table: str, places: Sequence[Place], ask: Ask) -> Request:
+    def _many(self, table: str, places: Sequence[Place], call: CallContext) -> Request:
         shard = self._layers.shard_of(table, places[0][0])
-        return self._admission.request(MULTI_GET, table, shard, ask, shape(len(places), 0))
+        return self._admission.request(MULTI_GET, table, shard, call, shape(len(places), 0))
 
     # Many rows.
 
     async def _scan_chunk(
-        self, table: str, partition: bytes, span: Span, ask: Ask
-    ) -> tuple[Scanned, Ask]:
+        self, table: str, partition: bytes, span: KeyRange, call: CallContext
+    ) -> tuple[Scanned, CallContext]:
         """One admission's worth, and as what the next chunk is to ask.
 
         That has this one's deadline, and arrives when it comes: the time that a scan takes is no
         queue of ours.
         """
         shard = self._layers.shard_of(table, partition)
-        request = self._admission.request(SCAN, table, shard, ask, shape(span.rows_max, 0))
+        request = self._admission.request(SCAN, table, shard, call, shape(span.rows_max, 0))
         rows_max = span.rows_max
         if self._units is not None:
             request = next(self._units.chunks(request, self._chunk_ru))
@@ -508,20 +516,20 @@ class Dispatcher:
         work = self._layers.scan(table, partition, span._replace(rows_max=rows_max), began_us)
         told = await self._admission.in_time(permit, work)
         self._admission.done(permit, began_us, max(1, told.rows_scanned), told.bytes_scanned)
-        return told, _going_on(ask, request)
+        return told, _going_on(call, request)
 
     # What writes share.
 
     async def _admitted(
-        self, operation: str, table: str, partition: bytes, ask: Ask, rows: int, size: int
+        self, operation: str, table: str, partition: bytes, call: CallContext, rows: int, size: int
     ) -> StackPermit:
         shard = self._layers.shard_of(table, partition)
-        request = self._admission.request(operation, table, shard, ask, shape(rows, size))
+        request = self._admission.request(operation, table, shard, call, shape(rows, size))
         return await self._admission.later(request)
 
-    def _check_writes(self, table: str, writes: Sequence[Write], ask: Ask) -> int:
+    def _check_writes(self, table: str, writes: Sequence[Write], call: CallContext) -> int:
         """Whether they may be asked for; how many bytes they are."""
-        ask.by.must_on(table, TableGrant.WRITE)
+        call.identity.must_on(table, TableGrant.WRITE)
         check_table(table)
         if not 0 < len(writes) <= WRITES_MAX:
             raise BadValue("writes", len(writes), f"give from 1 to {WRITES_MAX:,}")
@@ -590,14 +598,17 @@ def _check_answer(size: int) -> None:
         raise BadValue("places", f"{size:,} bytes and more", remedy)
 
 
-def _going_on(ask: Ask, request: Request) -> Ask:
+def _going_on(call: CallContext, request: Request) -> CallContext:
     """As what the next part of a request asks: with its deadline, and arriving when it comes."""
-    return Ask(
-        ask.by, criticality=ask.criticality, deadline_us=request.deadline_us, strong=ask.strong
+    return CallContext(
+        call.identity,
+        criticality=call.criticality,
+        deadline_us=request.deadline_us,
+        strong=call.strong,
     )
 
 
-def _check_span(span: Span) -> None:
+def _check_span(span: KeyRange) -> None:
     if not 0 < span.rows_max <= SPAN_ROWS_MAX:
         raise BadValue("rows_max", span.rows_max, f"give from 1 to {SPAN_ROWS_MAX:,}")
     if not 0 < span.bytes_max <= SPAN_BYTES_MAX:

@@ -13,7 +13,7 @@ from typing import Final, final
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import Soon
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.key_values import Ask, KeyValues, Row
+from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.claims import CRITICALITY, STRONG, criticality_of, strong_of
 from sluicegate.doors.grpc.call import Told, UnaryTold
 from sluicegate.wire.key_values_messages import (
@@ -72,9 +72,9 @@ class KeyValuesServicer:
             SERVICE + "ListUploads": self.list_uploads,
         }
 
-    def _ask(self, by: Identity, told: Told) -> Ask:
+    def _call(self, by: Identity, told: Told) -> CallContext:
         now_us = self.clock.now_us()
-        return Ask(
+        return CallContext(
             by,
             criticality=criticality_of(told.values(CRITICALITY)),
             deadline_us=now_us + told.left_us if told.left_us >= 0 else None,
@@ -87,7 +87,7 @@ class KeyValuesServicer:
     def get(self, message: bytes, by: Identity, told: Told) -> Soon[bytes]:
         """GetRequest to GetResponse."""
         asked = PlaceAsk(message)
-        found = self.service.get(asked.table, asked.partition, asked.sort, self._ask(by, told))
+        found = self.service.get(asked.table, asked.partition, asked.sort, self._call(by, told))
         if found is None or isinstance(found, Row):
             return found_bytes(found, self.clock.now_us())
         return self._found_later(found)
@@ -98,7 +98,7 @@ class KeyValuesServicer:
     def get_each(self, message: bytes, by: Identity, told: Told) -> Soon[bytes]:
         """GetEachRequest to GetEachResponse."""
         asked = PlacesAsk(message, self.bounds)
-        found = self.service.get_each(asked.table, asked.places, self._ask(by, told))
+        found = self.service.get_each(asked.table, asked.places, self._call(by, told))
         if isinstance(found, Sequence):
             return found_each_bytes(found, self.clock.now_us())
         return self._found_each_later(found)
@@ -110,41 +110,41 @@ class KeyValuesServicer:
         """ScanRequest to ScanResponse."""
         asked = ScanAsk(message, self.bounds)
         rows = await self.service.scan(
-            asked.table, asked.partition, asked.span, self._ask(by, told), asked.token
+            asked.table, asked.partition, asked.span, self._call(by, told), asked.token
         )
         return rows_bytes(rows, self.clock.now_us())
 
     async def walk(self, message: bytes, by: Identity, told: Told) -> bytes:
         """WalkRequest to WalkResponse."""
         asked = WalkAsk(message, self.bounds)
-        ask = self._ask(by, told)
-        return walked_bytes(await self.service.walk(asked.table, asked.after, asked.rows_max, ask))
+        call = self._call(by, told)
+        return walked_bytes(await self.service.walk(asked.table, asked.after, asked.rows_max, call))
 
     async def write(self, message: bytes, by: Identity, told: Told) -> bytes:
         """WriteRequest to WriteResponse."""
         asked = WriteAsk(message, self.bounds)
-        await self.service.write(asked.table, asked.writes, self._ask(by, told))
+        await self.service.write(asked.table, asked.writes, self._call(by, told))
         return b""
 
     async def write_if(self, message: bytes, by: Identity, told: Told) -> bytes:
         """WriteIfRequest to WriteIfResponse."""
         asked = WriteIfAsk(message, self.bounds)
-        ask = self._ask(by, told)
-        tried = await self.service.write_if(asked.table, asked.write, asked.condition, ask)
+        call = self._call(by, told)
+        tried = await self.service.write_if(asked.table, asked.write, asked.condition, call)
         return tried_bytes(tried, self.clock.now_us())
 
     async def remove(self, message: bytes, by: Identity, told: Told) -> bytes:
         """RemoveRequest to RemoveResponse."""
         asked = PlacesAsk(message, self.bounds)
-        ask = self._ask(by, told)
-        return number_bytes(await self.service.remove(asked.table, asked.places, ask))
+        call = self._call(by, told)
+        return number_bytes(await self.service.remove(asked.table, asked.places, call))
 
     async def expire(self, message: bytes, by: Identity, told: Told) -> bytes:
         """ExpireRequest to ExpireResponse."""
         asked = PlaceAsk(message, expires=True)
-        ask = self._ask(by, told)
+        call = self._call(by, told)
         there = await self.service.expire(
-            asked.table, asked.partition, asked.sort, asked.ttl_us, ask
+            asked.table, asked.partition, asked.sort, asked.ttl_us, call
         )
         return number_bytes(int(there))
 
@@ -155,26 +155,28 @@ class KeyValuesServicer:
         asked = UploadAsk(message, 3)
         uploads = self.service.uploads
         return upload_bytes(
-            await uploads.begin(asked.table, asked.name, asked.mode, self._ask(by, told))
+            await uploads.begin(asked.table, asked.name, asked.mode, self._call(by, told))
         )
 
     async def upload_part(self, message: bytes, by: Identity, told: Told) -> bytes:
         """UploadPartRequest to Upload."""
         asked = PartAsk(message)
-        ask = self._ask(by, told)
+        call = self._call(by, told)
         uploads = self.service.uploads
         return upload_bytes(
-            await uploads.part(asked.table, asked.name, asked.number, asked.rows, asked.sha256, ask)
+            await uploads.part(
+                asked.table, asked.name, asked.number, asked.rows, asked.sha256, call
+            )
         )
 
     async def commit_upload(self, message: bytes, by: Identity, told: Told) -> bytes:
         """CommitUploadRequest to Upload."""
         asked = CommitAsk(message)
-        ask = self._ask(by, told)
+        call = self._call(by, told)
         uploads = self.service.uploads
         return upload_bytes(
             await uploads.commit(
-                asked.table, asked.name, asked.parts, asked.rows, asked.sha256, ask
+                asked.table, asked.name, asked.parts, asked.rows, asked.sha256, call
             )
         )
 
@@ -182,15 +184,15 @@ class KeyValuesServicer:
         """AbandonUploadRequest to Upload."""
         asked = UploadAsk(message, 2)
         uploads = self.service.uploads
-        return upload_bytes(await uploads.abandon(asked.table, asked.name, self._ask(by, told)))
+        return upload_bytes(await uploads.abandon(asked.table, asked.name, self._call(by, told)))
 
     async def show_upload(self, message: bytes, by: Identity, told: Told) -> bytes:
         """ShowUploadRequest to Upload."""
         asked = UploadAsk(message, 2)
         uploads = self.service.uploads
-        return upload_bytes(await uploads.show(asked.table, asked.name, self._ask(by, told)))
+        return upload_bytes(await uploads.show(asked.table, asked.name, self._call(by, told)))
 
     async def list_uploads(self, message: bytes, by: Identity, told: Told) -> bytes:
         """ListUploadsRequest to ListUploadsResponse."""
         asked = UploadAsk(message, 1)
-        return uploads_bytes(await self.service.uploads.all(asked.table, self._ask(by, told)))
+        return uploads_bytes(await self.service.uploads.all(asked.table, self._call(by, told)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol, final
 
-from sluicegate.contracts.engine import Entry, Page, Place
+from sluicegate.contracts.engine import EnginePage, Entry, Place
 
 PARTS_MIN: Final = 64  # partitions that are asked of a bucket at once
 PARTS_MAX: Final = 1_000
@@ -37,7 +37,7 @@ class Buckets(Protocol):
 
     async def pages(
         self, parts: Sequence[bytes], begin: bytes, rows_max: int, bytes_max: int
-    ) -> Sequence[Page]:
+    ) -> Sequence[EnginePage]:
         """Of each partition its rows from `begin` on."""
         ...
 

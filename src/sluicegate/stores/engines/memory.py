@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from sluicegate.contracts.engine import Change, Entry, Page, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.bounds import (
     CHANGE_BYTES,
@@ -114,14 +114,14 @@ class MemoryEngine:
         reverse: bool,
         rows_max: int,
         bytes_max: int,
-    ) -> Page:
+    ) -> EnginePage:
         """Rows of one partition, from either side."""
         check_place(partition, b"")
         check_rows_max(rows_max)
         kept = self._space(space)
         rows = None if kept is None else kept.partitions.get(partition)
         if rows is None:
-            return Page((), False, 0, 0)
+            return EnginePage((), False, 0, 0)
         low = bisect_left(rows.keys, begin)
         high = len(rows.keys) if end is None else bisect_left(rows.keys, end)
         places = range(high - 1, low - 1, -1) if reverse else range(low, high)
@@ -129,12 +129,12 @@ class MemoryEngine:
         size = 0
         for place in places:
             if found and (len(found) >= rows_max or size >= bytes_max):
-                return Page(found, True, len(found), size)
+                return EnginePage(found, True, len(found), size)
             sort = rows.keys[place]
             value = rows.values[sort]
             found.append((sort, value))
             size += len(sort) + len(value)
-        return Page(found, False, len(found), size)
+        return EnginePage(found, False, len(found), size)
 
     async def write(self, changes: Sequence[Change]) -> None:
         """Make them, in one turn of the loop."""

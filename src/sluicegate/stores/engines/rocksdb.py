@@ -24,7 +24,7 @@ from typing import Final, final
 
 import rocksdict
 
-from sluicegate.contracts.engine import Change, Entry, Page, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.backup_folder import check_backup_folder
 from sluicegate.stores.engines.batches import runs_of
@@ -136,18 +136,18 @@ class RocksEngine:
         reverse: bool,
         rows_max: int,
         bytes_max: int,
-    ) -> Page:
+    ) -> EnginePage:
         """Rows of one partition, from either side, of one instant."""
         check_place(partition, b"")
         check_rows_max(rows_max)
         number = self._number(space)
         if number is None:
-            return Page((), False, 0, 0)
+            return EnginePage((), False, 0, 0)
         prefix = prefix_of(number, partition)
         low = prefix + begin
         high = behind(prefix) if end is None else prefix + end
         if low >= high:
-            return Page((), False, 0, 0)
+            return EnginePage((), False, 0, 0)
         found: list[tuple[bytes, bytes]] = []
         size = 0
         try:
@@ -155,7 +155,7 @@ class RocksEngine:
             onward = rows.prev if reverse else rows.next
             while rows.valid() and low <= (key := rows.key()) < high:
                 if found and (len(found) >= rows_max or size >= bytes_max):
-                    return Page(found, True, len(found), size)
+                    return EnginePage(found, True, len(found), size)
                 sort: bytes = key[len(prefix) :]
                 value: bytes = rows.value()
                 found.append((sort, value))
@@ -164,7 +164,7 @@ class RocksEngine:
             rows.status()  # raises if it ended because of an error
         except Exception as error:
             raise self._unavailable(error) from error
-        return Page(found, False, len(found), size)
+        return EnginePage(found, False, len(found), size)
 
     async def write(self, changes: Sequence[Change]) -> None:
         """Make them, all or none, synced."""

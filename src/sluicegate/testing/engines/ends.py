@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sluicegate.contracts.engine import Change, Engine, Page
+from sluicegate.contracts.engine import Change, Engine, EnginePage
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.testing.engines.stage import BYTES_MAX, EngineStage, Trial, soon
 
 
-async def scan(engine: Engine, space: str, partition: bytes = b"p", rows_max: int = 1) -> Page:
+async def scan(
+    engine: Engine, space: str, partition: bytes = b"p", rows_max: int = 1
+) -> EnginePage:
     """The first rows."""
     return await soon(
         engine.scan(

@@ -13,7 +13,7 @@ from inspect import isawaitable
 from typing import Any, TypeVar, cast, final
 
 from sluicegate.contracts.checks import Soon
-from sluicegate.contracts.engine import VALUE_BYTES_MAX, Change, Engine, Entry, Page, Place
+from sluicegate.contracts.engine import VALUE_BYTES_MAX, Change, Engine, EnginePage, Entry, Place
 from sluicegate.stores.engines.memory import MemoryEngine
 from sluicegate.system import SystemChance
 
@@ -137,7 +137,7 @@ class Trial:
         rows_max: int = 1_000,
         bytes_max: int = BYTES_MAX,
         name: str = "t",
-    ) -> Page:
+    ) -> EnginePage:
         """Scan; the engine must say what the oracle says."""
         space = self.space(name)
         said, right = [
@@ -171,7 +171,7 @@ class Trial:
         await self.read(*((entry[0], entry[1]) for entry in entries), name=name)
 
 
-def plain(said: Page, right: Page) -> Page:
+def plain(said: EnginePage, right: EnginePage) -> EnginePage:
     """The page that was said, if it is the right one."""
     assert [tuple(row) for row in said.rows] == [tuple(row) for row in right.rows]
     assert said.more is right.more, "whether there are more rows"

@@ -14,16 +14,16 @@ from sluicegate.apps.kv.tables.uploads import TableUploads
 from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.engine import Change, Engine, Entry, Place
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.contracts.key_values import Ask
+from sluicegate.contracts.key_values import CallContext
 from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.stores.engines.memory import MemoryEngine
 from sluicegate.testing import HandClock
 
-ANYBODY = Ask(Identity("loader", (), {"*": EVERY_TABLE_GRANT}))
+ANYBODY = CallContext(Identity("loader", (), {"*": EVERY_TABLE_GRANT}))
 SETTINGS = TableSettings(fold_rows=3, fold_at_once=2, sweep_rows=4)
 
 
-async def freely(_ask: Ask, _rows: int, _bytes: int) -> Any:
+async def freely(_ask: CallContext, _rows: int, _bytes: int) -> Any:
     return NOTHING_HELD
 
 

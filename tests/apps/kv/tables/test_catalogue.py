@@ -12,7 +12,7 @@ import pytest
 
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.contracts.key_values import Condition, Row, Write
+from sluicegate.contracts.key_values import Row, Write, WriteCondition
 from sluicegate.testing import HandClock
 from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.apps.kv.tables.dispatchers import ANYBODY, Crashing, Node, memory
@@ -99,7 +99,7 @@ async def test_reads_go_on_for_a_while_when_the_book_cannot_be_had_and_writes_fa
     found = node.layers.read("t", [(b"p", b""), (b"x", b"")], node.clock.now_us())
     told = await found if isinstance(found, Awaitable) else found
     assert [None if row is None else row.value for row in told] == [b"newer", None]
-    absent = Condition(absent=True)
+    absent = WriteCondition(absent=True)
     for work in (
         lambda: put(node, b"p", b"mine"),
         lambda: node.layers.write_if("t", Write(b"x", b"", b"v"), absent, node.clock.now_us()),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.contracts.key_values import Condition, Row, Span, Write, tag_of
+from sluicegate.contracts.key_values import KeyRange, Row, Write, WriteCondition, tag_of
 from sluicegate.testing import START_US, HandClock
 from tests.apps.kv.tables.dispatchers import SETTINGS, Crashing, Node, memory
 
@@ -48,7 +48,7 @@ async def test_a_row_is_gone_from_the_instant_it_expires() -> None:
     expires_us = START_US + 100
     assert one.layers.read_one("t", b"p", b"s", expires_us - 1) == Row(b"s", b"v", expires_us)
     assert one.layers.read_one("t", b"p", b"s", expires_us) is None
-    told = await one.layers.scan("t", b"p", Span(), expires_us)
+    told = await one.layers.scan("t", b"p", KeyRange(), expires_us)
     assert (told.rows, told.more, told.rows_scanned) == ([], False, 1)
 
 
@@ -65,15 +65,17 @@ async def test_expire_sets_and_takes_away_the_end_of_what_is_there() -> None:
 async def test_a_conditional_write_judges_what_can_be_seen() -> None:
     one = node()
     put, other = Write(b"p", b"s", b"v", 10), Write(b"p", b"s", b"w")
-    absent, present = Condition(absent=True), Condition(present=True)
+    absent, present = WriteCondition(absent=True), WriteCondition(present=True)
     assert await one.layers.write_if("t", put, present, START_US) == (False, None)
     assert (await one.layers.write_if("t", put, absent, START_US)).done
     told = await one.layers.write_if("t", other, absent, START_US)
     assert told == (False, Row(b"s", b"v", START_US + 10))
-    assert not (await one.layers.write_if("t", other, Condition(tag=tag_of(b"x")), START_US)).done
+    assert not (
+        await one.layers.write_if("t", other, WriteCondition(tag=tag_of(b"x")), START_US)
+    ).done
     assert (await one.layers.write_if("t", other, absent, START_US + 10)).done  # it has expired
     gone = Write(b"p", b"s", None)
-    told = await one.layers.write_if("t", gone, Condition(tag=tag_of(b"w")), START_US)
+    told = await one.layers.write_if("t", gone, WriteCondition(tag=tag_of(b"w")), START_US)
     assert told == (True, None)
     assert one.layers.read_one("t", b"p", b"s", START_US) is None
 
@@ -84,7 +86,9 @@ async def test_of_two_who_write_on_the_same_condition_one_does() -> None:
     nodes = [Node(engine, clock) for _ in range(8)]
     told = await asyncio.gather(
         *[
-            one.layers.write_if("t", Write(b"p", b"", b"%d" % at), Condition(absent=True), START_US)
+            one.layers.write_if(
+                "t", Write(b"p", b"", b"%d" % at), WriteCondition(absent=True), START_US
+            )
             for at, one in enumerate(nodes)
         ]
     )
@@ -103,7 +107,9 @@ async def test_every_increment_of_a_counter_counts() -> None:
         while True:
             row = await rows(one.layers.read_one("t", b"n", b"", START_US))
             new = Write(b"n", b"", b"%d" % (int(row.value) + 1))
-            told = await one.layers.write_if("t", new, Condition(tag=tag_of(row.value)), START_US)
+            told = await one.layers.write_if(
+                "t", new, WriteCondition(tag=tag_of(row.value)), START_US
+            )
             if told.done:
                 return
 
@@ -151,9 +157,13 @@ async def test_what_cannot_be_kept_is_a_wrong_value(write: Write) -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    [Condition(), Condition(absent=True, present=True), Condition(present=True, tag=b"x" * 16)],
+    [
+        WriteCondition(),
+        WriteCondition(absent=True, present=True),
+        WriteCondition(present=True, tag=b"x" * 16),
+    ],
 )
-async def test_a_condition_says_one_thing(condition: Condition) -> None:
+async def test_a_condition_says_one_thing(condition: WriteCondition) -> None:
     with pytest.raises(BadValue, match="condition"):
         await node().layers.write_if("t", Write(b"p", b"", b"v"), condition, START_US)
 
@@ -193,7 +203,7 @@ def test_a_scan_tells_what_a_sorted_dictionary_does(
         if writes:
             await one.layers.write("t", writes, START_US)
         now_us = START_US + 1
-        span = Span(begin or b"", end, reverse, rows_max, bytes_max)
+        span = KeyRange(begin or b"", end, reverse, rows_max, bytes_max)
         alive = sorted(
             (sort for sort, (_, ttl) in kept.items() if ttl != 1 and sort >= span.begin),
             reverse=reverse,
@@ -223,9 +233,9 @@ def test_a_scan_tells_what_a_sorted_dictionary_does(
 
 
 def test_a_token_is_bound_to_what_it_was_told_for() -> None:
-    span = Span(b"a", b"x")
+    span = KeyRange(b"a", b"x")
     token = token_after("t", b"p", span, b"k")
-    assert read_token(token, "t", b"p", span) == span_after(span, b"k") == Span(b"k\x00", b"x")
+    assert read_token(token, "t", b"p", span) == span_after(span, b"k") == KeyRange(b"k\x00", b"x")
     back = span._replace(reverse=True)
     assert read_token(token_after("t", b"p", back, b"k"), "t", b"p", back).end == b"k"
     for table, partition, other in (("u", b"p", span), ("t", b"q", span), ("t", b"p", back)):

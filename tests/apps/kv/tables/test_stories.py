@@ -18,7 +18,7 @@ from sluicegate.apps.kv.tables.book import book_of
 from sluicegate.apps.kv.tables.catalogue import BOOK_PLACE, CATALOGUE_SPACE
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.contracts.key_values import Condition, Span, Write, tag_of
+from sluicegate.contracts.key_values import KeyRange, Write, WriteCondition, tag_of
 from sluicegate.testing import HandClock
 from sluicegate.wire.row_stream import StreamRow
 from tests.apps.kv.tables.dispatchers import Crashing, Node, memory
@@ -78,7 +78,9 @@ async def story(
             note(model, touched, sort, new, shown)
         elif what == "swap":
             there = before.get(sort)
-            condition = Condition(absent=True) if there is None else Condition(tag=tag_of(there))
+            condition = (
+                WriteCondition(absent=True) if there is None else WriteCondition(tag=tag_of(there))
+            )
             told = await node.layers.write_if(
                 "t", Write(b"p", sort, value), condition, clock.now_us()
             )
@@ -146,7 +148,7 @@ def check(
 
 async def visible(node: Node) -> dict[bytes, bytes]:
     now_us = node.clock.now_us()
-    told = await node.layers.scan("t", b"p", Span(), now_us)
+    told = await node.layers.scan("t", b"p", KeyRange(), now_us)
     found = {row.sort: row.value for row in told.rows}
     each = node.layers.read("t", [(b"p", sort) for sort in SORTS], now_us)
     rows = await each if isinstance(each, Awaitable) else each

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after
 from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import Span
+from sluicegate.contracts.key_values import KeyRange
 
-ALL = Span(b"", None)
+ALL = KeyRange(b"", None)
 TABLES = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,63}", fullmatch=True)
 PARTITIONS = st.binary(min_size=1, max_size=PARTITION_BYTES_MAX)
 SORTS = st.binary(max_size=SORT_BYTES_MAX)
-SPANS = st.booleans().map(lambda reverse: Span(b"", None, reverse))
+SPANS = st.booleans().map(lambda reverse: KeyRange(b"", None, reverse))
 
 
-def refused(token: bytes, table: str, partition: bytes, span: Span) -> bool:
+def refused(token: bytes, table: str, partition: bytes, span: KeyRange) -> bool:
     try:
         read_token(token, table, partition, span)
     except BadValue as error:
@@ -30,7 +30,7 @@ def refused(token: bytes, table: str, partition: bytes, span: Span) -> bool:
 
 @given(TABLES, PARTITIONS, SPANS, SORTS)
 def test_a_whole_token_goes_on_behind_its_row(
-    table: str, partition: bytes, span: Span, sort: bytes
+    table: str, partition: bytes, span: KeyRange, sort: bytes
 ) -> None:
     token = token_after(table, partition, span, sort)
     assert read_token(token, table, partition, span) == span_after(span, sort)
@@ -38,7 +38,7 @@ def test_a_whole_token_goes_on_behind_its_row(
 
 @given(TABLES, PARTITIONS, SPANS, SORTS, st.data())
 def test_a_token_that_is_cut_or_changed_anywhere_is_refused(
-    table: str, partition: bytes, span: Span, sort: bytes, data: st.DataObject
+    table: str, partition: bytes, span: KeyRange, sort: bytes, data: st.DataObject
 ) -> None:
     token = token_after(table, partition, span, sort)
     begin = data.draw(st.integers(0, len(token)), label="begin")
@@ -51,7 +51,7 @@ def test_a_token_that_is_cut_or_changed_anywhere_is_refused(
 
 @given(PARTITIONS, SPANS, SORTS)
 def test_every_cut_and_every_changed_byte_is_refused(
-    partition: bytes, span: Span, sort: bytes
+    partition: bytes, span: KeyRange, sort: bytes
 ) -> None:
     token = token_after("t", partition, span, sort)
     for at in range(len(token)):
@@ -65,7 +65,13 @@ def test_every_cut_and_every_changed_byte_is_refused(
 
 @given(TABLES, PARTITIONS, SPANS, SORTS, TABLES, PARTITIONS, st.booleans())
 def test_a_token_is_of_its_table_partition_and_direction(
-    table: str, partition: bytes, span: Span, sort: bytes, other: str, another: bytes, turn: bool
+    table: str,
+    partition: bytes,
+    span: KeyRange,
+    sort: bytes,
+    other: str,
+    another: bytes,
+    turn: bool,
 ) -> None:
     assume(other != table or another != partition or turn)
     token = token_after(table, partition, span, sort)

@@ -12,7 +12,15 @@ import pytest
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.access import Identity, TableGrant
 from sluicegate.contracts.errors import BadValue, Conflict, Forbidden, Unavailable
-from sluicegate.contracts.key_values import Ask, Condition, Row, Span, Upload, Write, tag_of
+from sluicegate.contracts.key_values import (
+    CallContext,
+    KeyRange,
+    Row,
+    Upload,
+    Write,
+    WriteCondition,
+    tag_of,
+)
 from sluicegate.testing import START_US, HandClock
 from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.apps.kv.tables.dispatchers import ANYBODY, SETTINGS, Crash, Crashing, Node, memory
@@ -52,8 +60,8 @@ async def one(node: Node, sort: bytes, partition: bytes = b"p") -> Row | None:
 async def seen(node: Node) -> dict[bytes, bytes]:
     """Everything in the partition, by a scan; point reads and a walk must say the same."""
     now_us = node.clock.now_us()
-    told = await node.layers.scan("t", b"p", Span(), now_us)
-    back = await node.layers.scan("t", b"p", Span(reverse=True), now_us)
+    told = await node.layers.scan("t", b"p", KeyRange(), now_us)
+    back = await node.layers.scan("t", b"p", KeyRange(reverse=True), now_us)
     assert [row.sort for row in told.rows] == [row.sort for row in reversed(back.rows)]
     found = {row.sort: row.value for row in told.rows}
     for sort in [b"%d" % sort for sort in range(10)]:
@@ -148,11 +156,11 @@ async def test_conditional_writes_judge_what_can_be_seen_while_layered() -> None
     await commit(node)
     now_us = node.clock.now_us()
     write = Write(b"p", b"0", b"w")
-    stale = Condition(tag=tag_of(b"old"))
+    stale = WriteCondition(tag=tag_of(b"old"))
     assert not (await node.layers.write_if("t", write, stale, now_us)).done
-    told = await node.layers.write_if("t", write, Condition(tag=tag_of(b"up0")), now_us)
+    told = await node.layers.write_if("t", write, WriteCondition(tag=tag_of(b"up0")), now_us)
     assert told.done
-    told = await node.layers.write_if("t", write, Condition(absent=True), now_us)
+    told = await node.layers.write_if("t", write, WriteCondition(absent=True), now_us)
     assert told == (False, Row(b"0", b"w"))
     assert await node.layers.expire("t", b"p", b"1", 5, now_us)
     assert await one(node, b"1") == Row(b"1", b"up1", now_us + 5)
@@ -305,7 +313,7 @@ async def test_everything_is_asked_of_whom_may_and_within_bounds() -> None:
         uploads_max=1, parts_max=2, part_rows_max=2, part_bytes_max=200, upload_bytes_max=80
     )
     node = Node(memory(), HandClock(), settings)
-    nobody = Ask(Identity("x", (), {"t": frozenset({TableGrant.READ, TableGrant.WRITE})}))
+    nobody = CallContext(Identity("x", (), {"t": frozenset({TableGrant.READ, TableGrant.WRITE})}))
     for work in (
         node.uploads.begin("t", "u", "merge", nobody),
         node.uploads.part("t", "u", 0, b"", b"", nobody),
@@ -346,9 +354,9 @@ async def test_what_is_admitted_is_told_and_its_permit_ends() -> None:
             ended.append(outcome.value)
             return True
 
-    async def admit(ask: Ask, rows: int, size: int) -> Any:
+    async def admit(call: CallContext, rows: int, size: int) -> Any:
         assert size > 0
-        asked.append((ask.by.name, rows))
+        asked.append((call.identity.name, rows))
         return Held()
 
     node = Node(memory(), HandClock())

@@ -65,7 +65,7 @@ def test_nobody_is_asked_for_a_name_and_who_has_one_for_a_grant() -> None:
             for action, grant in (("get", "read"), ("write", "write"), ("remove", "write")):
                 got = await here.ask("POST", f"x/rows:{action}", json={}, **mine)
                 assert got.json()["grant"] == f"{grant} on x"
-            assert [ask.by.name for ask in here.shelf.asks] == ["reads", "reads"]
+            assert [call.identity.name for call in here.shelf.contexts] == ["reads", "reads"]
 
     run(story)
 
@@ -83,7 +83,7 @@ def test_another_site_s_page_neither_reads_nor_writes() -> None:
                     assert got.status_code == 403
                 got = await here.ask("POST", "t/rows:get", json={"places": []}, headers=headers)
                 assert got.status_code == 403
-            assert here.shelf.asks == []
+            assert here.shelf.contexts == []
             own = {"origin": f"http://127.0.0.1:{here.port}", "sec-fetch-site": "same-origin"}
             assert (await here.ask("PUT", "t/rows/a", headers=own)).status_code == 204
             got = await here.ask("OPTIONS", "t/rows/a/b")
@@ -154,7 +154,7 @@ def test_who_has_no_leave_is_told_before_the_body_is_sent() -> None:
                 )
                 await caller.hears(b"HTTP/1.1 %d " % status)
                 await caller.leave()
-            assert here.shelf.asks == []
+            assert here.shelf.contexts == []
 
     run(story)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Conflict
-from sluicegate.contracts.key_values import Span, tag_of
+from sluicegate.contracts.key_values import KeyRange, tag_of
 from sluicegate.doors.http.kv.forms import after_text, place_after, token_bytes, token_text
 from sluicegate.wire.key_values_messages import KvBounds
 from tests.doors.http.kv.serving import house
@@ -200,7 +200,7 @@ def test_a_header_that_cannot_be_understood_is_named(headers: dict[str, str], fi
         async with house() as here:
             got = await here.ask("PUT", "t/rows/ann", content=b"x", headers=headers)
             assert (got.status_code, got.json()["field"]) == (400, field)
-            assert here.shelf.asks == []
+            assert here.shelf.contexts == []
 
     run(story)
 
@@ -230,8 +230,12 @@ def test_what_a_request_claims_reaches_the_service() -> None:
     async def story() -> None:
         async with house(token="all") as here:
             await here.ask("GET", "t/rows/ann")
-            plain = here.shelf.asks[-1]
-            assert (plain.by.name, plain.criticality, plain.deadline_us) == ("all", None, None)
+            plain = here.shelf.contexts[-1]
+            assert (plain.identity.name, plain.criticality, plain.deadline_us) == (
+                "all",
+                None,
+                None,
+            )
             assert (plain.strong, plain.arrived_us) == (False, NOW_US)
             claims = {
                 "x-sluicegate-criticality": "best-effort",
@@ -250,12 +254,12 @@ def test_what_a_request_claims_reaches_the_service() -> None:
                 ("POST", "t/rows:expire", {"json": {"partition": "ann", "ttl_ms": 1}}),
                 ("GET", "t/uploads", {}),
             ):
-                before = len(here.shelf.asks)
+                before = len(here.shelf.contexts)
                 assert (await here.ask(method, path, headers=claims, **more)).status_code < 500
-                assert len(here.shelf.asks) == before + 1
-                ask = here.shelf.asks[-1]
-                assert (ask.criticality, ask.strong) == (Criticality.BEST_EFFORT, True)
-                assert ask.deadline_us == NOW_US + 250_000
+                assert len(here.shelf.contexts) == before + 1
+                call = here.shelf.contexts[-1]
+                assert (call.criticality, call.strong) == (Criticality.BEST_EFFORT, True)
+                assert call.deadline_us == NOW_US + 250_000
 
     run(story)
 
@@ -274,7 +278,7 @@ def test_a_range_is_told_in_pages_from_either_side() -> None:
                 "ttl_ms": 2_000,
             }
             assert got["token"] == ""
-            assert here.shelf.spans[-1] == Span()
+            assert here.shelf.spans[-1] == KeyRange()
             for reverse, wanted in (("false", ["1", "2", "3"]), ("true", ["3", "2", "1"])):
                 found: list[str] = []
                 token = ""
@@ -291,7 +295,7 @@ def test_a_range_is_told_in_pages_from_either_side() -> None:
                     token = page["token"]
                 assert (found, token) == (wanted, "")
             await here.ask("GET", "t/range/ann?begin=%ff%2F&end=&bytes_max=9&rows_max=7")
-            assert here.shelf.spans[-1] == Span(b"\xff/", None, False, 7, 9)
+            assert here.shelf.spans[-1] == KeyRange(b"\xff/", None, False, 7, 9)
 
     run(story)
 
@@ -306,9 +310,9 @@ def test_a_range_that_cannot_be_asked_names_the_field(query: str) -> None:
             got = await here.ask("GET", f"t/range/ann?{query}")
             name = query.partition("=")[0]
             assert (got.status_code, got.json()["field"]) == (400, "query" if name == "x" else name)
-            assert here.shelf.asks == []
+            assert here.shelf.contexts == []
             assert (await here.ask("GET", "t/range/ann")).status_code == 200
-            assert here.shelf.spans[-1] == Span(rows_max=10, bytes_max=4_096)
+            assert here.shelf.spans[-1] == KeyRange(rows_max=10, bytes_max=4_096)
 
     run(story)
 
@@ -393,7 +397,7 @@ def test_json_that_cannot_be_asked_names_the_field(path: str, body: Any, field: 
             got = await here.ask("POST", f"t/{path}", content=sent, headers=kind)
             assert got.status_code == 400
             assert field in (None, got.json()["field"])
-            assert here.shelf.asks == []
+            assert here.shelf.contexts == []
 
     run(story)
 

@@ -85,7 +85,9 @@ def test_an_upload_is_sent_in_parts_resumed_and_made_visible_at_once() -> None:
             got = await here.ask("GET", "t/rows/p/3")
             assert (got.content, got.headers["x-sluicegate-ttl-ms"]) == (b"v3", "3")
             assert (await here.ask("GET", "t/uploads")).json()["uploads"][0]["name"] == "u"
-            assert [ask.by.name for ask in here.shelf.asks] == ["all"] * len(here.shelf.asks)
+            assert [call.identity.name for call in here.shelf.contexts] == ["all"] * len(
+                here.shelf.contexts
+            )
 
     run(story)
 

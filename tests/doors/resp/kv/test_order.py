@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.contracts.engine import Place
-from sluicegate.contracts.key_values import Ask, Row, Rows, Span, Walked, Write
+from sluicegate.contracts.key_values import CallContext, KeyRange, PlacePage, Row, RowPage, Write
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.order import Order
 from sluicegate.doors.resp.protocol import RespDoor
@@ -39,27 +39,31 @@ class Shuffled(MemoryKeyValues):
             await asyncio.sleep(0)
         self._now -= 1
 
-    async def get(self, table: str, partition: bytes, sort: bytes, ask: Ask) -> Row | None:
+    async def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Row | None:
         await self._turn()
-        row = super().get(table, partition, sort, ask)
+        row = super().get(table, partition, sort, call)
         assert row is None or isinstance(row, Row)
         return row
 
-    async def get_each(self, table: str, places: Sequence[Place], ask: Ask) -> Sequence[Row | None]:
+    async def get_each(
+        self, table: str, places: Sequence[Place], call: CallContext
+    ) -> Sequence[Row | None]:
         await self._turn()
-        rows = super().get_each(table, places, ask)
+        rows = super().get_each(table, places, call)
         assert isinstance(rows, list)
         return rows
 
     async def scan(
-        self, table: str, partition: bytes, span: Span, ask: Ask, token: bytes = b""
-    ) -> Rows:
+        self, table: str, partition: bytes, span: KeyRange, call: CallContext, token: bytes = b""
+    ) -> RowPage:
         await self._turn()
-        return await super().scan(table, partition, span, ask, token)
+        return await super().scan(table, partition, span, call, token)
 
-    async def walk(self, table: str, after: Place | None, rows_max: int, ask: Ask) -> Walked:
+    async def walk(
+        self, table: str, after: Place | None, rows_max: int, call: CallContext
+    ) -> PlacePage:
         await self._turn()
-        return await super().walk(table, after, rows_max, ask)
+        return await super().walk(table, after, rows_max, call)
 
 
 def door_to(service: MemoryKeyValues, **told: Any) -> RespDoor:
@@ -174,9 +178,9 @@ def test_a_held_command_has_its_deadline_from_when_it_came_and_waits_in_no_queue
         await talk.settled()
         service.clock.advance(ms=5)  # type: ignore[attr-defined]
         await talk.ask(command("GET", "t:c"))
-        deadlines = [(one.ask.deadline_us or 0) - began_us for one in service.asked]
+        deadlines = [(one.call.deadline_us or 0) - began_us for one in service.calls]
         assert deadlines == [100_000, 100_000, 100_000, 110_000]
-        arrived = [one.ask.arrived_us - began_us for one in service.asked]
+        arrived = [one.call.arrived_us - began_us for one in service.calls]
         assert arrived == [0, 5_000, 5_000, 10_000]
         talk.lose()
 
@@ -239,14 +243,14 @@ def test_a_write_if_is_counted_as_one() -> None:
     async def story() -> None:
         service = Shuffled(Random(2))
         talks = [Talk(door_to(service)) for _ in range(5)]
-        ask = command("SG.PUTIF", "t:a", "x", "ABSENT")
+        request = command("SG.PUTIF", "t:a", "x", "ABSENT")
         for talk in talks:
-            talk.protocol.data_received(ask * 4)
+            talk.protocol.data_received(request * 4)
         for talk in talks:
             await talk.settled()
         done = sum(talk.wire.said.count(b"*3\r\n:1\r\n") for talk in talks)
         assert done == 1
-        await service.write("t", [Write(b"a", b"", None)], service.asked[0].ask)
+        await service.write("t", [Write(b"a", b"", None)], service.calls[0].call)
         for talk in talks:
             talk.lose()
 

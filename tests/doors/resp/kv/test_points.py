@@ -14,7 +14,13 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue, Conflict, Refused, Unavailable
-from sluicegate.contracts.key_values import Ask, Condition, Tried, Write, tag_of
+from sluicegate.contracts.key_values import (
+    CallContext,
+    Write,
+    WriteCondition,
+    WriteIfResult,
+    tag_of,
+)
 from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT, SHED, Reason
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.kv.set import TRIES_MAX
@@ -122,7 +128,7 @@ def test_several_tables_are_read_side_by_side_in_the_order_asked_for(late: bool)
         assert await client.say("MGET u:a t:b u:x t:a t:b") == [b"2", b"3", None, b"4", b"3"]
         assert await client.say("EXISTS u:a t:b u:x t:a t:b") == 4
         assert await client.say("DEL u:a t:b u:x t:b") == 2
-        assert [one.operation for one in client.service.asked].count("write") == 2
+        assert [one.operation for one in client.service.calls].count("write") == 2
         odd = "ERR wrong number of arguments for 'mset' command"
         assert await client.say("MSET t:a 1 t:b") == odd
         client.talk.lose()
@@ -165,12 +171,14 @@ class Busy(MemoryKeyValues):
 
     between = 0
 
-    async def write_if(self, table: str, write: Write, condition: Condition, ask: Ask) -> Tried:
+    async def write_if(
+        self, table: str, write: Write, condition: WriteCondition, call: CallContext
+    ) -> WriteIfResult:
         if self.between:
             self.between -= 1
             place = (write.partition, write.sort)
-            await self.write(table, [Write(*place, b"theirs %d" % self.between)], ask)
-        return await super().write_if(table, write, condition, ask)
+            await self.write(table, [Write(*place, b"theirs %d" % self.between)], call)
+        return await super().write_if(table, write, condition, call)
 
 
 def test_who_comes_between_is_seen_and_who_always_does_is_a_conflict() -> None:
@@ -248,14 +256,14 @@ def test_what_a_connection_wishes_goes_with_each_ask_until_it_is_reset() -> None
         await client.say("SG.CRITICALITY bulk")
         await client.say("RESET")
         await client.say("GET t:a")
-        first, second, third, fourth = [one.ask for one in client.service.asked]
+        first, second, third, fourth = [one.call for one in client.service.calls]
         at_us = START_US + S
         assert (first.deadline_us, first.criticality, first.strong) == (None, None, False)
         assert first.arrived_us == START_US
         assert (second.arrived_us, second.deadline_us) == (at_us, at_us + 250_000)
         assert (second.criticality, second.strong) == (Criticality.BEST_EFFORT, True)
-        for ask in (third, fourth):
-            assert (ask.deadline_us, ask.criticality, ask.strong) == (None, None, False)
+        for call in (third, fourth):
+            assert (call.deadline_us, call.criticality, call.strong) == (None, None, False)
         for wrong in ("SG.DEADLINE -1", "SG.DEADLINE x", "SG.DEADLINE 99999999999999"):
             assert "give milliseconds from 0" in await client.say(wrong)
         assert "give one of CRITICAL" in await client.say("SG.CRITICALITY high")
@@ -281,9 +289,9 @@ def test_an_ask_is_of_who_spoke_when_it_was_said_and_as_they_wished_then() -> No
             ("AUTH", "secret"),
         ]
         await client.talk.ask(b"".join(command(*words) for words in said))
-        assert len(client.service.asked) >= 8
-        for one in client.service.asked:
-            assert (one.ask.by.name, one.ask.deadline_us) == ("", START_US + 5_000)
+        assert len(client.service.calls) >= 8
+        for one in client.service.calls:
+            assert (one.call.identity.name, one.call.deadline_us) == ("", START_US + 5_000)
         client.talk.lose()
 
     run(story())
@@ -305,13 +313,13 @@ def test_reads_that_a_write_rests_on_pass_by_every_cache() -> None:
     async def story() -> None:
         client = Client()
         await client.say("SET t:a 1 EX 5")
-        client.service.asked.clear()
+        client.service.calls.clear()
         for line in ("SET t:a 2 GET", "PERSIST t:a", "GETEX t:a EX 5", "GETDEL t:a"):
             await client.say(line)
-        assert {one.ask.strong for one in client.service.asked} == {True}
-        client.service.asked.clear()
+        assert {one.call.strong for one in client.service.calls} == {True}
+        client.service.calls.clear()
         await client.say("GET t:a")
-        assert not client.service.asked[0].ask.strong
+        assert not client.service.calls[0].call.strong
         client.talk.lose()
 
     run(story())
@@ -370,7 +378,7 @@ def test_what_is_no_key_names_the_form() -> None:
         ):
             assert "write it table:partition or table:partition:sort" in await client.say(line)
         assert "use a-z, 0-9" in await client.say("GET Users:a")
-        assert not client.service.asked
+        assert not client.service.calls
         client.talk.lose()
 
     run(story())
@@ -453,7 +461,7 @@ def test_the_table_tells_clients_where_keys_are() -> None:
 class Literal(MemoryKeyValues):
     """Counts what it is asked to remove, whatever is there."""
 
-    async def remove(self, table: str, places: Sequence[Place], ask: Ask) -> int:
+    async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
         return len(places)
 
 

@@ -8,32 +8,32 @@ from typing import Final, TypeAlias
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.key_values import Ask
+from sluicegate.contracts.key_values import CallContext
 from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.request import Measured
 from sluicegate.policies.stack import StackPermit, outcome_of
 
 # Who asks, how many rows and how many bytes; it waits until they may enter, or raises.
-Admit: TypeAlias = "Callable[[Ask, int, int], Awaitable[Permit]]"
+Admit: TypeAlias = "Callable[[CallContext, int, int], Awaitable[Permit]]"
 
 KEEPER: Final = "(keeper)"
 
 
-def keeper_ask() -> Ask:
+def keeper_ask() -> CallContext:
     """What folding and sweeping ask with: nobody's quota, and the lowest class."""
-    return Ask(Identity(KEEPER, ()), criticality=Criticality.BULK)
+    return CallContext(Identity(KEEPER, ()), criticality=Criticality.BULK)
 
 
 async def admitted(
     admit: Admit,
-    ask: Ask,
+    call: CallContext,
     clock: Clock,
     rows: int,
     size_bytes: int,
     work: Callable[[], Awaitable[None]],
 ) -> None:
     """Do the work once it may enter, and end its permit, whatever comes of it."""
-    permit = await admit(ask, rows, size_bytes)
+    permit = await admit(call, rows, size_bytes)
     began_us = clock.now_us()
     outcome = Outcome.SUCCESS
     try:

@@ -29,12 +29,12 @@ from sluicegate.contracts.engine import (
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.key_values import (
     TAG_BYTES,
-    Condition,
+    KeyRange,
+    PlacePage,
     Row,
-    Span,
-    Tried,
-    Walked,
     Write,
+    WriteCondition,
+    WriteIfResult,
     tag_of,
 )
 from sluicegate.wire.kept_row import EXPIRES_US_MAX, PLAIN, Kept, kept_row, opened
@@ -160,7 +160,7 @@ class Layers:
                     kept[at] = None
         return kept, live
 
-    async def scan(self, table: str, partition: bytes, span: Span, now_us: int) -> Scanned:
+    async def scan(self, table: str, partition: bytes, span: KeyRange, now_us: int) -> Scanned:
         """Rows of one partition, and what it took to find them."""
         _check_span(span)
         for _ in range(self._settings.swap_tries_max):
@@ -181,7 +181,9 @@ class Layers:
         await self._engine.write([self._change(view, one, now_us) for one in writes])
         await self._acknowledge(table, view, until_us)
 
-    async def write_if(self, table: str, write: Write, condition: Condition, now_us: int) -> Tried:
+    async def write_if(
+        self, table: str, write: Write, condition: WriteCondition, now_us: int
+    ) -> WriteIfResult:
         """Write if the condition holds, as one."""
         _check_condition(condition)
         sort = write.sort
@@ -193,7 +195,7 @@ class Layers:
             if not _holds(condition, row):
                 if not await self._still(table, view, until_us):
                     continue
-                return Tried(False, row)
+                return WriteIfResult(False, row)
             if not view.known:
                 await self._made(table)
                 continue
@@ -201,8 +203,8 @@ class Layers:
             if await self._engine.swap(change, live[0]):
                 await self._acknowledge(table, view, until_us)
                 if write.value is None:
-                    return Tried(True, None)
-                return Tried(True, Row(sort, write.value, _expiry(write.ttl_us, now_us)))
+                    return WriteIfResult(True, None)
+                return WriteIfResult(True, Row(sort, write.value, _expiry(write.ttl_us, now_us)))
         raise Conflict(f"a row of {table}", "too many write it at once")
 
     async def remove(self, table: str, places: Sequence[Place], now_us: int) -> int:
@@ -234,7 +236,7 @@ class Layers:
                 return True
         raise Conflict(f"a row of {table}", "too many write it at once")
 
-    async def walk(self, table: str, after: Place | None, rows_max: int, now_us: int) -> Walked:
+    async def walk(self, table: str, after: Place | None, rows_max: int, now_us: int) -> PlacePage:
         """Places of the whole table in no order to rely on. Some may be told twice.
 
         The `after` that is told is not a place: it is opaque, and its first part a byte longer.
@@ -257,7 +259,7 @@ class Layers:
         places: list[Place] = [(entry[0], entry[1]) for entry in entries]
         if not places:
             if space == view.live:
-                return Walked((), None)
+                return PlacePage((), None)
             return await self.walk(table, (_IN_LIVE, b""), rows_max, now_us)
         last = places[-1]
         stage = _IN_BESIDE if space == view.beside else _IN_LIVE
@@ -274,7 +276,7 @@ class Layers:
                 for place, one in zip(places, kept, strict=True)
                 if one is not None and _row(place[1], one, now_us) is not None
             ]
-        return Walked(alive, (stage + last[0], last[1]))
+        return PlacePage(alive, (stage + last[0], last[1]))
 
     def shard_of(self, table: str, partition: bytes) -> str:
         """The part of the engine that serves this partition."""
@@ -364,20 +366,20 @@ def _expiry(ttl_us: int, now_us: int) -> int:
     return now_us + ttl_us
 
 
-def _holds(condition: Condition, row: Row | None) -> bool:
+def _holds(condition: WriteCondition, row: Row | None) -> bool:
     if condition.tag:
         return row is not None and tag_of(row.value) == condition.tag
     return (row is None) == condition.absent
 
 
-def _check_condition(condition: Condition) -> None:
+def _check_condition(condition: WriteCondition) -> None:
     if condition.absent + condition.present + bool(condition.tag) != 1:
         raise BadValue("condition", condition, "say one of absent, present and tag")
     if condition.tag and len(condition.tag) != TAG_BYTES:
         raise BadValue("condition.tag", condition.tag, f"use the {TAG_BYTES} bytes of a tag")
 
 
-def _check_span(span: Span) -> None:
+def _check_span(span: KeyRange) -> None:
     if span.rows_max < 1:
         raise BadValue("rows_max", span.rows_max, "ask for at least 1")
     if span.bytes_max < 1:

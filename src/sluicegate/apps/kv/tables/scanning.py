@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.apps.kv.tables.catalogue import View
 from sluicegate.contracts.engine import Engine
-from sluicegate.contracts.key_values import Row, Span
+from sluicegate.contracts.key_values import KeyRange, Row
 from sluicegate.wire.kept_row import PLAIN, Kept, opened
 
 PAGE_ROWS_LEAST: Final = 128  # behind a page that was mostly dead
@@ -53,7 +53,7 @@ class Layer:
         "rows_scanned",
     )
 
-    def __init__(self, engine: Engine, space: str, partition: bytes, span: Span) -> None:
+    def __init__(self, engine: Engine, space: str, partition: bytes, span: KeyRange) -> None:
         self._engine = engine
         self._space = space
         self._partition = partition
@@ -110,7 +110,7 @@ class Taking:
 
     __slots__ = ("_bytes", "_bytes_max", "_rows_max", "full", "last", "more", "rows")
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: KeyRange) -> None:
         self.rows: list[Row] = []
         self._bytes = 0
         self._rows_max = span.rows_max
@@ -178,7 +178,7 @@ class Pages:
 
 
 async def scanned(
-    engine: Engine, view: View, partition: bytes, span: Span, now_us: int, scan_rows_max: int
+    engine: Engine, view: View, partition: bytes, span: KeyRange, now_us: int, scan_rows_max: int
 ) -> Scanned:
     """The rows of the span that can be seen at this instant."""
     live = Layer(engine, view.live, partition, span)

@@ -18,27 +18,27 @@ from typing import Final
 
 from sluicegate.contracts.engine import SORT_BYTES_MAX
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import Span
+from sluicegate.contracts.key_values import KeyRange
 
 _VERSION: Final = 2  # 1 did not check the sort key
 _CHECK_BYTES: Final = 8
 _HEAD_BYTES: Final = 1 + _CHECK_BYTES
 
 
-def span_after(span: Span, last_sort: bytes) -> Span:
+def span_after(span: KeyRange, last_sort: bytes) -> KeyRange:
     """What is left of the span behind this sort key, in its direction."""
     if span.reverse:
         return span._replace(end=last_sort)
     return span._replace(begin=last_sort + b"\x00")
 
 
-def token_after(table: str, partition: bytes, span: Span, last_sort: bytes) -> bytes:
+def token_after(table: str, partition: bytes, span: KeyRange, last_sort: bytes) -> bytes:
     """The token that goes on behind this sort key."""
     check = _check_of(table, partition, span.reverse, last_sort)
     return bytes((_VERSION,)) + check + last_sort
 
 
-def read_token(token: bytes, table: str, partition: bytes, span: Span) -> Span:
+def read_token(token: bytes, table: str, partition: bytes, span: KeyRange) -> KeyRange:
     """The span that a token goes on with; an empty one is the span itself."""
     if not token:
         return span

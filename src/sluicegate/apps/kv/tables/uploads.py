@@ -48,7 +48,7 @@ from sluicegate.contracts.access import TableGrant
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Engine, Entry
 from sluicegate.contracts.errors import BadValue, Conflict, Refused, Unavailable
-from sluicegate.contracts.key_values import Ask, Upload
+from sluicegate.contracts.key_values import CallContext, Upload
 from sluicegate.wire.kept_row import EXPIRES_US_MAX, kept_row
 from sluicegate.wire.row_stream import RowReader
 
@@ -101,16 +101,16 @@ class TableUploads:
         self._counting = asyncio.Lock()
         self._turns = asyncio.Lock()
 
-    async def begin(self, table: str, name: str, mode: str, ask: Ask) -> Upload:
+    async def begin(self, table: str, name: str, mode: str, call: CallContext) -> Upload:
         """Open an upload of that name, or find it as it stands."""
-        ask.by.must_on(table, TableGrant.BULK)
+        call.identity.must_on(table, TableGrant.BULK)
         checked_table(table)
         if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
             remedy = f"use 1 to {NAME_CHARS_MAX} letters, digits and - _ . and no sign in front"
             raise BadValue("name", name, remedy)
         if mode not in MODES:
             raise BadValue("mode", mode, f"say {' or '.join(MODES)}")
-        opened = partial(_opened, table, name, mode, ask.by.name, self._clock.now_us())
+        opened = partial(_opened, table, name, mode, call.identity.name, self._clock.now_us())
         book = await self._catalogue.change(partial(opened, self._settings))
         state = _found(book, table, name)
         if state.state != OPEN:
@@ -118,10 +118,10 @@ class TableUploads:
         return _upload(state, (await mended(self._engine, state.upload)).kept)
 
     async def part(
-        self, table: str, name: str, number: int, rows: bytes, sha256: bytes, ask: Ask
+        self, table: str, name: str, number: int, rows: bytes, sha256: bytes, call: CallContext
     ) -> Upload:
         """Keep one part, durably."""
-        ask.by.must_on(table, TableGrant.BULK)
+        call.identity.must_on(table, TableGrant.BULK)
         settings = self._settings
         if not 0 <= number < settings.parts_max:
             raise BadValue("part", number, f"number them from 0 to {settings.parts_max - 1}")
@@ -138,15 +138,15 @@ class TableUploads:
         if there is not None and there.kept and there.sha256 == digest:
             kept = there
         else:
-            kept = await self._taken(state, number, rows, digest, ask)
+            kept = await self._taken(state, number, rows, digest, call)
         totals = await self._counted(state, number, kept)
         return _upload(await self._open(table, name), totals.kept)
 
     async def commit(
-        self, table: str, name: str, parts: int, rows: int, sha256: bytes, ask: Ask
+        self, table: str, name: str, parts: int, rows: int, sha256: bytes, call: CallContext
     ) -> Upload:
         """Make it visible, if it is whole; when this returns, every dispatcher shows it."""
-        ask.by.must_on(table, TableGrant.BULK)
+        call.identity.must_on(table, TableGrant.BULK)
         until_us = self._clock.now_us() + self._settings.commit_wait_us
         await self._catalogue.refresh()
         while True:
@@ -171,22 +171,22 @@ class TableUploads:
             await self._pause(self._settings.stale_us / 4e6)
             await self._catalogue.refresh()
 
-    async def abandon(self, table: str, name: str, ask: Ask) -> Upload:
+    async def abandon(self, table: str, name: str, call: CallContext) -> Upload:
         """Forget what was loaded."""
-        ask.by.must_on(table, TableGrant.BULK)
+        call.identity.must_on(table, TableGrant.BULK)
         now_us, ended_max = self._clock.now_us(), self._settings.ended_uploads_max
         forgotten = partial(_abandoned, table, name, ended_max, now_us)
         return await self._told(_found(await self._catalogue.change(forgotten), table, name))
 
-    async def show(self, table: str, name: str, ask: Ask) -> Upload:
+    async def show(self, table: str, name: str, call: CallContext) -> Upload:
         """How it stands."""
-        ask.by.must_on(table, TableGrant.BULK)
+        call.identity.must_on(table, TableGrant.BULK)
         await self._catalogue.refresh()
         return await self._told(_found(self._catalogue.book, table, name))
 
-    async def all(self, table: str, ask: Ask) -> Sequence[Upload]:
+    async def all(self, table: str, call: CallContext) -> Sequence[Upload]:
         """Those that are open, and the last that were; oldest first."""
-        ask.by.must_on(table, TableGrant.BULK)
+        call.identity.must_on(table, TableGrant.BULK)
         await self._catalogue.refresh()
         found = [one for one in self._catalogue.book.uploads.values() if one.table == table]
         return [await self._told(one) for one in found]
@@ -216,7 +216,7 @@ class TableUploads:
         return entries
 
     async def _taken(
-        self, state: UploadState, number: int, rows: bytes, digest: bytes, ask: Ask
+        self, state: UploadState, number: int, rows: bytes, digest: bytes, call: CallContext
     ) -> Part:
         """The part, claimed, counted, loaded and kept."""
         entries = await self._entries(rows, state)
@@ -230,7 +230,7 @@ class TableUploads:
                 part_change(state.upload, number, claim).value,
             )
             raise
-        await self._load(state, entries, ask)
+        await self._load(state, entries, call)
         kept = claim._replace(kept=True)
         swapped = await self._engine.swap(
             part_change(state.upload, number, kept), part_change(state.upload, number, claim).value
@@ -267,7 +267,7 @@ class TableUploads:
             await self._engine.swap(part_change(state.upload, number, None), change.value)
             raise
 
-    async def _load(self, state: UploadState, entries: Sequence[Entry], ask: Ask) -> None:
+    async def _load(self, state: UploadState, entries: Sequence[Entry], call: CallContext) -> None:
         at = 0
         while at < len(entries):
             end, size = at, 0
@@ -276,7 +276,7 @@ class TableUploads:
                 end += 1
             chunk = entries[at:end]
             work = partial(self._load_some, state, chunk)
-            await self._admitted(ask, len(chunk), size, work)
+            await self._admitted(call, len(chunk), size, work)
             at = end
 
     async def _load_some(self, state: UploadState, chunk: Sequence[Entry]) -> None:
@@ -307,12 +307,12 @@ class TableUploads:
             raise Conflict(f"the upload {state.name}", "it was ended meanwhile")
 
     async def _admitted(
-        self, ask: Ask, rows: int, size: int, load: Callable[[], Awaitable[None]]
+        self, call: CallContext, rows: int, size: int, load: Callable[[], Awaitable[None]]
     ) -> None:
         """Load once it may enter; a part half loaded is work lost, so it waits a little."""
         for tries_left in range(_ADMISSIONS_MAX - 1, -1, -1):
             try:
-                await admitted(self._admit, ask, self._clock, rows, size, load)
+                await admitted(self._admit, call, self._clock, rows, size, load)
             except Refused as refused:
                 wait_us = refused.decision.retry_after_us
                 if not tries_left or not 0 <= wait_us <= _ADMISSION_WAIT_US_MAX:

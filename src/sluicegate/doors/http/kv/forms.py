@@ -20,9 +20,9 @@ from sluicegate.contracts.key_values import (
     BYTES_MAX_DEFAULT,
     ROWS_MAX_DEFAULT,
     TAG_BYTES,
-    Ask,
-    Condition,
-    Span,
+    CallContext,
+    KeyRange,
+    WriteCondition,
 )
 from sluicegate.doors.claims import (
     CRITICALITY,
@@ -48,16 +48,16 @@ _DIGEST_CHARS_MAX: Final = 1_024
 _BOOLS: Final = {"": True, "true": True, "1": True, "false": False, "0": False}
 
 
-def ask_of(request: Request, by: Identity) -> Ask:
+def call_of(request: Request, by: Identity) -> CallContext:
     """Who asks, and what the request claims; its time is counted from when its head was read."""
     found: dict[bytes, list[bytes]] = {}
     for name, value in request.headers:
         if name in _CLAIMS:
             found.setdefault(name, []).append(value)
     if not found:
-        return Ask(by, arrived_us=request.arrived_us)
+        return CallContext(by, arrived_us=request.arrived_us)
     left_us = left_us_of(found.get(DEADLINE_MS, ()))
-    return Ask(
+    return CallContext(
         by,
         criticality=criticality_of(found.get(CRITICALITY, ())),
         deadline_us=request.arrived_us + left_us if left_us >= 0 else None,
@@ -102,10 +102,10 @@ def ttl_us_of(request: Request) -> int:
     return whole_of("ttl_ms", fields.get("ttl_ms", "0"), 0, TTL_MS_MAX) * 1_000
 
 
-def range_of(request: Request, bounds: KvBounds) -> tuple[Span, bytes]:
+def range_of(request: Request, bounds: KvBounds) -> tuple[KeyRange, bytes]:
     """The rows that are wanted, and the token of an earlier answer."""
     fields = _keys_of(request, RANGE_FIELDS)
-    span = Span(
+    span = KeyRange(
         fields.get("begin", b""),
         fields.get("end") or None,
         _bool_of("reverse", fields["reverse"]) if "reverse" in fields else False,
@@ -186,7 +186,7 @@ def place_after(text: bytes) -> Place | None:
 # Headers.
 
 
-def condition_of(request: Request) -> Condition | None:
+def condition_of(request: Request) -> WriteCondition | None:
     """What must hold for a write; None if nothing is said."""
     match = wanted_tags(request, IF_MATCH)
     none_match = wanted_tags(request, IF_NONE_MATCH)
@@ -196,12 +196,12 @@ def condition_of(request: Request) -> Condition | None:
         if none_match != (ANY,):
             said = ", ".join(none_match)
             raise BadValue("if-none-match", said, "send *; for a value that is there, If-Match")
-        return Condition(absent=True)
+        return WriteCondition(absent=True)
     if not match:
         return None
     if match == (ANY,):
-        return Condition(present=True)
-    return Condition(tag=_tag_of(match))
+        return WriteCondition(present=True)
+    return WriteCondition(tag=_tag_of(match))
 
 
 def _tag_of(match: tuple[str, ...]) -> bytes:

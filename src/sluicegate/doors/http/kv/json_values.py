@@ -17,7 +17,7 @@ from typing import Final
 
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import Row, Rows, Upload, Write
+from sluicegate.contracts.key_values import Row, RowPage, Upload, Write
 from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, utf8_of, whole_of
 from sluicegate.wire.key_values_messages import (
     SHA256_BYTES,
@@ -195,7 +195,7 @@ def found_json(rows: Sequence[Row | None], now_us: int) -> dict[str, object]:
     return {"rows": [None if row is None else row_json(row, now_us) for row in rows]}
 
 
-def rows_json(rows: Rows, token: str, now_us: int) -> dict[str, object]:
+def rows_json(rows: RowPage, token: str, now_us: int) -> dict[str, object]:
     """Rows of a partition, and how to go on."""
     return {"rows": [row_json(row, now_us) for row in rows.rows], "token": token}
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from sluicegate.contracts.errors import Refused, SluicegateError
 from sluicegate.contracts.guard import Judgement
-from sluicegate.contracts.key_values import Row, Tried, tag_of
+from sluicegate.contracts.key_values import Row, WriteIfResult, tag_of
 from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.doors.headers import retry_after_s
 from sluicegate.doors.http.etags import ANY
@@ -44,7 +44,7 @@ def written_reply(value: bytes) -> Reply:
     return Reply(204, headers=(_etag(value),))
 
 
-def tried_reply(tried: Tried, value: bytes | None) -> Reply:
+def tried_reply(tried: WriteIfResult, value: bytes | None) -> Reply:
     """Written or deleted; or not, and the tag of what is there, if it is known."""
     if tried.done:
         return DONE if value is None else written_reply(value)

@@ -1,4 +1,4 @@
-"""Rows: what the routes of rows do. Each is a few lines: read, ask, write."""
+"""Rows: what the routes of rows do. Each is a few lines: read, call, write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sluicegate.contracts.key_values import KeyValues, Write
 from sluicegate.doors.http.etags import IF_MATCH, IF_NONE_MATCH, wanted_tags
 from sluicegate.doors.http.kv.forms import (
     after_text,
-    ask_of,
+    call_of,
     condition_of,
     name_of,
     place_of,
@@ -59,7 +59,7 @@ class KvRows:
             none_match=wanted_tags(request, IF_NONE_MATCH),
         )
         table = name_of(places, "table")
-        return soon(self._service.get(table, partition, sort, ask_of(request, by)), write)
+        return soon(self._service.get(table, partition, sort, call_of(request, by)), write)
 
     async def put_row(self, request: Request, by: Identity, body: bytes) -> Reply:
         """PUT /v1/tables/{table}/rows/{partition}/{sort}."""
@@ -76,10 +76,10 @@ class KvRows:
         table = name_of(places, "table")
         write = Write(*place_of(places), value, ttl_us)
         condition = condition_of(request)
-        ask = ask_of(request, by)
+        call = call_of(request, by)
         if condition is not None:
-            return tried_reply(await self._service.write_if(table, write, condition, ask), value)
-        await self._service.write(table, (write,), ask)
+            return tried_reply(await self._service.write_if(table, write, condition, call), value)
+        await self._service.write(table, (write,), call)
         return DONE if value is None else written_reply(value)
 
     async def get_range(self, request: Request, by: Identity, _body: bytes) -> Reply:
@@ -88,43 +88,43 @@ class KvRows:
         table = name_of(places, "table")
         partition, _ = place_of(places)
         span, token = range_of(request, self._bounds)
-        rows = await self._service.scan(table, partition, span, ask_of(request, by), token)
+        rows = await self._service.scan(table, partition, span, call_of(request, by), token)
         return json_reply(rows_json(rows, token_text(rows.token), self._clock.now_us()))
 
     def get_rows(self, request: Request, by: Identity, body: bytes) -> Soon[Reply]:
         """POST /v1/tables/{table}/rows:get."""
         table = self._table(request)
         places = places_of(body, self._bounds)
-        found = self._service.get_each(table, places, ask_of(request, by))
+        found = self._service.get_each(table, places, call_of(request, by))
         return soon(found, lambda rows: json_reply(found_json(rows, self._clock.now_us())))
 
     async def write_rows(self, request: Request, by: Identity, body: bytes) -> Reply:
         """POST /v1/tables/{table}/rows:write."""
         table = self._table(request)
         writes = writes_of(body, self._bounds)
-        await self._service.write(table, writes, ask_of(request, by))
+        await self._service.write(table, writes, call_of(request, by))
         return json_reply({"written": len(writes)})
 
     async def remove_rows(self, request: Request, by: Identity, body: bytes) -> Reply:
         """POST /v1/tables/{table}/rows:remove."""
         table = self._table(request)
         places = places_of(body, self._bounds)
-        removed = await self._service.remove(table, places, ask_of(request, by))
+        removed = await self._service.remove(table, places, call_of(request, by))
         return json_reply({"removed": removed})
 
     async def expire_row(self, request: Request, by: Identity, body: bytes) -> Reply:
         """POST /v1/tables/{table}/rows:expire."""
         table = self._table(request)
         (partition, sort), ttl_us = expiry_of(body)
-        ask = ask_of(request, by)
-        there = await self._service.expire(table, partition, sort, ttl_us, ask)
+        call = call_of(request, by)
+        there = await self._service.expire(table, partition, sort, ttl_us, call)
         return json_reply({"there": there})
 
     async def walk_keys(self, request: Request, by: Identity, _body: bytes) -> Reply:
         """GET /v1/tables/{table}/keys."""
         table = self._table(request)
         after, rows_max = walk_of(request, self._bounds)
-        walked = await self._service.walk(table, after, rows_max, ask_of(request, by))
+        walked = await self._service.walk(table, after, rows_max, call_of(request, by))
         told = [place_json(place) for place in walked.places]
         return json_reply({"places": told, "after": after_text(walked.after)})
 

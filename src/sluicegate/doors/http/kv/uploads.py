@@ -16,7 +16,7 @@ from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import KeyValues
 from sluicegate.doors.http.forms import whole_of
-from sluicegate.doors.http.kv.forms import ask_of, digest_of, name_of
+from sluicegate.doors.http.kv.forms import call_of, digest_of, name_of
 from sluicegate.doors.http.kv.json_values import commit_of, stream_row_of, text_in, upload_json
 from sluicegate.doors.http.kv.rows import Places
 from sluicegate.doors.http.message import Reply, Request, json_reply
@@ -43,8 +43,8 @@ class KvUploads:
         """PUT /v1/tables/{table}/uploads/{name}."""
         table, name = self._named(request)
         mode = text_in(body, "mode")
-        ask = ask_of(request, by)
-        return json_reply(upload_json(await self._service.uploads.begin(table, name, mode, ask)))
+        call = call_of(request, by)
+        return json_reply(upload_json(await self._service.uploads.begin(table, name, mode, call)))
 
     async def upload_part(self, request: Request, by: Identity, body: bytes) -> Reply:
         """PUT /v1/tables/{table}/uploads/{name}/parts/{number}."""
@@ -61,34 +61,34 @@ class KvUploads:
         elif kind != _BINARY:
             kinds = " or ".join(PART_TYPES)
             raise BadValue("content-type", kind.decode("latin-1"), f"send rows as {kinds}")
-        ask = ask_of(request, by)
-        kept = await self._service.uploads.part(table, name, number, body, digest, ask)
+        call = call_of(request, by)
+        kept = await self._service.uploads.part(table, name, number, body, digest, call)
         return json_reply({**upload_json(kept), "sha256": digest.hex()})
 
     async def commit_upload(self, request: Request, by: Identity, body: bytes) -> Reply:
         """POST /v1/tables/{table}/uploads/{name}:commit."""
         table, name = self._named(request)
         parts, rows, digest = commit_of(body)
-        ask = ask_of(request, by)
-        done = await self._service.uploads.commit(table, name, parts, rows, digest, ask)
+        call = call_of(request, by)
+        done = await self._service.uploads.commit(table, name, parts, rows, digest, call)
         return json_reply(upload_json(done))
 
     async def abandon_upload(self, request: Request, by: Identity, _body: bytes) -> Reply:
         """DELETE /v1/tables/{table}/uploads/{name}."""
         table, name = self._named(request)
-        left = await self._service.uploads.abandon(table, name, ask_of(request, by))
+        left = await self._service.uploads.abandon(table, name, call_of(request, by))
         return json_reply(upload_json(left))
 
     async def show_upload(self, request: Request, by: Identity, _body: bytes) -> Reply:
         """GET /v1/tables/{table}/uploads/{name}."""
         table, name = self._named(request)
-        found = await self._service.uploads.show(table, name, ask_of(request, by))
+        found = await self._service.uploads.show(table, name, call_of(request, by))
         return json_reply(upload_json(found))
 
     async def list_uploads(self, request: Request, by: Identity, _body: bytes) -> Reply:
         """GET /v1/tables/{table}/uploads."""
         table = name_of(self._places(request.raw_path), "table")
-        found = await self._service.uploads.all(table, ask_of(request, by))
+        found = await self._service.uploads.all(table, call_of(request, by))
         return json_reply({"uploads": [upload_json(one) for one in found]})
 
     def _named(self, request: Request) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import Upload
 from sluicegate.doors.resp.errors import unknown_subcommand, wrong_arity
 from sluicegate.doors.resp.kv.names import table_of
-from sluicegate.doors.resp.kv.requests import ask_of, key_values
+from sluicegate.doors.resp.kv.requests import call_of, key_values
 from sluicegate.doors.resp.kv.words import bytes_of, number_of
 from sluicegate.doors.resp.session import Session
 from sluicegate.wire.key_values_messages import SHA256_BYTES
@@ -49,7 +49,7 @@ def _begin(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
         raise BadValue("mode", text_of(parts[4]), "give MERGE or REPLACE")
     table, name = _named(parts)
     return _told(
-        session.protocol, key_values(session).uploads.begin(table, name, mode, ask_of(session))
+        session.protocol, key_values(session).uploads.begin(table, name, mode, call_of(session))
     )
 
 
@@ -59,7 +59,7 @@ def _part(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     sha256 = bytes_of("sha256", parts[5], SHA256_BYTES)
     uploads = key_values(session).uploads
     return _told(
-        session.protocol, uploads.part(table, name, number, parts[6], sha256, ask_of(session))
+        session.protocol, uploads.part(table, name, number, parts[6], sha256, call_of(session))
     )
 
 
@@ -69,25 +69,25 @@ def _commit(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     sha256 = bytes_of("sha256", parts[6], SHA256_BYTES)
     uploads = key_values(session).uploads
     return _told(
-        session.protocol, uploads.commit(table, name, count, rows, sha256, ask_of(session))
+        session.protocol, uploads.commit(table, name, count, rows, sha256, call_of(session))
     )
 
 
 def _abandon(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     table, name = _named(parts)
     return _told(
-        session.protocol, key_values(session).uploads.abandon(table, name, ask_of(session))
+        session.protocol, key_values(session).uploads.abandon(table, name, call_of(session))
     )
 
 
 def _show(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     table, name = _named(parts)
-    return _told(session.protocol, key_values(session).uploads.show(table, name, ask_of(session)))
+    return _told(session.protocol, key_values(session).uploads.show(table, name, call_of(session)))
 
 
 def _list(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     table = table_of(parts[2])
-    return _all(session.protocol, key_values(session).uploads.all(table, ask_of(session)))
+    return _all(session.protocol, key_values(session).uploads.all(table, call_of(session)))
 
 
 _ROWS: Final[dict[bytes, tuple[int, int, _Run]]] = {

@@ -7,10 +7,10 @@ from typing import Final
 
 from sluicegate.contracts.checks import Soon
 from sluicegate.contracts.engine import Place
-from sluicegate.contracts.key_values import Ask, KeyValues, Row
+from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.resp.errors import unknown_subcommand
 from sluicegate.doors.resp.kv.points import places_of, row_of, rows_of
-from sluicegate.doors.resp.kv.requests import ask_of, key_values, whole
+from sluicegate.doors.resp.kv.requests import call_of, key_values, whole
 from sluicegate.doors.resp.session import Session
 from sluicegate.wire.resp import encoded, text_of
 
@@ -22,13 +22,13 @@ _CONFIG: Final = {"save": "", "appendonly": "no"}
 
 def delete(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     """DEL key...: how many were there."""
-    return _removed(key_values(session), places_of(parts[1:]), ask_of(session))
+    return _removed(key_values(session), places_of(parts[1:]), call_of(session))
 
 
-async def _removed(service: KeyValues, places: dict[str, list[Place]], ask: Ask) -> bytes:
+async def _removed(service: KeyValues, places: dict[str, list[Place]], call: CallContext) -> bytes:
     count = 0
     for table, those in places.items():
-        count += await service.remove(table, list(dict.fromkeys(those)), ask)
+        count += await service.remove(table, list(dict.fromkeys(those)), call)
     return whole(count)
 
 

@@ -11,14 +11,14 @@ from typing import cast
 
 from sluicegate.contracts.checks import Soon
 from sluicegate.contracts.engine import Place
-from sluicegate.contracts.key_values import Ask, KeyValues, Row, Write
+from sluicegate.contracts.key_values import CallContext, KeyValues, Row, Write
 from sluicegate.doors.resp.errors import wrong_arity
 from sluicegate.doors.resp.kv.names import place_of
 from sluicegate.doors.resp.kv.requests import (
     LONG_BYTES,
     add_bulk,
-    ask_of,
     bulk,
+    call_of,
     done,
     key_values,
     nothing,
@@ -96,16 +96,16 @@ def mset(session: Session, parts: list[bytes]) -> Soon[bytes]:
     for at in range(1, len(parts), 2):
         table, partition, sort = place_of(parts[at])
         writes.setdefault(table, []).append(Write(partition, sort, parts[at + 1]))
-    service, ask = key_values(session), ask_of(session)
+    service, call = key_values(session), call_of(session)
     if len(writes) == 1:
         table, those = next(iter(writes.items()))
-        return done(service.write(table, those, ask))
-    return _written(service, writes, ask)
+        return done(service.write(table, those, call))
+    return _written(service, writes, call)
 
 
-async def _written(service: KeyValues, writes: dict[str, list[Write]], ask: Ask) -> bytes:
+async def _written(service: KeyValues, writes: dict[str, list[Write]], call: CallContext) -> bytes:
     for table, those in writes.items():
-        await service.write(table, those, ask)
+        await service.write(table, those, call)
     return OK
 
 
@@ -121,20 +121,20 @@ def places_of(keys: list[bytes]) -> dict[str, list[Place]]:
 def row_of(session: Session, key: bytes) -> Soon[Row | None]:
     """The row at this key."""
     table, partition, sort = place_of(key)
-    return key_values(session).get(table, partition, sort, ask_of(session))
+    return key_values(session).get(table, partition, sort, call_of(session))
 
 
 def rows_of(session: Session, keys: list[bytes]) -> Soon[list[Row | None]]:
     """The rows at these keys, in their order; of several tables side by side."""
-    service, ask = key_values(session), ask_of(session)
+    service, call = key_values(session), call_of(session)
     by_table = places_of(keys)
     if len(by_table) == 1:
         table, places = next(iter(by_table.items()))
-        rows = service.get_each(table, places, ask)
+        rows = service.get_each(table, places, call)
         if isinstance(rows, (list, tuple)):
             return list(rows)
         return _listed(rows)
-    answers = [service.get_each(table, places, ask) for table, places in by_table.items()]
+    answers = [service.get_each(table, places, call) for table, places in by_table.items()]
     tables = [key[: key.find(b":")].decode("ascii") for key in keys]
     if all(isinstance(answer, (list, tuple)) for answer in answers):
         told = cast("list[Sequence[Row | None]]", answers)

@@ -9,9 +9,9 @@ from collections.abc import Awaitable
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import BYTES_MAX_DEFAULT, ROWS_MAX_DEFAULT, Rows, Span
+from sluicegate.contracts.key_values import BYTES_MAX_DEFAULT, ROWS_MAX_DEFAULT, KeyRange, RowPage
 from sluicegate.doors.resp.kv.names import escaped, partition_of, unescaped
-from sluicegate.doors.resp.kv.requests import add_bulk, ask_of, bulk, key_values, whole
+from sluicegate.doors.resp.kv.requests import add_bulk, bulk, call_of, key_values, whole
 from sluicegate.doors.resp.kv.times import ms_left
 from sluicegate.doors.resp.kv.words import number_of
 from sluicegate.doors.resp.session import Session
@@ -49,12 +49,12 @@ def range_(session: Session, parts: list[bytes]) -> Awaitable[Reply]:
             at += 2
     begin = bounds[0] if bounds else b""
     end = bounds[1] if len(bounds) > 1 and bounds[1] else None
-    span = Span(begin, end, reverse, rows_max, bytes_max)
-    rows = key_values(session).scan(table, partition, span, ask_of(session), token)
+    span = KeyRange(begin, end, reverse, rows_max, bytes_max)
+    rows = key_values(session).scan(table, partition, span, call_of(session), token)
     return _ranged(session, rows, session.protocol)
 
 
-async def _ranged(session: Session, work: Awaitable[Rows], protocol: int) -> Reply:
+async def _ranged(session: Session, work: Awaitable[RowPage], protocol: int) -> Reply:
     """Rows of sort key, value and milliseconds left; then the token, empty at the end."""
     rows, token = await work
     told = [b"%2\r\n", bulk(b"rows")] if protocol == 3 else [b"*2\r\n"]

@@ -1,7 +1,8 @@
 """Asking: what every row about key-values does with the service, and what a connection wishes.
 
-An ask is made when its command is run, from what the connection has said by then. What comes at
-once is told at once; all else is a coroutine, whose error becomes the reply where it is awaited.
+A `CallContext` is made when its command is run, from what the connection has said by then. What
+is there at once is told at once; all else is a coroutine, whose error becomes the reply where it is
+awaited.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sluicegate.contracts.checks import Soon
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import parse_criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import Ask, KeyValues, Row
+from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.resp.errors import SYNTAX
 from sluicegate.doors.resp.session import Session, identity_of
 from sluicegate.wire.resp import OK, text_of, whole_number
@@ -32,14 +33,14 @@ def key_values(session: Session) -> KeyValues:
     return service
 
 
-def ask_of(session: Session, strong: bool = False) -> Ask:
+def call_of(session: Session, strong: bool = False) -> CallContext:
     """Who asks, and how; `strong` where the reply must not come from a cache.
 
     A deadline is told from when the command was read. That it then waited for others of the same
     connection is no queue of the service, and says nothing of how it fares.
     """
     patience_us = session.patience_us
-    return Ask(
+    return CallContext(
         identity_of(session),
         criticality=session.criticality,
         deadline_us=session.arrived_us + patience_us if patience_us else None,

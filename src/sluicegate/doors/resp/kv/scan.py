@@ -14,11 +14,11 @@ from typing import Final
 from sluicegate.contracts.checks import Soon
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import ROWS_MAX_DEFAULT, Ask
+from sluicegate.contracts.key_values import ROWS_MAX_DEFAULT, CallContext
 from sluicegate.doors.resp.errors import NOT_INTEGER, SYNTAX
 from sluicegate.doors.resp.kv.cursors import Cursors
 from sluicegate.doors.resp.kv.names import key_of, table_of
-from sluicegate.doors.resp.kv.requests import ask_of, bulk, key_values
+from sluicegate.doors.resp.kv.requests import bulk, call_of, key_values
 from sluicegate.doors.resp.session import Session, identity_of
 from sluicegate.wire.resp import error_line, text_of, whole_number
 
@@ -72,7 +72,7 @@ def scan(session: Session, parts: list[bytes]) -> Soon[bytes]:
     # COUNT is a hint, in Redis too.
     count = min(count, session.shared.settings.scan_count_max)
     found = pieces_of(glob) if kind == b"STRING" else None
-    return _scanned(session, table, found, ask_of(session), (cursor, after, count))
+    return _scanned(session, table, found, call_of(session), (cursor, after, count))
 
 
 def _split(pattern: bytes) -> tuple[str, bytes]:
@@ -95,18 +95,18 @@ async def _scanned(
     session: Session,
     table: str,
     pieces: list[bytes | None] | None,
-    ask: Ask,
+    call: CallContext,
     where: tuple[int, Place | None, int],
 ) -> bytes:
     """`pieces` None matches nothing: there are only strings."""
     before, after, count = where
-    walked = await key_values(session).walk(table, after, count, ask)
+    walked = await key_values(session).walk(table, after, count, call)
     cursor = 0
     if walked.after is not None:
         cursors: Cursors = session.shared.kept
-        unnamed = ask.by is session.shared.access.anonymous
+        unnamed = call.identity is session.shared.access.anonymous
         connection = session.id if unnamed else 0
-        cursor = cursors.put(ask.by.name, table, walked.after, before, connection)
+        cursor = cursors.put(call.identity.name, table, walked.after, before, connection)
     found: list[bytes] = []
     if pieces is not None:
         skip = len(table) + 1

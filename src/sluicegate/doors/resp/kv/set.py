@@ -13,18 +13,18 @@ from sluicegate.contracts.checks import Soon
 from sluicegate.contracts.errors import BadValue, Conflict
 from sluicegate.contracts.key_values import (
     TAG_BYTES,
-    Ask,
-    Condition,
+    CallContext,
     KeyValues,
     Row,
-    Tried,
     Write,
+    WriteCondition,
+    WriteIfResult,
     tag_of,
 )
 from sluicegate.doors.resp.errors import SYNTAX
 from sluicegate.doors.resp.kv.names import place_of
 from sluicegate.doors.resp.kv.points import get
-from sluicegate.doors.resp.kv.requests import ask_of, bulk, done, key_values, nothing, resolved
+from sluicegate.doors.resp.kv.requests import bulk, call_of, done, key_values, nothing, resolved
 from sluicegate.doors.resp.kv.times import TIMES, left_us, ttl_of
 from sluicegate.doors.resp.kv.words import bytes_of
 from sluicegate.doors.resp.session import Session
@@ -33,8 +33,8 @@ from sluicegate.wire.resp import OK, encoded, text_of
 
 TRIES_MAX: Final = 16
 
-_ABSENT: Final = Condition(absent=True)
-_PRESENT: Final = Condition(present=True)
+_ABSENT: Final = WriteCondition(absent=True)
+_PRESENT: Final = WriteCondition(present=True)
 
 
 @final
@@ -57,20 +57,20 @@ def set_(session: Session, parts: list[bytes]) -> Soon[bytes]:
     value = parts[2]
     service = key_values(session)
     if len(parts) == 3:
-        return done(service.write(table, [Write(partition, sort, value)], ask_of(session)))
+        return done(service.write(table, [Write(partition, sort, value)], call_of(session)))
     how = _how(session, parts)
     if how is None:
         return SYNTAX
     if (how.old or how.keep) and not how.absent:
-        return _swapped(session, parts[1], value, how, ask_of(session, True), nothing(session))
+        return _swapped(session, parts[1], value, how, call_of(session, True), nothing(session))
     write = Write(partition, sort, value, how.ttl_us)
     if how.absent:
-        ask = ask_of(session, how.old)
-        return _added(service, table, write, how.old, ask, nothing(session))
+        call = call_of(session, how.old)
+        return _added(service, table, write, how.old, call, nothing(session))
     if how.present:
-        tried = service.write_if(table, write, _PRESENT, ask_of(session))
+        tried = service.write_if(table, write, _PRESENT, call_of(session))
         return _tried(tried, nothing(session))
-    return done(service.write(table, [write], ask_of(session)))
+    return done(service.write(table, [write], call_of(session)))
 
 
 def _how(session: Session, parts: list[bytes]) -> How | None:
@@ -100,33 +100,33 @@ def _how(session: Session, parts: list[bytes]) -> How | None:
     return how
 
 
-async def _tried(work: Awaitable[Tried], missing: bytes) -> bytes:
+async def _tried(work: Awaitable[WriteIfResult], missing: bytes) -> bytes:
     return OK if (await work).done else missing
 
 
 async def _added(
-    service: KeyValues, table: str, write: Write, old: bool, ask: Ask, missing: bytes
+    service: KeyValues, table: str, write: Write, old: bool, call: CallContext, missing: bytes
 ) -> bytes:
     """SET with NX: nothing is told where something is, unless the old value is asked for."""
-    tried = await service.write_if(table, write, _ABSENT, ask)
+    tried = await service.write_if(table, write, _ABSENT, call)
     if not old:
         return OK if tried.done else missing
     if tried.done:
         return missing
     row = tried.row
     if row is None:
-        row = await resolved(service.get(table, write.partition, write.sort, ask))
+        row = await resolved(service.get(table, write.partition, write.sort, call))
     return missing if row is None else bulk(row.value)
 
 
 async def _swapped(
-    session: Session, key: bytes, value: bytes | None, how: How, ask: Ask, missing: bytes
+    session: Session, key: bytes, value: bytes | None, how: How, call: CallContext, missing: bytes
 ) -> bytes:
     """Read, and write if nothing came between; None deletes."""
     table, partition, sort = place_of(key)
     service = key_values(session)
     for _ in range(TRIES_MAX):
-        row = await resolved(service.get(table, partition, sort, ask))
+        row = await resolved(service.get(table, partition, sort, call))
         if row is None:
             if how.present:
                 return missing
@@ -134,8 +134,8 @@ async def _swapped(
         else:
             ttl_us = left_us(session, row) if how.keep else how.ttl_us
             write = Write(partition, sort, value, ttl_us)
-            condition = Condition(tag=tag_of(row.value))
-        if (await service.write_if(table, write, condition, ask)).done:
+            condition = WriteCondition(tag=tag_of(row.value))
+        if (await service.write_if(table, write, condition, call)).done:
             if not how.old:
                 return OK
             return missing if row is None else bulk(row.value)
@@ -146,7 +146,7 @@ def getdel(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     """GETDEL key: its value, once and for all."""
     how = How()
     how.old = how.present = True
-    return _swapped(session, parts[1], None, how, ask_of(session, True), nothing(session))
+    return _swapped(session, parts[1], None, how, call_of(session, True), nothing(session))
 
 
 def getex(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
@@ -156,18 +156,20 @@ def getex(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
         return get(session, parts)
     word = parts[2].upper()
     if word == b"PERSIST" and size == 3:
-        return _kept(key_values(session), parts[1], 0, ask_of(session, True), nothing(session))
+        return _kept(key_values(session), parts[1], 0, call_of(session, True), nothing(session))
     if word in TIMES and size == 4:
         ttl_us = ttl_of(session, "getex", word, parts[3])
-        ask = ask_of(session, True)
-        return _kept(key_values(session), parts[1], ttl_us, ask, nothing(session))
+        call = call_of(session, True)
+        return _kept(key_values(session), parts[1], ttl_us, call, nothing(session))
     return SYNTAX
 
 
-async def _kept(service: KeyValues, key: bytes, ttl_us: int, ask: Ask, missing: bytes) -> bytes:
+async def _kept(
+    service: KeyValues, key: bytes, ttl_us: int, call: CallContext, missing: bytes
+) -> bytes:
     table, partition, sort = place_of(key)
-    row = await resolved(service.get(table, partition, sort, ask))
-    if row is None or not await service.expire(table, partition, sort, ttl_us, ask):
+    row = await resolved(service.get(table, partition, sort, call))
+    if row is None or not await service.expire(table, partition, sort, ttl_us, call):
         return missing
     return bulk(row.value)
 
@@ -186,7 +188,7 @@ def put_if(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
         condition = _PRESENT
     elif word == b"TAG" and len(parts) > 4:
         tag = bytes_of("tag", parts[4], TAG_BYTES, ", as we told them")
-        condition = Condition(tag=tag)
+        condition = WriteCondition(tag=tag)
         at = 5
     else:
         raise BadValue("condition", text_of(parts[3]), "give ABSENT, PRESENT or TAG and a tag")
@@ -197,11 +199,11 @@ def put_if(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
             raise BadValue("option", text_of(parts[at]), "give one of EX, PX, EXAT and PXAT")
         ttl_us = ttl_of(session, "sg.putif", word, parts[at + 1])
     write = Write(partition, sort, parts[2], ttl_us)
-    tried = key_values(session).write_if(table, write, condition, ask_of(session))
+    tried = key_values(session).write_if(table, write, condition, call_of(session))
     return _put(tried, session.protocol)
 
 
-async def _put(work: Awaitable[Tried], protocol: int) -> bytes:
+async def _put(work: Awaitable[WriteIfResult], protocol: int) -> bytes:
     tried = await work
     row: Row | None = None if tried.done else tried.row
     told: list[tuple[str, object]] = [

@@ -11,11 +11,11 @@ from typing import Final
 
 from sluicegate.contracts.checks import Soon
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import Ask, KeyValues, Row
+from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.resp.errors import NOT_INTEGER
 from sluicegate.doors.resp.kv.names import place_of
 from sluicegate.doors.resp.kv.points import row_of
-from sluicegate.doors.resp.kv.requests import ask_of, key_values, now_us, resolved, whole
+from sluicegate.doors.resp.kv.requests import call_of, key_values, now_us, resolved, whole
 from sluicegate.doors.resp.session import Session
 from sluicegate.wire.resp import error_line, text_of, whole_number
 
@@ -90,10 +90,10 @@ def _expire(session: Session, parts: list[bytes], unit_us: int, is_instant: bool
             f"ERR invalid expire time in '{name}' command: give a whole number up to {most:,}"
         )
     ttl_us = number * unit_us - (now_us(session) if is_instant else 0)
-    service, ask = key_values(session), ask_of(session)
+    service, call = key_values(session), call_of(session)
     if ttl_us <= 0:
-        return _count(service.remove(table, [(partition, sort)], ask))
-    return _count(service.expire(table, partition, sort, ttl_us, ask))
+        return _count(service.remove(table, [(partition, sort)], call))
+    return _count(service.expire(table, partition, sort, ttl_us, call))
 
 
 async def _count(work: Awaitable[int]) -> bytes:
@@ -102,15 +102,15 @@ async def _count(work: Awaitable[int]) -> bytes:
 
 def persist(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     """PERSIST key: 1 if it would have expired."""
-    return _persist(key_values(session), parts[1], ask_of(session, True))
+    return _persist(key_values(session), parts[1], call_of(session, True))
 
 
-async def _persist(service: KeyValues, key: bytes, ask: Ask) -> bytes:
+async def _persist(service: KeyValues, key: bytes, call: CallContext) -> bytes:
     table, partition, sort = place_of(key)
-    row = await resolved(service.get(table, partition, sort, ask))
+    row = await resolved(service.get(table, partition, sort, call))
     if row is None or not row.expires_us:
         return whole(0)
-    return whole(int(await service.expire(table, partition, sort, 0, ask)))
+    return whole(int(await service.expire(table, partition, sort, 0, call)))
 
 
 def ttl(session: Session, parts: list[bytes]) -> Soon[bytes]:

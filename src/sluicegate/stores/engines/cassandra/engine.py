@@ -30,7 +30,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, final
 
-from sluicegate.contracts.engine import Change, Entry, Page, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.stores.engines.batches import batches_of
 from sluicegate.stores.engines.bounds import (
@@ -145,7 +145,7 @@ class CassandraEngine:
         reverse: bool,
         rows_max: int,
         bytes_max: int,
-    ) -> Page:
+    ) -> EnginePage:
         """Rows of one partition, from either side."""
         check_space(space)
         check_place(partition, b"")
@@ -163,7 +163,7 @@ class CassandraEngine:
             rows = await self._link.run(select)
             for sort, value in rows:
                 if found and (len(found) >= rows_max or size >= bytes_max):
-                    return Page(found, True, len(found), size)
+                    return EnginePage(found, True, len(found), size)
                 found.append((sort, value))
                 size += len(sort) + len(value)
             if found:
@@ -174,7 +174,7 @@ class CassandraEngine:
                 end = rows[-1][0]
             else:
                 begin = rows[-1][0] + b"\0"
-        return Page(found, False, len(found), size)
+        return EnginePage(found, False, len(found), size)
 
     def _chunk(self, space: str, rows_left: int, bytes_left: int) -> int:
         """Rows to ask for at once: what is wanted and one more, as far as it is known to fit."""
@@ -417,11 +417,11 @@ class CassandraBuckets:
 
     async def pages(
         self, parts: Sequence[bytes], begin: bytes, rows_max: int, bytes_max: int
-    ) -> Sequence[Page]:
+    ) -> Sequence[EnginePage]:
         """Rows, of several partitions at once."""
         return await all_of([self._page(part, begin, rows_max, bytes_max) for part in parts])
 
-    async def _page(self, part: bytes, begin: bytes, rows_max: int, bytes_max: int) -> Page:
+    async def _page(self, part: bytes, begin: bytes, rows_max: int, bytes_max: int) -> EnginePage:
         page = await self._engine.scan(
             self._space,
             part,

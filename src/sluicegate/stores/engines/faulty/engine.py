@@ -38,7 +38,7 @@ from typing import Final, TypeVar, cast, final
 from zlib import crc32
 
 from sluicegate.contracts.checks import Soon
-from sluicegate.contracts.engine import BackedUp, Change, Engine, Entry, Page, Place
+from sluicegate.contracts.engine import BackupSource, Change, Engine, EnginePage, Entry, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.bounds import check_changes, check_place, check_rows_max
 from sluicegate.stores.engines.faulty.line import Line
@@ -131,7 +131,7 @@ class FaultyEngine:
         reverse: bool,
         rows_max: int,
         bytes_max: int,
-    ) -> Soon[Page]:
+    ) -> Soon[EnginePage]:
         """As within; how long it works depends on what there is, so it looks first."""
         check_rows_max(rows_max)
         page = self._engine.scan(
@@ -147,7 +147,7 @@ class FaultyEngine:
             return page
         return self._scanned(page, partition)
 
-    async def _scanned(self, page: Soon[Page], partition: bytes) -> Page:
+    async def _scanned(self, page: Soon[EnginePage], partition: bytes) -> EnginePage:
         found = await _soon(page)
         await self._work({partition}, found.rows_scanned)
         return found
@@ -196,7 +196,7 @@ class FaultyEngine:
         """As within, if it can."""
         if not hasattr(self._engine, "backup"):
             raise Unavailable(f"a backup of {self._engine.name}", "this engine makes none")
-        return await cast("BackedUp", self._engine).backup(folder)
+        return await cast("BackupSource", self._engine).backup(folder)
 
     async def close(self) -> None:
         """Fail what is under way, and close the engine within."""

@@ -25,7 +25,7 @@ from typing import Final, final
 
 import lmdb
 
-from sluicegate.contracts.engine import Change, Entry, Page, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.backup_folder import check_backup_folder
 from sluicegate.stores.engines.batches import runs_of
@@ -130,7 +130,7 @@ class LmdbEngine:
         reverse: bool,
         rows_max: int,
         bytes_max: int,
-    ) -> Page:
+    ) -> EnginePage:
         """Rows of one partition, from either side, of one snapshot."""
         check_place(partition, b"")
         check_rows_max(rows_max)
@@ -141,7 +141,7 @@ class LmdbEngine:
                     number = self._names.read(txn, space)
                     if number is None:
                         check_space(space)
-                        return Page((), False, 0, 0)
+                        return EnginePage((), False, 0, 0)
                     prefix = prefix_of(number, partition)
                     low = prefix + begin
                     high = behind(prefix) if end is None else prefix + end
@@ -465,7 +465,7 @@ def _forwards(
     prefix_bytes: int,
     rows_max: int,
     bytes_max: int,
-) -> Page:
+) -> EnginePage:
     found: list[tuple[bytes, bytes]] = []
     size = 0
     if low < high and cursor.set_range(low):
@@ -473,10 +473,10 @@ def _forwards(
             if key >= high:
                 break
             if found and (len(found) >= rows_max or size >= bytes_max):
-                return Page(found, True, len(found), size)
+                return EnginePage(found, True, len(found), size)
             found.append((key[prefix_bytes:], value))
             size += len(key) - prefix_bytes + len(value)
-    return Page(found, False, len(found), size)
+    return EnginePage(found, False, len(found), size)
 
 
 def _backwards(
@@ -486,7 +486,7 @@ def _backwards(
     prefix_bytes: int,
     rows_max: int,
     bytes_max: int,
-) -> Page:
+) -> EnginePage:
     found: list[tuple[bytes, bytes]] = []
     size = 0
     there = low < high and (cursor.prev() if cursor.set_range(high) else cursor.last())
@@ -495,10 +495,10 @@ def _backwards(
             if key < low:
                 break
             if found and (len(found) >= rows_max or size >= bytes_max):
-                return Page(found, True, len(found), size)
+                return EnginePage(found, True, len(found), size)
             found.append((key[prefix_bytes:], value))
             size += len(key) - prefix_bytes + len(value)
-    return Page(found, False, len(found), size)
+    return EnginePage(found, False, len(found), size)
 
 
 def _entries(cursor: lmdb.Cursor[bytes], start: bytes, high: bytes, rows_max: int) -> list[Entry]:

@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
-from sluicegate.contracts.engine import Change, Entry, Page, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.stores.engines import together
 from sluicegate.stores.engines.batches import batches_of
@@ -146,7 +146,7 @@ class RedisEngine:
         reverse: bool,
         rows_max: int,
         bytes_max: int,
-    ) -> Page:
+    ) -> EnginePage:
         """Rows of one partition as they are at one instant, from either side."""
         check_space(space)
         check_place(partition, b"")
@@ -376,7 +376,7 @@ class RedisBuckets:
 
     async def pages(
         self, parts: Sequence[bytes], begin: bytes, rows_max: int, bytes_max: int
-    ) -> Sequence[Page]:
+    ) -> Sequence[EnginePage]:
         """Rows, of several partitions at once."""
         engine = self._engine
         await engine.trust(self._space, {bucket_of(part) for part in parts})
@@ -398,7 +398,7 @@ def _policy_in(told: Reply) -> bytes | None:
     return next((value for name, value in pairs if name == POLICY.encode()), None)
 
 
-def _page(reply: Reply) -> Page:
+def _page(reply: Reply) -> EnginePage:
     rows = [*zip(reply[1::2], reply[2::2], strict=True)]
     size = sum(len(sort) + len(value) for sort, value in rows)
-    return Page(rows, reply[0] == 1, len(rows), size)
+    return EnginePage(rows, reply[0] == 1, len(rows), size)
