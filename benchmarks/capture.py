@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
 from sluicegate import Limiter
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.service_book import ServiceBook
 from sluicegate.shadow.ask_keys import check_key, mesh_key
@@ -53,7 +53,7 @@ def capture_of(folder: Path, share: int) -> Capture:
     return Capture(settings, clock=SystemClock())
 
 
-def checks(capture: Capture, asks: Sequence[CheckAsk]) -> Callable[[], int]:
+def checks(capture: Capture, asks: Sequence[CheckRequest]) -> Callable[[], int]:
     """Note each."""
 
     def run() -> int:
@@ -65,7 +65,7 @@ def checks(capture: Capture, asks: Sequence[CheckAsk]) -> Callable[[], int]:
     return run
 
 
-def meshes(capture: Capture, asks: Sequence[MeshAsk]) -> Callable[[], int]:
+def meshes(capture: Capture, asks: Sequence[MeshRequest]) -> Callable[[], int]:
     """Note each."""
 
     def run() -> int:
@@ -77,7 +77,7 @@ def meshes(capture: Capture, asks: Sequence[MeshAsk]) -> Callable[[], int]:
     return run
 
 
-def deciding(folder: Path, asks: Sequence[CheckAsk]) -> Callable[[], int]:
+def deciding(folder: Path, asks: Sequence[CheckRequest]) -> Callable[[], int]:
     """Decide each, counts in memory."""
     path = folder / "rules.yaml"
     path.write_text(RULES)
@@ -98,11 +98,13 @@ def deciding(folder: Path, asks: Sequence[CheckAsk]) -> Callable[[], int]:
 def measure_notes(folder: Path) -> Bars:
     """On the way of an answer."""
     asks = [
-        CheckAsk(f"user-{n}", "/api/v1/playback", headers={"x-client-type": "tv", "accept": "*/*"})
+        CheckRequest(
+            f"user-{n}", "/api/v1/playback", headers={"x-client-type": "tv", "accept": "*/*"}
+        )
         for n in range(ENTITIES)
     ]
     mesh = [
-        MeshAsk("shop", [Descriptor([("tenant", f"tenant-{n}"), ("path", "/search")])])
+        MeshRequest("shop", [Descriptor([("tenant", f"tenant-{n}"), ("path", "/search")])])
         for n in range(ENTITIES)
     ]
     out, within = capture_of(folder / "out", 1), capture_of(folder / "in", ALL)
@@ -136,7 +138,9 @@ def measure_log(folder: Path) -> None:
     """Written and read, by one thread."""
     made = made_capture(REQUESTS, mesh=2_000)
     keys = [
-        check_key(ask, tuple(sorted(ask.headers))) if isinstance(ask, CheckAsk) else mesh_key(ask)
+        check_key(ask, tuple(sorted(ask.headers)))
+        if isinstance(ask, CheckRequest)
+        else mesh_key(ask)
         for ask in made.asks
     ]
     rows = [

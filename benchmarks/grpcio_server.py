@@ -24,7 +24,7 @@ from sluicegate.apps.limiter.command import add_arguments
 from sluicegate.apps.limiter.doors import Doors
 from sluicegate.apps.limiter.settings import Settings, read_settings
 from sluicegate.contracts.access import Access, Identity
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.doors.grpc.call import (
     Field,
@@ -130,7 +130,7 @@ class GrpcioServer(grpc.GenericRpcHandler):
             left_us = NO_TIMEOUT if left_s is None else max(int(left_s * _US), 0)
             told = Told(_metadata(context), left_us, 0)
 
-            def unary(message: bytes, by: Identity) -> Soon[bytes]:
+            def unary(message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
                 return method(message, by, told)
 
             answer: bytes = await self._unary(path, unary)(message, context)

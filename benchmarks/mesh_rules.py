@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.rounds import build_of, interleaved, ratio
 from sluicegate import Limiter
-from sluicegate.contracts.checks import Descriptor, MeshAsk
+from sluicegate.contracts.checks import Descriptor, MeshRequest
 from sluicegate.rules.mesh import service
 from sluicegate.rules.mesh.book import MeshBook
 from sluicegate.rules.mesh.parse import parse_domain
@@ -136,7 +136,7 @@ def bare(tables: dict[str, dict[str, int]], asked: Sequence[Entries]) -> Callabl
 
 def deciding(mesh: Mesh, asked: Sequence[Entries]) -> Callable[[], int]:
     """Decide on each of them."""
-    asks = [MeshAsk("shop", [Descriptor(entries)]) for entries in asked]
+    asks = [MeshRequest("shop", [Descriptor(entries)]) for entries in asked]
 
     def run() -> int:
         decide = mesh.should_rate_limit

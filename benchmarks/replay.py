@@ -20,7 +20,7 @@ from typing import cast
 
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
 from sluicegate import Limiter
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer
+from sluicegate.contracts.checks import CheckRequest, CheckResponse, MeshResponse
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.resources.service import Checker
 from sluicegate.shadow import pair
@@ -89,12 +89,12 @@ def asking(captured: Captured, current: Rules, candidate: Rules) -> Callable[[],
             clock.at_us = at_us
             ask, refused = captured.asks[which], []
             for side in sides:
-                if isinstance(ask, CheckAsk):
+                if isinstance(ask, CheckRequest):
                     made = side.checker.check(ask, at_us)
-                    refused.append(not cast("CheckAnswer", made).decision.allowed)
+                    refused.append(not cast("CheckResponse", made).decision.allowed)
                 else:
                     answered = side.mesh.should_rate_limit(ask, at_us)
-                    refused.append(cast("MeshAnswer", answered).over)
+                    refused.append(cast("MeshResponse", answered).over)
             differ += refused[0] != refused[1]
         return len(captured)
 
@@ -121,11 +121,11 @@ def kinds_of(captured: Captured) -> dict[str, Captured]:
     busiest, asks = OPERATIONS[0].path, captured.asks
 
     def is_native(which: int) -> bool:
-        return isinstance(asks[which], CheckAsk)
+        return isinstance(asks[which], CheckRequest)
 
     def has_two(which: int) -> bool:
         ask = asks[which]
-        return isinstance(ask, CheckAsk) and ask.resource_path == busiest
+        return isinstance(ask, CheckRequest) and ask.resource_path == busiest
 
     return {
         "one rule": only(captured, lambda which: is_native(which) and not has_two(which)),

@@ -28,7 +28,7 @@ from typing import cast
 
 from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
 from sluicegate import Limiter
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk
+from sluicegate.contracts.checks import CheckRequest, CheckResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.resources import service
 from sluicegate.rules.resources.paths import plain_path
@@ -100,8 +100,8 @@ def checking(book: ServiceBook, asks: list[bytes]) -> Callable[[], int]:
 
     def run() -> int:
         for path in asks:
-            answer = checker.check(CheckAsk("ann", path.decode()), now_us())
-            if not cast("CheckAnswer", answer).decision.rule_id:
+            answer = checker.check(CheckRequest("ann", path.decode()), now_us())
+            if not cast("CheckResponse", answer).decision.rule_id:
                 raise AssertionError(path)
         return len(asks)
 

@@ -23,7 +23,7 @@ import uvloop
 import sluicegate.doors.resp.protocol as resp_module
 from benchmarks.rounds import ROUNDS, Bars, build_of
 from sluicegate.contracts.access import EVERY_GRANT, Identity
-from sluicegate.contracts.checks import RateLimits, ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.checks import RateLimits, ThrottleRequest, ThrottleResponse
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.stores.memory.throttle import MemoryThrottle
 from sluicegate.system import now_us
@@ -56,7 +56,7 @@ class Throttles:
     def __init__(self) -> None:
         self._throttle = MemoryThrottle(now_us)
 
-    def throttle(self, ask: ThrottleAsk, by: Identity) -> ThrottleAnswer:
+    def throttle(self, ask: ThrottleRequest, by: Identity) -> ThrottleResponse:
         """Decide here."""
         if not by.checks:
             raise PermissionError

@@ -29,7 +29,7 @@ from typing import cast
 from benchmarks.resource_rules import FORMS, RULES, RULES_A_FILE, resident
 from benchmarks.rounds import Bars, build_of, interleaved, print_results
 from sluicegate import Limiter
-from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.resources import packed
 from sluicegate.rules.resources.service import Checker
@@ -233,7 +233,7 @@ class Deciding:
         while not until(now):
             path, client_type, priority = asks[at]
             at = (at + 1) % len(asks)
-            ask = CheckAsk(
+            ask = CheckRequest(
                 "ann", path.decode(), priority=priority, headers={"x-client-type": client_type}
             )
             began = time.perf_counter_ns()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 
 from sluicegate.contracts.access import EVERY_GRANT, EVERY_TABLE_GRANT, Grant, Identity, TableGrant
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import Refused
@@ -65,14 +65,16 @@ class Shelf:
     def uploads(self) -> MemoryUploads:
         return self.values.uploads
 
-    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Soon[Row | None]:
+    def get(
+        self, table: str, partition: bytes, sort: bytes, call: CallContext
+    ) -> MaybeAwaitable[Row | None]:
         if partition == b"bug":
             raise ZeroDivisionError
         return self.values.get(table, partition, sort, call)
 
     def get_each(
         self, table: str, places: Sequence[Place], call: CallContext
-    ) -> Soon[Sequence[Row | None]]:
+    ) -> MaybeAwaitable[Sequence[Row | None]]:
         return self.values.get_each(table, places, call)
 
     def scan(
@@ -108,7 +110,7 @@ class Shelf:
         by.must(Grant.AUDIT)
         return {"asked": len(self.values.calls)}
 
-    def hot(self, by: Identity) -> Soon[Mapping[str, object]]:
+    def hot(self, by: Identity) -> MaybeAwaitable[Mapping[str, object]]:
         by.must(Grant.AUDIT)
         return _later({"keys": []}) if self.far else {"keys": []}
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk
+from sluicegate.contracts.checks import CheckRequest, CheckResponse
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.limiter import Limiter
 from sluicegate.rules.problems import BadRules
@@ -313,8 +313,8 @@ def test_counts_outlive_a_reload_and_no_check_meets_half_a_book(tmp_path: Path) 
         books.append(book)
 
     def allowed(path: str) -> bool:
-        answer = checker.check(CheckAsk("ann", path), clock.now_us())
-        return cast("CheckAnswer", answer).decision.allowed
+        answer = checker.check(CheckRequest("ann", path), clock.now_us())
+        return cast("CheckResponse", answer).decision.allowed
 
     rules = ServiceRules([tmp_path], put)
     old = checker.book

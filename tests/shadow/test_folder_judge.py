@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.rulebook import NOT_JUDGED, PASSED
 from sluicegate.shadow.capture.recorder import Capture
@@ -26,7 +26,7 @@ def captured(folder: Path, *, asks: int = 30) -> Path:
     """A capture of one caller, redacted under the key beside it."""
     capture = Capture(CaptureSettings(folder=str(folder), share=ALL), clock=HandClock(START_US))
     for number in range(asks):
-        ask = CheckAsk("ann", "/play", priority=Criticality.CRITICAL)
+        ask = CheckRequest("ann", "/play", priority=Criticality.CRITICAL)
         capture.note_check(ask, START_US + number * 1_000, False)
     capture.close()
     return folder
@@ -101,9 +101,9 @@ def test_a_glob_over_what_was_redacted_is_not_judged(tmp_path: Path) -> None:
     capture = Capture(CaptureSettings(folder=str(folder), share=ALL), clock=HandClock(START_US))
     for number in range(30):
         capture.note_check(
-            CheckAsk("ann", "/play", priority=Criticality.CRITICAL), START_US + number, False
+            CheckRequest("ann", "/play", priority=Criticality.CRITICAL), START_US + number, False
         )
-        ask = MeshAsk("edge", [Descriptor([("user", f"u-{number}")])])
+        ask = MeshRequest("edge", [Descriptor([("user", f"u-{number}")])])
         capture.note_mesh(ask, START_US + number, False)
     capture.close()
     limit = "{unit: hour, requests_per_unit: 1}"

@@ -6,7 +6,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk, LeaseAnswer
+from sluicegate.contracts.checks import CheckRequest, CheckResponse, LeaseResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import REASONS
@@ -16,9 +16,9 @@ UINT32: Final = st.integers(0, 2**32 - 1)
 TEXT: Final = st.text(max_size=12)
 
 
-def asked(ask: CheckAsk) -> object:
+def asked(ask: CheckRequest) -> object:
     """All that an ask says, comparable."""
-    return ask.user_id, ask.resource_path, dict(ask.headers), ask.weight, ask.priority
+    return ask.user_id, ask.resource_path, dict(ask.headers), ask.cost, ask.priority
 
 
 def asked_theirs(request: pb.RateLimitRequest) -> object:
@@ -55,13 +55,13 @@ def decisions(draw: st.DrawFn) -> Decision:
 
 
 ANSWERS: Final = st.builds(
-    CheckAnswer,
+    CheckResponse,
     decisions(),
     st.just(-1) | st.integers(1, 2**53),
     st.sampled_from(Criticality),
     TEXT,
 )
-LEASES: Final = st.builds(LeaseAnswer, TEXT, UINT32, st.integers(0, 2**53), ANSWERS)
+LEASES: Final = st.builds(LeaseResponse, TEXT, UINT32, st.integers(0, 2**53), ANSWERS)
 
 
 def ms_up(distance_us: int) -> int:
@@ -69,7 +69,7 @@ def ms_up(distance_us: int) -> int:
     return -1 if distance_us < 0 else -(-distance_us // 1_000)
 
 
-def answered_theirs(answer: CheckAnswer) -> pb.RateLimitResponse:
+def answered_theirs(answer: CheckResponse) -> pb.RateLimitResponse:
     """Their response that says what ours does."""
     decision = answer.decision
     return pb.RateLimitResponse(
@@ -86,7 +86,7 @@ def answered_theirs(answer: CheckAnswer) -> pb.RateLimitResponse:
     )
 
 
-def leased_theirs(lease: LeaseAnswer) -> pb.LeaseResponse:
+def leased_theirs(lease: LeaseResponse) -> pb.LeaseResponse:
     """Likewise, of a lease."""
     return pb.LeaseResponse(
         lease_id=lease.lease_id,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import MeshAnswer, MeshAsk, MeshLimit, MeshStatus
+from sluicegate.contracts.checks import MeshLimit, MeshRequest, MeshResponse, MeshStatus
 
 # By name, because these packages bring no types.
 RLS: Final[Any] = importlib.import_module("envoy.service.ratelimit.v3.rls_pb2")
@@ -20,15 +20,15 @@ UINT64: Final = st.integers(0, 2**64 - 1)
 TEXT: Final = st.text(max_size=12)
 
 
-def asked(ask: MeshAsk) -> object:
+def asked(ask: MeshRequest) -> object:
     """All that an ask says, comparable."""
     return (
         ask.domain,
-        ask.hits,
+        ask.cost,
         [
             (
                 list(descriptor.entries),
-                descriptor.hits,
+                descriptor.cost,
                 None
                 if descriptor.override is None
                 else (descriptor.override.requests_per_unit, descriptor.override.unit),
@@ -91,7 +91,7 @@ JSON: Final = st.recursive(
     max_leaves=8,
 )
 ANSWERS: Final = st.builds(
-    MeshAnswer,
+    MeshResponse,
     st.booleans(),
     st.lists(STATUSES, max_size=3),
     response_headers=HEADERS,
@@ -101,7 +101,7 @@ ANSWERS: Final = st.builds(
 )
 
 
-def answered_theirs(answer: MeshAnswer) -> Any:
+def answered_theirs(answer: MeshResponse) -> Any:
     """Their response that says what ours does."""
     response = RLS.RateLimitResponse(overall_code=2 if answer.over else 1, raw_body=answer.body)
     for status in answer.statuses:

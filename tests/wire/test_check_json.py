@@ -9,7 +9,7 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAnswer, LeaseAnswer
+from sluicegate.contracts.checks import CheckResponse, LeaseResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
@@ -139,7 +139,7 @@ def test_every_bound_is_reached_and_not_passed_and_named() -> None:
 
 
 @given(ANSWERS)
-def test_an_answer_says_what_their_response_says(answer: CheckAnswer) -> None:
+def test_an_answer_says_what_their_response_says(answer: CheckResponse) -> None:
     data = ours.answer_to_json(answer)
     assert json_format.Parse(data, pb.RateLimitResponse()) == answered_theirs(answer)
     assert list(json.loads(data)) == [
@@ -149,7 +149,7 @@ def test_an_answer_says_what_their_response_says(answer: CheckAnswer) -> None:
 
 @given(st.lists(ANSWERS, max_size=3), LEASES)
 def test_answers_and_leases_say_what_theirs_say(
-    answers: list[CheckAnswer], lease: LeaseAnswer
+    answers: list[CheckResponse], lease: LeaseResponse
 ) -> None:
     batch = json_format.Parse(ours.batch_to_json(answers), pb.CheckBatchResponse())
     assert list(batch.responses) == [answered_theirs(answer) for answer in answers]
@@ -162,7 +162,7 @@ def test_counts_are_written() -> None:
 
 
 def test_without_a_rule_there_is_no_limit_and_never_stays_never() -> None:
-    answer = CheckAnswer(Decision(False, -1, -1, -1, None, ""), -1, Criticality.DEGRADED)
+    answer = CheckResponse(Decision(False, -1, -1, -1, None, ""), -1, Criticality.DEGRADED)
     said = json.loads(ours.answer_to_json(answer))
     assert said["limit"] == said["remaining_tokens"] == said["reset_after_ms"] == 0
     assert said["retry_after_ms"] == -1

@@ -11,7 +11,7 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import MeshAnswer, MeshStatus
+from sluicegate.contracts.checks import MeshResponse, MeshStatus
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.mesh_json import answer_to_json, ask_from_json
 from sluicegate.wire.mesh_messages import MeshBounds
@@ -27,7 +27,7 @@ def test_an_ask_says_what_their_request_says(theirs: Any, names: bool, numbers: 
 
 
 @given(ANSWERS)
-def test_an_answer_says_what_their_response_says(answer: MeshAnswer) -> None:
+def test_an_answer_says_what_their_response_says(answer: MeshResponse) -> None:
     ours = answer_to_json(answer)
     theirs = answered_theirs(answer)
     assert json_format.Parse(ours, RLS.RateLimitResponse()) == theirs
@@ -147,22 +147,22 @@ def test_every_bound_is_reached_and_not_passed_and_named() -> None:
     [(0, "0s"), (3_000_000, "3s"), (1_005_000, "1.005s"), (1_000_001, "1.000001s")],
 )
 def test_a_duration_is_spelt_as_protobuf_has_it(reset_us: int, text: str) -> None:
-    out = json.loads(answer_to_json(MeshAnswer(False, [MeshStatus(False, None, 0, reset_us)])))
+    out = json.loads(answer_to_json(MeshResponse(False, [MeshStatus(False, None, 0, reset_us)])))
     assert out["statuses"][0]["durationUntilReset"] == text
 
 
 def test_metadata_may_be_any_mapping_and_nothing_that_json_has_not() -> None:
     inner = MappingProxyType({"b": (1, None)})
     said = json.loads(
-        answer_to_json(MeshAnswer(False, [], metadata=MappingProxyType({"a": inner})))
+        answer_to_json(MeshResponse(False, [], metadata=MappingProxyType({"a": inner})))
     )
     assert said["dynamicMetadata"] == {"a": {"b": [1, None]}}
     with pytest.raises(TypeError, match="JSON has no bytes"):
-        answer_to_json(MeshAnswer(False, [], metadata={"a": b""}))
+        answer_to_json(MeshResponse(False, [], metadata={"a": b""}))
 
 
 def test_text_that_utf_8_cannot_hold_still_makes_an_answer() -> None:
-    answer = MeshAnswer(True, [], response_headers=[("x", "\ud800")])
+    answer = MeshResponse(True, [], response_headers=[("x", "\ud800")])
     assert json.loads(answer_to_json(answer))["responseHeadersToAdd"] == [
         {"key": "x", "value": "?"}
     ]

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import MeshAnswer, MeshLimit, MeshStatus
+from sluicegate.contracts.checks import MeshLimit, MeshResponse, MeshStatus
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.mesh_messages import MESH_BOUNDS, MeshBounds, answer_bytes, ask_of
 from sluicegate.wire.protobuf import span_bytes, varint_bytes
@@ -71,8 +71,8 @@ def test_no_hits_hits_of_zero_and_hits_are_told_apart() -> None:
     theirs.descriptors.add().hits_addend.value = 0
     theirs.descriptors.add().hits_addend.value = 2**64 - 1
     ask = ask_of(theirs.SerializeToString())
-    assert [descriptor.hits for descriptor in ask.descriptors] == [-1, 0, 2**64 - 1]
-    assert ask.hits == 0
+    assert [descriptor.cost for descriptor in ask.descriptors] == [-1, 0, 2**64 - 1]
+    assert ask.cost == 0
 
 
 def test_nothing_at_all_is_an_ask_without_domain_and_descriptors() -> None:
@@ -208,19 +208,19 @@ def test_a_header_as_long_as_a_proxy_takes_does_not_make_the_question_fail() -> 
 
 
 @given(ANSWERS)
-def test_an_answer_says_what_their_response_says(answer: MeshAnswer) -> None:
+def test_an_answer_says_what_their_response_says(answer: MeshResponse) -> None:
     theirs = RLS.RateLimitResponse.FromString(answer_bytes(answer))
     assert theirs == answered_theirs(answer)
 
 
 def test_the_code_is_never_unknown() -> None:
-    assert RLS.RateLimitResponse.FromString(answer_bytes(MeshAnswer(False, []))).overall_code == 1
-    assert RLS.RateLimitResponse.FromString(answer_bytes(MeshAnswer(True, []))).overall_code == 2
+    assert RLS.RateLimitResponse.FromString(answer_bytes(MeshResponse(False, []))).overall_code == 1
+    assert RLS.RateLimitResponse.FromString(answer_bytes(MeshResponse(True, []))).overall_code == 2
 
 
 def test_a_status_without_a_limit_carries_none() -> None:
     unlimited = MeshStatus(False, None, 2**32 - 1)
-    response = RLS.RateLimitResponse.FromString(answer_bytes(MeshAnswer(False, [unlimited])))
+    response = RLS.RateLimitResponse.FromString(answer_bytes(MeshResponse(False, [unlimited])))
     assert not response.statuses[0].HasField("current_limit")
     assert not response.statuses[0].HasField("duration_until_reset")
     assert response.statuses[0].limit_remaining == 2**32 - 1
@@ -228,24 +228,24 @@ def test_a_status_without_a_limit_carries_none() -> None:
 
 def test_a_limit_of_nothing_is_told_from_none() -> None:
     closed = MeshStatus(True, MeshLimit(0, 0), 0, 0)
-    response = RLS.RateLimitResponse.FromString(answer_bytes(MeshAnswer(True, [closed])))
+    response = RLS.RateLimitResponse.FromString(answer_bytes(MeshResponse(True, [closed])))
     assert response.statuses[0].HasField("current_limit")
     assert response.statuses[0].HasField("duration_until_reset")
 
 
 def test_counts_too_great_for_the_field_say_the_greatest_it_holds() -> None:
     status = MeshStatus(False, MeshLimit(2**40, 1), 2**40)
-    response = RLS.RateLimitResponse.FromString(answer_bytes(MeshAnswer(False, [status])))
+    response = RLS.RateLimitResponse.FromString(answer_bytes(MeshResponse(False, [status])))
     assert response.statuses[0].limit_remaining == 2**32 - 1
     assert response.statuses[0].current_limit.requests_per_unit == 2**32 - 1
 
 
 def test_text_that_utf_8_cannot_hold_still_makes_an_answer() -> None:
-    answer = MeshAnswer(False, [MeshStatus(False, MeshLimit(1, 1, "\ud800"))])
+    answer = MeshResponse(False, [MeshStatus(False, MeshLimit(1, 1, "\ud800"))])
     response = RLS.RateLimitResponse.FromString(answer_bytes(answer))
     assert response.statuses[0].current_limit.name == "?"
 
 
 def test_metadata_that_json_cannot_hold_is_our_own_bug() -> None:
     with pytest.raises(TypeError, match="metadata holds bytearray"):
-        answer_bytes(MeshAnswer(False, [], metadata={"a": [{"b": bytearray()}]}))
+        answer_bytes(MeshResponse(False, [], metadata={"a": [{"b": bytearray()}]}))

@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAnswer, LeaseAnswer
+from sluicegate.contracts.checks import CheckResponse, LeaseResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
@@ -66,10 +66,10 @@ def test_what_is_said_twice_counts_as_theirs_has_it(
 
 
 def test_a_weight_that_is_not_said_is_one() -> None:
-    assert ours.check_ask_of(b"").weight == 1
-    assert ours.check_ask_of(b"\x20\x00").weight == 1
-    assert ours.check_ask_of(b"\x20\x05").weight == 5
-    assert ours.check_ask_of(b"\x20" + varint_bytes(2**32 + 5)).weight == 5
+    assert ours.check_ask_of(b"").cost == 1
+    assert ours.check_ask_of(b"\x20\x00").cost == 1
+    assert ours.check_ask_of(b"\x20\x05").cost == 5
+    assert ours.check_ask_of(b"\x20" + varint_bytes(2**32 + 5)).cost == 5
 
 
 def test_names_of_headers_are_lower_case_and_the_last_of_a_name_counts() -> None:
@@ -196,19 +196,19 @@ def test_a_bound_of_nothing_is_refused(name: str) -> None:
 
 
 @given(ANSWERS)
-def test_an_answer_says_what_their_response_says(answer: CheckAnswer) -> None:
+def test_an_answer_says_what_their_response_says(answer: CheckResponse) -> None:
     theirs = pb.RateLimitResponse.FromString(ours.check_answer_bytes(answer))
     assert theirs == answered_theirs(answer)
 
 
 @given(st.lists(ANSWERS, max_size=3))
-def test_answers_say_what_their_responses_say_in_order(answers: list[CheckAnswer]) -> None:
+def test_answers_say_what_their_responses_say_in_order(answers: list[CheckResponse]) -> None:
     theirs = pb.CheckBatchResponse.FromString(ours.batch_bytes(answers))
     assert list(theirs.responses) == [answered_theirs(answer) for answer in answers]
 
 
 @given(LEASES)
-def test_a_lease_says_what_theirs_says(lease: LeaseAnswer) -> None:
+def test_a_lease_says_what_theirs_says(lease: LeaseResponse) -> None:
     assert pb.LeaseResponse.FromString(ours.lease_bytes(lease)) == leased_theirs(lease)
 
 
@@ -226,28 +226,28 @@ def test_to_come_back_is_never_said_too_early_and_never_stays_never(
     distance_us: int, ms: int
 ) -> None:
     decision = Decision(False, 0, distance_us, 0, None, "r")
-    answer = CheckAnswer(decision, 5, Criticality.BULK)
+    answer = CheckResponse(decision, 5, Criticality.BULK)
     theirs = pb.RateLimitResponse.FromString(ours.check_answer_bytes(answer))
     assert theirs.retry_after_ms == ms
 
 
 def test_a_lease_is_never_said_to_hold_longer_than_it_does() -> None:
-    check = CheckAnswer(Decision(True, 0, 0, 0, None, "r"), 5, Criticality.BULK)
-    data = ours.lease_bytes(LeaseAnswer("a", 5, 1_999, check))
+    check = CheckResponse(Decision(True, 0, 0, 0, None, "r"), 5, Criticality.BULK)
+    data = ours.lease_bytes(LeaseResponse("a", 5, 1_999, check))
     assert pb.LeaseResponse.FromString(data).valid_ms == 1
 
 
 def test_counts_too_great_for_the_field_say_the_greatest_it_holds() -> None:
-    answer = CheckAnswer(Decision(True, 2**53, 0, 0, None, "r"), 2**53, Criticality.BULK)
+    answer = CheckResponse(Decision(True, 2**53, 0, 0, None, "r"), 2**53, Criticality.BULK)
     theirs = pb.RateLimitResponse.FromString(ours.check_answer_bytes(answer))
     assert theirs.remaining_tokens == 2**32 - 1
     assert theirs.limit == 2**53
-    lease = pb.LeaseResponse.FromString(ours.lease_bytes(LeaseAnswer("a", 2**40, 0, answer)))
+    lease = pb.LeaseResponse.FromString(ours.lease_bytes(LeaseResponse("a", 2**40, 0, answer)))
     assert lease.units == 2**32 - 1
     assert pb.ResetResponse.FromString(ours.reset_bytes(2**40)).rules == 2**32 - 1
 
 
 def test_without_a_rule_there_is_no_limit_and_no_rule() -> None:
-    answer = CheckAnswer(Decision(True, -1, 0, -1, None, ""), -1, Criticality.DEGRADED)
+    answer = CheckResponse(Decision(True, -1, 0, -1, None, ""), -1, Criticality.DEGRADED)
     theirs = pb.RateLimitResponse.FromString(ours.check_answer_bytes(answer))
     assert theirs == pb.RateLimitResponse(allowed=True, priority=pb.DEGRADED)

@@ -1,12 +1,12 @@
-"""Checks: what a rate-limit service is asked, and what it answers, as plain values.
+"""Checks: the requests and responses of a rate-limit service, as plain values.
 
-A door makes an ask from its protocol and hands it to the service with the identity of who speaks.
-What is decided in this process is answered at once; what waits for a store is answered by an
-awaitable. A door must be ready for both, for a coroutine costs more than most answers.
+A door parses its protocol into a request and passes it to the service with the caller's identity.
+What is decided in this process is returned at once; what waits for a store is an awaitable. A door
+handles both, because a coroutine costs more than most decisions.
 
-The service raises `BadValue` for what cannot be asked, `Forbidden` for what may not be asked by
-this identity, and `Unavailable` where no failure policy covers a silent store; everything else that
-comes is a bug of ours. A refusal is an answer, never an error.
+The service raises `BadValue` for an invalid request, `Forbidden` for what this identity may not do,
+and `Unavailable` where no failure policy covers a silent store; any other exception is a bug of
+ours. A refusal is a response, never an error.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from sluicegate.contracts.store import Store
 from sluicegate.kernels.native import mypyc_attr
 
 T = TypeVar("T")
-# Answered at once, or later.
-Soon: TypeAlias = "T | Awaitable[T]"
+# A result that is here, or will be.
+MaybeAwaitable: TypeAlias = "T | Awaitable[T]"
 
-STATUS_CALM: Final = ""
-STATUS_DEGRADED: Final = "DEGRADED_MODE"  # what matters less is being shed
+STATUS_NORMAL: Final = ""
+STATUS_DEGRADED: Final = "DEGRADED_MODE"  # less critical work is being shed
 RESET_UNKNOWN: Final = -1
-HITS_UNSAID: Final = -1
+COST_UNSET: Final = -1
 
 
 @final
-class CheckAsk:
-    """May `weight` units of work enter, for this user on this resource?
+class CheckRequest:
+    """May work of `cost` enter, for this user on this resource?
 
     Header names are lower-case. `priority` is what the caller claims; None is no claim.
     """
 
-    __slots__ = ("headers", "priority", "resource_path", "user_id", "weight")
+    __slots__ = ("cost", "headers", "priority", "resource_path", "user_id")
 
     def __init__(
         self,
@@ -47,46 +47,46 @@ class CheckAsk:
         resource_path: str,
         *,
         headers: Mapping[str, str] = NO_ATTRIBUTES,
-        weight: int = 1,
+        cost: int = 1,
         priority: Criticality | None = None,
     ) -> None:
         self.user_id = user_id
         self.resource_path = resource_path
         self.headers = headers
-        self.weight = weight
+        self.cost = cost
         self.priority = priority
 
 
 @final
-class CheckAnswer:
-    """The decision that binds, `limit` units of which it was, and how the service itself fares.
+class CheckResponse:
+    """The decision that binds, the limit it was made under, and the service's own status.
 
     Without a rule, `decision.rule_id` is empty and `limit` is -1. `decision.degraded` marks what a
-    failure policy decided. `decision.reason` says why not.
+    failure policy decided. `decision.reason` says why work was refused.
     """
 
     __slots__ = ("decision", "limit", "priority", "status")
 
     def __init__(
-        self, decision: Decision, limit: int, priority: Criticality, status: str = STATUS_CALM
+        self, decision: Decision, limit: int, priority: Criticality, status: str = STATUS_NORMAL
     ) -> None:
         self.decision = decision
         self.limit = limit
-        self.priority = priority  # as settled: what was claimed, as far as it was believed
+        self.priority = priority  # the one that counts: the claim, clamped to what is allowed
         self.status = status
 
 
 @final
-class LeaseAnswer:
-    """Units taken in advance: spend them within `valid_us` of asking, give back what is left.
+class LeaseResponse:
+    """Units taken in advance: spend them within `valid_us` of the request, give back the rest.
 
-    With no units the decision says when to ask again. A lease that has ended is void: what comes
-    back late is forgotten, so a lease never lets in more than the limit.
+    With no units the decision says when to ask again. A lease that has ended is void: a late return
+    is ignored, so a lease never admits more than the limit.
     """
 
     __slots__ = ("check", "lease_id", "units", "valid_us")
 
-    def __init__(self, lease_id: str, units: int, valid_us: int, check: CheckAnswer) -> None:
+    def __init__(self, lease_id: str, units: int, valid_us: int, check: CheckResponse) -> None:
         self.lease_id = lease_id
         self.units = units
         self.valid_us = valid_us
@@ -95,25 +95,23 @@ class LeaseAnswer:
 
 @final
 @mypyc_attr(acyclic=True, free_list_len=1)
-class ThrottleAsk:
-    """A GCRA whose rate travels with each ask, as in CL.THROTTLE."""
+class ThrottleRequest:
+    """A GCRA whose rate travels with each request, as in CL.THROTTLE."""
 
-    __slots__ = ("count", "key", "max_burst", "period_s", "quantity")
+    __slots__ = ("cost", "count", "key", "max_burst", "period_s")
 
-    def __init__(
-        self, key: str, max_burst: int, count: int, period_s: int, quantity: int = 1
-    ) -> None:
+    def __init__(self, key: str, max_burst: int, count: int, period_s: int, cost: int = 1) -> None:
         self.key = key
         self.max_burst = max_burst
         self.count = count
         self.period_s = period_s
-        self.quantity = quantity
+        self.cost = cost
 
 
 @final
 @mypyc_attr(acyclic=True, free_list_len=1)
-class ThrottleAnswer:
-    """The five numbers; seconds as that command rounds them, -1 where there is nothing to say."""
+class ThrottleResponse:
+    """The five numbers of CL.THROTTLE; seconds as it rounds them, -1 for none."""
 
     __slots__ = ("degraded", "limit", "limited", "remaining", "reset_after_s", "retry_after_s")
 
@@ -136,7 +134,7 @@ class ThrottleAnswer:
 
 @final
 class Override:
-    """A limit that a descriptor brings along: so many in one of the protocol's units (1 to 7)."""
+    """A limit that a descriptor brings along: so many in one of Envoy's units (1 to 7)."""
 
     __slots__ = ("requests_per_unit", "unit")
 
@@ -147,37 +145,37 @@ class Override:
 
 @final
 class Descriptor:
-    """What a mesh says of a request: pairs in order; `hits` is -1 where it says none itself."""
+    """Key-value pairs that describe a request; `cost` is `COST_UNSET` where the request's holds."""
 
-    __slots__ = ("entries", "hits", "override")
+    __slots__ = ("cost", "entries", "override")
 
     def __init__(
         self,
         entries: Sequence[tuple[str, str]],
         *,
         override: Override | None = None,
-        hits: int = HITS_UNSAID,
+        cost: int = COST_UNSET,
     ) -> None:
         self.entries = entries
         self.override = override
-        self.hits = hits
+        self.cost = cost
 
 
 @final
-class MeshAsk:
-    """Envoy's RateLimitRequest; `hits` is 0 where it says none."""
+class MeshRequest:
+    """Envoy's RateLimitRequest; `cost` is its `hits_addend`, 0 where it has none."""
 
-    __slots__ = ("descriptors", "domain", "hits")
+    __slots__ = ("cost", "descriptors", "domain")
 
-    def __init__(self, domain: str, descriptors: Sequence[Descriptor], hits: int = 0) -> None:
+    def __init__(self, domain: str, descriptors: Sequence[Descriptor], cost: int = 0) -> None:
         self.domain = domain
         self.descriptors = descriptors
-        self.hits = hits
+        self.cost = cost
 
 
 @final
 class MeshLimit:
-    """The limit that a descriptor fell under, as its status tells it."""
+    """The limit that a descriptor fell under, as its status reports it."""
 
     __slots__ = ("name", "requests_per_unit", "unit")
 
@@ -207,7 +205,7 @@ class MeshStatus:
 
 
 @final
-class MeshAnswer:
+class MeshResponse:
     """Envoy's RateLimitResponse. `metadata` is what JSON can hold; None is none."""
 
     __slots__ = ("body", "metadata", "over", "request_headers", "response_headers", "statuses")
@@ -224,114 +222,116 @@ class MeshAnswer:
     ) -> None:
         self.over = over
         self.statuses = statuses
-        self.response_headers = response_headers  # towards who asked
-        self.request_headers = request_headers  # towards what is asked
+        self.response_headers = response_headers  # to the caller
+        self.request_headers = request_headers  # to the upstream
         self.metadata = metadata
         self.body = body
 
 
 class RateLimits(Protocol):
-    """A rate-limit service, as the doors ask it. `by` is who speaks."""
+    """A rate-limit service, as the doors call it. `by` is the caller's identity."""
 
-    def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+    def check(self, request: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         """Decide and count. Needs CHECK."""
         ...
 
-    def check_each(self, asks: Sequence[CheckAsk], by: Identity) -> Soon[Sequence[CheckAnswer]]:
+    def check_each(
+        self, requests: Sequence[CheckRequest], by: Identity
+    ) -> MaybeAwaitable[Sequence[CheckResponse]]:
         """Decide several, each by itself, in order. Needs CHECK."""
         ...
 
-    def peek(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
-        """What `check` would answer; nothing is counted. Needs CHECK."""
+    def peek(self, request: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
+        """Return what `check` would, and count nothing. Needs CHECK."""
         ...
 
-    async def reset(self, ask: CheckAsk, by: Identity) -> int:
-        """Forget what the rules for this ask have counted; how many rules. Needs RESET."""
+    async def reset(self, request: CheckRequest, by: Identity) -> int:
+        """Forget what the rules for this request have counted; how many rules. Needs RESET."""
         ...
 
-    async def lease(self, ask: CheckAsk, units: int, by: Identity) -> LeaseAnswer:
+    async def lease(self, request: CheckRequest, units: int, by: Identity) -> LeaseResponse:
         """Take up to so many units in advance. Needs LEASE."""
         ...
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
-        """Give back what was not spent; how much was accepted, 0 if the lease is void. LEASE."""
+        """Give back unspent units; how many were accepted, 0 if the lease is void. Needs LEASE."""
         ...
 
-    def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:
-        """Envoy's question. Needs CHECK."""
+    def should_rate_limit(self, request: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
+        """Decide Envoy's request. Needs CHECK."""
         ...
 
-    def throttle(self, ask: ThrottleAsk, by: Identity) -> Soon[ThrottleAnswer]:
-        """CL.THROTTLE's question. Needs CHECK."""
+    def throttle(self, request: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
+        """Decide a CL.THROTTLE. Needs CHECK."""
         ...
 
     def store(self, by: Identity) -> Store:
-        """The store itself, for limiters elsewhere that keep their counts here. Needs LEASE."""
+        """Return the store itself, for remote limiters that keep their counts here. Needs LEASE."""
         ...
 
     def serving(self) -> bool:
-        """Whether new work is welcome: rules are in force, and nobody has asked us to end."""
+        """Whether rules are in force and the service is not draining."""
         ...
 
 
-class Desk(Protocol):
-    """What people and machines may see of a service. Everything is what JSON can hold.
+class ServiceStatus(Protocol):
+    """The read-only view of a service for people and machines, in values that JSON can hold.
 
-    Where several workers share a service, each asks the others for what only they have seen.
+    Where several workers share a service, each asks the others for their part.
     """
 
     def rulebook(self, by: Identity) -> Mapping[str, object]:
-        """Which rules are in force, and how the last load went. Needs AUDIT."""
+        """Return which rules are in force, and how the last load went. Needs AUDIT."""
         ...
 
     def state(self, by: Identity) -> Mapping[str, object]:
-        """What the service is doing now. Needs AUDIT."""
+        """Return what the service is doing now. Needs AUDIT."""
         ...
 
     def audit(
         self, user: str, *, since_us: int | None, count_max: int, by: Identity
-    ) -> Soon[Sequence[Mapping[str, object]]]:
-        """Recent decisions about a user, newest first. Needs AUDIT."""
+    ) -> MaybeAwaitable[Sequence[Mapping[str, object]]]:
+        """Return recent decisions about a user, newest first. Needs AUDIT."""
         ...
 
-    def metrics(self) -> Soon[str]:
-        """All metrics as Prometheus text."""
+    def metrics(self) -> MaybeAwaitable[str]:
+        """Render all metrics as Prometheus text."""
         ...
 
     def not_ready(self) -> str:
-        """Why this instance should get no traffic; empty if it should."""
+        """Say why this instance should get no traffic; empty if it should."""
         ...
 
 
 class Gate(Protocol):
-    """Sheds what matters less while the service is under stress; asked before anything counts."""
+    """Sheds less critical work while the service is under stress, before anything is counted."""
 
     def refusal(self, priority: Criticality, caller: str) -> Decision | None:
-        """The refusal of work that is shed; None for what may be counted."""
+        """Return the refusal of work that is shed; None for what may be counted."""
         ...
 
     def status(self) -> str:
-        """One of the STATUS words."""
+        """Return one of the STATUS words."""
         ...
 
 
 class Ledger(Protocol):
-    """Is told of every decision: for the audit, the metrics, and the dead letters.
+    """Records every decision: for the audit, the metrics and the dead letters.
 
-    Called on the way of each answer: it must be quick, must not wait and must not raise.
+    Called on the way of each response: it must be quick, must not wait and must not raise.
     """
 
-    def decided(
+    def record_decision(
         self,
         entity: str,
         rule_id: str,
-        weight: int,
+        cost: int,
         priority: Criticality,
         decision: Decision,
         began_us: int,
         limit: Limit | None = None,
     ) -> None:
-        """`weight` units for `entity` under a rule; an empty rule is none that applied.
+        """Record a decision on `cost` for `entity`; `rule_id` is empty where no rule applied.
 
         `limit` is the rule's, for whoever must judge the decision later without its file.
         """

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 
 SPACE_CHARS_MAX: Final = 120  # of a-z, 0-9 and - _ . /
 PARTITION_BYTES_MAX: Final = 240  # at least one
@@ -80,7 +80,7 @@ class Engine(Protocol):
         """Whether several processes may use it at once."""
         ...
 
-    def read(self, space: str, places: Sequence[Place]) -> Soon[Sequence[bytes | None]]:
+    def read(self, space: str, places: Sequence[Place]) -> MaybeAwaitable[Sequence[bytes | None]]:
         """The values at these places, in their order; None where there is none."""
         ...
 
@@ -94,7 +94,7 @@ class Engine(Protocol):
         reverse: bool,
         rows_max: int,
         bytes_max: int,
-    ) -> Soon[EnginePage]:
+    ) -> MaybeAwaitable[EnginePage]:
         """Rows with `begin` <= sort key < `end` (None: to the last), from either side.
 
         At most `rows_max`, and no further row once keys and values make `bytes_max`; at least one

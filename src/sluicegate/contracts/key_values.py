@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol, final
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import Place
 
@@ -183,13 +183,15 @@ class KeyValues(Protocol):
         """Bulk uploads."""
         ...
 
-    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Soon[Row | None]:
+    def get(
+        self, table: str, partition: bytes, sort: bytes, call: CallContext
+    ) -> MaybeAwaitable[Row | None]:
         """The row at one place. Needs READ on the table, as do all that only read."""
         ...
 
     def get_each(
         self, table: str, places: Sequence[Place], call: CallContext
-    ) -> Soon[Sequence[Row | None]]:
+    ) -> MaybeAwaitable[Sequence[Row | None]]:
         """The rows at these places, in their order."""
         ...
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.chance import Chance
-from sluicegate.contracts.checks import STATUS_CALM, STATUS_DEGRADED
+from sluicegate.contracts.checks import STATUS_DEGRADED, STATUS_NORMAL
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
@@ -162,7 +162,7 @@ class UtilizationGate:
 
     def status(self) -> str:
         """Whether anything is being shed now."""
-        return STATUS_DEGRADED if self.shedding else STATUS_CALM
+        return STATUS_DEGRADED if self.shedding else STATUS_NORMAL
 
     def stats(self) -> GateStats:
         """Counts since the start, and where it stands."""
@@ -188,4 +188,4 @@ class OpenGate:
 
     def status(self) -> str:
         """Always calm."""
-        return STATUS_CALM
+        return STATUS_NORMAL

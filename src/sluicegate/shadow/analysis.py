@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple, final
 
-from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.shadow.pair import EARLY, LATER, rule_history_us
 from sluicegate.shadow.replay import Replayed
@@ -248,7 +248,7 @@ def analyse(replayed: Replayed, *, pinned: Iterable[str] = ()) -> Analysis:
 
 def asked_of(ask: Ask) -> str:
     """What was asked, in a line of bounded length."""
-    if isinstance(ask, CheckAsk):
+    if isinstance(ask, CheckRequest):
         words = ask.resource_path
     else:
         told = [
@@ -412,7 +412,7 @@ def _pins(replayed: Replayed, given: Iterable[str]) -> set[str]:
 
 def _names(ask: Ask, entity: str) -> set[str]:
     """The names by which a caller may be pinned: itself, or a value that describes it."""
-    if isinstance(ask, CheckAsk):
+    if isinstance(ask, CheckRequest):
         return {ask.user_id, entity}
     return {entity, *(value for one in ask.descriptors for _, value in one.entries)}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.shadow.entities import holds_secret
 
@@ -27,7 +27,7 @@ NO_OVERRIDE: Final = -1
 NO_PAIRS: Final[Pairs] = ()
 
 
-def check_key(ask: CheckAsk, headers: Sequence[str]) -> CheckKey:
+def check_key(ask: CheckRequest, headers: Sequence[str]) -> CheckKey:
     """The key of a check, with those of its headers that are named."""
     kept = NO_PAIRS
     if ask.headers:
@@ -35,10 +35,10 @@ def check_key(ask: CheckAsk, headers: Sequence[str]) -> CheckKey:
         kept = tuple([(name, said[name]) for name in headers if name in said])
     claim = ask.priority
     priority = NO_CLAIM if claim is None else int(claim)
-    return ask.user_id, ask.resource_path, ask.weight, priority, kept
+    return ask.user_id, ask.resource_path, ask.cost, priority, kept
 
 
-def mesh_key(ask: MeshAsk) -> MeshKey:
+def mesh_key(ask: MeshRequest) -> MeshKey:
     """The key of a mesh's ask, without what carries a secret; it may have no descriptor left."""
     kept: list[DescriptorKey] = []
     for one in ask.descriptors:
@@ -48,33 +48,33 @@ def mesh_key(ask: MeshAsk) -> MeshKey:
             count, unit = NO_OVERRIDE, NO_OVERRIDE
             if over is not None:
                 count, unit = over.requests_per_unit, over.unit
-            kept.append((pairs, one.hits, count, unit))
-    return ask.domain, ask.hits, tuple(kept)
+            kept.append((pairs, one.cost, count, unit))
+    return ask.domain, ask.cost, tuple(kept)
 
 
-def whole_key(ask: CheckAsk | MeshAsk) -> AskKey:
+def whole_key(ask: CheckRequest | MeshRequest) -> AskKey:
     """The key of an ask with all its headers, in the order of their names."""
-    if isinstance(ask, CheckAsk):
+    if isinstance(ask, CheckRequest):
         return check_key(ask, sorted(ask.headers) if ask.headers else ())
     return mesh_key(ask)
 
 
-def check_of(key: CheckKey) -> CheckAsk:
+def check_of(key: CheckKey) -> CheckRequest:
     """The check that has this key."""
     user, path, weight, priority, headers = key
     claim = None if priority == NO_CLAIM else Criticality(priority)
-    return CheckAsk(user, path, headers=dict(headers), weight=weight, priority=claim)
+    return CheckRequest(user, path, headers=dict(headers), cost=weight, priority=claim)
 
 
-def mesh_of(key: MeshKey) -> MeshAsk:
+def mesh_of(key: MeshKey) -> MeshRequest:
     """The mesh's ask that has this key."""
     domain, hits, kept = key
     descriptors = [
         Descriptor(
             list(pairs),
             override=None if unit == NO_OVERRIDE else Override(count, unit),
-            hits=own,
+            cost=own,
         )
         for pairs, own, count, unit in kept
     ]
-    return MeshAsk(domain, descriptors, hits)
+    return MeshRequest(domain, descriptors, hits)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from typing import Final, final
 
-from sluicegate.contracts.checks import CheckAsk, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, MeshRequest
 
 # What the service answered when the request was captured.
 UNKNOWN: Final = -1
@@ -33,7 +33,7 @@ class Captured:
     __slots__ = ("asks", "at_us", "entities", "lost", "outcomes", "share", "which")
 
     def __init__(self, *, share: int = ALL) -> None:
-        self.asks: list[CheckAsk | MeshAsk] = []
+        self.asks: list[CheckRequest | MeshRequest] = []
         self.entities: list[str] = []
         self.at_us = array("q")
         self.which = array("I")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.shadow.secret_names import is_secret
 
 # What Envoy's actions write of a route, and not of who asks.
@@ -33,14 +33,14 @@ NO_KEYS: Final[tuple[str, ...]] = ()
 NOBODY: Final = ""  # nothing that may be kept says whose work it is
 
 
-def entity_of(ask: CheckAsk | MeshAsk, mesh_keys: Sequence[str] = NO_KEYS) -> str:
+def entity_of(ask: CheckRequest | MeshRequest, mesh_keys: Sequence[str] = NO_KEYS) -> str:
     """Whose work it is."""
-    if isinstance(ask, CheckAsk):
+    if isinstance(ask, CheckRequest):
         return ask.user_id
     return mesh_entity(ask, mesh_keys)
 
 
-def mesh_entity(ask: MeshAsk, mesh_keys: Sequence[str] = NO_KEYS) -> str:
+def mesh_entity(ask: MeshRequest, mesh_keys: Sequence[str] = NO_KEYS) -> str:
     """The domain and the pair that singles out; `NOBODY` if each descriptor has a secret."""
     for wanted in mesh_keys:
         for descriptor in ask.descriptors:

@@ -16,7 +16,7 @@ from itertools import islice
 from operator import le
 from typing import Final, final
 
-from sluicegate.contracts.checks import CheckAsk, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow.ask_keys import AskKey, whole_key
 from sluicegate.shadow.captured import ALL, UNKNOWN, Captured
@@ -59,7 +59,7 @@ class Gathering:
         """How many more requests there may be."""
         return self.requests_max - len(self._captured)
 
-    def add(self, ask: CheckAsk | MeshAsk, at_us: int, outcome: int = UNKNOWN) -> bool:
+    def add(self, ask: CheckRequest | MeshRequest, at_us: int, outcome: int = UNKNOWN) -> bool:
         """One request; False if it has reached a bound, and was counted as lost."""
         number = self.number(ask) if self.room > 0 else -1
         if number < 0:
@@ -71,11 +71,11 @@ class Gathering:
         captured.outcomes.append(outcome)
         return True
 
-    def number(self, ask: CheckAsk | MeshAsk) -> int:
+    def number(self, ask: CheckRequest | MeshRequest) -> int:
         """Which of the asks it is; -1 if there may be no more of them."""
         return self.number_of(whole_key(ask), ask)
 
-    def number_of(self, key: AskKey, ask: CheckAsk | MeshAsk) -> int:
+    def number_of(self, key: AskKey, ask: CheckRequest | MeshRequest) -> int:
         """The same for an ask whose key is known."""
         number = self._known.get(key)
         if number is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.rulebook import Files
 from sluicegate.rules.mesh.parse import is_mesh
 from sluicegate.rules.mesh.rule import Semantics
@@ -75,7 +75,9 @@ def untried(
     ]
     headers.difference_update(HEADERS_DEFAULT)
     if headers:
-        kept = {name for ask in captured.asks if isinstance(ask, CheckAsk) for name in ask.headers}
+        kept = {
+            name for ask in captured.asks if isinstance(ask, CheckRequest) for name in ask.headers
+        }
         words += [f"the header {name} was not captured" for name in sorted(headers - kept)]
     return words
 

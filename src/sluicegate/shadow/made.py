@@ -16,7 +16,7 @@ from itertools import accumulate
 from math import log
 from typing import Final, NamedTuple
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT, NAME_HEADER_DEFAULT
@@ -94,18 +94,20 @@ def made_capture(
     return captured
 
 
-def _ask(entity: int, operation: Operation, *, claims: bool, mesh: int) -> CheckAsk | MeshAsk:
+def _ask(
+    entity: int, operation: Operation, *, claims: bool, mesh: int
+) -> CheckRequest | MeshRequest:
     # Spread over all, so that the heaviest are not all of one kind.
     if entity * 6_151 % ALL < mesh:
         path = operation.path.format("any")
-        return MeshAsk(DOMAIN, [Descriptor([("tenant", f"tenant-{entity}"), ("path", path)])])
+        return MeshRequest(DOMAIN, [Descriptor([("tenant", f"tenant-{entity}"), ("path", path)])])
     user = f"user-{entity}"
     headers = {
         CLIENT_TYPE_HEADER_DEFAULT: CLIENT_TYPES[entity % len(CLIENT_TYPES)],
         NAME_HEADER_DEFAULT: operation.name,
     }
     priority = operation.priority if claims else None
-    return CheckAsk(user, operation.path.format(user), headers=headers, priority=priority)
+    return CheckRequest(user, operation.path.format(user), headers=headers, priority=priority)
 
 
 def _draws(seed: int) -> Iterator[float]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, cast, final
 
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, CheckResponse, MeshRequest, MeshResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.limits.claims import Claim
@@ -38,7 +38,7 @@ from sluicegate.stores.memory.store import RULES_MAX_DEFAULT
 from sluicegate.stores.memory.table import Ask as TableAsk
 from sluicegate.stores.memory.table import Table
 
-Ask: TypeAlias = CheckAsk | MeshAsk
+Ask: TypeAlias = CheckRequest | MeshRequest
 AnyRule: TypeAlias = ResourceRule | MeshRule
 
 ADMIT: Final = 0
@@ -157,7 +157,7 @@ class Side:
 
     def prepare(self, ask: Ask) -> Prepared:
         """Take in the next ask; it is known by its place from now on."""
-        if isinstance(ask, CheckAsk):
+        if isinstance(ask, CheckRequest):
             found = self._native(ask)
         else:
             found = self._envoy(ask)
@@ -202,7 +202,7 @@ class Side:
 
     # What is known before.
 
-    def _native(self, ask: CheckAsk) -> Prepared:
+    def _native(self, ask: CheckRequest) -> Prepared:
         try:
             settled = self._checker.settle(ask)
         except BadValue:
@@ -214,7 +214,7 @@ class Side:
         found.trial = any(rule.kind.shadow for rule in rules)
         if not rules:
             found.way = FREE
-        elif ask.weight == 0:
+        elif ask.cost == 0:
             found.way = IN_FULL
             found.keep([*enumerate(keys)])
         elif len(rules) == 1:
@@ -224,7 +224,7 @@ class Side:
             found.claims = tuple(claims_of(ask, settled))
         return found
 
-    def _envoy(self, ask: MeshAsk) -> Prepared:
+    def _envoy(self, ask: MeshRequest) -> Prepared:
         mesh, settings = self._mesh, self._mesh.settings
         book, descriptors = mesh.book, ask.descriptors
         assert book is not None
@@ -238,7 +238,7 @@ class Side:
         counters: list[tuple[int, str]] = []
         for at, rule in enumerate(said):
             if rule is not None and not rule.form.unlimited:
-                one = asked(rule, descriptors[at].entries, hits_of(descriptors[at].hits, ask.hits))
+                one = asked(rule, descriptors[at].entries, hits_of(descriptors[at].cost, ask.cost))
                 counters += [(len(rules), part.key) for part in one.parts]
                 rules.append(rule)
         priority = min([mesh.priority_of(rule) for rule in rules], default=settings.priority)
@@ -252,14 +252,14 @@ class Side:
             found.shape = one.parts[0].counting.shape
         return found
 
-    def _is_short(self, ask: MeshAsk, rule: MeshRule) -> bool:
+    def _is_short(self, ask: MeshRequest, rule: MeshRule) -> bool:
         """Whether nothing but the limiter has a say in it, as the mesh itself sees it."""
         descriptor, counting, settings = ask.descriptors[0], rule.form.only, self._mesh.settings
         if counting is None or counting.blocks or descriptor.override is not None:
             return False
         if settings.global_shadow or settings.local_cache_max:
             return False
-        return hits_of(descriptor.hits, ask.hits) > 0
+        return hits_of(descriptor.cost, ask.cost) > 0
 
     # What is asked each time.
 
@@ -279,12 +279,12 @@ class Side:
         ask, ledger = found.ask, self._ledger
         ledger.begin()
         try:
-            if isinstance(ask, CheckAsk):
-                decision = cast("CheckAnswer", self._checker.check(ask, now_us)).decision
+            if isinstance(ask, CheckRequest):
+                decision = cast("CheckResponse", self._checker.check(ask, now_us)).decision
                 if decision.allowed:
                     return ADMIT
                 return self._place_of(found, decision.rule_id)
-            answer = cast("MeshAnswer", self._mesh.should_rate_limit(ask, now_us))
+            answer = cast("MeshResponse", self._mesh.should_rate_limit(ask, now_us))
         except (BadValue, Unavailable):
             return UNASKABLE
         for rule_id in ledger.trials:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from sluicegate.contracts.checks import STATUS_CALM
+from sluicegate.contracts.checks import STATUS_NORMAL
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
@@ -40,7 +40,7 @@ class CalmGate:
 
     def status(self) -> str:
         """All is calm."""
-        return STATUS_CALM
+        return STATUS_NORMAL
 
 
 @final
@@ -58,11 +58,11 @@ class OneAnswer:
         self.refusing = ""
         self.trials.clear()
 
-    def decided(
+    def record_decision(
         self,
         entity: str,
         rule_id: str,
-        weight: int,
+        cost: int,
         priority: Criticality,
         decision: Decision,
         began_us: int,

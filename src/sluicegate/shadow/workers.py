@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from sluicegate.command_line.process_pool import children
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rulebook import Files
@@ -91,18 +91,18 @@ def replay_parts(
 
 def plain(ask: Ask) -> Plain:
     """An ask as values that travel."""
-    if isinstance(ask, CheckAsk):
+    if isinstance(ask, CheckRequest):
         claim = None if ask.priority is None else int(ask.priority)
-        return (ask.user_id, ask.resource_path, dict(ask.headers), ask.weight, claim)
+        return (ask.user_id, ask.resource_path, dict(ask.headers), ask.cost, claim)
     descriptors = [
         (
             tuple(one.entries),
             None if one.override is None else (one.override.requests_per_unit, one.override.unit),
-            one.hits,
+            one.cost,
         )
         for one in ask.descriptors
     ]
-    return (ask.domain, descriptors, ask.hits)
+    return (ask.domain, descriptors, ask.cost)
 
 
 def ask_of(values: Plain) -> Ask:
@@ -110,13 +110,13 @@ def ask_of(values: Plain) -> Ask:
     if len(values) == 5:
         user_id, path, headers, weight, claim = values
         priority = None if claim is None else Criticality(claim)
-        return CheckAsk(user_id, path, headers=headers, weight=weight, priority=priority)
+        return CheckRequest(user_id, path, headers=headers, cost=weight, priority=priority)
     domain, said, hits = values
     descriptors = [
-        Descriptor(entries, override=None if limit is None else Override(*limit), hits=own)
+        Descriptor(entries, override=None if limit is None else Override(*limit), cost=own)
         for entries, limit, own in said
     ]
-    return MeshAsk(domain, descriptors, hits)
+    return MeshRequest(domain, descriptors, hits)
 
 
 # In a child.

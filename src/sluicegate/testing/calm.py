@@ -23,11 +23,11 @@ class Calm:
         """All is calm."""
         return ""
 
-    def decided(
+    def record_decision(
         self,
         entity: str,
         rule_id: str,
-        weight: int,
+        cost: int,
         priority: Criticality,
         decision: Decision,
         began_us: int,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar, final
 
 from sluicegate.contracts.access import TableGrant
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue, Conflict
@@ -71,7 +71,9 @@ class MemoryKeyValues:
         """Have so many of the next calls raise this."""
         self._errors.extend([error] * times)
 
-    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Soon[Row | None]:
+    def get(
+        self, table: str, partition: bytes, sort: bytes, call: CallContext
+    ) -> MaybeAwaitable[Row | None]:
         """The row at one place."""
         rows = self.enter("get", table, TableGrant.READ, call)
         check_place(partition, sort)
@@ -79,7 +81,7 @@ class MemoryKeyValues:
 
     def get_each(
         self, table: str, places: Sequence[Place], call: CallContext
-    ) -> Soon[Sequence[Row | None]]:
+    ) -> MaybeAwaitable[Sequence[Row | None]]:
         """The rows at these places, in their order."""
         rows = self.enter("get_each", table, TableGrant.READ, call)
         for partition, sort in places:
@@ -212,7 +214,7 @@ class MemoryKeyValues:
         expires_us = self.clock.now_us() + write.ttl_us if write.ttl_us else 0
         rows[place] = Row(write.sort, write.value, expires_us)
 
-    def _soon(self, answer: T) -> Soon[T]:
+    def _soon(self, answer: T) -> MaybeAwaitable[T]:
         return self._later(answer) if self.late else answer
 
     async def _later(self, answer: T) -> T:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk, LeaseAnswer
+from sluicegate.contracts.checks import CheckRequest, CheckResponse, LeaseResponse
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import NO_ATTRIBUTES
@@ -41,12 +41,12 @@ _GIVE_BACK: Final = {"lease_id": "lease_id", "units": "units"}
 # Reading.
 
 
-def ask_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckAsk:
+def ask_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckRequest:
     """`{"user_id", "resource_path", "headers": {}, "weight": 1, "priority": "BULK"}`."""
     return _ask_from(parse_json(data), "", bounds)
 
 
-def batch_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequence[CheckAsk]:
+def batch_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequence[CheckRequest]:
     """`{"requests": [...]}`."""
     fields = fields_of(parse_json(data), "", _BATCH)
     sent = list_of(fields.get("requests", []), "requests", bounds.batch_max, "batch_max")
@@ -69,14 +69,14 @@ def give_back_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Give
     return GiveBackAsk(lease_id, whole_of(fields.get("units"), "units", 1, UINT32_MAX))
 
 
-def _ask_from(value: object, place: str, bounds: CheckBounds) -> CheckAsk:
+def _ask_from(value: object, place: str, bounds: CheckBounds) -> CheckRequest:
     fields = fields_of(value, place, _ASK)
     bytes_max = bounds.text_bytes_max
-    return CheckAsk(
+    return CheckRequest(
         text_of(fields.get("user_id", ""), at(place, "user_id"), bytes_max),
         text_of(fields.get("resource_path", ""), at(place, "resource_path"), bytes_max),
         headers=_headers_from(fields.get("headers", {}), at(place, "headers"), bounds),
-        weight=whole_of(fields.get("weight", 1), at(place, "weight"), 1, UINT32_MAX),
+        cost=whole_of(fields.get("weight", 1), at(place, "weight"), 1, UINT32_MAX),
         priority=_priority_from(fields.get("priority"), at(place, "priority")),
     )
 
@@ -111,17 +111,17 @@ def _priority_from(value: object, place: str) -> Criticality | None:
 # Writing.
 
 
-def answer_to_json(answer: CheckAnswer) -> bytes:
+def answer_to_json(answer: CheckResponse) -> bytes:
     """The fields of RateLimitResponse, all of them."""
     return encode_json(_answer_fields(answer))
 
 
-def batch_to_json(answers: Sequence[CheckAnswer]) -> bytes:
+def batch_to_json(answers: Sequence[CheckResponse]) -> bytes:
     """`{"responses": [...]}`."""
     return encode_json({"responses": [_answer_fields(answer) for answer in answers]})
 
 
-def lease_to_json(lease: LeaseAnswer) -> bytes:
+def lease_to_json(lease: LeaseResponse) -> bytes:
     """`{"lease_id", "units", "valid_ms", "check": {...}}`."""
     return encode_json(
         {
@@ -143,7 +143,7 @@ def reset_to_json(rules: int) -> bytes:
     return encode_json({"rules": rules})
 
 
-def _answer_fields(answer: CheckAnswer) -> dict[str, object]:
+def _answer_fields(answer: CheckResponse) -> dict[str, object]:
     decision = answer.decision
     return {
         "allowed": decision.allowed,

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from sluicegate.contracts.checks import (
-    HITS_UNSAID,
+    COST_UNSET,
     Descriptor,
-    MeshAnswer,
-    MeshAsk,
     MeshLimit,
+    MeshRequest,
+    MeshResponse,
     MeshStatus,
     Override,
 )
@@ -65,13 +65,13 @@ _OVERRIDE: Final = {
 # Reading.
 
 
-def ask_from_json(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshAsk:
+def ask_from_json(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshRequest:
     """RateLimitRequest."""
     fields = fields_of(parse_json(data), "", _ASK)
     sent = list_of(
         fields.get("descriptors", []), "descriptors", bounds.descriptors_max, "descriptors_max"
     )
-    return MeshAsk(
+    return MeshRequest(
         text_of(fields.get("domain", ""), "domain", bounds.text_bytes_max),
         tuple(
             _descriptor_from(value, f"descriptors[{number}]", bounds)
@@ -90,13 +90,13 @@ def _descriptor_from(value: object, place: str, bounds: MeshBounds) -> Descripto
         _entry_from(entry, f"{place}.entries[{number}]", bounds)
         for number, entry in enumerate(sent)
     ]
-    hits = HITS_UNSAID
+    hits = COST_UNSET
     if "hits_addend" in fields:
         hits = loose_whole_of(fields["hits_addend"], at(place, "hits_addend"), 0, UINT64_MAX)
     override = None
     if "limit" in fields:
         override = _override_from(fields["limit"], at(place, "limit"))
-    return Descriptor(tuple(entries), override=override, hits=hits)
+    return Descriptor(tuple(entries), override=override, cost=hits)
 
 
 def _entry_from(value: object, place: str, bounds: MeshBounds) -> tuple[str, str]:
@@ -121,7 +121,7 @@ def _override_from(value: object, place: str) -> Override:
 # Writing.
 
 
-def answer_to_json(answer: MeshAnswer) -> bytes:
+def answer_to_json(answer: MeshResponse) -> bytes:
     """RateLimitResponse; what is zero or empty is left out."""
     out: dict[str, object] = {"overallCode": _code(answer.over)}
     if answer.statuses:

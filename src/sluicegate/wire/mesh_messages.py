@@ -20,11 +20,11 @@ from struct import Struct
 from typing import Final, final
 
 from sluicegate.contracts.checks import (
-    HITS_UNSAID,
+    COST_UNSET,
     Descriptor,
-    MeshAnswer,
-    MeshAsk,
     MeshLimit,
+    MeshRequest,
+    MeshResponse,
     MeshStatus,
     Override,
 )
@@ -87,7 +87,7 @@ MESH_BOUNDS: Final = MeshBounds()
 # Reading.
 
 
-def ask_of(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshAsk:
+def ask_of(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshRequest:
     """RateLimitRequest."""
     end: i64 = len(data)
     at: i64 = 0
@@ -112,12 +112,12 @@ def ask_of(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshAsk:
             hits, at = varint(data, at, end, "hits_addend")
         else:
             at = skipped(data, at, end, tag, _ASK)
-    return MeshAsk(domain, tuple(descriptors), hits & UINT32_MAX)
+    return MeshRequest(domain, tuple(descriptors), hits & UINT32_MAX)
 
 
 def _descriptor_of(data: bytes, at: i64, end: i64, bounds: MeshBounds) -> Descriptor:
     entries: list[tuple[str, str]] = []
-    hits = HITS_UNSAID
+    hits = COST_UNSET
     limited = False
     count: i64 = 0
     unit: i64 = 0
@@ -145,10 +145,10 @@ def _descriptor_of(data: bytes, at: i64, end: i64, bounds: MeshBounds) -> Descri
         else:
             at = skipped(data, at, end, tag, _DESCRIPTOR)
     if not limited:
-        return Descriptor(tuple(entries), hits=hits)
+        return Descriptor(tuple(entries), cost=hits)
     if unit < UNIT_FIRST or unit > UNIT_LAST:
         raise BadValue("limit.unit", unit, UNITS_REMEDY)
-    return Descriptor(tuple(entries), override=Override(count, unit), hits=hits)
+    return Descriptor(tuple(entries), override=Override(count, unit), cost=hits)
 
 
 def _entry_of(data: bytes, at: i64, end: i64, bytes_max: i64) -> tuple[str, str]:
@@ -198,7 +198,7 @@ def _wrapped(data: bytes, at: i64, end: i64, hits: int) -> int:
 # Writing.
 
 
-def answer_bytes(answer: MeshAnswer) -> bytes:
+def answer_bytes(answer: MeshResponse) -> bytes:
     """RateLimitResponse. Its code is OK or OVER_LIMIT, never UNKNOWN: Envoy takes that for OK."""
     parts = [b"\x08\x02" if answer.over else b"\x08\x01"]
     for status in answer.statuses:

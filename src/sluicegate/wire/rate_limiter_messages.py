@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, final
 
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk, LeaseAnswer
+from sluicegate.contracts.checks import CheckRequest, CheckResponse, LeaseResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import NO_ATTRIBUTES
@@ -70,7 +70,7 @@ class LeaseAsk:
 
     __slots__ = ("ask", "units")
 
-    def __init__(self, ask: CheckAsk, units: int) -> None:
+    def __init__(self, ask: CheckRequest, units: int) -> None:
         self.ask = ask
         self.units = units
 
@@ -147,33 +147,33 @@ class _Draft:
         if len(self.headers) > bounds.headers_max:
             raise too_many("headers", bounds.headers_max, "headers_max")
 
-    def ask(self) -> CheckAsk:
+    def ask(self) -> CheckRequest:
         """The request, now that it is whole."""
         priority = self.priority
         if priority < 0 or priority >= len(_CLAIMS):
             raise BadValue("priority", priority, "give 1 (CRITICAL) to 4 (BULK), or 0 for no claim")
         headers: Mapping[str, str] = NO_ATTRIBUTES if self.headers is None else self.headers
-        return CheckAsk(
+        return CheckRequest(
             self.user_id,
             self.resource_path,
             headers=headers,
-            weight=self.weight if self.weight > 0 else 1,
+            cost=self.weight if self.weight > 0 else 1,
             priority=_CLAIMS[priority],
         )
 
 
-def check_ask_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckAsk:
+def check_ask_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckRequest:
     """RateLimitRequest."""
     draft = _Draft()
     draft.read(data, 0, len(data), bounds)
     return draft.ask()
 
 
-def batch_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequence[CheckAsk]:
+def batch_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequence[CheckRequest]:
     """CheckBatchRequest."""
     end: i64 = len(data)
     at: i64 = 0
-    asks: list[CheckAsk] = []
+    asks: list[CheckRequest] = []
     while at < end:
         tag, at = varint(data, at, end, "message")
         if tag == 0x0A:
@@ -250,7 +250,7 @@ def ms_up(distance_us: int) -> int:
     return -1 if distance_us < 0 else (distance_us + 999) // 1_000
 
 
-def check_answer_bytes(answer: CheckAnswer) -> bytes:
+def check_answer_bytes(answer: CheckResponse) -> bytes:
     """RateLimitResponse."""
     decision = answer.decision
     parts = [b"\x08\x01"] if decision.allowed else []
@@ -282,7 +282,7 @@ def check_answer_bytes(answer: CheckAnswer) -> bytes:
     return b"".join(parts)
 
 
-def batch_bytes(answers: Sequence[CheckAnswer]) -> bytes:
+def batch_bytes(answers: Sequence[CheckResponse]) -> bytes:
     """CheckBatchResponse."""
     parts: list[bytes] = []
     for answer in answers:
@@ -298,7 +298,7 @@ def reset_bytes(rules: int) -> bytes:
     return _first_number(rules)
 
 
-def lease_bytes(lease: LeaseAnswer) -> bytes:
+def lease_bytes(lease: LeaseResponse) -> bytes:
     """LeaseResponse."""
     out = b"\x0a" + text_bytes(lease.lease_id) if lease.lease_id else b""
     if lease.units > 0:

@@ -18,7 +18,7 @@ from sluicegate.apps.kv.quotas import OutsideGroups
 from sluicegate.apps.kv.settings import read_settings
 from sluicegate.apps.kv.tables.admitting import KEEPER
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Engine, Place
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.key_values import CallContext, KeyRange, Row, RowPage, Write
@@ -186,7 +186,7 @@ class Weighed:
         self.read_bytes = 0
         self.under_way = self.under_way_max = 0
 
-    def read(self, space: str, places: Sequence[Place]) -> Soon[Sequence[bytes | None]]:
+    def read(self, space: str, places: Sequence[Place]) -> MaybeAwaitable[Sequence[bytes | None]]:
         found = self.inner.read(space, places)
         assert isinstance(found, Sequence)
         self.read_bytes += sum(len(one) for one in found if one is not None)

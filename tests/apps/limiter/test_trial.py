@@ -14,7 +14,13 @@ from sluicegate.apps.limiter.service import LimiterService
 from sluicegate.apps.limiter.settings import read_settings
 from sluicegate.apps.limiter.throttling import Throttling
 from sluicegate.apps.limiter.trial import Beside, caller_of
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk, Descriptor, MeshAnswer, MeshAsk
+from sluicegate.contracts.checks import (
+    CheckRequest,
+    CheckResponse,
+    Descriptor,
+    MeshRequest,
+    MeshResponse,
+)
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import Failure
@@ -47,10 +53,10 @@ class Seen:
         self.checks: list[tuple[str, int, bool]] = []
         self.meshes: list[tuple[str, bool]] = []
 
-    def note_check(self, ask: CheckAsk, now_us: int, refused: bool) -> None:
-        self.checks.append((ask.user_id, ask.weight, refused))
+    def note_check(self, ask: CheckRequest, now_us: int, refused: bool) -> None:
+        self.checks.append((ask.user_id, ask.cost, refused))
 
-    def note_mesh(self, ask: MeshAsk, now_us: int, refused: bool) -> None:
+    def note_mesh(self, ask: MeshRequest, now_us: int, refused: bool) -> None:
         self.meshes.append((caller_of(ask), refused))
 
 
@@ -84,13 +90,13 @@ class Service:
         return ServiceBook.load([folder])
 
     def admitted(self, user: str, times: int = 10) -> int:
-        answers = [self.service.check(CheckAsk(user, "/play"), EVERYBODY) for _ in range(times)]
-        return sum(one.decision.allowed for one in answers if isinstance(one, CheckAnswer))
+        answers = [self.service.check(CheckRequest(user, "/play"), EVERYBODY) for _ in range(times)]
+        return sum(one.decision.allowed for one in answers if isinstance(one, CheckResponse))
 
     def passed(self, user: str, times: int = 10) -> int:
-        ask = MeshAsk("edge", [Descriptor([("user", user)])])
+        ask = MeshRequest("edge", [Descriptor([("user", user)])])
         answers = [self.service.should_rate_limit(ask, EVERYBODY) for _ in range(times)]
-        return sum(not one.over for one in answers if isinstance(one, MeshAnswer))
+        return sum(not one.over for one in answers if isinstance(one, MeshResponse))
 
 
 def test_those_on_trial_go_by_the_rules_on_trial_and_others_by_those_in_force(
@@ -128,7 +134,7 @@ def test_when_a_trial_ends_its_callers_go_on_with_their_counts(tmp_path: Path) -
 def test_several_asks_at_once_are_each_decided_where_they_belong(tmp_path: Path) -> None:
     service = Service(tmp_path)
     service.service.trial = service.trial
-    asks = [CheckAsk(user, "/play") for user in ("ann", "bob") for _ in range(4)]
+    asks = [CheckRequest(user, "/play") for user in ("ann", "bob") for _ in range(4)]
 
     async def told() -> list[bool]:
         answering = service.service.check_each(asks, EVERYBODY)
@@ -143,7 +149,7 @@ def test_what_was_leased_on_trial_can_be_given_back(tmp_path: Path) -> None:
     service.service.trial = service.trial
 
     async def told(*, ended: bool) -> int:
-        lease = await service.service.lease(CheckAsk("bob", "/play"), 2, EVERYBODY)
+        lease = await service.service.lease(CheckRequest("bob", "/play"), 2, EVERYBODY)
         assert lease.units == 2
         if ended:
             service.service.trial = None
@@ -190,9 +196,9 @@ def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_liv
             return sum(sample.value for sample in family.samples)
 
         def ask() -> int:
-            asks = [MeshAsk("edge", [Descriptor([("user", f"u{n}")])]) for n in range(20)]
+            asks = [MeshRequest("edge", [Descriptor([("user", f"u{n}")])]) for n in range(20)]
             answers = [assembly.service.should_rate_limit(one, EVERYBODY) for one in asks * 3]
-            return sum(isinstance(one, MeshAnswer) and not one.over for one in answers)
+            return sum(isinstance(one, MeshResponse) and not one.over for one in answers)
 
         assembly.put_fleet(FleetBooks(live, 1))
         assert (ask(), hits()) == (60, 60)
@@ -218,11 +224,11 @@ def test_a_witness_sees_every_ask_and_what_came_of_it(tmp_path: Path) -> None:
     seen = service.service.witness = Seen()
     service.admitted("ann", 6)
     service.passed("ann", 6)
-    service.service.check(CheckAsk("ann", "/play", weight=0), EVERYBODY)  # only a look
+    service.service.check(CheckRequest("ann", "/play", cost=0), EVERYBODY)  # only a look
 
     async def told() -> None:
-        await service.service.lease(CheckAsk("eve", "/play"), 4, EVERYBODY)
-        asks = [CheckAsk("joe", "/play", weight=3), CheckAsk("joe", "/play", weight=3)]
+        await service.service.lease(CheckRequest("eve", "/play"), 4, EVERYBODY)
+        asks = [CheckRequest("joe", "/play", cost=3), CheckRequest("joe", "/play", cost=3)]
         await service.service.check_each(asks, EVERYBODY)  # type: ignore[misc] # it is awaited
 
     asyncio.run(told())

@@ -15,7 +15,7 @@ from sluicegate import cli
 from sluicegate.apps.quota import command
 from sluicegate.apps.quota.dates import date_of
 from sluicegate.apps.quota.editing import with_quotas
-from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import CaptureSettings
@@ -174,7 +174,7 @@ def capture(folder: Path) -> None:
     at = now_us()
     kept = Capture(CaptureSettings(folder=str(folder), share=ALL), clock=HandClock(at))
     for number in range(1_500):
-        ask = CheckAsk("shop", "/play", priority=Criticality.CRITICAL)
+        ask = CheckRequest("shop", "/play", priority=Criticality.CRITICAL)
         kept.note_check(ask, at + number * 1_000, False)
     kept.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sluicegate import Limiter
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk
+from sluicegate.contracts.checks import CheckRequest, CheckResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
@@ -98,11 +98,11 @@ def test_and_with_redis_on_all_workers(book: Book, redis_server: RedisServer) ->
 
 
 class Silent:
-    def decided(
+    def record_decision(
         self,
         entity: str,
         rule_id: str,
-        weight: int,
+        cost: int,
         priority: Criticality,
         decision: Decision,
         began_us: int,
@@ -122,8 +122,8 @@ def test_a_program_of_ones_own_follows_too(book: Book, tmp_path: Path) -> None:
         seen.append(books)
 
     def allowed(caller: str) -> int:
-        answers = [checker.check(CheckAsk(caller, "/play"), now_us()) for _ in range(12)]
-        return sum(isinstance(one, CheckAnswer) and one.decision.allowed for one in answers)
+        answers = [checker.check(CheckRequest(caller, "/play"), now_us()) for _ in range(12)]
+        return sum(isinstance(one, CheckResponse) and one.decision.allowed for one in answers)
 
     events = open_log(f"files:{book.folder}/events")
     verifier = Verifier.read([book.folder / "keys" / "signing.pub.pem"])

@@ -13,16 +13,16 @@ from sluicegate import Limiter
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.checks import (
     STATUS_DEGRADED,
-    CheckAnswer,
-    CheckAsk,
-    LeaseAnswer,
-    MeshAnswer,
-    MeshAsk,
+    CheckRequest,
+    CheckResponse,
+    LeaseResponse,
+    MaybeAwaitable,
     MeshLimit,
+    MeshRequest,
+    MeshResponse,
     MeshStatus,
-    Soon,
-    ThrottleAnswer,
-    ThrottleAsk,
+    ThrottleRequest,
+    ThrottleResponse,
 )
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
@@ -47,40 +47,42 @@ class SmallService:
         )
         self.leases: dict[str, tuple[str, int]] = {}
 
-    def _soon(self, answer: T) -> Soon[T]:
+    def _soon(self, answer: T) -> MaybeAwaitable[T]:
         return _in_a_moment(answer) if self.later else answer
 
-    def _answer(self, ask: CheckAsk, decision: Decision) -> CheckAnswer:
+    def _answer(self, ask: CheckRequest, decision: Decision) -> CheckResponse:
         priority = DEFAULT_CRITICALITY if ask.priority is None else ask.priority
         status = STATUS_DEGRADED if ask.headers.get("x-stress") else ""
-        return CheckAnswer(decision, LIMIT, priority, status)
+        return CheckResponse(decision, LIMIT, priority, status)
 
-    def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+    def check(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         by.must(Grant.CHECK)
-        return self._soon(self._answer(ask, self.limiter.take(ask.user_id, ask.weight)))
+        return self._soon(self._answer(ask, self.limiter.take(ask.user_id, ask.cost)))
 
-    def check_each(self, asks: Sequence[CheckAsk], by: Identity) -> Soon[Sequence[CheckAnswer]]:
+    def check_each(
+        self, asks: Sequence[CheckRequest], by: Identity
+    ) -> MaybeAwaitable[Sequence[CheckResponse]]:
         by.must(Grant.CHECK)
-        taken = [self.limiter.take(ask.user_id, ask.weight) for ask in asks]
+        taken = [self.limiter.take(ask.user_id, ask.cost) for ask in asks]
         pairs = zip(asks, taken, strict=True)
         return self._soon([self._answer(ask, decision) for ask, decision in pairs])
 
-    def peek(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+    def peek(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         by.must(Grant.CHECK)
-        return self._soon(self._answer(ask, self.limiter.peek(ask.user_id, ask.weight)))
+        return self._soon(self._answer(ask, self.limiter.peek(ask.user_id, ask.cost)))
 
-    async def reset(self, ask: CheckAsk, by: Identity) -> int:
+    async def reset(self, ask: CheckRequest, by: Identity) -> int:
         by.must(Grant.RESET)
         self.limiter.reset(ask.user_id)
         return 1
 
-    async def lease(self, ask: CheckAsk, units: int, by: Identity) -> LeaseAnswer:
+    async def lease(self, ask: CheckRequest, units: int, by: Identity) -> LeaseResponse:
         by.must(Grant.LEASE)
         units = min(units, self.limiter.peek(ask.user_id, 0).remaining)
         decision = self.limiter.take(ask.user_id, max(units, 1))
         lease_id = f"lease {len(self.leases)}" if units else ""
         self.leases[lease_id] = (ask.user_id, units)
-        return LeaseAnswer(lease_id, units, 60_000_000, self._answer(ask, decision))
+        return LeaseResponse(lease_id, units, 60_000_000, self._answer(ask, decision))
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
         by.must(Grant.LEASE)
@@ -88,16 +90,16 @@ class SmallService:
         self.limiter.refund(user, min(units, left))
         return min(units, left)
 
-    def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:
+    def should_rate_limit(self, ask: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
         by.must(Grant.CHECK)
         if self.later:
             return self._mesh_later(ask)
         return self._mesh(ask)
 
-    async def _mesh_later(self, ask: MeshAsk) -> MeshAnswer:
+    async def _mesh_later(self, ask: MeshRequest) -> MeshResponse:
         return self._mesh(await _in_a_moment(ask))
 
-    def _mesh(self, ask: MeshAsk) -> MeshAnswer:
+    def _mesh(self, ask: MeshRequest) -> MeshResponse:
         if not ask.domain:
             raise BadValue("domain", ask.domain, "name the domain")
         if not ask.descriptors:
@@ -106,15 +108,15 @@ class SmallService:
             raise BadValue("domain", ask.domain, "name one that there is")
         statuses = []
         for descriptor in ask.descriptors:
-            cost = (ask.hits or 1) if descriptor.hits < 0 else descriptor.hits
+            cost = (ask.cost or 1) if descriptor.cost < 0 else descriptor.cost
             decision = self.limiter.take(repr(descriptor.entries), cost)
             limit = MeshLimit(LIMIT, MINUTE, "three")
             statuses.append(
                 MeshStatus(not decision.allowed, limit, decision.remaining, decision.reset_after_us)
             )
-        return MeshAnswer(any(status.over for status in statuses), statuses)
+        return MeshResponse(any(status.over for status in statuses), statuses)
 
-    def throttle(self, ask: ThrottleAsk, by: Identity) -> Soon[ThrottleAnswer]:
+    def throttle(self, ask: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
         raise NotImplementedError
 
     def store(self, by: Identity) -> Store:
@@ -129,6 +131,6 @@ async def _in_a_moment(answer: T) -> T:
     return answer
 
 
-async def told(answer: Soon[bytes]) -> bytes:
+async def told(answer: MaybeAwaitable[bytes]) -> bytes:
     """The bytes, whenever they come."""
     return await answer if isinstance(answer, Awaitable) else answer

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
 from sluicegate.contracts.checks import (
-    CheckAnswer,
-    CheckAsk,
-    LeaseAnswer,
-    MeshAnswer,
-    MeshAsk,
+    CheckRequest,
+    CheckResponse,
+    LeaseResponse,
+    MaybeAwaitable,
     MeshLimit,
+    MeshRequest,
+    MeshResponse,
     MeshStatus,
-    Soon,
-    ThrottleAnswer,
-    ThrottleAsk,
+    ThrottleRequest,
+    ThrottleResponse,
 )
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
@@ -46,14 +46,14 @@ class Counting:
     def __init__(self, *, far: bool = False) -> None:
         self.far = far
         self.spent: dict[str, int] = {}
-        self.asked: list[CheckAsk] = []
+        self.asked: list[CheckRequest] = []
         self.by: list[str] = []
         self.ready = ""
         self.audits: list[tuple[str, int | None, int]] = []
         self.leases = {"lease-1": 10}
         self.hold: asyncio.Event | None = None
 
-    def _decide(self, ask: CheckAsk, by: Identity, *, count: bool) -> CheckAnswer:
+    def _decide(self, ask: CheckRequest, by: Identity, *, count: bool) -> CheckResponse:
         by.must(Grant.CHECK)
         self.asked.append(ask)
         self.by.append(by.name)
@@ -62,63 +62,65 @@ class Counting:
         if ask.user_id == "silent":
             raise Unavailable("the store", "nothing for a second")
         if ask.user_id == "nobody":
-            return CheckAnswer(Decision(True, 0, 0, 0, None, ""), -1, DEFAULT_CRITICALITY)
+            return CheckResponse(Decision(True, 0, 0, 0, None, ""), -1, DEFAULT_CRITICALITY)
         spent = self.spent.get(ask.user_id, 0)
         reason = None
         if ask.user_id == "shed":
             reason = SHED
-        elif ask.weight > self.LIMIT:
+        elif ask.cost > self.LIMIT:
             reason = COST_ABOVE_LIMIT
-        elif spent + ask.weight > self.LIMIT:
+        elif spent + ask.cost > self.LIMIT:
             reason = RATE_LIMITED
         elif count:
-            spent = self.spent[ask.user_id] = spent + ask.weight
+            spent = self.spent[ask.user_id] = spent + ask.cost
         retry_us = 0 if reason is None else -1 if reason is COST_ABOVE_LIMIT else 1_500_000
         decision = Decision(reason is None, self.LIMIT - spent, retry_us, 60_000_000, reason, "r-1")
         if ask.user_id == "dark":
             decision.marked(degraded=True)
-        return CheckAnswer(decision, self.LIMIT, ask.priority or DEFAULT_CRITICALITY)
+        return CheckResponse(decision, self.LIMIT, ask.priority or DEFAULT_CRITICALITY)
 
-    def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+    def check(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         if self.far or self.hold is not None:
             return self._check_later(ask, by)
         return self._decide(ask, by, count=True)
 
-    async def _check_later(self, ask: CheckAsk, by: Identity) -> CheckAnswer:
+    async def _check_later(self, ask: CheckRequest, by: Identity) -> CheckResponse:
         if self.hold is None:
             await asyncio.sleep(0)
         else:
             await self.hold.wait()
         return self._decide(ask, by, count=True)
 
-    def check_each(self, asks: Sequence[CheckAsk], by: Identity) -> Soon[Sequence[CheckAnswer]]:
+    def check_each(
+        self, asks: Sequence[CheckRequest], by: Identity
+    ) -> MaybeAwaitable[Sequence[CheckResponse]]:
         return [self._decide(ask, by, count=True) for ask in asks]
 
-    def peek(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+    def peek(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         return self._decide(ask, by, count=False)
 
-    async def reset(self, ask: CheckAsk, by: Identity) -> int:
+    async def reset(self, ask: CheckRequest, by: Identity) -> int:
         by.must(Grant.RESET)
         return int(self.spent.pop(ask.user_id, 0) > 0)
 
-    async def lease(self, ask: CheckAsk, units: int, by: Identity) -> LeaseAnswer:
+    async def lease(self, ask: CheckRequest, units: int, by: Identity) -> LeaseResponse:
         by.must(Grant.LEASE)
         self.leases["lease-2"] = units
-        return LeaseAnswer("lease-2", units, 900_000, self._decide(ask, by, count=False))
+        return LeaseResponse("lease-2", units, 900_000, self._decide(ask, by, count=False))
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
         by.must(Grant.LEASE)
         return min(units, self.leases.pop(lease_id, 0))
 
-    def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:
+    def should_rate_limit(self, ask: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
         by.must(Grant.CHECK)
         if not ask.domain:
             raise BadValue("domain", "", "say which")
-        over = ask.hits > self.LIMIT
+        over = ask.cost > self.LIMIT
         status = MeshStatus(over, MeshLimit(self.LIMIT, 1), 0 if over else self.LIMIT, 500_000)
-        return MeshAnswer(over, [status] * len(ask.descriptors))
+        return MeshResponse(over, [status] * len(ask.descriptors))
 
-    def throttle(self, ask: ThrottleAsk, by: Identity) -> Soon[ThrottleAnswer]:
+    def throttle(self, ask: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
         raise NotImplementedError
 
     def store(self, by: Identity) -> Store:
@@ -137,7 +139,7 @@ class Counting:
 
     def audit(
         self, user: str, *, since_us: int | None, count_max: int, by: Identity
-    ) -> Soon[Sequence[Mapping[str, object]]]:
+    ) -> MaybeAwaitable[Sequence[Mapping[str, object]]]:
         self.audits.append((user, since_us, count_max))
         return [{"rule": "r-1", "allowed": False}]
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk, Soon
+from sluicegate.contracts.checks import CheckRequest, CheckResponse, MaybeAwaitable
 from sluicegate.doors.http.bounds import HttpSettings
 from tests.doors.http.serving import Counting, house
 from tests.doors.listening import run
@@ -62,10 +62,10 @@ asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
 class Waiting(Counting):
     """Each decision takes a while, as with a store that has trouble."""
 
-    def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+    def check(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         return self._slowly(ask, by)
 
-    async def _slowly(self, ask: CheckAsk, by: Identity) -> CheckAnswer:
+    async def _slowly(self, ask: CheckRequest, by: Identity) -> CheckResponse:
         await asyncio.sleep(SLOW_S)
         self.asked.clear()
         return self._decide(ask, by, count=True)
@@ -74,7 +74,7 @@ class Waiting(Counting):
 class Working(Counting):
     """Each decision takes the loop's own time, so that a core is full."""
 
-    def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+    def check(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         sum(range(WORK_ROUNDS))
         self.asked.clear()
         return self._decide(ask, by, count=True)

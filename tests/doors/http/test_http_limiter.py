@@ -115,7 +115,7 @@ def test_a_gateway_asks_with_headers_alone(loop: str) -> None:
             )
             assert got.status == 200
             ask = here.service.asked[-1]
-            assert (ask.user_id, ask.resource_path, ask.weight) == ("zoë", "/play", 5)
+            assert (ask.user_id, ask.resource_path, ask.cost) == ("zoë", "/play", 5)
             assert ask.priority is Criticality.BULK
             assert ask.headers["x-request-name"] == "Play"
             assert not {"cookie", "authorization", "x-sluicegate-user", "x-long"} & set(ask.headers)

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
 from sluicegate.contracts.checks import (
-    CheckAnswer,
-    CheckAsk,
-    LeaseAnswer,
-    MeshAnswer,
-    MeshAsk,
-    Soon,
-    ThrottleAnswer,
-    ThrottleAsk,
+    CheckRequest,
+    CheckResponse,
+    LeaseResponse,
+    MaybeAwaitable,
+    MeshRequest,
+    MeshResponse,
+    ThrottleRequest,
+    ThrottleResponse,
 )
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unavailable
@@ -53,9 +53,9 @@ class Service:
         self.near = MemoryThrottle(self.clock.now_us)
         self.far = far
         self.broken: BaseException | None = None
-        self.asked: list[CheckAsk] = []
+        self.asked: list[CheckRequest] = []
 
-    def throttle(self, ask: ThrottleAsk, by: Identity) -> Soon[ThrottleAnswer]:
+    def throttle(self, ask: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
         by.must(Grant.CHECK)
         if self.broken is not None:
             raise self.broken
@@ -63,32 +63,34 @@ class Service:
             return self.far.throttle(ask)
         return self.near.throttle(ask)
 
-    async def check(self, ask: CheckAsk, by: Identity) -> CheckAnswer:
+    async def check(self, ask: CheckRequest, by: Identity) -> CheckResponse:
         by.must(Grant.CHECK)
         return await self._decided(ask, True)
 
-    async def peek(self, ask: CheckAsk, by: Identity) -> CheckAnswer:
+    async def peek(self, ask: CheckRequest, by: Identity) -> CheckResponse:
         return await self._decided(ask, False)
 
-    def check_each(self, asks: Sequence[CheckAsk], by: Identity) -> Soon[Sequence[CheckAnswer]]:
+    def check_each(
+        self, asks: Sequence[CheckRequest], by: Identity
+    ) -> MaybeAwaitable[Sequence[CheckResponse]]:
         raise NotImplementedError
 
-    async def reset(self, ask: CheckAsk, by: Identity) -> int:
+    async def reset(self, ask: CheckRequest, by: Identity) -> int:
         by.must(Grant.RESET)
         await self.counts.reset([self._charge(ask)])
         return 1
 
-    async def lease(self, ask: CheckAsk, units: int, by: Identity) -> LeaseAnswer:
+    async def lease(self, ask: CheckRequest, units: int, by: Identity) -> LeaseResponse:
         by.must(Grant.LEASE)
         grant = await self.counts.take_some(self._charge(ask), [units, 1])
-        answer = CheckAnswer(grant.decision, LIMIT.count, Criticality.DEGRADED)
-        return LeaseAnswer("lease-1" if grant.units else "", grant.units, 1_999_999, answer)
+        answer = CheckResponse(grant.decision, LIMIT.count, Criticality.DEGRADED)
+        return LeaseResponse("lease-1" if grant.units else "", grant.units, 1_999_999, answer)
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
         by.must(Grant.LEASE)
         return units if lease_id == "lease-1" else 0
 
-    def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:
+    def should_rate_limit(self, ask: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
         raise NotImplementedError
 
     def store(self, by: Identity) -> Store:
@@ -100,14 +102,14 @@ class Service:
     def serving(self) -> bool:
         return True
 
-    def _charge(self, ask: CheckAsk) -> Charge:
-        return Charge(RULE, LIMIT, ask.user_id + ask.resource_path, ask.weight)
+    def _charge(self, ask: CheckRequest) -> Charge:
+        return Charge(RULE, LIMIT, ask.user_id + ask.resource_path, ask.cost)
 
-    async def _decided(self, ask: CheckAsk, keep: bool) -> CheckAnswer:
+    async def _decided(self, ask: CheckRequest, keep: bool) -> CheckResponse:
         self.asked.append(ask)
         if self.broken is not None:
             raise self.broken
         ruling = await self.counts.take([self._charge(ask)], keep=keep)
         decision = ruling.decisions[0]
         status = "DEGRADED_MODE" if ask.user_id == "shed" else ""
-        return CheckAnswer(decision, LIMIT.count, ask.priority or Criticality.DEGRADED, status)
+        return CheckResponse(decision, LIMIT.count, ask.priority or Criticality.DEGRADED, status)

@@ -9,7 +9,7 @@ import hiredis
 import pytest
 
 from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
-from sluicegate.contracts.checks import ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.doors.resp.limiter_commands import LIMITER
 from sluicegate.doors.resp.protocol import RespDoor
@@ -244,7 +244,7 @@ def test_the_table_tells_of_itself() -> None:
 class Later(Service):
     """Answers CL.THROTTLE as a service does that asks another process."""
 
-    async def throttle(self, ask: ThrottleAsk, by: Identity) -> ThrottleAnswer:
+    async def throttle(self, ask: ThrottleRequest, by: Identity) -> ThrottleResponse:
         await asyncio.sleep(0)
         return self.near.throttle(ask)
 
@@ -316,7 +316,7 @@ def test_options_of_a_check_reach_the_service() -> None:
             "HEADER", "b", b"\xff", "WEIGHT", 3,
         )  # fmt: skip
         asked = client.service.asked[-1]
-        assert (asked.user_id, asked.resource_path, asked.weight) == ("ann", "/a", 3)
+        assert (asked.user_id, asked.resource_path, asked.cost) == ("ann", "/a", 3)
         assert asked.headers == {"x-request-name": "Play", "b": "\ufffd\xff"}
         assert asked.priority is Criticality.BEST_EFFORT
         await client.say("SG.PEEK", "ann", "/a")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.checks import ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.doors.resp.limiter_commands import LIMITER
 from sluicegate.doors.resp.protocol import RespDoor
@@ -30,14 +30,14 @@ class Slow(Service):
 
     def __init__(self) -> None:
         super().__init__()
-        self.owed: list[asyncio.Future[ThrottleAnswer]] = []
+        self.owed: list[asyncio.Future[ThrottleResponse]] = []
 
-    def throttle(self, ask: ThrottleAsk, by: Identity) -> asyncio.Future[ThrottleAnswer]:
+    def throttle(self, ask: ThrottleRequest, by: Identity) -> asyncio.Future[ThrottleResponse]:
         self.owed.append(asyncio.get_running_loop().create_future())
         return self.owed[-1]
 
     def answer(self, place: int, remaining: int = 0) -> None:
-        self.owed[place].set_result(ThrottleAnswer(False, 1, remaining, -1, 0))
+        self.owed[place].set_result(ThrottleResponse(False, 1, remaining, -1, 0))
 
 
 def door_of(service: Service | None = None, **told: Any) -> RespDoor:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.lab import command
@@ -34,10 +34,10 @@ def lab(*words: str) -> int:
     return command.run(parser.parse_args(("what-if", *words)))
 
 
-def requests(count: int = 1_000) -> list[tuple[int, int, CheckAsk]]:
+def requests(count: int = 1_000) -> list[tuple[int, int, CheckRequest]]:
     """200 a second, the one half of the gateway and CRITICAL, the other BULK."""
-    gateway = CheckAsk("gateway", "/play", priority=Criticality.CRITICAL)
-    logs = CheckAsk("logger", "/logs", priority=Criticality.BULK)
+    gateway = CheckRequest("gateway", "/play", priority=Criticality.CRITICAL)
+    logs = CheckRequest("logger", "/logs", priority=Criticality.BULK)
     return [(BEGAN_US + 6_000 * at, 0, logs if at % 2 else gateway) for at in range(count)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from sluicegate import Limiter
-from sluicegate.contracts.checks import MeshAnswer, MeshAsk
+from sluicegate.contracts.checks import MeshRequest, MeshResponse
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.contracts.store import Charge, PartialTake, Ruling
@@ -59,7 +59,7 @@ async def sequence(
         clock.advance(s=advance_s, us=1)
         now_us = clock.now_us()
         answer = mesh.should_rate_limit(asked(descriptors, hits), now_us)
-        if not isinstance(answer, MeshAnswer):
+        if not isinstance(answer, MeshResponse):
             answer = await answer
         over, statuses = reference.ask(descriptors, hits, now_us // 1_000_000)
         if not resets:
@@ -118,8 +118,8 @@ def test_keys_in_redis_read_well(redis_any: RedisServer) -> None:
         prefix = f"mesh-{uuid4().hex}"
         async with Limiter(store_url=redis_any.url, prefix=prefix) as limiter:
             shop = World(far_rules(), MeshSettings(semantics=ENVOY), limiter)
-            answer = shop.mesh.should_rate_limit(MeshAsk("shop", [USER]), 0)
-            assert not isinstance(answer, MeshAnswer)
+            answer = shop.mesh.should_rate_limit(MeshRequest("shop", [USER]), 0)
+            assert not isinstance(answer, MeshResponse)
             await answer
         from redis import Redis
 
@@ -137,16 +137,16 @@ def far_rules(terms: str = "") -> str:
     )
 
 
-def asks(world: World, *requests: Sequence[Any]) -> list[MeshAnswer]:
+def asks(world: World, *requests: Sequence[Any]) -> list[MeshResponse]:
     """The answers to several requests, one after the other."""
 
-    async def story() -> list[MeshAnswer]:
+    async def story() -> list[MeshResponse]:
         answers = []
         for descriptors in requests:
             answer = world.mesh.should_rate_limit(
-                MeshAsk("shop", descriptors), world.clock.now_us()
+                MeshRequest("shop", descriptors), world.clock.now_us()
             )
-            answers.append(answer if isinstance(answer, MeshAnswer) else await answer)
+            answers.append(answer if isinstance(answer, MeshResponse) else await answer)
         return answers
 
     return asyncio.run(story())

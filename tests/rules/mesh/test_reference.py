@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluicegate import Limiter
-from sluicegate.contracts.checks import HITS_UNSAID, Descriptor, MeshAnswer, MeshAsk, Override
+from sluicegate.contracts.checks import COST_UNSET, Descriptor, MeshRequest, MeshResponse, Override
 from sluicegate.rules.mesh.book import MeshBook
 from sluicegate.rules.mesh.parse import parse_domain
 from sluicegate.rules.mesh.service import Mesh
@@ -101,14 +101,14 @@ def compiled(tree: list[dict[str, Any]], limiter: Limiter) -> MeshBook:
     return MeshBook([domain])
 
 
-def asked(descriptors: list[Said], hits: int) -> MeshAsk:
+def asked(descriptors: list[Said], hits: int) -> MeshRequest:
     """The same as it comes from a door."""
-    return MeshAsk(
+    return MeshRequest(
         "d.e",
         [
             Descriptor(
                 said.entries,
-                hits=HITS_UNSAID if said.hits is None else said.hits,
+                cost=COST_UNSET if said.hits is None else said.hits,
                 override=None if said.override is None else Override(*said.override),
             )
             for said in descriptors
@@ -117,7 +117,7 @@ def asked(descriptors: list[Said], hits: int) -> MeshAsk:
     )
 
 
-def told(answer: MeshAnswer, *, resets: bool = True) -> tuple[bool, list[Status]]:
+def told(answer: MeshResponse, *, resets: bool = True) -> tuple[bool, list[Status]]:
     """An answer in the reference's words."""
     statuses = []
     for status in answer.statuses:
@@ -154,7 +154,7 @@ def test_every_answer_is_that_of_the_reference(
         clock.advance(s=advance_s, us=1)
         now_us = clock.now_us()
         answer = mesh.should_rate_limit(asked(descriptors, hits), now_us)
-        assert isinstance(answer, MeshAnswer)
+        assert isinstance(answer, MeshResponse)
         assert told(answer) == reference.ask(descriptors, hits, now_us // 1_000_000)
     if not stop:
         names = (

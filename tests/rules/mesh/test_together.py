@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluicegate import Limiter
-from sluicegate.contracts.checks import HITS_UNSAID, Descriptor, MeshAnswer, MeshAsk, Override
+from sluicegate.contracts.checks import COST_UNSET, Descriptor, MeshRequest, MeshResponse, Override
 from sluicegate.rules.mesh.book import MeshBook
 from sluicegate.rules.mesh.parse import parse_domain
 from sluicegate.rules.mesh.rule import MeshRule
@@ -44,14 +44,14 @@ def with_ways(tree: list[dict[str, Any]], ways: list[str]) -> list[dict[str, Any
     return tree
 
 
-def ask_of(descriptors: list[Said], hits: int) -> MeshAsk:
+def ask_of(descriptors: list[Said], hits: int) -> MeshRequest:
     """As it comes from a door."""
-    return MeshAsk(
+    return MeshRequest(
         "d",
         [
             Descriptor(
                 said.entries,
-                hits=HITS_UNSAID if said.hits is None else said.hits,
+                cost=COST_UNSET if said.hits is None else said.hits,
                 override=None if said.override is None else Override(*said.override),
             )
             for said in descriptors
@@ -60,7 +60,7 @@ def ask_of(descriptors: list[Said], hits: int) -> MeshAsk:
     )
 
 
-async def room(mesh: Mesh, limiter: Limiter, ask: MeshAsk) -> list[tuple[bool, int]]:
+async def room(mesh: Mesh, limiter: Limiter, ask: MeshRequest) -> list[tuple[bool, int]]:
     """What every counter that this request could meet has left, asked behind the mesh's back."""
     left = []
     assert mesh.book is not None
@@ -69,9 +69,9 @@ async def room(mesh: Mesh, limiter: Limiter, ask: MeshAsk) -> list[tuple[bool, i
         if descriptor.override is not None or rule is None:
             continue
         answer = mesh.should_rate_limit(
-            MeshAsk("d", [Descriptor(descriptor.entries, hits=0)]), 10**15
+            MeshRequest("d", [Descriptor(descriptor.entries, cost=0)]), 10**15
         )
-        status = (answer if isinstance(answer, MeshAnswer) else await answer).statuses[0]
+        status = (answer if isinstance(answer, MeshResponse) else await answer).statuses[0]
         left.append((status.over, status.remaining))
     return left
 
@@ -90,7 +90,7 @@ async def story(
         before = await room(mesh, limiter, ask)
         told = len(ledger.seen)
         answer = mesh.should_rate_limit(ask, clock.now_us())
-        if not isinstance(answer, MeshAnswer):
+        if not isinstance(answer, MeshResponse):
             answer = await answer
         said = ledger.seen[told:]
         if answer.over:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from sluicegate import Limiter
 from sluicegate.contracts.checks import (
-    HITS_UNSAID,
-    STATUS_CALM,
+    COST_UNSET,
     STATUS_DEGRADED,
+    STATUS_NORMAL,
     Descriptor,
-    MeshAnswer,
-    MeshAsk,
+    MeshRequest,
+    MeshResponse,
     Override,
 )
 from sluicegate.contracts.criticality import Criticality
@@ -43,7 +43,7 @@ class OpenGate:
         return Decision(False, 0, 1_500_000, 0, SHED, "shed") if priority in self.sheds else None
 
     def status(self) -> str:
-        return STATUS_DEGRADED if self.sheds else STATUS_CALM
+        return STATUS_DEGRADED if self.sheds else STATUS_NORMAL
 
 
 class Noted:
@@ -52,17 +52,17 @@ class Noted:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, int, Criticality, Decision]] = []
 
-    def decided(
+    def record_decision(
         self,
         entity: str,
         rule_id: str,
-        weight: int,
+        cost: int,
         priority: Criticality,
         decision: Decision,
         began_us: int,
         limit: Limit | None = None,
     ) -> None:
-        self.seen.append((entity, rule_id, weight, priority, decision))
+        self.seen.append((entity, rule_id, cost, priority, decision))
 
 
 def domain_of(
@@ -107,26 +107,26 @@ class World:
         self.limiter.replace_rules(shapes.rules)
         self.mesh.book = MeshBook([domain])
 
-    def ask(self, *descriptors: Descriptor, domain: str = "shop", hits: int = 0) -> MeshAnswer:
+    def ask(self, *descriptors: Descriptor, domain: str = "shop", hits: int = 0) -> MeshResponse:
         """The answer, which is there at once."""
-        ask = MeshAsk(domain, descriptors, hits)
+        ask = MeshRequest(domain, descriptors, hits)
         answer = self.mesh.should_rate_limit(ask, self.clock.now_us())
-        assert isinstance(answer, MeshAnswer)
+        assert isinstance(answer, MeshResponse)
         return answer
 
 
 def by(
-    *entries: tuple[str, str], hits: int = HITS_UNSAID, override: Override | None = None
+    *entries: tuple[str, str], hits: int = COST_UNSET, override: Override | None = None
 ) -> Descriptor:
     """A descriptor."""
-    return Descriptor(entries, hits=hits, override=override)
+    return Descriptor(entries, cost=hits, override=override)
 
 
-def overs(answer: MeshAnswer) -> Sequence[bool]:
+def overs(answer: MeshResponse) -> Sequence[bool]:
     """Which descriptors are over."""
     return [status.over for status in answer.statuses]
 
 
-def lefts(answer: MeshAnswer) -> Sequence[int]:
+def lefts(answer: MeshResponse) -> Sequence[int]:
     """What is left of each."""
     return [status.remaining for status in answer.statuses]

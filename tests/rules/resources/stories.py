@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk
+from sluicegate.contracts.checks import CheckRequest, CheckResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
@@ -44,17 +44,17 @@ class Told:
         self.decisions: list[Decision] = []
         self.began: list[int] = []
 
-    def decided(
+    def record_decision(
         self,
         entity: str,
         rule_id: str,
-        weight: int,
+        cost: int,
         priority: Criticality,
         decision: Decision,
         began_us: int,
         limit: Limit | None = None,
     ) -> None:
-        self.lines.append((entity, rule_id, weight, priority, decision.allowed))
+        self.lines.append((entity, rule_id, cost, priority, decision.allowed))
         self.decisions.append(decision)
         self.began.append(began_us)
 
@@ -123,13 +123,13 @@ class Story:
         return self.clock.now_us()
 
     def check(
-        self, user: str = "ann", path: str = "/", weight: int = 1, **said: Any
-    ) -> CheckAnswer:
-        asked = CheckAsk(user, path, weight=weight, **said)
-        return cast("CheckAnswer", self.checker.check(asked, self.now))
+        self, user: str = "ann", path: str = "/", cost: int = 1, **said: Any
+    ) -> CheckResponse:
+        asked = CheckRequest(user, path, cost=cost, **said)
+        return cast("CheckResponse", self.checker.check(asked, self.now))
 
-    def peek(self, user: str = "ann", path: str = "/", **said: Any) -> CheckAnswer:
-        return cast("CheckAnswer", self.checker.peek(CheckAsk(user, path, **said), self.now))
+    def peek(self, user: str = "ann", path: str = "/", **said: Any) -> CheckResponse:
+        return cast("CheckResponse", self.checker.peek(CheckRequest(user, path, **said), self.now))
 
     def admitted(self, times: int, *args: Any, **said: Any) -> int:
         return sum(self.check(*args, **said).decision.allowed for _ in range(times))

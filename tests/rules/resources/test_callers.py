@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.checks import CheckRequest
 from sluicegate.limits.limiter import Limiter
 from sluicegate.rules.resources.callers import Callers
 from sluicegate.rules.resources.service import Checker
@@ -54,7 +54,7 @@ def test_a_penalty_makes_everything_dearer_for_one_caller() -> None:
     assert story.admitted(20, "scraper") == 3  # each costs three
     assert story.admitted(20, "ann") == 10
     dear = Story(rule("all", None, 10), top=with_callers(penalties={"scraper": 2.5}))
-    assert dear.check("scraper", weight=4).decision.remaining == 0  # exactly ten
+    assert dear.check("scraper", cost=4).decision.remaining == 0  # exactly ten
     assert not dear.peek("scraper").decision.allowed
     assert dear.ledger.lines[0][2] == 4  # the ledger is told what was asked for
 
@@ -62,9 +62,9 @@ def test_a_penalty_makes_everything_dearer_for_one_caller() -> None:
 def test_what_a_penalty_makes_dear_cannot_be_leased() -> None:
     async def told() -> None:
         story = Story(rule("all", None, 100), top=with_callers(penalties={"scraper": 2}))
-        got = await story.checker.lease(CheckAsk("scraper", "/"), 10, story.now)
+        got = await story.checker.lease(CheckRequest("scraper", "/"), 10, story.now)
         assert (got.units, got.check.decision.allowed) == (0, True)
-        assert (await story.checker.lease(CheckAsk("ann", "/"), 10, story.now)).units == 10
+        assert (await story.checker.lease(CheckRequest("ann", "/"), 10, story.now)).units == 10
 
     asyncio.run(told())
 
@@ -72,7 +72,7 @@ def test_what_a_penalty_makes_dear_cannot_be_leased() -> None:
 def test_a_quota_bounds_what_is_leased() -> None:
     async def told() -> None:
         story = Story(top=with_callers(quotas={"batch": "6/m"}))
-        got = await story.checker.lease(CheckAsk("batch", "/"), 10, story.now)
+        got = await story.checker.lease(CheckRequest("batch", "/"), 10, story.now)
         assert got.units == 5  # half of what was asked for
         assert story.admitted(9, "batch") == 1
 
@@ -95,7 +95,7 @@ def test_a_new_book_changes_a_quota_at_once_and_keeps_what_is_not_changed() -> N
     checker = Checker(limiter, OpenGate(), Told(), book=before, chance=SeededChance(1))
 
     def admitted(user: str) -> int:
-        asks = [checker.check(CheckAsk(user, "/"), clock.now_us()) for _ in range(10)]
+        asks = [checker.check(CheckRequest(user, "/"), clock.now_us()) for _ in range(10)]
         return sum(one.decision.allowed for one in asks)  # type: ignore[union-attr] # at once
 
     assert (admitted("a"), admitted("b")) == (5, 5)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAsk, LeaseAnswer
+from sluicegate.contracts.checks import CheckRequest, LeaseResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
@@ -22,8 +22,8 @@ MINUTE_US = 60_000_000
 
 def lease(
     story: Story, units: int, path: str = "/a", user: str = "ann", **said: str
-) -> LeaseAnswer:
-    ask = CheckAsk(user, path)
+) -> LeaseResponse:
+    ask = CheckRequest(user, path)
     return asyncio.run(story.checker.lease(ask, units, story.now, **said))
 
 
@@ -60,7 +60,7 @@ def test_what_is_not_there_is_asked_for_by_halves_down_to_one() -> None:
 
 def test_what_one_rule_refuses_is_taken_from_none() -> None:
     story = Story(rule("hour", "/a", 100, window="1h"), rule("minute", "/a", 10))
-    story.check(path="/a", weight=6)
+    story.check(path="/a", cost=6)
     assert lease(story, 50).units == 3
     hour = story.book.find("/a", "", Criticality.BULK)[0]
     assert story.limiter.peek("ann\x1fhour", 91, hour.kind.shape).allowed
@@ -118,7 +118,7 @@ def test_what_is_given_back_is_there_again_once() -> None:
 def test_more_than_was_leased_cannot_be_given_back() -> None:
     story = Story(rule("r", "/a", 10))
     at_edge(story)
-    story.check(path="/a", weight=6)
+    story.check(path="/a", cost=6)
     found = lease(story, 4)
     assert give_back(story, found.lease_id, 1_000) == 4
     assert story.admitted(20, path="/a") == 4
@@ -153,8 +153,8 @@ def test_a_reset_voids_the_leases_of_what_it_forgets() -> None:
     story = Story(rule("r", "/a", 10), rule("b", "/b", 10))
     at_edge(story)
     found, other = lease(story, 5), lease(story, 5, "/b")
-    asyncio.run(story.checker.reset(CheckAsk("ann", "/a")))
-    story.check(path="/a", weight=10)
+    asyncio.run(story.checker.reset(CheckRequest("ann", "/a")))
+    story.check(path="/a", cost=10)
     assert give_back(story, found.lease_id, 5) == 0
     assert not story.check(path="/a").decision.allowed
     assert give_back(story, other.lease_id, 5) == 5
@@ -207,7 +207,7 @@ def test_a_trial_beside_a_rule_neither_refuses_nor_shortens_a_lease() -> None:
     found = lease(story, 8)
     assert (found.units, found.valid_us, found.check.decision.rule_id) == (8, 59_500_000, "r")
     # The trial refused the eight, so it has nothing to be given back of.
-    story.check(path="/a", weight=2)
+    story.check(path="/a", cost=2)
     assert give_back(story, found.lease_id, 8) == 8
     trial = story.book.find("/a", "", Criticality.BULK)[1]
     assert story.limiter.peek("ann\x1ftrial", 1, trial.kind.shape).reason is not None
@@ -325,10 +325,10 @@ async def play(story: Story, steps: Sequence[tuple[str, int, int, int]]) -> list
         sent_us = story.now
         story.clock.advance(us=gap_us)
         if what == "lease":
-            found = await story.checker.lease(CheckAsk("ann", "/a"), units, story.now)
+            found = await story.checker.lease(CheckRequest("ann", "/a"), units, story.now)
             held[who] = Client(found.lease_id, found.units, sent_us + found.valid_us)
         elif what == "check":
-            if story.check(path="/a", weight=units).decision.allowed:
+            if story.check(path="/a", cost=units).decision.allowed:
                 spent.append((story.now, units))
         elif what == "spend" and who in held and story.now < held[who].deadline_us:
             some = min(units, held[who].left)

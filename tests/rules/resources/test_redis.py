@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk
+from sluicegate.contracts.checks import CheckRequest, CheckResponse
 from sluicegate.limits.limiter import Limiter
 from sluicegate.rules.resources.service import Checker
 from sluicegate.system import now_us
@@ -25,7 +25,7 @@ def serving(server: RedisServer, *rules: Mapping[str, object]) -> tuple[Checker,
 
 
 async def admitted(checker: Checker, times: int, path: str) -> int:
-    asks = [CheckAsk("ann", path) for _ in range(times)]
+    asks = [CheckRequest("ann", path) for _ in range(times)]
     soon = checker.check_each(asks, now_us())
     assert not isinstance(soon, Sequence)
     answers = await soon
@@ -42,10 +42,10 @@ def test_a_user_is_counted_under_the_keys_of_the_rules(redis_server: RedisServer
     async def told() -> None:
         async with limiter:
             assert await admitted(checker, 10, "/play") == 6
-            answer = checker.check(CheckAsk("ann", "/play"), now_us())
-            assert not isinstance(answer, CheckAnswer)
+            answer = checker.check(CheckRequest("ann", "/play"), now_us())
+            assert not isinstance(answer, CheckResponse)
             assert (await answer).decision.rule_id == "play"
-            assert await checker.reset(CheckAsk("ann", "/play")) == 2
+            assert await checker.reset(CheckRequest("ann", "/play")) == 2
             assert await admitted(checker, 10, "/play") == 6
 
     asyncio.run(told())
@@ -73,13 +73,13 @@ def test_a_lease_ends_with_the_servers_window_and_is_given_back_into_it(
             with redis.Redis.from_url(redis_server.url) as client:
                 second, us = client.time()
             left_us = hour_us - (int(second) * 1_000_000 + int(us)) % hour_us
-            found = await checker.lease(CheckAsk("ann", "/w"), 16, now_us())
+            found = await checker.lease(CheckRequest("ann", "/w"), 16, now_us())
             assert (found.units, found.check.decision.rule_id) == (8, "hour")
             assert 0 <= left_us - found.valid_us < 10_000_000
             assert await admitted(checker, 5, "/w") == 2
             assert await checker.give_back(found.lease_id, 5, now_us()) == 5
             assert await admitted(checker, 9, "/w") == 5
-            block = await checker.lease(CheckAsk("ann", "/b"), 50, now_us())
+            block = await checker.lease(CheckRequest("ann", "/b"), 50, now_us())
             assert (block.units, block.valid_us) == (50, 1_000_000)
             assert block.check.decision.remaining == 49
             assert await checker.give_back(block.lease_id, 50, now_us()) == 50

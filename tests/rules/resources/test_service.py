@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from sluicegate.contracts.checks import STATUS_DEGRADED, CheckAnswer, CheckAsk
+from sluicegate.contracts.checks import STATUS_DEGRADED, CheckRequest, CheckResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
@@ -141,7 +141,7 @@ def test_the_rule_that_binds_is_told_though_two_share_a_limit() -> None:
     story.clock.advance(s=120)
     mine = Story(rule("everyones", "/a", 2, per="resource"), rule("mine", "/a", 2))
     mine.check("ann", "/a", 2)
-    asyncio.run(mine.checker.reset(CheckAsk("bob", "/a")))
+    asyncio.run(mine.checker.reset(CheckRequest("bob", "/a")))
     assert mine.check("ann", "/a").decision.rule_id == "mine"
 
 
@@ -173,22 +173,22 @@ def test_a_peek_says_what_a_check_would_and_changes_nothing() -> None:
         assert answer.limit == 2
         story.check(path="/a")
     assert len(story.ledger.lines) == 3
-    assert not story.peek("bob", "/a", weight=3).decision.allowed
+    assert not story.peek("bob", "/a", cost=3).decision.allowed
     assert story.peek("bob", "/none").limit == -1
 
 
 def test_a_weight_of_nothing_only_looks_whether_one_more_would_enter() -> None:
     story = Story(rule("a", "/a", 1))
-    assert story.check(path="/a", weight=0).decision.allowed
+    assert story.check(path="/a", cost=0).decision.allowed
     assert story.check(path="/a").decision.allowed
-    assert not story.check(path="/a", weight=0).decision.allowed
+    assert not story.check(path="/a", cost=0).decision.allowed
     assert len(story.ledger.lines) == 1
 
 
 def test_several_are_decided_each_by_itself_in_order() -> None:
     story = Story(rule("a", "/a", 3))
-    asks = [CheckAsk("ann", "/a", weight=weight) for weight in (2, 2, 1)]
-    answers = cast("Sequence[CheckAnswer]", story.checker.check_each(asks, story.now))
+    asks = [CheckRequest("ann", "/a", cost=weight) for weight in (2, 2, 1)]
+    answers = cast("Sequence[CheckResponse]", story.checker.check_each(asks, story.now))
     assert [answer.decision.allowed for answer in answers] == [True, False, True]
     assert story.checker.check_each([], story.now) == []
 
@@ -196,24 +196,24 @@ def test_several_are_decided_each_by_itself_in_order() -> None:
 def test_if_one_of_several_cannot_be_asked_none_is_counted() -> None:
     story = Story(rule("a", "/a", 3), asks_max=2)
     with pytest.raises(BadValue, match="user_id"):
-        story.checker.check_each([CheckAsk("ann", "/a"), CheckAsk("", "/a")], story.now)
+        story.checker.check_each([CheckRequest("ann", "/a"), CheckRequest("", "/a")], story.now)
     with pytest.raises(BadValue, match="asks_max"):
-        story.checker.check_each([CheckAsk("ann", "/a")] * 3, story.now)
+        story.checker.check_each([CheckRequest("ann", "/a")] * 3, story.now)
     assert story.ledger.lines == []
 
 
 @pytest.mark.parametrize(
     ("field", "ask"),
     [
-        ("user_id", CheckAsk("", "/a")),
-        ("user_id", CheckAsk("a" * 1_025, "/a")),
-        ("resource_path", CheckAsk("ann", "/" * 2_049)),
-        ("weight", CheckAsk("ann", "/a", weight=-1)),
-        ("weight", CheckAsk("ann", "/a", weight=1 << 32)),
+        ("user_id", CheckRequest("", "/a")),
+        ("user_id", CheckRequest("a" * 1_025, "/a")),
+        ("resource_path", CheckRequest("ann", "/" * 2_049)),
+        ("weight", CheckRequest("ann", "/a", cost=-1)),
+        ("weight", CheckRequest("ann", "/a", cost=1 << 32)),
     ],
     ids=["no user", "long user", "long path", "negative", "heavy"],
 )
-def test_what_cannot_be_asked_is_named(field: str, ask: CheckAsk) -> None:
+def test_what_cannot_be_asked_is_named(field: str, ask: CheckRequest) -> None:
     story = Story(rule("a", "/a"))
     for asked in (story.checker.check, story.checker.peek):
         with pytest.raises(BadValue) as caught:
@@ -227,8 +227,8 @@ def test_a_reset_forgets_what_the_rules_of_this_ask_have_counted() -> None:
     for path in ("/a", "/b"):
         story.check("ann", path)
         story.check("bob", path)
-    assert asyncio.run(story.checker.reset(CheckAsk("ann", "/a"))) == 2
-    assert asyncio.run(story.checker.reset(CheckAsk("ann", "/none"))) == 0
+    assert asyncio.run(story.checker.reset(CheckRequest("ann", "/a"))) == 2
+    assert asyncio.run(story.checker.reset(CheckRequest("ann", "/none"))) == 0
     assert story.check("ann", "/a").decision.allowed
     assert not story.check("ann", "/b").decision.allowed
     assert not story.check("bob", "/a").decision.allowed
@@ -259,27 +259,28 @@ def test_a_far_store_answers_the_same_later() -> None:
     async def told() -> None:
         answers = []
         for path, weight in [("/a", 1), ("/a", 2), ("/a", 1), ("/b", 2), ("/b", 2), ("/c", 1)]:
-            soon = story.checker.check(CheckAsk("ann", path, weight=weight), story.now)
-            answers.append(soon if isinstance(soon, CheckAnswer) else await soon)
+            soon = story.checker.check(CheckRequest("ann", path, cost=weight), story.now)
+            answers.append(soon if isinstance(soon, CheckResponse) else await soon)
         assert [(one.decision.rule_id, one.decision.allowed, one.limit) for one in answers] == [
             ("a", True, 2), ("a", False, 2), ("a", True, 2), ("b", True, 3), ("b", False, 3),
             ("", True, -1),
         ]  # fmt: skip
         assert [line[1] for line in story.ledger.lines] == ["a", "a", "a", "b", "b", ""]
         for path, left in (("/a", 0), ("/b", 1)):
-            soon = story.checker.peek(CheckAsk("ann", path), story.now)
-            assert not isinstance(soon, CheckAnswer)
+            soon = story.checker.peek(CheckRequest("ann", path), story.now)
+            assert not isinstance(soon, CheckResponse)
             looked = await soon
             assert looked.decision.remaining == (left - 1 if left else 0)
         each = story.checker.check_each(
-            [CheckAsk("bob", "/b"), CheckAsk("bob", "/c"), CheckAsk("bob", "/b")], story.now
+            [CheckRequest("bob", "/b"), CheckRequest("bob", "/c"), CheckRequest("bob", "/b")],
+            story.now,
         )
         assert not isinstance(each, list)
-        found = await cast("asyncio.Future[list[CheckAnswer]]", each)
+        found = await cast("asyncio.Future[list[CheckResponse]]", each)
         assert [one.decision.rule_id for one in found] == ["b", "", "b"]
-        assert await story.checker.reset(CheckAsk("ann", "/a")) == 2
-        soon = story.checker.check(CheckAsk("ann", "/a", weight=2), story.now)
-        assert not isinstance(soon, CheckAnswer)
+        assert await story.checker.reset(CheckRequest("ann", "/a")) == 2
+        soon = story.checker.check(CheckRequest("ann", "/a", cost=2), story.now)
+        assert not isinstance(soon, CheckResponse)
         assert (await soon).decision.allowed
 
     asyncio.run(told())
@@ -292,8 +293,8 @@ def test_a_far_refusal_that_is_believed_for_a_while_has_the_rules_name_each_time
         for path, name in (("/a", "a"), ("/b", "b")):
             decisions = []
             for _ in range(5):
-                soon = story.checker.check(CheckAsk("ann", path), story.now)
-                assert not isinstance(soon, CheckAnswer)
+                soon = story.checker.check(CheckRequest("ann", path), story.now)
+                assert not isinstance(soon, CheckResponse)
                 decisions.append((await soon).decision)
             assert [one.rule_id for one in decisions] == [name] * 5
             assert not decisions[-1].allowed
@@ -312,8 +313,8 @@ def test_a_silent_store_is_answered_for_by_the_rules_policy_and_marked() -> None
     async def told() -> None:
         found = {}
         for path in ("/open", "/closed", "/local", "/local", "/open"):
-            soon = story.checker.check(CheckAsk("ann", path), story.now)
-            assert not isinstance(soon, CheckAnswer)
+            soon = story.checker.check(CheckRequest("ann", path), story.now)
+            assert not isinstance(soon, CheckResponse)
             decision = (await soon).decision
             assert decision.degraded
             assert decision.rule_id == path[1:]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow.ask_keys import check_key
 from sluicegate.shadow.capture.format import (
@@ -35,7 +35,7 @@ from tests.shadow.capture.world import KEY, Request, key_of, segment_files, sett
 
 REQUESTS: list[Request] = [
     # Each block brings users of its own, and one that all blocks have.
-    (1_000 + n, n % 2, CheckAsk(f"user-{n // 3 if n % 4 else 0}", f"/path/{n % 5}"))
+    (1_000 + n, n % 2, CheckRequest(f"user-{n // 3 if n % 4 else 0}", f"/path/{n % 5}"))
     for n in range(60)
 ]
 
@@ -156,7 +156,7 @@ def test_a_block_of_an_unknown_kind_is_passed_over_in_silence() -> None:
 
 def test_asks_of_a_later_program_are_missing_and_their_later_fields_passed_over() -> None:
     writer = AskWriter(Redaction(None))
-    known = writer.record(check_key(CheckAsk("ann", "/a"), ()))
+    known = writer.record(check_key(CheckRequest("ann", "/a"), ()))
     strange = b"\x63" + known[1:]
     classless = bytearray(known)
     classless[3] = 9
@@ -213,7 +213,7 @@ def test_a_block_that_unpacks_to_another_size_than_it_says_is_not_read(said: int
 
 def test_what_is_being_written_is_not_called_damaged(tmp_path: Path) -> None:
     log = CaptureLog(settings(tmp_path), KEY, clock=HandClock())
-    log.write([(1, 0, key_of(CheckAsk("ann", "/a")))])
+    log.write([(1, 0, key_of(CheckRequest("ann", "/a")))])
     read = read_capture(tmp_path, key=KEY)
     assert (len(read.captured), read.damage) == (1, ())
     log.close()

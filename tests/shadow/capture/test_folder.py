@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow.ask_keys import check_key, mesh_key
 from sluicegate.shadow.capture import log as capture_log
@@ -25,7 +25,7 @@ HOUR_US = 3_600_000_000
 
 def rows(count: int, *, first: int = 0, users: int = 5) -> list[Noted]:
     return [
-        (START_US + n, 0, check_key(CheckAsk(f"user-{n % users}", "/a"), ()))
+        (START_US + n, 0, check_key(CheckRequest(f"user-{n % users}", "/a"), ()))
         for n in range(first, first + count)
     ]
 
@@ -35,7 +35,7 @@ def long_rows(count: int, *, first: int = 0) -> list[Noted]:
     made: list[Noted] = []
     for n in range(first, first + count):
         value = shake_128(str(n).encode()).hexdigest(1_000)
-        made.append((START_US + n, 0, mesh_key(MeshAsk("d", [Descriptor([("blob", value)])]))))
+        made.append((START_US + n, 0, mesh_key(MeshRequest("d", [Descriptor([("blob", value)])]))))
     return made
 
 
@@ -225,7 +225,9 @@ def test_a_folder_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path) ->
 def test_gaps_that_no_block_can_hold_are_kept(tmp_path: Path) -> None:
     log = CaptureLog(settings(tmp_path), KEY, clock=HandClock())
     instants = [0, 5, 1 << 40, (1 << 40) + 1, 1 << 60]
-    log.write([(at_us, 0, check_key(CheckAsk("ann", "/a"), ())) for at_us in reversed(instants)])
+    log.write(
+        [(at_us, 0, check_key(CheckRequest("ann", "/a"), ())) for at_us in reversed(instants)]
+    )
     log.close()
     assert list(read_capture(tmp_path, key=KEY).captured.at_us) == instants
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.shadow.capture.key import read_key
 from sluicegate.shadow.capture.reader import read_capture
 from sluicegate.shadow.capture.recorder import ASK_CHARS_MAX, Capture, CaptureStats
@@ -20,7 +20,7 @@ from sluicegate.shadow.redaction import Vocabulary
 from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import settings, unpacked
 
-ASK = CheckAsk("ann", "/a", headers={"x-client-type": "tv", "cookie": "c-is-for-cookie"})
+ASK = CheckRequest("ann", "/a", headers={"x-client-type": "tv", "cookie": "c-is-for-cookie"})
 
 
 def made(folder: Path, **said: object) -> Capture:
@@ -45,7 +45,7 @@ def test_what_is_noted_is_written(tmp_path: Path) -> None:
     capture = made(folder)
     for n in range(1_000):
         capture.note_check(ASK, START_US + n, n % 10 == 0)
-    mesh = MeshAsk("shop", [Descriptor([("tenant", "acme")])], 3)
+    mesh = MeshRequest("shop", [Descriptor([("tenant", "acme")])], 3)
     capture.note_mesh(mesh, START_US + 2_000, refused=True)
     stats = capture.close()
     assert (stats.noted, stats.kept, stats.written, stats.waiting) == (1_001, 1_001, 1_001, 0)
@@ -57,11 +57,11 @@ def test_what_is_noted_is_written(tmp_path: Path) -> None:
     assert list(captured.at_us) == [*[START_US + n for n in range(1_000)], START_US + 2_000]
     assert list(captured.outcomes).count(1) == 101
     first, last = captured.asks
-    assert isinstance(first, CheckAsk)
+    assert isinstance(first, CheckRequest)
     assert (first.user_id, first.resource_path) == ("ann", "/a")
     assert first.headers == {"x-client-type": "tv"}
-    assert isinstance(last, MeshAsk)
-    assert (last.domain, last.hits) == ("shop", 3)
+    assert isinstance(last, MeshRequest)
+    assert (last.domain, last.cost) == ("shop", 3)
     assert captured.entities == ["ann", "shop/tenant=acme"]
     assert b"c-is-for-cookie" not in unpacked(folder)
 
@@ -72,7 +72,7 @@ def test_of_an_entity_there_is_everything_or_nothing(tmp_path: Path) -> None:
     users = [f"user-{n}" for n in range(300)]
     for n in range(3):
         for user in users:
-            capture.note_check(CheckAsk(user, f"/{n}"), START_US, refused=False)
+            capture.note_check(CheckRequest(user, f"/{n}"), START_US, refused=False)
     stats = capture.close()
     captured = read_capture(folder, key=read_key(f"{folder}.key")).captured
     assert stats.noted == 900
@@ -87,7 +87,7 @@ def test_of_what_a_mesh_singles_out_there_is_everything_or_nothing(tmp_path: Pat
     for n in range(3):
         for tenant in range(300):
             pairs = [("path", f"/{n}"), ("tenant", f"tenant-{tenant}")]
-            capture.note_mesh(MeshAsk("d", [Descriptor(pairs)]), START_US, refused=False)
+            capture.note_mesh(MeshRequest("d", [Descriptor(pairs)]), START_US, refused=False)
     stats = capture.close()
     captured = read_capture(folder, key=read_key(f"{folder}.key")).captured
     assert 50 < len(set(captured.entities)) < 130
@@ -99,7 +99,7 @@ def test_two_captures_with_one_key_draw_the_same_entities(tmp_path: Path) -> Non
     for name in ("a", "b"):
         capture = made(tmp_path / name, share=5_000, key_file=str(tmp_path / "key"))
         for n in range(100):
-            capture.note_check(CheckAsk(f"user-{n}", "/"), START_US, refused=False)
+            capture.note_check(CheckRequest(f"user-{n}", "/"), START_US, refused=False)
         capture.close()
         words = read_capture(tmp_path / name, key=read_key(str(tmp_path / "key")))
         drawn.append(set(words.captured.entities))
@@ -127,7 +127,7 @@ def test_text_in_the_buffer_is_bounded_too(tmp_path: Path) -> None:
     with disk_held(folder):
         capture = made(folder, buffer_bytes_max=5_000)
         for n in range(10):
-            capture.note_check(CheckAsk("u" * 1_000, "/" * 1_000), START_US + n, refused=False)
+            capture.note_check(CheckRequest("u" * 1_000, "/" * 1_000), START_US + n, refused=False)
         assert (capture.stats().waiting, capture.stats().lost_full) == (2, 8)
     capture.close()
 
@@ -135,7 +135,7 @@ def test_text_in_the_buffer_is_bounded_too(tmp_path: Path) -> None:
 def test_an_ask_of_unreasonable_length_is_lost(tmp_path: Path) -> None:
     capture = made(tmp_path / "capture")
     pairs = [("key", "v" * ASK_CHARS_MAX)]
-    capture.note_mesh(MeshAsk("d", [Descriptor(pairs)]), START_US, refused=False)
+    capture.note_mesh(MeshRequest("d", [Descriptor(pairs)]), START_US, refused=False)
     assert capture.close().lost_full == 1
 
 
@@ -143,8 +143,8 @@ def test_asks_that_are_all_secret_are_withheld(tmp_path: Path) -> None:
     folder = tmp_path / "capture"
     capture = made(folder)
     secret, plain = Descriptor([("api_key", "s"), ("a", "b")]), Descriptor([("tenant", "t")])
-    capture.note_mesh(MeshAsk("d", [secret]), START_US, refused=False)
-    capture.note_mesh(MeshAsk("d", [secret, plain]), START_US, refused=False)
+    capture.note_mesh(MeshRequest("d", [secret]), START_US, refused=False)
+    capture.note_mesh(MeshRequest("d", [secret, plain]), START_US, refused=False)
     stats = capture.close()
     assert (stats.noted, stats.kept, stats.withheld, stats.written) == (2, 1, 2, 1)
     read = read_capture(folder, key=read_key(f"{folder}.key"))
@@ -164,7 +164,7 @@ def test_what_comes_after_the_end_is_lost_and_harms_nobody(tmp_path: Path) -> No
 def test_a_request_that_cannot_be_written_is_lost_alone(tmp_path: Path) -> None:
     capture = made(tmp_path / "capture")
     capture.note_check(ASK, START_US, refused=False)
-    capture.note_check(CheckAsk("ann", "/", weight=-1), START_US, refused=False)
+    capture.note_check(CheckRequest("ann", "/", cost=-1), START_US, refused=False)
     capture.note_check(ASK, 1 << 80, refused=False)
     capture.note_check(ASK, START_US + 1, refused=False)
     stats = capture.close()
@@ -200,7 +200,7 @@ def test_threads_may_note_at_once(tmp_path: Path) -> None:
 
 WORKER = """
 import sys
-from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.checks import CheckRequest
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.system import SystemClock, now_us
@@ -208,7 +208,7 @@ from sluicegate.system import SystemClock, now_us
 settings = CaptureSettings(folder=sys.argv[1], share=10_000, linger_us=1_000)
 capture = Capture(settings, clock=SystemClock())
 for n in range(500):
-    capture.note_check(CheckAsk(f"user-{n % 9}", "/a"), now_us(), False)
+    capture.note_check(CheckRequest(f"user-{n % 9}", "/a"), now_us(), False)
 while capture.stats().written < 500:
     pass
 print("written", flush=True)

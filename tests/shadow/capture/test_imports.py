@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.contracts.checks import CheckAsk, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.shadow.capture.key import open_key
@@ -31,13 +31,13 @@ def file(folder: Path, *lines: object, name: str = "log") -> str:
     return str(path)
 
 
-def check_of(row: Row) -> CheckAsk:
-    assert isinstance(row.ask, CheckAsk)
+def check_of(row: Row) -> CheckRequest:
+    assert isinstance(row.ask, CheckRequest)
     return row.ask
 
 
 def pairs_of(row: Row) -> list[list[tuple[str, str]]]:
-    assert isinstance(row.ask, MeshAsk)
+    assert isinstance(row.ask, MeshRequest)
     return [list(one.entries) for one in row.ask.descriptors]
 
 
@@ -65,7 +65,7 @@ def test_an_access_log_of_envoy_is_read(tmp_path: Path) -> None:
     )
     first, *others = import_envoy(path)
     ask = check_of(first)
-    assert (ask.user_id, ask.resource_path, ask.weight, ask.priority) == (
+    assert (ask.user_id, ask.resource_path, ask.cost, ask.priority) == (
         "ann",
         "/api/v1/search",
         1,
@@ -88,7 +88,7 @@ def test_fields_may_have_other_names_and_stand_in_one_another(tmp_path: Path) ->
     first, second = import_envoy(path, fields)
     assert first.at_us == AT_US + 500_000
     ask = check_of(first)
-    assert (ask.user_id, ask.priority, ask.weight) == ("7", Criticality.CRITICAL, 3)
+    assert (ask.user_id, ask.priority, ask.cost) == ("7", Criticality.CRITICAL, 3)
     assert check_of(second).user_id == "nobody"
 
 
@@ -129,7 +129,7 @@ def test_a_table_of_commas_is_read(tmp_path: Path) -> None:
     )
     first, second = import_csv(path)
     ask = check_of(first)
-    assert (ask.user_id, ask.resource_path, ask.weight) == ("ann", "/a", 2)
+    assert (ask.user_id, ask.resource_path, ask.cost) == ("ann", "/a", 2)
     assert (ask.priority, first.outcome) == (Criticality.BULK, REFUSED)
     assert ask.headers == {"x-client-type": "tv", "x-name": "play"}
     assert (check_of(second).user_id, check_of(second).headers) == ('b,o"b', {})
@@ -146,8 +146,8 @@ def test_a_table_of_a_mesh_is_read(tmp_path: Path) -> None:
     first, second = import_csv(path, unit="ms")
     assert pairs_of(first) == [[("tenant", "acme"), ("path", "/a")]]
     assert pairs_of(second) == [[("tenant", "acme")]]
-    assert isinstance(first.ask, MeshAsk)
-    assert (first.ask.domain, first.ask.hits, first.at_us) == ("shop", 5, 1_000)
+    assert isinstance(first.ask, MeshRequest)
+    assert (first.ask.domain, first.ask.cost, first.at_us) == ("shop", 5, 1_000)
 
 
 def test_lines_of_json_may_have_several_descriptors(tmp_path: Path) -> None:
@@ -241,7 +241,9 @@ def test_a_file_that_is_not_there_and_a_line_without_end_are_told(tmp_path: Path
 
 
 def rows(count: int = 100) -> list[Row]:
-    return [Row(CheckAsk(f"user-{n % 20}", "/a"), START_US + (n ^ 7), n % 2) for n in range(count)]
+    return [
+        Row(CheckRequest(f"user-{n % 20}", "/a"), START_US + (n ^ 7), n % 2) for n in range(count)
+    ]
 
 
 def test_rows_are_collected_in_order_of_time_and_up_to_a_bound() -> None:
@@ -282,7 +284,7 @@ def test_secrets_of_a_mesh_are_dropped_on_the_way(tmp_path: Path) -> None:
     )
     captured = collect(import_jsonl(path))
     (ask,) = captured.asks
-    assert isinstance(ask, MeshAsk)
+    assert isinstance(ask, MeshRequest)
     assert [list(one.entries) for one in ask.descriptors] == [[("tenant", "acme")]]
     assert captured.lost == 1
     folder = tmp_path / "capture"

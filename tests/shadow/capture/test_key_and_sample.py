@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.shadow.capture.key import CaptureKey, open_key, read_key
 from sluicegate.shadow.captured import ALL
@@ -17,8 +17,8 @@ from sluicegate.shadow.sampling import Sample
 from tests.shadow.capture.world import KEY
 
 
-def mesh(*descriptors: list[tuple[str, str]]) -> MeshAsk:
-    return MeshAsk("shop", [Descriptor(one) for one in descriptors])
+def mesh(*descriptors: list[tuple[str, str]]) -> MeshRequest:
+    return MeshRequest("shop", [Descriptor(one) for one in descriptors])
 
 
 def test_a_key_is_made_once_and_stays(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_another_key_draws_others() -> None:
 
 
 def test_the_entity_of_a_check_is_its_user() -> None:
-    assert entity_of(CheckAsk("ann", "/a")) == "ann"
+    assert entity_of(CheckRequest("ann", "/a")) == "ann"
 
 
 def test_the_entity_of_a_mesh_is_the_first_pair_that_is_no_constant_of_a_route() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAsk, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow import gathering
@@ -26,7 +26,7 @@ def test_the_same_seed_makes_the_same_capture_and_another_seed_another() -> None
 def test_what_is_made_never_changes() -> None:
     made = made_capture(3, seed=7)
     asks = [made.asks[number] for number in made.which]
-    users = [ask.user_id for ask in asks if isinstance(ask, CheckAsk)]
+    users = [ask.user_id for ask in asks if isinstance(ask, CheckRequest)]
     assert users == ["user-8", "user-423", "user-2"]
     assert [at_us - BEGIN_US for at_us in made.at_us] == [2_814, 4_046, 6_441]
 
@@ -36,7 +36,9 @@ def test_requests_come_at_about_the_rate_in_all_four_classes() -> None:
     seconds = (made.at_us[-1] - BEGIN_US) / 1e6
     assert 9.5 < seconds < 10.5
     classes = Counter(
-        ask.priority for ask in map(made.asks.__getitem__, made.which) if isinstance(ask, CheckAsk)
+        ask.priority
+        for ask in map(made.asks.__getitem__, made.which)
+        if isinstance(ask, CheckRequest)
     )
     assert set(classes) == set(Criticality)
     assert 3_700 < classes[Criticality.CRITICAL] < 4_300
@@ -54,8 +56,8 @@ def test_a_few_ask_for_most_and_alpha_says_how_much() -> None:
 def test_a_part_may_ask_as_a_mesh_and_a_part_be_turned_away() -> None:
     made = made_capture(5_000, entities=500, alpha=0, mesh=2_500, refused=1_000, claims=False)
     asks = [made.asks[number] for number in made.which]
-    assert 1_000 < sum(isinstance(ask, MeshAsk) for ask in asks) < 1_500
-    assert all(ask.priority is None for ask in asks if isinstance(ask, CheckAsk))
+    assert 1_000 < sum(isinstance(ask, MeshRequest) for ask in asks) < 1_500
+    assert all(ask.priority is None for ask in asks if isinstance(ask, CheckRequest))
     assert 400 < list(made.outcomes).count(REFUSED) < 600
     assert set(made.outcomes) == {ADMITTED, REFUSED}
     assert made.share == ALL
@@ -67,7 +69,7 @@ def test_what_cannot_be_made_is_told(field: str) -> None:
         made_capture(**{"requests": 1, field: -1})  # type: ignore[arg-type]
 
 
-ASKS = [CheckAsk(f"user-{n}", "/a") for n in range(5)]
+ASKS = [CheckRequest(f"user-{n}", "/a") for n in range(5)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 4)), max_size=300))
@@ -101,9 +103,9 @@ def test_what_is_beyond_a_bound_is_counted() -> None:
 
 def test_the_same_ask_is_kept_once_whatever_the_order_of_its_headers() -> None:
     made = Gathering()
-    made.add(CheckAsk("ann", "/a", headers={"a": "1", "b": "2"}), 1)
-    made.add(CheckAsk("ann", "/a", headers={"b": "2", "a": "1"}), 2)
-    made.add(CheckAsk("ann", "/a", headers={"b": "2"}), 3)
+    made.add(CheckRequest("ann", "/a", headers={"a": "1", "b": "2"}), 1)
+    made.add(CheckRequest("ann", "/a", headers={"b": "2", "a": "1"}), 2)
+    made.add(CheckRequest("ann", "/a", headers={"b": "2"}), 3)
     captured = made.captured()
     assert list(captured.which) == [0, 0, 1]
     assert key_of(captured.asks[1]) == ("ann", "/a", 1, -1, ())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as settings_of
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow.capture.key import CaptureKey
 from sluicegate.shadow.capture.reader import read_capture
@@ -35,9 +35,9 @@ def test_no_value_stands_in_a_file_in_any_form(requests: list[Request]) -> None:
 
 
 def test_only_what_the_allow_list_names_stays_as_it_is(tmp_path: Path) -> None:
-    asks: list[CheckAsk | MeshAsk] = [
-        CheckAsk("user-ann", "/playback/user-ann", headers={"x-client-type": "television"}),
-        MeshAsk("the-shop", [Descriptor([("tenant", "acme-corp"), ("country", "freedonia")])]),
+    asks: list[CheckRequest | MeshRequest] = [
+        CheckRequest("user-ann", "/playback/user-ann", headers={"x-client-type": "television"}),
+        MeshRequest("the-shop", [Descriptor([("tenant", "acme-corp"), ("country", "freedonia")])]),
     ]
     requests: list[Request] = [(n, 0, ask) for n, ask in enumerate(asks)]
     names = ("country", "x-client-type")
@@ -50,9 +50,9 @@ def test_only_what_the_allow_list_names_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_plain_value_is_known_without_a_vocabulary(tmp_path: Path) -> None:
-    written(tmp_path, [(1, 0, CheckAsk("ann", "/api/v1"))], plain_values=("api",))
+    written(tmp_path, [(1, 0, CheckRequest("ann", "/api/v1"))], plain_values=("api",))
     (ask,) = read_capture(tmp_path, key=KEY).captured.asks
-    assert isinstance(ask, CheckAsk)
+    assert isinstance(ask, CheckRequest)
     assert ask.resource_path.startswith("/api/~")
 
 
@@ -80,9 +80,9 @@ def test_other_names_are_not_taken_for_secrets(name: str) -> None:
 
 def test_secrets_are_not_kept_even_as_tokens(tmp_path: Path) -> None:
     secret = "hunter2-hunter2"
-    asks: list[CheckAsk | MeshAsk] = [
-        CheckAsk("ann", "/a", headers={"authorization": secret, "x-client-type": "tv"}),
-        MeshAsk(
+    asks: list[CheckRequest | MeshRequest] = [
+        CheckRequest("ann", "/a", headers={"authorization": secret, "x-client-type": "tv"}),
+        MeshRequest(
             "d", [Descriptor([("tenant", "t"), ("api_key", secret)]), Descriptor([("a", "b")])]
         ),
     ]
@@ -91,7 +91,7 @@ def test_secrets_are_not_kept_even_as_tokens(tmp_path: Path) -> None:
     assert secret.encode() not in data
     assert KEY.token(secret) not in data
     _, mesh = read_capture(tmp_path, vocabulary=Vocabulary(["b"], key=KEY)).captured.asks
-    assert isinstance(mesh, MeshAsk)
+    assert isinstance(mesh, MeshRequest)
     assert [list(one.entries) for one in mesh.descriptors] == [[("a", "b")]]
 
 
@@ -117,7 +117,7 @@ def test_each_key_has_tokens_of_its_own() -> None:
 
 
 def test_a_capture_is_read_with_its_own_key_only(tmp_path: Path) -> None:
-    written(tmp_path, [(1, 0, CheckAsk("ann", "/a"))])
+    written(tmp_path, [(1, 0, CheckRequest("ann", "/a"))])
     with pytest.raises(BadValue, match="give the key"):
         read_capture(tmp_path)
     with pytest.raises(BadValue, match="another key"):

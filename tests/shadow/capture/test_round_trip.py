@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import settings as settings_of
 
-from sluicegate.contracts.checks import HITS_UNSAID, CheckAsk, Descriptor, MeshAsk, Override
+from sluicegate.contracts.checks import COST_UNSET, CheckRequest, Descriptor, MeshRequest, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.shadow.capture.log import CaptureLog
 from sluicegate.shadow.capture.reader import read_capture
@@ -33,7 +33,7 @@ from tests.shadow.capture.world import (
 def test_what_was_written_is_read_again_in_order_of_time(requests: list[Request]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "capture")
-        written(folder, [*requests, (START_US, 0, CheckAsk("someone", "/"))])
+        written(folder, [*requests, (START_US, 0, CheckRequest("someone", "/"))])
         read = read_capture(folder, vocabulary=vocabulary([ask for _, _, ask in requests]))
     rows = told(read.captured)
     assert [at_us for at_us, _, _ in rows] == sorted(at_us for at_us, _, _ in rows)
@@ -58,7 +58,7 @@ def test_a_large_capture_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_an_ask_is_written_once_a_segment_however_often_it_comes(tmp_path: Path) -> None:
-    ask = CheckAsk("ann", "/a")
+    ask = CheckRequest("ann", "/a")
     written(tmp_path / "few", [(START_US + n, 0, ask) for n in range(10)])
     written(tmp_path / "many", [(START_US + n, 0, ask) for n in range(20_000)], batch=8_000)
     (few,) = (tmp_path / "few").glob("*.sgc")
@@ -67,52 +67,52 @@ def test_an_ask_is_written_once_a_segment_however_often_it_comes(tmp_path: Path)
 
 
 def test_without_a_vocabulary_the_same_value_has_the_same_token(tmp_path: Path) -> None:
-    written(tmp_path, [(1, 0, CheckAsk("ann", "/a/ann")), (2, 0, CheckAsk("ann", "/b"))])
+    written(tmp_path, [(1, 0, CheckRequest("ann", "/a/ann")), (2, 0, CheckRequest("ann", "/b"))])
     first, second = read_capture(tmp_path, key=KEY).captured.asks
-    assert isinstance(first, CheckAsk)
-    assert isinstance(second, CheckAsk)
+    assert isinstance(first, CheckRequest)
+    assert isinstance(second, CheckRequest)
     assert first.user_id == second.user_id == token_text(KEY.token("ann"))
     assert first.resource_path == f"/{token_text(KEY.token('a'))}/{first.user_id}"
 
 
 def test_a_query_is_never_kept_and_makes_no_new_ask(tmp_path: Path) -> None:
-    asks = [CheckAsk("ann", f"/a//b/?token={n}") for n in range(100)]
+    asks = [CheckRequest("ann", f"/a//b/?token={n}") for n in range(100)]
     written(tmp_path, [(n, 0, ask) for n, ask in enumerate(asks)])
     read = read_capture(tmp_path, vocabulary=Vocabulary(["ann", "a", "b"], key=KEY))
     (ask,) = read.captured.asks
-    assert isinstance(ask, CheckAsk)
+    assert isinstance(ask, CheckRequest)
     assert (ask.user_id, ask.resource_path) == ("ann", "/a/b")
     assert len(read.captured) == 100
 
 
 def test_claims_and_headers_come_back(tmp_path: Path) -> None:
     headers = {"x-client-type": "tv", "authorization": "Bearer x", "x-other": "y"}
-    ask = CheckAsk("ann", "/a", headers=headers, weight=7, priority=Criticality.CRITICAL)
+    ask = CheckRequest("ann", "/a", headers=headers, cost=7, priority=Criticality.CRITICAL)
     written(tmp_path, [(1, 1, ask)])
     read = read_capture(tmp_path, vocabulary=Vocabulary(["ann", "a", "tv"], key=KEY))
     (found,) = read.captured.asks
-    assert isinstance(found, CheckAsk)
+    assert isinstance(found, CheckRequest)
     assert found.headers == {"x-client-type": "tv"}
-    assert (found.weight, found.priority) == (7, Criticality.CRITICAL)
+    assert (found.cost, found.priority) == (7, Criticality.CRITICAL)
 
 
 def test_what_a_descriptor_brings_along_comes_back(tmp_path: Path) -> None:
-    own = Descriptor([("a", "b"), ("c", "d")], override=Override(500, 3), hits=0)
+    own = Descriptor([("a", "b"), ("c", "d")], override=Override(500, 3), cost=0)
     plain = Descriptor([("a", "b")])
-    written(tmp_path, [(1, -1, MeshAsk("shop", [own, plain], 7))])
+    written(tmp_path, [(1, -1, MeshRequest("shop", [own, plain], 7))])
     read = read_capture(tmp_path, vocabulary=Vocabulary(["b", "d"], key=KEY))
     (ask,) = read.captured.asks
-    assert isinstance(ask, MeshAsk)
-    assert (ask.domain, ask.hits, list(read.captured.outcomes)) == ("shop", 7, [UNKNOWN])
+    assert isinstance(ask, MeshRequest)
+    assert (ask.domain, ask.cost, list(read.captured.outcomes)) == ("shop", 7, [UNKNOWN])
     first, second = ask.descriptors
     assert first.override is not None
-    assert (first.override.requests_per_unit, first.override.unit, first.hits) == (500, 3, 0)
+    assert (first.override.requests_per_unit, first.override.unit, first.cost) == (500, 3, 0)
     assert list(first.entries) == [("a", "b"), ("c", "d")]
-    assert (second.override, second.hits) == (None, HITS_UNSAID)
+    assert (second.override, second.cost) == (None, COST_UNSET)
 
 
 def test_globs_that_cannot_match_what_was_redacted_are_told(tmp_path: Path) -> None:
-    ask = MeshAsk("shop", [Descriptor([("path", "/api/7"), ("tenant", "acme"), ("kind", "x")])])
+    ask = MeshRequest("shop", [Descriptor([("path", "/api/7"), ("tenant", "acme"), ("kind", "x")])])
     written(tmp_path, [(1, 0, ask)], plain_names=("path",))
     globs = [("path", "/api/*"), ("tenant", "ac*"), ("kind", "*x"), ("agent", "curl*")]
     read = read_capture(tmp_path, vocabulary=Vocabulary(["x"], key=KEY, globs=globs))
@@ -120,7 +120,7 @@ def test_globs_that_cannot_match_what_was_redacted_are_told(tmp_path: Path) -> N
 
 
 def test_several_workers_are_read_as_one(tmp_path: Path) -> None:
-    ask = CheckAsk("ann", "/a")
+    ask = CheckRequest("ann", "/a")
     clock = HandClock()
     logs = [CaptureLog(settings(tmp_path), KEY, clock=clock) for _ in range(3)]
     for turn in range(30):
@@ -134,14 +134,14 @@ def test_several_workers_are_read_as_one(tmp_path: Path) -> None:
 
 
 def test_a_span_is_read_from_its_beginning_and_before_its_end(tmp_path: Path) -> None:
-    written(tmp_path, [(n, 0, CheckAsk("ann", "/a")) for n in range(10)], batch=3)
+    written(tmp_path, [(n, 0, CheckRequest("ann", "/a")) for n in range(10)], batch=3)
     read = read_capture(tmp_path, key=KEY, since_us=2, until_us=7)
     assert list(read.captured.at_us) == [2, 3, 4, 5, 6]
     assert read.captured.lost == 0
 
 
 def test_what_is_beyond_a_bound_is_lost_and_told(tmp_path: Path) -> None:
-    written(tmp_path, [(n, 0, CheckAsk(f"user-{n % 4}", "/a")) for n in range(20)])
+    written(tmp_path, [(n, 0, CheckRequest(f"user-{n % 4}", "/a")) for n in range(20)])
     read = read_capture(tmp_path, key=KEY, requests_max=15)
     assert (len(read.captured), read.captured.lost) == (15, 5)
     read = read_capture(tmp_path, key=KEY, asks_max=3)
@@ -149,7 +149,7 @@ def test_what_is_beyond_a_bound_is_lost_and_told(tmp_path: Path) -> None:
 
 
 def test_progress_is_told_to_the_end(tmp_path: Path) -> None:
-    made = [(n, 0, CheckAsk(f"user-{n}", "/a")) for n in range(20)]
+    made = [(n, 0, CheckRequest(f"user-{n}", "/a")) for n in range(20)]
     written(tmp_path, made, asks_max=5)
     seen: list[tuple[int, int]] = []
     read_capture(tmp_path, key=KEY, progress=lambda done, total: seen.append((done, total)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.resources.paths import plain_path
 from sluicegate.shadow.ask_keys import AskKey, check_key, mesh_key, whole_key
@@ -21,7 +21,7 @@ from sluicegate.testing import START_US, HandClock
 
 KEY = CaptureKey(b"k" * 32)
 HEADERS = tuple(sorted(HEADERS_DEFAULT))
-Request = tuple[int, int, "CheckAsk | MeshAsk"]
+Request = tuple[int, int, "CheckRequest | MeshRequest"]
 
 # Long enough not to stand in a file by chance, and with marks that formats stumble over.
 VALUES = st.text("abcdefgh é/|\\~=%\n\0", min_size=7, max_size=12).filter(
@@ -31,11 +31,11 @@ _SEGMENTS = st.text("abcdefgh-é~", min_size=7, max_size=12)
 _NUMBERS = st.integers(0, (1 << 32) - 1)
 
 CHECKS = st.builds(
-    CheckAsk,
+    CheckRequest,
     VALUES,
     st.lists(_SEGMENTS, max_size=4).map(lambda parts: "/" + "/".join(parts)),
     headers=st.dictionaries(st.sampled_from(HEADERS), VALUES, max_size=2),
-    weight=_NUMBERS,
+    cost=_NUMBERS,
     priority=st.none() | st.sampled_from(Criticality),
 )
 DESCRIPTORS = st.builds(
@@ -43,10 +43,10 @@ DESCRIPTORS = st.builds(
     st.lists(st.tuples(st.sampled_from(["tenant", "path", "generic_key"]), VALUES), min_size=1,
              max_size=3),
     override=st.none() | st.builds(Override, _NUMBERS, st.integers(1, 7)),
-    hits=st.integers(-1, 1 << 60),
+    cost=st.integers(-1, 1 << 60),
 )  # fmt: skip
 MESHES = st.builds(
-    MeshAsk,
+    MeshRequest,
     st.sampled_from(["shop", "edge"]),
     st.lists(DESCRIPTORS, min_size=1, max_size=3),
     _NUMBERS,
@@ -65,8 +65,8 @@ def settings(folder: Path, **said: object) -> CaptureSettings:
     return CaptureSettings(**{"folder": str(folder), "share": ALL, **said})  # type: ignore[arg-type]
 
 
-def key_of(ask: CheckAsk | MeshAsk) -> AskKey:
-    return check_key(ask, HEADERS) if isinstance(ask, CheckAsk) else mesh_key(ask)
+def key_of(ask: CheckRequest | MeshRequest) -> AskKey:
+    return check_key(ask, HEADERS) if isinstance(ask, CheckRequest) else mesh_key(ask)
 
 
 def written(
@@ -81,16 +81,16 @@ def written(
     return log
 
 
-def vocabulary(asks: Iterable[CheckAsk | MeshAsk]) -> Vocabulary:
+def vocabulary(asks: Iterable[CheckRequest | MeshRequest]) -> Vocabulary:
     """All texts of these asks."""
     return Vocabulary(values_of(asks), key=KEY)
 
 
-def values_of(asks: Iterable[CheckAsk | MeshAsk]) -> set[str]:
+def values_of(asks: Iterable[CheckRequest | MeshRequest]) -> set[str]:
     """All texts that a redaction must hide."""
     found: set[str] = set()
     for ask in asks:
-        if isinstance(ask, CheckAsk):
+        if isinstance(ask, CheckRequest):
             found.add(ask.user_id)
             found.update(part for part in plain_path(ask.resource_path).split("/") if part)
             found.update(ask.headers.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk, Override
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.shadow.books import Rules
 from sluicegate.shadow.captured import ALL, UNKNOWN, Captured
@@ -40,19 +40,19 @@ def captured(
 
 def entity_of(ask: Ask) -> str:
     """Whose work it is."""
-    if isinstance(ask, CheckAsk):
+    if isinstance(ask, CheckRequest):
         return ask.user_id
     return f"{ask.domain}/{'='.join(ask.descriptors[0].entries[0])}" if ask.descriptors else ""
 
 
 def check(
     user: str, path: str = "/play", *, weight: int = 1, claim: Criticality | None = None
-) -> CheckAsk:
+) -> CheckRequest:
     """Asked of the native half."""
-    return CheckAsk(user, path, weight=weight, priority=claim)
+    return CheckRequest(user, path, cost=weight, priority=claim)
 
 
-def critical(user: str, path: str = "/play") -> CheckAsk:
+def critical(user: str, path: str = "/play") -> CheckRequest:
     """Work that claims to be CRITICAL."""
     return check(user, path, claim=Criticality.CRITICAL)
 
@@ -62,10 +62,10 @@ def mesh(
     hits: int = 0,
     own: int = -1,
     override: Override | None = None,
-) -> MeshAsk:
+) -> MeshRequest:
     """Asked as a mesh does."""
-    return MeshAsk(
-        "shop", [Descriptor(tuple(one), hits=own, override=override) for one in several], hits
+    return MeshRequest(
+        "shop", [Descriptor(tuple(one), cost=own, override=override) for one in several], hits
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate import Limiter
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer, Override
+from sluicegate.contracts.checks import CheckRequest, CheckResponse, MeshResponse, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.service import Mesh
@@ -115,14 +115,14 @@ class Plain:
         """Whether it is refused, and by which rule; None where it cannot be asked."""
         self.ledger.begin()
         try:
-            if isinstance(ask, CheckAsk):
+            if isinstance(ask, CheckRequest):
                 made = self.checker.check(ask, self.clock.now_us())
-                decision = cast("CheckAnswer", made).decision
+                decision = cast("CheckResponse", made).decision
                 return not decision.allowed, "" if decision.allowed else decision.rule_id
             answered = self.mesh.should_rate_limit(ask, self.clock.now_us())  # type: ignore[arg-type]
         except ValueError:
             return None
-        over = cast("MeshAnswer", answered).over
+        over = cast("MeshResponse", answered).over
         return over, self.ledger.refusing if over else ""
 
 
@@ -169,7 +169,7 @@ def replayed_as(replayed: Replayed) -> dict[tuple[int, str, str], int]:
     cached=st.sampled_from([0, 4]),
 )
 def test_a_replay_answers_as_each_request_put_in_full(
-    asks: list[CheckAsk],
+    asks: list[CheckRequest],
     steps: list[tuple[int, float]],
     semantics: Semantics,
     shadowed: bool,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAsk, Override
+from sluicegate.contracts.checks import CheckRequest, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.mesh.rule import Semantics
@@ -93,7 +93,7 @@ def test_no_group_is_in_two_parts_and_no_ask_is_left_out(numbers: list[int], par
 def test_asks_travel_as_they_are() -> None:
     several: list[Ask] = [
         check("ann", "/a", weight=3, claim=Criticality.BULK),
-        CheckAsk("bob", "/b", headers={"x-client-type": "tv"}),
+        CheckRequest("bob", "/b", headers={"x-client-type": "tv"}),
         mesh([("a", "1"), ("b", "2")], [("c", "3")], hits=4, own=2, override=Override(7, 2)),
         mesh([("a", "1")]),
     ]

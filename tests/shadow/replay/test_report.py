@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow.captured import Captured
@@ -67,7 +67,7 @@ def report_on(
 def hostile_report() -> dict[str, Any]:
     """Everything that comes with the traffic is a trap."""
     name = HOSTILE[:300]
-    asks = [CheckAsk(name, f"/{HOSTILE}", priority=Criticality.CRITICAL) for _ in range(2)]
+    asks = [CheckRequest(name, f"/{HOSTILE}", priority=Criticality.CRITICAL) for _ in range(2)]
     return report_on(
         captured([(0, asks[0]), (0, asks[0])]),
         {},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sluicegate.contracts.checks import ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.kernels.cell_throttle import quota, seconds, step
 from sluicegate.stores.memory.throttle import MemoryThrottle
@@ -36,7 +36,7 @@ RATES = [
 QUANTITIES = [0, 1, 1, 1, 1, 2, 5, 40, -1, -3]
 
 
-def five(answer: ThrottleAnswer) -> tuple[bool, int, int, int, int]:
+def five(answer: ThrottleResponse) -> tuple[bool, int, int, int, int]:
     return (
         answer.limited,
         answer.limit,
@@ -70,12 +70,12 @@ def test_redis_memory_and_the_kernel_say_the_same(redis_server: RedisServer) -> 
                     clock.go_back(us=rng.randrange(3 * SECOND))
                 far.now = clock.now_us()
                 asks = [
-                    ThrottleAsk(rng.choice([*tats]), *rng.choice(RATES), rng.choice(QUANTITIES))
+                    ThrottleRequest(rng.choice([*tats]), *rng.choice(RATES), rng.choice(QUANTITIES))
                     for _ in range(20)
                 ]
                 told = await asyncio.gather(*map(far.throttle, asks))
                 for ask, answer in zip(asks, told, strict=True):
-                    rate = ask.max_burst, ask.count, ask.period_s, ask.quantity
+                    rate = ask.max_burst, ask.count, ask.period_s, ask.cost
                     tats[ask.key], refused, left, retry, reset = step(
                         tats[ask.key], clock.now_us() * 1_000, *quota(*rate)
                     )
@@ -93,7 +93,7 @@ def test_a_key_holds_nanoseconds_and_expires_when_the_schedule_has_caught_up(
 ) -> None:
     async def story() -> None:
         async with throttled(redis_server.url) as far:
-            assert five(await far.throttle(ThrottleAsk("ann", 15, 30, 60, 3))) == (
+            assert five(await far.throttle(ThrottleRequest("ann", 15, 30, 60, 3))) == (
                 False, 16, 13, -1, 6
             )  # fmt: skip
             assert [*await far._client.call("KEYS", "*")] == [b"rate_limit:throttle:{ann}"]
@@ -104,7 +104,7 @@ def test_a_key_holds_nanoseconds_and_expires_when_the_schedule_has_caught_up(
             ttl_ms = await far._client.call("PTTL", "rate_limit:throttle:{ann}")
             assert abs(ttl_ms - ahead_ns / 10**6) < 500
             # A whole bucket is no key.
-            await far.throttle(ThrottleAsk("ann", 15, 30, 60, -9))
+            await far.throttle(ThrottleRequest("ann", 15, 30, 60, -9))
             assert await far._client.call("EXISTS", "rate_limit:throttle:{ann}") == 0
 
     run(story())
@@ -113,10 +113,10 @@ def test_a_key_holds_nanoseconds_and_expires_when_the_schedule_has_caught_up(
 def test_looks_and_limited_asks_write_nothing(redis_server: RedisServer) -> None:
     async def story() -> None:
         async with throttled(redis_server.url) as far:
-            assert (await far.throttle(ThrottleAsk("ann", 4, 1, 1, 0))).remaining == 5
-            assert (await far.throttle(ThrottleAsk("ann", 4, 1, 1, 9))).retry_after_s == -1
+            assert (await far.throttle(ThrottleRequest("ann", 4, 1, 1, 0))).remaining == 5
+            assert (await far.throttle(ThrottleRequest("ann", 4, 1, 1, 9))).retry_after_s == -1
             assert await far._client.call("DBSIZE") == 0
-            await far.throttle(ThrottleAsk("ann", 4, 1, 1))
+            await far.throttle(ThrottleRequest("ann", 4, 1, 1))
             await far.reset("ann")
             assert await far._client.call("DBSIZE") == 0
 
@@ -130,7 +130,7 @@ def test_what_another_program_wrote_counts_for_nothing(redis_server: RedisServer
                 key = "rate_limit:throttle:{ann}"
                 await far._client.call("DEL", key)
                 await far._client.call(words[0], key, words[1])
-                assert (await far.throttle(ThrottleAsk("ann", 4, 1, 1))).remaining == 4
+                assert (await far.throttle(ThrottleRequest("ann", 4, 1, 1))).remaining == 4
 
     run(story())
 
@@ -146,7 +146,7 @@ def test_asks_of_one_turn_share_a_call(redis_server: RedisServer) -> None:
                 return send(script, keys, args)
 
             object.__setattr__(far, "_client", Watched(far._client, counted))
-            asks = [ThrottleAsk(f"k{n % 7}", 2, 1, 60) for n in range(25)]
+            asks = [ThrottleRequest(f"k{n % 7}", 2, 1, 60) for n in range(25)]
             told = await asyncio.gather(*map(far.throttle, asks))
             assert sent == [10, 10, 5]
             assert sum(not answer.limited for answer in told) == 21
@@ -170,7 +170,7 @@ def test_any_key_is_a_key_of_its_own(redis_server: RedisServer) -> None:
         names = ["", "%", "%25", "}", "%7D", "{", "{}", "a}b", "a%7Db", "\n", "ü", "\ufffd\xff"]
         async with throttled(redis_server.url) as far:
             told = await asyncio.gather(
-                *(far.throttle(ThrottleAsk(name, 0, 1, 60)) for name in names)
+                *(far.throttle(ThrottleRequest(name, 0, 1, 60)) for name in names)
             )
             assert not any(answer.limited for answer in told)
             assert await far._client.call("DBSIZE") == len(names)
@@ -182,11 +182,11 @@ def test_what_cannot_be_asked_is_named_at_once(redis_server: RedisServer) -> Non
     async def story() -> None:
         async with throttled(redis_server.url, key_bytes_max=64) as far:
             with pytest.raises(BadValue, match="Zero rates"):
-                far.throttle(ThrottleAsk("ann", 1, 0, 1))
+                far.throttle(ThrottleRequest("ann", 1, 0, 1))
             with pytest.raises(BadValue, match="too large"):
-                far.throttle(ThrottleAsk("ann", 1 << 62, 1, 60))
+                far.throttle(ThrottleRequest("ann", 1 << 62, 1, 60))
             with pytest.raises(BadValue, match="key_bytes_max"):
-                far.throttle(ThrottleAsk("a" * 64, 1, 1, 1))
+                far.throttle(ThrottleRequest("a" * 64, 1, 1, 1))
         with pytest.raises(BadValue, match="asks_max"):
             RedisThrottle(redis_server.url, SeededChance(1), asks_max=0)
         with pytest.raises(BadValue, match="prefix"):
@@ -198,14 +198,14 @@ def test_what_cannot_be_asked_is_named_at_once(redis_server: RedisServer) -> Non
 def test_a_server_that_is_gone_is_unavailable(redis_server: RedisServer) -> None:
     async def story() -> None:
         async with throttled(redis_server.url) as far:
-            asked = far.throttle(ThrottleAsk("ann", 1, 1, 1))
+            asked = far.throttle(ThrottleRequest("ann", 1, 1, 1))
         with pytest.raises(Unavailable):
             await asked
         with pytest.raises(Unavailable, match="closed"):
-            far.throttle(ThrottleAsk("ann", 1, 1, 1))
+            far.throttle(ThrottleRequest("ann", 1, 1, 1))
         gone = RedisThrottle("redis://127.0.0.1:1", SeededChance(1))
         with pytest.raises(Unavailable):
-            await gone.throttle(ThrottleAsk("ann", 1, 1, 1))
+            await gone.throttle(ThrottleRequest("ann", 1, 1, 1))
         with pytest.raises(Unavailable):
             await gone.reset("ann")
         await gone.close()
@@ -216,8 +216,8 @@ def test_a_server_that_is_gone_is_unavailable(redis_server: RedisServer) -> None
 def test_a_waiter_who_has_gone_is_not_counted(redis_server: RedisServer) -> None:
     async def story() -> None:
         async with throttled(redis_server.url) as far:
-            far.throttle(ThrottleAsk("ann", 1, 1, 60)).cancel()
-            assert (await far.throttle(ThrottleAsk("ann", 1, 1, 60))).remaining == 1
+            far.throttle(ThrottleRequest("ann", 1, 1, 60)).cancel()
+            assert (await far.throttle(ThrottleRequest("ann", 1, 1, 60))).remaining == 1
 
     run(story())
 
@@ -225,7 +225,7 @@ def test_a_waiter_who_has_gone_is_not_counted(redis_server: RedisServer) -> None
 def test_a_cluster_is_asked_slot_by_slot(redis_cluster: RedisCluster) -> None:
     async def story() -> None:
         async with throttled(redis_cluster.url) as far:
-            asks = [ThrottleAsk(f"k{n % 20}", 2, 1, 60) for n in range(100)]
+            asks = [ThrottleRequest(f"k{n % 20}", 2, 1, 60) for n in range(100)]
             told = await asyncio.gather(*map(far.throttle, asks))
             assert sum(not answer.limited for answer in told) == 60
             await far.reset("k1")

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
 from sluicegate.contracts.checks import (
-    CheckAnswer,
-    CheckAsk,
-    LeaseAnswer,
-    MeshAnswer,
-    MeshAsk,
-    Soon,
-    ThrottleAnswer,
-    ThrottleAsk,
+    CheckRequest,
+    CheckResponse,
+    LeaseResponse,
+    MaybeAwaitable,
+    MeshRequest,
+    MeshResponse,
+    ThrottleRequest,
+    ThrottleResponse,
 )
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
@@ -56,7 +56,7 @@ class Checks:
     kept: bool = True  # leases can be given back
     degraded: bool = False  # its own store is away, and its policy refuses for five seconds
     leases: dict[str, Lent] = field(default_factory=dict)
-    asks: list[CheckAsk] = field(default_factory=list)
+    asks: list[CheckRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.counts = MemoryStore(self.clock)
@@ -66,39 +66,41 @@ class Checks:
         """What is counted."""
         return self.counts.table(self.rule_id, self.limit)
 
-    def check(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+    def check(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         by.must(Grant.CHECK)
         self.asks.append(ask)
-        return self._told(self.table.take(ask.user_id, ask.weight, self.clock()))
+        return self._told(self.table.take(ask.user_id, ask.cost, self.clock()))
 
-    def check_each(self, asks: Sequence[CheckAsk], by: Identity) -> Soon[Sequence[CheckAnswer]]:
+    def check_each(
+        self, asks: Sequence[CheckRequest], by: Identity
+    ) -> MaybeAwaitable[Sequence[CheckResponse]]:
         raise Unavailable("this", "it is not for these tests")
 
-    def peek(self, ask: CheckAsk, by: Identity) -> Soon[CheckAnswer]:
+    def peek(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         by.must(Grant.CHECK)
-        return self._told(self.table.peek(ask.user_id, ask.weight, self.clock()))
+        return self._told(self.table.peek(ask.user_id, ask.cost, self.clock()))
 
-    async def reset(self, ask: CheckAsk, by: Identity) -> int:
+    async def reset(self, ask: CheckRequest, by: Identity) -> int:
         by.must(Grant.RESET)
         self.table.reset(ask.user_id)
         return 1
 
-    async def lease(self, ask: CheckAsk, units: int, by: Identity) -> LeaseAnswer:
+    async def lease(self, ask: CheckRequest, units: int, by: Identity) -> LeaseResponse:
         by.must(Grant.LEASE)
         now_us, user = self.clock(), ask.user_id
         if not self.leasable:
-            return LeaseAnswer("", 0, 0, self._told(self.table.peek(user, 0, now_us)))
+            return LeaseResponse("", 0, 0, self._told(self.table.peek(user, 0, now_us)))
         while True:
             decision = self.table.take(user, units, now_us)
             if decision.allowed or units == 1:
                 break
             units //= 2
         if not decision.allowed:
-            return LeaseAnswer("", 0, 0, self._told(decision))
+            return LeaseResponse("", 0, 0, self._told(decision))
         lease_id = f"lease-{len(self.leases) + 1}"
         valid_us = self.limit.period_us - now_us % self.limit.period_us
         self.leases[lease_id] = Lent(user, units, now_us, now_us + valid_us)
-        return LeaseAnswer(lease_id if self.kept else "", units, valid_us, self._told(decision))
+        return LeaseResponse(lease_id if self.kept else "", units, valid_us, self._told(decision))
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
         by.must(Grant.LEASE)
@@ -110,10 +112,10 @@ class Checks:
         self.table.settle(lent.user, -units, now_us, lent.at_us)
         return units
 
-    def should_rate_limit(self, ask: MeshAsk, by: Identity) -> Soon[MeshAnswer]:
+    def should_rate_limit(self, ask: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
         raise Unavailable("this", "it is not for these tests")
 
-    def throttle(self, ask: ThrottleAsk, by: Identity) -> Soon[ThrottleAnswer]:
+    def throttle(self, ask: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
         raise Unavailable("this", "it is not for these tests")
 
     def store(self, by: Identity) -> Store:
@@ -123,11 +125,11 @@ class Checks:
     def serving(self) -> bool:
         return True
 
-    def _told(self, decision: Decision) -> CheckAnswer:
+    def _told(self, decision: Decision) -> CheckResponse:
         if self.degraded:
             decision.allowed, decision.retry_after_us = False, 5_000_000
             decision.marked(degraded=True)
-        return CheckAnswer(decision, self.limit.burst, DEFAULT_CRITICALITY, self.status)
+        return CheckResponse(decision, self.limit.burst, DEFAULT_CRITICALITY, self.status)
 
 
 @dataclass

@@ -27,7 +27,7 @@ from sluicegate.apps.kv.tables.layers import Layers
 from sluicegate.apps.kv.tables.scanning import Scanned
 from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after
 from sluicegate.contracts.access import TableGrant
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue, Refused
@@ -97,7 +97,9 @@ class Dispatcher:
 
     # Reads.
 
-    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Soon[Row | None]:
+    def get(
+        self, table: str, partition: bytes, sort: bytes, call: CallContext
+    ) -> MaybeAwaitable[Row | None]:
         """The row at one place."""
         call.identity.must_on(table, TableGrant.READ)
         check_table(table)
@@ -106,7 +108,7 @@ class Dispatcher:
 
     def get_each(
         self, table: str, places: Sequence[Place], call: CallContext
-    ) -> Soon[Sequence[Row | None]]:
+    ) -> MaybeAwaitable[Sequence[Row | None]]:
         """The rows at these places, in their order; all, or an error where they are too much."""
         call.identity.must_on(table, TableGrant.READ)
         check_table(table)
@@ -251,7 +253,7 @@ class Dispatcher:
 
     def _get(
         self, table: str, partition: bytes, sort: bytes, call: CallContext
-    ) -> Soon[Row | None]:
+    ) -> MaybeAwaitable[Row | None]:
         now_us = self._clock.now_us()
         shield = self._shield
         if shield is None:
@@ -284,7 +286,7 @@ class Dispatcher:
 
     def _read_one(
         self, table: str, partition: bytes, sort: bytes, key: str, call: CallContext, now_us: int
-    ) -> Soon[Row | None]:
+    ) -> MaybeAwaitable[Row | None]:
         """Through the chain; without waiting, if that can be."""
         admission = self._admission
         request = admission.request(GET, key, self._layers.shard_of(table, partition), call)
@@ -367,7 +369,7 @@ class Dispatcher:
         rows: list[Row | None],
         before: int,
         began_us: int,
-    ) -> Soon[Sequence[Row | None]]:
+    ) -> MaybeAwaitable[Sequence[Row | None]]:
         try:
             self._gathered.check()  # others may have read since this one began to wait
             found = self._layers.read(table, asked, began_us)

@@ -19,7 +19,7 @@ from sluicegate.telemetry.audit_ring import AuditRing
 
 @final
 class LimiterDesk:
-    """A `contracts.checks.Desk`."""
+    """A `contracts.checks.ServiceStatus`."""
 
     __slots__ = ("_overview", "_peers", "_ring", "_rulebook")
 

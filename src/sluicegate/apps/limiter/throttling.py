@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol, final
 
-from sluicegate.contracts.checks import Soon, ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.checks import MaybeAwaitable, ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.limits.rule import Failure
 from sluicegate.stores.memory.throttle import MemoryThrottle
@@ -21,7 +21,7 @@ RETRY_S = 1
 class FarThrottle(Protocol):
     """Where the limits are counted for all processes."""
 
-    def throttle(self, ask: ThrottleAsk) -> Awaitable[ThrottleAnswer]:
+    def throttle(self, ask: ThrottleRequest) -> Awaitable[ThrottleResponse]:
         """Decide and count; `Unavailable` if that cannot be."""
         ...
 
@@ -48,24 +48,24 @@ class Throttling:
         self._far = far
         self._failure = failure
 
-    def ask(self, ask: ThrottleAsk, now_us: int) -> Soon[ThrottleAnswer]:
+    def ask(self, ask: ThrottleRequest, now_us: int) -> MaybeAwaitable[ThrottleResponse]:
         """Decide and count."""
         if self._far is None:
             return self._near.throttle(ask, now_us)
         return self._ask_far(self._far, ask)
 
-    async def _ask_far(self, far: FarThrottle, ask: ThrottleAsk) -> ThrottleAnswer:
+    async def _ask_far(self, far: FarThrottle, ask: ThrottleRequest) -> ThrottleResponse:
         try:
             return await far.throttle(ask)
         except Unavailable:
             return self._without(ask)
 
-    def _without(self, ask: ThrottleAsk) -> ThrottleAnswer:
+    def _without(self, ask: ThrottleRequest) -> ThrottleResponse:
         limit = ask.max_burst + 1
         if self._failure is Failure.OPEN:
-            return ThrottleAnswer(False, limit, limit, -1, 0, degraded=True)
+            return ThrottleResponse(False, limit, limit, -1, 0, degraded=True)
         if self._failure is Failure.CLOSED:
-            return ThrottleAnswer(True, limit, 0, RETRY_S, RETRY_S, degraded=True)
+            return ThrottleResponse(True, limit, 0, RETRY_S, RETRY_S, degraded=True)
         answer = self._near.throttle(ask, self._now_us())
         answer.degraded = True
         return answer

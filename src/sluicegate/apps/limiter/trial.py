@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import final
 
 from sluicegate.apps.limiter.ledger import ServiceLedger
-from sluicegate.contracts.checks import CheckAsk, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.rules.mesh.book import MeshBook
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.resources.book import EMPTY_BOOK, ResourceBook
@@ -42,11 +42,11 @@ class Trial:
         self.mesh = mesh
         self.ledger = ledger
 
-    def takes_check(self, ask: CheckAsk) -> bool:
+    def takes_check(self, ask: CheckRequest) -> bool:
         """Whether this ask is decided here."""
         return self._takes(ask.user_id)
 
-    def takes_mesh(self, ask: MeshAsk) -> bool:
+    def takes_mesh(self, ask: MeshRequest) -> bool:
         """Likewise. A mesh's caller is who its first descriptor names first."""
         return self._takes(caller_of(ask))
 
@@ -81,7 +81,7 @@ class Beside:
         self.checker.book = resources
 
 
-def caller_of(ask: MeshAsk) -> str:
+def caller_of(ask: MeshRequest) -> str:
     """Whose request it is, as far as a mesh says it."""
     if not ask.descriptors or not ask.descriptors[0].entries:
         return ask.domain

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import (
     BadValue,
     Conflict,
@@ -73,8 +73,8 @@ class Told:
         return [value for key, value in self.metadata if key == name]
 
 
-Unary: TypeAlias = "Callable[[bytes, Identity], Soon[bytes]]"
-UnaryTold: TypeAlias = "Callable[[bytes, Identity, Told], Soon[bytes]]"
+Unary: TypeAlias = "Callable[[bytes, Identity], MaybeAwaitable[bytes]]"
+UnaryTold: TypeAlias = "Callable[[bytes, Identity, Told], MaybeAwaitable[bytes]]"
 Stream: TypeAlias = "Callable[[AsyncIterator[bytes], Identity], AsyncIterator[bytes]]"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, final
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.claims import CRITICALITY, STRONG, criticality_of, strong_of
@@ -84,7 +84,7 @@ class KeyValuesServicer:
 
     # Rows.
 
-    def get(self, message: bytes, by: Identity, told: Told) -> Soon[bytes]:
+    def get(self, message: bytes, by: Identity, told: Told) -> MaybeAwaitable[bytes]:
         """GetRequest to GetResponse."""
         asked = PlaceAsk(message)
         found = self.service.get(asked.table, asked.partition, asked.sort, self._call(by, told))
@@ -95,7 +95,7 @@ class KeyValuesServicer:
     async def _found_later(self, found: Awaitable[Row | None]) -> bytes:
         return found_bytes(await found, self.clock.now_us())
 
-    def get_each(self, message: bytes, by: Identity, told: Told) -> Soon[bytes]:
+    def get_each(self, message: bytes, by: Identity, told: Told) -> MaybeAwaitable[bytes]:
         """GetEachRequest to GetEachResponse."""
         asked = PlacesAsk(message, self.bounds)
         found = self.service.get_each(asked.table, asked.places, self._call(by, told))

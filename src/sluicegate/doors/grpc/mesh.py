@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Final, final
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.checks import MeshAnswer, MeshAsk, RateLimits, Soon
+from sluicegate.contracts.checks import MaybeAwaitable, MeshRequest, MeshResponse, RateLimits
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.grpc.call import GrpcError, Status, Unary
 from sluicegate.wire.mesh_messages import MESH_BOUNDS, MeshBounds, answer_bytes, ask_of
@@ -37,26 +37,26 @@ class MeshServicer:
         """The methods for `Methods.unary`."""
         return {SHOULD_RATE_LIMIT: self.should_rate_limit}
 
-    def should_rate_limit(self, message: bytes, by: Identity) -> Soon[bytes]:
+    def should_rate_limit(self, message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
         """RateLimitRequest to RateLimitResponse; at once if the service answers at once."""
         ask = ask_of(message, self.bounds)
         try:
             answer = self.service.should_rate_limit(ask, by)
         except BadValue as error:
             raise as_known(ask, error) from None
-        if isinstance(answer, MeshAnswer):
+        if isinstance(answer, MeshResponse):
             return answer_bytes(answer)
         return _later(ask, answer)
 
 
-async def _later(ask: MeshAsk, answer: Awaitable[MeshAnswer]) -> bytes:
+async def _later(ask: MeshRequest, answer: Awaitable[MeshResponse]) -> bytes:
     try:
         return answer_bytes(await answer)
     except BadValue as error:
         raise as_known(ask, error) from None
 
 
-def as_known(ask: MeshAsk, error: BadValue) -> BadValue | GrpcError:
+def as_known(ask: MeshRequest, error: BadValue) -> BadValue | GrpcError:
     """The service's complaint, in the words that clients of this protocol know if they know it."""
     if error.field == "domain" and not ask.domain:
         return GrpcError(Status.UNKNOWN, NO_DOMAIN)

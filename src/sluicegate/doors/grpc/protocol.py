@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, final
 
 from sluicegate.contracts.access import Access
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.doors.grpc.call import GrpcError, Methods, Status, Told, metadata_of, status_of
 from sluicegate.doors.grpc.framing import (
@@ -237,7 +237,7 @@ class Calls:
         except Exception as error:
             self.failed(stream, error)  # whatever a method raises is the end of its call
 
-    def _telling(self, stream: Stream, route: Route, message: bytes) -> Soon[bytes]:
+    def _telling(self, stream: Stream, route: Route, message: bytes) -> MaybeAwaitable[bytes]:
         told = route.told
         assert told is not None
         waited_us = self._now_us - stream.began_us

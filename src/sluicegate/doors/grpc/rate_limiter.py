@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, final
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.checks import CheckAnswer, RateLimits, Soon
+from sluicegate.contracts.checks import CheckResponse, MaybeAwaitable, RateLimits
 from sluicegate.doors.grpc.call import Unary
 from sluicegate.wire.rate_limiter_messages import (
     CHECK_BOUNDS,
@@ -52,15 +52,15 @@ class RateLimiterServicer:
             SERVICE + "GiveBack": self.give_back,
         }
 
-    def check(self, message: bytes, by: Identity) -> Soon[bytes]:
+    def check(self, message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
         """RateLimitRequest to RateLimitResponse, counted."""
         return _answered(self.service.check(check_ask_of(message, self.bounds), by))
 
-    def peek(self, message: bytes, by: Identity) -> Soon[bytes]:
+    def peek(self, message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
         """RateLimitRequest to RateLimitResponse, not counted."""
         return _answered(self.service.peek(check_ask_of(message, self.bounds), by))
 
-    def check_batch(self, message: bytes, by: Identity) -> Soon[bytes]:
+    def check_batch(self, message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
         """CheckBatchRequest to CheckBatchResponse."""
         answers = self.service.check_each(batch_of(message, self.bounds), by)
         if isinstance(answers, Sequence):
@@ -82,15 +82,15 @@ class RateLimiterServicer:
         return given_back_bytes(await self.service.give_back(left.lease_id, left.units, by))
 
 
-def _answered(answer: Soon[CheckAnswer]) -> Soon[bytes]:
-    if isinstance(answer, CheckAnswer):
+def _answered(answer: MaybeAwaitable[CheckResponse]) -> MaybeAwaitable[bytes]:
+    if isinstance(answer, CheckResponse):
         return check_answer_bytes(answer)
     return _later(answer)
 
 
-async def _later(answer: Awaitable[CheckAnswer]) -> bytes:
+async def _later(answer: Awaitable[CheckResponse]) -> bytes:
     return check_answer_bytes(await answer)
 
 
-async def _batch_later(answers: Awaitable[Sequence[CheckAnswer]]) -> bytes:
+async def _batch_later(answers: Awaitable[Sequence[CheckResponse]]) -> bytes:
     return batch_bytes(await answers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol, final
 
 from sluicegate.contracts.access import Grant, Identity
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.doors.http.later import soon
 from sluicegate.doors.http.message import Reply, Request, json_reply, problem
 from sluicegate.doors.http.routes import Route, Said
@@ -26,7 +26,7 @@ _READY: Final = json_reply({"ready": True, "reason": ""})
 class Vitals(Protocol):
     """How a service fares, for the machines that watch it. Every desk tells it."""
 
-    def metrics(self) -> Soon[str]:
+    def metrics(self) -> MaybeAwaitable[str]:
         """All metrics as Prometheus text."""
         ...
 
@@ -42,7 +42,7 @@ class Health:
     def __init__(self, vitals: Vitals) -> None:
         self._vitals: Final = vitals
 
-    def metrics(self, _request: Request, _by: Identity, _body: bytes) -> Soon[Reply]:
+    def metrics(self, _request: Request, _by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
         """GET /metrics."""
         return soon(self._vitals.metrics(), _metrics_reply)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.doors.http.message import Reply
 
 T = TypeVar("T")
 
 
-def soon(answer: Soon[T], write: Callable[[T], Reply]) -> Soon[Reply]:
+def soon(answer: MaybeAwaitable[T], write: Callable[[T], Reply]) -> MaybeAwaitable[Reply]:
     """Write the answer now, if it is there."""
     if isinstance(answer, Awaitable):
         return _written_later(answer, write)

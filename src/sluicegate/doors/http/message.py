@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias, final
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.doors.connection import PeerInfo
 
 JSON: Final = b"application/json"
@@ -67,7 +67,7 @@ class Reply(NamedTuple):
 
 # A handler is shown the head. It replies at once, and the body is not even read; or it says who is
 # to be given the body.
-Finish: TypeAlias = "Callable[[bytes], Soon[Reply]]"
+Finish: TypeAlias = "Callable[[bytes], MaybeAwaitable[Reply]]"
 Handler: TypeAlias = "Callable[[Request], Reply | Finish]"
 
 

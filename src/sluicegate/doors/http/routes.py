@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.access import Grant, Identity, TableGrant
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.doors.http.message import Reply, Request, problem
 
 # Answers a request of an identity, with its body.
-Work: TypeAlias = "Callable[[Request, Identity, bytes], Soon[Reply]]"
+Work: TypeAlias = "Callable[[Request, Identity, bytes], MaybeAwaitable[Reply]]"
 
 
 class Said(NamedTuple):

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar, cast
 
 from sluicegate.contracts.checks import (
-    CheckAnswer,
-    CheckAsk,
-    LeaseAnswer,
+    CheckRequest,
+    CheckResponse,
+    LeaseResponse,
+    MaybeAwaitable,
     RateLimits,
-    Soon,
-    ThrottleAnswer,
-    ThrottleAsk,
+    ThrottleRequest,
+    ThrottleResponse,
 )
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
@@ -36,7 +36,7 @@ _USAGE: Final = error_line(
 )
 
 
-def throttle(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def throttle(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """CL.THROTTLE key max_burst count period [quantity]."""
     size = len(parts)
     if not 5 <= size <= 6:
@@ -53,17 +53,17 @@ def throttle(session: Session, parts: list[bytes]) -> Soon[bytes]:
     except ValueError:
         shown = parts[at].decode("utf-8", "backslashreplace")
         return error_line(f"{_CELL}Couldn't parse as integer: {shown}")
-    ask = ThrottleAsk(text_of(parts[1]), max_burst, count, period_s, quantity)
+    ask = ThrottleRequest(text_of(parts[1]), max_burst, count, period_s, quantity)
     try:
         answer = _limits(session).throttle(ask, identity_of(session))
     except BadValue as error:
         return _no_rate(ask, error)
-    if isinstance(answer, ThrottleAnswer):
+    if isinstance(answer, ThrottleResponse):
         return five(answer)
     return _throttled(answer, ask)
 
 
-async def _throttled(answer: Awaitable[ThrottleAnswer], ask: ThrottleAsk) -> bytes:
+async def _throttled(answer: Awaitable[ThrottleResponse], ask: ThrottleRequest) -> bytes:
     try:
         return five(await answer)
     except BadValue as error:
@@ -72,16 +72,16 @@ async def _throttled(answer: Awaitable[ThrottleAnswer], ask: ThrottleAsk) -> byt
         return refusal(error)
 
 
-def _no_rate(ask: ThrottleAsk, told: BadValue) -> bytes:
+def _no_rate(ask: ThrottleRequest, told: BadValue) -> bytes:
     """What redis-cell says to a rate that is none; whatever else is wrong is told as ever."""
     try:
-        cell_throttle.quota(ask.max_burst, ask.count, ask.period_s, ask.quantity)
+        cell_throttle.quota(ask.max_burst, ask.count, ask.period_s, ask.cost)
     except ValueError as error:
         return error_line(f"{_CELL}{error}")
     return refusal(told)
 
 
-def five(answer: ThrottleAnswer) -> bytes:
+def five(answer: ThrottleResponse) -> bytes:
     """The five numbers."""
     if not answer.limited and answer.retry_after_s == -1:
         return (
@@ -95,48 +95,48 @@ def five(answer: ThrottleAnswer) -> bytes:
     ).encode()
 
 
-def check(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def check(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.CHECK user resource [WEIGHT n] [PRIORITY name] [HEADER name value]..."""
     answer = _limits(session).check(_asked(session, parts, 3), identity_of(session))
-    if isinstance(answer, CheckAnswer):
+    if isinstance(answer, CheckResponse):
         return nine(answer)
     return _later(answer, nine)
 
 
-def peek(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def peek(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.PEEK: what SG.CHECK would answer."""
     answer = _limits(session).peek(_asked(session, parts, 3), identity_of(session))
-    if isinstance(answer, CheckAnswer):
+    if isinstance(answer, CheckResponse):
         return nine(answer)
     return _later(answer, nine)
 
 
-def reset(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def reset(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.RESET: forget; how many rules."""
     ask = _asked(session, parts, 3)
     return _later(_limits(session).reset(ask, identity_of(session)), encoded)
 
 
-def lease(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def lease(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.LEASE user resource units [as SG.CHECK]: units in advance."""
     units = counted("units", parts[3], 1)
     ask = _asked(session, parts, 4)
     return _later(_limits(session).lease(ask, units, identity_of(session)), _twelve)
 
 
-def give_back(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def give_back(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.GIVEBACK lease_id units: what was not spent."""
     units = counted("units", parts[2], 0)
     by = identity_of(session)
     return _later(_limits(session).give_back(text_of(parts[1]), units, by), encoded)
 
 
-def nine(answer: CheckAnswer) -> bytes:
+def nine(answer: CheckResponse) -> bytes:
     """What SG.CHECK answers: nine values."""
     return encoded(_nine(answer))
 
 
-def _nine(answer: CheckAnswer) -> list[object]:
+def _nine(answer: CheckResponse) -> list[object]:
     decision = answer.decision
     reason = decision.reason
     return [
@@ -152,7 +152,7 @@ def _nine(answer: CheckAnswer) -> list[object]:
     ]
 
 
-def _twelve(answer: LeaseAnswer) -> bytes:
+def _twelve(answer: LeaseResponse) -> bytes:
     # How long it is valid is rounded down: a lease is spent too early rather than too late.
     valid_ms = answer.valid_us // 1_000
     return encoded([answer.lease_id, answer.units, valid_ms, *_nine(answer.check)])
@@ -163,7 +163,7 @@ def _ms(span_us: int) -> int:
     return span_us if span_us <= 0 else -(-span_us // 1_000)
 
 
-def _asked(session: Session, parts: list[bytes], at: int) -> CheckAsk:
+def _asked(session: Session, parts: list[bytes], at: int) -> CheckRequest:
     """The ask of a user for a resource, and the options from `at` on."""
     weight = 1
     priority: Criticality | None = None
@@ -190,11 +190,11 @@ def _asked(session: Session, parts: list[bytes], at: int) -> CheckAsk:
             raise BadValue(
                 "option", text_of(parts[at]), "give WEIGHT n, PRIORITY name or HEADER name value"
             )
-    return CheckAsk(
+    return CheckRequest(
         text_of(parts[1]),
         text_of(parts[2]),
         headers=headers or NO_ATTRIBUTES,
-        weight=weight,
+        cost=weight,
         priority=priority,
     )
 
@@ -215,7 +215,7 @@ def _limits(session: Session) -> RateLimits:
     return limits
 
 
-def _later(answer: Soon[T], say: Callable[[T], bytes]) -> Awaitable[bytes]:
+def _later(answer: MaybeAwaitable[T], say: Callable[[T], bytes]) -> Awaitable[bytes]:
     return _said(cast("Awaitable[T]", answer), say)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from sluicegate.contracts.checks import RateLimits, Soon
+from sluicegate.contracts.checks import MaybeAwaitable, RateLimits
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
@@ -29,7 +29,7 @@ def kept_limits(settings: RespSettings) -> dict[tuple[bytes, ...], Limit]:
     return {}
 
 
-def take(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def take(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.TAKE keep count_refused n charge*n."""
     store = _store(session)
     keep, count_refused = _flag("keep", parts[1]), _flag("count_refused", parts[2])
@@ -47,7 +47,7 @@ async def _take(store: Store, charges: list[Charge], keep: bool, count_refused: 
     return encoded(told)
 
 
-def take_some(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def take_some(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.TAKESOME charge n rung*n."""
     store = _store(session)
     most = session.shared.settings.charges_max
@@ -69,7 +69,7 @@ async def _take_some(store: Store, charge: Charge, ladder: list[int]) -> bytes:
     return encoded([grant.at_us, grant.units, *_told(grant.decision)])
 
 
-def settle(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def settle(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.SETTLE taken_us|-1 n charge*n."""
     store = _store(session)
     taken_us = _whole("taken_us", parts[1], -1)
@@ -77,7 +77,7 @@ def settle(session: Session, parts: list[bytes]) -> Soon[bytes]:
     return _done(store.settle(charges, None if taken_us < 0 else taken_us))
 
 
-def forget(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def forget(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.FORGET n charge*n."""
     store = _store(session)
     return _done(store.reset(_charges(session, parts, 1, -WEIGHT_MAX)))

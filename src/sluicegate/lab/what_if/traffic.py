@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, final
 
-from sluicegate.contracts.checks import CheckAsk, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.dice import Dice
 from sluicegate.lab.spans import SPAN_US_MAX
@@ -90,10 +90,10 @@ class Traffic:
 
 def units_of(ask: Ask) -> int:
     """Its weight: what it says it costs; of several descriptors the most."""
-    if isinstance(ask, CheckAsk):
-        return min(ask.weight, UNITS_MAX)
-    return min(max([_hits(ask, one.hits) for one in ask.descriptors], default=1), UNITS_MAX)
+    if isinstance(ask, CheckRequest):
+        return min(ask.cost, UNITS_MAX)
+    return min(max([_hits(ask, one.cost) for one in ask.descriptors], default=1), UNITS_MAX)
 
 
-def _hits(ask: MeshAsk, own: int) -> int:
-    return own if own >= 0 else ask.hits or 1
+def _hits(ask: MeshRequest, own: int) -> int:
+    return own if own >= 0 else ask.cost or 1

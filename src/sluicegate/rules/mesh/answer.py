@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sluicegate.contracts.checks import STATUS_CALM, MeshAnswer, MeshAsk, MeshStatus
+from sluicegate.contracts.checks import STATUS_NORMAL, MeshRequest, MeshResponse, MeshStatus
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import SHED, STORE_UNAVAILABLE
 from sluicegate.rules.mesh.rule import UNIT_NAMES, MeshRule
@@ -46,7 +46,7 @@ def limit_headers(
 
 
 def metadata(
-    ask: MeshAsk, statuses: Sequence[MeshStatus], rules: Sequence[MeshRule | None]
+    ask: MeshRequest, statuses: Sequence[MeshStatus], rules: Sequence[MeshRule | None]
 ) -> dict[str, object]:
     """What was asked, and what the rules that let it pass have to say."""
     told: dict[str, object] = {"domain": ask.domain}
@@ -59,12 +59,12 @@ def metadata(
         if override is not None:
             unit = UNIT_NAMES[override.unit]
             one["limit"] = {"requestsPerUnit": override.requests_per_unit, "unit": unit}
-        if descriptor.hits >= 0:
-            one["hitsAddend"] = descriptor.hits
+        if descriptor.cost >= 0:
+            one["hitsAddend"] = descriptor.cost
         descriptors.append(one)
     told["descriptors"] = descriptors
-    if ask.hits:
-        told["hitsAddend"] = ask.hits
+    if ask.cost:
+        told["hitsAddend"] = ask.cost
     merged: dict[str, object] = {}
     for status, rule in zip(statuses, rules, strict=True):
         if rule is not None and rule.form.metadata is not None and not status.over:
@@ -90,13 +90,13 @@ def _merge(into: dict[str, object], more: Mapping[str, object]) -> None:
                 into[name] = value
 
 
-def degraded(answer: MeshAnswer, *, closed: bool) -> MeshAnswer:
+def degraded(answer: MeshResponse, *, closed: bool) -> MeshResponse:
     """Mark an answer that came about without the store."""
     error = (ERROR, STORE_UNAVAILABLE.name)
     response = list(answer.response_headers)
     if closed:
         response.append((REASON, STORE_UNAVAILABLE.name))
-    return MeshAnswer(
+    return MeshResponse(
         answer.over,
         answer.statuses,
         response_headers=response,
@@ -111,23 +111,23 @@ def shed(
     status: str,
     statuses: Sequence[MeshStatus],
     told: Mapping[str, object] | None,
-) -> MeshAnswer:
+) -> MeshResponse:
     """The answer to work that is turned away because the service is under stress."""
     reason = refusal.reason or SHED
     headers = [(REASON, reason.name)]
-    if status != STATUS_CALM:
+    if status != STATUS_NORMAL:
         headers.append((STATUS, status))
     if refusal.retry_after_us > 0:
         headers.append((RETRY_AFTER, str(-(-refusal.retry_after_us // _SECOND_US))))
     mark: dict[str, object] = {"reason": reason.name}
-    if status != STATUS_CALM:
+    if status != STATUS_NORMAL:
         mark["status"] = status
-    return MeshAnswer(True, statuses, response_headers=headers, metadata=_marked(told, mark))
+    return MeshResponse(True, statuses, response_headers=headers, metadata=_marked(told, mark))
 
 
 def stressed(told: dict[str, object], status: str) -> dict[str, object]:
     """Say of an answer that it came from a service under stress."""
-    return told if status == STATUS_CALM else _marked(told, {"status": status})
+    return told if status == STATUS_NORMAL else _marked(told, {"status": status})
 
 
 def _marked(told: Mapping[str, object] | None, mark: dict[str, object]) -> dict[str, object]:

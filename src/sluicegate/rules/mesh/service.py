@@ -22,11 +22,11 @@ from typing import Final, final
 from sluicegate.contracts.checks import (
     Gate,
     Ledger,
-    MeshAnswer,
-    MeshAsk,
+    MaybeAwaitable,
+    MeshRequest,
+    MeshResponse,
     MeshStatus,
     Override,
-    Soon,
 )
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
@@ -47,7 +47,7 @@ from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.mesh.tally import Tallies, Tally, TallyNow
 
 HITS_MAX: Final = 1 << 53
-_UNMATCHED: Final = MeshAnswer(False, (NO_LIMIT,))
+_UNMATCHED: Final = MeshResponse(False, (NO_LIMIT,))
 _UNLIMITED: Final = MeshStatus(False, None, REMAINING_UNLIMITED)
 
 
@@ -101,7 +101,7 @@ class Mesh:
         """What each rule has seen."""
         return self._tallies.now()
 
-    def should_rate_limit(self, ask: MeshAsk, now_us: int) -> Soon[MeshAnswer]:
+    def should_rate_limit(self, ask: MeshRequest, now_us: int) -> MaybeAwaitable[MeshResponse]:
         """Decide and count; at once if counts are kept in this process."""
         book, descriptors = self.book, ask.descriptors
         if not ask.domain:
@@ -121,7 +121,7 @@ class Mesh:
                 rule = index.find(descriptor.entries)
             if rule is None:
                 return self._unmatched(ask)
-            hits = hits_of(descriptor.hits, ask.hits)
+            hits = hits_of(descriptor.cost, ask.cost)
             counting = rule.form.only
             if counting is not None and hits > 0 and not counting.blocks:
                 entity = entity_of(rule.form, descriptor.entries)
@@ -144,20 +144,20 @@ class Mesh:
     # One descriptor with one limit.
 
     async def _one_later(
-        self, ask: MeshAsk, rule: MeshRule, entity: str, part: Part, now_us: int
-    ) -> MeshAnswer:
+        self, ask: MeshRequest, rule: MeshRule, entity: str, part: Part, now_us: int
+    ) -> MeshResponse:
         part.decision = await self._limiter.atake(part.key, part.hits, part.counting.shape)
         return self._one(ask, rule, entity, part, now_us)
 
     def _one(
-        self, ask: MeshAsk, rule: MeshRule, entity: str, part: Part, now_us: int
-    ) -> MeshAnswer:
+        self, ask: MeshRequest, rule: MeshRule, entity: str, part: Part, now_us: int
+    ) -> MeshResponse:
         """The answer to what was asked of one counter."""
         part.settle()
         form, settings = rule.form, self.settings
         status = part.status(form.shadow, now_us)
         told = part.told(rule.rule_id, form.shadow, now_us)
-        self._ledger.decided(
+        self._ledger.record_decision(
             entity,
             rule.rule_id,
             part.hits,
@@ -171,26 +171,26 @@ class Mesh:
         if part.over and form.shadow:
             tally.shadow_mode += part.hits
         if settings.header_names is None and not settings.metadata:
-            answer = MeshAnswer(status.over, (status,))
+            answer = MeshResponse(status.over, (status,))
         else:
             answer = self._worded(ask, status.over, [status], [rule])
         return degraded(answer, closed=status.over) if told.degraded else answer
 
-    def _unmatched(self, ask: MeshAsk) -> MeshAnswer:
+    def _unmatched(self, ask: MeshRequest) -> MeshResponse:
         if not self.settings.metadata:
             return _UNMATCHED
         return self._worded(ask, False, [NO_LIMIT], [None])
 
     # Any request.
 
-    async def _several(self, ask: MeshAsk, book: MeshBook, now_us: int) -> MeshAnswer:
+    async def _several(self, ask: MeshRequest, book: MeshBook, now_us: int) -> MeshResponse:
         rules = self.rules_of(ask, book)
         asking: list[Asked] = []
         places: list[Asked | None] = []
         for descriptor, rule in zip(ask.descriptors, rules, strict=True):
             one = None
             if rule is not None and not rule.form.unlimited:
-                one = asked(rule, descriptor.entries, hits_of(descriptor.hits, ask.hits))
+                one = asked(rule, descriptor.entries, hits_of(descriptor.cost, ask.cost))
                 asking.append(one)
             places.append(one)
         sheds = [one for one in asking if self._sheds(one.rule)]
@@ -205,7 +205,7 @@ class Mesh:
             await self._decide_together(asking)
         return self._answered(ask, rules, places, now_us)
 
-    def rules_of(self, ask: MeshAsk, book: MeshBook) -> list[MeshRule | None]:
+    def rules_of(self, ask: MeshRequest, book: MeshBook) -> list[MeshRule | None]:
         """The rule of each descriptor; those that another replaces are none."""
         index = book.index(ask.domain)
         if index is None:
@@ -331,11 +331,11 @@ class Mesh:
 
     def _answered(
         self,
-        ask: MeshAsk,
+        ask: MeshRequest,
         rules: Sequence[MeshRule | None],
         places: Sequence[Asked | None],
         now_us: int,
-    ) -> MeshAnswer:
+    ) -> MeshResponse:
         statuses: list[MeshStatus] = []
         marked = closed = False
         over, quotas, quotas_over = False, 0, 0
@@ -377,7 +377,7 @@ class Mesh:
         if binding is None or (binding.decision is None and not binding.cached):
             return
         told = binding.told(rule.rule_id, rule.form.shadow, now_us)
-        self._ledger.decided(
+        self._ledger.record_decision(
             one.entity,
             rule.rule_id,
             one.hits,
@@ -393,15 +393,15 @@ class Mesh:
 
     def _shed(
         self,
-        ask: MeshAsk,
+        ask: MeshRequest,
         refusal: Decision,
         rules: Sequence[MeshRule | None],
         asking: Sequence[Asked],
         now_us: int,
-    ) -> MeshAnswer:
+    ) -> MeshResponse:
         """Turned away before anything was counted."""
         for one in asking:
-            self._ledger.decided(
+            self._ledger.record_decision(
                 one.entity, one.rule.rule_id, one.hits, self.priority_of(one.rule), refusal, now_us
             )
         statuses = [
@@ -413,17 +413,17 @@ class Mesh:
 
     def _worded(
         self,
-        ask: MeshAsk,
+        ask: MeshRequest,
         over: bool,
         statuses: Sequence[MeshStatus],
         rules: Sequence[MeshRule | None],
-    ) -> MeshAnswer:
+    ) -> MeshResponse:
         settings = self.settings
         names = settings.header_names
         told = None
         if settings.metadata:
             told = stressed(metadata(ask, statuses, rules), self._gate.status())
-        return MeshAnswer(
+        return MeshResponse(
             over,
             statuses,
             response_headers=() if names is None else limit_headers(names, statuses, rules),

@@ -19,12 +19,12 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.checks import (
-    CheckAnswer,
-    CheckAsk,
+    CheckRequest,
+    CheckResponse,
     Gate,
-    LeaseAnswer,
+    LeaseResponse,
     Ledger,
-    Soon,
+    MaybeAwaitable,
 )
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
@@ -121,9 +121,9 @@ class Checker:
 
     # Check.
 
-    def check(self, ask: CheckAsk, now_us: int) -> Soon[CheckAnswer]:
+    def check(self, ask: CheckRequest, now_us: int) -> MaybeAwaitable[CheckResponse]:
         """Decide and count; a weight of 0 only looks whether one more unit would be admitted."""
-        if ask.weight == 0:
+        if ask.cost == 0:
             return self.peek(ask, now_us)
         settled = self.settle(ask)
         shed = self._gate.refusal(settled.priority, ask.user_id)
@@ -144,7 +144,7 @@ class Checker:
             decision = judgement.decision
         return self._told(ask, settled, rule, decision, now_us)
 
-    async def _check_far(self, ask: CheckAsk, settled: Settled, now_us: int) -> CheckAnswer:
+    async def _check_far(self, ask: CheckRequest, settled: Settled, now_us: int) -> CheckResponse:
         rules = settled.rules
         if len(rules) == 1:
             rule = rules[0]
@@ -156,21 +156,23 @@ class Checker:
             decision = judgement.decision
         return self._told(ask, settled, rule, decision, now_us)
 
-    def check_each(self, asks: Sequence[CheckAsk], now_us: int) -> Soon[Sequence[CheckAnswer]]:
+    def check_each(
+        self, asks: Sequence[CheckRequest], now_us: int
+    ) -> MaybeAwaitable[Sequence[CheckResponse]]:
         """Decide several, each by itself, in order; if one cannot be asked, none is counted."""
         self.examine(asks)
         answers = [self.check(ask, now_us) for ask in asks]
-        ready = [answer for answer in answers if isinstance(answer, CheckAnswer)]
+        ready = [answer for answer in answers if isinstance(answer, CheckResponse)]
         return ready if len(ready) == len(answers) else _all_of(answers)
 
-    def examine(self, asks: Sequence[CheckAsk]) -> None:
+    def examine(self, asks: Sequence[CheckRequest]) -> None:
         """A `BadValue` if one of them cannot be asked."""
         if len(asks) > self._asks_max:
             raise BadValue("asks", len(asks), f"give at most {self._asks_max:,} (asks_max)")
         for ask in asks:
             self._examine(ask)
 
-    def peek(self, ask: CheckAsk, now_us: int) -> Soon[CheckAnswer]:
+    def peek(self, ask: CheckRequest, now_us: int) -> MaybeAwaitable[CheckResponse]:
         """What `check` would answer if nothing is shed; nothing is counted, nobody is told."""
         settled = self.settle(ask)
         if not settled.rules:
@@ -184,7 +186,7 @@ class Checker:
         ]
         return self._looked(settled, looks)
 
-    async def _peek_far(self, ask: CheckAsk, settled: Settled) -> CheckAnswer:
+    async def _peek_far(self, ask: CheckRequest, settled: Settled) -> CheckResponse:
         cost = settled.cost
         looks = [
             self._limiter.apeek(rule.key(ask.user_id, settled.path), cost, rule.kind.shape)
@@ -192,7 +194,7 @@ class Checker:
         ]
         return self._looked(settled, await asyncio.gather(*looks))
 
-    def _looked(self, settled: Settled, decisions: Sequence[Decision]) -> CheckAnswer:
+    def _looked(self, settled: Settled, decisions: Sequence[Decision]) -> CheckResponse:
         """The answer that these decisions amount to, each of one rule."""
         rules = settled.rules
         decision = binding([one for one in decisions if not one.shadow] or decisions)
@@ -200,7 +202,7 @@ class Checker:
         decision = self._named(decision, rule.rule_id)
         return self._answer(settled.priority, rule.kind.units, decision)
 
-    async def reset(self, ask: CheckAsk) -> int:
+    async def reset(self, ask: CheckRequest) -> int:
         """Forget what the rules for this ask have counted; how many rules."""
         settled = self.settle(ask)
         rules = settled.rules
@@ -219,8 +221,8 @@ class Checker:
         return len(self._leases)
 
     async def lease(
-        self, ask: CheckAsk, units: int, now_us: int, *, holder: str = ""
-    ) -> LeaseAnswer:
+        self, ask: CheckRequest, units: int, now_us: int, *, holder: str = ""
+    ) -> LeaseResponse:
         """Take up to so many units in advance for `holder`; the weight of the ask says nothing.
 
         No units, though the decision is to admit: this cannot be leased now, ask for each.
@@ -230,13 +232,15 @@ class Checker:
         settled = self.settle(ask)
         shed = self._gate.refusal(settled.priority, ask.user_id)
         if shed is not None:
-            return LeaseAnswer(NOT_KEPT, 0, 0, self._told(ask, settled, None, shed, now_us, units))
+            return LeaseResponse(
+                NOT_KEPT, 0, 0, self._told(ask, settled, None, shed, now_us, units)
+            )
         if not settled.rules:
             answer = self._told(ask, settled, None, _unlimited(), now_us, units)
-            return LeaseAnswer(NOT_KEPT, units, self._lease_us_max, answer)
+            return LeaseResponse(NOT_KEPT, units, self._lease_us_max, answer)
         left = units
         # What a penalty makes dear is asked for each time, so that it ends when the penalty does.
-        penalized = settled.cost > (ask.weight or 1)
+        penalized = settled.cost > (ask.cost or 1)
         for rung in () if penalized else _rungs(settled.rules, units):
             if left < rung > 1:
                 continue  # no use in asking for more than was said to be there
@@ -245,9 +249,9 @@ class Checker:
                 return await self._leased(ask, settled, rung, parts, now_us, holder)
             if rung == 1:
                 answer = self._told(ask, settled, refusing, decision, now_us, units)
-                return LeaseAnswer(NOT_KEPT, 0, 0, answer)
+                return LeaseResponse(NOT_KEPT, 0, 0, answer)
             left = decision.remaining - refusing.kind.surcharge
-        return LeaseAnswer(NOT_KEPT, 0, 0, await self._peek_far(ask, settled))
+        return LeaseResponse(NOT_KEPT, 0, 0, await self._peek_far(ask, settled))
 
     async def give_back(self, lease_id: str, units: int, now_us: int, *, holder: str = "") -> int:
         """Give back what was not spent; how much was accepted, 0 if the lease is void."""
@@ -277,13 +281,13 @@ class Checker:
 
     async def _leased(
         self,
-        ask: CheckAsk,
+        ask: CheckRequest,
         settled: Settled,
         units: int,
         parts: list[Part],
         now_us: int,
         holder: str,
-    ) -> LeaseAnswer:
+    ) -> LeaseResponse:
         """The answer for units that are taken."""
         rules = settled.rules
         decisions = [part.reservation.decision for part in parts]
@@ -299,27 +303,27 @@ class Checker:
         if lives_us <= 0:
             # Admitted without having been counted, as a failure policy or a broken glass does.
             await _cancel(kept)
-            return LeaseAnswer(NOT_KEPT, 0, 0, answer)
-        self._ledger.decided(
+            return LeaseResponse(NOT_KEPT, 0, 0, answer)
+        self._ledger.record_decision(
             ask.user_id, answer.decision.rule_id, units, settled.priority, answer.decision, now_us
         )
         lease = OpenLease(holder, units, now_us + lives_us, kept)
-        return LeaseAnswer(self._leases.keep(lease, now_us), units, lives_us, answer)
+        return LeaseResponse(self._leases.keep(lease, now_us), units, lives_us, answer)
 
     # Inside.
 
-    def _examine(self, ask: CheckAsk) -> None:
+    def _examine(self, ask: CheckRequest) -> None:
         if not 1 <= len(ask.user_id) <= USER_CHARS_MAX:
             remedy = f"say whose work it is, in 1 to {USER_CHARS_MAX:,} characters"
             raise BadValue("user_id", ask.user_id, remedy)
         if len(ask.resource_path) > PATH_CHARS_MAX:
             remedy = f"give a path of up to {PATH_CHARS_MAX:,} characters"
             raise BadValue("resource_path", ask.resource_path, remedy)
-        if not 0 <= ask.weight <= self._weight_max:
+        if not 0 <= ask.cost <= self._weight_max:
             remedy = f"give a whole number from 0 to {self._weight_max:,}"
-            raise BadValue("weight", ask.weight, remedy)
+            raise BadValue("weight", ask.cost, remedy)
 
-    def settle(self, ask: CheckAsk) -> Settled:
+    def settle(self, ask: CheckRequest) -> Settled:
         """What applies to an ask by the book in force; a `BadValue` if it cannot be asked."""
         self._examine(ask)
         book = self.book
@@ -329,7 +333,7 @@ class Checker:
         client_type = headers.get(priorities.client_type_header) or ""
         path = plain_path(ask.resource_path)
         rules = book.find(path, client_type, priority)
-        cost = ask.weight or 1
+        cost = ask.cost or 1
         callers = priorities.callers
         if callers.special:
             quota = callers.quotas.get(ask.user_id)
@@ -341,22 +345,24 @@ class Checker:
 
     def _told(
         self,
-        ask: CheckAsk,
+        ask: CheckRequest,
         settled: Settled,
         rule: ResourceRule | None,
         decision: Decision,
         now_us: int,
         units: int = OF_THE_ASK,
-    ) -> CheckAnswer:
+    ) -> CheckResponse:
         """The answer, after the ledger was told of it."""
         rule_id, units_max, limit = "", NO_LIMIT, None
         if rule is not None:
             units_max, rule_id, limit = rule.kind.units, rule.rule_id, rule.kind.limit
             decision = self._named(decision, rule_id)
-        weight = ask.weight if units < 0 else units
+        weight = ask.cost if units < 0 else units
         priority = settled.priority
-        self._ledger.decided(ask.user_id, rule_id, weight, priority, decision, now_us, limit)
-        return CheckAnswer(decision, units_max, priority, self._gate.status())
+        self._ledger.record_decision(
+            ask.user_id, rule_id, weight, priority, decision, now_us, limit
+        )
+        return CheckResponse(decision, units_max, priority, self._gate.status())
 
     def _named(self, decision: Decision, rule_id: str) -> Decision:
         """The decision under the name of the rule; a limiter knows it by its shape."""
@@ -373,15 +379,15 @@ class Checker:
             rule_id,
         ).marked(degraded=decision.degraded, shadow=decision.shadow, overridden=decision.overridden)
 
-    def _answer(self, priority: Criticality, limit: int, decision: Decision) -> CheckAnswer:
-        return CheckAnswer(decision, limit, priority, self._gate.status())
+    def _answer(self, priority: Criticality, limit: int, decision: Decision) -> CheckResponse:
+        return CheckResponse(decision, limit, priority, self._gate.status())
 
 
 def _unlimited() -> Decision:
     return Decision(True, 0, 0, 0, None, "")
 
 
-def claims_of(ask: CheckAsk, settled: Settled) -> list[Claim]:
+def claims_of(ask: CheckRequest, settled: Settled) -> list[Claim]:
     """What the rules of an ask claim together."""
     return [
         Claim(rule.key(ask.user_id, settled.path), rule.kind.shape, settled.cost)
@@ -420,10 +426,10 @@ async def _cancel(parts: Sequence[Part]) -> None:
         await part.reservation.acancel()
 
 
-async def _all_of(answers: Sequence[Soon[CheckAnswer]]) -> Sequence[CheckAnswer]:
+async def _all_of(answers: Sequence[MaybeAwaitable[CheckResponse]]) -> Sequence[CheckResponse]:
     """All of them, those that are still to come waited for together."""
     return await asyncio.gather(*[_one_of(answer) for answer in answers])
 
 
-async def _one_of(answer: Soon[CheckAnswer]) -> CheckAnswer:
-    return answer if isinstance(answer, CheckAnswer) else await answer
+async def _one_of(answer: MaybeAwaitable[CheckResponse]) -> CheckResponse:
+    return answer if isinstance(answer, CheckResponse) else await answer

@@ -20,7 +20,7 @@ from threading import Event as Flag
 from threading import Lock, Thread
 from typing import Final, NamedTuple, final
 
-from sluicegate.contracts.checks import CheckAsk, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.clock import Clock
 from sluicegate.shadow.ask_keys import NO_CLAIM, NO_PAIRS, AskKey, mesh_key
 from sluicegate.shadow.capture.key import open_key
@@ -118,7 +118,7 @@ class Capture:
 
     # On the way of an answer.
 
-    def note_check(self, ask: CheckAsk, now_us: int, refused: bool) -> None:
+    def note_check(self, ask: CheckRequest, now_us: int, refused: bool) -> None:
         """Have a check kept if its user is in the sample."""
         self._noted += 1
         user = ask.user_id
@@ -138,9 +138,9 @@ class Capture:
             kept = tuple(pairs)
         claim = ask.priority
         priority = NO_CLAIM if claim is None else int(claim)
-        self._keep((user, path, ask.weight, priority, kept), now_us, refused, chars)
+        self._keep((user, path, ask.cost, priority, kept), now_us, refused, chars)
 
-    def note_mesh(self, ask: MeshAsk, now_us: int, refused: bool) -> None:
+    def note_mesh(self, ask: MeshRequest, now_us: int, refused: bool) -> None:
         """Have a mesh's ask kept if what its descriptors single out is in the sample."""
         self._noted += 1
         entity = mesh_entity(ask, self._mesh_keys)

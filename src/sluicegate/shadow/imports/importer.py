@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sluicegate.contracts.checks import CheckAsk
+from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.shadow.ask_keys import AskKey, check_key, mesh_key, mesh_of
@@ -45,7 +45,7 @@ def collect(
         if entity == NOBODY:
             gathering.lose(1)
         elif sample.holds(entity):
-            if not isinstance(ask, CheckAsk):
+            if not isinstance(ask, CheckRequest):
                 ask = mesh_of(mesh_key(ask))  # noqa: PLW2901 - without what carries a secret
             gathering.add(ask, at_us, outcome)
     return gathering.captured()
@@ -68,7 +68,7 @@ def store(rows: Iterable[Row], settings: CaptureSettings, *, clock: Clock) -> Lo
                 log.miss(withheld=1)
             elif sample.holds(entity):
                 named: AskKey = (
-                    check_key(ask, headers) if isinstance(ask, CheckAsk) else mesh_key(ask)
+                    check_key(ask, headers) if isinstance(ask, CheckRequest) else mesh_key(ask)
                 )
                 batch.append((at_us, outcome, named))
                 if len(batch) >= BATCH:

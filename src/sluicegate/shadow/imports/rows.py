@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias, final
 
-from sluicegate.contracts.checks import CheckAsk, Descriptor, MeshAsk
+from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.criticality import parse_criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.resources.paths import plain_path
@@ -25,7 +25,7 @@ VALUE_CHARS_MAX: Final = 8_192
 class Row(NamedTuple):
     """A request of a log."""
 
-    ask: CheckAsk | MeshAsk
+    ask: CheckRequest | MeshRequest
     at_us: int
     outcome: int = UNKNOWN
 
@@ -105,7 +105,7 @@ def check_row(
     weight: str = "",
     priority: str = "",
     headers: Mapping[str, str],
-) -> CheckAsk:
+) -> CheckRequest:
     """A check, if these can be asked."""
     if not 1 <= len(user) <= USER_CHARS_MAX:
         raise ValueError(f"it does not say whose work it is, in 1 to {USER_CHARS_MAX:,} characters")
@@ -117,10 +117,10 @@ def check_row(
     _check_lengths(headers.values())
     claim = parse_criticality(priority) if priority else None
     units = 1 if not weight else whole(weight, "weight")
-    return CheckAsk(user, path, headers=headers, weight=units, priority=claim)
+    return CheckRequest(user, path, headers=headers, cost=units, priority=claim)
 
 
-def mesh_row(domain: str, descriptors: Sequence[Pairs], *, hits: str = "") -> MeshAsk:
+def mesh_row(domain: str, descriptors: Sequence[Pairs], *, hits: str = "") -> MeshRequest:
     """A mesh's ask, if it can be asked."""
     kept = [pairs for pairs in descriptors if pairs]
     if not kept:
@@ -130,7 +130,7 @@ def mesh_row(domain: str, descriptors: Sequence[Pairs], *, hits: str = "") -> Me
     for pairs in kept:
         _check_lengths([domain, *[text for pair in pairs for text in pair]])
     made = [Descriptor(list(pairs)) for pairs in kept]
-    return MeshAsk(domain, made, 0 if not hits else whole(hits, "hits"))
+    return MeshRequest(domain, made, 0 if not hits else whole(hits, "hits"))
 
 
 def whole(text: str, what: str) -> int:

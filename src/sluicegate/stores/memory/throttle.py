@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
-from sluicegate.contracts.checks import ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
 from sluicegate.kernels import cell_throttle
@@ -36,20 +36,20 @@ class _ThrottleKeys(Table[tuple[int, int]]):
 
     def __init__(self, rule_id: str, limit: Limit, keys_max: int) -> None:
         super().__init__(rule_id, limit, keys_max)
-        self._rate = ThrottleAsk("", 0, _NO_COUNT, 0, 0)
+        self._rate = ThrottleRequest("", 0, _NO_COUNT, 0, 0)
         self._interval = self._tolerance = self._charge = 0
 
-    def ask(self, ask: ThrottleAsk, now_us: int) -> ThrottleAnswer:
+    def ask(self, ask: ThrottleRequest, now_us: int) -> ThrottleResponse:
         """Decide under the turn that the caller holds."""
         rate = self._rate
         if (
             rate.count != ask.count
             or rate.period_s != ask.period_s
             or rate.max_burst != ask.max_burst
-            or rate.quantity != ask.quantity
+            or rate.cost != ask.cost
         ):
             self._interval, self._tolerance, self._charge = quota_of(ask)
-            self._rate = ThrottleAsk("", ask.max_burst, ask.count, ask.period_s, ask.quantity)
+            self._rate = ThrottleRequest("", ask.max_burst, ask.count, ask.period_s, ask.cost)
         interval, tolerance, charge = self._interval, self._tolerance, self._charge
         key, now_ns = ask.key, product(now_us, _US_NS)
         index = self._index(key)
@@ -68,7 +68,7 @@ class _ThrottleKeys(Table[tuple[int, int]]):
         if not limited and charge != 0 and not (new and charge < 0):
             self._keep(index, key, (stepped, stepped - tolerance + interval), new, tracked)
         seconds = cell_throttle.seconds
-        return ThrottleAnswer(
+        return ThrottleResponse(
             limited, ask.max_burst + 1, remaining, seconds(retry_ns), seconds(reset_ns)
         )
 
@@ -108,7 +108,7 @@ class MemoryThrottle:
         self._clock = clock
         self._keys = _ThrottleKeys("CL.THROTTLE", _NO_LIMIT, keys_max)
 
-    def throttle(self, ask: ThrottleAsk, now_us: int | None = None) -> ThrottleAnswer:
+    def throttle(self, ask: ThrottleRequest, now_us: int | None = None) -> ThrottleResponse:
         """Decide and count, at `now_us` or at the clock's instant; BadValue for what is no rate."""
         at_us = self._clock() if now_us is None else now_us
         keys = self._keys
@@ -127,10 +127,10 @@ class MemoryThrottle:
         return len(self._keys)
 
 
-def quota_of(ask: ThrottleAsk) -> tuple[int, int, int]:
+def quota_of(ask: ThrottleRequest) -> tuple[int, int, int]:
     """Interval, tolerance and charge of an ask; BadValue where there is no such rate."""
     try:
-        return cell_throttle.quota(ask.max_burst, ask.count, ask.period_s, ask.quantity)
+        return cell_throttle.quota(ask.max_burst, ask.count, ask.period_s, ask.cost)
     except ValueError as error:
-        rate = f"{ask.count} every {ask.period_s} s, burst {ask.max_burst}, {ask.quantity} at once"
+        rate = f"{ask.count} every {ask.period_s} s, burst {ask.max_burst}, {ask.cost} at once"
         raise BadValue("throttle", rate, f"ask for a rate that can be counted: {error}") from None

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
-from sluicegate.contracts.checks import ThrottleAnswer, ThrottleAsk
+from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.kernels import cell_throttle
@@ -42,14 +42,14 @@ class _Waiting:
     __slots__ = ("ask", "charge", "future", "interval", "key", "tolerance")
 
     def __init__(
-        self, key: bytes, ask: ThrottleAsk, future: asyncio.Future[ThrottleAnswer]
+        self, key: bytes, ask: ThrottleRequest, future: asyncio.Future[ThrottleResponse]
     ) -> None:
         try:
             self.interval, self.tolerance, self.charge = cell_throttle.quota(
-                ask.max_burst, ask.count, ask.period_s, ask.quantity
+                ask.max_burst, ask.count, ask.period_s, ask.cost
             )
         except ValueError as error:
-            rate = f"{ask.count} every {ask.period_s} s, burst {ask.max_burst}, {ask.quantity} now"
+            rate = f"{ask.count} every {ask.period_s} s, burst {ask.max_burst}, {ask.cost} now"
             raise BadValue("throttle", rate, f"ask for a rate that counts: {error}") from None
         self.key = key
         self.ask = ask
@@ -78,7 +78,7 @@ class _Waiting:
             return
         seconds = cell_throttle.seconds
         self.future.set_result(
-            ThrottleAnswer(
+            ThrottleResponse(
                 limited, self.ask.max_burst + 1, remaining, seconds(retry_ns), seconds(reset_ns)
             )
         )
@@ -150,7 +150,7 @@ class RedisThrottle:
         """Return when connected, or raise what prevents it. The first ask does it too."""
         await self._client.connect()
 
-    def throttle(self, ask: ThrottleAsk) -> asyncio.Future[ThrottleAnswer]:
+    def throttle(self, ask: ThrottleRequest) -> asyncio.Future[ThrottleResponse]:
         """Decide and count; await the answer, or `Unavailable`. BadValue at once for no rate."""
         if self._closed:
             raise Unavailable(self.what, "the store is closed")

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from inspect import isawaitable
 from typing import Any, TypeVar, cast, final
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import VALUE_BYTES_MAX, Change, Engine, EnginePage, Entry, Place
 from sluicegate.stores.engines.memory import MemoryEngine
 from sluicegate.system import SystemChance
@@ -21,7 +21,7 @@ T = TypeVar("T")
 BYTES_MAX = 1 << 30
 
 
-async def soon(answer: Soon[T]) -> T:
+async def soon(answer: MaybeAwaitable[T]) -> T:
     """The answer, whether it came at once or comes later."""
     if isawaitable(answer):
         return await cast("Awaitable[T]", answer)

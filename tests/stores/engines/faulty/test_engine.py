@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import pytest
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.engines.faulty.engine import FaultyEngine, shard_number
@@ -126,7 +126,7 @@ def test_a_slow_shard_and_a_long_scan_are_answered_after_what_came_later() -> No
         await engine.write([Change("t", fast, b"%d" % row, b"v") for row in range(20)])
         order: list[str] = []
 
-        async def tell(name: str, answer: Soon[object]) -> None:
+        async def tell(name: str, answer: MaybeAwaitable[object]) -> None:
             await soon(answer)
             order.append(name)
 

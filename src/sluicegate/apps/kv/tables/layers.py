@@ -17,7 +17,7 @@ from sluicegate.apps.kv.tables.book import checked_table, live_space
 from sluicegate.apps.kv.tables.catalogue import Catalogue, View
 from sluicegate.apps.kv.tables.scanning import Scanned, scanned
 from sluicegate.apps.kv.tables.settings import TableSettings
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import (
     PARTITION_BYTES_MAX,
@@ -57,7 +57,9 @@ class Layers:
         self._clock = clock
         self._settings = settings
 
-    def read_one(self, table: str, partition: bytes, sort: bytes, now_us: int) -> Soon[Row | None]:
+    def read_one(
+        self, table: str, partition: bytes, sort: bytes, now_us: int
+    ) -> MaybeAwaitable[Row | None]:
         """The row at one place."""
         catalogue = self._catalogue
         view = catalogue.views.get(table)
@@ -74,7 +76,7 @@ class Layers:
 
     async def _later_one(
         self,
-        found: Soon[Sequence[bytes | None]],
+        found: MaybeAwaitable[Sequence[bytes | None]],
         table: str,
         view: View,
         until_us: int,
@@ -92,7 +94,9 @@ class Layers:
         rows = await self._read(table, ((partition, sort),), now_us)
         return rows[0]
 
-    def read(self, table: str, places: Sequence[Place], now_us: int) -> Soon[Sequence[Row | None]]:
+    def read(
+        self, table: str, places: Sequence[Place], now_us: int
+    ) -> MaybeAwaitable[Sequence[Row | None]]:
         """The rows at these places, in their order."""
         catalogue = self._catalogue
         view = catalogue.views.get(table)
@@ -106,7 +110,7 @@ class Layers:
 
     async def _later(
         self,
-        found: Soon[Sequence[bytes | None]],
+        found: MaybeAwaitable[Sequence[bytes | None]],
         table: str,
         view: View,
         until_us: int,

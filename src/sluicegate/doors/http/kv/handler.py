@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, final
 
 from sluicegate.contracts.access import Access, Identity
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Forbidden, SluicegateError
 from sluicegate.contracts.key_values import KeyValues
@@ -137,7 +137,9 @@ class KvHttp:
             return too_long(bytes_max, bound)
         return None
 
-    def _finish(self, route: Route, request: Request, by: Identity, body: bytes) -> Soon[Reply]:
+    def _finish(
+        self, route: Route, request: Request, by: Identity, body: bytes
+    ) -> MaybeAwaitable[Reply]:
         bytes_max, bound = self._bodies.get(route.path, self._json)
         if len(body) > bytes_max:
             return too_long(bytes_max, bound)
@@ -157,11 +159,11 @@ class KvHttp:
 
     # What is not of a table.
 
-    def state(self, _request: Request, by: Identity, _body: bytes) -> Soon[Reply]:
+    def state(self, _request: Request, by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
         """GET /v1/state."""
         return soon(self._desk.state(by), json_reply)
 
-    def hot(self, _request: Request, by: Identity, _body: bytes) -> Soon[Reply]:
+    def hot(self, _request: Request, by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
         """GET /v1/hot."""
         return soon(self._desk.hot(by), json_reply)
 

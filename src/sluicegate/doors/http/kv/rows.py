@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, TypeAlias, final
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.key_values import KeyValues, Write
 from sluicegate.doors.http.etags import IF_MATCH, IF_NONE_MATCH, wanted_tags
@@ -48,7 +48,7 @@ class KvRows:
         self._bounds: Final = bounds
         self._places: Final = places
 
-    def get_row(self, request: Request, by: Identity, _body: bytes) -> Soon[Reply]:
+    def get_row(self, request: Request, by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
         """GET /v1/tables/{table}/rows/{partition}/{sort}."""
         places = self._places(request.raw_path)
         partition, sort = place_of(places)
@@ -91,7 +91,7 @@ class KvRows:
         rows = await self._service.scan(table, partition, span, call_of(request, by), token)
         return json_reply(rows_json(rows, token_text(rows.token), self._clock.now_us()))
 
-    def get_rows(self, request: Request, by: Identity, body: bytes) -> Soon[Reply]:
+    def get_rows(self, request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
         """POST /v1/tables/{table}/rows:get."""
         table = self._table(request)
         places = places_of(body, self._bounds)

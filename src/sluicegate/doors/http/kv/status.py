@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 
 
 class KvDesk(Protocol):
@@ -15,15 +15,15 @@ class KvDesk(Protocol):
     Where several workers share a service, each asks the others for what only they have seen.
     """
 
-    def state(self, by: Identity) -> Soon[Mapping[str, object]]:
+    def state(self, by: Identity) -> MaybeAwaitable[Mapping[str, object]]:
         """What the service is doing now. Needs AUDIT."""
         ...
 
-    def hot(self, by: Identity) -> Soon[Mapping[str, object]]:
+    def hot(self, by: Identity) -> MaybeAwaitable[Mapping[str, object]]:
         """Which keys are hot. Needs AUDIT."""
         ...
 
-    def metrics(self) -> Soon[str]:
+    def metrics(self) -> MaybeAwaitable[str]:
         """All metrics as Prometheus text."""
         ...
 

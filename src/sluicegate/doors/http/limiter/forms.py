@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sluicegate.contracts.checks import CheckAnswer, CheckAsk, MeshAnswer
+from sluicegate.contracts.checks import CheckRequest, CheckResponse, MeshResponse
 from sluicegate.contracts.criticality import parse_criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE
@@ -47,7 +47,7 @@ _DEGRADED: Final = (ERROR.encode(), STORE_UNAVAILABLE.name.encode())
 # Writing.
 
 
-def status_writer(request: Request) -> Callable[[CheckAnswer], Reply]:
+def status_writer(request: Request) -> Callable[[CheckResponse], Reply]:
     """How the answer is to be written: as `?status=` asks."""
     if not request.query:
         return _plain
@@ -58,20 +58,20 @@ def status_writer(request: Request) -> Callable[[CheckAnswer], Reply]:
     return writer
 
 
-def _plain(answer: CheckAnswer) -> Reply:
+def _plain(answer: CheckResponse) -> Reply:
     body = check_json.answer_to_json(answer)
     if answer.decision.degraded:
         return Reply(200, body, JSON, (_DEGRADED,))
     return Reply(200, body)
 
 
-def _as_http(answer: CheckAnswer) -> Reply:
+def _as_http(answer: CheckResponse) -> Reply:
     reason = answer.decision.reason
     status = 200 if answer.decision.allowed else 429 if reason is None else reason.http_status
     return Reply(status, check_json.answer_to_json(answer), JSON, _fields_of(answer))
 
 
-def _as_auth(answer: CheckAnswer) -> Reply:
+def _as_auth(answer: CheckResponse) -> Reply:
     reply = _as_http(answer)
     return reply if answer.decision.allowed else reply._replace(status=403)
 
@@ -79,7 +79,7 @@ def _as_auth(answer: CheckAnswer) -> Reply:
 _WRITERS: Final = {"json": _plain, "http": _as_http, "auth": _as_auth}
 
 
-def _fields_of(answer: CheckAnswer) -> Headers:
+def _fields_of(answer: CheckResponse) -> Headers:
     """What a gateway passes on to who asked it."""
     decision = answer.decision
     found: list[tuple[bytes, bytes]] = []
@@ -101,12 +101,12 @@ def _fields_of(answer: CheckAnswer) -> Headers:
     return tuple(found)
 
 
-def batch_reply(answers: Sequence[CheckAnswer]) -> Reply:
+def batch_reply(answers: Sequence[CheckResponse]) -> Reply:
     """Several answers."""
     return Reply(200, check_json.batch_to_json(answers))
 
 
-def mesh_reply(answer: MeshAnswer) -> Reply:
+def mesh_reply(answer: MeshResponse) -> Reply:
     """200 or 429, as a mesh reads it."""
     return Reply(429 if answer.over else 200, mesh_json.answer_to_json(answer))
 
@@ -114,7 +114,7 @@ def mesh_reply(answer: MeshAnswer) -> Reply:
 # Reading.
 
 
-def ask_from_headers(request: Request, bounds: CheckBounds) -> CheckAsk:
+def ask_from_headers(request: Request, bounds: CheckBounds) -> CheckRequest:
     """The question as a gateway puts it that can send headers alone."""
     user = _text_header(request, USER, bounds)
     if not user:
@@ -126,13 +126,11 @@ def ask_from_headers(request: Request, bounds: CheckBounds) -> CheckAsk:
         if not ours and len(value) <= bounds.text_bytes_max and len(headers) < bounds.headers_max:
             headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
     priority = _text_header(request, PRIORITY, bounds)
-    return CheckAsk(
+    return CheckRequest(
         user,
         _text_header(request, RESOURCE, bounds),
         headers=headers,
-        weight=whole_of(
-            WEIGHT.decode(), _text_header(request, WEIGHT, bounds) or "1", 1, 2**32 - 1
-        ),
+        cost=whole_of(WEIGHT.decode(), _text_header(request, WEIGHT, bounds) or "1", 1, 2**32 - 1),
         priority=parse_criticality(priority, field=PRIORITY.decode()) if priority else None,
     )
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, final
 
 from sluicegate.contracts.access import Access, Identity
-from sluicegate.contracts.checks import Desk, RateLimits, Soon
+from sluicegate.contracts.checks import MaybeAwaitable, RateLimits, ServiceStatus
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError, Unauthenticated
 from sluicegate.doors.http.forms import not_json, query_of, whole_of
@@ -71,17 +71,17 @@ class LimiterHttp:
     def __init__(
         self,
         limits: RateLimits,
-        desk: Desk,
+        status: ServiceStatus,
         access: Access,
         clock: Clock,
         settings: LimiterHttpSettings | None = None,
     ) -> None:
         self.settings = LimiterHttpSettings() if settings is None else settings
         self._limits = limits
-        self._desk = desk
+        self._status = status
         self._access = access
         self._clock = clock
-        self.table = Table(routes_of(self, desk, metrics_open=self.settings.metrics_open))
+        self.table = Table(routes_of(self, status, metrics_open=self.settings.metrics_open))
         self._document = json_bytes(
             document(
                 self.table,
@@ -117,7 +117,9 @@ class LimiterHttp:
             return reply_to(Forbidden(by.name, found.grant.value))
         return partial(self._finish, found, request, by)
 
-    def _finish(self, route: Route, request: Request, by: Identity, body: bytes) -> Soon[Reply]:
+    def _finish(
+        self, route: Route, request: Request, by: Identity, body: bytes
+    ) -> MaybeAwaitable[Reply]:
         reply_of = mesh_error if route.path == "/json" else reply_to
         try:
             answer = route.work(request, by, body)
@@ -129,22 +131,24 @@ class LimiterHttp:
 
     # What the routes do.
 
-    def check(self, request: Request, by: Identity, body: bytes) -> Soon[Reply]:
+    def check(self, request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
         """POST /v1/check."""
         ask = check_json.ask_from_json(body, self.settings.check_bounds)
         return soon(self._limits.check(ask, by), status_writer(request))
 
-    def check_by_headers(self, request: Request, by: Identity, _body: bytes) -> Soon[Reply]:
+    def check_by_headers(
+        self, request: Request, by: Identity, _body: bytes
+    ) -> MaybeAwaitable[Reply]:
         """GET /v1/check."""
         ask = ask_from_headers(request, self.settings.check_bounds)
         return soon(self._limits.check(ask, by), status_writer(request))
 
-    def check_each(self, _request: Request, by: Identity, body: bytes) -> Soon[Reply]:
+    def check_each(self, _request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
         """POST /v1/check/batch."""
         asks = check_json.batch_from_json(body, self.settings.check_bounds)
         return soon(self._limits.check_each(asks, by), batch_reply)
 
-    def peek(self, request: Request, by: Identity, body: bytes) -> Soon[Reply]:
+    def peek(self, request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
         """POST /v1/peek."""
         ask = check_json.ask_from_json(body, self.settings.check_bounds)
         return soon(self._limits.peek(ask, by), status_writer(request))
@@ -166,20 +170,20 @@ class LimiterHttp:
         accepted = await self._limits.give_back(given.lease_id, given.units, by)
         return Reply(200, check_json.given_back_to_json(accepted))
 
-    def mesh(self, _request: Request, by: Identity, body: bytes) -> Soon[Reply]:
+    def mesh(self, _request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
         """POST /json."""
         ask = mesh_json.ask_from_json(body, self.settings.mesh_bounds)
         return soon(self._limits.should_rate_limit(ask, by), mesh_reply)
 
     def rulebook(self, _request: Request, by: Identity, _body: bytes) -> Reply:
         """GET /v1/rulebook."""
-        return json_reply(self._desk.rulebook(by))
+        return json_reply(self._status.rulebook(by))
 
     def state(self, _request: Request, by: Identity, _body: bytes) -> Reply:
         """GET /v1/state."""
-        return json_reply(self._desk.state(by))
+        return json_reply(self._status.state(by))
 
-    def audit(self, request: Request, by: Identity, _body: bytes) -> Soon[Reply]:
+    def audit(self, request: Request, by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
         """GET /v1/audit."""
         fields = query_of(request, ("user", "since", "count"))
         user = fields.get("user", "")
@@ -189,7 +193,7 @@ class LimiterHttp:
         if "since" in fields:
             since_us = self._clock.now_us() - since_us_of(fields["since"])
         count = whole_of("count", fields.get("count", str(AUDIT_COUNT_DEFAULT)), 1, AUDIT_COUNT_MAX)
-        found = self._desk.audit(user, since_us=since_us, count_max=count, by=by)
+        found = self._status.audit(user, since_us=since_us, count_max=count, by=by)
         return soon(found, lambda found: json_reply({"user": user, "decisions": list(found)}))
 
     def openapi(self, _request: Request, _by: Identity, _body: bytes) -> Reply:

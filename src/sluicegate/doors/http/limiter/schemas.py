@@ -62,7 +62,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
     "GiveBack": fields({"lease_id": TEXT, "units": whole(1)}, ["lease_id", "units"]),
     "GivenBack": fields({"accepted": whole(0)}, ["accepted"]),
     "Reset": fields({"rules": whole(0, "How many rules have forgotten.")}, ["rules"]),
-    "MeshAsk": fields(
+    "MeshRequest": fields(
         {
             "domain": TEXT,
             "descriptors": several(
@@ -80,7 +80,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
         ["domain", "descriptors"],
         "RateLimitRequest of Envoy's rate-limit service, as protobuf's JSON.",
     ),
-    "MeshAnswer": fields(
+    "MeshResponse": fields(
         {
             "overallCode": {"type": "string", "enum": ["OK", "OVER_LIMIT"]},
             "statuses": several(FREE),

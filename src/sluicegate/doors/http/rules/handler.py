@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.access import Access, Grant, Identity
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Forbidden, SluicegateError
 from sluicegate.contracts.rule_desk import RuleDesk
@@ -172,13 +172,15 @@ class RulesHttp:
     def _places(self, path: str) -> Mapping[str, str]:
         return self.table.named(path)
 
-    def _direct(self, route: Route, request: Request, by: Identity) -> Soon[Reply]:
+    def _direct(self, route: Route, request: Request, by: Identity) -> MaybeAwaitable[Reply]:
         try:
             return route.work(request, by, b"")
         except SluicegateError as error:
             return reply_to(error)
 
-    def _asked(self, route: Route, request: Request, by: Identity, body: bytes) -> Soon[Reply]:
+    def _asked(
+        self, route: Route, request: Request, by: Identity, body: bytes
+    ) -> MaybeAwaitable[Reply]:
         """In a thread; a call with a key not twice."""
         key = asked = ""
         if route.method == "POST":

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import Upload
 from sluicegate.doors.resp.errors import unknown_subcommand, wrong_arity
@@ -30,7 +30,7 @@ _MODES: Final = {b"MERGE": "merge", b"REPLACE": "replace"}
 _Run: TypeAlias = Callable[[Session, list[bytes]], Awaitable[bytes]]
 
 
-def bulk_(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def bulk_(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.BULK BEGIN | PART | COMMIT | ABANDON | SHOW | LIST table ..."""
     row = _ROWS.get(parts[1].upper())
     if row is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.resp.errors import unknown_subcommand
@@ -32,7 +32,7 @@ async def _removed(service: KeyValues, places: dict[str, list[Place]], call: Cal
     return whole(count)
 
 
-def exists(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def exists(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """EXISTS key...: how many are there; one that is named twice counts twice."""
     rows = rows_of(session, parts[1:])
     if isinstance(rows, list):
@@ -48,7 +48,7 @@ def _count(rows: list[Row | None]) -> bytes:
     return whole(len(rows) - rows.count(None))
 
 
-def type_(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def type_(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """TYPE key: string or none."""
     row = row_of(session, parts[1])
     if row is None or isinstance(row, Row):

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import cast
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row, Write
 from sluicegate.doors.resp.errors import wrong_arity
@@ -50,7 +50,7 @@ async def _got(answer: Awaitable[Row | None], missing: bytes) -> Reply:
     return told
 
 
-def strlen(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def strlen(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """STRLEN key: 0 where there is nothing."""
     row = row_of(session, parts[1])
     if row is None or isinstance(row, Row):
@@ -88,7 +88,7 @@ def _each(rows: list[Row | None], missing: bytes) -> list[bytes]:
     return told
 
 
-def mset(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def mset(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """MSET key value...: those of one partition all or none, table after table."""
     if len(parts) % 2 == 0:
         return wrong_arity("mset")
@@ -118,13 +118,13 @@ def places_of(keys: list[bytes]) -> dict[str, list[Place]]:
     return found
 
 
-def row_of(session: Session, key: bytes) -> Soon[Row | None]:
+def row_of(session: Session, key: bytes) -> MaybeAwaitable[Row | None]:
     """The row at this key."""
     table, partition, sort = place_of(key)
     return key_values(session).get(table, partition, sort, call_of(session))
 
 
-def rows_of(session: Session, keys: list[bytes]) -> Soon[list[Row | None]]:
+def rows_of(session: Session, keys: list[bytes]) -> MaybeAwaitable[list[Row | None]]:
     """The rows at these keys, in their order; of several tables side by side."""
     service, call = key_values(session), call_of(session)
     by_table = places_of(keys)
@@ -142,14 +142,14 @@ def rows_of(session: Session, keys: list[bytes]) -> Soon[list[Row | None]]:
     return _gathered(tables, list(by_table), answers)
 
 
-async def _listed(answer: Soon[Sequence[Row | None]]) -> list[Row | None]:
+async def _listed(answer: MaybeAwaitable[Sequence[Row | None]]) -> list[Row | None]:
     if isinstance(answer, Awaitable):
         answer = await answer
     return list(answer)
 
 
 async def _gathered(
-    tables: list[str], names: list[str], answers: list[Soon[Sequence[Row | None]]]
+    tables: list[str], names: list[str], answers: list[MaybeAwaitable[Sequence[Row | None]]]
 ) -> list[Row | None]:
     told = await asyncio.gather(*[_listed(answer) for answer in answers])
     return _in_order(tables, dict(zip(names, told, strict=True)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import parse_criticality
 from sluicegate.contracts.errors import BadValue
@@ -82,7 +82,7 @@ def whole(number: int) -> bytes:
     return b":%d\r\n" % number
 
 
-async def resolved(answer: Soon[Row | None]) -> Row | None:
+async def resolved(answer: MaybeAwaitable[Row | None]) -> Row | None:
     """A row, once it is there."""
     if answer is None or isinstance(answer, Row):
         return answer

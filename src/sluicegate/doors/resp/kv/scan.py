@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import ROWS_MAX_DEFAULT, CallContext
@@ -36,7 +36,7 @@ _DASH: Final = 45
 _BACKSLASH: Final = 92
 
 
-def scan(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def scan(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SCAN cursor MATCH table:pattern [COUNT n] [TYPE string]."""
     try:
         cursor = whole_number(parts[1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final, final
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import BadValue, Conflict
 from sluicegate.contracts.key_values import (
     TAG_BYTES,
@@ -51,7 +51,7 @@ class How:
         self.ttl_us = 0
 
 
-def set_(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def set_(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]."""
     table, partition, sort = place_of(parts[1])
     value = parts[2]

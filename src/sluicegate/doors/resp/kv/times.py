@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.resp.errors import NOT_INTEGER
@@ -57,27 +57,29 @@ def left_us(session: Session, row: Row) -> int:
     return max(1, row.expires_us - now_us(session)) if row.expires_us else 0
 
 
-def expire(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def expire(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """EXPIRE key seconds."""
     return _expire(session, parts, _S, False)
 
 
-def pexpire(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def pexpire(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """PEXPIRE key milliseconds."""
     return _expire(session, parts, _MS, False)
 
 
-def expire_at(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def expire_at(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """EXPIREAT key instant, in seconds since 1970."""
     return _expire(session, parts, _S, True)
 
 
-def pexpire_at(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def pexpire_at(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """PEXPIREAT key instant, in milliseconds since 1970."""
     return _expire(session, parts, _MS, True)
 
 
-def _expire(session: Session, parts: list[bytes], unit_us: int, is_instant: bool) -> Soon[bytes]:
+def _expire(
+    session: Session, parts: list[bytes], unit_us: int, is_instant: bool
+) -> MaybeAwaitable[bytes]:
     try:
         number = whole_number(parts[2])
     except ValueError:
@@ -113,17 +115,17 @@ async def _persist(service: KeyValues, key: bytes, call: CallContext) -> bytes:
     return whole(int(await service.expire(table, partition, sort, 0, call)))
 
 
-def ttl(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def ttl(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """TTL key: seconds; -1 for ever, -2 nothing there."""
     return _told(session, parts[1], _S)
 
 
-def pttl(session: Session, parts: list[bytes]) -> Soon[bytes]:
+def pttl(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """PTTL key: the same in milliseconds."""
     return _told(session, parts[1], _MS)
 
 
-def _told(session: Session, key: bytes, unit_us: int) -> Soon[bytes]:
+def _told(session: Session, key: bytes, unit_us: int) -> MaybeAwaitable[bytes]:
     row = row_of(session, key)
     if row is None or isinstance(row, Row):
         return _left(session, row, unit_us)

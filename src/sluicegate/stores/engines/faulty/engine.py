@@ -37,7 +37,7 @@ from inspect import isawaitable
 from typing import Final, TypeVar, cast, final
 from zlib import crc32
 
-from sluicegate.contracts.checks import Soon
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import BackupSource, Change, Engine, EnginePage, Entry, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.bounds import check_changes, check_place, check_rows_max
@@ -109,7 +109,7 @@ class FaultyEngine:
                 line.set_slots(plan.slots, now_us)
         self._set_timer()
 
-    def read(self, space: str, places: Sequence[Place]) -> Soon[Sequence[bytes | None]]:
+    def read(self, space: str, places: Sequence[Place]) -> MaybeAwaitable[Sequence[bytes | None]]:
         """As within, after its work."""
         if not self._slow():
             return self._engine.read(space, places)
@@ -131,7 +131,7 @@ class FaultyEngine:
         reverse: bool,
         rows_max: int,
         bytes_max: int,
-    ) -> Soon[EnginePage]:
+    ) -> MaybeAwaitable[EnginePage]:
         """As within; how long it works depends on what there is, so it looks first."""
         check_rows_max(rows_max)
         page = self._engine.scan(
@@ -147,7 +147,7 @@ class FaultyEngine:
             return page
         return self._scanned(page, partition)
 
-    async def _scanned(self, page: Soon[EnginePage], partition: bytes) -> EnginePage:
+    async def _scanned(self, page: MaybeAwaitable[EnginePage], partition: bytes) -> EnginePage:
         found = await _soon(page)
         await self._work({partition}, found.rows_scanned)
         return found
@@ -327,7 +327,7 @@ def _now_us() -> int:
     return int(asyncio.get_running_loop().time() * 1e6)
 
 
-async def _soon(answer: Soon[T]) -> T:
+async def _soon(answer: MaybeAwaitable[T]) -> T:
     if isawaitable(answer):
         return await answer
     return answer
