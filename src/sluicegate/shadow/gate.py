@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias, final
 
+from sluicegate.command_line.text import clip
 from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, PASSED, Files, Verdict
 from sluicegate.rules.mesh.rule import Semantics
@@ -29,7 +30,6 @@ from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.confidence import confidence_of
 from sluicegate.shadow.replay import WORKERS_MAX, Progress, replay
 from sluicegate.shadow.report.report import report_of
-from sluicegate.shadow.report.words import shown
 
 # Gives the capture to judge by; None where there is none. What it raises is told in the verdict.
 CaptureSource: TypeAlias = Callable[[], Captured | None]
@@ -253,7 +253,7 @@ def _figures(share: Share, refused_max: float) -> str:
 
 
 def _hurt(hurt: list[Pinned]) -> str:
-    names = ", ".join(f"'{shown(pin.name)}' ({pin.newly_refused:,})" for pin in hurt[:_NAMES_SHOWN])
+    names = ", ".join(f"'{clip(pin.name)}' ({pin.newly_refused:,})" for pin in hurt[:_NAMES_SHOWN])
     more = len(hurt) - _NAMES_SHOWN
     others = f" and {more:,} more" if more > 0 else ""
     whom = "a pinned caller" if len(hurt) == 1 else f"{len(hurt):,} pinned callers"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from sluicegate.command_line.charts import Curve
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.what_if.charts import apart, curves, round_up
 from sluicegate.lab.what_if.page import page_of
 from sluicegate.lab.what_if.plan import CLASSES
 from sluicegate.lab.what_if.text import text_of
 from sluicegate.lab.what_if.words import sentence_of
-from sluicegate.shadow.charts import Line
 from sluicegate.shadow.report.report import as_json
 from tests.lab.what_if_world import NONE, book, every, fixed, report
 from tests.shadow.replay.captures import check, vips
@@ -195,9 +195,9 @@ def test_names_at_the_end_of_lines_are_set_apart_in_their_order() -> None:
 
 
 def test_a_line_is_broken_where_it_has_no_values_and_axes_end_at_round_numbers() -> None:
-    drawn = curves("a & b", [Line("one", "book-0", [1, 2, None, 3, None])], "5 s", str)
+    drawn = curves("a & b", [Curve("one", "book-0", [1, 2, None, 3, None])], "5 s", str)
     assert drawn.count("<polyline") == 1
     assert drawn.count("<circle") == 1
     assert "a &amp; b" in drawn
-    assert "<polyline" not in curves("empty", [Line("one", "book-0", [None])], "5 s", str)
+    assert "<polyline" not in curves("empty", [Curve("one", "book-0", [None])], "5 s", str)
     assert [round_up(value) for value in (1, 1.5, 3, 4.5, 9, 15_000)] == [1, 2, 4, 5, 10, 20_000]

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -17,17 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluicegate.command_line.text import clip, duration, percent
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow.captured import Captured
-from sluicegate.shadow.charts import Line, Segment, bars, gauges, lines
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
 from sluicegate.shadow.made import made_capture
 from sluicegate.shadow.report.page import page_of
 from sluicegate.shadow.report.report import as_json, digest_of, read_report
 from sluicegate.shadow.report.text import text_of
-from sluicegate.shadow.report.words import duration, percent, shown
 from tests.shadow.replay.captures import captured, check, critical, limit, native, vips
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\ud800\"'&\n" + "x" * 500
@@ -212,11 +210,11 @@ def test_a_terminal_is_shown_names_and_obeys_none() -> None:
 
 @given(st.text(max_size=200))
 def test_whatever_is_shown_is_printable_and_bounded(text: str) -> None:
-    assert shown(text).isprintable()
-    assert len(shown(text)) <= 10 * 120
-    assert len(shown("x" * len(text) * 9)) <= 120
+    assert clip(text).isprintable()
+    assert len(clip(text)) <= 10 * 120
+    assert len(clip("x" * len(text) * 9)) <= 120
     if text.isprintable() and len(text) <= 120:
-        assert shown(text) == text
+        assert clip(text) == text
 
 
 def test_figures_are_short_and_never_round_something_to_nothing() -> None:
@@ -295,31 +293,3 @@ def test_a_hostile_name_is_shown_on_the_page_as_text() -> None:
     page = page_of(hostile_report())
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J\\u202e\\ud800&quot;&#x27;&amp;" in page
     assert page.encode().decode() == page
-
-
-def test_pictures_are_well_formed_and_escape_what_they_say() -> None:
-    name = "<b>&\"'"
-    drawn = [
-        lines(name, [Line(name, "candidate", [None, 0.1, 0.2, None, 0.3])], name, bound=0.05),
-        lines(name, [Line("a", "current", []), Line("b", "newly", [None])], "1 s"),
-        bars(name, [(name, [Segment(name, "newly", 3), Segment("b", "rest", 0)]), ("none", [])]),
-        gauges(name, [(name, 0.5), ("over", 3.0)]),
-    ]
-    for one in drawn:
-        assert ET.fromstring(one).tag == "svg"
-        assert "<b>" not in one
-
-
-def test_a_bar_is_as_long_as_its_share() -> None:
-    root = ET.fromstring(bars("t", [("r", [Segment("a", "a", 1), Segment("b", "b", 3)])]))
-    empty, one, other = [float(rect.attrib["width"]) for rect in root.iter("rect")]
-    assert one + other == pytest.approx(empty, abs=0.2)
-    assert other == pytest.approx(3 * one, abs=0.3)
-
-
-def test_a_line_is_where_its_values_are() -> None:
-    root = ET.fromstring(lines("t", [Line("a", "current", [0.0, 0.5, 1.0, None, 0.5])], "1 s"))
-    (points,) = [one.attrib["points"] for one in root.iter("polyline")]
-    heights = [float(point.split(",")[1]) for point in points.split()]
-    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2)
-    assert len(list(root.iter("circle"))) == 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sluicegate.command_line.text import counted
+from sluicegate.command_line.text import counted, printable
 from sluicegate.rules.resources.parse import TEXT_CHARS_MAX
 
 LISTED_MAX: Final = 20
@@ -25,7 +25,7 @@ def shown(name: str) -> str:
     """On one line, with escapes for what cannot be seen; one that is far too long is cut."""
     if len(name) > TEXT_CHARS_MAX:
         return f"{shown(name[:TEXT_CHARS_MAX])}... ({len(name):,} characters)"
-    return "".join(map(_seen, name))
+    return printable(name)
 
 
 def told_unwritten(names: Sequence[str]) -> str:
@@ -40,7 +40,3 @@ def told_unwritten(names: Sequence[str]) -> str:
         " cannot be seen:\n  no marks of direction or of joining, no control signs, no space but"
         " the plain one\n"
     )
-
-
-def _seen(one: str) -> str:
-    return one if one.isprintable() else one.encode("unicode_escape").decode("ascii")

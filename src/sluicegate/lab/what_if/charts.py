@@ -1,6 +1,6 @@
 """What-if, its charts: lines over time in any unit, as SVG in the colours of their page.
 
-Lines and the classes of the style sheet are those of `shadow.charts`, whose own lines are shares.
+Lines and the classes of the style sheet are those of `command_line/charts.py`.
 Here a dozen of them may end at one place, so their names are set apart, in the order of the lines.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Final
 
-from sluicegate.shadow.charts import WIDTH, Line
+from sluicegate.command_line.charts import WIDTH, Curve
 
 _LEFT: Final = 72
 _RIGHT: Final = 96
@@ -24,7 +24,7 @@ _LABEL_TALL: Final = 14
 
 def curves(
     title: str,
-    several: Sequence[Line],
+    several: Sequence[Curve],
     ends: str,
     write: Callable[[float], str],
     *,
@@ -47,7 +47,7 @@ def curves(
         parts.append(_text("axis end", _LEFT - 8, y + 4, write(value)))
     parts.append(_text("axis", _LEFT, _HEIGHT - 8, "0"))
     parts.append(_text("axis end", _LEFT + _WIDE, _HEIGHT - 8, ends))
-    labels: list[tuple[float, Line]] = []
+    labels: list[tuple[float, Curve]] = []
     for line in several:
         parts += _drawn(line, most)
         last = next((value for value in reversed(line.values) if value is not None), None)
@@ -79,7 +79,7 @@ def round_up(value: float) -> float:
     return next(unit * step for step in _STEPS if unit * step >= value)
 
 
-def _drawn(line: Line, most: float) -> list[str]:
+def _drawn(line: Curve, most: float) -> list[str]:
     """The line, broken where it has no values; a value alone is a dot."""
     many = max(len(line.values) - 1, 1)
     runs: list[list[tuple[float, float]]] = [[]]

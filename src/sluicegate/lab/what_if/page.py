@@ -12,6 +12,8 @@ from hashlib import sha256
 from html import escape
 from typing import Any, Final
 
+from sluicegate.command_line.charts import BarSegment, Curve, bar_chart
+from sluicegate.command_line.text import clip, clip_words, count, duration
 from sluicegate.lab.plots_style import DARK, HUES, LIGHT
 from sluicegate.lab.what_if.charts import curves
 from sluicegate.lab.what_if.text import (
@@ -21,10 +23,7 @@ from sluicegate.lab.what_if.text import (
     heading_of,
     milliseconds,
     rows_of,
-    shown_whole,
 )
-from sluicegate.shadow.charts import Line, Segment, bars
-from sluicegate.shadow.report.words import count, duration, shown
 
 _LABEL_CHARS: Final = 14
 _COLOURS: Final = ("ours", "must-fail", *[f"hue-{at}" for at in range(len(HUES))])
@@ -135,17 +134,17 @@ def _ended(report: Mapping[str, Any]) -> Iterator[str]:
         of = [book["classes"][at] for book in books]
         if any(book["offered"] for book in of):
             yield f"<h3>{escape(one['class'])}</h3>"
-            yield bars(f"What becomes of {one['class']} requests", _bars(books, of))
+            yield bar_chart(f"What becomes of {one['class']} requests", _bars(books, of))
     yield "<h3>All</h3>"
-    yield bars("What becomes of all requests", _bars(books, books))
+    yield bar_chart("What becomes of all requests", _bars(books, books))
     yield "</section>"
 
 
 def _bars(
     books: Sequence[Mapping[str, Any]], of: Sequence[Mapping[str, Any]]
-) -> list[tuple[str, list[Segment]]]:
+) -> list[tuple[str, list[BarSegment]]]:
     return [
-        (_label(book), [Segment(words, kind, one[field]) for kind, words, field in _KEY])
+        (_label(book), [BarSegment(words, kind, one[field]) for kind, words, field in _KEY])
         for book, one in zip(books, of, strict=True)
     ]
 
@@ -154,7 +153,7 @@ def _over_time(report: Mapping[str, Any]) -> Iterator[str]:
     books, timeline = report["rulebooks"], report["timeline"]
     ends = duration(timeline["span_us"])
     yield "<section><h2>Over time</h2>"
-    yield from _key([(f"book-{at}", shown(book["name"])) for at, book in enumerate(books)])
+    yield from _key([(f"book-{at}", clip(book["name"])) for at, book in enumerate(books)])
     classes = [one["class"] for one in books[0]["classes"] if one["offered"]]
     for title, names in ((classes[0], classes[:1]), ("all", classes)) if classes else ():
         shares = [_in_time(one, names) for one in timeline["rulebooks"]]
@@ -174,8 +173,8 @@ def _over_time(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _lines(
     books: Sequence[Mapping[str, Any]], values: Sequence[Sequence[float | None]]
-) -> list[Line]:
-    return [Line(_label(book), f"book-{at}", values[at]) for at, book in enumerate(books)]
+) -> list[Curve]:
+    return [Curve(_label(book), f"book-{at}", values[at]) for at, book in enumerate(books)]
 
 
 def _share(value: float) -> str:
@@ -196,7 +195,7 @@ def _in_time(timeline: Mapping[str, Any], classes: Sequence[str]) -> list[float 
 def _figures(report: Mapping[str, Any]) -> Iterator[str]:
     books = report["rulebooks"]
     yield '<section><h2>Figures</h2><div class="scroll"><table><tr><th></th>'
-    yield "".join(f"<th class=figure>{escape(shown(book['name']))}</th>" for book in books)
+    yield "".join(f"<th class=figure>{escape(clip(book['name']))}</th>" for book in books)
     yield "</tr>"
     yield from _rows(books, OVERALL)
     for at, one in enumerate(books[0]["classes"]):
@@ -219,11 +218,11 @@ def _refused_by(report: Mapping[str, Any]) -> Iterator[str]:
         return
     yield "<section><h2>Which rules refuse</h2>"
     for book in books:
-        yield f'<h3>{escape(shown(book["name"]))}</h3><div class="scroll"><table>'
+        yield f'<h3>{escape(clip(book["name"]))}</h3><div class="scroll"><table>'
         yield "<tr><th>rule</th><th class=figure>attempts refused</th></tr>"
         for one in book["refused_by"]:
             yield (
-                f"<tr><td>{escape(shown(one['rule_id']))}</td>"
+                f"<tr><td>{escape(clip(one['rule_id']))}</td>"
                 f"<td class=figure>{count(one['attempts'])}</td></tr>"
             )
         yield "</table></div>"
@@ -247,9 +246,9 @@ def _key(several: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 def _label(book: Mapping[str, Any]) -> str:
     """A name at the edge of a picture, where there is little room."""
-    name = shown(book["name"])
+    name = clip(book["name"])
     return name if len(name) <= _LABEL_CHARS else f"...{name[3 - _LABEL_CHARS :]}"
 
 
 def _words(text: str) -> str:
-    return escape(shown_whole(text))
+    return escape(clip_words(text))

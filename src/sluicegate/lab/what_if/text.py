@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sluicegate.command_line.text import clip, clip_words, count, counted, duration, percent
 from sluicegate.lab.show import number
-from sluicegate.shadow.report.words import count, duration, percent, shown, things
 
 _NAME_CHARS_MAX: Final = 28
 _RULES_SHOWN: Final = 5
@@ -63,13 +63,13 @@ def heading_of(report: Mapping[str, Any]) -> list[str]:
     retries = "" if settings["retries"] == "none" else f", {settings['retries']} retries"
     faster = "" if settings["speed"] == 1 else f", played {settings['speed']:g} times as fast"
     comes = (
-        f"{things(capture['requests'], 'request', 'requests')} of "
-        f"{things(capture['entities'], 'entity', 'entities')} in {duration(capture['span_us'])}"
+        f"{counted(capture['requests'], 'request')} of "
+        f"{counted(capture['entities'], 'entity', 'entities')} in {duration(capture['span_us'])}"
         f"{faster}: {number(capture['units_per_s'])} units a second, a load of "
         f"{number(capture['load'])}"
     )
     serves = (
-        f"{things(settings['workers'], 'worker', 'workers')} for "
+        f"{counted(settings['workers'], 'worker')} for "
         f"{number(settings['capacity_units_per_s'])} units a second, {settings['service']} service "
         f"times; {settings['with']} before them; callers wait "
         f"{milliseconds(settings['timeout_us'])}{retries}; seed {settings['seed']}"
@@ -91,7 +91,7 @@ def rows_of(books: Sequence[Mapping[str, Any]], several: Sequence[Row]) -> list[
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
-    yield shown_whole(report["sentence"])
+    yield clip_words(report["sentence"])
     yield ""
     yield from heading_of(report)
     books = report["rulebooks"]
@@ -109,7 +109,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield from _refused_by(books)
     yield ""
     for note in report["notes"]:
-        yield f"note: {shown_whole(note)}"
+        yield f"note: {clip_words(note)}"
 
 
 def _refused_by(books: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _refused_by(books: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for book in books:
         if book["refused_by"]:
             told = [
-                f"{shown(one['rule_id'])} {count(one['attempts'])}"
+                f"{clip(one['rule_id'])} {count(one['attempts'])}"
                 for one in book["refused_by"][:_RULES_SHOWN]
             ]
             yield ""
@@ -134,10 +134,5 @@ def _aligned(table: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 def _short(name: str) -> str:
     """The end of a path says more than its beginning."""
-    told = shown(name)
+    told = clip(name)
     return told if len(told) <= _NAME_CHARS_MAX else f"...{told[3 - _NAME_CHARS_MAX :]}"
-
-
-def shown_whole(sentence: str) -> str:
-    """A sentence of ours in which names may stand: each word as a screen can show it."""
-    return " ".join([shown(word) for word in sentence.split(" ")])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
-from sluicegate.shadow.report.words import count, percent, shown
+from sluicegate.command_line.text import clip, count, percent
 
 _ALIKE: Final = 1e-4  # shares nearer than that are told as the same
 _ALIKE_WAITS: Final = 1.01  # and so is a p99 that is no more than so many times the best
@@ -23,20 +23,20 @@ def sentence_of(books: Sequence[_Book]) -> str:
     if len(books) == 1:
         only = books[0]["classes"][of]
         return (
-            f"{shown(books[0]['name'])} answers {percent(only['in_time_share'])} of {name} in time"
+            f"{clip(books[0]['name'])} answers {percent(only['in_time_share'])} of {name} in time"
             f"{_at_p99(only)}."
         )
     order = sorted(range(len(books)), key=lambda at: (*_rank(books[at], of), at))
     best, second = books[order[0]], books[order[1]]
     if _alike(best, second, of):
-        alike = [shown(one["name"]) for one in books if _alike(best, one, of)]
+        alike = [clip(one["name"]) for one in books if _alike(best, one, of)]
         return (
             f"{_listed(alike)} serve {name} alike, {percent(_share(best, of))} in time"
             f"{_at_p99(best['classes'][of])}{_difference(books)}."
         )
     return (
-        f"{shown(best['name'])} serves {name} best: {_told(best, second, of)} with "
-        f"{shown(second['name'])}{_price(best, books)}."
+        f"{clip(best['name'])} serves {name} best: {_told(best, second, of)} with "
+        f"{clip(second['name'])}{_price(best, books)}."
     )
 
 
@@ -82,7 +82,7 @@ def _price(best: _Book, books: Sequence[_Book]) -> str:
         if _share(rival, other) > _share(best, other) + _ALIKE:
             losses.append(
                 f"{mine['class']} {percent(_share(best, other))} in time instead of "
-                f"{percent(_share(rival, other))} with {shown(rival['name'])}"
+                f"{percent(_share(rival, other))} with {clip(rival['name'])}"
             )
     if not losses:
         return f"; no other class is answered less{_refusing(best, books)}"
@@ -96,7 +96,7 @@ def _refusing(best: _Book, books: Sequence[_Book]) -> str:
         return ""
     return (
         f", though {percent(best['refused'] / best['offered'])} of all are refused, and "
-        f"{percent(least['refused'] / least['offered'])} with {shown(least['name'])}"
+        f"{percent(least['refused'] / least['offered'])} with {clip(least['name'])}"
     )
 
 
@@ -107,8 +107,8 @@ def _difference(books: Sequence[_Book]) -> str:
     if most["answered_in_time"] == least["answered_in_time"]:
         return ", and as many of all"
     return (
-        f"; of all, {shown(most['name'])} answers most, {count(most['answered_in_time'])} against "
-        f"{count(least['answered_in_time'])} with {shown(least['name'])}"
+        f"; of all, {clip(most['name'])} answers most, {count(most['answered_in_time'])} against "
+        f"{count(least['answered_in_time'])} with {clip(least['name'])}"
     )
 
 

@@ -1,71 +1,45 @@
-"""Report, its page: one HTML file that needs nothing else.
-
-Pictures stand in it as SVG in the colours of the page, which turns dark where its reader's screen
-is. There is no script and no address in it, and a policy in its head forbids all but its own style
-sheet, which it knows by its digest; so whatever a name from the traffic says, it stays a name.
-"""
+"""Shadow report as a page: one HTML file that needs nothing else (see `command_line/page.py`)."""
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
-from html import escape
 from typing import Any, Final
 
-from sluicegate.contracts.rulebook import FAILED, PASSED
-from sluicegate.shadow.charts import Line, Segment, bars, gauges, lines
-from sluicegate.shadow.report.words import (
-    count,
-    duration,
-    is_whole,
-    percent,
-    shown,
-    things,
-    why_none,
+from sluicegate.command_line.charts import BarSegment, Curve, bar_chart, gauge_chart, line_chart
+from sluicegate.command_line.page import (
+    cell,
+    color_key,
+    escape_name,
+    escape_words,
+    notes,
+    number,
+    quiet,
+    render_page,
+    row,
+    section,
+    table,
 )
+from sluicegate.command_line.text import clip, count, counted, duration, percent
+from sluicegate.contracts.rulebook import FAILED, PASSED
+from sluicegate.shadow.report.report import has_figures, why_no_figures
 
 _STYLE: Final = """
-:root { color-scheme: light dark; --paper: #ffffff; --ink: #1c2024; --muted: #6a727d;
-  --grid: #e4e7eb; --soft: #f5f6f8; --candidate: #0b62ad; --current: #7d858f; --newly: #cf4a1c;
-  --already: #c3c9d0; --admitted: #1a7f4b; --rest: #e4e7eb; --warn: #8a6a00;
-  --font: system-ui, -apple-system, "Segoe UI", sans-serif; }
-@media (prefers-color-scheme: dark) { :root { --paper: #16191d; --ink: #e6e8ea; --muted: #98a1ab;
-  --grid: #2c3238; --soft: #1d2126; --candidate: #5aa9ee; --current: #98a1ab; --newly: #f0835a;
-  --already: #59626c; --admitted: #56c98d; --rest: #2c3238; --warn: #d9b44a; } }
-* { box-sizing: border-box; }
-body { background: var(--paper); color: var(--ink); font: 15px/1.5 var(--font); margin: 0; }
-main { margin: 0 auto; max-width: 1060px; padding: 32px 24px 64px; }
-h1 { font-size: 26px; letter-spacing: -0.01em; margin: 0 0 8px; }
-h2 { font-size: 19px; letter-spacing: -0.01em; margin: 0 0 4px; }
-p { margin: 4px 0; max-width: 78ch; overflow-wrap: anywhere; }
-.quiet { color: var(--muted); font-size: 13.5px; }
-.verdict { border-left: 5px solid var(--warn); background: var(--soft); border-radius: 0 6px 6px 0;
-  margin: 0 0 16px; padding: 12px 16px; }
+:root { --candidate: #0b62ad; --current: #7d858f; --newly: #cf4a1c; --already: #c3c9d0;
+  --admitted: #1a7f4b; --rest: #e4e7eb; --warn: #8a6a00; }
+@media (prefers-color-scheme: dark) { :root { --candidate: #5aa9ee; --current: #98a1ab;
+  --newly: #f0835a; --already: #59626c; --admitted: #56c98d; --rest: #2c3238; --warn: #d9b44a; } }
+.verdict { border-color: var(--warn); }
 .verdict b { color: var(--warn); display: block; font-size: 20px; letter-spacing: 0.02em; }
 .verdict.passed { border-color: var(--admitted); }
 .verdict.passed b { color: var(--admitted); }
 .verdict.failed { border-color: var(--newly); }
 .verdict.failed b { color: var(--newly); }
-section { border-top: 1px solid var(--grid); margin-top: 32px; padding-top: 20px; }
-table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums;
-  margin: 12px 0; }
-.scroll { overflow-x: auto; }
-th { color: var(--muted); font-weight: 500; text-align: left; vertical-align: bottom; }
-th, td { border-bottom: 1px solid var(--grid); padding: 4px 18px 4px 0; vertical-align: top; }
-td.figure, th.figure { text-align: right; white-space: nowrap; }
-td.name { max-width: 320px; overflow-wrap: anywhere; }
 td.bad { color: var(--newly); font-weight: 600; }
-.says { color: var(--muted); display: block; font-size: 12.5px; }
+.limits { color: var(--muted); display: block; font-size: 12.5px; }
 .tag { background: var(--soft); border-radius: 4px; color: var(--muted); font-size: 12px;
   margin-left: 6px; padding: 1px 6px; white-space: nowrap; }
-svg { display: block; height: auto; margin-top: 8px; max-width: 860px; width: 100%; }
-svg text { fill: var(--ink); font: 12px var(--font); }
-svg text.axis { fill: var(--muted); }
-svg text.end { text-anchor: end; }
-.grid { stroke: var(--grid); stroke-width: 1; }
+svg { max-width: 860px; }
 .bound { stroke: var(--newly); stroke-dasharray: 4 4; stroke-width: 1; }
-.line { fill: none; stroke-linejoin: round; stroke-width: 2; }
 .line.candidate { stroke: var(--candidate); stroke-width: 2.6; }
 .line.current { stroke: var(--current); }
 .line.newly { stroke: var(--newly); }
@@ -75,12 +49,6 @@ svg text.newly, .dot.newly, .fill.newly { fill: var(--newly); }
 .fill.already { fill: var(--already); }
 .fill.admitted { fill: var(--admitted); }
 .fill.rest { fill: var(--rest); }
-.fill.empty { fill: var(--soft); }
-.key { display: flex; flex-wrap: wrap; gap: 4px 18px; font-size: 13px; margin: 8px 0 0;
-  padding: 0; list-style: none; }
-.key svg { display: inline-block; height: 11px; margin: 0 6px 0 0; width: 11px; }
-ul.notes { margin: 8px 0; max-width: 78ch; padding-left: 18px; }
-@media print { section { break-inside: avoid; } }
 """
 
 _KEY: Final = (
@@ -93,74 +61,67 @@ _KEY: Final = (
 
 def page_of(report: Mapping[str, Any]) -> str:
     """The page of a report, as JSON holds it."""
-    digest = b64encode(sha256(_STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="referrer" content="no-referrer">',
-        f"<title>Sluicegate shadow report</title><style>{_STYLE}</style></head><body><main>",
-        *_sections(report),
-        "</main></body></html>\n",
-    ]
-    return "\n".join(parts)
+    return render_page("Sluicegate shadow report", _sections(report), _STYLE)
 
 
 def _sections(report: Mapping[str, Any]) -> Iterator[str]:
-    if not is_whole(report):
-        yield f"<h1>Shadow report</h1><p>{_words(why_none(report))}</p>"
+    if not has_figures(report):
+        yield f"<h1>Shadow report</h1><p>{escape_words(why_no_figures(report))}</p>"
         return
     yield from _head(report)
     yield from _over_time(report)
-    yield from _by_class(report)
-    yield from _who(report)
-    yield from _by_rule(report)
-    yield from _confidence(report)
-    yield from _to_know(report)
+    yield _by_class(report["classes"])
+    yield section("Who is newly refused", *_pinned(report["pinned"]), _examples(report["examples"]))
+    yield _by_rule(report)
+    yield _confidence(report["confidence"], report["agreement"])
+    yield section("To know", notes(report["notes"]))
 
 
 def _head(report: Mapping[str, Any]) -> Iterator[str]:
-    verdict, capture, books = report["verdict"], report["capture"], report["rulebooks"]
+    verdict, capture, rules = report["verdict"], report["capture"], report["rulebooks"]
     kind = {PASSED: " passed", FAILED: " failed"}.get(verdict["result"], "")
     yield "<h1>Shadow report</h1>"
     yield (
-        f'<div class="verdict{kind}"><b>{_e(verdict["result"]).upper()}</b>'
-        f"<p>{_words(verdict['sentence'])}</p></div>"
+        f'<div class="callout verdict{kind}"><b>{escape_name(verdict["result"]).upper()}</b>'
+        f"<p>{escape_words(verdict['sentence'])}</p></div>"
     )
-    yield (
-        f'<p class="quiet">{things(capture["requests"], "request", "requests")}, '
+    yield quiet(
+        f"{counted(capture['requests'], 'request')}, "
         f"{count(capture['asks'])} different, of "
-        f"{things(capture['entities'], 'entity', 'entities')}, in "
-        f"{duration(capture['span_us'])}. Capture {_e(capture['digest'][:12])}; current rules "
-        f"{_book(books['current'])}; candidate {_book(books['candidate'])}. The same capture and "
-        "rules make the same report to the byte.</p>"
+        f"{counted(capture['entities'], 'entity', 'entities')}, in "
+        f"{duration(capture['span_us'])}. Capture {escape_name(capture['digest'][:12])}; current "
+        f"rules {_rules(rules['current'])}; candidate {_rules(rules['candidate'])}. "
+        "The same capture and rules make the same report to the byte."
     )
 
 
-def _book(book: Mapping[str, Any]) -> str:
-    return f"{_e(book['digest'][:12])} ({count(book['rules'])} rules)"
+def _rules(rules: Mapping[str, Any]) -> str:
+    return f"{escape_name(rules['digest'][:12])} ({count(rules['rules'])} rules)"
 
 
 def _over_time(report: Mapping[str, Any]) -> Iterator[str]:
     timeline, critical = report["timeline"], report["timeline"]["classes"]["CRITICAL"]
     if not sum(critical["requests"]):
         return
-    yield "<section><h2>CRITICAL over time</h2>"
-    yield (
-        f'<p class="quiet">The share of CRITICAL requests that is refused, in each of '
-        f"{count(timeline['slices'])} slices of the capture.</p>"
-    )
-    several = [
-        Line("current", "current", _shares(critical, "refused_by_current")),
-        Line("candidate", "candidate", _shares(critical, "refused_by_candidate")),
-        Line("newly refused", "newly", _shares(critical, "newly_refused")),
+    curves = [
+        Curve("current", "current", _shares(critical, "refused_by_current")),
+        Curve("candidate", "candidate", _shares(critical, "refused_by_candidate")),
+        Curve("newly refused", "newly", _shares(critical, "newly_refused")),
     ]
-    title = "Share of CRITICAL requests refused over time"
-    bound = report["settings"]["refused_max"]
-    yield lines(title, several, duration(timeline["span_us"]), bound=bound)
-    yield "</section>"
+    yield section(
+        "CRITICAL over time",
+        quiet(
+            "The share of CRITICAL requests that is refused, in each of "
+            f"{count(timeline['slices'])} slices of the capture."
+        ),
+        line_chart(
+            "Share of CRITICAL requests refused over time",
+            curves,
+            duration(timeline["span_us"]),
+            _share,
+            bound=report["settings"]["refused_max"],
+        ),
+    )
 
 
 def _shares(columns: Mapping[str, Sequence[int]], name: str) -> list[float | None]:
@@ -168,19 +129,12 @@ def _shares(columns: Mapping[str, Sequence[int]], name: str) -> list[float | Non
     return [part / whole if whole else None for part, whole in pairs]
 
 
-def _by_class(report: Mapping[str, Any]) -> Iterator[str]:
-    yield "<section><h2>By class</h2>"
-    yield bars(
-        "What becomes of requests, by class",
-        [(shown(one["class"]), _segments(one)) for one in report["classes"] if one["requests"]],
-    )
-    yield '<ul class="key">'
-    for kind, words in _KEY:
-        mark = f'<svg viewBox="0 0 10 10"><rect class="fill {kind}" width="10" height="10"/></svg>'
-        yield f"<li>{mark}{words}</li>"
-    yield "</ul>"
-    yield '<div class="scroll"><table><tr><th></th>'
-    yield _heads(
+def _share(value: float) -> str:
+    return f"{value * 100:.4g}%"
+
+
+def _by_class(classes: Sequence[Mapping[str, Any]]) -> str:
+    numbers = (
         "requests",
         "refused by current",
         "by candidate",
@@ -190,69 +144,82 @@ def _by_class(report: Mapping[str, Any]) -> Iterator[str]:
         "with history",
         "newly admitted",
     )
-    yield "</tr>"
-    for one in report["classes"]:
-        bad = " bad" if one["newly_refused"] else ""
-        yield (
-            f"<tr><td>{_e(one['class'])}</td>{_figure(one['requests'])}"
-            f"{_figure(one['refused_by_current'])}{_figure(one['refused_by_candidate'])}"
-            f"{_figure(one['refused_already'])}"
-            f'<td class="figure{bad}">{count(one["newly_refused"])}</td>'
-            f"<td class=figure>{percent(one['newly_refused_share'])}</td>"
-            f"<td class=figure>{percent(one['later_newly_refused_share'])}</td>"
-            f"{_figure(one['newly_admitted'])}</tr>"
+    rows = [
+        row(
+            cell(escape_name(one["class"])),
+            _number(one, "requests"),
+            _number(one, "refused_by_current"),
+            _number(one, "refused_by_candidate"),
+            _number(one, "refused_already"),
+            _number(one, "newly_refused", bad=True),
+            number(percent(one["newly_refused_share"])),
+            number(percent(one["later_newly_refused_share"])),
+            _number(one, "newly_admitted"),
         )
-    yield "</table></div></section>"
+        for one in classes
+    ]
+    return section(
+        "By class",
+        bar_chart(
+            "What becomes of requests, by class",
+            [(clip(one["class"]), _segments(one)) for one in classes if one["requests"]],
+        ),
+        color_key(_KEY),
+        table([""], numbers, rows),
+    )
 
 
-def _segments(one: Mapping[str, Any]) -> list[Segment]:
+def _segments(one: Mapping[str, Any]) -> list[BarSegment]:
     values = {
         "admitted": one["newly_admitted"],
         "already": one["refused_already"],
         "newly": one["newly_refused"],
     }
     values["rest"] = one["requests"] - sum(values.values())
-    return [Segment(words, kind, values[kind]) for kind, words in _KEY]
+    return [BarSegment(words, kind, values[kind]) for kind, words in _KEY]
 
 
-def _who(report: Mapping[str, Any]) -> Iterator[str]:
-    pinned, examples = report["pinned"], report["examples"]
-    yield "<section><h2>Who is newly refused</h2>"
-    if pinned["callers"]:
-        hurt = pinned["newly_refused"]
-        told = f"{count(pinned['seen'])} of {count(pinned['callers'])} pinned callers were seen"
-        yield f"<p>{told}; {'newly refused are:' if hurt else 'none is newly refused.'}</p>"
-        if hurt:
-            yield '<div class="scroll"><table><tr><th>pinned caller</th>'
-            yield f"{_heads('newly refused', 'of requests')}</tr>"
-            for one in hurt:
-                yield (
-                    f'<tr><td class="name">{_e(one["caller"])}</td>'
-                    f'<td class="figure bad">{count(one["newly_refused"])}</td>'
-                    f"{_figure(one['requests'])}</tr>"
-                )
-            yield "</table></div>"
-    if not examples:
-        yield "<p>Nobody.</p></section>"
+def _pinned(pinned: Mapping[str, Any]) -> Iterator[str]:
+    if not pinned["callers"]:
         return
-    yield '<div class="scroll"><table><tr><th>who</th><th>asks for</th><th>class</th>'
-    yield f"<th>by rule</th>{_heads('newly refused', 'of requests', 'first after')}</tr>"
-    for one in examples:
-        yield (
-            f'<tr><td class="name">{_e(one["entity"])}</td><td class="name">{_e(one["asked"])}</td>'
-            f'<td>{_e(one["class"])}</td><td class="name">{_e(one["rule_id"])}</td>'
-            f'<td class="figure bad">{count(one["newly_refused"])}</td>{_figure(one["requests"])}'
-            f"<td class=figure>{duration(one['first_after_us'])}</td></tr>"
+    refused = pinned["newly_refused"]
+    words = f"{count(pinned['seen'])} of {count(pinned['callers'])} pinned callers were seen"
+    yield f"<p>{words}; {'newly refused are:' if refused else 'none is newly refused.'}</p>"
+    if refused:
+        rows = [
+            row(
+                _name(one["caller"]),
+                _number(one, "newly_refused", bad=True),
+                _number(one, "requests"),
+            )
+            for one in refused
+        ]
+        yield table(["pinned caller"], ["newly refused", "of requests"], rows)
+
+
+def _examples(examples: Sequence[Mapping[str, Any]]) -> str:
+    if not examples:
+        return "<p>Nobody.</p>"
+    rows = [
+        row(
+            _name(one["entity"]),
+            _name(one["asked"]),
+            cell(escape_name(one["class"])),
+            _name(one["rule_id"]),
+            _number(one, "newly_refused", bad=True),
+            _number(one, "requests"),
+            number(duration(one["first_after_us"])),
         )
-    yield "</table></div></section>"
+        for one in examples
+    ]
+    names = ("who", "asks for", "class", "by rule")
+    return table(names, ("newly refused", "of requests", "first after"), rows)
 
 
-def _by_rule(report: Mapping[str, Any]) -> Iterator[str]:
+def _by_rule(report: Mapping[str, Any]) -> str:
     changes = report["changes"]
-    told = ", ".join(f"{count(changes[name]['count'])} {_e(name)}" for name in changes)
-    yield f'<section><h2>By rule</h2><p class="quiet">Rules: {told}.</p>'
-    yield '<div class="scroll"><table><tr><th>rule</th>'
-    yield _heads(
+    words = ", ".join(f"{count(changes[name]['count'])} {escape_name(name)}" for name in changes)
+    numbers = (
         "requests",
         "refused by current",
         "by candidate",
@@ -260,86 +227,71 @@ def _by_rule(report: Mapping[str, Any]) -> Iterator[str]:
         "newly admitted",
         "tried out",
     )
-    yield "</tr>"
-    for one in report["rules"]:
-        bad = " bad" if one["newly_refused"] else ""
-        yield (
-            f'<tr><td class="name">{_e(one["rule_id"])}{_tags(one)}{_says(one)}</td>'
-            f"{_figure(one['requests'])}{_figure(one['refused_by_current'])}"
-            f"{_figure(one['refused_by_candidate'])}"
-            f'<td class="figure{bad}">{count(one["newly_refused"])}</td>'
-            f"{_figure(one['newly_admitted'])}"
-            f"<td class=figure>{_tried(one)}</td></tr>"
+    rows = [
+        row(
+            cell(f"{escape_name(one['rule_id'])}{_tags(one)}{_limits(one)}", "name"),
+            _number(one, "requests"),
+            _number(one, "refused_by_current"),
+            _number(one, "refused_by_candidate"),
+            _number(one, "newly_refused", bad=True),
+            _number(one, "newly_admitted"),
+            number(count(one["tried_by_candidate"]) if one["tried_by_candidate"] else ""),
         )
-    yield "</table></div>"
-    if report["rules_left_out"]:
-        yield f'<p class="quiet">and {count(report["rules_left_out"])} more</p>'
-    yield "</section>"
+        for one in report["rules"]
+    ]
+    left_out = report["rules_left_out"]
+    return section(
+        "By rule",
+        quiet(f"Rules: {words}."),
+        table(["rule"], numbers, rows),
+        quiet(f"and {count(left_out)} more") if left_out else "",
+    )
 
 
 def _tags(one: Mapping[str, Any]) -> str:
     tags = [] if one["change"] == "same" else [one["change"]]
     if one["counts_together"]:
         tags.append("counts several together")
-    return "".join(f'<span class="tag">{_e(tag)}</span>' for tag in tags)
+    return "".join(f'<span class="tag">{escape_name(tag)}</span>' for tag in tags)
 
 
-def _says(one: Mapping[str, Any]) -> str:
-    said = [one["current"], one["candidate"]]
+def _limits(one: Mapping[str, Any]) -> str:
     if one["change"] == "changed":
-        words = f"{_e(said[0])} &rarr; {_e(said[1])}"
+        words = f"{escape_name(one['current'])} &rarr; {escape_name(one['candidate'])}"
     else:
-        words = _e(said[1] or said[0])
-    return f'<span class="says">{words}</span>'
+        words = escape_name(one["candidate"] or one["current"])
+    return f'<span class="limits">{words}</span>'
 
 
-def _tried(one: Mapping[str, Any]) -> str:
-    return count(one["tried_by_candidate"]) if one["tried_by_candidate"] else ""
-
-
-def _confidence(report: Mapping[str, Any]) -> Iterator[str]:
-    confidence, agreed = report["confidence"], report["agreement"]
+def _confidence(confidence: Mapping[str, Any], agreed: Mapping[str, Any]) -> str:
     parts = confidence["parts"]
-    yield f"<section><h2>Confidence {confidence['score']:.3f}</h2>"
-    yield f'<p class="quiet">{_words(confidence["formula"])}</p>'
-    yield gauges("Parts of the confidence", [(shown(one["name"]), one["value"]) for one in parts])
-    yield '<div class="scroll"><table>'
-    for one in parts:
-        yield (
-            f"<tr><td>{_e(one['name'])}</td><td class=figure>{one['value']:.3f}</td>"
-            f"<td>{_words(one['words'])}</td></tr>"
+    rows = [
+        row(
+            cell(escape_name(one["name"])),
+            number(f"{one['value']:.3f}"),
+            cell(escape_words(one["words"])),
         )
-    yield "</table></div>"
-    if agreed["known"]:
-        yield (
-            f'<p class="quiet">Of {count(agreed["known"])} known answers the current rules '
-            f"admit {count(agreed['admitted_both'])} and refuse {count(agreed['refused_both'])} "
-            f"as the service did; {count(agreed['only_answered'])} were refused then and are "
-            f"admitted here, {count(agreed['only_replayed'])} the other way round.</p>"
-        )
-    yield "</section>"
+        for one in parts
+    ]
+    agreement = quiet(
+        f"Of {count(agreed['known'])} known answers the current rules "
+        f"admit {count(agreed['admitted_both'])} and refuse {count(agreed['refused_both'])} "
+        f"as the service did; {count(agreed['only_answered'])} were refused then and are "
+        f"admitted here, {count(agreed['only_replayed'])} the other way round."
+    )
+    gauges = [(clip(one["name"]), one["value"]) for one in parts]
+    return section(
+        f"Confidence {confidence['score']:.3f}",
+        quiet(escape_words(confidence["formula"])),
+        gauge_chart("Parts of the confidence", gauges, "candidate"),
+        table((), (), rows),
+        agreement if agreed["known"] else "",
+    )
 
 
-def _to_know(report: Mapping[str, Any]) -> Iterator[str]:
-    yield '<section><h2>To know</h2><ul class="notes">'
-    for note in report["notes"]:
-        yield f"<li>{_words(note)}</li>"
-    yield "</ul></section>"
+def _name(text: str) -> str:
+    return cell(escape_name(text), "name")
 
 
-def _heads(*names: str) -> str:
-    return "".join(f"<th class=figure>{escape(name)}</th>" for name in names)
-
-
-def _figure(value: object) -> str:
-    return f"<td class=figure>{_e(count(value))}</td>"
-
-
-def _e(text: object) -> str:
-    """A name or a word, for the page."""
-    return escape(shown(text))
-
-
-def _words(text: object) -> str:
-    """A sentence of ours, in which a name may stand."""
-    return " ".join(_e(word) for word in str(text).split(" "))
+def _number(one: Mapping[str, Any], field: str, *, bad: bool = False) -> str:
+    return number(count(one[field]), bad=bad and bool(one[field]))

@@ -132,6 +132,16 @@ def as_json(report: Report) -> str:
     return json.dumps(report, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
+def has_figures(report: Mapping[str, object]) -> bool:
+    """Whether it has figures: a verdict may come without, or its report was cut."""
+    return "capture" in report
+
+
+def why_no_figures(report: Mapping[str, object]) -> str:
+    """Why there are no figures."""
+    return str(report.get("cut") or "There are no figures, for nothing was replayed.")
+
+
 def read_report(text: str) -> dict[str, object]:
     """A report that was kept; `BadValue` where it is none, or is newer than this program."""
     try:

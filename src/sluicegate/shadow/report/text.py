@@ -6,19 +6,19 @@ It is made from the report as JSON holds it, so one that was kept can be shown a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, Final
 
-from sluicegate.contracts.rulebook import FAILED, PASSED
-from sluicegate.shadow.report.words import (
+from sluicegate.command_line.text import (
+    clip,
+    clip_words,
     count,
+    counted,
     duration,
-    is_whole,
     percent,
-    shown,
-    things,
-    why_none,
+    table,
 )
+from sluicegate.contracts.rulebook import FAILED, PASSED
+from sluicegate.shadow.report.report import has_figures, why_no_figures
 
 RULES_SHOWN: Final = 20
 EXAMPLES_SHOWN: Final = 10
@@ -32,8 +32,8 @@ _FAINT: Final = "2"
 
 def text_of(report: Mapping[str, Any], *, colours: bool = False) -> str:
     """The report for a terminal; `colours` where that is one."""
-    if not is_whole(report):
-        return f"{_whole(why_none(report))}\n"
+    if not has_figures(report):
+        return f"{clip_words(why_no_figures(report))}\n"
     return "\n".join(_lines(report, _Pen(colours))) + "\n"
 
 
@@ -55,12 +55,12 @@ class _Pen:
 def _lines(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
     verdict, capture = report["verdict"], report["capture"]
     code = {PASSED: _GREEN, FAILED: _RED}.get(verdict["result"], _YELLOW)
-    yield pen.write(f"{_BOLD};{code}", shown(verdict["result"]).upper())
-    yield _whole(verdict["sentence"])
+    yield pen.write(f"{_BOLD};{code}", clip(verdict["result"]).upper())
+    yield clip_words(verdict["sentence"])
     yield pen.write(
         _FAINT,
-        f"{things(capture['requests'], 'request', 'requests')} of "
-        f"{things(capture['entities'], 'entity', 'entities')} in "
+        f"{counted(capture['requests'], 'request')} of "
+        f"{counted(capture['entities'], 'entity', 'entities')} in "
         f"{duration(capture['span_us'])}; capture {capture['digest'][:12]}, "
         f"current {report['rulebooks']['current']['digest'][:12]}, "
         f"candidate {report['rulebooks']['candidate']['digest'][:12]}",
@@ -73,7 +73,7 @@ def _lines(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
     yield ""
     yield pen.title("To know")
     for note in report["notes"]:
-        yield f"  {_whole(note)}"
+        yield f"  {clip_words(note)}"
 
 
 def _classes(classes: Sequence[Mapping[str, Any]], pen: _Pen) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _classes(classes: Sequence[Mapping[str, Any]], pen: _Pen) -> Iterator[str]:
     head = ["", "requests", "refused", "then", "already", "newly refused", "", "newly admitted"]
     rows = [
         [
-            shown(one["class"]),
+            clip(one["class"]),
             count(one["requests"]),
             count(one["refused_by_current"]),
             count(one["refused_by_candidate"]),
@@ -93,7 +93,7 @@ def _classes(classes: Sequence[Mapping[str, Any]], pen: _Pen) -> Iterator[str]:
         ]
         for one in classes
     ]
-    yield from _table(head, rows, left=1)
+    yield from table(head, rows, left=1)
 
 
 def _pinned(pinned: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _pinned(pinned: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
         [_cut(one["caller"]), count(one["newly_refused"]), f"of {count(one['requests'])}"]
         for one in hurt
     ]
-    yield from _table([], rows, left=1)
+    yield from table([], rows, left=1)
 
 
 def _examples(examples: Sequence[Mapping[str, Any]], pen: _Pen) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _examples(examples: Sequence[Mapping[str, Any]], pen: _Pen) -> Iterator[str]
         [
             _cut(one["entity"]),
             _cut(one["asked"]),
-            shown(one["class"]),
+            clip(one["class"]),
             _cut(one["rule_id"]),
             count(one["newly_refused"]),
             count(one["requests"]),
@@ -131,7 +131,7 @@ def _examples(examples: Sequence[Mapping[str, Any]], pen: _Pen) -> Iterator[str]
         ]
         for one in examples[:EXAMPLES_SHOWN]
     ]
-    yield from _table(head, rows, left=4)
+    yield from table(head, rows, left=4)
 
 
 def _rules(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _rules(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
     rows = [
         [
             _cut(one["rule_id"]),
-            "" if one["change"] == "same" else shown(one["change"]),
+            "" if one["change"] == "same" else clip(one["change"]),
             count(one["requests"]),
             count(one["refused_by_current"]),
             count(one["refused_by_candidate"]),
@@ -164,7 +164,7 @@ def _rules(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
         ]
         for one in rules[:RULES_SHOWN]
     ]
-    yield from _table(head, rows, left=2)
+    yield from table(head, rows, left=2)
     more = len(rules) - RULES_SHOWN + report["rules_left_out"]
     if more > 0:
         yield f"  and {count(more)} more"
@@ -172,32 +172,15 @@ def _rules(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
 
 def _confidence(confidence: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
     yield ""
-    yield f"{pen.title('Confidence')} {confidence['score']:.3f} = {shown(confidence['formula'])}"
+    yield f"{pen.title('Confidence')} {confidence['score']:.3f} = {clip(confidence['formula'])}"
     rows = [
-        [shown(part["name"]), f"{part['value']:.3f}", _whole(part["words"])]
+        [clip(part["name"]), f"{part['value']:.3f}", clip_words(part["words"])]
         for part in confidence["parts"]
     ]
     for name, value, words in rows:
         yield f"  {name:<12}  {value}  {words}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> Iterator[str]:
-    """Columns as wide as their widest cell; the first `left` begin at the left."""
-    whole = [head, *rows] if head else rows
-    widths = [max(map(len, column)) for column in zip_longest(*whole, fillvalue="")]
-    for row in whole:
-        cells = [
-            cell.ljust(width) if at < left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield f"  {'  '.join(cells)}".rstrip()
-
-
-def _cut(text: object) -> str:
-    told = shown(text)
-    return told if len(told) <= _WIDE else f"{told[: _WIDE - 3]}..."
-
-
-def _whole(text: object) -> str:
-    """A sentence of ours, in which a name may stand."""
-    return " ".join(shown(word) for word in str(text).split(" "))
+def _cut(text: str) -> str:
+    name = clip(text)
+    return name if len(name) <= _WIDE else f"{name[: _WIDE - 3]}..."

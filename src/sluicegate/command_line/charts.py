@@ -1,0 +1,215 @@
+"""Charts: pictures as SVG text, in the colours of the page they stand in (see `page.py`).
+
+A chart is made of numbers that were worked out here and of words that were escaped here. It holds
+no script, no style and no address: classes say what it looks like, so a page may forbid everything
+but its own style sheet. `line_chart`, `bar_chart` and `gauge_chart` are whole charts; who needs
+another one draws it with a `Picture`, `tick_step` and `spread_labels`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from typing import Final, NamedTuple, final
+
+LABEL_TALL: Final = 14
+WIDTH: Final = 720
+_LEFT: Final = 72
+_RIGHT: Final = 96
+_TOP: Final = 12
+_BOTTOM: Final = 30
+_LINES_TALL: Final = 220
+_BARS_LEFT: Final = 110
+_TICKS_MAX: Final = 5
+_STEPS: Final = (1, 2, 5, 10)
+
+
+class Curve(NamedTuple):
+    """One line of a chart: a value for each slice, None where there is none."""
+
+    name: str
+    kind: str  # a class of the style sheet
+    values: Sequence[float | None]
+
+
+class BarSegment(NamedTuple):
+    """A piece of a bar."""
+
+    name: str
+    kind: str  # a class of the style sheet
+    value: int
+
+
+@final
+class Picture:
+    """An SVG image under construction; `kind` is the class of what is drawn."""
+
+    __slots__ = ("_parts", "_size", "_title")
+
+    def __init__(self, title: str, width: int, height: int) -> None:
+        self._title = escape(title)
+        self._size = f"{width} {height}"
+        self._parts: list[str] = []
+
+    def line(self, kind: str, x: float, y: float, x2: float, y2: float) -> None:
+        """Draw a straight line."""
+        self._parts.append(
+            f'<line class="{kind}" x1="{x:.1f}" y1="{y:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+        )
+
+    def rect(
+        self, kind: str, x: float, y: float, width: float, height: float, title: str = ""
+    ) -> None:
+        """Draw a filled rectangle; a pointer that rests on it shows the title."""
+        inside = f"<title>{escape(title)}</title>" if title else ""
+        self._parts.append(
+            f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
+            f'height="{height:.1f}">{inside}</rect>'
+        )
+
+    def text(self, kind: str, x: float, y: float, words: str) -> None:
+        """Write words."""
+        self._parts.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>')
+
+    def path(self, kind: str, points: Iterable[tuple[float, float]]) -> None:
+        """Draw a line through points."""
+        self._parts.append(f'<polyline class="{kind}" points="{_joined(points)}"/>')
+
+    def area(self, kind: str, points: Iterable[tuple[float, float]]) -> None:
+        """Fill what the points enclose."""
+        self._parts.append(f'<polygon class="{kind}" points="{_joined(points)}"/>')
+
+    def dot(self, kind: str, x: float, y: float) -> None:
+        """Draw a point."""
+        self._parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="2"/>')
+
+    def render(self) -> str:
+        """Return the image, to stand in a page."""
+        return (
+            f'<svg viewBox="0 0 {self._size}" role="img" aria-label="{self._title}">'
+            f"<title>{self._title}</title>{''.join(self._parts)}</svg>"
+        )
+
+
+def line_chart(
+    title: str,
+    curves: Sequence[Curve],
+    ends: str,
+    label_of: Callable[[float], str],
+    *,
+    most: float | None = None,
+    bound: float | None = None,
+) -> str:
+    """Draw values over time, from 0 up.
+
+    `ends` is how long the time is, in words; `label_of` writes a value at the axis; `most` is the
+    end of that axis, which else fits the values; `bound` is a dashed line across.
+    """
+    if most is None:
+        values = [value for one in curves for value in one.values if value is not None]
+        most = max([bound or 0.0, *values]) or 1.0
+    step = tick_step(most)
+    ticks = math.ceil(most / step - 1e-9)
+    right, floor = WIDTH - _RIGHT, _LINES_TALL - _BOTTOM
+    picture = Picture(title, WIDTH, _LINES_TALL)
+
+    def y_of(value: float) -> float:
+        return floor - (floor - _TOP) * value / (step * ticks)
+
+    for at in range(ticks + 1):
+        y = y_of(step * at)
+        picture.line("grid", _LEFT, y, right, y)
+        picture.text("axis end", _LEFT - 8, y + 4, label_of(step * at))
+    picture.text("axis", _LEFT, _LINES_TALL - 8, "0")
+    picture.text("axis end", right, _LINES_TALL - 8, ends)
+    labels: list[tuple[float, str, str]] = []
+    if bound is not None:
+        picture.line("bound", _LEFT, y_of(bound), right, y_of(bound))
+        labels.append((y_of(bound), "axis", "at most"))
+    for curve in curves:
+        for run in _runs(curve.values):
+            points = [
+                (_LEFT + (right - _LEFT) * at / max(len(curve.values) - 1, 1), y_of(value))
+                for at, value in run
+            ]
+            if len(points) == 1:
+                picture.dot(f"dot {curve.kind}", *points[0])
+            else:
+                picture.path(f"line {curve.kind}", points)
+        last = next((value for value in reversed(curve.values) if value is not None), None)
+        if last is not None:
+            labels.append((y_of(last), f"label {curve.kind}", curve.name))
+    labels.sort(key=lambda label: label[0])
+    for y, (_, kind, name) in zip(
+        spread_labels([y for y, _, _ in labels], floor), labels, strict=True
+    ):
+        picture.text(kind, right + 8, y + 4, name)
+    return picture.render()
+
+
+def bar_chart(title: str, rows: Sequence[tuple[str, Sequence[BarSegment]]]) -> str:
+    """Draw a bar of the same length for each row, whatever its total; segments are shares of it."""
+    tall = 34
+    wide = WIDTH - _BARS_LEFT - _RIGHT
+    picture = Picture(title, WIDTH, tall * len(rows) + 8)
+    for number, (name, segments) in enumerate(rows):
+        y = number * tall + 6
+        total = sum(segment.value for segment in segments)
+        picture.text("label end", _BARS_LEFT - 10, y + 15, name)
+        picture.rect("fill empty", _BARS_LEFT, y, wide, 20)
+        x = float(_BARS_LEFT)
+        for segment in segments:
+            if segment.value:
+                width = wide * segment.value / total
+                words = f"{segment.name}: {segment.value:,} of {total:,}"
+                picture.rect(f"fill {segment.kind}", x, y, width, 20, words)
+                x += width
+        picture.text("axis", _BARS_LEFT + wide + 8, y + 15, f"{total:,}")
+    return picture.render()
+
+
+def gauge_chart(title: str, rows: Sequence[tuple[str, float]], kind: str) -> str:
+    """Draw a bar from 0 to 1 for each row."""
+    tall = 26
+    wide = WIDTH - _BARS_LEFT - _RIGHT
+    picture = Picture(title, WIDTH, tall * len(rows) + 8)
+    for number, (name, value) in enumerate(rows):
+        y = number * tall + 6
+        picture.text("label end", _BARS_LEFT - 10, y + 12, name)
+        picture.rect("fill empty", _BARS_LEFT, y, wide, 14)
+        picture.rect(f"fill {kind}", _BARS_LEFT, y, wide * min(1.0, max(0.0, value)), 14)
+        picture.text("axis", _BARS_LEFT + wide + 8, y + 12, f"{value:.3f}")
+    return picture.render()
+
+
+def tick_step(most: float) -> float:
+    """Return a distance of ticks that is easy to read and needs at most five for an axis."""
+    unit = 10.0 ** math.floor(math.log10(most / _TICKS_MAX))
+    return next(unit * step for step in _STEPS if unit * step * _TICKS_MAX >= most * (1 - 1e-9))
+
+
+def spread_labels(wanted: Sequence[float], lowest: float) -> list[float]:
+    """Return places near the wanted ones, in their order, so that no label covers another."""
+    places: list[float] = []
+    for y in wanted:
+        places.append(max(y, places[-1] + LABEL_TALL) if places else y)
+    for at in reversed(range(len(places))):
+        places[at] = min(places[at], lowest)
+        lowest = places[at] - LABEL_TALL
+    return places
+
+
+def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
+    """The values that follow each other without a gap, with their places."""
+    runs: list[list[tuple[int, float]]] = [[]]
+    for at, value in enumerate(values):
+        if value is None:
+            runs.append([])
+        else:
+            runs[-1].append((at, value))
+    return [run for run in runs if run]
+
+
+def _joined(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
