@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import ast
 import copy
+import inspect
 import pickle
 
 import pytest
 
 from sluicegate import BadValue, Criticality, Decision, Limit, Refused, Unavailable
+from sluicegate.contracts import decision as decision_module
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, parse_criticality
 from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, RetryAdvice, reason_named
 from sluicegate.contracts.request import Measured, Request
@@ -62,19 +65,19 @@ def test_each_mark_is_its_own_and_travels() -> None:
     plain = Decision(True, 9, 0, 0, None, "api")
     assert (plain.degraded, plain.shadow, plain.overridden) == (False, False, False)
     marked = [
-        Decision(True, 9, 0, 0, None, "api").marked(**{mark: True})
+        Decision(True, 9, 0, 0, None, "api").with_marks(**{mark: True})
         for mark in ("degraded", "shadow", "overridden")
     ]
     for number, one in enumerate(marked):
         assert [one.degraded, one.shadow, one.overridden] == [n == number for n in range(3)]
         assert one != plain
         assert pickle.loads(pickle.dumps(one)) == one
-        assert one.marked() is one
+        assert one.with_marks() is one
     assert len({plain, *marked}) == 4
 
 
 def test_a_decision_under_an_override_says_so() -> None:
-    decision = Decision(True, 0, 0, 0, None, "login").marked(overridden=True)
+    decision = Decision(True, 0, 0, 0, None, "login").with_marks(overridden=True)
     assert decision.explain() == (
         "Allowed, because enforcement of rule 'login' is stopped for now (break-glass)."
     )
@@ -196,3 +199,31 @@ def test_a_request_made_anew_claims_the_same_and_knows_nothing_of_the_first() ->
         assert getattr(again, name) == getattr(first, name), name
     assert (again.cost_ru, again.measured) == (3, None)
     assert first.anew({"c": "d"}).attributes == {"c": "d"}
+
+
+def test_nobody_changes_a_decision() -> None:
+    # mypy refuses an assignment to a final attribute; here is that every attribute is one.
+    tree = ast.parse(inspect.getsource(decision_module))
+    (kind,) = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    targets = [
+        node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+        for node in ast.walk(kind)
+        if isinstance(node, ast.AnnAssign | ast.Assign)
+    ]
+    finals = {
+        node.target.attr
+        for node in ast.walk(kind)
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Attribute)
+        and ast.unparse(node.annotation) == "Final"
+    }
+    assert finals == set(Decision.__slots__)
+    changed = [node.attr for node in targets if isinstance(node, ast.Attribute)]
+    assert sorted(changed) == sorted(finals), "each is assigned once, when it is made"
+
+
+def test_more_units_or_another_rule_make_another_decision() -> None:
+    one = Decision(True, 9, 0, 5, None, "api", degraded=True)
+    assert one.with_more(3) == Decision(True, 12, 0, 5, None, "api", degraded=True)
+    assert one.with_rule("login") == Decision(True, 9, 0, 5, None, "login", degraded=True)
+    assert (one.remaining, one.rule_id) == (9, "api")

@@ -259,7 +259,7 @@ def test_both_styles_stand_together_and_none_leaves_only_what_http_says() -> Non
 
 
 def test_a_rule_that_is_only_tried_out_is_not_told() -> None:
-    tried = Decision(True, 0, SECOND, MINUTE, RATE_LIMITED, "trial").marked(shadow=True)
+    tried = Decision(True, 0, SECOND, MINUTE, RATE_LIMITED, "trial").with_marks(shadow=True)
     for style in ("ietf", "legacy", "both"):
         assert told(style, judged(Counted("trial", FIVE, tried))) == {}
     beside = judged(Counted("login", FIVE, admitted(3)), Counted("trial", FIVE, tried))
@@ -270,7 +270,7 @@ def test_a_rule_that_is_only_tried_out_is_not_told() -> None:
 
 
 def test_a_decision_without_its_store_says_so_and_tells_no_count() -> None:
-    away = admitted(0, 0).marked(degraded=True)
+    away = admitted(0, 0).with_marks(degraded=True)
     fields = told("both", judged(Counted("login", FIVE, away)))
     assert fields == {
         "ratelimit-policy": '"login";q=5;w=60',
@@ -285,7 +285,7 @@ def test_a_decision_without_its_store_says_so_and_tells_no_count() -> None:
 
 
 def test_a_closed_rule_without_its_store_is_a_refusal_with_all_marks() -> None:
-    closed = Decision(False, 0, 0, 0, STORE_UNAVAILABLE, "login").marked(degraded=True)
+    closed = Decision(False, 0, 0, 0, STORE_UNAVAILABLE, "login").with_marks(degraded=True)
     fields = told("ietf", judged(Counted("login", FIVE, closed)))
     assert fields["retry-after"] == "1"
     assert fields["x-ratelimit-error"] == "store_unavailable"

@@ -27,7 +27,7 @@ class Said:
 
     def __init__(self, *, degraded: bool = False, nothing: bool = False) -> None:
         decision = Decision(True, 1, 0, 0, None, "r")
-        other = Decision(True, 1, 0, 0, None, "s").marked(degraded=degraded)
+        other = Decision(True, 1, 0, 0, None, "s").with_marks(degraded=degraded)
         counted = (Counted("r", LIMIT, decision), Counted("s", LIMIT, other))
         self.judgement = None if nothing else Judgement(decision, counted)
 

@@ -218,7 +218,7 @@ def test_many_threads_may_offer_and_every_letter_is_accounted_for() -> None:
 
 def decision(*, allowed: bool, degraded: bool = False) -> Decision:
     reason = None if allowed else RATE_LIMITED
-    return Decision(allowed, 0, 0, 0, reason, "r").marked(degraded=degraded)
+    return Decision(allowed, 0, 0, 0, reason, "r").with_marks(degraded=degraded)
 
 
 def test_every_decision_without_the_store_is_wanted_and_refusals_only_if_said() -> None:

@@ -325,7 +325,7 @@ def test_a_wait_that_ends_in_a_refusal_was_a_wait() -> None:
 def test_a_refusal_that_is_only_tried_out_admits() -> None:
     async def story() -> None:
         gate = Gate("gate")
-        gate.refuses = Decision(True, 0, 0, 0, SHED, "gate").marked(shadow=True)
+        gate.refuses = Decision(True, 0, 0, 0, SHED, "gate").with_marks(shadow=True)
         stack = Stack(at_once("gate", gate), at_once("last", Gate("last")))
         permit = await admitted(stack, Request("k"), HandClock())
         assert permit.end(Outcome.SUCCESS, NOW)

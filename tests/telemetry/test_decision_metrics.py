@@ -289,7 +289,7 @@ def test_the_sum_is_what_a_plain_counter_says(
     oracle: Counter[tuple[str, str]] = Counter()
     for rule, allows, degrades, tries in told:
         decision = allowed(rule) if allows else tried_out(rule) if tries else refused(rule)
-        tally.record_decision(decision.marked(degraded=degrades), "k", NOW, NOW)
+        tally.record_decision(decision.with_marks(degraded=degrades), "k", NOW, NOW)
         if len(named) < rules_max:
             named.add(rule)
         if not allows and tries:

@@ -12,12 +12,12 @@ SHED_ONE = Decision(False, 0, 5, 5, SHED, "shed")
 
 
 def shadow() -> Decision:
-    return Decision(True, 0, 5, 5, RATE_LIMITED, "r").marked(shadow=True)
+    return Decision(True, 0, 5, 5, RATE_LIMITED, "r").with_marks(shadow=True)
 
 
 def degraded(allowed: bool) -> Decision:
     reason = None if allowed else RATE_LIMITED
-    return Decision(allowed, 0, 0, 0, reason, "r").marked(degraded=True)
+    return Decision(allowed, 0, 0, 0, reason, "r").with_marks(degraded=True)
 
 
 def test_each_outcome_is_counted_by_priority_and_by_rule() -> None:

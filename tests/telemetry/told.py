@@ -13,13 +13,13 @@ NOW = START_US
 
 
 def allowed(rule: str = "login", *, degraded: bool = False, shadow: bool = False) -> Decision:
-    return Decision(True, 3, 0, SECOND, None, rule).marked(degraded=degraded, shadow=shadow)
+    return Decision(True, 3, 0, SECOND, None, rule).with_marks(degraded=degraded, shadow=shadow)
 
 
 def refused(
     rule: str = "login", reason: Reason | None = RATE_LIMITED, *, degraded: bool = False
 ) -> Decision:
-    return Decision(False, 0, 2_500_000, SECOND, reason, rule).marked(degraded=degraded)
+    return Decision(False, 0, 2_500_000, SECOND, reason, rule).with_marks(degraded=degraded)
 
 
 def tried_out(
@@ -27,4 +27,4 @@ def tried_out(
 ) -> Decision:
     """What a rule in shadow mode would have refused."""
     decision = Decision(True, 0, 2_500_000, SECOND, reason, rule)
-    return decision.marked(degraded=degraded, shadow=True)
+    return decision.with_marks(degraded=degraded, shadow=True)

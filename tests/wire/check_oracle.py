@@ -51,7 +51,7 @@ def decisions(draw: st.DrawFn) -> Decision:
     decision = Decision(
         draw(st.booleans()), draw(UINT32), draw(distances), draw(distances), reason, draw(TEXT)
     )
-    return decision.marked(degraded=draw(st.booleans()))
+    return decision.with_marks(degraded=draw(st.booleans()))
 
 
 ANSWERS: Final = st.builds(

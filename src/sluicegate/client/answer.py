@@ -103,9 +103,8 @@ def answer_of(reply: Any, at: int = 0) -> Answer:
             int(reset_ms) * _MS_US,
             reason,
             rule_id.decode(),
+            bool(degraded),
         )
-        return Answer(
-            decision.marked(degraded=bool(degraded)), int(limit), status.decode(), SERVICE
-        )
+        return Answer(decision, int(limit), status.decode(), SERVICE)
     except (AttributeError, TypeError, ValueError):
         raise Unavailable("the service", f"its answer is not understood: {reply!r:.80}") from None

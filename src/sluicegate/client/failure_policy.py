@@ -54,7 +54,7 @@ class ClientFailurePolicy:
         limit, table = self._limit, self._table
         if limit is None or table is None:
             reason = STORE_UNAVAILABLE if self.failure == CLOSED else None
-            decision = Decision(reason is None, 0, 0, 0, reason, "")
-            return Answer(decision.marked(degraded=True), _NO_LIMIT, "", FAILURE)
+            decision = Decision(reason is None, 0, 0, 0, reason, "", degraded=True)
+            return Answer(decision, _NO_LIMIT, "", FAILURE)
         decision = table.take(repr(pair), weight, self._clock.now_us())
-        return Answer(decision.marked(degraded=True), limit.burst, "", FAILURE)
+        return Answer(decision.with_marks(degraded=True), limit.burst, "", FAILURE)

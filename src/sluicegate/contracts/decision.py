@@ -1,19 +1,19 @@
-"""Decision: the answer to one unit of work.
+"""Decision: the result of asking a limit about one unit of work.
 
-It is a plain value: what was decided, what is left, when to come back, and by which rule. Distances
-in time are whole microseconds; the `_s` forms are for people and headers. A refusal that no waiting
-will turn has the `retry_after_us` of `kernels.verdict.NEVER`.
+It is a value: what was decided, what is left, when to come back, and by which rule. Nobody changes
+it; whoever knows more makes another. Distances in time are whole microseconds; the `_s` forms are
+for people and headers. A refusal that no waiting will turn has the `retry_after_us` of
+`kernels.verdict.NEVER`.
 
 Three marks say that it did not come about as usual. `degraded`: the limit's store could not be
 asked, and the rule's failure policy decided. `shadow`: the rule is only tried out; `reason` says
-what it would have refused, and yet `allowed` is true. `overridden`: somebody has stopped
-enforcement for now (break-glass), and nothing was asked or counted.
+why it would have refused, and yet `allowed` is true. `overridden`: somebody has stopped enforcement
+for now (break-glass), and nothing was asked or counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 from sluicegate.contracts.reasons import Reason
 from sluicegate.kernels.native import mypyc_attr
@@ -45,55 +45,98 @@ class Decision:
         reset_after_us: int,
         reason: Reason | None,
         rule_id: str,
+        degraded: bool = False,
+        shadow: bool = False,
+        overridden: bool = False,
     ) -> None:
-        self.allowed = allowed
-        self.remaining = remaining
-        self.retry_after_us = retry_after_us
-        self.reset_after_us = reset_after_us
-        self.reason = reason
-        self.rule_id = rule_id
-        self.degraded = False
-        self.shadow = False
-        self.overridden = False
+        self.allowed: Final = allowed
+        self.remaining: Final = remaining
+        self.retry_after_us: Final = retry_after_us
+        self.reset_after_us: Final = reset_after_us
+        self.reason: Final = reason
+        self.rule_id: Final = rule_id
+        self.degraded: Final = degraded
+        self.shadow: Final = shadow
+        self.overridden: Final = overridden
 
-    def marked(
+    def with_marks(
         self, *, degraded: bool = False, shadow: bool = False, overridden: bool = False
     ) -> Decision:
-        """This decision, with these marks added; whoever makes a decision marks it, nobody else."""
-        self.degraded = self.degraded or degraded
-        self.shadow = self.shadow or shadow
-        self.overridden = self.overridden or overridden
-        return self
+        """Return this decision with these marks added."""
+        degraded = degraded or self.degraded
+        shadow = shadow or self.shadow
+        overridden = overridden or self.overridden
+        if degraded == self.degraded and shadow == self.shadow and overridden == self.overridden:
+            return self
+        return Decision(
+            self.allowed,
+            self.remaining,
+            self.retry_after_us,
+            self.reset_after_us,
+            self.reason,
+            self.rule_id,
+            degraded,
+            shadow,
+            overridden,
+        )
+
+    def with_more(self, units: int) -> Decision:
+        """Return this decision with so many more units remaining."""
+        return Decision(
+            self.allowed,
+            self.remaining + units,
+            self.retry_after_us,
+            self.reset_after_us,
+            self.reason,
+            self.rule_id,
+            self.degraded,
+            self.shadow,
+            self.overridden,
+        )
+
+    def with_rule(self, rule_id: str) -> Decision:
+        """Return this decision under another rule's id."""
+        return Decision(
+            self.allowed,
+            self.remaining,
+            self.retry_after_us,
+            self.reset_after_us,
+            self.reason,
+            rule_id,
+            self.degraded,
+            self.shadow,
+            self.overridden,
+        )
 
     def explain(self) -> str:
-        """Why, in a sentence or two."""
+        """Return why, in a sentence or two."""
         rule = f"rule {self.rule_id!r}"
         if self.overridden:
             return f"Allowed, because enforcement of {rule} is stopped for now (break-glass)."
         if self.allowed:
-            said = f"Allowed by {rule}, {self.remaining:,} remaining."
+            text = f"Allowed by {rule}, {self.remaining:,} remaining."
             if self.shadow and self.reason is not None:
-                said = f"Allowed, because {rule} is only tried out; else: {self.reason.sentence}"
+                text = f"Allowed, because {rule} is only tried out; else: {self.reason.sentence}"
         else:
-            said = f"Refused by {rule}."
+            text = f"Refused by {rule}."
             if self.reason is not None:
-                said += f" {self.reason.sentence}"
+                text += f" {self.reason.sentence}"
             if self.retry_after_us < 0:
-                said += " Asking again will not help."
+                text += " Asking again will not help."
             elif self.retry_after_us > 0:
-                said += f" Ask again in {self.retry_after_s:,.6g} s."
+                text += f" Ask again in {self.retry_after_s:,.6g} s."
         if self.degraded:
-            said += " The limit's store could not be asked; the rule's failure policy decided."
-        return said
+            text += " The limit's store could not be asked; the rule's failure policy decided."
+        return text
 
     @property
     def retry_after_s(self) -> float:
-        """Seconds until a retry is admitted if nothing else comes; negative if none ever will."""
+        """Return the seconds until a retry can be admitted; negative if none ever will be."""
         return self.retry_after_us / 1_000_000
 
     @property
     def reset_after_s(self) -> float:
-        """Seconds until the limit is whole again."""
+        """Return the seconds until the limit is whole again."""
         return self.reset_after_us / 1_000_000
 
     def __bool__(self) -> bool:
@@ -111,22 +154,8 @@ class Decision:
         name = "refused" if self.reason is None else self.reason.name
         return f"<Decision {name} by {self.rule_id!r}, retry after {self.retry_after_us} us>"
 
-    def _fields(self) -> tuple[bool, int, int, int, str, str, bool, bool, bool]:
-        reason = "" if self.reason is None else self.reason.name
+    def _fields(self) -> tuple[bool, int, int, int, Reason | None, str, bool, bool, bool]:
         return (
-            self.allowed,
-            self.remaining,
-            self.retry_after_us,
-            self.reset_after_us,
-            reason,
-            self.rule_id,
-            self.degraded,
-            self.shadow,
-            self.overridden,
-        )
-
-    def __reduce__(self) -> tuple[Callable[..., Decision], tuple[object, ...]]:
-        return _remade, (
             self.allowed,
             self.remaining,
             self.retry_after_us,
@@ -138,17 +167,5 @@ class Decision:
             self.overridden,
         )
 
-
-def _remade(
-    allowed: bool,
-    remaining: int,
-    retry_after_us: int,
-    reset_after_us: int,
-    reason: Reason | None,
-    rule_id: str,
-    degraded: bool,
-    shadow: bool,
-    overridden: bool,
-) -> Decision:
-    decision = Decision(allowed, remaining, retry_after_us, reset_after_us, reason, rule_id)
-    return decision.marked(degraded=degraded, shadow=shadow, overridden=overridden)
+    def __reduce__(self) -> tuple[type[Decision], tuple[object, ...]]:
+        return Decision, self._fields()

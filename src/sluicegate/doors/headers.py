@@ -241,8 +241,7 @@ def unavailable(rule_id: str = "") -> Judgement:
 
 def refusal(reason: Reason, rule_id: str = "", *, degraded: bool = False) -> Judgement:
     """A refusal for a reason that no limit has counted."""
-    decision = Decision(False, 0, 0, 0, reason, rule_id)
-    return Judgement(decision.marked(degraded=degraded), ())
+    return Judgement(Decision(False, 0, 0, 0, reason, rule_id, degraded), ())
 
 
 def _item(words: Words, decision: Decision) -> str:

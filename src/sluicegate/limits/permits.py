@@ -296,7 +296,7 @@ class Permits:
             decision = await store.acquire(key, permit_id, count)
         except UNANSWERED:
             local = self._instead()
-            decision = (await local.acquire(key, permit_id, count)).marked(degraded=True)
+            decision = (await local.acquire(key, permit_id, count)).with_marks(degraded=True)
         until_us = asked_us + self.expires_after_us
         return Permit(self, local, permit_id, key, count, decision, until_us)
 
@@ -304,7 +304,7 @@ class Permits:
         try:
             return await store.look(key, count)
         except UNANSWERED:
-            return (await self._instead().look(key, count)).marked(degraded=True)
+            return (await self._instead().look(key, count)).with_marks(degraded=True)
 
     async def _waited(
         self, store: PermitStore, ticket: Ticket, key: str, count: int, wait_us: int

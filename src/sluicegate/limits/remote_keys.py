@@ -160,7 +160,7 @@ class RemoteKeys(Keys):
             ruling = self.without_store(charges, now_us, keep=False)
         decision = binding(ruling.decisions)
         if left and decision.allowed:
-            decision.remaining += max(left - cost, 0)
+            decision = decision.with_more(max(left - cost, 0))
         return self._told(decision)
 
     async def correct(self, store: Store, key: str, correction: int, taken_us: int | None) -> bool:
@@ -211,7 +211,7 @@ class RemoteKeys(Keys):
     def without_store(self, charges: Sequence[Charge], now_us: int, *, keep: bool = True) -> Ruling:
         """Decide as the failure policy says."""
         decisions = failed(self.terms, charges, self._local, now_us, keep=keep)
-        return Ruling(0, [decision.marked(degraded=True) for decision in decisions])
+        return Ruling(0, [decision.with_marks(degraded=True) for decision in decisions])
 
     # Inside.
 
@@ -254,7 +254,7 @@ class RemoteKeys(Keys):
         before = None
         if decision.allowed:
             before = leases.filled(key, hand, cost, sent_us, grant)
-            decision.remaining += hand.left
+            decision = decision.with_more(hand.left)
             if self._observer is not None and hand.left:
                 self._observer.record_lease(self.terms.name, "taken", hand.left)
         else:
@@ -315,7 +315,7 @@ def failed(
         ]  # fmt: skip
         return take_all(asks, now_us, keep=keep)
     reason = STORE_UNAVAILABLE if terms.failure is Failure.CLOSED else None
-    return [Decision(reason is None, 0, 0, 0, reason, charge.rule_id) for charge in charges]
+    return [Decision(reason is None, 0, 0, 0, reason, charge.rule_id, True) for charge in charges]
 
 
 def share_of(limit: Limit, share: float) -> Limit:

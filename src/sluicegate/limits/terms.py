@@ -59,8 +59,6 @@ class Terms:
 
 def tried_out(decision: Decision) -> Decision:
     """What a trial makes of a decision: it is reported as it is, and holds nobody up."""
-    if decision.allowed:
-        return decision.marked(shadow=True)
     return Decision(
         True,
         decision.remaining,
@@ -68,13 +66,16 @@ def tried_out(decision: Decision) -> Decision:
         decision.reset_after_us,
         decision.reason,
         decision.rule_id,
-    ).marked(degraded=decision.degraded, shadow=True)
+        decision.degraded,
+        True,
+        decision.overridden,
+    )
 
 
 def unasked(terms: Terms) -> Decision:
     """The decision of a rule that is off; it binds nobody, so it is marked like a trial's."""
     least = min(limit.burst for _, limit in terms.limits)
-    return Decision(True, least, 0, 0, None, terms.name).marked(shadow=True)
+    return Decision(True, least, 0, 0, None, terms.name, shadow=True)
 
 
 @final

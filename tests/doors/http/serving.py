@@ -76,7 +76,7 @@ class Counting:
         retry_us = 0 if reason is None else -1 if reason is COST_ABOVE_LIMIT else 1_500_000
         decision = Decision(reason is None, self.LIMIT - spent, retry_us, 60_000_000, reason, "r-1")
         if ask.user_id == "dark":
-            decision.marked(degraded=True)
+            decision = decision.with_marks(degraded=True)
         return CheckResponse(decision, self.LIMIT, ask.priority or DEFAULT_CRITICALITY)
 
     def check(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:

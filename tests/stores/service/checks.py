@@ -127,8 +127,15 @@ class Checks:
 
     def _told(self, decision: Decision) -> CheckResponse:
         if self.degraded:
-            decision.allowed, decision.retry_after_us = False, 5_000_000
-            decision.marked(degraded=True)
+            decision = Decision(
+                False,
+                decision.remaining,
+                5_000_000,
+                decision.reset_after_us,
+                decision.reason,
+                decision.rule_id,
+                degraded=True,
+            )
         return CheckResponse(decision, self.limit.burst, DEFAULT_CRITICALITY, self.status)
 
 

@@ -123,15 +123,15 @@ class GenerationOne:
             self._admitted += 1
             return NOTHING_HELD
         self._refused += 1
-        refused = Decision(
+        return Decision(
             False,
             decision.remaining,
             decision.retry_after_us,
             decision.reset_after_us,
             decision.reason,
             NAME,
+            degraded,
         )
-        return refused.marked(degraded=degraded)
 
     async def connect(self) -> None:
         """Connect to the store, or find out that it cannot be now."""

@@ -29,15 +29,15 @@ class RemoteStore:
         """Take every charge or none."""
         marked = [_marked(charge) for charge in charges]
         ruling = await self._store.take(marked, keep=keep, count_refused=count_refused)
-        for decision, charge in zip(ruling.decisions, charges, strict=True):
-            decision.rule_id = charge.rule_id
-        return ruling
+        pairs = zip(ruling.decisions, charges, strict=True)
+        return Ruling(
+            ruling.at_us, [decision.with_rule(charge.rule_id) for decision, charge in pairs]
+        )
 
     async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first cost of `ladder` that fits."""
         grant = await self._store.take_some(_marked(charge), ladder)
-        grant.decision.rule_id = charge.rule_id
-        return grant
+        return PartialTake(grant.at_us, grant.units, grant.decision.with_rule(charge.rule_id))
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         """Correct what was taken."""

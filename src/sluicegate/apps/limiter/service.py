@@ -178,9 +178,14 @@ class LimiterService:
                 reason = RATE_LIMITED
         reset_us = answer.reset_after_s * _S_US
         decision = Decision(
-            not answer.limited, answer.remaining, retry_us, reset_us, reason, THROTTLE_RULE
+            not answer.limited,
+            answer.remaining,
+            retry_us,
+            reset_us,
+            reason,
+            THROTTLE_RULE,
+            answer.degraded,
         )
-        decision.degraded = answer.degraded
         self._ledger.record_decision(
             ask.key, THROTTLE_RULE, ask.cost, DEFAULT_CRITICALITY, decision, began_us
         )

@@ -192,7 +192,7 @@ class Glass:
 
 def let_through(rule: str, remaining: int = 0) -> Decision:
     """The decision that an opening makes for a rule: allowed, and neither asked nor counted."""
-    return Decision(True, remaining, 0, 0, None, rule).marked(overridden=True)
+    return Decision(True, remaining, 0, 0, None, rule, overridden=True)
 
 
 def checked_opening(opening: Opening, for_us_max: int) -> Opening:

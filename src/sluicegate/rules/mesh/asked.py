@@ -113,12 +113,17 @@ class Part:
             retry_us = NEVER if reason is COST_ABOVE_LIMIT else reset_us
         if reset_us < 0:
             reset_us = 0
-        made = Decision(not over or shadow, self.remaining, retry_us, reset_us, reason, rule_id)
-        if decision is not None and (decision.degraded or decision.overridden):
-            made.degraded = decision.degraded
-            made.overridden = decision.overridden
-        made.shadow = shadow
-        return made
+        return Decision(
+            not over or shadow,
+            self.remaining,
+            retry_us,
+            reset_us,
+            reason,
+            rule_id,
+            decision is not None and decision.degraded,
+            shadow,
+            decision is not None and decision.overridden,
+        )
 
     def count(self, tally: Tally, near_ratio: float) -> None:
         """Add it to the statistics of its rule."""

@@ -280,7 +280,7 @@ class Mesh:
         """Whether one unit more would be refused; nothing is taken."""
         decision = await self._limiter.apeek(part.key, 1, part.counting.shape)
         if decision.allowed and decision.reason is None and not decision.degraded:
-            decision.remaining += 1
+            return decision.with_more(1)
         return decision
 
     async def _decide_together(self, asking: Sequence[Asked]) -> None:

@@ -366,18 +366,7 @@ class Checker:
 
     def _named(self, decision: Decision, rule_id: str) -> Decision:
         """The decision under the name of the rule; a limiter knows it by its shape."""
-        if self._local:
-            decision.rule_id = rule_id  # nobody else has it
-            return decision
-        # A far limiter may believe a refusal for a while, by the name it has.
-        return Decision(
-            decision.allowed,
-            decision.remaining,
-            decision.retry_after_us,
-            decision.reset_after_us,
-            decision.reason,
-            rule_id,
-        ).marked(degraded=decision.degraded, shadow=decision.shadow, overridden=decision.overridden)
+        return decision.with_rule(rule_id)
 
     def _answer(self, priority: Criticality, limit: int, decision: Decision) -> CheckResponse:
         return CheckResponse(decision, limit, priority, self._gate.status())
