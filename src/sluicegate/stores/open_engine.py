@@ -53,11 +53,11 @@ def _open_lmdb(url: str) -> Engine:
 
 
 def _open_rocksdb(url: str) -> Engine:
-    from sluicegate.stores.engines.rocksdb_url import parse_url  # noqa: PLC0415 - likewise
+    from sluicegate.stores.engines.rocksdb.url import parse_url  # noqa: PLC0415 - likewise
 
     settings = parse_url(url)
     try:
-        from sluicegate.stores.engines.rocksdb import RocksEngine  # noqa: PLC0415 - likewise
+        from sluicegate.stores.engines.rocksdb.engine import RocksEngine  # noqa: PLC0415 - likewise
     except ImportError:
         raise MissingPackage("rocksdict", "kv") from None
     return RocksEngine(settings)

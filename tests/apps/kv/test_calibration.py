@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.apps.kv.calibration import Sample, calibrated, fitted, spearman
+from sluicegate.apps.kv.calibration import CostSample, calibrate_costs, fit_costs, spearman
 from sluicegate.apps.kv.chain import OPERATIONS
 from sluicegate.apps.kv.weights import read_weights_file, weights_text
 from sluicegate.contracts.errors import BadValue
@@ -18,28 +18,30 @@ from sluicegate.contracts.errors import BadValue
 SHAPES = [(1, 64), (1, 16_384), (10, 640), (100, 6_400), (100, 102_400), (1_000, 64_000)]
 
 
-def samples(operation: str, base: float, row: float, byte: float) -> list[Sample]:
-    return [Sample(operation, rows, size, base + row * rows + byte * size) for rows, size in SHAPES]
+def samples(operation: str, base: float, row: float, byte: float) -> list[CostSample]:
+    return [
+        CostSample(operation, rows, size, base + row * rows + byte * size) for rows, size in SHAPES
+    ]
 
 
 @given(st.floats(0.1, 1_000), st.one_of(st.just(0.0), st.floats(0.01, 100)), st.floats(0.0001, 0.1))
 def test_costs_that_follow_the_model_are_found_again(base: float, row: float, byte: float) -> None:
-    fit = fitted(samples("get", base, row, byte))
+    fit = fit_costs(samples("get", base, row, byte))
     for rows, size in SHAPES:
         true = base + row * rows + byte * size
         assert fit.cost_us(rows, size) == pytest.approx(true, rel=0.01)
 
 
 def test_no_weight_is_below_zero_whatever_was_measured() -> None:
-    noisy = [Sample("get", rows, size, 10.0 - at) for at, (rows, size) in enumerate(SHAPES)]
-    fit = fitted(noisy)
+    noisy = [CostSample("get", rows, size, 10.0 - at) for at, (rows, size) in enumerate(SHAPES)]
+    fit = fit_costs(noisy)
     assert fit.base_us > 0
     assert fit.row_us >= 0
     assert fit.byte_us >= 0
 
 
 def test_a_get_of_one_row_is_one_unit_and_the_others_are_told_in_it() -> None:
-    found = calibrated(
+    found = calibrate_costs(
         samples("get", 2.0, 0.0, 0.001) + samples("put", 170.0, 2.0, 0.002), overhead_us=18.0
     )
     assert found.unit_us == pytest.approx(20.0, rel=0.01)
@@ -47,7 +49,7 @@ def test_a_get_of_one_row_is_one_unit_and_the_others_are_told_in_it() -> None:
     assert found.weights["get"].byte_ru == pytest.approx(0.001 / 20, rel=0.02)
     assert found.rank == pytest.approx(1.0)
     with pytest.raises(BadValue, match="measure get too"):
-        calibrated(samples("put", 1, 1, 1))
+        calibrate_costs(samples("put", 1, 1, 1))
 
 
 def test_ranks_are_alike_only_if_they_are() -> None:
@@ -57,7 +59,7 @@ def test_ranks_are_alike_only_if_they_are() -> None:
 
 
 def test_a_weights_file_says_what_it_was_written_from(tmp_path: Path) -> None:
-    found = calibrated(samples("get", 2.0, 0.0, 0.001) + samples("scan", 3.0, 0.5, 0.001))
+    found = calibrate_costs(samples("get", 2.0, 0.0, 0.001) + samples("scan", 3.0, 0.5, 0.001))
     path = tmp_path / "weights.toml"
     path.write_text(weights_text(found.weights, {"get": "a comment"}))
     read = read_weights_file(str(path))

@@ -13,10 +13,10 @@ import pytest
 from sluicegate.apps.kv.assembly import Assembly
 from sluicegate.apps.kv.background import Background
 from sluicegate.apps.kv.fields import FIELDS
-from sluicegate.apps.kv.gathered import GATHERED_BYTES_MAX, Gathered
 from sluicegate.apps.kv.quotas import OutsideGroups
+from sluicegate.apps.kv.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
 from sluicegate.apps.kv.settings import read_settings
-from sluicegate.apps.kv.tables.admitting import KEEPER
+from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Engine, Place
@@ -160,7 +160,7 @@ def test_what_fails_in_the_background_is_told_and_begun_again() -> None:
         background = Background(pause_s=0)
         background.start("keeper", work)
         await asyncio.wait_for(again.wait(), 5)
-        assert background.told() == {"keeper": {"failures": 1, "last": "KeyError: 'holder'"}}
+        assert background.state() == {"keeper": {"failures": 1, "last": "KeyError: 'holder'"}}
         await background.close()
 
     asyncio.run(story())
@@ -271,7 +271,7 @@ def test_places_that_weigh_little_are_read_together_once_that_is_known() -> None
 
 
 def test_a_place_that_weighs_more_than_others_did_is_reckoned_with_for_a_while() -> None:
-    gathered = Gathered(MIB)
+    gathered = ResponseMemory(MIB)
     fits, weigh = gathered.fitting, gathered.weigh
     assert fits("t", 16 * MIB) == 17  # nobody knows: each may be as large as a value
     weigh("t", 10)
@@ -305,7 +305,7 @@ def test_all_multi_gets_together_hold_a_bounded_number_of_bytes() -> None:
             assert all(error.decision.rule_id == "gathered" for error in refused)
             assert len(refused) >= 30
             assert len(told) - len(refused) >= 8
-            assert engine.under_way_max <= GATHERED_BYTES_MAX + 16 * MIB
+            assert engine.under_way_max <= RESPONSE_BYTES_MAX + 16 * MIB
             assert one.dispatcher._gathered.size_bytes == 0
             assert one.chain.stack.stats().under_way == 0
             assert len(await each(one, places)) == 15

@@ -13,7 +13,7 @@ import pytest
 from sluicegate.apps.kv.fields import FIELDS
 from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
 from sluicegate.apps.kv.settings import read_settings
-from sluicegate.apps.kv.store_watch import QUIET_US, START, StoreTold, StoreWatch
+from sluicegate.apps.kv.store_watch import QUIET_US, START, StoreState, StoreWatch
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.request import Request
 from sluicegate.policies.leased_budget import LeasedBudgetSettings
@@ -45,7 +45,7 @@ def test_it_is_said_once_when_it_goes_and_once_when_it_is_back(
     clock = HandClock()
     watch = StoreWatch(clock, "each caller has its last share")
     watch.answered("a")
-    assert watch.told() == StoreTold(False, 0, "", 0)
+    assert watch.stats() == StoreState(False, 0, "", 0)
     gone_us = clock.now_us()
     for who in ("a", "b", "a"):
         watch.failed(who, GONE)
@@ -55,14 +55,14 @@ def test_it_is_said_once_when_it_goes_and_once_when_it_is_back(
             "until it does, each caller has its last share"
         )
     ]
-    assert watch.told()[:2] == (True, gone_us)
+    assert watch.stats()[:2] == (True, gone_us)
     clock.advance(s=3)
     watch.answered("a")
-    assert watch.told().gone  # for b it is
+    assert watch.stats().gone  # for b it is
     watch.answered("b")
     watch.answered("b")
     assert lines(caplog)[1:] == ["the store answers again, after 3.0 s"]
-    told = watch.told()
+    told = watch.stats()
     assert (told.gone, told.since_us, told.losses) == (False, clock.now_us(), 1)
 
 
@@ -78,7 +78,7 @@ def test_a_store_that_answers_now_and_then_is_gone_and_not_a_line_a_request(
     assert len(lines(caplog)) == 1
     assert "no answer in time" in lines(caplog)[0]
     clock.advance(us=QUIET_US)
-    assert not watch.told().gone  # also where nobody asks any more
+    assert not watch.stats().gone  # also where nobody asks any more
     assert len(lines(caplog)) == 2
 
 
@@ -87,9 +87,9 @@ def test_who_could_not_connect_at_the_start_is_followed_by_whoever_is_answered_f
     watch = StoreWatch(clock, "-")
     watch.failed(START, GONE)
     clock.advance(s=5)
-    assert watch.told().gone
+    assert watch.stats().gone
     watch.answered("heartbeat")
-    assert not watch.told().gone
+    assert not watch.stats().gone
 
 
 def test_leases_tell_the_watch(caplog: pytest.LogCaptureFixture) -> None:
@@ -100,14 +100,14 @@ def test_leases_tell_the_watch(caplog: pytest.LogCaptureFixture) -> None:
         one.start()
         one.offer("big", 2_000, seed=1, mru=20 * RU)
         await pause_us(3 * EPOCH_US)
-        assert watch.told().losses == 0
+        assert watch.stats().losses == 0
         store.gone = True
         await pause_us(60 * EPOCH_US)
-        assert watch.told().gone
+        assert watch.stats().gone
         assert len(lines(caplog)) == 1
         store.gone = False
         await pause_us(5 * EPOCH_US)
-        assert watch.told()[::3] == (False, 1)
+        assert watch.stats()[::3] == (False, 1)
         assert len(lines(caplog)) == 2
         await one.kill()
 
@@ -122,9 +122,9 @@ def test_a_probe_that_is_answered_is_enough() -> None:
         one.shares._set_alone(True, one.clock.now_us())
         one.start()
         await pause_us(EPOCH_US // 2)
-        assert watch.told().gone
+        assert watch.stats().gone
         await pause_us(2 * EPOCH_US)
-        assert not watch.told().gone
+        assert not watch.stats().gone
         await one.kill()
 
     run(story)
@@ -148,11 +148,11 @@ def test_generation_one_tells_the_watch(caplog: pytest.LogCaptureFixture) -> Non
     store.gone = True
     ask()
     ask()
-    assert watch.told().gone
+    assert watch.stats().gone
     assert len(lines(caplog)) == 1
     store.gone = False
     ask()
-    assert not watch.told().gone
+    assert not watch.stats().gone
     assert len(lines(caplog)) == 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sluicegate.apps.kv.rollups import Rollups
-from sluicegate.apps.kv.usage import OTHERS, CallerUsage, Used
+from sluicegate.apps.kv.usage import OTHERS, CallerTotals, CallerUsage
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import QUOTA_SPENT
@@ -31,7 +31,10 @@ def test_callers_are_counted_apart_up_to_a_bound() -> None:
     usage.refused(asked("shop", 2), "quota", NO, NOW)
     usage.cached("shop", 100)
     usage.ended(asked("late", 5), Outcome.DROPPED, NOW)
-    assert usage.now() == {"shop": Used(3_100, 1, 1, 2_000, 1), OTHERS: Used(5_000, 1, 0, 0, 0)}
+    assert usage.now() == {
+        "shop": CallerTotals(3_100, 1, 1, 2_000, 1),
+        OTHERS: CallerTotals(5_000, 1, 0, 0, 0),
+    }
     assert usage.reasons == {"quota_spent": 1}
     assert usage.operations() == {"get": (1, 1, 500)}
 
@@ -41,7 +44,7 @@ def test_what_memory_answers_is_in_the_units_that_are_told() -> None:
     usage.ended(asked("shop", 3), Outcome.SUCCESS, NOW)
     for _ in range(25):
         usage.cached("shop", 100)
-    assert usage.now() == {"shop": Used(5_500, 1, 0, 0, 25)}
+    assert usage.now() == {"shop": CallerTotals(5_500, 1, 0, 0, 25)}
 
 
 def test_each_minute_has_what_was_used_in_it(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from sluicegate.contracts.engine import Engine
 from sluicegate.stores.open_engine import open_engine
-from sluicegate.testing.engines import EngineSuite, LastingEngineSuite
+from sluicegate.testing.engines import DurableEngineSuite, EngineSuite
 
 
 class TestMemory(EngineSuite):
@@ -14,7 +14,7 @@ class TestMemory(EngineSuite):
         return open_engine("memory:")
 
 
-class InAFolder(LastingEngineSuite):
+class InAFolder(DurableEngineSuite):
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
         self.folder = tmp_path

@@ -12,24 +12,25 @@ import rocksdict
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.stores.engines import group_commit
-from sluicegate.stores.engines.group_commit import Call, GroupCommitter, GroupSettings
+from sluicegate.stores.engines.group_commit import CommitCall, GroupCommitSettings, GroupCommitter
 from sluicegate.stores.open_engine import open_engine
-from sluicegate.testing.engines import soon
+from sluicegate.testing.engines import resolve
 
 
 def test_a_call_that_fails_in_a_group_fails_alone() -> None:
     sizes: list[int] = []
 
-    def commit(calls: Sequence[Call]) -> list[bool]:
+    def commit(calls: Sequence[CommitCall]) -> list[bool]:
         sizes.append(len(calls))
         if any(call.weight == 13 for call in calls):
             raise OSError("thirteen")
         return [True] * len(calls)
 
     async def story() -> None:
-        committer = GroupCommitter("the test", commit, GroupSettings())
+        committer = GroupCommitter("the test", commit, GroupCommitSettings())
         heard = await asyncio.gather(
-            *(committer.commit(Call((), weight)) for weight in range(20)), return_exceptions=True
+            *(committer.commit(CommitCall((), weight)) for weight in range(20)),
+            return_exceptions=True,
         )
         assert [one is True for one in heard] == [weight != 13 for weight in range(20)]
         assert max(sizes) > 1, "they were a group at first"
@@ -41,14 +42,14 @@ def test_a_call_that_fails_in_a_group_fails_alone() -> None:
 def test_a_group_is_bounded_in_bytes_and_one_call_may_be_larger() -> None:
     weights: list[int] = []
 
-    def commit(calls: Sequence[Call]) -> list[bool]:
+    def commit(calls: Sequence[CommitCall]) -> list[bool]:
         weights.append(sum(call.weight for call in calls))
         return [True] * len(calls)
 
     async def story() -> None:
-        committer = GroupCommitter("the test", commit, GroupSettings(bytes_max=100))
-        await asyncio.gather(*(committer.commit(Call((), 30)) for _ in range(50)))
-        await committer.commit(Call((), 500))
+        committer = GroupCommitter("the test", commit, GroupCommitSettings(bytes_max=100))
+        await asyncio.gather(*(committer.commit(CommitCall((), 30)) for _ in range(50)))
+        await committer.commit(CommitCall((), 500))
         await committer.close()
 
     asyncio.run(story())
@@ -69,10 +70,10 @@ def test_a_step_that_fails_is_told_once_and_tried_again_and_holds_up_no_call(
         return False
 
     async def story() -> None:
-        committer = GroupCommitter("the test", _all_made, GroupSettings(), step=step)
+        committer = GroupCommitter("the test", _all_made, GroupCommitSettings(), step=step)
         async with asyncio.timeout(10):
             for _ in range(5):
-                assert await committer.commit(Call((), 1))
+                assert await committer.commit(CommitCall((), 1))
         await committer.close()
 
     with caplog.at_level(logging.ERROR, "sluicegate.kv"):
@@ -97,7 +98,7 @@ def test_a_step_that_fails_is_tried_again_if_nobody_commits(
         return False
 
     async def story() -> None:
-        committer = GroupCommitter("the test", _all_made, GroupSettings(), step=step)
+        committer = GroupCommitter("the test", _all_made, GroupCommitSettings(), step=step)
         committer.start()
         assert await asyncio.to_thread(again.wait, 10)
         await committer.close()
@@ -107,24 +108,24 @@ def test_a_step_that_fails_is_tried_again_if_nobody_commits(
 
 
 def test_a_writer_that_ends_fails_what_waits_and_whatever_comes_later() -> None:
-    def commit(calls: Sequence[Call]) -> list[bool]:
+    def commit(calls: Sequence[CommitCall]) -> list[bool]:
         raise SystemExit(3)  # what no guard of a single commit takes for its own
 
     async def story() -> None:
-        committer = GroupCommitter("the test", commit, GroupSettings(calls_max=1))
+        committer = GroupCommitter("the test", commit, GroupCommitSettings(calls_max=1))
         async with asyncio.timeout(10):
             heard = await asyncio.gather(
-                *(committer.commit(Call((), 1)) for _ in range(3)), return_exceptions=True
+                *(committer.commit(CommitCall((), 1)) for _ in range(3)), return_exceptions=True
             )
             assert [type(one) for one in heard] == [Unavailable] * 3
             with pytest.raises(Unavailable, match="its writer ended"):
-                await committer.commit(Call((), 1))
+                await committer.commit(CommitCall((), 1))
         await committer.close()
 
     asyncio.run(story())
 
 
-def _all_made(calls: Sequence[Call]) -> list[bool]:
+def _all_made(calls: Sequence[CommitCall]) -> list[bool]:
     return [True] * len(calls)
 
 
@@ -141,7 +142,7 @@ def test_a_drop_between_two_writes_of_one_group_takes_the_first_alone(
             engine.drop("t"),
             engine.write([Change("t", b"p", b"b", b"after")]),
         )
-        found = await soon(engine.read("t", [(b"p", b"a"), (b"p", b"b")]))
+        found = await resolve(engine.read("t", [(b"p", b"a"), (b"p", b"b")]))
         assert list(found) == [None, b"after"]
         await engine.close()
         engine = open_engine(f"{scheme}:{tmp_path}/kv")

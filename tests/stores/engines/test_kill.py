@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.contracts.engine import Change
 from sluicegate.stores.open_engine import open_engine
-from sluicegate.testing.engines import soon
+from sluicegate.testing.engines import resolve
 from tests.stores.engines.writer import ROWS, SPACE, TASKS
 
 LINES = 400
@@ -49,7 +49,7 @@ def test_a_kill_loses_nothing_that_was_acknowledged_and_tears_no_call(
             engine = open_engine(url)
             for task, number in acknowledged.items():
                 places = [(b"p%d" % task, b"%d" % row) for row in range(ROWS)]
-                (value,) = set(await soon(engine.read(SPACE, places)))
+                (value,) = set(await resolve(engine.read(SPACE, places)))
                 assert value is not None
                 assert number <= int(value) <= number + 1
             await engine.write([Change(SPACE, b"after", b"", b"v")])

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Final, Protocol, TypeVar, final
 
-from sluicegate.apps.kv.chain import Chain
+from sluicegate.apps.kv.chain import PolicyChain
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
@@ -49,7 +49,7 @@ class Admission:
 
     __slots__ = ("_chain", "_clock", "_stack", "_supply")
 
-    def __init__(self, chain: Chain, clock: Clock, supply: Supply | None) -> None:
+    def __init__(self, chain: PolicyChain, clock: Clock, supply: Supply | None) -> None:
         self._chain = chain
         self._stack = chain.stack
         self._clock = clock

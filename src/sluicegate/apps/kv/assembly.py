@@ -18,7 +18,7 @@ from sluicegate.apps.kv.admission import Admission, shape
 from sluicegate.apps.kv.background import Background
 from sluicegate.apps.kv.board import CallerUse, EngineUse, board
 from sluicegate.apps.kv.callers import CallerTable
-from sluicegate.apps.kv.chain import BULK, Chain
+from sluicegate.apps.kv.chain import BULK, PolicyChain
 from sluicegate.apps.kv.dispatcher import Dispatcher
 from sluicegate.apps.kv.figures import (
     of_callers,
@@ -35,11 +35,11 @@ from sluicegate.apps.kv.settings import Settings
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
 from sluicegate.apps.kv.shield.shield import Shield
 from sluicegate.apps.kv.store_watch import START, StoreWatch
-from sluicegate.apps.kv.tables.book import UploadState
-from sluicegate.apps.kv.tables.catalogue import Catalogue, View
-from sluicegate.apps.kv.tables.keeping import Keeper
-from sluicegate.apps.kv.tables.layers import Layers
+from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
+from sluicegate.apps.kv.tables.catalogue_state import UploadState
+from sluicegate.apps.kv.tables.keeper import TableKeeper
 from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.tables import Tables
 from sluicegate.apps.kv.tables.uploads import TableUploads
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.apps.kv.vitals import Vitals
@@ -93,7 +93,7 @@ class Assembly:
         self.quotas = Quotas(settings, worker, self.clock, self.chance)
         self.minute_quota = minute_quota(settings, self.clock, self.chance)
         self.store = self._watched()
-        self.chain = Chain(
+        self.chain = PolicyChain(
             settings,
             self.chance,
             self.usage,
@@ -115,8 +115,8 @@ class Assembly:
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
         )
         self.catalogue = Catalogue(self.engine, self.clock, tables)
-        self.layers = Layers(self.engine, self.catalogue, self.clock, tables)
-        self.keeper = Keeper(
+        self.layers = Tables(self.engine, self.catalogue, self.clock, tables)
+        self.keeper = TableKeeper(
             self.engine, self.catalogue, self.clock, tables, self._admit_bulk, holder=self.node
         )
         self.uploads = TableUploads(
@@ -145,7 +145,7 @@ class Assembly:
         self._follower: Any = None
         self._announcements: EventLog | None = None
         self._worker = worker
-        self._views: Mapping[str, View] = {}
+        self._views: Mapping[str, TableView] = {}
         self.background = Background()
 
     async def start(self) -> None:
@@ -207,12 +207,12 @@ class Assembly:
             "process": self._process,
             "board": self._board,
             "stages": lambda: self.chain.stack.stats().stages,
-            "quotas": self.quotas.told,
+            "quotas": self.quotas.state,
             "store": lambda: {} if self.store is None else self.store.state(),
             "rulebook": lambda: {} if self.rules is None else self.rules.status(),
             "request_units": self.chain.units.stats,
             "penalty": self.chain.penalty.stats,
-            "background": self.background.told,
+            "background": self.background.state,
             "keeper": self.keeper.stats,
             "engine": lambda: {"name": self.engine.name, "durability": self.engine.durability},
         }
@@ -233,7 +233,7 @@ class Assembly:
             yield from of_shield(self.shield.stats())
         yield from self.quotas.families()
         if self.store is not None:
-            yield from of_store(self.store.told())
+            yield from of_store(self.store.stats())
         yield from self.background.families()
         if self._follower is not None:
             from sluicegate.rules.following.opening import of_following  # noqa: PLC0415 - as there
@@ -262,7 +262,7 @@ class Assembly:
             shield=None if shield is None else shield.stats(),
             hot=self.hot_board(HOT_TOLD),
             remembered=0 if shield is None else shield.remembered,
-            store=None if self.store is None else self.store.told(),
+            store=None if self.store is None else self.store.stats(),
             uploads=[_upload(one) for one in self.catalogue.book.uploads.values()],
         )
 

@@ -36,7 +36,7 @@ class Background:
         loop = asyncio.get_running_loop()
         self._tasks[name] = loop.create_task(self._keep(name, work), name=name)
 
-    def told(self) -> Mapping[str, Mapping[str, object]]:
+    def state(self) -> Mapping[str, Mapping[str, object]]:
         """By name: how often it failed, and of what the last time."""
         return {
             name: {"failures": count, "last": self._last.get(name, "")}

@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Final
 
-from sluicegate.apps.kv.where import add_where, dispatcher_at, where_of
+from sluicegate.apps.kv.address import add_where, dispatcher_at, where_of
 from sluicegate.command_line.service_client import ask
 
 COPY_S_MAX: Final = 600.0

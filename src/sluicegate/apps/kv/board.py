@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldStats
-from sluicegate.apps.kv.store_watch import StoreTold
+from sluicegate.apps.kv.store_watch import StoreState
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.key_values import Upload
 from sluicegate.policies.queue.queue import QueueStats
@@ -60,7 +60,7 @@ def board(
     hot: Sequence[HotPlace] = (),
     remembered: int = 0,
     uploads: Sequence[Upload] = (),
-    store: StoreTold | None = None,
+    store: StoreState | None = None,
 ) -> Mapping[str, object]:
     """One dispatcher at one instant; what it has not (another policy, say) is left out.
 

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, Final, NamedTuple
 
+from sluicegate.apps.kv.address import AT_DEFAULT
 from sluicegate.apps.kv.board import VERSION
-from sluicegate.apps.kv.where import AT_DEFAULT
 from sluicegate.command_line.service_client import Line, Where, add_who, check_granted, where_said
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 
@@ -23,7 +23,7 @@ EVERY_S_MIN: Final = 0.1
 EVERY_S_MAX: Final = 3_600.0
 
 
-class Sample(NamedTuple):
+class BoardSample(NamedTuple):
     """One dispatcher's board; or why there is none."""
 
     url: str
@@ -48,7 +48,7 @@ def add_source(parser: ArgumentParser) -> None:
     parser.add_argument("--plain", action="store_true", help="lines, also on a terminal")
 
 
-def sources_of(arguments: Namespace) -> list[Where]:
+def board_sources(arguments: Namespace) -> list[Where]:
     """The dispatchers that the flags name, each once."""
     if not EVERY_S_MIN <= arguments.every <= EVERY_S_MAX:
         raise BadValue("--every", arguments.every, "give seconds from 0.1 to 3600")
@@ -58,7 +58,7 @@ def sources_of(arguments: Namespace) -> list[Where]:
     return [where_said(url, arguments, flag="--url", example=AT_DEFAULT) for url in urls]
 
 
-def samples_of(sources: Sequence[Where]) -> list[Sample]:
+def read_boards(sources: Sequence[Where]) -> list[BoardSample]:
     """The boards of all, asked at the same time."""
     if len(sources) == 1:
         return [sample_of(sources[0])]
@@ -66,12 +66,12 @@ def samples_of(sources: Sequence[Where]) -> list[Sample]:
         return list(pool.map(sample_of, sources))
 
 
-def sample_of(source: Where) -> Sample:
+def sample_of(source: Where) -> BoardSample:
     """One board, or why there is none."""
     try:
-        return Sample(source.url, _board(source, _asked(source)))
+        return BoardSample(source.url, _board(source, _asked(source)))
     except Unavailable as error:
-        return Sample(source.url, None, error.seen)
+        return BoardSample(source.url, None, error.seen)
 
 
 def _board(source: Where, state: Any) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, final
 from sluicegate.apps.kv.calibration import (
     OVERHEAD_US_DEFAULT,
     PLACES_DEFAULT,
-    Sample,
-    calibrated,
+    CostSample,
+    calibrate_costs,
 )
 from sluicegate.apps.kv.chain import BULK, GET, MULTI_GET, PUT, SCAN, SWAP
 from sluicegate.apps.kv.weights import weights_text
@@ -90,7 +90,7 @@ def run(arguments: Namespace) -> int:
     if not 0 <= arguments.overhead_us <= 1e6:
         raise BadValue("--overhead-us", arguments.overhead_us, "give 0 to 1,000,000")
     samples = asyncio.run(sampled(arguments.engine, arguments.seconds, arguments.by))
-    found = calibrated(samples, arguments.places, arguments.overhead_us)
+    found = calibrate_costs(samples, arguments.places, arguments.overhead_us)
     comments = {
         name: f"{fit.base_us:.3g} us + {fit.row_us:.3g} a row + {fit.byte_us * 1_024:.3g} a KiB; "
         f"worst {fit.error_max:.0%}"
@@ -103,7 +103,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-async def sampled(url: str, seconds: float, by: str) -> list[Sample]:
+async def sampled(url: str, seconds: float, by: str) -> list[CostSample]:
     """What everything costs on an engine."""
     engine = open_engine(url)
     try:
@@ -121,7 +121,7 @@ async def sampled(url: str, seconds: float, by: str) -> list[Sample]:
     return samples
 
 
-async def measured(shapes: Sequence[Shape], meter: Meter, seconds: float) -> list[Sample]:
+async def measured(shapes: Sequence[Shape], meter: Meter, seconds: float) -> list[CostSample]:
     """What each shape costs."""
     each_us = seconds * 1e6 / len(shapes) / (ROUNDS + 1)
     times = [await _often(shape, meter, each_us) for shape in shapes]
@@ -135,7 +135,7 @@ async def measured(shapes: Sequence[Shape], meter: Meter, seconds: float) -> lis
         sys.stderr.flush()
     sys.stderr.write("\n")
     return [
-        Sample(shape.operation, shape.rows, shape.size_bytes, max(0.001, median(cost)))
+        CostSample(shape.operation, shape.rows, shape.size_bytes, max(0.001, median(cost)))
         for shape, cost in zip(shapes, costs, strict=True)
     ]
 

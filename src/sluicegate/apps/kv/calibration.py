@@ -30,7 +30,7 @@ BASE_US_MIN: Final = 0.01
 _MS_US: Final = 1_000.0
 
 
-class Sample(NamedTuple):
+class CostSample(NamedTuple):
     """One shape of an operation, and what one of it took."""
 
     operation: str
@@ -39,7 +39,7 @@ class Sample(NamedTuple):
     cost_us: float
 
 
-class Fit(NamedTuple):
+class CostFit(NamedTuple):
     """An operation's model in microseconds, and how far its worst sample is from it."""
 
     base_us: float
@@ -56,23 +56,23 @@ class Calibration(NamedTuple):
     """The weights, what one RU is, and how well the model ranks what was measured."""
 
     weights: Mapping[str, Weights]
-    fits: Mapping[str, Fit]
+    fits: Mapping[str, CostFit]
     unit_us: float
     rank: float  # Spearman's, between measured and charged, over all samples
 
 
-def calibrated(
-    samples: Sequence[Sample],
+def calibrate_costs(
+    samples: Sequence[CostSample],
     places: int = PLACES_DEFAULT,
     overhead_us: float = OVERHEAD_US_DEFAULT,
 ) -> Calibration:
     """Weights for every operation that was sampled; a get must be among them."""
-    by_operation: dict[str, list[Sample]] = {}
+    by_operation: dict[str, list[CostSample]] = {}
     for sample in samples:
         by_operation.setdefault(sample.operation, []).append(sample)
     if GET not in by_operation:
         raise BadValue("samples", sorted(by_operation), f"measure {GET} too: it is the unit")
-    fits = {name: fitted(some) for name, some in by_operation.items()}
+    fits = {name: fit_costs(some) for name, some in by_operation.items()}
     unit_us = fits[GET].cost_us(1, 0) + overhead_us
     ms_ru = _MS_US / unit_us / places
     weights = {
@@ -89,7 +89,7 @@ def calibrated(
     return Calibration(weights, fits, unit_us, rank)
 
 
-def fitted(samples: Sequence[Sample]) -> Fit:
+def fit_costs(samples: Sequence[CostSample]) -> CostFit:
     """The model of one operation."""
     rows = [
         [1.0 / one.cost_us, one.rows / one.cost_us, one.size_bytes / one.cost_us] for one in samples
@@ -104,7 +104,7 @@ def fitted(samples: Sequence[Sample]) -> Fit:
         if error < least:
             best, least = found, error
     worst = max(abs(sum(_times(row, best)) - 1.0) for row in rows)
-    return Fit(best[0], best[1], best[2], worst)
+    return CostFit(best[0], best[1], best[2], worst)
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:

@@ -64,7 +64,7 @@ def default_weights() -> dict[str, Weights]:
 
 
 @final
-class Chain:
+class PolicyChain:
     """The stack, and the policies in it that others need to know."""
 
     __slots__ = (

@@ -38,7 +38,7 @@ callers and certificates again; SIGTERM ends it when what is under way is done.
 """
 
 
-class Verb(NamedTuple):
+class KvVerb(NamedTuple):
     """One row: a module with `EXAMPLES`, `add_arguments` and `run`."""
 
     name: str
@@ -47,11 +47,11 @@ class Verb(NamedTuple):
 
 
 VERBS: Final = (
-    Verb("top", "callers, refusals, stress and hot keys of dispatchers, live", "top.command"),
-    Verb("hot", "the hot keys of dispatchers, live", "hot"),
-    Verb("load", "upload millions of rows beside live traffic", "load.command"),
-    Verb("calibrate", "measure an engine, and print what operations cost", "calibrate"),
-    Verb("backup", "copy the embedded engine of a running dispatcher", "backup"),
+    KvVerb("top", "callers, refusals, stress and hot keys of dispatchers, live", "top.command"),
+    KvVerb("hot", "the hot keys of dispatchers, live", "hot"),
+    KvVerb("load", "upload millions of rows beside live traffic", "load.command"),
+    KvVerb("calibrate", "measure an engine, and print what operations cost", "calibrate"),
+    KvVerb("backup", "copy the embedded engine of a running dispatcher", "backup"),
 )
 _PACKAGE: Final = "sluicegate.apps.kv"
 

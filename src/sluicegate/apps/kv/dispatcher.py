@@ -18,13 +18,13 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, final
 
 from sluicegate.apps.kv.admission import Admission, shape
-from sluicegate.apps.kv.chain import GET, MULTI_GET, PUT, SCAN, SWAP, Chain
-from sluicegate.apps.kv.gathered import VALUES_BYTES_MAX, Gathered
+from sluicegate.apps.kv.chain import GET, MULTI_GET, PUT, SCAN, SWAP, PolicyChain
 from sluicegate.apps.kv.names import check_key, check_table, check_value
+from sluicegate.apps.kv.response_memory import VALUES_BYTES_MAX, ResponseMemory
 from sluicegate.apps.kv.shield.keys import key_of
 from sluicegate.apps.kv.shield.shield import Shield
-from sluicegate.apps.kv.tables.layers import Layers
-from sluicegate.apps.kv.tables.scanning import Scanned
+from sluicegate.apps.kv.tables.scan import ScanResult
+from sluicegate.apps.kv.tables.tables import Tables
 from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after
 from sluicegate.contracts.access import TableGrant
 from sluicegate.contracts.checks import MaybeAwaitable
@@ -74,8 +74,8 @@ class Dispatcher:
     def __init__(
         self,
         admission: Admission,
-        chain: Chain,
-        layers: Layers,
+        chain: PolicyChain,
+        layers: Tables,
         shield: Shield | None,
         uploads: Uploads,
         clock: Clock,
@@ -92,7 +92,7 @@ class Dispatcher:
         self._units = chain.units if chain.layered else None
         self._chunk_ru = chunk_ru
         self._one_shard = one_shard
-        self._gathered = Gathered(value_bytes_max)
+        self._gathered = ResponseMemory(value_bytes_max)
         self.uploads = uploads
 
     # Reads.
@@ -501,7 +501,7 @@ class Dispatcher:
 
     async def _scan_chunk(
         self, table: str, partition: bytes, span: KeyRange, call: CallContext
-    ) -> tuple[Scanned, CallContext]:
+    ) -> tuple[ScanResult, CallContext]:
         """One admission's worth, and as what the next chunk is to ask.
 
         That has this one's deadline, and arrives when it comes: the time that a scan takes is no

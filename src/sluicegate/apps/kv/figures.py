@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sluicegate.apps.kv.shield.settings import ShieldStats
-from sluicegate.apps.kv.store_watch import StoreTold
+from sluicegate.apps.kv.store_watch import StoreState
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.queue.queue import QueueStats
@@ -78,10 +78,10 @@ def of_queue(stats: QueueStats, delay_us: int) -> Iterable[MetricFamily]:
     yield gauge("sluicegate_kv_inflight", "Of them taken.", stats.inflight)
 
 
-def of_store(told: StoreTold) -> Iterable[MetricFamily]:
+def of_store(state: StoreState) -> Iterable[MetricFamily]:
     """Whether the store that quotas come from is there."""
-    yield gauge("sluicegate_kv_store_answers", "1: the store does.", int(not told.gone))
-    yield counter("sluicegate_kv_store_losses", "How often it was lost.", told.losses)
+    yield gauge("sluicegate_kv_store_answers", "1: the store does.", int(not state.gone))
+    yield counter("sluicegate_kv_store_losses", "How often it was lost.", state.losses)
 
 
 def of_shield(stats: ShieldStats) -> Iterable[MetricFamily]:

@@ -65,7 +65,7 @@ return out
 )
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """What one of the others has said last."""
 
     name: str
@@ -87,7 +87,7 @@ class Members(Protocol):
         """Their names, this one's first."""
         ...
 
-    def others(self) -> Sequence[Beat]:
+    def others(self) -> Sequence[Heartbeat]:
         """What the others have said."""
         ...
 
@@ -146,7 +146,7 @@ class StaticMembers:
         """Likewise."""
         return list(self._names)
 
-    def others(self) -> Sequence[Beat]:
+    def others(self) -> Sequence[Heartbeat]:
         """Nobody says anything."""
         return []
 
@@ -216,7 +216,7 @@ class HeartbeatMembers:
         self.watch: StoreWatch | None = None  # who hears whether the store answers
         self.told: Mapping[str, int] = NOTHING
         self._client = client
-        self._others: list[Beat] = []
+        self._others: list[Heartbeat] = []
         self._beats = self._failures = self._unread = 0
         self._failing = False
 
@@ -228,7 +228,7 @@ class HeartbeatMembers:
         """Likewise."""
         return [self.name, *(beat.name for beat in self._others)]
 
-    def others(self) -> Sequence[Beat]:
+    def others(self) -> Sequence[Heartbeat]:
         """What they have said."""
         return self._others
 
@@ -279,11 +279,11 @@ class HeartbeatMembers:
         """What it looks like now."""
         return HeartbeatStats(self.live(), self._beats, self._failures, self._failing, self._unread)
 
-    def _read(self, name: bytes, age_us: int, payload: bytes) -> Beat:
+    def _read(self, name: bytes, age_us: int, payload: bytes) -> Heartbeat:
         demand, hot, known = read(payload)
         if not known:
             self._unread += 1
-        return Beat(name.decode("utf-8", "replace"), age_us, demand, hot)
+        return Heartbeat(name.decode("utf-8", "replace"), age_us, demand, hot)
 
 
 def written(demand_mru: Mapping[str, int], hot: Mapping[str, int], bytes_max: int) -> bytes:

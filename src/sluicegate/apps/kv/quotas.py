@@ -22,7 +22,7 @@ from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettin
 from sluicegate.apps.kv.members import HeartbeatMembers, Members, StaticMembers
 from sluicegate.apps.kv.settings import Settings
 from sluicegate.apps.kv.shares import Shares
-from sluicegate.apps.kv.tables.admitting import KEEPER
+from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
@@ -114,7 +114,7 @@ class Quotas:
         base_ru = max(1, settings.quota_ru * settings.epoch_ms // 1_000)
         self.budget.set_quotas(base_ru, {**quotas_ru, KEEPER: KEEPER_RU})
 
-    def told(self) -> Mapping[str, object]:
+    def state(self) -> Mapping[str, object]:
         """Where quotas come from now, and who is there."""
         return {
             "budget": self.budget.stats(),

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import Final, final
 
-from sluicegate.apps.kv.usage import CallerUsage, Used
+from sluicegate.apps.kv.usage import CallerTotals, CallerUsage
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.telemetry.usage_files import MINUTE_US, UsageMinute, UsageWriter
 
-_NOTHING: Final = Used(0, 0, 0, 0, 0)
+_NOTHING: Final = CallerTotals(0, 0, 0, 0, 0)
 _log: Final = logging.getLogger("sluicegate.kv")
 
 
@@ -25,7 +25,7 @@ class Rollups:
         self._usage = usage
         self._writer = writer
         self._clock = clock
-        self._before: dict[str, Used] = {}
+        self._before: dict[str, CallerTotals] = {}
         self.failures = 0
 
     def roll(self, minute: int) -> None:

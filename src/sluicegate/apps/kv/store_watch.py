@@ -22,7 +22,7 @@ SEEN_CHARS_MAX: Final = 200
 _log: Final = logging.getLogger("sluicegate.kv")
 
 
-class StoreTold(NamedTuple):
+class StoreState(NamedTuple):
     """How it stands now, and how often it was lost since the beginning."""
 
     gone: bool
@@ -74,10 +74,10 @@ class StoreWatch:
             self._silent.discard(START)
             self._settle()
 
-    def told(self) -> StoreTold:
+    def stats(self) -> StoreState:
         """How it stands."""
         self._settle()
-        return StoreTold(self._gone, self._since_us, self._why, self._losses)
+        return StoreState(self._gone, self._since_us, self._why, self._losses)
 
     def _settle(self) -> None:
         """It is back if nobody is without an answer, and has been for a moment."""
@@ -91,7 +91,7 @@ class StoreWatch:
 
     def state(self) -> Mapping[str, object]:
         """The same for `GET /v1/state`."""
-        return self.told()._asdict()
+        return self.stats()._asdict()
 
 
 def _seen(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from sluicegate.contracts.request import Request
 OTHERS: Final = "(others)"
 
 
-class Used(NamedTuple):
+class CallerTotals(NamedTuple):
     """One caller's counts: thousandths of request units, and requests by what became of them."""
 
     mru: int  # as charged, what was answered from memory too
@@ -27,7 +27,7 @@ class Used(NamedTuple):
 
 
 @final
-class Account:
+class CallerAccount:
     """One caller's counts, while they grow."""
 
     __slots__ = ("admitted", "cached", "mru", "refused", "refused_mru")
@@ -37,7 +37,7 @@ class Account:
 
 
 @final
-class Worked:
+class EngineTotals:
     """What the engine did of one operation."""
 
     __slots__ = ("done", "failed", "service_us")
@@ -54,10 +54,10 @@ class CallerUsage:
 
     def __init__(self, callers_max: int = 10_000) -> None:
         self.callers_max = callers_max
-        self._accounts: dict[str, Account] = {}
-        self._others = Account()
+        self._accounts: dict[str, CallerAccount] = {}
+        self._others = CallerAccount()
         self.reasons: dict[str, int] = {}
-        self._worked: dict[str, Worked] = {}
+        self._worked: dict[str, EngineTotals] = {}
 
     def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """It may not enter."""
@@ -74,7 +74,7 @@ class CallerUsage:
         account.mru += request.cost_mru
         worked = self._worked.get(request.operation)
         if worked is None:  # there are few operations, all of them ours
-            worked = self._worked[request.operation] = Worked()
+            worked = self._worked[request.operation] = EngineTotals()
         if outcome is Outcome.SUCCESS:
             worked.done += 1
             if request.measured is not None:
@@ -88,7 +88,7 @@ class CallerUsage:
         account.cached += 1
         account.mru += mru
 
-    def now(self) -> dict[str, Used]:
+    def now(self) -> dict[str, CallerTotals]:
         """Everybody's counts."""
         told = {name: _used(account) for name, account in self._accounts.items()}
         if self._others.admitted or self._others.refused or self._others.cached:
@@ -102,14 +102,16 @@ class CallerUsage:
             for name, worked in self._worked.items()
         }
 
-    def _account(self, caller: str) -> Account:
+    def _account(self, caller: str) -> CallerAccount:
         account = self._accounts.get(caller)
         if account is None:
             if len(self._accounts) >= self.callers_max:
                 return self._others
-            account = self._accounts[caller] = Account()
+            account = self._accounts[caller] = CallerAccount()
         return account
 
 
-def _used(account: Account) -> Used:
-    return Used(account.mru, account.admitted, account.refused, account.refused_mru, account.cached)
+def _used(account: CallerAccount) -> CallerTotals:
+    return CallerTotals(
+        account.mru, account.admitted, account.refused, account.refused_mru, account.cached
+    )

@@ -34,7 +34,7 @@ _log: Final = logging.getLogger("sluicegate.kv")
 
 
 @final
-class Call:
+class CommitCall:
     """What one caller wants to have committed: changes, if `swap` only where `expected` is.
 
     One that says `drop` forgets that space, and changes nothing else.
@@ -62,13 +62,13 @@ class Call:
 
 
 # Makes the calls durable, all or none, in order; whether each was made. Runs on the thread.
-Commit: TypeAlias = "Callable[[Sequence[Call]], Sequence[bool]]"
+Commit: TypeAlias = "Callable[[Sequence[CommitCall]], Sequence[bool]]"
 # Does a bit of what is left to do; whether there is more of it. Runs on the thread.
 Step: TypeAlias = "Callable[[], bool]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
+class GroupCommitSettings:
     """The bounds of a group, and of what waits for one; checked when made."""
 
     calls_max: int = 1_000
@@ -99,7 +99,7 @@ class GroupCommitter:
         self,
         name: str,
         commit: Commit,
-        settings: GroupSettings,
+        settings: GroupCommitSettings,
         *,
         step: Step | None = None,
     ) -> None:
@@ -107,17 +107,17 @@ class GroupCommitter:
         self._commit = commit
         self._step = step
         self._settings = settings
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[CommitCall] = deque()
         self._waiting_bytes = 0
         self._ready = threading.Condition()
         self._ended = False
         self._ended_by = "it was closed"
-        self._group: Sequence[Call] = ()  # that is being committed
+        self._group: Sequence[CommitCall] = ()  # that is being committed
         self._thread: threading.Thread | None = None
         self.groups = 0  # that were committed
         self.calls = 0  # that were in them
 
-    async def commit(self, call: Call) -> bool:
+    async def commit(self, call: CommitCall) -> bool:
         """Have it committed; whether it was made. Raises what the commit raised."""
         future = asyncio.get_running_loop().create_future()
         call.future = future
@@ -147,7 +147,7 @@ class GroupCommitter:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
-    def _admit(self, call: Call) -> None:
+    def _admit(self, call: CommitCall) -> None:
         if self._ended:
             raise Unavailable(self._name, self._ended_by)
         settings = self._settings
@@ -212,8 +212,8 @@ class GroupCommitter:
             call.error = error
         _tell(left)
 
-    def _gather(self) -> list[Call]:
-        group: list[Call] = []
+    def _gather(self) -> list[CommitCall]:
+        group: list[CommitCall] = []
         weight = 0
         settings = self._settings
         while self._waiting and len(group) < settings.calls_max:
@@ -225,13 +225,13 @@ class GroupCommitter:
             group.append(call)
         return group
 
-    def _commit_group(self, group: Sequence[Call]) -> None:
+    def _commit_group(self, group: Sequence[CommitCall]) -> None:
         if not self._try(group) and len(group) > 1:
             for call in group:
                 self._try([call])
         _tell(group)
 
-    def _try(self, calls: Sequence[Call]) -> bool:
+    def _try(self, calls: Sequence[CommitCall]) -> bool:
         try:
             made = self._commit(calls)
         except Exception as error:  # whatever it is, it is its callers'
@@ -246,9 +246,9 @@ class GroupCommitter:
         return True
 
 
-def _tell(group: Sequence[Call]) -> None:
+def _tell(group: Sequence[CommitCall]) -> None:
     """Wake each loop once, however many of its tasks wait."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[CommitCall]] = {}
     for call in group:
         if call.future is not None:
             by_loop.setdefault(call.future.get_loop(), []).append(call)
@@ -258,7 +258,7 @@ def _tell(group: Sequence[Call]) -> None:
             loop.call_soon_threadsafe(_settle, calls)
 
 
-def _settle(calls: Sequence[Call]) -> None:
+def _settle(calls: Sequence[CommitCall]) -> None:
     for call in calls:
         future = call.future
         if future is None or future.done():

@@ -33,18 +33,18 @@ pytest.register_assert_rewrite(
     )
 )
 
-from sluicegate.testing.engines.stage import EngineStage, Trial, soon  # noqa: E402
 from sluicegate.testing.engines.suite import (  # noqa: E402
+    DurableEngineSuite,
     EngineSuite,
-    LastingEngineSuite,
     SharedEngineSuite,
 )
+from sluicegate.testing.engines.trial import EngineChecks, EngineTrial, resolve  # noqa: E402
 
 __all__ = [
-    "EngineStage",
+    "DurableEngineSuite",
+    "EngineChecks",
     "EngineSuite",
-    "LastingEngineSuite",
+    "EngineTrial",
     "SharedEngineSuite",
-    "Trial",
-    "soon",
+    "resolve",
 ]

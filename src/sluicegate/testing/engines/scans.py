@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from sluicegate.testing.engines.stage import EngineStage, Trial
+from sluicegate.testing.engines.trial import EngineChecks, EngineTrial
 
 # In the order of their bytes.
 SORTS = (
@@ -32,12 +32,12 @@ ROWS = tuple((b"p", sort, b"v" + sort) for sort in SORTS)
 each_way = pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
 
 
-class Scans(EngineStage):
+class ScanChecks(EngineChecks):
     """Stories of `scan`."""
 
     @each_way
     def test_any_range_holds_what_is_between_its_ends(self, reverse: bool) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write(*ROWS)
             edges = (*SORTS, b"a\0\0", b"zz")
             for begin in edges:
@@ -52,7 +52,7 @@ class Scans(EngineStage):
 
     @each_way
     def test_rows_of_other_partitions_are_never_among_them(self, reverse: bool) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             near = (b"p", b"o", b"q", b"p\0", b"pp", b"\xff", b"\xff\xff", b"\0", b"o\xff")
             for partition in near:
                 await trial.write((partition, b"", partition), (partition, b"\xff", partition))
@@ -66,7 +66,7 @@ class Scans(EngineStage):
     @each_way
     @pytest.mark.parametrize("rows_max", [1, 2, 3, len(SORTS) - 1, len(SORTS)])
     def test_pages_tell_every_row_once(self, rows_max: int, reverse: bool) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write(*ROWS)
             told: list[bytes] = []
             begin, end = b"", None
@@ -87,7 +87,7 @@ class Scans(EngineStage):
 
     @each_way
     def test_no_further_row_comes_once_there_are_so_many_bytes(self, reverse: bool) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             # Ten bytes each.
             await trial.write(*((b"p", b"%03d" % number, b"1234567") for number in range(10)))
             for bytes_max, rows in ((1, 1), (10, 1), (11, 2), (20, 2), (21, 3), (91, 10)):
@@ -101,7 +101,7 @@ class Scans(EngineStage):
 
     @each_way
     def test_a_row_larger_than_all_that_was_asked_for_is_told_alone(self, reverse: bool) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             large = b"x" * 100_000
             await trial.write(*((b"p", b"%d" % number, large) for number in range(3)))
             page = await trial.scan(b"p", reverse=reverse, bytes_max=10)
@@ -112,7 +112,7 @@ class Scans(EngineStage):
 
     @each_way
     def test_there_is_more_only_if_it_is_within_the_range(self, reverse: bool) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write(*((b"p", b"%02d" % number, b"v") for number in range(20)))
             page = await trial.scan(b"p", begin=b"05", end=b"10", rows_max=5, reverse=reverse)
             assert not page.more
@@ -123,7 +123,7 @@ class Scans(EngineStage):
 
     @each_way
     def test_a_long_partition_is_told_whole(self, reverse: bool) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.load(
                 [(b"p", b"%06d" % (n * 7919 % 3_000), b"%d" % n) for n in range(3_000)]
             )
@@ -135,7 +135,7 @@ class Scans(EngineStage):
 
     @each_way
     def test_deleted_rows_are_passed_over(self, reverse: bool) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write(*((b"p", b"%03d" % number, b"v") for number in range(100)))
             await trial.write(
                 *((b"p", b"%03d" % number, None) for number in range(100) if number % 10)

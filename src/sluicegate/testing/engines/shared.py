@@ -8,25 +8,25 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from sluicegate.contracts.engine import Change, Engine
-from sluicegate.testing.engines.stage import EngineStage, Trial, soon, walked
+from sluicegate.testing.engines.trial import EngineChecks, EngineTrial, resolve, walk_all
 
 
-class Shared(EngineStage):
+class SharingChecks(EngineChecks):
     """Stories of an engine that others use too."""
 
     def test_a_read_begun_after_anothers_write_sees_it(self) -> None:
-        async def story(trial: Trial, other: Engine) -> None:
+        async def story(trial: EngineTrial, other: Engine) -> None:
             space = trial.space()
             for number in range(20):
                 value = b"%d" % number
                 writer, reader = [(trial.engine, other), (other, trial.engine)][number % 2]
                 await writer.write([Change(space, b"p", b"a", value)])
-                assert await soon(reader.read(space, [(b"p", b"a")])) == [value]
+                assert await resolve(reader.read(space, [(b"p", b"a")])) == [value]
 
         self._tell_two(story)
 
     def test_of_swaps_by_two_engines_exactly_one_is_made(self) -> None:
-        async def story(trial: Trial, other: Engine) -> None:
+        async def story(trial: EngineTrial, other: Engine) -> None:
             engines = (trial.engine, other)
             made = await asyncio.gather(
                 *(
@@ -39,19 +39,19 @@ class Shared(EngineStage):
         self._tell_two(story)
 
     def test_a_space_that_another_dropped_is_empty_and_begins_anew(self) -> None:
-        async def story(trial: Trial, other: Engine) -> None:
+        async def story(trial: EngineTrial, other: Engine) -> None:
             space = trial.space()
             for turn in range(3):
                 await trial.engine.write([Change(space, b"p", b"%d" % turn, b"v")])
-                assert len(await walked(other, space, 10)) == 1
+                assert len(await walk_all(other, space, 10)) == 1
                 await other.drop(space)
-                assert await soon(trial.engine.read(space, [(b"p", b"%d" % turn)])) == [None]
-                assert not await walked(trial.engine, space, 10)
+                assert await resolve(trial.engine.read(space, [(b"p", b"%d" % turn)])) == [None]
+                assert not await walk_all(trial.engine, space, 10)
 
         self._tell_two(story)
 
-    def _tell_two(self, story: Callable[[Trial, Engine], Awaitable[None]]) -> None:
-        async def told(trial: Trial) -> None:
+    def _tell_two(self, story: Callable[[EngineTrial, Engine], Awaitable[None]]) -> None:
+        async def told(trial: EngineTrial) -> None:
             other = self.open_engine()
             try:
                 await story(trial, other)

@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 from sluicegate.contracts.engine import Change
-from sluicegate.testing.engines.stage import EngineStage, Trial
+from sluicegate.testing.engines.trial import EngineChecks, EngineTrial
 
 
-class Spaces(EngineStage):
+class SpaceChecks(EngineChecks):
     """Stories of `drop`, and of names."""
 
     def test_spaces_of_names_alike_are_kept_apart(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             names = ("t", "t/", "t/1", "t-1", "t_1", "t.1", "0", "x" * 100)
             for name in names:
                 await trial.write((b"p", b"s", name.encode()), name=name)
@@ -23,7 +23,7 @@ class Spaces(EngineStage):
         self.tell(story)
 
     def test_a_dropped_space_is_empty_and_the_others_are_not(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             for name in ("t", "other"):
                 await trial.write(*((b"p%d" % n, b"%d" % n, b"v") for n in range(50)), name=name)
             await trial.drop()
@@ -36,7 +36,7 @@ class Spaces(EngineStage):
         self.tell(story)
 
     def test_a_space_that_was_never_written_can_be_dropped_and_one_dropped_again(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.drop()
             await trial.write((b"p", b"", b"v"))
             await trial.drop()
@@ -46,7 +46,7 @@ class Spaces(EngineStage):
         self.tell(story)
 
     def test_a_dropped_space_begins_anew(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             for turn in range(3):
                 rows = [(b"p", b"%d-%d" % (turn, n), b"%d" % turn) for n in range(20)]
                 await trial.write(*rows, (b"p", b"same", b"%d" % turn))
@@ -60,7 +60,7 @@ class Spaces(EngineStage):
         self.tell(story)
 
     def test_a_large_space_is_dropped_at_once_for_whoever_reads(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.load([(b"p%d" % (n % 50), b"%06d" % n, b"v" * 50) for n in range(5_000)])
             await trial.drop()
             assert await trial.walk() == []
@@ -70,7 +70,7 @@ class Spaces(EngineStage):
         self.tell(story)
 
     def test_a_shard_is_told_for_any_partition_and_always_the_same(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             space = trial.space()
             await trial.change([Change(space, b"p", b"", b"v")])
             for partition in (b"p", b"\xff", b"q" * 240):

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from sluicegate.testing.engines.ends import Ends
-from sluicegate.testing.engines.lasting import Lasting
-from sluicegate.testing.engines.places import Places
-from sluicegate.testing.engines.races import Races
-from sluicegate.testing.engines.scans import Scans
-from sluicegate.testing.engines.shared import Shared
-from sluicegate.testing.engines.spaces import Spaces
-from sluicegate.testing.engines.tales import Tales
-from sluicegate.testing.engines.walks import Walks
+from sluicegate.testing.engines.concurrency import ConcurrencyChecks
+from sluicegate.testing.engines.durability import DurabilityChecks
+from sluicegate.testing.engines.edges import EdgeChecks
+from sluicegate.testing.engines.points import PointChecks
+from sluicegate.testing.engines.random_operations import RandomChecks
+from sluicegate.testing.engines.scans import ScanChecks
+from sluicegate.testing.engines.shared import SharingChecks
+from sluicegate.testing.engines.spaces import SpaceChecks
+from sluicegate.testing.engines.walks import WalkChecks
 
 
-class EngineSuite(Places, Scans, Walks, Spaces, Races, Tales, Ends):
+class EngineSuite(
+    PointChecks, ScanChecks, WalkChecks, SpaceChecks, ConcurrencyChecks, RandomChecks, EdgeChecks
+):
     """Every promise of `contracts/engine.py` that one engine can break by itself.
 
     Subclass it as `Test...` and say `open_engine`.
     """
 
 
-class LastingEngineSuite(EngineSuite, Lasting):
+class DurableEngineSuite(EngineSuite, DurabilityChecks):
     """The same where values outlive the engine object: `open_engine` opens one place again."""
 
 
-class SharedEngineSuite(LastingEngineSuite, Shared):
+class SharedEngineSuite(DurableEngineSuite, SharingChecks):
     """The same where several may be open at once: `open_engine` opens one place, however often."""

@@ -10,7 +10,7 @@ import pytest
 
 from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX, Place
 from sluicegate.contracts.errors import BadValue
-from sluicegate.testing.engines.stage import EngineStage, Trial
+from sluicegate.testing.engines.trial import EngineChecks, EngineTrial
 
 ENTRIES = tuple(
     (b"p%d" % (number % 9) * (number % 3 + 1), b"%d" % number * (number % 4), b"%d" % number)
@@ -18,12 +18,12 @@ ENTRIES = tuple(
 )
 
 
-class Walks(EngineStage):
+class WalkChecks(EngineChecks):
     """Stories of `walk`."""
 
     @pytest.mark.parametrize("rows_max", [1, 7, 1_000])
     def test_a_walk_tells_everything_once(self, rows_max: int) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             entries = ENTRIES[:40] if rows_max == 1 else ENTRIES
             await trial.write(*entries)
             await trial.write((b"p", b"", b"elsewhere"), name="t2")
@@ -33,7 +33,7 @@ class Walks(EngineStage):
         self.tell(story)
 
     def test_a_walk_beside_writes_tells_once_what_is_there_throughout(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             stays = [(b"p%d" % (n % 20), b"stays%d" % n, b"v") for n in range(100)]
             goes = [(b"p%d" % (n % 20), b"goes%d" % n, b"v") for n in range(60)]
             await trial.write(*stays, *goes)
@@ -60,7 +60,7 @@ class Walks(EngineStage):
         self.tell(story)
 
     def test_a_walk_goes_on_behind_a_place_that_is_gone(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write(*((b"p%d" % (n % 3), b"%02d" % n, b"v") for n in range(30)))
             whole = await trial.walk()
             for at in (0, 9, 10, 28, 29):
@@ -73,7 +73,7 @@ class Walks(EngineStage):
         self.tell(story)
 
     def test_a_walk_behind_what_no_walk_has_told_is_refused(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             places = [
                 (b"p" * (PARTITION_BYTES_MAX + 1), b""),
                 (b"", b"a"),
@@ -90,7 +90,7 @@ class Walks(EngineStage):
         self.tell(story)
 
     def test_values_told_by_a_walk_are_those_that_are_there(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write(*((b"p", b"%02d" % n, b"old") for n in range(30)))
             first = await trial.engine.walk(trial.space(), None, 10)
             await trial.write(*((b"p", b"%02d" % n, b"new") for n in range(30)))

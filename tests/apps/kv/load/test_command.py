@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.apps.kv.load import command as load
+from sluicegate.apps.kv.load.client import UploadClient
 from sluicegate.apps.kv.load.files import name_of
-from sluicegate.apps.kv.load.link import Link
-from sluicegate.apps.kv.load.parts import LoadPart, parts_of
-from sluicegate.apps.kv.load.progress import Progress
-from sluicegate.apps.kv.load.rows import form_of, rows_in
+from sluicegate.apps.kv.load.formats import form_of, parse_rows
+from sluicegate.apps.kv.load.parts import LoadPart, cut_parts
+from sluicegate.apps.kv.load.progress import UploadProgress
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.system import now_us
 from sluicegate.testing import HandClock
@@ -34,7 +34,7 @@ SIMPLE = [StreamRow(b"p", b"1", b"tea", 1_500_000), StreamRow("ä".encode(), b""
 
 
 def read(data: bytes, form: str, *, base64: bool = False) -> list[StreamRow]:
-    rows = rows_in(io.BytesIO(data), "in", form, base64=base64)
+    rows = parse_rows(io.BytesIO(data), "in", form, base64=base64)
     return rows_of(stream_of([]) + b"".join(rows))
 
 
@@ -105,18 +105,18 @@ def test_parts_are_whole_rows_in_order_within_their_bounds(
     values: list[bytes], rows_max: int, bytes_max: int
 ) -> None:
     rows = [StreamRow(b"p", b"", value) for value in values]
-    parts = list(parts_of(map(row_bytes, rows), rows_max=rows_max, bytes_max=bytes_max))
+    parts = list(cut_parts(map(row_bytes, rows), rows_max=rows_max, bytes_max=bytes_max))
     assert [part.number for part in parts] == list(range(len(parts)))
     assert [row for part in parts for row in rows_of(part.data)] == rows
     for part in parts:
         assert part.rows == len(rows_of(part.data)) <= rows_max
         assert len(part.data) <= bytes_max
-    assert parts == list(parts_of(map(row_bytes, rows), rows_max=rows_max, bytes_max=bytes_max))
+    assert parts == list(cut_parts(map(row_bytes, rows), rows_max=rows_max, bytes_max=bytes_max))
 
 
 def test_a_row_that_fits_no_part_is_told() -> None:
     with pytest.raises(BadValue, match="allow more"):
-        list(parts_of([row_bytes(StreamRow(b"p", b"", b"v" * 99))], rows_max=1, bytes_max=64))
+        list(cut_parts([row_bytes(StreamRow(b"p", b"", b"v" * 99))], rows_max=1, bytes_max=64))
 
 
 def test_the_same_input_has_the_same_name_and_another_has_another(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_file_s_form_is_by_its_name() -> None:
 
 
 def test_progress_tells_how_far_it_is() -> None:
-    progress = Progress(io.StringIO(), 200, quiet=False)
+    progress = UploadProgress(io.StringIO(), 200, quiet=False)
     progress.read_bytes = 100
     progress.kept(1_500)
     progress.waited()
@@ -250,8 +250,8 @@ async def test_a_file_that_was_loaded_is_not_said_to_be_loaded_again(
 async def half_loaded(one: There, file: Path, name: str) -> None:
     """The first of several parts is kept, and then the run was killed."""
     await one.node.uploads.begin("t", name, "merge", ANYBODY)
-    rows = rows_in(io.BytesIO(file.read_bytes()), "in", "csv", base64=False)
-    part = next(iter(parts_of(rows, rows_max=2, bytes_max=1 << 20)))
+    rows = parse_rows(io.BytesIO(file.read_bytes()), "in", "csv", base64=False)
+    part = next(iter(cut_parts(rows, rows_max=2, bytes_max=1 << 20)))
     await one.node.uploads.part("t", name, 0, part.data, part.sha256, ANYBODY)
 
 
@@ -289,7 +289,7 @@ async def test_what_changed_behind_the_first_part_is_told_at_the_commit(tmp_path
 
 
 def other_part() -> tuple[bytes, bytes]:
-    (part,) = parts_of([row_bytes(StreamRow(b"z", b"", b"z"))], rows_max=2, bytes_max=1 << 20)
+    (part,) = cut_parts([row_bytes(StreamRow(b"z", b"", b"z"))], rows_max=2, bytes_max=1 << 20)
     return part.data, part.sha256
 
 
@@ -465,12 +465,12 @@ async def test_an_upload_that_nobody_answers_stays_open_for_the_same_command(
     file = tmp_path / "in.csv"
     file.write_text(csv_of("a"))
 
-    def unanswered(link: Link, part: LoadPart) -> None:
+    def unanswered(link: UploadClient, part: LoadPart) -> None:
         raise Unavailable("the dispatcher", "timed out")
 
     async with there() as one:
         with monkeypatch.context() as patched:
-            patched.setattr(Link, "send", unanswered)
+            patched.setattr(UploadClient, "send", unanswered)
             with pytest.raises(Unavailable):
                 await one.load(str(file))
         said = capsys.readouterr().err

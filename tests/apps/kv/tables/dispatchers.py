@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from sluicegate.apps.kv.tables.catalogue import Catalogue
-from sluicegate.apps.kv.tables.keeping import Keeper
-from sluicegate.apps.kv.tables.layers import Layers
+from sluicegate.apps.kv.tables.keeper import TableKeeper
 from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.tables import Tables
 from sluicegate.apps.kv.tables.uploads import TableUploads
 from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.engine import Change, Engine, Entry, Place
@@ -134,8 +134,8 @@ class Node:
         self.clock = clock
         self.settings = settings
         self.catalogue = Catalogue(engine, clock, settings)
-        self.layers = Layers(engine, self.catalogue, clock, settings)
-        self.keeper = Keeper(engine, self.catalogue, clock, settings, freely, holder=holder)
+        self.layers = Tables(engine, self.catalogue, clock, settings)
+        self.keeper = TableKeeper(engine, self.catalogue, clock, settings, freely, holder=holder)
         self.uploads = TableUploads(
             engine, self.catalogue, self.keeper, clock, settings, freely, pause=self.pause
         )

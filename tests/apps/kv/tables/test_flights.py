@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluicegate.apps.kv.fields import FIELDS
-from sluicegate.apps.kv.tables.flights import swapped
+from sluicegate.apps.kv.tables.flights import swap_all
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import Unavailable
@@ -147,11 +147,11 @@ async def test_a_flight_ends_when_all_have_and_tells_the_first_failure() -> None
     engine.swap = failing
     swaps = [(Change("t/t", b"%d" % at, b"", b"v"), None) for at in range(7)]
     with pytest.raises(Unavailable, match="away for 2"):
-        await swapped(engine, swaps)
+        await swap_all(engine, swaps)
     assert landed == [0, 1, 3, 5, 6]
     engine.swap = swap
-    assert await swapped(engine, swaps) == [False, False, True, False, True, False, False]
-    assert await swapped(engine, []) == []
+    assert await swap_all(engine, swaps) == [False, False, True, False, True, False, False]
+    assert await swap_all(engine, []) == []
 
 
 @pytest.mark.parametrize("pause_us", [0, 1_000])

@@ -14,8 +14,8 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.apps.kv.tables.book import book_of
-from sluicegate.apps.kv.tables.catalogue import BOOK_PLACE, CATALOGUE_SPACE
+from sluicegate.apps.kv.tables.catalogue import CATALOGUE_PLACE, CATALOGUE_SPACE
+from sluicegate.apps.kv.tables.catalogue_state import parse_catalogue
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.key_values import KeyRange, Write, WriteCondition, tag_of
@@ -67,8 +67,8 @@ async def story(
         node = nodes[at]
         value = b"%d" % count
         before = await visible(node)
-        (book,) = engine.inner.read(CATALOGUE_SPACE, [BOOK_PLACE])  # type: ignore[misc]
-        shown = shown or book_of(book).tables["t"].phase != "sealing"
+        (book,) = engine.inner.read(CATALOGUE_SPACE, [CATALOGUE_PLACE])  # type: ignore[misc]
+        shown = shown or parse_catalogue(book).tables["t"].phase != "sealing"
         if what in ("put", "delete"):
             new = value if what == "put" else None
             await node.layers.write("t", [Write(b"p", sort, new)], clock.now_us())

@@ -21,11 +21,11 @@ import pytest
 
 from sluicegate.apps.kv import hot
 from sluicegate.apps.kv.board import CALLERS_MAX, OTHERS, CallerUse, EngineUse, board
-from sluicegate.apps.kv.board_source import Sample
+from sluicegate.apps.kv.board_source import BoardSample
 from sluicegate.apps.kv.shield.keys import key_of
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
 from sluicegate.apps.kv.shield.shield import Shield
-from sluicegate.apps.kv.store_watch import StoreTold
+from sluicegate.apps.kv.store_watch import StoreState
 from sluicegate.apps.kv.top import command as top
 from sluicegate.apps.kv.top.lines import hot_lines, shown, size, spelt, top_lines
 from sluicegate.apps.kv.top.rates import picture
@@ -88,7 +88,9 @@ def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
 def seen(
     before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    return picture([Sample("u", before or recorded())], [Sample("u", after or recorded(2.0, 100))])
+    return picture(
+        [BoardSample("u", before or recorded())], [BoardSample("u", after or recorded(2.0, 100))]
+    )
 
 
 # From counts to rates.
@@ -111,8 +113,8 @@ def test_counts_become_rates_by_the_time_between_the_boards() -> None:
 
 def test_two_dispatchers_are_added_up_and_of_levels_the_worst_is_told() -> None:
     calm = StressState(START, StressLevel.CALM, (), False, False, 0.0, 1.0, "", None, None, None)
-    before = [Sample("a", recorded()), Sample("b", recorded())]
-    after = [Sample("a", recorded(1, 10)), Sample("b", recorded(2, 10, picture=calm))]
+    before = [BoardSample("a", recorded()), BoardSample("b", recorded())]
+    after = [BoardSample("a", recorded(1, 10)), BoardSample("b", recorded(2, 10, picture=calm))]
     found = picture(before, after)
     assert found["work"]["admitted"] == 30
     assert found["callers"][0]["ru"] == 75
@@ -126,7 +128,7 @@ def test_a_dispatcher_that_was_restarted_has_no_rates_below_nothing() -> None:
 
 
 def test_a_dispatcher_that_was_not_there_before_has_no_rates_yet() -> None:
-    found = picture([Sample("u", None, "gone")], [Sample("u", recorded(1, 10))])
+    found = picture([BoardSample("u", None, "gone")], [BoardSample("u", recorded(1, 10))])
     assert found["work"]["admitted"] == 0
     assert seen(recorded(1), recorded(1, 10))["work"]["admitted"] == 0  # the same instant
 
@@ -146,14 +148,14 @@ def test_the_callers_on_the_board_are_bounded_and_the_rest_is_one() -> None:
 
 
 def test_a_store_that_is_gone_for_some_is_told_with_the_one_that_lost_it_first() -> None:
-    def stores(*told: StoreTold | None) -> dict[str, Any]:
+    def stores(*told: StoreState | None) -> dict[str, Any]:
         boards = [recorded(60, store=one) for one in told]
-        samples = [Sample(str(at), one) for at, one in enumerate(boards)]
+        samples = [BoardSample(str(at), one) for at, one in enumerate(boards)]
         return picture(samples, samples)
 
     now_us = START + 60 * SECOND
-    gone = [StoreTold(True, now_us - s * SECOND, f"why {s}\x1b", 1) for s in (5, 40)]
-    found = stores(None, StoreTold(False, now_us, "once", 1), *gone)
+    gone = [StoreState(True, now_us - s * SECOND, f"why {s}\x1b", 1) for s in (5, 40)]
+    found = stores(None, StoreState(False, now_us, "once", 1), *gone)
     assert found["store"] == {
         "asked_by": 3,
         "gone_for": 2,
@@ -163,7 +165,7 @@ def test_a_store_that_is_gone_for_some_is_told_with_the_one_that_lost_it_first()
     (line,) = [line for line in top_lines(found) if line.startswith("the store")]
     assert line.startswith("the store does not answer 2 of 3 dispatchers, for 40 s: why 40")
     assert "\x1b" not in line
-    for there in (stores(None), stores(StoreTold(False, now_us, "once", 1))):
+    for there in (stores(None), stores(StoreState(False, now_us, "once", 1))):
         assert there["store"]["gone_for"] == 0
         assert not [line for line in top_lines(there) if "store" in line]
 
@@ -196,7 +198,9 @@ def test_what_there_is_no_room_for_is_counted() -> None:
 
 
 def test_who_does_not_answer_is_named_beside_the_others() -> None:
-    found = picture([], [Sample("http://a", recorded()), Sample("http://b", None, "refused\x1b")])
+    found = picture(
+        [], [BoardSample("http://a", recorded()), BoardSample("http://b", None, "refused\x1b")]
+    )
     assert top_lines(found)[1] == "  http://b does not answer: refused\N{REPLACEMENT CHARACTER}"
 
 
@@ -217,7 +221,9 @@ def test_no_name_and_no_key_commands_the_terminal() -> None:
         uploads=[Upload(EVIL, EVIL, EVIL, EVIL, (), 1, 1, 1, EVIL)],
     )
     after["stress"].update(level=EVIL, why=[EVIL], slowest=EVIL)
-    found = picture([Sample(EVIL, recorded())], [Sample(EVIL, after), Sample(EVIL, None, EVIL)])
+    found = picture(
+        [BoardSample(EVIL, recorded())], [BoardSample(EVIL, after), BoardSample(EVIL, None, EVIL)]
+    )
     lines = top_lines(found) + hot_lines(found)
     assert len(lines) > 20
     assert all(line.isprintable() for line in lines)

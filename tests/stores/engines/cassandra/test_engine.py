@@ -12,7 +12,7 @@ from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.cassandra.engine import CassandraEngine, open_cassandra
 from sluicegate.testing.engines import SharedEngineSuite
-from sluicegate.testing.engines.stage import walked
+from sluicegate.testing.engines.trial import walk_all
 
 if TYPE_CHECKING:
     from tests.engines.cassandra import CassandraCluster
@@ -205,7 +205,7 @@ def test_what_may_be_purged_goes_by_itself(cassandra: CassandraCluster) -> None:
             while await engine.read("purge", [(b"p", b"1")]) != [None]:
                 await asyncio.sleep(0.1)
         assert await engine.read("purge", [(b"p", b"2")]) == [b"v"]
-        assert await walked(engine, "purge", 10) == [(b"p", b"2", b"v")]
+        assert await walk_all(engine, "purge", 10) == [(b"p", b"2", b"v")]
         # What has gone by itself is nothing that a swap would have to expect.
         assert await engine.swap(Change("purge", b"p", b"1", b"new"), None)
         await engine.drop("purge")
@@ -262,7 +262,7 @@ def test_what_a_quorum_acknowledged_outlives_a_killed_node(cassandra: CassandraC
         await asyncio.gather(*(write() for _ in range(32)))
         assert cassandra.alive == (1, 3)
         assert len(acknowledged) > 3_900
-        found = {int(sort) for _, sort, _ in await walked(engine, "journal", 1_000)}
+        found = {int(sort) for _, sort, _ in await walk_all(engine, "journal", 1_000)}
         assert set(acknowledged) <= found
         assert found <= {*acknowledged, *failed}
         # The two that are left are a quorum, for swaps too.

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
-from sluicegate.stores.engines.cassandra import link as cassandra_link
-from sluicegate.stores.engines.cassandra.link import CassandraLink
+from sluicegate.stores.engines.cassandra import session as cassandra_link
 from sluicegate.stores.engines.cassandra.schema import GREETING
+from sluicegate.stores.engines.cassandra.session import CassandraSession
 from sluicegate.stores.engines.cassandra.url import parse_url
 
 KEYSPACE = "Keyspace 'k' does not exist"
@@ -86,8 +86,8 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cassandra_link, "_UNHEARD_PAUSE_S", 0)
 
 
-def link_to(nodes: Nodes, query: str = "") -> CassandraLink:
-    link = CassandraLink(parse_url(f"cassandra://a/k?backoff_ms=1{query}"))
+def link_to(nodes: Nodes, query: str = "") -> CassandraSession:
+    link = CassandraSession(parse_url(f"cassandra://a/k?backoff_ms=1{query}"))
 
     async def create_session() -> Nodes:
         return nodes
@@ -104,7 +104,7 @@ def link_to(nodes: Nodes, query: str = "") -> CassandraLink:
     return link
 
 
-async def asked_of(link: CassandraLink, *, batch: bool = False) -> Any:
+async def asked_of(link: CassandraSession, *, batch: bool = False) -> Any:
     try:
         await link.ready()
         return await link.run("a statement", batch=batch)

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sluicegate.stores.engines.cassandra.locks import Turns
+from sluicegate.stores.engines.cassandra.locks import PartitionLocks
 
 
 class Stage:
     """Tasks that take turns, and what happens in which order."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = PartitionLocks()
         self.told: list[str] = []
         self.may_go: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -126,7 +126,7 @@ def test_a_turn_ends_with_its_work_and_not_with_whoever_asked_for_it() -> None:
 
 def test_work_that_fails_ends_its_turn_and_is_told() -> None:
     async def told() -> None:
-        turns = Turns()
+        turns = PartitionLocks()
 
         async def fails() -> None:
             raise OSError("as it happens")

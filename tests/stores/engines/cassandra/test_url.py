@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.engines.cassandra.link import CassandraLink, VerifyFlags
 from sluicegate.stores.engines.cassandra.schema import BUCKETS, _id_of, bucket_of
+from sluicegate.stores.engines.cassandra.session import CassandraSession, VerifyFlags
 from sluicegate.stores.engines.cassandra.url import parse_url
 
 
@@ -71,7 +71,7 @@ def test_what_is_verified_of_a_node_is_as_it_was_said(
 ) -> None:
     (tmp_path / "ca.pem").write_text("an authority")
     settings = parse_url(f"cassandra://a/k?tls=yes&tls_ca={tmp_path}/ca.pem{said}")
-    told = CassandraLink(settings)._tls()
+    told = CassandraSession(settings)._tls()
     assert told["ssl_verify_flags"] == VerifyFlags(bits)
     assert told["hostname_resolution"] is names
 

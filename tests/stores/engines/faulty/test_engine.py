@@ -11,10 +11,10 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.engines.faulty.engine import FaultyEngine, shard_number
-from sluicegate.stores.engines.faulty.line import CREDIT_US, Line
-from sluicegate.stores.engines.faulty.url import Plan, parse_url, read_control
+from sluicegate.stores.engines.faulty.slots import CREDIT_US, WorkSlots
+from sluicegate.stores.engines.faulty.url import FaultPlan, parse_url, read_control
 from sluicegate.stores.open_engine import open_engine
-from sluicegate.testing.engines import soon
+from sluicegate.testing.engines import resolve
 
 WORK = 10_000
 NAMES: Final = [b"p%d" % number for number in range(20)]
@@ -30,7 +30,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def test_eight_slots_of_ten_milliseconds_end_eight_hundred_a_second_whatever_timers_do(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    line = Line(8)
+    line = WorkSlots(8)
     ends = [loop.create_future() for _ in range(2_000)]
     for done in ends:
         line.come(WORK, done, 0)
@@ -45,7 +45,7 @@ def test_whoever_comes_right_after_a_late_timer_is_credited_and_nobody_else(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     for waits_us, ends_us in ((0, 20_000), (CREDIT_US + 1, 11_000 + CREDIT_US + 1 + WORK)):
-        line = Line(1)
+        line = WorkSlots(1)
         line.come(WORK, loop.create_future(), 0)
         line.turn(11_000)
         line.come(WORK, loop.create_future(), 11_000 + waits_us)
@@ -53,7 +53,7 @@ def test_whoever_comes_right_after_a_late_timer_is_credited_and_nobody_else(
 
 
 def test_work_goes_on_where_it_was_after_a_stall(loop: asyncio.AbstractEventLoop) -> None:
-    line = Line(1)
+    line = WorkSlots(1)
     first, second = loop.create_future(), loop.create_future()
     line.come(WORK, first, 0)
     line.come(WORK, second, 0)
@@ -68,7 +68,7 @@ def test_work_goes_on_where_it_was_after_a_stall(loop: asyncio.AbstractEventLoop
 def test_more_slots_are_taken_at_once_and_fewer_as_work_ends(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    line = Line(2)
+    line = WorkSlots(2)
     for _ in range(6):
         line.come(WORK, loop.create_future(), 0)
     line.set_slots(4, 0)
@@ -82,7 +82,7 @@ def test_errors_are_a_share_of_all_and_come_evenly() -> None:
     async def story() -> None:
         engine = open_engine("faulty+memory:?error_share=0.25")
         heard = await asyncio.gather(
-            *(soon(engine.read("t", [(b"p", b"")])) for _ in range(40)), return_exceptions=True
+            *(resolve(engine.read("t", [(b"p", b"")])) for _ in range(40)), return_exceptions=True
         )
         failed = [isinstance(one, Exception) for one in heard]
         assert failed == [False, False, False, True] * 10
@@ -102,8 +102,8 @@ def test_a_shard_is_told_by_its_number() -> None:
 
 
 def test_a_control_file_changes_what_it_names_and_a_wrong_one_says_what_there_is() -> None:
-    plan = Plan(slots=8, work_us=WORK)
-    assert read_control('{"work_ms": 20, "stalled": true}', plan) == Plan(
+    plan = FaultPlan(slots=8, work_us=WORK)
+    assert read_control('{"work_ms": 20, "stalled": true}', plan) == FaultPlan(
         slots=8, work_us=2 * WORK, stalled=True
     )
     for wrong in ("", "[]", '{"shards": 3}', '{"slots": "many"}'):
@@ -114,7 +114,7 @@ def test_a_control_file_changes_what_it_names_and_a_wrong_one_says_what_there_is
 def test_what_is_not_of_the_plan_is_for_the_engine_within() -> None:
     inner, plan, settings = parse_url("faulty+lmdb:/x?map_bytes=1048576&slots=3&shards=2")
     assert inner == "lmdb:/x?map_bytes=1048576"
-    assert plan == Plan(slots=3)
+    assert plan == FaultPlan(slots=3)
     assert settings.shards == 2
 
 
@@ -127,7 +127,7 @@ def test_a_slow_shard_and_a_long_scan_are_answered_after_what_came_later() -> No
         order: list[str] = []
 
         async def tell(name: str, answer: MaybeAwaitable[object]) -> None:
-            await soon(answer)
+            await resolve(answer)
             order.append(name)
 
         scanned = engine.scan(
@@ -147,10 +147,10 @@ def test_a_slow_shard_and_a_long_scan_are_answered_after_what_came_later() -> No
 def test_nothing_is_answered_in_a_stall_and_its_time_counts_for_no_work() -> None:
     async def story() -> None:
         engine = cast("FaultyEngine", open_engine("faulty+memory:?slots=1&work_ms=20"))
-        begun = asyncio.ensure_future(soon(engine.read("t", [(b"p", b"")])))
+        begun = asyncio.ensure_future(resolve(engine.read("t", [(b"p", b"")])))
         await asyncio.sleep(0)
         engine.set_plan(replace(engine.plan, stalled=True))
-        later = asyncio.ensure_future(soon(engine.read("t", [(b"p", b"")])))
+        later = asyncio.ensure_future(resolve(engine.read("t", [(b"p", b"")])))
         await asyncio.wait([begun, later], timeout=0.05)
         assert not begun.done()
         engine.set_plan(replace(engine.plan, stalled=False))

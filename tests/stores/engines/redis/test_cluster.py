@@ -13,7 +13,7 @@ from sluicegate.stores.engines.redis.engine import RedisEngine, open_redis
 from sluicegate.stores.engines.redis.keys import keys_of
 from sluicegate.stores.redis.slots import slot_of
 from sluicegate.testing.engines import SharedEngineSuite
-from sluicegate.testing.engines.stage import walked
+from sluicegate.testing.engines.trial import walk_all
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisCluster
@@ -79,7 +79,7 @@ def test_a_slot_that_moves_takes_its_partitions_along(redis_cluster: RedisCluste
             to = redis_cluster.owner(slot) % 3 + 1
             await asyncio.to_thread(redis_cluster.move_slot, slot, to)
             assert await engine.swap(Change("t", b"p", b"4", None), b"v")
-            assert len(await walked(engine, "t", 2)) == 4
+            assert len(await walk_all(engine, "t", 2)) == 4
         finally:
             await engine.close()
 

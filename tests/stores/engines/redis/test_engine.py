@@ -16,7 +16,7 @@ from sluicegate.stores.engines.redis.keys import bucket_of, keys_of
 from sluicegate.stores.engines.redis.url import parse_url
 from sluicegate.stores.redis.slots import slot_of
 from sluicegate.testing.engines import SharedEngineSuite
-from sluicegate.testing.engines.stage import walked
+from sluicegate.testing.engines.trial import walk_all
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -76,7 +76,7 @@ def test_a_walk_tells_all_of_a_full_bucket_and_of_what_lies_behind_it(
             full = [name for name in names if bucket_of(name) == 7][:150]
             others = [name for name in names if bucket_of(name) in (3, 200)][:20]
             await engine.load("t", [(name, b"a", b"v") for name in full + others])
-            told = [partition for partition, _, _ in await walked(engine, "t", rows_max)]
+            told = [partition for partition, _, _ in await walk_all(engine, "t", rows_max)]
             assert sorted(told) == sorted(full + others)
         finally:
             await engine.close()
@@ -90,7 +90,7 @@ def test_a_walk_that_tells_few_bytes_at_once_leaves_nothing_out(redis_server: Re
         try:
             rows = [(b"%d" % (n % 10), b"%03d" % n, b"v" * 40) for n in range(100)]
             await engine.load("t", rows)
-            assert sorted(await walked(engine, "t", 1_000)) == sorted(rows)
+            assert sorted(await walk_all(engine, "t", 1_000)) == sorted(rows)
             assert len(await engine.walk("t", None, 1_000)) < 20
         finally:
             await engine.close()

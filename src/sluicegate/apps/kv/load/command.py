@@ -20,21 +20,21 @@ from queue import Empty, Full, Queue
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple, final
 
+from sluicegate.apps.kv.address import AT_DEFAULT, add_where, where_of
+from sluicegate.apps.kv.load.client import UploadClient, UploadRefused, UploadStopped, UploadTarget
 from sluicegate.apps.kv.load.files import (
     STDIN,
     Stamp,
     name_of,
-    opened,
+    open_input,
     position_of,
     size_of,
     stamp_of,
     total_of,
 )
-from sluicegate.apps.kv.load.link import Answered, Link, Stopped, Target
-from sluicegate.apps.kv.load.parts import LoadPart, parts_of
-from sluicegate.apps.kv.load.progress import Progress
-from sluicegate.apps.kv.load.rows import FORMS, form_of, rows_in
-from sluicegate.apps.kv.where import AT_DEFAULT, add_where, where_of
+from sluicegate.apps.kv.load.formats import FORMS, form_of, parse_rows
+from sluicegate.apps.kv.load.parts import LoadPart, cut_parts
+from sluicegate.apps.kv.load.progress import UploadProgress
 from sluicegate.command_line.service_client import TOKEN_VARIABLE
 from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.limits.glass.page import instant_text
@@ -111,15 +111,15 @@ def run(arguments: Namespace) -> int:
     _check(arguments)
     stamps = [] if arguments.name else list(map(stamp_of, arguments.files))
     name = arguments.name or name_of(arguments)
-    target = Target(where_of(arguments), arguments.table, name)
-    progress = Progress(sys.stderr, total_of(arguments.files), quiet=arguments.quiet)
+    target = UploadTarget(where_of(arguments), arguments.table, name)
+    progress = UploadProgress(sys.stderr, total_of(arguments.files), quiet=arguments.quiet)
     if arguments.abandon:
         _abandon(target, progress, arguments)
         return 0
-    load = Load(target, progress, arguments, stamps)
+    load = UploadRun(target, progress, arguments, stamps)
     try:
         loaded = load.run()
-    except Changed:
+    except InputChanged:
         raise
     except (KeyboardInterrupt, SluicegateError) as error:
         if load.begun:
@@ -142,8 +142,8 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _abandon(target: Target, progress: Progress, arguments: Namespace) -> None:
-    link = Link(target, arguments.patience_s, Event(), progress.waited)
+def _abandon(target: UploadTarget, progress: UploadProgress, arguments: Namespace) -> None:
+    link = UploadClient(target, arguments.patience_s, Event(), progress.waited)
     try:
         link.abandon()
     finally:
@@ -151,11 +151,11 @@ def _abandon(target: Target, progress: Progress, arguments: Namespace) -> None:
     progress.end(f"upload {target.name} into {target.table} is abandoned; none of it can be seen")
 
 
-class Changed(SluicegateError):  # noqa: N818 - it names the thing, as in contracts.errors
+class InputChanged(SluicegateError):  # noqa: N818 - it names the thing, as in contracts.errors
     """The input is not what it was; to go on with it makes no sense."""
 
 
-class Loaded(NamedTuple):
+class UploadOutcome(NamedTuple):
     """What is in the table now. `before` tells of an earlier run, if that one loaded it."""
 
     rows: int
@@ -165,11 +165,15 @@ class Loaded(NamedTuple):
 
 
 @final
-class Load:
+class UploadRun:
     """One run of an upload."""
 
     def __init__(
-        self, target: Target, progress: Progress, arguments: Namespace, stamps: list[Stamp]
+        self,
+        target: UploadTarget,
+        progress: UploadProgress,
+        arguments: Namespace,
+        stamps: list[Stamp],
     ) -> None:
         self._target = target
         self._stamps = stamps  # of the files, before they were read for their name
@@ -181,7 +185,7 @@ class Load:
         self._input_is_bad = False
         self.begun = False
 
-    def run(self) -> Loaded:
+    def run(self) -> UploadOutcome:
         """Send what is not kept yet, and commit all."""
         link = self._link()
         workers: list[Thread] = []
@@ -189,7 +193,7 @@ class Load:
             parts = self._parts()
             first = list(islice(parts, 1))
             if not first and self._stays(link):
-                return Loaded(0, 0, "", begun=False)
+                return UploadOutcome(0, 0, "", begun=False)
             there = self._begin(link)
             kept = frozenset(there["parts"])
             ended = there["state"] != "open"
@@ -220,7 +224,7 @@ class Load:
             if said["rows"] != rows or len(said["parts"]) != count:
                 seen = f"{said['rows']:,} rows in {len(said['parts']):,} parts"
                 raise SluicegateError(f"the dispatcher tells of {seen}; {rows:,} were sent")
-            return Loaded(rows, count, _begun(there) if ended else "")
+            return UploadOutcome(rows, count, _begun(there) if ended else "")
         finally:
             self._stop.set()
             for worker in workers:
@@ -230,7 +234,7 @@ class Load:
     def left(self, error: BaseException) -> str:
         """What is left of an upload that was begun, in words; one that holds nothing is ended."""
         name = self._target.name
-        again = not self._input_is_bad and not isinstance(error, Answered)
+        again = not self._input_is_bad and not isinstance(error, UploadRefused)
         if not again and self._ended_empty():
             return f"nothing was kept, so upload {name} is abandoned; {self._target.table} stays"
         rows = self._progress.kept_rows + self._progress.passed_rows
@@ -243,7 +247,9 @@ class Load:
 
     def _ended_empty(self) -> bool:
         """Whether the upload held nothing, of us and of others, and is abandoned now."""
-        link = Link(self._target, self._arguments.patience_s, Event(), self._progress.waited)
+        link = UploadClient(
+            self._target, self._arguments.patience_s, Event(), self._progress.waited
+        )
         try:
             if link.show()["parts"]:
                 return False
@@ -255,7 +261,7 @@ class Load:
         finally:
             link.close()
 
-    def _stays(self, link: Link) -> bool:
+    def _stays(self, link: UploadClient) -> bool:
         """Whether input without a row leaves the table alone; False if it is to be emptied."""
         if self._arguments.mode == "replace":
             if self._arguments.allow_empty:
@@ -271,12 +277,12 @@ class Load:
             raise self._changed("there is no row in it now")
         return True
 
-    def _begin(self, link: Link) -> dict[str, Any]:
+    def _begin(self, link: UploadClient) -> dict[str, Any]:
         """Open the upload; if another is in the way, say which, and what can be done."""
         target = self._target
         try:
             return link.begin(self._arguments.mode)
-        except Answered as answered:
+        except UploadRefused as answered:
             other = link.open_one() if answered.status in _NOT_THIS else None
             if other is None or other["name"] == target.name:
                 raise
@@ -286,32 +292,34 @@ class Load:
                 f"{self._abandoning(other['name'])}"
             ) from None
 
-    def _send(self, link: Link, part: LoadPart) -> None:
+    def _send(self, link: UploadClient, part: LoadPart) -> None:
         try:
             link.send(part)
-        except Answered as answered:
+        except UploadRefused as answered:
             if answered.status != _CONFLICT or link.show()["state"] != "open":
                 raise
             raise self._changed(f"part {part.number} is kept with other rows") from answered
 
-    def _commit(self, link: Link, parts: int, rows: int, sha256: bytes, *, resumed: bool) -> None:
+    def _commit(
+        self, link: UploadClient, parts: int, rows: int, sha256: bytes, *, resumed: bool
+    ) -> None:
         for path, stamp in zip(self._arguments.files, self._stamps, strict=False):
             if stamp_of(path) != stamp:
                 raise self._changed(f"{path} was written while it was read")
         try:
             link.commit(parts, rows, sha256)
-        except Answered as answered:
+        except UploadRefused as answered:
             if not resumed or answered.status not in _NOT_THIS:
                 raise
             raise self._changed(answered.seen) from answered
 
-    def _changed(self, seen: str) -> Changed:
+    def _changed(self, seen: str) -> InputChanged:
         name = self._target.name
         if not self.begun:
             remedy = f"{name} has ended, so give another --name"
         else:
             remedy = f"give another --name when you have abandoned this: {self._abandoning(name)}"
-        return Changed(
+        return InputChanged(
             f"the input has changed since the upload {name} was begun ({seen}); {remedy}"
         )
 
@@ -320,14 +328,14 @@ class Load:
         at = "" if url == AT_DEFAULT else f" --at {url}"
         return f"sluicegate kv load {self._target.table} --name {name} --abandon{at}"
 
-    def _link(self) -> Link:
+    def _link(self) -> UploadClient:
         patience_s = self._arguments.patience_s
-        return Link(self._target, patience_s, self._stop, self._progress.waited)
+        return UploadClient(self._target, patience_s, self._stop, self._progress.waited)
 
     def _parts(self) -> Iterator[LoadPart]:
         said = self._arguments
         try:
-            yield from parts_of(self._rows(), rows_max=said.part_rows, bytes_max=said.part_bytes)
+            yield from cut_parts(self._rows(), rows_max=said.part_rows, bytes_max=said.part_bytes)
         except BadValue:
             self._input_is_bad = True
             raise
@@ -337,8 +345,8 @@ class Load:
         passed = 0
         for path in arguments.files:
             form = form_of(path, arguments.format)
-            with opened(path) as file:
-                for number, row in enumerate(rows_in(file, path, form, base64=arguments.base64)):
+            with open_input(path) as file:
+                for number, row in enumerate(parse_rows(file, path, form, base64=arguments.base64)):
                     if number % 1_000 == 0:
                         self._progress.read_bytes = passed + position_of(file, path)
                     yield row
@@ -367,7 +375,7 @@ class Load:
                     return
                 self._send(link, part)
                 self._progress.kept(part.rows)
-        except Stopped:
+        except UploadStopped:
             pass
         except BaseException as error:  # told by the thread that waits for us
             self._failed.append(error)
@@ -399,7 +407,7 @@ def _check(arguments: Namespace) -> None:
     for path in arguments.files:
         form_of(path, arguments.format)
         if path != STDIN:
-            opened(path).close()
+            open_input(path).close()
 
 
 def _begun(upload: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from sluicegate.apps.kv.load.rows import form_of
+from sluicegate.apps.kv.load.formats import form_of
 from sluicegate.contracts.errors import BadValue
 
 STDIN: Final = "-"
@@ -39,13 +39,13 @@ def name_of(arguments: Namespace) -> str:
             raise BadValue("--name", path, "it can be read once only; say a name, to go on by it")
         size = size_of(path)
         digest.update(f"{form_of(path, arguments.format)}:{size}|".encode())
-        with opened(path) as file:
+        with open_input(path) as file:
             while piece := file.read(_DIGEST_PIECE_BYTES):
                 digest.update(piece)
     return f"load-{digest.hexdigest()}"
 
 
-def opened(path: str) -> BinaryIO:
+def open_input(path: str) -> BinaryIO:
     """The file, or stdin."""
     if path == STDIN:
         return sys.stdin.buffer

@@ -23,7 +23,7 @@ class LoadPart(NamedTuple):
     sha256: bytes
 
 
-def parts_of(rows: Iterable[bytes], *, rows_max: int, bytes_max: int) -> Iterator[LoadPart]:
+def cut_parts(rows: Iterable[bytes], *, rows_max: int, bytes_max: int) -> Iterator[LoadPart]:
     """The parts of these rows; each has at least one, and no more than fit."""
     number, pieces, size = 0, [HEADER], len(HEADER)
     for row in rows:

@@ -14,7 +14,7 @@ _MINUTE_S: Final = 60
 
 
 @final
-class Progress:
+class UploadProgress:
     """Told of what is read and kept, from any thread. `total` is the input's bytes, 0 unknown."""
 
     def __init__(self, out: TextIO, total: int, *, quiet: bool) -> None:

@@ -64,17 +64,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, final
 
-from sluicegate.apps.kv.tables.book import (
-    EMPTY_BOOK,
+from sluicegate.apps.kv.tables.catalogue_state import (
+    EMPTY_CATALOGUE,
     NORMAL,
-    READ_BESIDE,
+    OVERLAID_PHASES,
     REPLACE,
-    Book,
+    CatalogueState,
     TableState,
-    book_of,
-    book_text,
-    checked_table,
+    check_table_name,
+    encode_catalogue,
     live_space,
+    parse_catalogue,
     upload_space,
     with_table,
 )
@@ -85,14 +85,14 @@ from sluicegate.contracts.engine import Change, Engine
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 
 CATALOGUE_SPACE: Final = "catalogue"
-BOOK_PLACE: Final = (b"book", b"")
+CATALOGUE_PLACE: Final = (b"book", b"")
 _CHANGE_TRIES_MAX: Final = 64
 _LOOKS_MAX: Final = 16
 _RETRY_S: Final = 0.05
 
 
 @final
-class View:
+class TableView:
     """How one table is read and written, as of the last look; it never changes.
 
     `beside` is the upload that lies under what has `epoch`; empty unless it is read. `hides` says
@@ -114,7 +114,7 @@ class View:
         self.buries = phase != NORMAL
         self.plain = not beside
 
-    def same(self, other: View) -> bool:
+    def same(self, other: TableView) -> bool:
         """Whether what was done by one may be acknowledged by the other."""
         return self.epoch == other.epoch and self.phase == other.phase
 
@@ -164,22 +164,22 @@ class Catalogue:
         self._changing = asyncio.Lock()
         self._making = asyncio.Lock()
         self.failures = Failures("reading the catalogue of tables")
-        self.book = EMPTY_BOOK
-        self.views: dict[str, View] = {}
+        self.book = EMPTY_CATALOGUE
+        self.views: dict[str, TableView] = {}
         self.fresh_until_us = -1
         self.refreshed: Callable[[], None] | None = None
         # When each table was first seen in its phase, by our clock.
         self.seen: dict[str, tuple[TableState, int]] = {}
 
-    def view(self, table: str) -> View:
+    def view(self, table: str) -> TableView:
         """How this table is read and written; only while it is fresh."""
         known = self.views.get(table)
         if known is None:
-            checked_table(table)
-            return View(live_space(table), NORMAL, 0, beside="", hides=False, known=False)
+            check_table_name(table)
+            return TableView(live_space(table), NORMAL, 0, beside="", hides=False, known=False)
         return known
 
-    async def current(self, table: str) -> View:
+    async def current(self, table: str) -> TableView:
         """The view of this table, fresh; unavailable if that takes longer than `look_wait_us`."""
         until_us = self._clock.now_us() + self._settings.look_wait_us
         for _ in range(_LOOKS_MAX):
@@ -192,7 +192,7 @@ class Catalogue:
             return self.view(table)
         raise Unavailable("the catalogue of tables", "the engine answers too slowly to be of use")
 
-    async def readable(self, table: str) -> View | None:
+    async def readable(self, table: str) -> TableView | None:
         """The view to read this table by, maybe an old one; None if that must be a fresh one.
 
         A look that is as quick as usual is waited for.
@@ -259,7 +259,7 @@ class Catalogue:
         self._looks += 1
         look, began_us = self._looks, self._clock.now_us()
         self._reading_look = look
-        found = self._engine.read(CATALOGUE_SPACE, (BOOK_PLACE,))
+        found = self._engine.read(CATALOGUE_SPACE, (CATALOGUE_PLACE,))
         values = await found if isinstance(found, Awaitable) else found
         self._slow = self._clock.now_us() - began_us > self._settings.stale_us
         self._take(values[0], look, began_us)
@@ -269,7 +269,7 @@ class Catalogue:
             return  # one that began later has come before
         self._taken = look
         if text != self._text or self.fresh_until_us < 0:
-            book = book_of(text)
+            book = parse_catalogue(text)
             self._text = text
             self.book = book
             self.views = {name: _view(book, name, state) for name, state in book.tables.items()}
@@ -288,7 +288,7 @@ class Catalogue:
             if state.phase != NORMAL
         }
 
-    async def change(self, make: Callable[[Book], Book]) -> Book:
+    async def change(self, make: Callable[[CatalogueState], CatalogueState]) -> CatalogueState:
         """Change the book to what `make` makes of it, as one; the same book changes nothing.
 
         `make` may be called again on a newer book, and may raise.
@@ -297,31 +297,31 @@ class Catalogue:
             for _ in range(_CHANGE_TRIES_MAX):
                 self._looks += 1
                 look, began_us = self._looks, self._clock.now_us()
-                found = self._engine.read(CATALOGUE_SPACE, (BOOK_PLACE,))
+                found = self._engine.read(CATALOGUE_SPACE, (CATALOGUE_PLACE,))
                 values = await found if isinstance(found, Awaitable) else found
                 text = values[0]
-                book = book_of(text)
+                book = parse_catalogue(text)
                 changed = make(book)
                 if changed is book:
                     self._take(text, look, began_us)
                     return book
-                new = book_text(changed)
+                new = encode_catalogue(changed)
                 self._looks += 1
                 look, began_us = self._looks, self._clock.now_us()
-                if await self._engine.swap(Change(CATALOGUE_SPACE, *BOOK_PLACE, new), text):
+                if await self._engine.swap(Change(CATALOGUE_SPACE, *CATALOGUE_PLACE, new), text):
                     self._take(new, look, began_us)
                     return changed
         raise Unavailable("the catalogue of tables", "too many change it at once; try again")
 
-    async def made(self, table: str) -> View:
+    async def made(self, table: str) -> TableView:
         """The view of a table that is to be written to; it appears if there is room for it."""
         view = self.views.get(table)
         if view is not None:
             return view
-        checked_table(table)
+        check_table_name(table)
         most = self._settings.tables_max
 
-        def with_it(book: Book) -> Book:
+        def with_it(book: CatalogueState) -> CatalogueState:
             if table in book.tables:
                 return book
             if len(book.tables) >= most:
@@ -355,10 +355,10 @@ class Catalogue:
             await asyncio.sleep(min(_RETRY_S, pause_s) if failed else pause_s)
 
 
-def _view(book: Book, table: str, state: TableState) -> View:
+def _view(book: CatalogueState, table: str, state: TableState) -> TableView:
     beside, hides = "", False
-    if state.phase in READ_BESIDE:
+    if state.phase in OVERLAID_PHASES:
         beside = upload_space(state.upload)
         hides = book.uploads[state.upload].mode == REPLACE
     live = live_space(table)
-    return View(live, state.phase, state.epoch, beside=beside, hides=hides, known=True)
+    return TableView(live, state.phase, state.epoch, beside=beside, hides=hides, known=True)

@@ -17,7 +17,7 @@ from sluicegate.contracts.engine import Change, Engine
 Swap: TypeAlias = "tuple[Change, bytes | None]"
 
 
-async def swapped(engine: Engine, swaps: Sequence[Swap]) -> list[bool]:
+async def swap_all(engine: Engine, swaps: Sequence[Swap]) -> list[bool]:
     """Make them all; whether each was made. Raises what the first that failed raised."""
     # All are waited for, also when one fails: none may land after we have gone.
     told = await asyncio.gather(

@@ -28,7 +28,7 @@ class _Said(NamedTuple):
 
 
 @final
-class Lease:
+class JobLease:
     """One job's lease. `stage` and `after` say how far it is; they outlive every holder."""
 
     __slots__ = (

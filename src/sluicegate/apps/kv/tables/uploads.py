@@ -18,8 +18,8 @@ from functools import partial
 from hashlib import sha256 as sha256_of
 from typing import Final, final
 
-from sluicegate.apps.kv.tables.admitting import Admit, admitted
-from sluicegate.apps.kv.tables.book import (
+from sluicegate.apps.kv.tables.catalogue import Catalogue
+from sluicegate.apps.kv.tables.catalogue_state import (
     ABANDONED,
     DONE,
     FOLDED,
@@ -29,21 +29,33 @@ from sluicegate.apps.kv.tables.book import (
     NORMAL,
     OPEN,
     SEALING,
-    Book,
+    CatalogueState,
     TableState,
     UploadState,
-    checked_table,
-    upload_of,
+    check_table_name,
+    find_upload,
     upload_space,
     with_table,
     with_upload,
     without_oldest,
 )
-from sluicegate.apps.kv.tables.catalogue import Catalogue
-from sluicegate.apps.kv.tables.keeping import Keeper
-from sluicegate.apps.kv.tables.parts import SHA256_BYTES, Part, part_at, part_change, parts_of
+from sluicegate.apps.kv.tables.jobs import Admit, run_admitted
+from sluicegate.apps.kv.tables.keeper import TableKeeper
 from sluicegate.apps.kv.tables.settings import TableSettings
-from sluicegate.apps.kv.tables.totals import Sum, Totals, counted, listed, mended
+from sluicegate.apps.kv.tables.upload_parts import (
+    SHA256_BYTES,
+    UploadPart,
+    part_change,
+    read_part,
+    read_parts,
+)
+from sluicegate.apps.kv.tables.upload_totals import (
+    PartSum,
+    UploadTotals,
+    count_part,
+    rebuild_totals,
+    sum_parts,
+)
 from sluicegate.contracts.access import TableGrant
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Engine, Entry
@@ -84,7 +96,7 @@ class TableUploads:
         self,
         engine: Engine,
         catalogue: Catalogue,
-        keeper: Keeper,
+        keeper: TableKeeper,
         clock: Clock,
         settings: TableSettings,
         admit: Admit,
@@ -104,7 +116,7 @@ class TableUploads:
     async def begin(self, table: str, name: str, mode: str, call: CallContext) -> Upload:
         """Open an upload of that name, or find it as it stands."""
         call.identity.must_on(table, TableGrant.BULK)
-        checked_table(table)
+        check_table_name(table)
         if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
             remedy = f"use 1 to {NAME_CHARS_MAX} letters, digits and - _ . and no sign in front"
             raise BadValue("name", name, remedy)
@@ -115,7 +127,7 @@ class TableUploads:
         state = _found(book, table, name)
         if state.state != OPEN:
             return _upload(state)
-        return _upload(state, (await mended(self._engine, state.upload)).kept)
+        return _upload(state, (await rebuild_totals(self._engine, state.upload)).kept)
 
     async def part(
         self, table: str, name: str, number: int, rows: bytes, sha256: bytes, call: CallContext
@@ -134,7 +146,7 @@ class TableUploads:
         if digest != sha256:
             remedy = f"it is not that of the rows ({digest.hex()}); send the part again"
             raise BadValue("sha256", sha256.hex(), remedy)
-        there = await part_at(self._engine, state.upload, number)
+        there = await read_part(self._engine, state.upload, number)
         if there is not None and there.kept and there.sha256 == digest:
             kept = there
         else:
@@ -217,10 +229,10 @@ class TableUploads:
 
     async def _taken(
         self, state: UploadState, number: int, rows: bytes, digest: bytes, call: CallContext
-    ) -> Part:
+    ) -> UploadPart:
         """The part, claimed, counted, loaded and kept."""
         entries = await self._entries(rows, state)
-        claim = Part(False, len(entries), len(rows), digest)
+        claim = UploadPart(False, len(entries), len(rows), digest)
         await self._claim(state, number, claim)
         try:
             await self._counted(state, number, claim)
@@ -235,15 +247,15 @@ class TableUploads:
         swapped = await self._engine.swap(
             part_change(state.upload, number, kept), part_change(state.upload, number, claim).value
         )
-        if not swapped and await part_at(self._engine, state.upload, number) != kept:
+        if not swapped and await read_part(self._engine, state.upload, number) != kept:
             raise Conflict(f"part {number} of {state.name}", "the upload has ended")
         return kept
 
-    async def _counted(self, state: UploadState, number: int, part: Part) -> Totals:
+    async def _counted(self, state: UploadState, number: int, part: UploadPart) -> UploadTotals:
         # One at a time: those who change one record at once only make each other begin anew.
         async with self._counting:
             most = self._settings.upload_bytes_max
-            totals = await counted(self._engine, state.upload, number, part, bytes_max=most)
+            totals = await count_part(self._engine, state.upload, number, part, bytes_max=most)
         try:
             await self._must_be_open(state)
         except Conflict:
@@ -252,10 +264,10 @@ class TableUploads:
             raise
         return totals
 
-    async def _claim(self, state: UploadState, number: int, claim: Part) -> None:
+    async def _claim(self, state: UploadState, number: int, claim: UploadPart) -> None:
         change = part_change(state.upload, number, claim)
         if not await self._engine.swap(change, None):
-            there = await part_at(self._engine, state.upload, number)
+            there = await read_part(self._engine, state.upload, number)
             if there is None or there.sha256 != claim.sha256:
                 seen = "another part was sent under this number; abandon the upload to begin anew"
                 raise Conflict(f"part {number} of {state.name}", seen)
@@ -312,7 +324,7 @@ class TableUploads:
         """Load once it may enter; a part half loaded is work lost, so it waits a little."""
         for tries_left in range(_ADMISSIONS_MAX - 1, -1, -1):
             try:
-                await admitted(self._admit, call, self._clock, rows, size, load)
+                await run_admitted(self._admit, call, self._clock, rows, size, load)
             except Refused as refused:
                 wait_us = refused.decision.retry_after_us
                 if not tries_left or not 0 <= wait_us <= _ADMISSION_WAIT_US_MAX:
@@ -327,7 +339,7 @@ class TableUploads:
         """The upload with its totals, if it is whole."""
         if parts > self._settings.parts_max:
             raise BadValue("parts", parts, f"an upload has up to {self._settings.parts_max:,}")
-        kept = await parts_of(self._engine, state.upload)
+        kept = await read_parts(self._engine, state.upload)
         missing = [number for number in range(parts) if number not in kept or not kept[number].kept]
         if missing:
             said = ", ".join(map(str, missing[:10]))
@@ -348,13 +360,13 @@ class TableUploads:
     async def _told(self, state: UploadState) -> Upload:
         if state.state != OPEN:
             return _upload(state)
-        return _upload(state, (await listed(self._engine, state.upload)).kept)
+        return _upload(state, (await sum_parts(self._engine, state.upload)).kept)
 
 
-def _upload(state: UploadState, kept: Sum | None = None) -> Upload:
+def _upload(state: UploadState, kept: PartSum | None = None) -> Upload:
     """As it is told; `kept` is what is kept of one that is open."""
     if kept is None:
-        kept = Sum(state.rows, state.bytes, (1 << state.parts) - 1)
+        kept = PartSum(state.rows, state.bytes, (1 << state.parts) - 1)
     return Upload(
         state.table,
         state.name,
@@ -374,17 +386,23 @@ async def _digest(rows: bytes) -> bytes:
     return await asyncio.to_thread(lambda: sha256_of(rows).digest())
 
 
-def _found(book: Book, table: str, name: str) -> UploadState:
-    state = upload_of(book, table, name)
+def _found(book: CatalogueState, table: str, name: str) -> UploadState:
+    state = find_upload(book, table, name)
     if state is None:
         raise BadValue("name", name, f"there is no such upload into {table}; begin it")
     return state
 
 
 def _opened(
-    table: str, name: str, mode: str, by: str, now_us: int, settings: TableSettings, book: Book
-) -> Book:
-    there = upload_of(book, table, name)
+    table: str,
+    name: str,
+    mode: str,
+    by: str,
+    now_us: int,
+    settings: TableSettings,
+    book: CatalogueState,
+) -> CatalogueState:
+    there = find_upload(book, table, name)
     if there is not None and there.state != ABANDONED:
         if there.mode != mode:
             raise Conflict(f"the upload {name}", f"it was begun with the mode {there.mode}")
@@ -407,7 +425,7 @@ def _opened(
     return with_upload(book._replace(begun=begun), state)
 
 
-def _sealed(whole: UploadState, book: Book) -> Book:
+def _sealed(whole: UploadState, book: CatalogueState) -> CatalogueState:
     there = book.uploads.get(whole.upload)
     table = book.tables[whole.table]
     if there is None or there.state != OPEN or table.phase != NORMAL:
@@ -417,7 +435,9 @@ def _sealed(whole: UploadState, book: Book) -> Book:
     return with_upload(book, whole._replace(state=SEALING))
 
 
-def _abandoned(table: str, name: str, ended_max: int, now_us: int, book: Book) -> Book:
+def _abandoned(
+    table: str, name: str, ended_max: int, now_us: int, book: CatalogueState
+) -> CatalogueState:
     state = _found(book, table, name)
     if state.state == ABANDONED:
         return book
@@ -432,7 +452,7 @@ def _abandoned(table: str, name: str, ended_max: int, now_us: int, book: Book) -
     return without_oldest(book, ended_max)
 
 
-def _dropped_again(upload: str, book: Book) -> Book:
+def _dropped_again(upload: str, book: CatalogueState) -> CatalogueState:
     there = book.uploads.get(upload)
     ended = there is None or there.state in (ABANDONED, DONE)
     if not ended or upload in book.dropping:

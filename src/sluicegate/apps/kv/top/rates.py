@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sluicegate.apps.kv.board_source import Sample
+from sluicegate.apps.kv.board_source import BoardSample
 
 _US: Final = 1e6
 Board = Mapping[str, Any]
 
 
-def picture(before: Sequence[Sample], after: Sequence[Sample]) -> dict[str, Any]:
+def picture(before: Sequence[BoardSample], after: Sequence[BoardSample]) -> dict[str, Any]:
     """What the dispatchers do, between these two looks at them."""
     earlier = {sample.url: sample.board for sample in before}
     pairs = [
@@ -46,7 +46,7 @@ def picture(before: Sequence[Sample], after: Sequence[Sample]) -> dict[str, Any]
     }
 
 
-def _dispatcher(sample: Sample) -> dict[str, Any]:
+def _dispatcher(sample: BoardSample) -> dict[str, Any]:
     if sample.board is None:
         return {"url": sample.url, "node": "", "error": sample.error}
     return {"url": sample.url, "node": str(sample.board.get("node", "")), "error": ""}

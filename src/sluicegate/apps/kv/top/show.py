@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final, TextIO
 
-from sluicegate.apps.kv.board_source import Sample, samples_of, sources_of
+from sluicegate.apps.kv.address import dispatcher_at
+from sluicegate.apps.kv.board_source import BoardSample, board_sources, read_boards
 from sluicegate.apps.kv.top.rates import picture
-from sluicegate.apps.kv.where import dispatcher_at
 from sluicegate.contracts.errors import Unavailable
 
 Lines = Callable[[dict[str, Any]], list[str]]
@@ -35,15 +35,15 @@ def show(
     pause: Callable[[float], object] | None = None,
 ) -> int:
     """Until it is interrupted, or once; 0 when that went well."""
-    sources = sources_of(arguments)
+    sources = board_sources(arguments)
     wait = threading.Event().wait if pause is None else pause
     with ExitStack() as stack:
         put = _put(arguments, out, terminal, stack)
         try:
-            before: Sequence[Sample] = samples_of(sources)
+            before: Sequence[BoardSample] = read_boards(sources)
             while True:
                 wait(arguments.every)
-                after = _understood(before, samples_of(sources), lines)
+                after = _understood(before, read_boards(sources), lines)
                 dead = [sample for sample in after if sample.board is None]
                 if arguments.once and len(dead) == len(after):
                     raise Unavailable(dispatcher_at(dead[0].url), dead[0].error)
@@ -61,17 +61,17 @@ def show(
 
 
 def _understood(
-    before: Sequence[Sample], after: Sequence[Sample], lines: Lines
-) -> Sequence[Sample]:
+    before: Sequence[BoardSample], after: Sequence[BoardSample], lines: Lines
+) -> Sequence[BoardSample]:
     """The same, with the reason in place of each board that no picture can be made of."""
     earlier = {sample.url: [sample] for sample in before}
-    told: list[Sample] = []
+    told: list[BoardSample] = []
     for sample in after:
         try:
             lines(picture(earlier.get(sample.url, []), [sample]))
         except _UNREADABLE as error:
             why = f"its board cannot be understood ({type(error).__name__}: {error})"
-            told.append(Sample(sample.url, None, why))
+            told.append(BoardSample(sample.url, None, why))
         else:
             told.append(sample)
     return told

@@ -42,9 +42,9 @@ from sluicegate.stores.engines.bounds import (
     check_space,
 )
 from sluicegate.stores.engines.bucket_walk import BucketWalk
-from sluicegate.stores.engines.cassandra.link import CassandraLink
-from sluicegate.stores.engines.cassandra.locks import Turns
+from sluicegate.stores.engines.cassandra.locks import PartitionLocks
 from sluicegate.stores.engines.cassandra.schema import AFTER_ALL, BUCKETS, bucket_of
+from sluicegate.stores.engines.cassandra.session import CassandraSession
 from sluicegate.stores.engines.cassandra.url import PAXOS, CassandraSettings, parse_url
 from sluicegate.stores.engines.together import all_of, some_at_once
 
@@ -76,8 +76,8 @@ class CassandraEngine:
 
     def __init__(self, settings: CassandraSettings) -> None:
         self._settings = settings
-        self._link = CassandraLink(settings)
-        self._turns = Turns()
+        self._link = CassandraSession(settings)
+        self._turns = PartitionLocks()
         self._paxos = settings.order == PAXOS
         self._known: dict[tuple[str, bytes], int] = {}  # until when, the oldest first
         self._tries = 0  # conditional batches so far

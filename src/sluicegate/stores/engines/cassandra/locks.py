@@ -33,7 +33,7 @@ class _Line:
 
 
 @final
-class Turns:
+class PartitionLocks:
     """The lines of all partitions that somebody is at just now; the others have none."""
 
     __slots__ = ("_lines", "_working")

@@ -41,8 +41,8 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import BackupSource, Change, Engine, EnginePage, Entry, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.bounds import check_changes, check_place, check_rows_max
-from sluicegate.stores.engines.faulty.line import Line
-from sluicegate.stores.engines.faulty.url import SHARD, FaultySettings, Plan, read_control
+from sluicegate.stores.engines.faulty.slots import WorkSlots
+from sluicegate.stores.engines.faulty.url import SHARD, FaultPlan, FaultySettings, read_control
 
 LOOK_US: Final = 100_000  # between looks at the control file
 _CONTROL_BYTES_MAX: Final = 65_536
@@ -58,12 +58,12 @@ def shard_number(partition: bytes, shards: int) -> int:
 class FaultyEngine:
     """An engine within, and a line before it. Used on one event loop."""
 
-    def __init__(self, engine: Engine, plan: Plan, settings: FaultySettings) -> None:
+    def __init__(self, engine: Engine, plan: FaultPlan, settings: FaultySettings) -> None:
         self._engine = engine
         self._as_said = plan
         self._plan = plan
         self._settings = settings
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, WorkSlots] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.TimerHandle] = []  # the look at the control, the stall
         self._due_us = 0
@@ -90,11 +90,11 @@ class FaultyEngine:
         return False
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> FaultPlan:
         """What goes slowly, and what wrong, now."""
         return self._plan
 
-    def set_plan(self, plan: Plan) -> None:
+    def set_plan(self, plan: FaultPlan) -> None:
         """From now on it is this one."""
         before, self._plan = self._plan, plan
         now_us = _now_us()
@@ -244,7 +244,7 @@ class FaultyEngine:
     def _come(self, number: int, work_us: int) -> asyncio.Future[None]:
         line = self._lines.get(number)
         if line is None:
-            line = self._lines[number] = Line(self._plan.slots)
+            line = self._lines[number] = WorkSlots(self._plan.slots)
         if line.waiting >= self._settings.line_max:
             raise Unavailable(self.name, f"{line.waiting:,} operations wait for a slot already")
         done = asyncio.get_running_loop().create_future()
@@ -254,7 +254,7 @@ class FaultyEngine:
             line.come(work_us, done, _now_us())
         return done
 
-    def _turn(self, now_us: int, plan: Plan) -> None:
+    def _turn(self, now_us: int, plan: FaultPlan) -> None:
         if not plan.stalled:
             for line in self._lines.values():
                 line.turn(now_us)

@@ -18,7 +18,7 @@ ALL: Final = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FaultPlan:
     """What goes slowly, and what wrong; may be exchanged while the engine is at work."""
 
     slots: int = 0  # operations at work at a time; 0 is without a bound
@@ -92,7 +92,7 @@ _LAYOUT_QUERY: Final[Query] = {
 }
 
 
-def parse_url(url: str) -> tuple[str, Plan, FaultySettings]:
+def parse_url(url: str) -> tuple[str, FaultPlan, FaultySettings]:
     """The URL of the engine within, with what is its own, the plan and the layout."""
     inner, _, query = url.removeprefix(PREFIX).partition("?")
     pairs = pairs_in(query, url, "engine", "faulty+URL?name=value&name=value")
@@ -101,7 +101,7 @@ def parse_url(url: str) -> tuple[str, Plan, FaultySettings]:
     others = [one for one in pairs if one[0] not in _PLAN_QUERY and one[0] not in _LAYOUT_QUERY]
     if others:
         inner += "?" + urlencode(others)
-    return inner, Plan(**plan), FaultySettings(**layout)  # type: ignore[arg-type]
+    return inner, FaultPlan(**plan), FaultySettings(**layout)  # type: ignore[arg-type]
 
 
 def open_inner(opener: Callable[[str], Engine], inner: str) -> Engine:
@@ -117,7 +117,7 @@ def open_inner(opener: Callable[[str], Engine], inner: str) -> Engine:
         ) from None
 
 
-def read_control(text: str, plan: Plan) -> Plan:
+def read_control(text: str, plan: FaultPlan) -> FaultPlan:
     """The plan with what a control file says of it: JSON, by the names of the URL."""
     try:
         fields = parse_object(text)

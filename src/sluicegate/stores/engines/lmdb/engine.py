@@ -37,10 +37,10 @@ from sluicegate.stores.engines.bounds import (
     check_rows_max,
     check_space,
 )
-from sluicegate.stores.engines.folder_owner import check_owner
-from sluicegate.stores.engines.group_commit import WAY_CHANGES, Call, GroupCommitter, give_way
+from sluicegate.stores.engines.folders import check_owner
+from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
 from sluicegate.stores.engines.lmdb.keys import behind, key_of, place_of, prefix_of
-from sluicegate.stores.engines.lmdb.names import Names
+from sluicegate.stores.engines.lmdb.names import SpaceNames
 from sluicegate.stores.engines.lmdb.url import LmdbSettings
 
 DELETED_AT_ONCE_MAX: Final = 500  # rows of a dropped space in one transaction
@@ -61,7 +61,7 @@ class LmdbEngine:
         try:
             self._env = self._open()
             self._rows = self._env.open_db(b"rows")
-            self._names = Names(self._env)
+            self._names = SpaceNames(self._env)
             self._env.reader_check()  # what killed readers held
             left = self._prepare()
         except lmdb.Error as error:
@@ -157,14 +157,16 @@ class LmdbEngine:
         """Make them, all or none, synced."""
         weight = check_changes(changes)
         if changes:
-            await self._committer.commit(Call(changes, weight))
+            await self._committer.commit(CommitCall(changes, weight))
         elif self._closed:
             raise Unavailable(self._what, "it was closed")
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected`."""
         weight = check_changes([change])
-        return await self._committer.commit(Call([change], weight, swap=True, expected=expected))
+        return await self._committer.commit(
+            CommitCall([change], weight, swap=True, expected=expected)
+        )
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many, in large transactions, each in the order of its keys."""
@@ -197,7 +199,7 @@ class LmdbEngine:
     async def drop(self, space: str) -> None:
         """Take its name away at once; its rows are deleted in the background, little by little."""
         check_space(space)
-        await self._committer.commit(Call((), 0, drop=space))
+        await self._committer.commit(CommitCall((), 0, drop=space))
 
     def shard_of(self, space: str, partition: bytes) -> str:
         """One file is one shard."""
@@ -262,7 +264,7 @@ class LmdbEngine:
 
     # On the committer's thread.
 
-    def _commit(self, calls: Sequence[Call]) -> list[bool]:
+    def _commit(self, calls: Sequence[CommitCall]) -> list[bool]:
         while True:
             if self._broken:
                 with self._reading:
@@ -278,7 +280,7 @@ class LmdbEngine:
             except lmdb.Error as error:
                 raise self._unavailable(error) from error
 
-    def _commit_once(self, calls: Sequence[Call]) -> list[bool]:
+    def _commit_once(self, calls: Sequence[CommitCall]) -> list[bool]:
         txn = self._env.begin(self._rows, write=True)
         try:
             numbers: dict[str, bytes] = {}
@@ -292,7 +294,9 @@ class LmdbEngine:
             self._deleting = True
         return made
 
-    def _make(self, txn: lmdb.Transaction[bytes], call: Call, numbers: dict[str, bytes]) -> bool:
+    def _make(
+        self, txn: lmdb.Transaction[bytes], call: CommitCall, numbers: dict[str, bytes]
+    ) -> bool:
         """Make one call's changes in a transaction; `numbers` are those it has met so far."""
         if call.drop:
             numbers.pop(call.drop, None)
@@ -373,7 +377,7 @@ class LmdbEngine:
         try:
             env = self._env = self._open(map_bytes)
             self._rows = env.open_db(b"rows")
-            self._names = Names(env)
+            self._names = SpaceNames(env)
         except (lmdb.Error, BadValue) as error:
             raise Unavailable(self._what, f"it cannot be opened again ({error})") from error
         self._broken = False

@@ -29,7 +29,7 @@ REMEMBERED_MAX: Final = 10_000  # numbers; then all are forgotten, and looked up
 
 
 @final
-class Names:
+class SpaceNames:
     """The two databases of an open environment, and what a reader remembers of them."""
 
     __slots__ = ("_epoch", "_names", "_numbers", "_seen", "_state")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.engines.group_commit import GroupSettings
+from sluicegate.stores.engines.group_commit import GroupCommitSettings
 from sluicegate.stores.urls import Query, as_truth, check_numbers, read_query, split_folder_url
 
 SCHEME: Final = "lmdb:"
@@ -22,7 +22,7 @@ class LmdbSettings:
     map_bytes_max: int = 256 << 30
     sync: bool = True
     readers_max: int = 512  # reads under way in all processes
-    group: GroupSettings = GroupSettings()  # noqa: RUF009 - frozen
+    group: GroupCommitSettings = GroupCommitSettings()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         if not self.folder or "\0" in self.folder:
@@ -62,7 +62,7 @@ def read_folder_url(url: str, scheme: str, query: Query) -> tuple[str, dict[str,
     """The folder of a URL, and the settings that it says, the bounds of groups among them."""
     folder, pairs = split_folder_url(url, scheme, URL)
     said = read_query(pairs, {**query, **GROUP_QUERY}, URL)
-    of_group = {one.name for one in fields(GroupSettings)}
+    of_group = {one.name for one in fields(GroupCommitSettings)}
     group = {name: said.pop(name) for name in list(said) if name in of_group}
-    said["group"] = GroupSettings(**group)  # type: ignore[arg-type]
+    said["group"] = GroupCommitSettings(**group)  # type: ignore[arg-type]
     return folder, said

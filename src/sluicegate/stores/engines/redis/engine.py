@@ -41,7 +41,7 @@ from sluicegate.stores.engines.bounds import (
 from sluicegate.stores.engines.bucket_walk import BucketWalk
 from sluicegate.stores.engines.redis.keys import (
     BUCKETS,
-    Keys,
+    EngineKeys,
     bucket_of,
     keys_of,
     load_scripts,
@@ -337,7 +337,7 @@ class RedisEngine:
             self._client = open_client(self._settings.redis, self._chance)
         return self._client
 
-    def _keys(self, space: str, partition: bytes) -> Keys:
+    def _keys(self, space: str, partition: bytes) -> EngineKeys:
         return keys_of(self._settings.prefix, space, partition)
 
     async def _some(self, works: Sequence[Callable[[], Awaitable[Any]]]) -> None:

@@ -22,7 +22,7 @@ BUCKETS: Final = 256  # part of the format
 VERSION: Final = 1
 
 
-class Keys(NamedTuple):
+class EngineKeys(NamedTuple):
     """Where a partition is."""
 
     parts: bytes
@@ -45,11 +45,11 @@ def parts_key(prefix: str, space: str, bucket: int) -> bytes:
     return f"{prefix}{VERSION}:{{{tag_of(space, bucket)}}}:p".encode()
 
 
-def keys_of(prefix: str, space: str, partition: bytes) -> Keys:
+def keys_of(prefix: str, space: str, partition: bytes) -> EngineKeys:
     """The keys of a partition."""
     parts = parts_key(prefix, space, bucket_of(partition))
     start = parts[:-1]
-    return Keys(parts, start + b"k:" + partition, start + b"v:" + partition)
+    return EngineKeys(parts, start + b"k:" + partition, start + b"v:" + partition)
 
 
 def load_scripts() -> dict[str, Script]:

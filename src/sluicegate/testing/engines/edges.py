@@ -10,14 +10,14 @@ import pytest
 
 from sluicegate.contracts.engine import Change, Engine, EnginePage
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.testing.engines.stage import BYTES_MAX, EngineStage, Trial, soon
+from sluicegate.testing.engines.trial import BYTES_MAX, EngineChecks, EngineTrial, resolve
 
 
 async def scan(
     engine: Engine, space: str, partition: bytes = b"p", rows_max: int = 1
 ) -> EnginePage:
     """The first rows."""
-    return await soon(
+    return await resolve(
         engine.scan(
             space,
             partition,
@@ -32,7 +32,7 @@ async def scan(
 
 async def read(engine: Engine, space: str, partition: bytes = b"p", sort: bytes = b"") -> object:
     """One value."""
-    return await soon(engine.read(space, [(partition, sort)]))
+    return await resolve(engine.read(space, [(partition, sort)]))
 
 
 OPERATIONS: dict[str, Callable[[Engine, str], Awaitable[object]]] = {
@@ -68,12 +68,12 @@ WRONG: dict[str, Callable[[Engine, str], Awaitable[object]]] = {
 }
 
 
-class Ends(EngineStage):
+class EdgeChecks(EngineChecks):
     """Stories of what an engine says when it can no more, or never could."""
 
     @pytest.mark.parametrize("operation", OPERATIONS)
     def test_a_closed_engine_is_unavailable(self, operation: str) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             space = trial.space()
             await trial.write((b"p", b"", b"v"))
             await trial.clean()
@@ -85,7 +85,7 @@ class Ends(EngineStage):
         self.tell(story)
 
     def test_an_engine_that_was_never_asked_can_be_closed_twice(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.engine.close()
             await trial.engine.close()
             trial.engine = self.open_engine()
@@ -94,14 +94,14 @@ class Ends(EngineStage):
 
     @pytest.mark.parametrize("wrong", WRONG)
     def test_what_no_engine_keeps_is_a_bad_value(self, wrong: str) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             with pytest.raises(BadValue):
                 await WRONG[wrong](trial.engine, trial.space())
 
         self.tell(story)
 
     def test_an_engine_says_its_name_and_what_an_acknowledgement_means(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             assert trial.engine.name
             assert len(trial.engine.durability) > 20, "one sentence"
             assert isinstance(trial.engine.shared, bool)

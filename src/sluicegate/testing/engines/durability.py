@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 
 from sluicegate.contracts.engine import Change
-from sluicegate.testing.engines.stage import EngineStage, Trial
+from sluicegate.testing.engines.trial import EngineChecks, EngineTrial
 
 
-class Lasting(EngineStage):
+class DurabilityChecks(EngineChecks):
     """Stories of an engine that is closed and opened again."""
 
     def test_what_was_written_swapped_and_loaded_is_there_again(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write(*((b"p%d" % (n % 5), b"%d" % n, b"written") for n in range(50)))
             assert await trial.swap(b"p1", b"1", b"swapped", b"written")
             await trial.write((b"p2", b"2", None))
@@ -28,7 +28,7 @@ class Lasting(EngineStage):
         self.tell(story)
 
     def test_a_dropped_space_stays_dropped(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.load([(b"p", b"%05d" % n, b"v") for n in range(3_000)])
             await trial.write((b"p", b"", b"v"), name="other")
             await trial.drop()
@@ -42,7 +42,7 @@ class Lasting(EngineStage):
         self.tell(story)
 
     def test_closing_makes_what_was_under_way_durable_or_says_that_it_is_not(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             space = trial.space()
             tasks = [
                 asyncio.create_task(trial.engine.write([Change(space, b"p", b"%02d" % n, b"v")]))

@@ -21,14 +21,14 @@ T = TypeVar("T")
 BYTES_MAX = 1 << 30
 
 
-async def soon(answer: MaybeAwaitable[T]) -> T:
+async def resolve(answer: MaybeAwaitable[T]) -> T:
     """The answer, whether it came at once or comes later."""
     if isawaitable(answer):
         return await cast("Awaitable[T]", answer)
     return answer
 
 
-class EngineStage:
+class EngineChecks:
     """What a subclass says of its engine. Only `open_engine` must be said."""
 
     # The largest value that is tried.
@@ -44,11 +44,11 @@ class EngineStage:
         """The event loop to tell stories on."""
         return asyncio.new_event_loop()
 
-    def tell(self, story: Callable[[Trial], Coroutine[Any, Any, None]]) -> None:
+    def tell(self, story: Callable[[EngineTrial], Coroutine[Any, Any, None]]) -> None:
         """Tell it of an engine that is opened for it, on a loop of its own."""
 
         async def told() -> None:
-            trial = Trial(self)
+            trial = EngineTrial(self)
             try:
                 await story(trial)
                 await trial.clean()
@@ -60,10 +60,10 @@ class EngineStage:
 
 
 @final
-class Trial:
+class EngineTrial:
     """An engine and the oracle beside it: what is asked of the one is asked of the other."""
 
-    def __init__(self, stage: EngineStage) -> None:
+    def __init__(self, stage: EngineChecks) -> None:
         self.stage = stage
         self.engine = stage.open_engine()
         self.oracle = MemoryEngine()
@@ -123,7 +123,7 @@ class Trial:
     async def read(self, *places: Place, name: str = "t") -> list[bytes | None]:
         """Read; the engine must say what the oracle says."""
         space = self.space(name)
-        said = list(await soon(self.engine.read(space, places)))
+        said = list(await resolve(self.engine.read(space, places)))
         assert said == list(self.oracle.read(space, places))
         return said
 
@@ -141,7 +141,7 @@ class Trial:
         """Scan; the engine must say what the oracle says."""
         space = self.space(name)
         said, right = [
-            await soon(
+            await resolve(
                 engine.scan(
                     space,
                     partition,
@@ -154,12 +154,12 @@ class Trial:
             )
             for engine in (self.engine, self.oracle)
         ]
-        return plain(said, right)
+        return check_page(said, right)
 
     async def walk(self, rows_max: int = 100, name: str = "t") -> list[Entry]:
         """Walk the whole space; the engine must tell what the oracle holds, in any order."""
-        said = await walked(self.engine, self.space(name), rows_max)
-        right = await walked(self.oracle, self.space(name), rows_max)
+        said = await walk_all(self.engine, self.space(name), rows_max)
+        right = await walk_all(self.oracle, self.space(name), rows_max)
         assert sorted(said) == sorted(right)
         return said
 
@@ -171,7 +171,7 @@ class Trial:
         await self.read(*((entry[0], entry[1]) for entry in entries), name=name)
 
 
-def plain(said: EnginePage, right: EnginePage) -> EnginePage:
+def check_page(said: EnginePage, right: EnginePage) -> EnginePage:
     """The page that was said, if it is the right one."""
     assert [tuple(row) for row in said.rows] == [tuple(row) for row in right.rows]
     assert said.more is right.more, "whether there are more rows"
@@ -181,7 +181,7 @@ def plain(said: EnginePage, right: EnginePage) -> EnginePage:
     return said
 
 
-async def walked(engine: Engine, space: str, rows_max: int) -> list[Entry]:
+async def walk_all(engine: Engine, space: str, rows_max: int) -> list[Entry]:
     """A whole walk, in the engine's own order."""
     entries: list[Entry] = []
     after: Place | None = None

@@ -36,8 +36,8 @@ from sluicegate.stores.engines.bounds import (
     check_rows_max,
     check_space,
 )
-from sluicegate.stores.engines.folder_owner import check_owner
-from sluicegate.stores.engines.group_commit import WAY_CHANGES, Call, GroupCommitter, give_way
+from sluicegate.stores.engines.folders import check_owner
+from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
 from sluicegate.stores.engines.lmdb.keys import (
     NUMBER_MAX,
     behind,
@@ -46,7 +46,7 @@ from sluicegate.stores.engines.lmdb.keys import (
     place_of,
     prefix_of,
 )
-from sluicegate.stores.engines.rocksdb_url import RocksSettings
+from sluicegate.stores.engines.rocksdb.url import RocksSettings
 
 FORMAT: Final = 1
 _OWN: Final = number_bytes(0)
@@ -170,14 +170,16 @@ class RocksEngine:
         """Make them, all or none, synced."""
         weight = check_changes(changes)
         if changes:
-            await self._committer.commit(Call(changes, weight))
+            await self._committer.commit(CommitCall(changes, weight))
         else:
             self._check_open()
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected`."""
         weight = check_changes([change])
-        return await self._committer.commit(Call([change], weight, swap=True, expected=expected))
+        return await self._committer.commit(
+            CommitCall([change], weight, swap=True, expected=expected)
+        )
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many, a good deal at a time."""
@@ -215,7 +217,7 @@ class RocksEngine:
     async def drop(self, space: str) -> None:
         """Forget its name and its rows, in one batch."""
         check_space(space)
-        await self._committer.commit(Call((), 0, drop=space))
+        await self._committer.commit(CommitCall((), 0, drop=space))
 
     def shard_of(self, space: str, partition: bytes) -> str:
         """One database is one shard."""
@@ -266,7 +268,7 @@ class RocksEngine:
 
     # On the committer's thread.
 
-    def _commit(self, calls: Sequence[Call]) -> list[bool]:
+    def _commit(self, calls: Sequence[CommitCall]) -> list[bool]:
         batch = _Batch(self._next)
         try:
             made = [self._make(batch, call) for call in calls]
@@ -283,7 +285,7 @@ class RocksEngine:
                 self._numbers[space] = number
         return made
 
-    def _make(self, batch: _Batch, call: Call) -> bool:
+    def _make(self, batch: _Batch, call: CommitCall) -> bool:
         if call.drop:
             self._drop(batch, call.drop)
             return True

@@ -1,15 +1,14 @@
-"""Totals: what the parts of an upload come to, kept beside them, so that no part lists the others.
+"""Upload totals: what the parts of an upload add up to, so that no part has to list the others.
 
-One record an upload, and only `swap` changes it. It says which parts were begun and which are kept,
-as bits by their numbers, and the rows and bytes of each. A part is counted once however often it is
-sent, by whichever dispatcher: its bit tells.
+One record an upload, changed only by `swap`: which parts were begun and which are stored, as bits
+by their numbers, with the rows and bytes of each. A part counts once however often it is sent, by
+whichever dispatcher.
 
-A part is claimed, counted as begun, loaded, kept, and counted as kept, in this order. So before a
-row is loaded its bytes are in the total, and an upload never takes more than it may, whoever is
-killed where. What a kill may leave behind is a part that is kept and not yet counted as kept: the
-records of the parts are the truth (`parts.py`), a commit looks at these, and whoever goes on with
-an upload has the totals made anew from them (`mended`). The same is done where there is no record,
-as in an upload that an older release began.
+A part is claimed, counted as begun, loaded, stored, and counted as stored, in this order. Its bytes
+are in the total before a row is loaded, so an upload never exceeds its limit, whatever is killed
+where. A kill may leave a part stored and not yet counted as stored. The records of the parts are
+the truth (`upload_parts.py`): a commit reads those, and whoever resumes an upload rebuilds the
+totals from them (`rebuild_totals`), as where an older release left no record.
 
 The record takes two bits a part: 2.5 kB for 10,000 parts.
 """
@@ -20,7 +19,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE
-from sluicegate.apps.kv.tables.parts import Part, parts_of
+from sluicegate.apps.kv.tables.upload_parts import UploadPart, read_parts
 from sluicegate.contracts.engine import Change, Engine, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 
@@ -30,7 +29,7 @@ _BITS_AT: Final = 1 + 4 * _COUNT_BYTES + 4
 _TRIES_MAX: Final = 64
 
 
-class Sum(NamedTuple):
+class PartSum(NamedTuple):
     """Some parts. `bits` has the bit of each part's number."""
 
     rows: int = 0
@@ -48,31 +47,31 @@ class Sum(NamedTuple):
             return range(bits.bit_length())
         return tuple(at for at, bit in enumerate(bin(bits)[:1:-1]) if bit == "1")
 
-    def and_part(self, number: int, part: Part) -> Sum:
+    def and_part(self, number: int, part: UploadPart) -> PartSum:
         """These and one more."""
         rows, size = self.rows + part.rows, self.size_bytes + part.size_bytes
-        return Sum(rows, size, self.bits | 1 << number)
+        return PartSum(rows, size, self.bits | 1 << number)
 
 
-class Totals(NamedTuple):
+class UploadTotals(NamedTuple):
     """Those that were begun, whatever came of them, and those of them that are kept."""
 
-    begun: Sum = Sum()
-    kept: Sum = Sum()
+    begun: PartSum = PartSum()
+    kept: PartSum = PartSum()
 
-    def and_part(self, number: int, part: Part) -> Totals:
+    def and_part(self, number: int, part: UploadPart) -> UploadTotals:
         """With this part as it is now; the same if it was counted so."""
         begun, kept = self
         if not begun.has(number):
             begun = begun.and_part(number, part)
         if part.kept and not kept.has(number):
             kept = kept.and_part(number, part)
-        return Totals(begun, kept)
+        return UploadTotals(begun, kept)
 
 
-async def counted(
-    engine: Engine, upload: str, number: int, part: Part, *, bytes_max: int
-) -> Totals:
+async def count_part(
+    engine: Engine, upload: str, number: int, part: UploadPart, *, bytes_max: int
+) -> UploadTotals:
     """The totals with this part, which is claimed or kept, durably.
 
     A wrong value if it is claimed anew, and with it they would be more than `bytes_max`.
@@ -80,7 +79,7 @@ async def counted(
     for _ in range(_TRIES_MAX):
         record = await _record(engine, upload)
         if record is None:
-            before = await listed(engine, upload, but=number)
+            before = await sum_parts(engine, upload, but=number)
         else:
             before = _totals_of(record)
         totals = before.and_part(number, part)
@@ -93,13 +92,13 @@ async def counted(
     raise Unavailable(f"the totals of upload {upload}", "too many change them at once; try again")
 
 
-async def mended(engine: Engine, upload: str) -> Totals:
+async def rebuild_totals(engine: Engine, upload: str) -> UploadTotals:
     """The totals as the records of the parts have them, and the record of totals made so.
 
     It is left as it is if a part is counted meanwhile: that must not be undone.
     """
     record = await _record(engine, upload)
-    totals = await listed(engine, upload)
+    totals = await sum_parts(engine, upload)
     text = _text(totals)
     if record is not None and text != record:
         await engine.swap(_change(upload, text), record)
@@ -116,23 +115,25 @@ async def _record(engine: Engine, upload: str) -> bytes | None:
     return (await told if isinstance(told, Awaitable) else told)[0]
 
 
-async def listed(engine: Engine, upload: str, but: int = -1) -> Totals:
+async def sum_parts(engine: Engine, upload: str, but: int = -1) -> UploadTotals:
     """From the records of the parts, but for one."""
-    parts = await parts_of(engine, upload)
+    parts = await read_parts(engine, upload)
     parts.pop(but, None)
-    return Totals(_sum(parts), _sum({number: one for number, one in parts.items() if one.kept}))
+    return UploadTotals(
+        _sum(parts), _sum({number: one for number, one in parts.items() if one.kept})
+    )
 
 
-def _sum(parts: Mapping[int, Part]) -> Sum:
+def _sum(parts: Mapping[int, UploadPart]) -> PartSum:
     bits = bytearray(max(parts, default=-1) // 8 + 1)
     for number in parts:
         bits[number >> 3] |= 1 << (number & 7)
     rows = sum(one.rows for one in parts.values())
     size = sum(one.size_bytes for one in parts.values())
-    return Sum(rows, size, int.from_bytes(bits, "little"))
+    return PartSum(rows, size, int.from_bytes(bits, "little"))
 
 
-def _text(totals: Totals) -> bytes:
+def _text(totals: UploadTotals) -> bytes:
     begun, kept = totals
     counts = (begun.rows, begun.size_bytes, kept.rows, kept.size_bytes)
     bits = _bits(begun)
@@ -147,11 +148,11 @@ def _text(totals: Totals) -> bytes:
     )
 
 
-def _bits(some: Sum) -> bytes:
+def _bits(some: PartSum) -> bytes:
     return some.bits.to_bytes((some.bits.bit_length() + 7) // 8, "little")
 
 
-def _totals_of(record: bytes) -> Totals:
+def _totals_of(record: bytes) -> UploadTotals:
     if len(record) < _BITS_AT or record[0] != _VERSION:
         seen = "it was written by a newer release; upgrade this dispatcher"
         raise Unavailable("the totals of an upload", seen)
@@ -160,9 +161,9 @@ def _totals_of(record: bytes) -> Totals:
         for at in range(1, _BITS_AT - 4, _COUNT_BYTES)
     ]
     kept_at = _BITS_AT + int.from_bytes(record[_BITS_AT - 4 : _BITS_AT], "big")
-    return Totals(
-        Sum(counts[0], counts[1], int.from_bytes(record[_BITS_AT:kept_at], "little")),
-        Sum(counts[2], counts[3], int.from_bytes(record[kept_at:], "little")),
+    return UploadTotals(
+        PartSum(counts[0], counts[1], int.from_bytes(record[_BITS_AT:kept_at], "little")),
+        PartSum(counts[2], counts[3], int.from_bytes(record[kept_at:], "little")),
     )
 
 

@@ -22,7 +22,7 @@ _PAGE_ROWS: Final = 250  # then others have a turn of the loop
 _PAGE_BYTES: Final = 1 << 20
 
 
-class Part(NamedTuple):
+class UploadPart(NamedTuple):
     """One part of an upload."""
 
     kept: bool
@@ -31,7 +31,7 @@ class Part(NamedTuple):
     sha256: bytes
 
 
-def part_change(upload: str, number: int, part: Part | None) -> Change:
+def part_change(upload: str, number: int, part: UploadPart | None) -> Change:
     """The record of a part as it is to be; None for none."""
     value = None
     if part is not None:
@@ -46,26 +46,26 @@ def part_change(upload: str, number: int, part: Part | None) -> Change:
     return Change(CATALOGUE_SPACE, _partition(upload), number.to_bytes(4, "big"), value)
 
 
-def part_of(record: bytes) -> Part:
+def parse_part(record: bytes) -> UploadPart:
     """What a record says."""
     if len(record) != _RECORD_BYTES or record[0] != _VERSION:
         seen = "it was written by a newer release; upgrade this dispatcher"
         raise Unavailable("the record of a part", seen)
     rows, size = int.from_bytes(record[2:10], "big"), int.from_bytes(record[10:18], "big")
-    return Part(bool(record[1]), rows, size, record[18:])
+    return UploadPart(bool(record[1]), rows, size, record[18:])
 
 
-async def part_at(engine: Engine, upload: str, number: int) -> Part | None:
+async def read_part(engine: Engine, upload: str, number: int) -> UploadPart | None:
     """One part, if it is claimed."""
     place = (_partition(upload), number.to_bytes(4, "big"))
     told = engine.read(CATALOGUE_SPACE, (place,))
     record = (await told if isinstance(told, Awaitable) else told)[0]
-    return None if record is None else part_of(record)
+    return None if record is None else parse_part(record)
 
 
-async def parts_of(engine: Engine, upload: str) -> dict[int, Part]:
+async def read_parts(engine: Engine, upload: str) -> dict[int, UploadPart]:
     """All that are claimed or kept, by number, in order."""
-    found: dict[int, Part] = {}
+    found: dict[int, UploadPart] = {}
     begin = b""
     while True:
         told = engine.scan(
@@ -79,7 +79,7 @@ async def parts_of(engine: Engine, upload: str) -> dict[int, Part]:
         )
         page = await told if isinstance(told, Awaitable) else told
         for sort, record in page.rows:
-            found[int.from_bytes(sort, "big")] = part_of(record)
+            found[int.from_bytes(sort, "big")] = parse_part(record)
         if not page.more or not page.rows:
             return found
         begin = page.rows[-1][0] + b"\x00"
@@ -88,7 +88,7 @@ async def parts_of(engine: Engine, upload: str) -> dict[int, Part]:
 
 async def forget_parts(engine: Engine, upload: str) -> None:
     """Take all records away."""
-    numbers = list(await parts_of(engine, upload))
+    numbers = list(await read_parts(engine, upload))
     for at in range(0, len(numbers), _PAGE_ROWS):
         chunk = numbers[at : at + _PAGE_ROWS]
         await engine.write([part_change(upload, number, None) for number in chunk])

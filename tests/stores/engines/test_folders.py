@@ -10,7 +10,7 @@ import pytest
 
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.engines.folder_owner import check_owner
+from sluicegate.stores.engines.folders import check_owner
 from sluicegate.stores.open_engine import open_engine
 
 BOTH = [("lmdb", "rocksdb"), ("rocksdb", "lmdb")]

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.key_values import TABLE_CHARS_MAX
 
-BOOK_VERSION: Final = 2
-_READ_VERSIONS: Final = (1, BOOK_VERSION)  # the first kept no digests
+CATALOGUE_VERSION: Final = 2
+_READ_VERSIONS: Final = (1, CATALOGUE_VERSION)  # the first kept no digests
 # Of an upload, in its row. When it ended is told beside: who does not know of it still reads on.
 _SAID_FIELDS: Final = 11
 
@@ -28,7 +28,7 @@ SEALING: Final = "sealing"  # writes are stamped with the new epoch; the upload 
 LAYERED: Final = "layered"  # the upload is read under what has the new epoch
 FOLDING: Final = "folding"  # the same, and its rows are copied into the table
 FOLDED: Final = "folded"  # every row is in the table; some may still read the upload
-READ_BESIDE: Final = frozenset({LAYERED, FOLDING})
+OVERLAID_PHASES: Final = frozenset({LAYERED, FOLDING})
 
 # The states of an upload, as `contracts.key_values.Upload` has them.
 OPEN: Final = "open"
@@ -66,7 +66,7 @@ class UploadState(NamedTuple):
     ended_us: int = 0  # when it was done or abandoned; 0 before, and if an older release did
 
 
-class Book(NamedTuple):
+class CatalogueState(NamedTuple):
     """Everything. `dropping` are uploads whose rows are to go once nobody can look at them."""
 
     tables: Mapping[str, TableState]
@@ -75,10 +75,10 @@ class Book(NamedTuple):
     begun: int = 0  # uploads, ever
 
 
-EMPTY_BOOK: Final = Book({}, {})
+EMPTY_CATALOGUE: Final = CatalogueState({}, {})
 
 
-def checked_table(table: str) -> str:
+def check_table_name(table: str) -> str:
     """The name of a table, if it is one."""
     if len(table) > TABLE_CHARS_MAX or not _TABLE.fullmatch(table):
         remedy = (
@@ -98,7 +98,7 @@ def upload_space(upload: str) -> str:
     return f"u/{upload}"
 
 
-def upload_of(book: Book, table: str, name: str) -> UploadState | None:
+def find_upload(book: CatalogueState, table: str, name: str) -> UploadState | None:
     """The latest upload of that name."""
     for one in reversed(list(book.uploads.values())):
         if one.table == table and one.name == name:
@@ -106,17 +106,17 @@ def upload_of(book: Book, table: str, name: str) -> UploadState | None:
     return None
 
 
-def with_table(book: Book, table: str, state: TableState) -> Book:
+def with_table(book: CatalogueState, table: str, state: TableState) -> CatalogueState:
     """The book with this table so."""
     return book._replace(tables={**book.tables, table: state})
 
 
-def with_upload(book: Book, state: UploadState) -> Book:
+def with_upload(book: CatalogueState, state: UploadState) -> CatalogueState:
     """The book with this upload so."""
     return book._replace(uploads={**book.uploads, state.upload: state})
 
 
-def without_oldest(book: Book, ended_max: int) -> Book:
+def without_oldest(book: CatalogueState, ended_max: int) -> CatalogueState:
     """Only so many of the uploads that have ended, the last ones."""
     ended = [one.upload for one in book.uploads.values() if one.state in (DONE, ABANDONED)]
     gone = frozenset(ended[: max(len(ended) - ended_max, 0)])
@@ -124,10 +124,10 @@ def without_oldest(book: Book, ended_max: int) -> Book:
     return book._replace(uploads=kept)
 
 
-def book_text(book: Book) -> bytes:
+def encode_catalogue(book: CatalogueState) -> bytes:
     """The book as it is kept."""
     said = {
-        "version": BOOK_VERSION,
+        "version": CATALOGUE_VERSION,
         "tables": {name: list(state) for name, state in book.tables.items()},
         "uploads": [list(state)[:_SAID_FIELDS] for state in book.uploads.values()],
         "ended": {one.upload: one.ended_us for one in book.uploads.values() if one.ended_us},
@@ -137,10 +137,10 @@ def book_text(book: Book) -> bytes:
     return json.dumps(said, separators=(",", ":")).encode()
 
 
-def book_of(text: bytes | None) -> Book:
+def parse_catalogue(text: bytes | None) -> CatalogueState:
     """The book that was kept; without one, an empty one."""
     if text is None:
-        return EMPTY_BOOK
+        return EMPTY_CATALOGUE
     try:
         said = json.loads(text)
         version = said["version"]
@@ -150,12 +150,12 @@ def book_of(text: bytes | None) -> Book:
             for upload, ended_us in said.get("ended", {}).items():
                 if upload in uploads:
                     uploads[upload] = uploads[upload]._replace(ended_us=int(ended_us))
-            return Book(tables, uploads, tuple(said["dropping"]), said["begun"])
+            return CatalogueState(tables, uploads, tuple(said["dropping"]), said["begun"])
     except (ValueError, TypeError, KeyError, IndexError):
         raise Unavailable(
             "the catalogue of tables", "what is kept cannot be read; restore the engine's backup"
         ) from None
     raise Unavailable(
         "the catalogue of tables",
-        f"it is of version {version}, and this release knows {BOOK_VERSION}; upgrade this one",
+        f"it is of version {version}, and this release knows {CATALOGUE_VERSION}; upgrade this one",
     )

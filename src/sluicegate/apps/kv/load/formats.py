@@ -51,7 +51,7 @@ def form_of(path: str, said: str) -> str:
     return form
 
 
-def rows_in(file: BinaryIO, path: str, form: str, *, base64: bool) -> Iterator[bytes]:
+def parse_rows(file: BinaryIO, path: str, form: str, *, base64: bool) -> Iterator[bytes]:
     """Each row as it stands in a stream."""
     if form == ROWS:
         return _binary_rows(file, path)

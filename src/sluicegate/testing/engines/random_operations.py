@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate.contracts.engine import Change
 from sluicegate.testing.chance import SeededChance
-from sluicegate.testing.engines.stage import EngineStage, Trial
+from sluicegate.testing.engines.trial import EngineChecks, EngineTrial
 
 T = TypeVar("T")
 SPACES: Final = ("t", "t2")
@@ -31,12 +31,12 @@ class _Drawn:
         return choice[self.below(len(choice))]
 
 
-class Tales(EngineStage):
+class RandomChecks(EngineChecks):
     """Stories of everything, one after the other."""
 
     @pytest.mark.parametrize("seed", range(4))
     def test_a_long_story_ends_as_it_does_in_memory(self, seed: int) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             drawn = _Drawn(seed)
             for _ in range(self.tale_steps):
                 await _step(trial, drawn)
@@ -46,7 +46,7 @@ class Tales(EngineStage):
         self.tell(story)
 
 
-async def _step(trial: Trial, drawn: _Drawn) -> None:
+async def _step(trial: EngineTrial, drawn: _Drawn) -> None:
     name, partition = drawn.of(SPACES), drawn.of(PARTITIONS)
     what = drawn.below(100)
     if what < 35:

@@ -7,16 +7,16 @@ from __future__ import annotations
 import asyncio
 
 from sluicegate.contracts.engine import Change
-from sluicegate.testing.engines.stage import BYTES_MAX, EngineStage, Trial, soon
+from sluicegate.testing.engines.trial import BYTES_MAX, EngineChecks, EngineTrial, resolve
 
 CROWD = 30
 
 
-class Races(EngineStage):
+class ConcurrencyChecks(EngineChecks):
     """Stories of `swap`, and of calls under way together."""
 
     def test_a_swap_is_made_only_where_the_value_is_the_one_expected(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             assert not await trial.swap(b"p", b"a", b"1", b"0")
             assert not await trial.swap(b"p", b"a", b"1", b"")
             assert await trial.swap(b"p", b"a", b"", None)
@@ -34,7 +34,7 @@ class Races(EngineStage):
         self.tell(story)
 
     def test_a_swap_sees_what_was_written_and_a_write_what_was_swapped(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write((b"p", b"a", b"1"))
             assert await trial.swap(b"p", b"a", b"2", b"1")
             await trial.write((b"p", b"a", b"3"))
@@ -46,7 +46,7 @@ class Races(EngineStage):
         self.tell(story)
 
     def test_of_many_swaps_at_once_exactly_one_is_made(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             space = trial.space()
             for expected in (None, b"0"):
                 made = await asyncio.gather(
@@ -56,32 +56,32 @@ class Races(EngineStage):
                     )
                 )
                 assert made.count(True) == 1
-                (now,) = await soon(trial.engine.read(space, [(b"p", b"a")]))
+                (now,) = await resolve(trial.engine.read(space, [(b"p", b"a")]))
                 assert now == b"by %d" % made.index(True)
                 await trial.engine.write([Change(space, b"p", b"a", b"0")])
 
         self.tell(story)
 
     def test_a_counter_kept_by_swaps_loses_nothing(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             space, place = trial.space(), (b"p", b"count")
 
             async def add_one() -> None:
                 while True:
-                    (now,) = await soon(trial.engine.read(space, [place]))
+                    (now,) = await resolve(trial.engine.read(space, [place]))
                     change = Change(space, *place, b"%d" % (int(now or 0) + 1))
                     if await trial.engine.swap(change, now):
                         return
 
             for _ in range(3):
                 await asyncio.gather(*(add_one() for _ in range(6)))
-            (now,) = await soon(trial.engine.read(space, [place]))
+            (now,) = await resolve(trial.engine.read(space, [place]))
             assert now == b"18"
 
         self.tell(story)
 
     def test_no_reader_sees_some_of_a_call(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             space = trial.space()
             sorts = [b"%02d" % number for number in range(20)]
 
@@ -98,7 +98,7 @@ class Races(EngineStage):
             async def look() -> int:
                 looks = 0
                 while not ended:
-                    page = await soon(
+                    page = await resolve(
                         trial.engine.scan(
                             space,
                             b"p",
@@ -125,7 +125,7 @@ class Races(EngineStage):
         self.tell(story)
 
     def test_of_calls_at_once_on_the_same_rows_one_is_the_last(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             space = trial.space()
             sorts = [b"%02d" % number for number in range(10)]
             await asyncio.gather(
@@ -134,13 +134,13 @@ class Races(EngineStage):
                     for task in range(CROWD)
                 )
             )
-            values = await soon(trial.engine.read(space, [(b"p", sort) for sort in sorts]))
+            values = await resolve(trial.engine.read(space, [(b"p", sort) for sort in sorts]))
             assert len(set(values)) == 1
 
         self.tell(story)
 
     def test_writes_at_once_are_all_there_when_they_have_returned(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await asyncio.gather(
                 *(trial.write((b"p%d" % (task % 7), b"%d" % task, b"v")) for task in range(100))
             )
@@ -149,7 +149,7 @@ class Races(EngineStage):
         self.tell(story)
 
     def test_a_call_that_cannot_be_made_leaves_those_beside_it_alone(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             space = trial.space()
             heard = await asyncio.gather(
                 *(
@@ -165,7 +165,7 @@ class Races(EngineStage):
         self.tell(story)
 
     def test_calls_that_are_cancelled_leave_the_others_as_they_are(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             space = trial.space()
             tasks = [
                 asyncio.create_task(trial.engine.write([Change(space, b"p", b"%02d" % n, b"v")]))
@@ -178,6 +178,6 @@ class Races(EngineStage):
                     task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             places = [(b"p", b"%02d" % n) for n in range(0, 20, 2)]
-            assert set(await soon(trial.engine.read(space, places))) == {b"v"}
+            assert set(await resolve(trial.engine.read(space, places))) == {b"v"}
 
         self.tell(story)

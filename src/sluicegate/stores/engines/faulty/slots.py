@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, final
 CREDIT_US: Final = 3_000  # that whoever comes so soon after is credited with a timer's lateness
 
 
-class Waiting(NamedTuple):
+class SlotWaiter(NamedTuple):
     """One that waits for a slot."""
 
     came_us: int
@@ -27,7 +27,7 @@ class Waiting(NamedTuple):
 
 
 @final
-class Line:
+class WorkSlots:
     """The slots and the line before them."""
 
     __slots__ = ("_busy", "_credits", "_line", "_number", "_slots")
@@ -35,7 +35,7 @@ class Line:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._busy: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._line: deque[Waiting] = deque()
+        self._line: deque[SlotWaiter] = deque()
         self._credits: deque[tuple[int, int]] = deque(maxlen=1_024)
         self._number = 0
 
@@ -52,7 +52,7 @@ class Line:
 
     def stand(self, work_us: int, done: asyncio.Future[None], now_us: int) -> None:
         """Stand in line, while nothing moves."""
-        self._line.append(Waiting(now_us, work_us, done))
+        self._line.append(SlotWaiter(now_us, work_us, done))
 
     def set_slots(self, slots: int, now_us: int) -> None:
         """So many from now on; what is at work stays at work."""
@@ -98,7 +98,7 @@ class Line:
     def _room(self) -> bool:
         return not self._slots or len(self._busy) < self._slots
 
-    def _begin(self, one: Waiting, start_us: int) -> None:
+    def _begin(self, one: SlotWaiter, start_us: int) -> None:
         self._number += 1
         heappush(self._busy, (start_us + one.work_us, self._number, one.done))
 

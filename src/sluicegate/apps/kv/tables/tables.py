@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Final, final
 
-from sluicegate.apps.kv.tables.book import checked_table, live_space
-from sluicegate.apps.kv.tables.catalogue import Catalogue, View
-from sluicegate.apps.kv.tables.scanning import Scanned, scanned
+from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
+from sluicegate.apps.kv.tables.catalogue_state import check_table_name, live_space
+from sluicegate.apps.kv.tables.scan import ScanResult, scan_rows
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
@@ -44,7 +44,7 @@ _IN_BESIDE: Final = b"B"
 
 
 @final
-class Layers:
+class Tables:
     """The tables of one engine, as one process sees them."""
 
     __slots__ = ("_catalogue", "_clock", "_engine", "_settings")
@@ -78,7 +78,7 @@ class Layers:
         self,
         found: MaybeAwaitable[Sequence[bytes | None]],
         table: str,
-        view: View,
+        view: TableView,
         until_us: int,
         partition: bytes,
         sort: bytes,
@@ -112,7 +112,7 @@ class Layers:
         self,
         found: MaybeAwaitable[Sequence[bytes | None]],
         table: str,
-        view: View,
+        view: TableView,
         until_us: int,
         places: Sequence[Place],
         now_us: int,
@@ -142,7 +142,7 @@ class Layers:
         raise _too_slow(table)
 
     async def _look(
-        self, view: View, places: Sequence[Place]
+        self, view: TableView, places: Sequence[Place]
     ) -> tuple[list[Kept | None], Sequence[bytes | None]]:
         """What holds at these places, and what the live space has there."""
         told = self._engine.read(view.live, places)
@@ -164,13 +164,13 @@ class Layers:
                     kept[at] = None
         return kept, live
 
-    async def scan(self, table: str, partition: bytes, span: KeyRange, now_us: int) -> Scanned:
+    async def scan(self, table: str, partition: bytes, span: KeyRange, now_us: int) -> ScanResult:
         """Rows of one partition, and what it took to find them."""
         _check_span(span)
         for _ in range(self._settings.swap_tries_max):
             view = await self._catalogue.current(table)
             until_us = self._catalogue.fresh_until_us
-            told = await scanned(
+            told = await scan_rows(
                 self._engine, view, partition, span, now_us, self._settings.scan_rows_max
             )
             if await self._still(table, view, until_us):
@@ -295,7 +295,7 @@ class Layers:
         if len(sort) > SORT_BYTES_MAX:
             raise BadValue("sort", sort, f"use up to {SORT_BYTES_MAX} bytes")
 
-    def _change(self, view: View, write: Write, now_us: int) -> Change:
+    def _change(self, view: TableView, write: Write, now_us: int) -> Change:
         partition, sort, value, ttl_us = write
         self.check_place(partition, sort)
         if value is None:
@@ -314,17 +314,17 @@ class Layers:
             purge_us = expires_us + self._settings.purge_after_us
         return Change(view.live, partition, sort, stored, purge_us)
 
-    async def _made(self, table: str) -> View:
+    async def _made(self, table: str) -> TableView:
         view = await self._catalogue.current(table)
-        return view if view.known else await self._catalogue.made(checked_table(table))
+        return view if view.known else await self._catalogue.made(check_table_name(table))
 
-    async def _still(self, table: str, view: View, until_us: int) -> bool:
+    async def _still(self, table: str, view: TableView, until_us: int) -> bool:
         """Whether what was just done by this view, good until then, is as good as done now."""
         if self._clock.now_us() <= until_us + self._settings.write_timeout_us:
             return True
         return (await self._catalogue.current(table)).same(view)
 
-    async def _acknowledge(self, table: str, view: View, until_us: int) -> None:
+    async def _acknowledge(self, table: str, view: TableView, until_us: int) -> None:
         """Nothing, unless it took so long that others no longer reckon with it."""
         if not await self._still(table, view, until_us):
             seen = "the write took too long; it may be there or not"

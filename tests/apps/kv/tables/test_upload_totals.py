@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.apps.kv.tables.parts import Part, part_change, parts_of
 from sluicegate.apps.kv.tables.settings import TableSettings
-from sluicegate.apps.kv.tables.totals import Sum, Totals, counted, listed, mended
+from sluicegate.apps.kv.tables.upload_parts import UploadPart, part_change, read_parts
+from sluicegate.apps.kv.tables.upload_totals import (
+    PartSum,
+    UploadTotals,
+    count_part,
+    rebuild_totals,
+    sum_parts,
+)
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.key_values import Upload
@@ -36,11 +42,11 @@ async def begun(node: Node) -> Upload:
     return await node.uploads.begin("t", "u", "merge", ANYBODY)
 
 
-def claim(number: int, *, kept: bool = False) -> Part:
-    return Part(kept, number + 1, 10 * (number + 1), bytes(32))
+def claim(number: int, *, kept: bool = False) -> UploadPart:
+    return UploadPart(kept, number + 1, 10 * (number + 1), bytes(32))
 
 
-async def claimed(engine: Any, number: int, *, kept: bool = False) -> Part:
+async def claimed(engine: Any, number: int, *, kept: bool = False) -> UploadPart:
     part = claim(number, kept=kept)
     await engine.write([part_change("1", number, part)])
     return part
@@ -118,7 +124,7 @@ async def test_no_upload_takes_more_than_it_may_and_the_same_part_again_is_no_mo
     await send(node, 1)
     with pytest.raises(BadValue, match="an upload takes"):
         await send(node, 2)
-    assert list(await parts_of(node.engine, "1")) == [0, 1]  # what it claimed is free again
+    assert list(await read_parts(node.engine, "1")) == [0, 1]  # what it claimed is free again
     assert len(await node.engine.walk("u/1", None, 100)) == 4  # and nothing of it was loaded
     with pytest.raises(Conflict, match="another part was sent"):
         await send(node, 1, rows_of(9))
@@ -155,13 +161,13 @@ async def test_whatever_call_of_a_part_crashes_it_is_counted_once(after: bool) -
             crashed = True
         engine.calls_left = None
         other = Node(engine, node.clock, holder="b")
-        truth = await listed(engine, "1")
+        truth = await sum_parts(engine, "1")
         assert (await begun(other)).rows == truth.kept.rows
         told = await send(other, 1)
         assert (list(told.parts), told.rows) == ([0, 1], 4)
-        assert await counted(engine, "1", 0, Part(True, 9, 9, b""), bytes_max=0) == await listed(
-            engine, "1"
-        )
+        assert await count_part(
+            engine, "1", 0, UploadPart(True, 9, 9, b""), bytes_max=0
+        ) == await sum_parts(engine, "1")
         if not crashed:
             assert call > 4
             return
@@ -171,12 +177,12 @@ async def test_whatever_call_of_a_part_crashes_it_is_counted_once(after: bool) -
 async def test_who_goes_on_mends_what_a_kill_left_out() -> None:
     engine = memory()
     await claimed(engine, 0)
-    await counted(engine, "1", 0, claim(0), bytes_max=BYTES_MAX)
+    await count_part(engine, "1", 0, claim(0), bytes_max=BYTES_MAX)
     await claimed(engine, 0, kept=True)  # and killed before it was counted as kept
-    told = await mended(engine, "1")
-    assert told.kept == Sum(1, 10, 1)
+    told = await rebuild_totals(engine, "1")
+    assert told.kept == PartSum(1, 10, 1)
     part = await claimed(engine, 1)
-    assert (await counted(engine, "1", 1, part, bytes_max=BYTES_MAX)).kept == Sum(1, 10, 1)
+    assert (await count_part(engine, "1", 1, part, bytes_max=BYTES_MAX)).kept == PartSum(1, 10, 1)
 
 
 async def test_a_part_that_a_killed_dispatcher_kept_and_did_not_count_is_told() -> None:
@@ -197,7 +203,7 @@ async def test_a_part_that_a_killed_dispatcher_kept_and_did_not_count_is_told() 
 async def test_mending_undoes_nothing_that_is_counted_meanwhile() -> None:
     engine = memory()
     await claimed(engine, 0)
-    await counted(engine, "1", 0, claim(0), bytes_max=BYTES_MAX)
+    await count_part(engine, "1", 0, claim(0), bytes_max=BYTES_MAX)
     await claimed(engine, 0, kept=True)
     scan = engine.scan
 
@@ -207,17 +213,17 @@ async def test_mending_undoes_nothing_that_is_counted_meanwhile() -> None:
         async def told() -> Any:
             page = scan(*what, **how)
             part = await claimed(engine, 1)
-            await counted(engine, "1", 1, part, bytes_max=BYTES_MAX)
+            await count_part(engine, "1", 1, part, bytes_max=BYTES_MAX)
             return page
 
         return told()
 
     engine.scan = counted_behind
-    assert list((await mended(engine, "1")).begun.numbers()) == [0]
+    assert list((await rebuild_totals(engine, "1")).begun.numbers()) == [0]
     part = await claimed(engine, 2)
-    totals = await counted(engine, "1", 2, part, bytes_max=BYTES_MAX)
+    totals = await count_part(engine, "1", 2, part, bytes_max=BYTES_MAX)
     assert list(totals.begun.numbers()) == [0, 1, 2]
-    assert (await mended(engine, "1")).kept.rows == 1
+    assert (await rebuild_totals(engine, "1")).kept.rows == 1
 
 
 async def test_the_bound_holds_also_where_there_is_no_record_and_not_for_what_is_kept() -> None:
@@ -225,9 +231,9 @@ async def test_the_bound_holds_also_where_there_is_no_record_and_not_for_what_is
     await claimed(engine, 0, kept=True)
     part = await claimed(engine, 1)
     with pytest.raises(BadValue, match="an upload takes 25"):
-        await counted(engine, "1", 1, part, bytes_max=25)
-    told = await counted(engine, "1", 0, claim(0, kept=True), bytes_max=5)
-    assert told.kept == Sum(1, 10, 1)
+        await count_part(engine, "1", 1, part, bytes_max=25)
+    told = await count_part(engine, "1", 0, claim(0, kept=True), bytes_max=5)
+    assert told.kept == PartSum(1, 10, 1)
 
 
 async def test_a_part_that_is_kept_and_counted_changes_nothing() -> None:
@@ -245,8 +251,8 @@ async def test_an_upload_that_an_older_release_began_is_counted_from_its_parts()
     await begun(node)
     await node.engine.write(
         [
-            part_change("1", 0, Part(True, 3, 400, bytes(32))),
-            part_change("1", 4, Part(False, 5, 500, bytes(32))),
+            part_change("1", 0, UploadPart(True, 3, 400, bytes(32))),
+            part_change("1", 4, UploadPart(False, 5, 500, bytes(32))),
         ]
     )
     told = await send(node, 1)
@@ -266,11 +272,11 @@ async def test_those_who_count_at_once_try_again_and_not_for_ever() -> None:
         return fails < 0 and await swap(change, expected)
 
     engine.swap = beaten
-    totals = await counted(engine, "1", 0, part, bytes_max=BYTES_MAX)
-    assert totals == Totals(Sum(1, 10, 1), Sum())
+    totals = await count_part(engine, "1", 0, part, bytes_max=BYTES_MAX)
+    assert totals == UploadTotals(PartSum(1, 10, 1), PartSum())
     fails = 1_000_000
     with pytest.raises(Unavailable, match="too many"):
-        await counted(engine, "1", 1, part, bytes_max=BYTES_MAX)
+        await count_part(engine, "1", 1, part, bytes_max=BYTES_MAX)
 
 
 async def test_the_record_goes_with_the_upload_and_comes_not_back() -> None:
@@ -307,20 +313,20 @@ async def test_a_record_of_a_newer_release_is_refused() -> None:
     for record in (b"\x02" + bytes(40), b"\x01"):
         await engine.write([Change("catalogue", b"s/1", b"", record)])
         with pytest.raises(Unavailable, match="newer release"):
-            await counted(engine, "1", 0, claim(0), bytes_max=BYTES_MAX)
+            await count_part(engine, "1", 0, claim(0), bytes_max=BYTES_MAX)
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.booleans()), max_size=60))
 def test_totals_are_what_a_list_of_the_parts_comes_to(sent: list[tuple[int, bool]]) -> None:
     async def story() -> None:
         engine = memory()
-        parts: dict[int, Part] = {}
-        totals = Totals()
+        parts: dict[int, UploadPart] = {}
+        totals = UploadTotals()
         for number, keep in sent:
             kept = keep or (number in parts and parts[number].kept)
             parts[number] = await claimed(engine, number, kept=kept)
-            totals = await counted(engine, "1", number, parts[number], bytes_max=BYTES_MAX)
-        assert totals == await listed(engine, "1")
+            totals = await count_part(engine, "1", number, parts[number], bytes_max=BYTES_MAX)
+        assert totals == await sum_parts(engine, "1")
         for some, numbers in (
             (totals.begun, sorted(parts)),
             (totals.kept, sorted(number for number, one in parts.items() if one.kept)),

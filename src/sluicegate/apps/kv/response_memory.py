@@ -5,8 +5,8 @@ time as an answer has room for, by what places of that table have weighed; of a 
 has asked so before each is taken to be as large as a value may be. More is believed at once, less
 little by little. What weighs more than was expected is read once, and reckoned with from then on.
 
-Bounds: `GATHERED_BYTES_MAX` over all scans and multi-gets, `TOGETHER_MAX` places and
-`TOGETHER_BYTES_MAX` at a time, `WEIGHTS_MAX` tables.
+Bounds: `RESPONSE_BYTES_MAX` over all scans and multi-gets, `PLACES_AT_ONCE_MAX` places and
+`BYTES_AT_ONCE_MAX` at a time, `WEIGHTS_MAX` tables.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.reasons import OVERLOADED
 
-TOGETHER_MAX: Final = 100  # places that enter together
-TOGETHER_BYTES_MAX: Final = 128 << 20  # of values that may be read before they are counted
+PLACES_AT_ONCE_MAX: Final = 100  # places that enter together
+BYTES_AT_ONCE_MAX: Final = 128 << 20  # of values that may be read before they are counted
 VALUES_BYTES_MAX: Final = 16 << 20  # of what a multi-get answers
-GATHERED_BYTES_MAX: Final = 128 << 20  # by all scans and multi-gets together
+RESPONSE_BYTES_MAX: Final = 128 << 20  # by all scans and multi-gets together
 WEIGHTS_MAX: Final = 10_000  # tables whose weight is known
 _UNKNOWN_PART: Final = 16  # most values are far from the largest: so is what is set aside for them
 _FORGETTING_BITS: Final = 3  # of what a place weighed less than before, an eighth is believed
@@ -32,7 +32,7 @@ _GATHERING: Final = Decision(False, 0, 100_000, 100_000, OVERLOADED, "gathered")
 
 
 @final
-class Gathered:
+class ResponseMemory:
     """The bytes that are held for answers, and the weight of a place by its table."""
 
     __slots__ = ("_together", "_value_bytes_max", "_weights", "size_bytes")
@@ -41,11 +41,11 @@ class Gathered:
         self.size_bytes = 0
         self._value_bytes_max = value_bytes_max
         self._weights: dict[str, int] = {}  # what is not there counts with it
-        self._together = max(1, min(TOGETHER_MAX, TOGETHER_BYTES_MAX // value_bytes_max))
+        self._together = max(1, min(PLACES_AT_ONCE_MAX, BYTES_AT_ONCE_MAX // value_bytes_max))
 
     def check(self) -> None:
         """Refuse while what has been gathered for answers is as much as it may be."""
-        if self.size_bytes >= GATHERED_BYTES_MAX:
+        if self.size_bytes >= RESPONSE_BYTES_MAX:
             raise Refused(_GATHERING)
 
     def fitting(self, table: str, left_bytes: int) -> int:

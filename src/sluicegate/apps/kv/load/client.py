@@ -13,8 +13,8 @@ from threading import Event
 from typing import Any, Final, NamedTuple, final
 from urllib.parse import quote
 
+from sluicegate.apps.kv.address import dispatcher_at
 from sluicegate.apps.kv.load.parts import LoadPart
-from sluicegate.apps.kv.where import dispatcher_at
 from sluicegate.command_line.service_client import Line, Where
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.kernels.backoff import EQUAL, Backoff
@@ -29,7 +29,7 @@ _HINT_US_MAX: Final = 60_000_000
 _JSON: Final = "application/json"
 
 
-class Target(NamedTuple):
+class UploadTarget(NamedTuple):
     """Which dispatcher, and which upload."""
 
     where: Where
@@ -37,7 +37,7 @@ class Target(NamedTuple):
     name: str
 
 
-class Answered(SluicegateError):  # noqa: N818 - likewise
+class UploadRefused(SluicegateError):  # noqa: N818 - likewise
     """A dispatcher answered what asking again does not change."""
 
     def __init__(self, at: str, status: int, seen: str) -> None:
@@ -46,20 +46,20 @@ class Answered(SluicegateError):  # noqa: N818 - likewise
         self.status = status
         self.seen = seen
 
-    def __reduce__(self) -> tuple[type[Answered], tuple[str, int, str]]:
-        return Answered, (self.at, self.status, self.seen)
+    def __reduce__(self) -> tuple[type[UploadRefused], tuple[str, int, str]]:
+        return UploadRefused, (self.at, self.status, self.seen)
 
 
-class Stopped(SluicegateError):  # noqa: N818 - it names the thing, as in contracts.errors
+class UploadStopped(SluicegateError):  # noqa: N818 - it names the thing, as in contracts.errors
     """Somebody asked us to end."""
 
 
 @final
-class Link:
+class UploadClient:
     """One connection, for one thread. `stop` ends every wait."""
 
     def __init__(
-        self, target: Target, patience_s: float, stop: Event, waited: Callable[[], None]
+        self, target: UploadTarget, patience_s: float, stop: Event, waited: Callable[[], None]
     ) -> None:
         self._at = target.where.url
         self._name = target.name
@@ -118,7 +118,7 @@ class Link:
         attempt = 0
         while True:
             if self._stop.is_set():
-                raise Stopped("stopped")
+                raise UploadStopped("stopped")
             try:
                 answer = self._line.ask(method, path, body, headers)
             except Unavailable as error:
@@ -127,7 +127,7 @@ class Link:
                 if answer.taken:
                     return answer.said if isinstance(answer.said, dict) else {}
                 if answer.status not in _AGAIN:
-                    raise Answered(self._at, answer.status, answer.seen)
+                    raise UploadRefused(self._at, answer.status, answer.seen)
                 seen, hint_us = answer.seen, _seconds_us(answer.retry_after)
             wait_us = self._backoff.wait_us(attempt, self._chance.draw(), hint_us=hint_us)
             if wait_us < 0 or now_us() + wait_us > until_us:

@@ -72,7 +72,7 @@ def driver() -> ModuleType:
 
 
 @final
-class CassandraLink:
+class CassandraSession:
     """One session, used by one event loop."""
 
     def __init__(self, settings: CassandraSettings) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.engines.group_commit import GroupSettings
+from sluicegate.stores.engines.group_commit import GroupCommitSettings
 from sluicegate.stores.engines.lmdb.url import read_folder_url
 from sluicegate.stores.urls import Query, as_truth, check_numbers
 
@@ -22,7 +22,7 @@ class RocksSettings:
     buffer_bytes: int = 64 << 20  # of writes in memory before they become a file
     files_max: int = 512  # that are open at once
     jobs_max: int = 2  # threads that compact and flush
-    group: GroupSettings = GroupSettings()  # noqa: RUF009 - frozen
+    group: GroupCommitSettings = GroupCommitSettings()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         if not self.folder or "\0" in self.folder:

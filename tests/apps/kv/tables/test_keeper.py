@@ -11,11 +11,17 @@ from typing import Any
 
 import pytest
 
-from sluicegate.apps.kv.tables.book import EMPTY_BOOK, Book, UploadState, book_of, book_text
+from sluicegate.apps.kv.tables.catalogue_state import (
+    EMPTY_CATALOGUE,
+    CatalogueState,
+    UploadState,
+    encode_catalogue,
+    parse_catalogue,
+)
 from sluicegate.apps.kv.tables.failures import Failures
-from sluicegate.apps.kv.tables.keeping import Folding
-from sluicegate.apps.kv.tables.parts import Part, part_change, parts_of
+from sluicegate.apps.kv.tables.keeper import FoldProgress
 from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.upload_parts import UploadPart, part_change, read_parts
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import Conflict, Unavailable
 from sluicegate.contracts.key_values import Upload, Write
@@ -210,7 +216,7 @@ async def test_what_is_folded_is_told() -> None:
     (folding,) = node.keeper.stats().folding
     at = folding.position
     assert at is not None
-    assert folding == Folding("a", "1", "copying", at)
+    assert folding == FoldProgress("a", "1", "copying", at)
     assert bytes.fromhex(at[0]) in [row.partition for row in NEW]
     gate.set()
     await step
@@ -249,13 +255,13 @@ async def test_a_commit_of_an_upload_that_has_ended_with_another_digest_is_a_con
 
 def test_a_book_of_the_release_before_is_read_and_its_uploads_have_no_digest() -> None:
     upload = UploadState("1", "a", "u", "merge", "done", 7, "me", 1, 2, 3, "ab")
-    book = Book({}, {"1": upload}, (), 1)
-    assert book_of(book_text(book)) == book
-    said = json.loads(book_text(book))
+    book = CatalogueState({}, {"1": upload}, (), 1)
+    assert parse_catalogue(encode_catalogue(book)) == book
+    said = json.loads(encode_catalogue(book))
     said["version"] = 1
     said["uploads"][0].pop()
-    assert book_of(json.dumps(said).encode()).uploads["1"] == upload._replace(digest="")
-    assert book_of(None) == EMPTY_BOOK
+    assert parse_catalogue(json.dumps(said).encode()).uploads["1"] == upload._replace(digest="")
+    assert parse_catalogue(None) == EMPTY_CATALOGUE
 
 
 @pytest.mark.parametrize("where", ["admission", "load"])
@@ -298,9 +304,9 @@ async def test_rows_that_come_after_their_upload_was_dropped_do_not_stay(where: 
 
 
 async def test_many_parts_are_listed_a_page_at_a_time_and_others_have_turns() -> None:
-    engine, part = memory(), Part(True, 1, 2, bytes(32))
+    engine, part = memory(), UploadPart(True, 1, 2, bytes(32))
     await engine.write([part_change("1", number, part) for number in range(1_000)])
-    listing = asyncio.ensure_future(parts_of(engine, "1"))
+    listing = asyncio.ensure_future(read_parts(engine, "1"))
     had = 0
     while not listing.done():
         had += 1
@@ -327,16 +333,16 @@ async def test_an_upload_keeps_when_it_was_done_or_abandoned() -> None:
     await node.uploads.abandon("a", "v", ANYBODY)
     node.clock.advance(s=1)
     await node.uploads.abandon("a", "v", ANYBODY)  # again: it ended then, and not now
-    assert book_of(book_text(node.catalogue.book)) == node.catalogue.book
+    assert parse_catalogue(encode_catalogue(node.catalogue.book)) == node.catalogue.book
     ended = [one.ended_us for one in node.catalogue.book.uploads.values()]
     assert ended == [done_us, abandoned_us]
 
 
 def test_a_release_that_knows_of_no_end_reads_the_book_and_is_read() -> None:
     upload = UploadState("1", "a", "u", "merge", "done", 7, "me", 1, 2, 3, "ab", 9)
-    said = json.loads(book_text(Book({}, {"1": upload}, (), 1)))
+    said = json.loads(encode_catalogue(CatalogueState({}, {"1": upload}, (), 1)))
     assert (said["version"], len(said["uploads"][0])) == (2, 11)
     del said["ended"]
-    assert book_of(json.dumps(said).encode()).uploads["1"] == upload._replace(ended_us=0)
+    assert parse_catalogue(json.dumps(said).encode()).uploads["1"] == upload._replace(ended_us=0)
     said["ended"] = {"1": 9, "2": 5}  # the other is not told about any more
-    assert book_of(json.dumps(said).encode()).uploads == {"1": upload}
+    assert parse_catalogue(json.dumps(said).encode()).uploads == {"1": upload}

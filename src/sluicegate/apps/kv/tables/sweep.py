@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, final
 
-from sluicegate.apps.kv.tables.admitting import Admit, admitted, keeper_ask
-from sluicegate.apps.kv.tables.book import NORMAL, live_space
 from sluicegate.apps.kv.tables.catalogue import Catalogue
-from sluicegate.apps.kv.tables.flights import Swap, swapped
-from sluicegate.apps.kv.tables.leases import Lease
+from sluicegate.apps.kv.tables.catalogue_state import NORMAL, live_space
+from sluicegate.apps.kv.tables.flights import Swap, swap_all
+from sluicegate.apps.kv.tables.jobs import Admit, keeper_call, run_admitted
+from sluicegate.apps.kv.tables.leases import JobLease
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Change, Engine, Entry
@@ -24,7 +24,7 @@ SWEEP_JOB: Final = "sweep"
 
 
 @final
-class Sweep:
+class TableSweep:
     """Walks table after table, a batch at a time. `removed` counts what went."""
 
     __slots__ = (
@@ -51,7 +51,7 @@ class Sweep:
         self._clock = clock
         self._settings = settings
         self._admit = admit
-        self._lease = Lease(engine, clock, SWEEP_JOB, holder=holder, lease_us=settings.lease_us)
+        self._lease = JobLease(engine, clock, SWEEP_JOB, holder=holder, lease_us=settings.lease_us)
         self.removed = 0
 
     async def take(self) -> bool:
@@ -79,7 +79,7 @@ class Sweep:
         if entries:
             size = sum(len(entry[2]) for entry in entries)
             work = partial(self._remove, table, entries)
-            await admitted(self._admit, keeper_ask(), self._clock, len(entries), size, work)
+            await run_admitted(self._admit, keeper_call(), self._clock, len(entries), size, work)
             lease.after = (entries[-1][0], entries[-1][1])
         else:
             lease.stage, lease.after = table + "\x00", None  # the first name behind it
@@ -97,4 +97,4 @@ class Sweep:
         for at in range(0, len(gone), most):
             if (await self._catalogue.current(table)).phase != NORMAL:
                 return
-            self.removed += sum(await swapped(self._engine, gone[at : at + most]))
+            self.removed += sum(await swap_all(self._engine, gone[at : at + most]))

@@ -19,12 +19,12 @@ Admit: TypeAlias = "Callable[[CallContext, int, int], Awaitable[Permit]]"
 KEEPER: Final = "(keeper)"
 
 
-def keeper_ask() -> CallContext:
+def keeper_call() -> CallContext:
     """What folding and sweeping ask with: nobody's quota, and the lowest class."""
     return CallContext(Identity(KEEPER, ()), criticality=Criticality.BULK)
 
 
-async def admitted(
+async def run_admitted(
     admit: Admit,
     call: CallContext,
     clock: Clock,

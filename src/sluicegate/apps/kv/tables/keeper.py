@@ -15,8 +15,8 @@ import asyncio
 from functools import partial
 from typing import Final, NamedTuple, final
 
-from sluicegate.apps.kv.tables.admitting import Admit
-from sluicegate.apps.kv.tables.book import (
+from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE, Catalogue
+from sluicegate.apps.kv.tables.catalogue_state import (
     DONE,
     FOLDED,
     FOLDING,
@@ -24,7 +24,7 @@ from sluicegate.apps.kv.tables.book import (
     NORMAL,
     OPEN,
     SEALING,
-    Book,
+    CatalogueState,
     TableState,
     UploadState,
     upload_space,
@@ -32,14 +32,14 @@ from sluicegate.apps.kv.tables.book import (
     with_upload,
     without_oldest,
 )
-from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE, Catalogue
 from sluicegate.apps.kv.tables.failures import Failures
-from sluicegate.apps.kv.tables.folding import Fold
-from sluicegate.apps.kv.tables.leases import Lease, lease_place
-from sluicegate.apps.kv.tables.parts import forget_parts, parts_of
+from sluicegate.apps.kv.tables.fold import UploadFold
+from sluicegate.apps.kv.tables.jobs import Admit
+from sluicegate.apps.kv.tables.leases import JobLease, lease_place
 from sluicegate.apps.kv.tables.settings import TableSettings
-from sluicegate.apps.kv.tables.sweeping import Sweep
-from sluicegate.apps.kv.tables.totals import forget_totals
+from sluicegate.apps.kv.tables.sweep import TableSweep
+from sluicegate.apps.kv.tables.upload_parts import forget_parts, read_parts
+from sluicegate.apps.kv.tables.upload_totals import forget_totals
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Change, Engine
 from sluicegate.contracts.errors import SluicegateError
@@ -49,7 +49,7 @@ _RETRY_S: Final = 0.2
 _ROUND_REST_S: Final = 60.0  # between two sweeps of everything
 
 
-class Folding(NamedTuple):
+class FoldProgress(NamedTuple):
     """A fold that is under way here. `position` is the last place that is done, in hex."""
 
     table: str
@@ -61,7 +61,7 @@ class Folding(NamedTuple):
 class KeeperStats(NamedTuple):
     """What keeping does, and what failed: how often, and the last message (empty: nothing)."""
 
-    folding: tuple[Folding, ...]
+    folding: tuple[FoldProgress, ...]
     failed: int
     last_error: str
     sweep_failed: int
@@ -69,7 +69,7 @@ class KeeperStats(NamedTuple):
 
 
 @final
-class Keeper:
+class TableKeeper:
     """Moves the tables of one engine on. `follow` does it until cancelled."""
 
     __slots__ = (
@@ -103,12 +103,12 @@ class Keeper:
         self._settings = settings
         self._admit = admit
         self._holder = holder
-        self._leases: dict[str, Lease] = {}
+        self._leases: dict[str, JobLease] = {}
         self._first_seen: dict[str, int] = {}  # what is to be dropped
         self._stepping = False
         self._failures = Failures("keeping tables")
         self._sweep_failures = Failures("sweeping tables")
-        self.sweep = Sweep(engine, catalogue, clock, settings, admit, holder)
+        self.sweep = TableSweep(engine, catalogue, clock, settings, admit, holder)
 
     async def step(self) -> bool:
         """Do what is due; whether anything was done. Nothing while another step is at it."""
@@ -186,13 +186,13 @@ class Keeper:
 
     def stats(self) -> KeeperStats:
         """What is folded here and how far it is, and what failed."""
-        folding: list[Folding] = []
+        folding: list[FoldProgress] = []
         for table, state in self._catalogue.book.tables.items():
             lease = self._leases.get(state.upload)
             if lease is not None:
                 after = lease.after
                 position = None if after is None else (after[0].hex(), after[1].hex())
-                folding.append(Folding(table, state.upload, lease.stage, position))
+                folding.append(FoldProgress(table, state.upload, lease.stage, position))
         return KeeperStats(
             tuple(folding),
             self._failures.count,
@@ -225,13 +225,13 @@ class Keeper:
         said = self._catalogue.book.uploads.get(upload)
         if said is None:
             return False  # it has ended meanwhile, and the table is another
-        parts = await parts_of(self._engine, upload)
+        parts = await read_parts(self._engine, upload)
         return list(parts) == list(range(said.parts)) and all(one.kept for one in parts.values())
 
     async def _fold(self, table: str, state: TableState) -> bool:
         lease = self._leases.get(state.upload)
         if lease is None:
-            lease = Lease(
+            lease = JobLease(
                 self._engine,
                 self._clock,
                 state.upload,
@@ -244,7 +244,7 @@ class Keeper:
         book = self._catalogue.book
         if book.tables.get(table) != state:
             return False  # it went on while other tables had their turn
-        fold = Fold(
+        fold = UploadFold(
             self._engine,
             self._catalogue,
             self._clock,
@@ -288,13 +288,13 @@ class Keeper:
         await self._catalogue.change(partial(_dropped, upload))
 
 
-def _layered(table: str, state: TableState, book: Book) -> Book:
+def _layered(table: str, state: TableState, book: CatalogueState) -> CatalogueState:
     if book.tables.get(table) != state:
         return book  # somebody else was first
     return with_table(book, table, state._replace(phase=LAYERED))
 
 
-def _reopened(table: str, state: TableState, book: Book) -> Book:
+def _reopened(table: str, state: TableState, book: CatalogueState) -> CatalogueState:
     if book.tables.get(table) != state:
         return book
     upload = book.uploads[state.upload]._replace(state=OPEN, parts=0, rows=0, bytes=0, digest="")
@@ -302,20 +302,22 @@ def _reopened(table: str, state: TableState, book: Book) -> Book:
     return with_upload(book, upload)
 
 
-def _folding(table: str, state: TableState, book: Book) -> Book:
+def _folding(table: str, state: TableState, book: CatalogueState) -> CatalogueState:
     if book.tables.get(table) != state:
         return book
     upload = book.uploads[state.upload]._replace(state=FOLDING)
     return with_upload(with_table(book, table, state._replace(phase=FOLDING)), upload)
 
 
-def _folded(table: str, state: TableState, book: Book) -> Book:
+def _folded(table: str, state: TableState, book: CatalogueState) -> CatalogueState:
     if book.tables.get(table) != state:
         return book
     return with_table(book, table, state._replace(phase=FOLDED))
 
 
-def _normal(table: str, state: TableState, ended_max: int, now_us: int, book: Book) -> Book:
+def _normal(
+    table: str, state: TableState, ended_max: int, now_us: int, book: CatalogueState
+) -> CatalogueState:
     if book.tables.get(table) != state:
         return book
     upload: UploadState = book.uploads[state.upload]._replace(state=DONE, ended_us=now_us)
@@ -324,7 +326,7 @@ def _normal(table: str, state: TableState, ended_max: int, now_us: int, book: Bo
     return without_oldest(book, ended_max)
 
 
-def _dropped(upload: str, book: Book) -> Book:
+def _dropped(upload: str, book: CatalogueState) -> CatalogueState:
     if upload not in book.dropping:
         return book
     return book._replace(dropping=tuple(one for one in book.dropping if one != upload))

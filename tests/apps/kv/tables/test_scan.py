@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from sluicegate.apps.kv.tables.catalogue import View
-from sluicegate.apps.kv.tables.scanning import PAGE_ROWS_MOST, scanned
+from sluicegate.apps.kv.tables.catalogue import TableView
+from sluicegate.apps.kv.tables.scan import PAGE_ROWS_MOST, scan_rows
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.key_values import KeyRange, Row
 from sluicegate.stores.engines.memory import MemoryEngine
 from sluicegate.wire.kept_row import kept_row
 
-PLAIN = View("t", "normal", 0, beside="", hides=False, known=True)
-LAYERED = View("t", "layered", 1, beside="u", hides=False, known=True)
+PLAIN = TableView("t", "normal", 0, beside="", hides=False, known=True)
+LAYERED = TableView("t", "layered", 1, beside="u", hides=False, known=True)
 NOW_US = 100
 DEAD, ALIVE = 1, 0
 
@@ -45,9 +45,9 @@ async def filled(space: str, *stretches: tuple[int, int]) -> Any:
 
 
 @pytest.mark.parametrize("view", [PLAIN, LAYERED])
-async def test_a_long_dead_stretch_costs_few_calls(view: View) -> None:
+async def test_a_long_dead_stretch_costs_few_calls(view: TableView) -> None:
     one = await filled("t" if view is PLAIN else "u", (5_000, DEAD), (3, ALIVE))
-    told = await scanned(one, view, b"p", KeyRange(rows_max=1), NOW_US, 10_000)
+    told = await scan_rows(one, view, b"p", KeyRange(rows_max=1), NOW_US, 10_000)
     assert told.rows == [Row(b"005000", b"v" * 20, 0)]
     assert told.more
     assert len(one.pages) <= 20
@@ -65,25 +65,25 @@ async def test_others_have_a_turn_between_two_pages() -> None:
             await asyncio.sleep(0)
 
     beside = asyncio.ensure_future(others())
-    await scanned(one, PLAIN, b"p", KeyRange(rows_max=1), NOW_US, 10_000)
+    await scan_rows(one, PLAIN, b"p", KeyRange(rows_max=1), NOW_US, 10_000)
     beside.cancel()
     assert turns >= len(one.pages) - 1 > 5
 
 
 async def test_what_is_alive_is_read_in_one_page_of_what_is_wanted() -> None:
     one = await filled("t", (500, ALIVE))
-    told = await scanned(one, PLAIN, b"p", KeyRange(rows_max=3), NOW_US, 10_000)
+    told = await scan_rows(one, PLAIN, b"p", KeyRange(rows_max=3), NOW_US, 10_000)
     assert (len(told.rows), told.more, told.rows_scanned) == (3, True, 4)
     assert one.pages == [4]
 
 
 async def test_small_bytes_wanted_do_not_make_small_pages_of_the_dead() -> None:
     one = await filled("t", (5_000, DEAD))
-    await scanned(one, PLAIN, b"p", KeyRange(rows_max=1_000, bytes_max=40), NOW_US, 10_000)
+    await scan_rows(one, PLAIN, b"p", KeyRange(rows_max=1_000, bytes_max=40), NOW_US, 10_000)
     assert len(one.pages) <= 20
 
 
 async def test_pages_grow_no_further_than_what_may_be_looked_at() -> None:
     one = await filled("t", (5_000, DEAD))
-    told = await scanned(one, PLAIN, b"p", KeyRange(rows_max=1), NOW_US, 1_000)
+    told = await scan_rows(one, PLAIN, b"p", KeyRange(rows_max=1), NOW_US, 1_000)
     assert (told.rows, told.more, told.last, told.rows_scanned) == ([], True, b"000999", 1_000)

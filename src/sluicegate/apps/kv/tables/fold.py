@@ -19,11 +19,17 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final, final
 
-from sluicegate.apps.kv.tables.admitting import Admit, admitted, keeper_ask
-from sluicegate.apps.kv.tables.book import FOLDING, REPLACE, Book, live_space, upload_space
 from sluicegate.apps.kv.tables.catalogue import Catalogue
-from sluicegate.apps.kv.tables.flights import Swap, swapped
-from sluicegate.apps.kv.tables.leases import Lease
+from sluicegate.apps.kv.tables.catalogue_state import (
+    FOLDING,
+    REPLACE,
+    CatalogueState,
+    live_space,
+    upload_space,
+)
+from sluicegate.apps.kv.tables.flights import Swap, swap_all
+from sluicegate.apps.kv.tables.jobs import Admit, keeper_call, run_admitted
+from sluicegate.apps.kv.tables.leases import JobLease
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Change, Engine, Entry
@@ -36,7 +42,7 @@ FINISHED: Final = "finished"
 
 
 @final
-class Fold:
+class UploadFold:
     """One table's upload, taken in. `step` does a batch under a lease that was taken."""
 
     __slots__ = (
@@ -60,9 +66,9 @@ class Fold:
         clock: Clock,
         settings: TableSettings,
         admit: Admit,
-        lease: Lease,
+        lease: JobLease,
         table: str,
-        book: Book,
+        book: CatalogueState,
     ) -> None:
         state = book.tables[table]
         self._engine = engine
@@ -94,7 +100,7 @@ class Fold:
             return lease.stage == FINISHED
         size = sum(len(entry[2]) for entry in entries)
         work = partial(self._copy if copying else self._purge, entries)
-        await admitted(self._admit, keeper_ask(), self._clock, len(entries), size, work)
+        await run_admitted(self._admit, keeper_call(), self._clock, len(entries), size, work)
         lease.after = (entries[-1][0], entries[-1][1])
         await self._keep(now=False)
         return False
@@ -140,7 +146,7 @@ class Fold:
         done: list[bool] = []
         most = self._settings.fold_at_once
         for at in range(0, len(swaps), most):
-            done += await swapped(self._engine, swaps[at : at + most])
+            done += await swap_all(self._engine, swaps[at : at + most])
         return done
 
     async def _allowed(self) -> None:

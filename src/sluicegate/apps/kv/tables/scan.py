@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, final
 
-from sluicegate.apps.kv.tables.catalogue import View
+from sluicegate.apps.kv.tables.catalogue import TableView
 from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.key_values import KeyRange, Row
 from sluicegate.wire.kept_row import PLAIN, Kept, opened
@@ -24,7 +24,7 @@ PAGE_ROWS_MOST: Final = 1_024  # as far as it grows beyond what is wanted; decod
 _PAGE_ROW_BYTES: Final = 512  # room for each of them
 
 
-class Scanned(NamedTuple):
+class ScanResult(NamedTuple):
     """Rows in the order asked for, whether there are more behind `last`, and what was looked at.
 
     `last` is the last sort key that was passed; None if there was none.
@@ -38,7 +38,7 @@ class Scanned(NamedTuple):
 
 
 @final
-class Layer:
+class SpaceCursor:
     """One space's rows in the span, a page at a time."""
 
     __slots__ = (
@@ -105,7 +105,7 @@ class Layer:
 
 
 @final
-class Taking:
+class RowCollector:
     """Takes rows in order until a limit is reached, and then looks whether there is one more."""
 
     __slots__ = ("_bytes", "_bytes_max", "_rows_max", "full", "last", "more", "rows")
@@ -148,7 +148,7 @@ class Taking:
 
 
 @final
-class Pages:
+class PageSizes:
     """How large the next page may be."""
 
     __slots__ = ("_rows_least", "_scanned", "_taken")
@@ -159,7 +159,7 @@ class Pages:
         self._taken = 0
 
     async def next(
-        self, taking: Taking, *, rows_scanned: int, scan_rows_max: int
+        self, taking: RowCollector, *, rows_scanned: int, scan_rows_max: int
     ) -> tuple[int, int]:
         """Its rows and bytes; whoever waits for the loop goes first, unless it is the first page.
 
@@ -177,24 +177,31 @@ class Pages:
         return min(rows_max, max(scan_rows_max - rows_scanned, 1)), bytes_max
 
 
-async def scanned(
-    engine: Engine, view: View, partition: bytes, span: KeyRange, now_us: int, scan_rows_max: int
-) -> Scanned:
+async def scan_rows(
+    engine: Engine,
+    view: TableView,
+    partition: bytes,
+    span: KeyRange,
+    now_us: int,
+    scan_rows_max: int,
+) -> ScanResult:
     """The rows of the span that can be seen at this instant."""
-    live = Layer(engine, view.live, partition, span)
-    taking = Taking(span)
+    live = SpaceCursor(engine, view.live, partition, span)
+    taking = RowCollector(span)
     if view.plain:
         await _one(live, taking, now_us, scan_rows_max)
-        return Scanned(taking.rows, taking.more, taking.last, live.rows_scanned, live.bytes_scanned)
-    beside = Layer(engine, view.beside, partition, span)
+        return ScanResult(
+            taking.rows, taking.more, taking.last, live.rows_scanned, live.bytes_scanned
+        )
+    beside = SpaceCursor(engine, view.beside, partition, span)
     await _two(live, beside, taking, view, span.reverse, now_us, scan_rows_max)
     rows_scanned = live.rows_scanned + beside.rows_scanned
     bytes_scanned = live.bytes_scanned + beside.bytes_scanned
-    return Scanned(taking.rows, taking.more, taking.last, rows_scanned, bytes_scanned)
+    return ScanResult(taking.rows, taking.more, taking.last, rows_scanned, bytes_scanned)
 
 
-async def _one(live: Layer, taking: Taking, now_us: int, scan_rows_max: int) -> None:
-    pages = Pages()
+async def _one(live: SpaceCursor, taking: RowCollector, now_us: int, scan_rows_max: int) -> None:
+    pages = PageSizes()
     while True:
         if live.empty:
             if not live.more:
@@ -222,15 +229,15 @@ async def _one(live: Layer, taking: Taking, now_us: int, scan_rows_max: int) -> 
 
 
 async def _two(
-    live: Layer,
-    beside: Layer,
-    taking: Taking,
-    view: View,
+    live: SpaceCursor,
+    beside: SpaceCursor,
+    taking: RowCollector,
+    view: TableView,
     reverse: bool,
     now_us: int,
     scan_rows_max: int,
 ) -> None:
-    pages = Pages()
+    pages = PageSizes()
     while True:
         if (live.empty and live.more) or (beside.empty and beside.more):
             rows_scanned = live.rows_scanned + beside.rows_scanned
@@ -252,7 +259,9 @@ async def _two(
             return
 
 
-def _next(live: Layer, beside: Layer, view: View, reverse: bool) -> tuple[bytes, Kept | None]:
+def _next(
+    live: SpaceCursor, beside: SpaceCursor, view: TableView, reverse: bool
+) -> tuple[bytes, Kept | None]:
     """The next sort key of either layer, and what holds there; None hides it."""
     if live.empty:
         sort, stored = beside.head

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX, Change
 from sluicegate.system import now_us
-from sluicegate.testing.engines.stage import EngineStage, Trial
+from sluicegate.testing.engines.trial import EngineChecks, EngineTrial
 
 HOUR_US = 3_600_000_000
 # Bytes that some format, script or query language may take for something else.
@@ -35,11 +35,11 @@ UNUSUAL = (
 )
 
 
-class Places(EngineStage):
+class PointChecks(EngineChecks):
     """Stories of `read`, `write` and `load` at single places."""
 
     def test_what_was_written_is_read_in_the_order_that_was_asked(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write((b"p", b"a", b"1"), (b"p", b"b", b"2"), (b"q", b"a", b"3"))
             found = await trial.read(
                 (b"q", b"a"), (b"p", b"c"), (b"p", b"b"), (b"p", b"a"), (b"q", b"a"), (b"r", b"a")
@@ -49,7 +49,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_no_places_are_no_values_and_no_changes_change_nothing(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.change([])
             await trial.load([])
             assert await trial.read() == []
@@ -57,7 +57,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_where_nothing_was_written_nothing_is_read(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             assert await trial.read((b"p", b""), (b"p", b"a")) == [None, None]
             assert not (await trial.scan(b"p")).rows
             assert await trial.walk() == []
@@ -67,7 +67,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_a_value_that_is_empty_is_a_value(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write((b"p", b"", b""), (b"p", b"a", b""))
             assert await trial.read((b"p", b""), (b"p", b"a"), (b"p", b"b")) == [b"", b"", None]
             assert len((await trial.scan(b"p")).rows) == 2
@@ -76,7 +76,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_a_deleted_value_is_gone_and_may_come_again(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write((b"p", b"a", b"1"), (b"p", b"b", b"2"))
             await trial.write((b"p", b"a", None), (b"p", b"never", None))
             await trial.compare()
@@ -88,7 +88,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_of_one_place_named_twice_the_later_change_counts(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write(
                 (b"p", b"a", b"1"), (b"p", b"b", b"1"), (b"p", b"a", b"2"), (b"p", b"b", None)
             )
@@ -100,7 +100,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_any_bytes_are_a_partition_a_sort_key_and_a_value(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             await trial.write(
                 *((one, other, one + other) for one in UNUSUAL for other in (b"", *UNUSUAL))
             )
@@ -112,7 +112,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_the_longest_keys_are_kept_apart(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             partition, sort = b"p" * PARTITION_BYTES_MAX, b"s" * SORT_BYTES_MAX
             await trial.write(
                 (partition, sort, b"1"),
@@ -126,7 +126,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_large_values_come_back_as_they_were(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             most = self.value_bytes_max
             sizes = sorted({1 << 12, 65_535, 65_536, min(1 << 20, most)})
             for size in sizes:
@@ -139,7 +139,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_one_call_may_change_several_partitions_and_spaces(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             one, other = trial.space("one"), trial.space("two/x-y_z")
             await trial.change(
                 [
@@ -155,7 +155,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_what_is_purged_later_is_there_until_then_and_writing_anew_forgets_it(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             space, later_us = trial.space(), now_us() + HOUR_US
             await trial.change([Change(space, b"p", b"a", b"1", later_us)])
             await trial.compare()
@@ -170,7 +170,7 @@ class Places(EngineStage):
         self.tell(story)
 
     def test_what_was_loaded_is_there_and_loading_again_changes_nothing(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: EngineTrial) -> None:
             entries = [
                 (b"p%d" % (number * 7 % 10), b"%04d" % (number * 37 % 600), b"%d" % number)
                 for number in range(600)
