@@ -35,7 +35,7 @@ LAYERS = {
     "wire",
 }
 # Parts of kernels rather than kernels: no essay on an algorithm, no page, no test of their own.
-KERNEL_PARTS = {"native", "pace", "verdict"}
+KERNEL_PARTS = {"bounds", "native", "pace", "verdict"}
 KERNELS = sorted(
     path.stem
     for path in (SRC / "kernels").glob("*.py")

@@ -405,7 +405,7 @@ def test_the_defaults_are_what_the_page_says() -> None:
         "slow_percent": 0,
         "slow_us": SECOND,
         "calls_min": 20,
-        "bucket_us": SECOND,
+        "window_us": 10 * SECOND,
         "buckets": 10,
         "open_us": 5 * SECOND,
         "open_us_max": 300 * SECOND,
@@ -420,7 +420,7 @@ def test_the_smallest_settings_are_allowed() -> None:
     smallest = CircuitSettings(
         slow_us=0, buckets=1, window_us=1, open_us=1, open_us_max=1, probe_us_max=1
     )
-    assert (smallest.bucket_us, smallest.open_us) == (1, 1)
+    assert (smallest.window_us, smallest.open_us) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -525,7 +525,9 @@ class SlowBreaker:
         if outcome == IGNORED:
             self.given_back += 1
             return
-        bucket = max([now_us // self.s.bucket_us] + [at for at, _, _ in self.results])
+        bucket = max(
+            [now_us // (self.s.window_us // self.s.buckets)] + [at for at, _, _ in self.results]
+        )
         slow = self.s.slow_percent > 0 and latency_us >= self.s.slow_us
         self.results.append((bucket, outcome == FAILURE, slow))
         if self.state == HALF_OPEN:

@@ -262,12 +262,12 @@ def test_a_draw_that_is_none_is_refused(make: type[Limit], draw: float) -> None:
 @pytest.mark.parametrize(
     ("bounds", "field"),
     [
-        ({"limit_max": 0}, "limit_max must be from 1 to 1048576, not 0"),
+        ({"limit_max": 0}, "limit_max must be from 1 to 2\\^20, not 0"),
         ({"limit_max": LIMIT_MAX + 1}, "limit_max must be from 1"),
         ({"limit_min": 0}, "limit_min must be from 1"),
         ({"limit_min": 11, "limit_max": 10}, "limit_min must be from 1"),
-        ({"initial": 4, "limit_min": 5}, "initial must be from limit_min"),
-        ({"initial": 6, "limit_max": 5}, "initial must be from limit_min"),
+        ({"initial": 4, "limit_min": 5}, "initial must be from 5 to"),
+        ({"initial": 6, "limit_max": 5}, "initial must be from 1 to 5"),
     ],
 )
 def test_bounds_outside_their_range_are_refused(

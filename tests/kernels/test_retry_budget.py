@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.kernels.retry_budget import RetryBudget, RetryThrottle
+from sluicegate.kernels.retry_budget import RetryBudget, RetryShareSettings, RetryThrottle
 
 SECOND = 1_000_000
 
@@ -54,7 +54,7 @@ def granted(budget: RetryBudget, now_us: int) -> int:
 
 
 def test_ten_requests_pay_for_one_retry() -> None:
-    budget = RetryBudget(reserve_milli_per_s=0)
+    budget = RetryBudget(RetryShareSettings(reserve_milli_per_s=0))
     budget.deposit(0, 9)
     assert not budget.withdraw(0)
     budget.deposit(0)
@@ -63,7 +63,7 @@ def test_ten_requests_pay_for_one_retry() -> None:
 
 
 def test_a_reserve_lets_a_quiet_caller_retry() -> None:
-    budget = RetryBudget(deposit_milli=0, reserve_milli_per_s=500)
+    budget = RetryBudget(RetryShareSettings(deposit_milli=0, reserve_milli_per_s=500))
     assert budget.balance(0) == 5
     assert granted(budget, 0) == 5
     assert granted(budget, 10 * SECOND - 1) == 0
@@ -78,14 +78,14 @@ def test_the_default_grants_one_retry_in_ten_and_one_a_second() -> None:
 
 
 def test_what_was_paid_in_is_forgotten_after_the_window() -> None:
-    budget = RetryBudget(reserve_milli_per_s=0)
+    budget = RetryBudget(RetryShareSettings(reserve_milli_per_s=0))
     budget.deposit(SECOND, 100)
     assert budget.balance(11 * SECOND - 1) == 10
     assert budget.balance(11 * SECOND) == 0
 
 
 def test_a_retry_is_forgotten_after_the_window_too() -> None:
-    budget = RetryBudget(reserve_milli_per_s=0)
+    budget = RetryBudget(RetryShareSettings(reserve_milli_per_s=0))
     budget.deposit(0, 10)
     assert budget.withdraw(9 * SECOND)
     assert budget.balance(10 * SECOND) == 0  # the deposit has gone, the retry is still remembered
@@ -95,14 +95,14 @@ def test_a_retry_is_forgotten_after_the_window_too() -> None:
 
 
 def test_a_long_silence_forgets_everything_at_once() -> None:
-    budget = RetryBudget(reserve_milli_per_s=100)
+    budget = RetryBudget(RetryShareSettings(reserve_milli_per_s=100))
     budget.deposit(0, 1_000)
     granted(budget, 0)
     assert budget.balance(10**15) == 1
 
 
 def test_a_silence_longer_than_the_window_leaves_nothing_to_expire_later() -> None:
-    budget = RetryBudget(reserve_milli_per_s=0)
+    budget = RetryBudget(RetryShareSettings(reserve_milli_per_s=0))
     budget.deposit(0, 1_000)
     assert budget.balance(50 * SECOND) == 0
     budget.deposit(51 * SECOND, 10)
@@ -112,7 +112,7 @@ def test_a_silence_longer_than_the_window_leaves_nothing_to_expire_later() -> No
 
 @pytest.mark.parametrize("start_us", [0, 50 * SECOND])
 def test_a_thousandth_of_a_token_decides(start_us: int) -> None:
-    budget = RetryBudget(deposit_milli=1, reserve_milli_per_s=0)
+    budget = RetryBudget(RetryShareSettings(deposit_milli=1, reserve_milli_per_s=0))
     budget.deposit(start_us, 999)
     assert not budget.withdraw(start_us)
     budget.deposit(start_us, 1)
@@ -120,14 +120,17 @@ def test_a_thousandth_of_a_token_decides(start_us: int) -> None:
 
 
 def test_the_balance_is_bounded_and_the_bound_does_not_spoil_the_window() -> None:
-    budget = RetryBudget(reserve_milli_per_s=0, balance_max=50)
+    budget = RetryBudget(RetryShareSettings(reserve_milli_per_s=0, balance_max=50))
     for second in range(30):
         budget.deposit(second * SECOND, 10**9)
         assert budget.balance(second * SECOND) == min(second + 1, 10) * 5
 
 
 def test_a_total_outage_is_amplified_by_no_more_than_the_ratio_and_the_reserve() -> None:
-    budget, retries = RetryBudget(deposit_milli=200, reserve_milli_per_s=1_000), 0
+    budget, retries = (
+        RetryBudget(RetryShareSettings(deposit_milli=200, reserve_milli_per_s=1_000)),
+        0,
+    )
     for request in range(100_000):  # 1000 requests a second for 100 s, every one fails
         budget.deposit(request * 1_000)
         while budget.withdraw(request * 1_000):
@@ -137,12 +140,12 @@ def test_a_total_outage_is_amplified_by_no_more_than_the_ratio_and_the_reserve()
 
 def test_a_reserve_is_granted_to_each_of_many_clients() -> None:
     # The pitfall: a small reserve times many clients is a storm.
-    clients = [RetryBudget(reserve_milli_per_s=10_000) for _ in range(1_000)]
+    clients = [RetryBudget(RetryShareSettings(reserve_milli_per_s=10_000)) for _ in range(1_000)]
     assert sum(granted(client, 0) for client in clients) == 100_000
 
 
 def test_a_clock_that_goes_back_grants_nothing_extra() -> None:
-    budget = RetryBudget(reserve_milli_per_s=100)
+    budget = RetryBudget(RetryShareSettings(reserve_milli_per_s=100))
     assert granted(budget, 50 * SECOND) == 1
     assert granted(budget, 10 * SECOND) == 0
     assert granted(budget, -10 * SECOND) == 0
@@ -151,7 +154,7 @@ def test_a_clock_that_goes_back_grants_nothing_extra() -> None:
 
 
 def test_a_deposit_by_a_clock_that_went_back_lives_in_the_current_slice() -> None:
-    budget = RetryBudget(reserve_milli_per_s=0)
+    budget = RetryBudget(RetryShareSettings(reserve_milli_per_s=0))
     budget.deposit(50 * SECOND, 0)
     budget.deposit(3 * SECOND, 10)
     assert budget.balance(59 * SECOND) == 1
@@ -175,13 +178,17 @@ def test_a_deposit_by_a_clock_that_went_back_lives_in_the_current_slice() -> Non
 )
 def test_settings_out_of_range_are_refused_by_name(settings: dict[str, int], field: str) -> None:
     with pytest.raises(ValueError, match=f"^{field}"):
-        RetryBudget(**settings)
+        RetryBudget(RetryShareSettings(**settings))
 
 
 def test_settings_at_the_ends_of_their_ranges_are_allowed() -> None:
-    RetryBudget(deposit_milli=10_000, reserve_milli_per_s=1 << 40, balance_max=1 << 40)
-    RetryBudget(window_us=86_400_000_000, slices=1_000)
-    budget = RetryBudget(window_us=1, slices=1, reserve_milli_per_s=0, balance_max=1)
+    RetryBudget(
+        RetryShareSettings(deposit_milli=10_000, reserve_milli_per_s=1 << 40, balance_max=1 << 40)
+    )
+    RetryBudget(RetryShareSettings(window_us=86_400_000_000, slices=1_000))
+    budget = RetryBudget(
+        RetryShareSettings(window_us=1, slices=1, reserve_milli_per_s=0, balance_max=1)
+    )
     budget.deposit(5, 10)
     assert (budget.balance(5), budget.balance(6)) == (1, 0)
 
@@ -204,11 +211,13 @@ def test_it_grants_what_the_list_of_all_events_grants(
     slices: int, deposit: int, reserve: int, most: int, history: list[tuple[int, str, int]]
 ) -> None:
     budget = RetryBudget(
-        deposit_milli=deposit,
-        reserve_milli_per_s=reserve * 1_000,
-        window_us=slices * 2_000,
-        slices=slices,
-        balance_max=most * slices,
+        RetryShareSettings(
+            deposit_milli=deposit,
+            reserve_milli_per_s=reserve * 1_000,
+            window_us=slices * 2_000,
+            slices=slices,
+            balance_max=most * slices,
+        )
     )
     oracle = SlowBudget(
         Fraction(deposit, 1_000), Fraction(reserve * slices * 2, 1_000), 2_000, slices

@@ -47,6 +47,8 @@ from __future__ import annotations
 
 from typing import Final, Generic, TypeVar, final
 
+from sluicegate.kernels.bounds import within
+
 LENGTH_MAX: Final = 1 << 32
 WEIGHT_MAX: Final = 1 << 53
 
@@ -121,10 +123,8 @@ class AdaptiveLifo(Generic[T]):
         weight_max: int = WEIGHT_MAX,
         standing_us: int | None = 100_000,
     ) -> None:
-        if not 1 <= length_max <= LENGTH_MAX:
-            raise ValueError(f"length_max must be from 1 to 2^32, not {length_max}")
-        if not 1 <= weight_max <= WEIGHT_MAX:
-            raise ValueError(f"weight_max must be from 1 to 2^53, not {weight_max}")
+        within("length_max", length_max, 1, LENGTH_MAX)
+        within("weight_max", weight_max, 1, WEIGHT_MAX)
         if standing_us is not None and standing_us < 0:
             raise ValueError(f"standing_us must not be negative, not {standing_us}")
         self._length_max = length_max

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.verdict import NEVER
 
 WAIT_US_MAX: Final = 1 << 52
@@ -75,12 +76,9 @@ class Backoff:
         jitter: str = FULL,
         hint_us_max: int = 300_000_000,
     ) -> None:
-        if not 1 <= base_us <= WAIT_US_MAX:
-            raise ValueError(f"base_us must be from 1 to 2^52, not {base_us}")
-        if not base_us <= cap_us <= WAIT_US_MAX:
-            raise ValueError(f"cap_us must be from base_us ({base_us}) to 2^52, not {cap_us}")
-        if not 1 <= hint_us_max <= WAIT_US_MAX:
-            raise ValueError(f"hint_us_max must be from 1 to 2^52, not {hint_us_max}")
+        within("base_us", base_us, 1, WAIT_US_MAX)
+        within("cap_us", cap_us, base_us, WAIT_US_MAX)
+        within("hint_us_max", hint_us_max, 1, WAIT_US_MAX)
         if jitter not in JITTERS:
             raise ValueError(f"jitter must be one of {', '.join(JITTERS)}, not {jitter!r}")
         self._base_us = base_us

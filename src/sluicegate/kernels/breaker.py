@@ -38,9 +38,11 @@ Bounds: 3 * `buckets` counters while closed, none while open, about 430 bytes in
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, final
 
 from sluicegate.kernels.backoff import WAIT_US_MAX, between_us, ceiling_us
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.verdict import NEVER
 
 SUCCESS: Final = 0
@@ -60,85 +62,52 @@ BUCKETS_MAX: Final = 1_000
 CALLS_MAX: Final = 1 << 30
 
 
-@final
+@dataclass(frozen=True, kw_only=True)
 class CircuitSettings:
     """When to open, for how long, and what to ask for before closing; a rule at 0 is off.
 
-    One object may serve any number of breakers.
+    One object may serve any number of circuits.
     """
 
-    __slots__ = (
-        "bucket_us",
-        "buckets",
-        "calls_min",
-        "failure_percent",
-        "failures_in_row",
-        "open_us",
-        "open_us_max",
-        "probe_successes",
-        "probe_us_max",
-        "probes",
-        "slow_percent",
-        "slow_us",
-    )
+    failures_in_row: int = 5
+    failure_percent: int = 50
+    slow_percent: int = 0
+    slow_us: int = 1_000_000
+    calls_min: int = 20
+    window_us: int = 10_000_000
+    buckets: int = 10
+    open_us: int = 5_000_000
+    open_us_max: int = 300_000_000
+    probes: int = 3
+    probe_successes: int = 2
+    probe_us_max: int = 30_000_000
 
-    def __init__(
-        self,
-        *,
-        failures_in_row: int = 5,
-        failure_percent: int = 50,
-        slow_percent: int = 0,
-        slow_us: int = 1_000_000,
-        calls_min: int = 20,
-        window_us: int = 10_000_000,
-        buckets: int = 10,
-        open_us: int = 5_000_000,
-        open_us_max: int = 300_000_000,
-        probes: int = 3,
-        probe_successes: int = 2,
-        probe_us_max: int = 30_000_000,
-    ) -> None:
-        _within("failures_in_row", failures_in_row, 0, CALLS_MAX)
-        _within("failure_percent", failure_percent, 0, 100)
-        _within("slow_percent", slow_percent, 0, 100)
-        _within("slow_us", slow_us, 0, WAIT_US_MAX)
-        _within("calls_min", calls_min, 1, CALLS_MAX)
-        _within("buckets", buckets, 1, BUCKETS_MAX)
-        _within("window_us", window_us, buckets, WAIT_US_MAX)
-        _within("open_us", open_us, 1, WAIT_US_MAX)
-        _within("open_us_max", open_us_max, open_us, WAIT_US_MAX)
-        _within("probes", probes, 1, CALLS_MAX)
-        _within("probe_successes", probe_successes, 1, probes)
-        _within("probe_us_max", probe_us_max, 1, WAIT_US_MAX)
-        if window_us % buckets:
+    def __post_init__(self) -> None:
+        within("failures_in_row", self.failures_in_row, 0, CALLS_MAX)
+        within("failure_percent", self.failure_percent, 0, 100)
+        within("slow_percent", self.slow_percent, 0, 100)
+        within("slow_us", self.slow_us, 0, WAIT_US_MAX)
+        within("calls_min", self.calls_min, 1, CALLS_MAX)
+        within("buckets", self.buckets, 1, BUCKETS_MAX)
+        within("window_us", self.window_us, self.buckets, WAIT_US_MAX)
+        within("open_us", self.open_us, 1, WAIT_US_MAX)
+        within("open_us_max", self.open_us_max, self.open_us, WAIT_US_MAX)
+        within("probes", self.probes, 1, CALLS_MAX)
+        within("probe_successes", self.probe_successes, 1, self.probes)
+        within("probe_us_max", self.probe_us_max, 1, WAIT_US_MAX)
+        if self.window_us % self.buckets:
             raise ValueError(
-                f"window_us must be a multiple of buckets ({buckets}), not {window_us}"
+                f"window_us must be a multiple of buckets ({self.buckets}), not {self.window_us}"
             )
-        self.failures_in_row = failures_in_row
-        self.failure_percent = failure_percent
-        self.slow_percent = slow_percent
-        self.slow_us = slow_us
-        self.calls_min = calls_min
-        self.bucket_us = window_us // buckets
-        self.buckets = buckets
-        self.open_us = open_us
-        self.open_us_max = open_us_max
-        self.probes = probes
-        self.probe_successes = probe_successes
-        self.probe_us_max = probe_us_max
-
-
-def _within(field: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ValueError(f"{field} must be from {least} to {most}, not {value}")
 
 
 @final
 class Circuit:
-    """One gate before one backend; ask `enter`, and tell `leave` how the call went."""
+    """One circuit to one backend; ask `enter`, and tell `leave` how the call went."""
 
     __slots__ = (
         "_bucket",
+        "_bucket_us",
         "_calls",
         "_counts",
         "_failed",
@@ -154,6 +123,7 @@ class Circuit:
 
     def __init__(self, settings: CircuitSettings) -> None:
         self._settings = settings
+        self._bucket_us = settings.window_us // settings.buckets
         self._state = CLOSED
         self._generation = 1
         self._openings = 0  # in a row, without a closing between them
@@ -314,7 +284,7 @@ class Circuit:
         """Add a result to the current bucket, after the old ones have been forgotten."""
         buckets = self._settings.buckets
         counts = self._counts
-        current = now_us // self._settings.bucket_us
+        current = now_us // self._bucket_us
         if not counts:
             self._counts = counts = [0] * (3 * buckets)
             self._bucket = current

@@ -36,7 +36,10 @@ integers each.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, final
+
+from sluicegate.kernels.bounds import within
 
 BUCKETS_MAX: Final = 1_000
 SPAN_US_MAX: Final = 86_400_000_000
@@ -48,6 +51,26 @@ def refuse_probability(requests: int, accepts: int, multiplier: float) -> float:
     """The share of calls to refuse after `requests` of which `accepts` were accepted."""
     excess = requests - multiplier * accepts
     return excess / (requests + 1) if excess > 0.0 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThrottleSettings:
+    """How much may be asked above what is accepted, over which history, and how often at least."""
+
+    multiplier: float = 2.0
+    history_us: int = 10_000_000
+    buckets: int = 40
+    requests_min: int = 10
+    probe_us: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        within("buckets", self.buckets, 2, BUCKETS_MAX)
+        within("history_us", self.history_us, self.buckets, SPAN_US_MAX)
+        if not 1.0 <= self.multiplier <= 1_000.0:
+            raise ValueError(f"multiplier must be from 1 to 1000, not {self.multiplier}")
+        if self.requests_min < 1:
+            raise ValueError(f"requests_min must be from 1, not {self.requests_min}")
+        within("probe_us", self.probe_us, 1, SPAN_US_MAX)
 
 
 @final
@@ -70,34 +93,15 @@ class ThrottleWindow:
         "_taken_back_us",
     )
 
-    def __init__(
-        self,
-        *,
-        history_us: int = 10_000_000,
-        buckets: int = 40,
-        multiplier: float = 2.0,
-        requests_min: int = 10,
-        probe_us: int = 1_000_000,
-    ) -> None:
-        if not 2 <= buckets <= BUCKETS_MAX:
-            raise ValueError(f"buckets must be from 2 to {BUCKETS_MAX}, not {buckets}")
-        if not buckets <= history_us <= SPAN_US_MAX:
-            raise ValueError(
-                f"history_us must be from buckets ({buckets}) to {SPAN_US_MAX}, not {history_us}"
-            )
-        if not 1.0 <= multiplier <= 1_000.0:
-            raise ValueError(f"multiplier must be from 1 to 1000, not {multiplier}")
-        if requests_min < 1:
-            raise ValueError(f"requests_min must be from 1, not {requests_min}")
-        if not 1 <= probe_us <= SPAN_US_MAX:
-            raise ValueError(f"probe_us must be from 1 to {SPAN_US_MAX}, not {probe_us}")
-        self._history_us = history_us
-        self._buckets = buckets
-        self._multiplier = multiplier
-        self._requests_min = requests_min
-        self._probe_us = probe_us
-        self._requests = [0] * buckets
-        self._accepts = [0] * buckets
+    def __init__(self, settings: ThrottleSettings | None = None) -> None:
+        settings = ThrottleSettings() if settings is None else settings
+        self._history_us = settings.history_us
+        self._buckets = settings.buckets
+        self._multiplier = settings.multiplier
+        self._requests_min = settings.requests_min
+        self._probe_us = settings.probe_us
+        self._requests = [0] * settings.buckets
+        self._accepts = [0] * settings.buckets
         self._requests_sum = 0
         self._accepts_sum = 0
         self._index = 0

@@ -69,6 +69,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
+
 SPAN_US_MAX: Final = 3_600_000_000
 
 _NOT_STARTED: Final = -1
@@ -127,12 +129,8 @@ class CodelTimeout:
     __slots__ = ("_aggressive_us", "_empty_us", "_normal_us", "_standing")
 
     def __init__(self, *, normal_us: int = 100_000, aggressive_us: int = 5_000) -> None:
-        if not 1 <= normal_us <= SPAN_US_MAX:
-            raise ValueError(f"normal_us must be from 1 to {SPAN_US_MAX}, not {normal_us}")
-        if not 1 <= aggressive_us <= normal_us:
-            raise ValueError(
-                f"aggressive_us must be from 1 to normal_us ({normal_us}), not {aggressive_us}"
-            )
+        within("normal_us", normal_us, 1, SPAN_US_MAX)
+        within("aggressive_us", aggressive_us, 1, normal_us)
         self._normal_us = normal_us
         self._aggressive_us = aggressive_us
         self._empty_us = 0
@@ -175,17 +173,12 @@ class Codel:
         target_us_max: int = 1_000_000,
         until_empty: bool = False,
     ) -> None:
-        if not 2 <= interval_us <= SPAN_US_MAX:
-            raise ValueError(f"interval_us must be from 2 to {SPAN_US_MAX}, not {interval_us}")
+        within("interval_us", interval_us, 2, SPAN_US_MAX)
         if not 1 <= target_us < interval_us:
             raise ValueError(
                 f"target_us must be from 1 to below interval_us ({interval_us}), not {target_us}"
             )
-        if not target_us <= target_us_max <= SPAN_US_MAX:
-            raise ValueError(
-                f"target_us_max must be from target_us ({target_us}) to {SPAN_US_MAX}, "
-                f"not {target_us_max}"
-            )
+        within("target_us_max", target_us_max, target_us, SPAN_US_MAX)
         self._base_target_us = target_us
         self._base_interval_us = interval_us
         self._target_us_max = target_us_max

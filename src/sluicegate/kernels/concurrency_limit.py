@@ -60,6 +60,8 @@ from __future__ import annotations
 from math import isfinite, log10
 from typing import Final, NamedTuple, final
 
+from sluicegate.kernels.bounds import within
+
 LIMIT_MAX: Final = 1 << 20
 SPAN_US_MAX: Final = 3_600_000_000
 
@@ -89,8 +91,7 @@ class Aimd:
         check_limits(initial, limit_min, limit_max)
         if not 0.5 <= backoff < 1.0:
             raise ValueError(f"backoff must be from 0.5 to below 1, not {backoff}")
-        if not 1 <= timeout_us <= SPAN_US_MAX:
-            raise ValueError(f"timeout_us must be from 1 to {SPAN_US_MAX}, not {timeout_us}")
+        within("timeout_us", timeout_us, 1, SPAN_US_MAX)
         self._limit_min = limit_min
         self._limit_max = limit_max
         self._backoff = backoff
@@ -136,10 +137,7 @@ class Vegas:
         drain: bool = True,
     ) -> None:
         check_limits(initial, limit_min, limit_max)
-        if not 1 <= probe_multiplier <= LIMIT_MAX:
-            raise ValueError(
-                f"probe_multiplier must be from 1 to {LIMIT_MAX}, not {probe_multiplier}"
-            )
+        within("probe_multiplier", probe_multiplier, 1, LIMIT_MAX)
         self._limit_min = limit_min
         self._limit_max = limit_max
         self._probe_multiplier = probe_multiplier
@@ -241,12 +239,9 @@ class Gradient2:
             raise ValueError(f"tolerance must be from 1 to 10, not {tolerance}")
         if not 0.0 < smoothing <= 1.0:
             raise ValueError(f"smoothing must be above 0 and at most 1, not {smoothing}")
-        if not 1 <= queue <= LIMIT_MAX:
-            raise ValueError(f"queue must be from 1 to {LIMIT_MAX}, not {queue}")
-        if not 1 <= long_updates <= LIMIT_MAX:
-            raise ValueError(f"long_updates must be from 1 to {LIMIT_MAX}, not {long_updates}")
-        if not 0 <= probe_updates <= LIMIT_MAX:
-            raise ValueError(f"probe_updates must be from 0 to {LIMIT_MAX}, not {probe_updates}")
+        within("queue", queue, 1, LIMIT_MAX)
+        within("long_updates", long_updates, 1, LIMIT_MAX)
+        within("probe_updates", probe_updates, 0, LIMIT_MAX)
         self._limit_min = limit_min
         self._limit_max = limit_max
         self._tolerance = tolerance
@@ -351,14 +346,10 @@ class SampleWindow:
         rtt_us_min: int = 100,
         rounds: int = 0,
     ) -> None:
-        if not 1 <= window_us <= SPAN_US_MAX:
-            raise ValueError(f"window_us must be from 1 to {SPAN_US_MAX}, not {window_us}")
-        if not 1 <= samples_min <= LIMIT_MAX:
-            raise ValueError(f"samples_min must be from 1 to {LIMIT_MAX}, not {samples_min}")
-        if not 1 <= rtt_us_min <= SPAN_US_MAX:
-            raise ValueError(f"rtt_us_min must be from 1 to {SPAN_US_MAX}, not {rtt_us_min}")
-        if not 0 <= rounds <= LIMIT_MAX:
-            raise ValueError(f"rounds must be from 0 to {LIMIT_MAX}, not {rounds}")
+        within("window_us", window_us, 1, SPAN_US_MAX)
+        within("samples_min", samples_min, 1, LIMIT_MAX)
+        within("rtt_us_min", rtt_us_min, 1, SPAN_US_MAX)
+        within("rounds", rounds, 0, LIMIT_MAX)
         self._rounds = rounds
         self._window_us = window_us
         self._samples_min = samples_min
@@ -412,15 +403,9 @@ def _decade(estimate: int) -> int:
 
 def check_limits(initial: int, limit_min: int, limit_max: int) -> None:
     """Refuse limits that do not enclose each other."""
-    if not 1 <= limit_max <= LIMIT_MAX:
-        raise ValueError(f"limit_max must be from 1 to {LIMIT_MAX}, not {limit_max}")
-    if not 1 <= limit_min <= limit_max:
-        raise ValueError(f"limit_min must be from 1 to limit_max ({limit_max}), not {limit_min}")
-    if not limit_min <= initial <= limit_max:
-        raise ValueError(
-            f"initial must be from limit_min ({limit_min}) to limit_max ({limit_max}), "
-            f"not {initial}"
-        )
+    within("limit_max", limit_max, 1, LIMIT_MAX)
+    within("limit_min", limit_min, 1, limit_max)
+    within("initial", initial, limit_min, limit_max)
 
 
 def check_draw(draw: float) -> None:

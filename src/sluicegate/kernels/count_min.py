@@ -32,6 +32,8 @@ from __future__ import annotations
 from typing import Final, final
 from zlib import crc32
 
+from sluicegate.kernels.bounds import within
+
 COUNTER_MAX: Final = 255
 WIDTH_MAX: Final = 1 << 24
 SAMPLE_MAX: Final = 1 << 53
@@ -55,8 +57,7 @@ class CountMin:
         sample = 10 * width if sample is None else sample
         if not 16 <= width <= WIDTH_MAX or width & (width - 1):
             raise ValueError(f"width must be a power of two from 16 to 2^24, not {width}")
-        if not 1 <= sample <= SAMPLE_MAX:
-            raise ValueError(f"sample must be from 1 to 2^53, not {sample}")
+        within("sample", sample, 1, SAMPLE_MAX)
         self.width = width
         self.sample = sample
         self._mask = width - 1

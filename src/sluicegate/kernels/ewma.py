@@ -44,6 +44,8 @@ from __future__ import annotations
 from math import exp
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
+
 HALF_LIFE_US_MAX: Final = 1 << 53
 VALUE_MAX: Final = 2.0**900  # so that no difference of two values leaves the floats
 _LN_2: Final = 0.6931471805599453
@@ -51,8 +53,7 @@ _LN_2: Final = 0.6931471805599453
 
 def decay_per_us(half_life_us: int) -> float:
     """The rate that `step` and `peak_step` take: ln 2 / half-life, checked."""
-    if not 1 <= half_life_us <= HALF_LIFE_US_MAX:
-        raise ValueError(f"half_life_us must be from 1 to 2^53, not {half_life_us}")
+    within("half_life_us", half_life_us, 1, HALF_LIFE_US_MAX)
     return _LN_2 / half_life_us
 
 

@@ -44,6 +44,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.concurrency_limit import LIMIT_MAX, check_draw, check_limits
 
 QUEUE: Final = 0.2  # of the square root of the limit
@@ -99,10 +100,7 @@ class FastLimit:
         probe_multiplier: int = 1,
     ) -> None:
         check_limits(initial, limit_min, limit_max)
-        if not 1 <= probe_multiplier <= LIMIT_MAX:
-            raise ValueError(
-                f"probe_multiplier must be from 1 to {LIMIT_MAX}, not {probe_multiplier}"
-            )
+        within("probe_multiplier", probe_multiplier, 1, LIMIT_MAX)
         self._limit_min = limit_min
         self._limit_max = limit_max
         self._probe_multiplier = probe_multiplier

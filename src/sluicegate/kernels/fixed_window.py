@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from typing import final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.pace import COUNT_MAX, PERIOD_US_MAX
 from sluicegate.kernels.verdict import NEVER, Verdict
 
@@ -80,10 +81,8 @@ class FixedWindow:
     __slots__ = ("_used", "_window", "limit", "period_us")
 
     def __init__(self, limit: int, period_us: int) -> None:
-        if not 1 <= limit <= COUNT_MAX:
-            raise ValueError(f"limit must be from 1 to 2^53, not {limit}")
-        if not 1 <= period_us <= PERIOD_US_MAX:
-            raise ValueError(f"period_us must be from 1 to 2^53, not {period_us}")
+        within("limit", limit, 1, COUNT_MAX)
+        within("period_us", period_us, 1, PERIOD_US_MAX)
         self.limit = limit
         self.period_us = period_us
         self._window = 0

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from typing import final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.pace import COUNT_MAX, Pace, in_us
 from sluicegate.kernels.verdict import NEVER, Verdict
 
@@ -60,8 +61,7 @@ class Gcra:
     def __init__(self, count: int, period_us: int, burst: int | None = None) -> None:
         self._pace = Pace(count, period_us)
         burst = count if burst is None else burst
-        if not 1 <= burst <= COUNT_MAX:
-            raise ValueError(f"burst must be from 1 to 2^53, not {burst}")
+        within("burst", burst, 1, COUNT_MAX)
         self._tolerance = burst * self._pace.interval
         self._tat = 0
 

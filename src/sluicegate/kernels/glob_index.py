@@ -28,6 +28,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
+
 TRIES_MAX: Final = 1_000_000
 
 
@@ -82,8 +84,7 @@ class GlobIndex:
     __slots__ = ("_anchors", "_parts", "_unanchored")
 
     def __init__(self, patterns: Iterable[str], *, tries_max: int = 1_000) -> None:
-        if not 1 <= tries_max <= TRIES_MAX:
-            raise ValueError(f"tries_max must be from 1 to 1000000, not {tries_max}")
+        within("tries_max", tries_max, 1, TRIES_MAX)
         starts: dict[str, list[int]] = {}
         ends: dict[str, list[int]] = {}
         self._parts: list[tuple[str, ...]] = []

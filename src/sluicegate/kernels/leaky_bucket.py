@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.pace import COUNT_MAX, Pace, in_us
 from sluicegate.kernels.verdict import NEVER, Verdict
 
@@ -54,8 +55,7 @@ class LeakyBucket:
     def __init__(self, count: int, period_us: int, depth: int | None = None) -> None:
         self._pace = Pace(count, period_us)
         depth = count if depth is None else depth
-        if not 1 <= depth <= COUNT_MAX:
-            raise ValueError(f"depth must be from 1 to 2^53, not {depth}")
+        within("depth", depth, 1, COUNT_MAX)
         self._depth = depth * self._pace.interval
         self._drained_at = 0
         self.delay_us = 0

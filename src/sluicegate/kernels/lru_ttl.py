@@ -49,6 +49,7 @@ from __future__ import annotations
 from math import log
 from typing import Final, Generic, TypeAlias, TypeVar, final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.count_min import CountMin, fingerprint
 
 Key: TypeAlias = str | bytes
@@ -152,13 +153,13 @@ class LruTtl(Generic[V]):
     ) -> None:
         entry_max = bytes_max if entry_bytes_max is None else entry_bytes_max
         negative_us = (ttl_us + 9) // 10 if negative_ttl_us is None else negative_ttl_us
-        _check("bytes_max", bytes_max, 1, BYTES_MAX)
-        _check("ttl_us", ttl_us, 1, TTL_US_MAX)
-        _check("stale_us", stale_us, 0, TTL_US_MAX)
-        _check("negative_ttl_us", negative_us, 1, ttl_us)
-        _check("entry_bytes_max", entry_max, 1, bytes_max)
-        _check("overhead_bytes", overhead_bytes, 0, BYTES_MAX)
-        _check("epoch_slots", epoch_slots, 1, EPOCH_SLOTS_MAX)
+        within("bytes_max", bytes_max, 1, BYTES_MAX)
+        within("ttl_us", ttl_us, 1, TTL_US_MAX)
+        within("stale_us", stale_us, 0, TTL_US_MAX)
+        within("negative_ttl_us", negative_us, 1, ttl_us)
+        within("entry_bytes_max", entry_max, 1, bytes_max)
+        within("overhead_bytes", overhead_bytes, 0, BYTES_MAX)
+        within("epoch_slots", epoch_slots, 1, EPOCH_SLOTS_MAX)
         if not 0.0 <= jitter <= 1.0:
             raise ValueError(f"jitter must be from 0 to 1, not {jitter}")
         if not 0.0 <= beta <= BETA_MAX:
@@ -238,7 +239,7 @@ class LruTtl(Generic[V]):
         fetch_us: int = 0,
     ) -> bool:
         """Keep what a fetch of `fetch_us` brought, if no write came in between and it has room."""
-        _check("fetch_us", fetch_us, 0, TTL_US_MAX)
+        within("fetch_us", fetch_us, 0, TTL_US_MAX)
         return self._put(key, value, size_bytes, epoch, now_us, draw, fetch_us, False)
 
     def put_negative(
@@ -273,7 +274,7 @@ class LruTtl(Generic[V]):
         fetch_us: int,
         negative: bool,
     ) -> bool:
-        _check("size_bytes", size_bytes, 0, BYTES_MAX)
+        within("size_bytes", size_bytes, 0, BYTES_MAX)
         if not 0.0 <= draw < 1.0:
             raise ValueError(f"draw must be from 0 to below 1, not {draw}")
         print32 = fingerprint(key)
@@ -346,8 +347,3 @@ class LruTtl(Generic[V]):
         entry.later.earlier = entry.earlier
         del self._entries[entry.key]
         self.bytes_used -= entry.cost_bytes
-
-
-def _check(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be from {low} to {high}, not {value}")

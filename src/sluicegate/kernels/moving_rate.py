@@ -49,6 +49,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
+
 SECOND_US: Final = 1_000_000
 SLOTS_MAX: Final = 1 << 12
 SLOT_US_MAX: Final = 1 << 53
@@ -109,8 +111,8 @@ class MovingRate:
     __slots__ = ("_ring",)
 
     def __init__(self, sub_intervals: int = 4, sub_interval_us: int = 6 * SECOND_US) -> None:
-        _check("sub_intervals", sub_intervals, 2, SLOTS_MAX)
-        _check("sub_interval_us", sub_interval_us, 1, SLOT_US_MAX)
+        within("sub_intervals", sub_intervals, 2, SLOTS_MAX)
+        within("sub_interval_us", sub_interval_us, 1, SLOT_US_MAX)
         self._ring = SlotRing(sub_intervals, sub_interval_us)
 
     def add(self, count: int, now_us: int) -> None:
@@ -146,8 +148,8 @@ class TwoSpeedRate:
         recent_slots: int = 10,
         recent_slot_us: int = SECOND_US // 10,
     ) -> None:
-        _check("recent_slots", recent_slots, 2, SLOTS_MAX)
-        _check("recent_slot_us", recent_slot_us, 1, SLOT_US_MAX)
+        within("recent_slots", recent_slots, 2, SLOTS_MAX)
+        within("recent_slot_us", recent_slot_us, 1, SLOT_US_MAX)
         self._slow = MovingRate(sub_intervals, sub_interval_us)
         self._recent = SlotRing(recent_slots, recent_slot_us)
 
@@ -170,8 +172,3 @@ class TwoSpeedRate:
         """The rate in units a second."""
         count, span_us = self.mean(now_us)
         return count * SECOND_US / span_us
-
-
-def _check(name: str, value: int, lowest: int, highest: int) -> None:
-    if not lowest <= value <= highest:
-        raise ValueError(f"{name} must be from {lowest} to {highest}, not {value}")

@@ -51,10 +51,12 @@ Bounds: `ejected_percent_max` of the hosts, `ejected_us_max` plus `jitter_us` ea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, log, sqrt
 from typing import Final, NamedTuple, final
 
 from sluicegate.kernels.backoff import WAIT_US_MAX, between_us
+from sluicegate.kernels.bounds import within
 
 IN_A_ROW: Final = "failures in a row"
 FAILURES: Final = "share of failures"
@@ -119,89 +121,47 @@ class HostVerdict(NamedTuple):
     reason: str
 
 
-@final
+@dataclass(frozen=True, kw_only=True)
 class SweepSettings:
     """When a host is suspect, and for how long it goes; a rule at 0 is off."""
 
-    __slots__ = (
-        "base_us",
-        "calm_us",
-        "deviations",
-        "ejected_percent_max",
-        "ejected_us_max",
-        "evidence_min",
-        "failure_percent",
-        "failures_in_row",
-        "healthy_percent",
-        "hosts_min",
-        "jitter_us",
-        "latency_ratio",
-        "latency_requests_min",
-        "latency_us_min",
-        "panic_percent",
-        "requests_min",
-    )
+    failures_in_row: int = 5
+    failure_percent: int = 50
+    deviations: float = 1.9
+    healthy_percent: int = 95
+    evidence_min: float = 14.0
+    latency_ratio: float = 3.0
+    latency_us_min: int = 1_000
+    latency_requests_min: int = 100
+    hosts_min: int = 5
+    requests_min: int = 20
+    ejected_percent_max: int = 10
+    panic_percent: int = 50
+    base_us: int = 30_000_000
+    ejected_us_max: int = 300_000_000
+    jitter_us: int = 3_000_000
+    calm_us: int = 30_000_000
 
-    def __init__(
-        self,
-        *,
-        failures_in_row: int = 5,
-        failure_percent: int = 50,
-        deviations: float = 1.9,
-        healthy_percent: int = 95,
-        evidence_min: float = 14.0,
-        latency_ratio: float = 3.0,
-        latency_us_min: int = 1_000,
-        latency_requests_min: int = 100,
-        hosts_min: int = 5,
-        requests_min: int = 20,
-        ejected_percent_max: int = 10,
-        panic_percent: int = 50,
-        base_us: int = 30_000_000,
-        ejected_us_max: int = 300_000_000,
-        jitter_us: int = 3_000_000,
-        calm_us: int = 30_000_000,
-    ) -> None:
-        _within("failures_in_row", failures_in_row, 0, COUNT_MAX)
-        _within("failure_percent", failure_percent, 0, 100)
-        _within("healthy_percent", healthy_percent, 0, 100)
-        _within("latency_us_min", latency_us_min, 0, WAIT_US_MAX)
-        _within("latency_requests_min", latency_requests_min, 1, COUNT_MAX)
-        _within("hosts_min", hosts_min, 2, COUNT_MAX)
-        _within("requests_min", requests_min, 1, COUNT_MAX)
-        _within("ejected_percent_max", ejected_percent_max, 0, 100)
-        _within("panic_percent", panic_percent, 0, 100)
-        _within("base_us", base_us, 1, WAIT_US_MAX)
-        _within("ejected_us_max", ejected_us_max, base_us, WAIT_US_MAX)
-        _within("jitter_us", jitter_us, 0, WAIT_US_MAX)
-        _within("calm_us", calm_us, 1, WAIT_US_MAX)
-        if not 0.0 <= deviations <= RATIO_MAX:
-            raise ValueError(f"deviations must be from 0 to 1e6, not {deviations}")
-        if not 0.0 <= evidence_min <= RATIO_MAX:
-            raise ValueError(f"evidence_min must be from 0 to 1e6, not {evidence_min}")
-        if latency_ratio != 0.0 and not 1.0 <= latency_ratio <= RATIO_MAX:
-            raise ValueError(f"latency_ratio must be 0 or from 1 to 1e6, not {latency_ratio}")
-        self.failures_in_row = failures_in_row
-        self.failure_percent = failure_percent
-        self.evidence_min = evidence_min
-        self.latency_requests_min = latency_requests_min
-        self.deviations = deviations
-        self.healthy_percent = healthy_percent
-        self.latency_ratio = latency_ratio
-        self.latency_us_min = latency_us_min
-        self.hosts_min = hosts_min
-        self.requests_min = requests_min
-        self.ejected_percent_max = ejected_percent_max
-        self.panic_percent = panic_percent
-        self.base_us = base_us
-        self.ejected_us_max = ejected_us_max
-        self.jitter_us = jitter_us
-        self.calm_us = calm_us
-
-
-def _within(field: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ValueError(f"{field} must be from {least} to {most}, not {value}")
+    def __post_init__(self) -> None:
+        within("failures_in_row", self.failures_in_row, 0, COUNT_MAX)
+        within("failure_percent", self.failure_percent, 0, 100)
+        within("healthy_percent", self.healthy_percent, 0, 100)
+        within("latency_us_min", self.latency_us_min, 0, WAIT_US_MAX)
+        within("latency_requests_min", self.latency_requests_min, 1, COUNT_MAX)
+        within("hosts_min", self.hosts_min, 2, COUNT_MAX)
+        within("requests_min", self.requests_min, 1, COUNT_MAX)
+        within("ejected_percent_max", self.ejected_percent_max, 0, 100)
+        within("panic_percent", self.panic_percent, 0, 100)
+        within("base_us", self.base_us, 1, WAIT_US_MAX)
+        within("ejected_us_max", self.ejected_us_max, self.base_us, WAIT_US_MAX)
+        within("jitter_us", self.jitter_us, 0, WAIT_US_MAX)
+        within("calm_us", self.calm_us, 1, WAIT_US_MAX)
+        if not 0.0 <= self.deviations <= RATIO_MAX:
+            raise ValueError(f"deviations must be from 0 to 1e6, not {self.deviations}")
+        if not 0.0 <= self.evidence_min <= RATIO_MAX:
+            raise ValueError(f"evidence_min must be from 0 to 1e6, not {self.evidence_min}")
+        if self.latency_ratio != 0.0 and not 1.0 <= self.latency_ratio <= RATIO_MAX:
+            raise ValueError(f"latency_ratio must be 0 or from 1 to 1e6, not {self.latency_ratio}")
 
 
 def sweep(

@@ -24,6 +24,7 @@ from __future__ import annotations
 from math import gcd
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.native import i64
 
 COUNT_MAX: Final = 1 << 53
@@ -54,10 +55,8 @@ class Pace:
     __slots__ = ("count", "interval", "period_us", "ticks_per_us")
 
     def __init__(self, count: int, period_us: int) -> None:
-        if not 1 <= count <= COUNT_MAX:
-            raise ValueError(f"count must be from 1 to 2^53, not {count}")
-        if not 1 <= period_us <= PERIOD_US_MAX:
-            raise ValueError(f"period_us must be from 1 to 2^53, not {period_us}")
+        within("count", count, 1, COUNT_MAX)
+        within("period_us", period_us, 1, PERIOD_US_MAX)
         shared = gcd(count, period_us)
         self.count = count
         self.period_us = period_us

@@ -32,6 +32,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Generic, TypeVar, final
 
+from sluicegate.kernels.bounds import within
+
 SEGMENTS_MAX: Final = 1_000
 SHAPES_MAX: Final = 1_000_000
 
@@ -72,10 +74,8 @@ class PathIndex(Generic[P]):
         segments_max: int = 32,
         shapes_max: int = 64,
     ) -> None:
-        if not 1 <= segments_max <= SEGMENTS_MAX:
-            raise ValueError(f"segments_max must be from 1 to 1000, not {segments_max}")
-        if not 1 <= shapes_max <= SHAPES_MAX:
-            raise ValueError(f"shapes_max must be from 1 to 1000000, not {shapes_max}")
+        within("segments_max", segments_max, 1, SEGMENTS_MAX)
+        within("shapes_max", shapes_max, 1, SHAPES_MAX)
         builder: _Builder[P] = _Builder(segments_max)
         for pattern, payload in rules:
             builder.add(pattern, payload)

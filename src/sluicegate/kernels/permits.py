@@ -39,6 +39,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.verdict import NEVER, Verdict
 
 LIMIT_MAX: Final = 1 << 53
@@ -52,10 +53,8 @@ class PermitSet:
     __slots__ = ("_held", "_latest_us", "_used", "expires_after_us", "limit")
 
     def __init__(self, limit: int, expires_after_us: int) -> None:
-        if not 1 <= limit <= LIMIT_MAX:
-            raise ValueError(f"limit must be from 1 to 2^53, not {limit}")
-        if not 1 <= expires_after_us <= EXPIRES_AFTER_US_MAX:
-            raise ValueError(f"expires_after_us must be from 1 to 2^53, not {expires_after_us}")
+        within("limit", limit, 1, LIMIT_MAX)
+        within("expires_after_us", expires_after_us, 1, EXPIRES_AFTER_US_MAX)
         self.limit = limit
         self.expires_after_us = expires_after_us
         # Name: until when, and how many places. In the order of expiry.

@@ -47,6 +47,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
+
 CLASSES_MAX: Final = 64
 COHORTS_MAX: Final = 1_024
 PERMILLE: Final = 1_000
@@ -57,8 +59,7 @@ _UNIT: Final = 1_024
 
 def cohort(user: str, hour: int, cohorts: int = 128) -> int:
     """The cohort of a user in this hour: the same in every process, another one the next hour."""
-    if not 1 <= cohorts <= COHORTS_MAX:
-        raise ValueError(f"cohorts must be from 1 to {COHORTS_MAX}, not {cohorts}")
+    within("cohorts", cohorts, 1, COHORTS_MAX)
     digest = blake2b(f"{hour}:{user}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") % cohorts
 
@@ -140,14 +141,10 @@ class PriorityShed:
         levels_kept: int = 1,
         floor: float = 0.0,
     ) -> None:
-        if not 1 <= classes <= CLASSES_MAX:
-            raise ValueError(f"classes must be from 1 to {CLASSES_MAX}, not {classes}")
-        if not 1 <= cohorts <= COHORTS_MAX:
-            raise ValueError(f"cohorts must be from 1 to {COHORTS_MAX}, not {cohorts}")
-        if not 1 <= cut_permille <= PERMILLE:
-            raise ValueError(f"cut_permille must be from 1 to {PERMILLE}, not {cut_permille}")
-        if not 1 <= raise_permille <= PERMILLE:
-            raise ValueError(f"raise_permille must be from 1 to {PERMILLE}, not {raise_permille}")
+        within("classes", classes, 1, CLASSES_MAX)
+        within("cohorts", cohorts, 1, COHORTS_MAX)
+        within("cut_permille", cut_permille, 1, PERMILLE)
+        within("raise_permille", raise_permille, 1, PERMILLE)
         if not 0 <= keep_permille < PERMILLE:
             raise ValueError(f"keep_permille must be from 0 to {PERMILLE - 1}, not {keep_permille}")
         if not 0 <= levels_kept <= classes * cohorts:

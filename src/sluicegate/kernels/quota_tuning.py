@@ -44,6 +44,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from sluicegate.kernels.bounds import within
+
 WEEK: Final = 7
 DAYS_MAX: Final = 400
 USAGE_MAX: Final = 1 << 53
@@ -109,18 +111,18 @@ def propose(
     growth_percent_max: int = 25,
 ) -> QuotaProposal:
     """The quota that a month of `usage` suggests; `first_weekday` is 0 for a Monday."""
-    _within("first_weekday", first_weekday, 0, WEEK - 1)
-    _within("floor", floor, 0, USAGE_MAX)
-    _within("headroom_percent", headroom_percent, 0, 1_000)
-    _within("dead_band_percent", dead_band_percent, 0, 1_000)
-    _within("days_max", days_max, WEEK, DAYS_MAX)
-    _within("days_min", days_min, WEEK, days_max)
-    _within("horizon_days", horizon_days, 0, DAYS_MAX)
-    _within("growth_percent_max", growth_percent_max, 0, 1_000)
+    within("first_weekday", first_weekday, 0, WEEK - 1)
+    within("floor", floor, 0, USAGE_MAX)
+    within("headroom_percent", headroom_percent, 0, 1_000)
+    within("dead_band_percent", dead_band_percent, 0, 1_000)
+    within("days_max", days_max, WEEK, DAYS_MAX)
+    within("days_min", days_min, WEEK, days_max)
+    within("horizon_days", horizon_days, 0, DAYS_MAX)
+    within("growth_percent_max", growth_percent_max, 0, 1_000)
     if cap is not None:
-        _within("cap", cap, floor, USAGE_MAX)
+        within("cap", cap, floor, USAGE_MAX)
     if current is not None:
-        _within("current", current, 0, USAGE_MAX)
+        within("current", current, 0, USAGE_MAX)
     per_day = 24 if hourly else 1
     days = _days(usage, per_day, days_max)
     full = sum([_is_full(day) for day in days])
@@ -312,8 +314,3 @@ def _told(parts: QuotaProposal, level: UsageLevel, count: int, horizon_days: int
     if parts.above:
         said.append(f"{parts.above} of {count} were above it")
     return "; ".join(said) + "."
-
-
-def _within(field: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ValueError(f"{field} must be from {least} to {most}, not {value}")

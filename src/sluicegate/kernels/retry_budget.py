@@ -34,7 +34,10 @@ Bounds: `slices` integers; the balance never passes `balance_max` retries beyond
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, final
+
+from sluicegate.kernels.bounds import within
 
 RETRY_MILLI: Final = 1_000
 DEPOSIT_MILLI_MAX: Final = 10_000
@@ -45,13 +48,35 @@ BALANCE_MAX: Final = 1 << 40
 TOKENS_MAX: Final = 1_000
 
 
-@final
-class RetryBudget:
-    """A balance of retries that requests pay for and time forgets.
+@dataclass(frozen=True, kw_only=True)
+class RetryShareSettings:
+    """The share of the traffic that retries may be, and a reserve.
 
     `deposit_milli` is what a request pays in (100 allows one retry in ten requests),
     `reserve_milli_per_s` what is granted without any (1000 is one retry a second).
     """
+
+    deposit_milli: int = 100
+    reserve_milli_per_s: int = 1_000
+    window_us: int = 10_000_000
+    slices: int = 10
+    balance_max: int = 100_000
+
+    def __post_init__(self) -> None:
+        within("deposit_milli", self.deposit_milli, 0, DEPOSIT_MILLI_MAX)
+        within("reserve_milli_per_s", self.reserve_milli_per_s, 0, RESERVE_MILLI_MAX)
+        within("slices", self.slices, 1, SLICES_MAX)
+        within("balance_max", self.balance_max, 1, BALANCE_MAX)
+        if not self.slices <= self.window_us <= WINDOW_US_MAX or self.window_us % self.slices:
+            raise ValueError(
+                f"window_us must be a multiple of slices ({self.slices}), at most a day, "
+                f"not {self.window_us}"
+            )
+
+
+@final
+class RetryBudget:
+    """A balance of retries that requests pay for and time forgets."""
 
     __slots__ = (
         "_deposit_milli",
@@ -65,34 +90,14 @@ class RetryBudget:
         "_sum",
     )
 
-    def __init__(
-        self,
-        *,
-        deposit_milli: int = 100,
-        reserve_milli_per_s: int = 1_000,
-        window_us: int = 10_000_000,
-        slices: int = 10,
-        balance_max: int = 100_000,
-    ) -> None:
-        if not 0 <= deposit_milli <= DEPOSIT_MILLI_MAX:
-            raise ValueError(f"deposit_milli must be from 0 to 10000, not {deposit_milli}")
-        if not 0 <= reserve_milli_per_s <= RESERVE_MILLI_MAX:
-            raise ValueError(
-                f"reserve_milli_per_s must be from 0 to 2^40, not {reserve_milli_per_s}"
-            )
-        if not 1 <= slices <= SLICES_MAX:
-            raise ValueError(f"slices must be from 1 to 1000, not {slices}")
-        if not slices <= window_us <= WINDOW_US_MAX or window_us % slices:
-            raise ValueError(
-                f"window_us must be a multiple of slices ({slices}), at most a day, not {window_us}"
-            )
-        if not 1 <= balance_max <= BALANCE_MAX:
-            raise ValueError(f"balance_max must be from 1 to 2^40, not {balance_max}")
-        self._deposit_milli = deposit_milli
-        self._reserve = reserve_milli_per_s * window_us // 1_000_000
-        self._slice_us = window_us // slices
+    def __init__(self, settings: RetryShareSettings | None = None) -> None:
+        settings = RetryShareSettings() if settings is None else settings
+        slices = settings.slices
+        self._deposit_milli = settings.deposit_milli
+        self._reserve = settings.reserve_milli_per_s * settings.window_us // 1_000_000
+        self._slice_us = settings.window_us // slices
         self._slices = slices
-        self._slice_deposit_max = balance_max * RETRY_MILLI // slices
+        self._slice_deposit_max = settings.balance_max * RETRY_MILLI // slices
         self._net: list[int] = [0] * slices  # paid in less taken out, in milli-tokens, a slice
         self._sum = 0  # of `_net`
         self._slice = 0  # the current slice's number since the clock's zero
@@ -152,10 +157,8 @@ class RetryThrottle:
     __slots__ = ("_deposit_milli", "_max_milli", "_milli")
 
     def __init__(self, *, tokens_max: int = 10, deposit_milli: int = 100) -> None:
-        if not 1 <= tokens_max <= TOKENS_MAX:
-            raise ValueError(f"tokens_max must be from 1 to 1000, not {tokens_max}")
-        if not 1 <= deposit_milli <= DEPOSIT_MILLI_MAX:
-            raise ValueError(f"deposit_milli must be from 1 to 10000, not {deposit_milli}")
+        within("tokens_max", tokens_max, 1, TOKENS_MAX)
+        within("deposit_milli", deposit_milli, 1, DEPOSIT_MILLI_MAX)
         self._deposit_milli = deposit_milli
         self._max_milli = self._milli = tokens_max * RETRY_MILLI
 

@@ -44,6 +44,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Generic, TypeVar, cast, final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.glob_index import GlobIndex, parse
 
 DEPTH_MAX: Final = 1_000
@@ -103,8 +104,7 @@ class RuleIndex(Generic[P]):
         depth_max: int = 16,
         tries_max: int = 1_000,
     ) -> None:
-        if not 1 <= depth_max <= DEPTH_MAX:
-            raise ValueError(f"depth_max must be from 1 to 1000, not {depth_max}")
+        within("depth_max", depth_max, 1, DEPTH_MAX)
         builder: _Builder[P] = _Builder(depth_max)
         for path, payload in rules:
             builder.add(path, payload)

@@ -63,6 +63,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.pace import COUNT_MAX, PERIOD_US_MAX
 from sluicegate.kernels.verdict import NEVER, Verdict
 
@@ -245,10 +246,8 @@ def cells_settle(
 
 
 def _check(limit: int, window_us: int) -> None:
-    if not 1 <= limit <= COUNT_MAX:
-        raise ValueError(f"limit must be from 1 to 2^53, not {limit}")
-    if not 1 <= window_us <= PERIOD_US_MAX:
-        raise ValueError(f"window_us must be from 1 to 2^53, not {window_us}")
+    within("limit", limit, 1, COUNT_MAX)
+    within("window_us", window_us, 1, PERIOD_US_MAX)
 
 
 @final
@@ -299,8 +298,7 @@ class SlidingCells:
 
     def __init__(self, limit: int, window_us: int, cells: int = CELLS_DEFAULT) -> None:
         _check(limit, window_us)
-        if not 1 <= cells <= CELLS_MAX:
-            raise ValueError(f"cells must be from 1 to {CELLS_MAX}, not {cells}")
+        within("cells", cells, 1, CELLS_MAX)
         if window_us % cells:
             raise ValueError(f"cells must divide window_us ({window_us}), and {cells} does not")
         self.limit = limit

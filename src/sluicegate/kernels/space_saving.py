@@ -55,6 +55,8 @@ from __future__ import annotations
 from heapq import nlargest
 from typing import Final, TypeAlias, final
 
+from sluicegate.kernels.bounds import within
+
 Key: TypeAlias = str | bytes
 
 CAPACITY_MAX: Final = 1 << 24
@@ -97,8 +99,7 @@ class SpaceSaving:
     __slots__ = ("_counters", "_floor", "_levels", "capacity", "key_length_max", "total")
 
     def __init__(self, capacity: int, *, key_length_max: int = KEY_LENGTH_MAX) -> None:
-        if not 1 <= capacity <= CAPACITY_MAX:
-            raise ValueError(f"capacity must be from 1 to 2^24, not {capacity}")
+        within("capacity", capacity, 1, CAPACITY_MAX)
         if key_length_max < 1:
             raise ValueError(f"key_length_max must be at least 1, not {key_length_max}")
         self.capacity = capacity

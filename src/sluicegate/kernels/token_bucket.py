@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
 from sluicegate.kernels.pace import COUNT_MAX, Pace, in_us
 from sluicegate.kernels.verdict import NEVER, Verdict
 
@@ -87,10 +88,8 @@ class TokenBucket:
     ) -> None:
         self._pace = Pace(count, period_us)
         burst = count if burst is None else burst
-        if not 1 <= burst <= COUNT_MAX:
-            raise ValueError(f"burst must be from 1 to 2^53, not {burst}")
-        if not 0 <= debt_max <= COUNT_MAX:
-            raise ValueError(f"debt_max must be from 0 to 2^53, not {debt_max}")
+        within("burst", burst, 1, COUNT_MAX)
+        within("debt_max", debt_max, 0, COUNT_MAX)
         self.burst = burst
         self.debt_max = debt_max
         self._capacity = burst * self._pace.interval
@@ -155,12 +154,10 @@ class EpochBucket:
 
     def __init__(self, quota: int, epoch_us: int, capacity: int | None = None) -> None:
         capacity = quota if capacity is None else capacity
-        if not 1 <= quota <= COUNT_MAX:
-            raise ValueError(f"quota must be from 1 to 2^53, not {quota}")
+        within("quota", quota, 1, COUNT_MAX)
         if epoch_us < 1:
             raise ValueError(f"epoch_us must be at least 1, not {epoch_us}")
-        if not quota <= capacity <= COUNT_MAX:
-            raise ValueError(f"capacity must be from the quota ({quota}) to 2^53, not {capacity}")
+        within("capacity", capacity, quota, COUNT_MAX)
         self.quota = quota
         self.epoch_us = epoch_us
         self.capacity = capacity

@@ -37,42 +37,31 @@ below 1 us, so that calls in flight count even on a host that was silent for eve
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import exp
 from typing import Final, final
 
 from sluicegate.kernels.backoff import WAIT_US_MAX
-from sluicegate.kernels.ewma import decay_per_us, peak_step
+from sluicegate.kernels.bounds import within
+from sluicegate.kernels.ewma import HALF_LIFE_US_MAX, decay_per_us, peak_step
 
 WEIGHT_MAX: Final = 1_000_000.0
 
 
-@final
+@dataclass(frozen=True, kw_only=True)
 class LoadSettings:
     """How latency is forgotten and failures are priced; one object serves all hosts."""
 
-    __slots__ = ("decay", "latency_us_start", "penalty_us", "penalty_us_max")
+    half_life_us: int = 5_000_000
+    latency_us_start: int = 30_000
+    penalty_us: int = 5_000_000
+    penalty_us_max: int = 300_000_000
 
-    def __init__(
-        self,
-        *,
-        half_life_us: int = 5_000_000,
-        latency_us_start: int = 30_000,
-        penalty_us: int = 5_000_000,
-        penalty_us_max: int = 300_000_000,
-    ) -> None:
-        self.decay = decay_per_us(half_life_us)
-        if not 1 <= latency_us_start <= WAIT_US_MAX:
-            raise ValueError(f"latency_us_start must be from 1 to 2^52, not {latency_us_start}")
-        if not 0 <= penalty_us <= WAIT_US_MAX:
-            raise ValueError(f"penalty_us must be from 0 to 2^52, not {penalty_us}")
-        if not penalty_us <= penalty_us_max <= WAIT_US_MAX:
-            raise ValueError(
-                f"penalty_us_max must be from penalty_us ({penalty_us}) to 2^52, "
-                f"not {penalty_us_max}"
-            )
-        self.latency_us_start = latency_us_start
-        self.penalty_us = penalty_us
-        self.penalty_us_max = penalty_us_max
+    def __post_init__(self) -> None:
+        within("half_life_us", self.half_life_us, 1, HALF_LIFE_US_MAX)
+        within("latency_us_start", self.latency_us_start, 1, WAIT_US_MAX)
+        within("penalty_us", self.penalty_us, 0, WAIT_US_MAX)
+        within("penalty_us_max", self.penalty_us_max, self.penalty_us, WAIT_US_MAX)
 
 
 @final
@@ -83,10 +72,19 @@ class HostLoad:
     that `start` was given.
     """
 
-    __slots__ = ("_at_us", "_inflight", "_peak_us", "_settings", "_started_sum_us", "_weight")
+    __slots__ = (
+        "_at_us",
+        "_decay",
+        "_inflight",
+        "_peak_us",
+        "_settings",
+        "_started_sum_us",
+        "_weight",
+    )
 
     def __init__(self, settings: LoadSettings, now_us: int) -> None:
         self._settings = settings
+        self._decay = decay_per_us(settings.half_life_us)
         self._peak_us = float(settings.latency_us_start)
         self._at_us = now_us
         self._inflight = 0
@@ -107,9 +105,7 @@ class HostLoad:
     def load(self, now_us: int) -> float:
         """What one more call would find here, in microseconds over the weight."""
         gap_us = now_us - self._at_us
-        busy_us = (
-            self._peak_us * exp(-gap_us * self._settings.decay) if gap_us > 0 else self._peak_us
-        )
+        busy_us = self._peak_us * exp(-gap_us * self._decay) if gap_us > 0 else self._peak_us
         if busy_us < 1.0:
             busy_us = 1.0
         inflight = self._inflight
@@ -152,7 +148,7 @@ class HostLoad:
     def _observe(self, latency_us: int, now_us: int) -> None:
         if latency_us > 0:
             self._peak_us, self._at_us = peak_step(
-                self._peak_us, self._at_us, float(latency_us), now_us, self._settings.decay
+                self._peak_us, self._at_us, float(latency_us), now_us, self._decay
             )
 
 

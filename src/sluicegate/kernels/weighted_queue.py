@@ -54,6 +54,7 @@ from sluicegate.kernels.adaptive_lifo import (
     AdaptiveLifo,
     QueueEntry,
 )
+from sluicegate.kernels.bounds import within
 
 CLASSES_MAX: Final = 64
 SHARE_MAX: Final = 1_000
@@ -95,10 +96,8 @@ class WeightedQueue(Generic[T]):
         self, classes: Sequence[QueueClass], *, length_max: int, weight_max: int = WEIGHT_MAX
     ) -> None:
         _check(classes)
-        if not 1 <= length_max <= LENGTH_MAX:
-            raise ValueError(f"length_max must be from 1 to 2^32, not {length_max}")
-        if not 1 <= weight_max <= WEIGHT_MAX:
-            raise ValueError(f"weight_max must be from 1 to 2^53, not {weight_max}")
+        within("length_max", length_max, 1, LENGTH_MAX)
+        within("weight_max", weight_max, 1, WEIGHT_MAX)
         self._bound = length_max
         self._length_max = length_max  # what `limit` says, the bound at most
         self._weight_max = weight_max

@@ -56,6 +56,8 @@ from __future__ import annotations
 from math import exp, log
 from typing import Final, final
 
+from sluicegate.kernels.bounds import within
+
 ALPHA_MIN: Final = 0.001
 ALPHA_MAX: Final = 0.2
 VALUE_RANGE_MIN: Final = 2.0**-900
@@ -89,8 +91,7 @@ class Scale:
                 "value_min must be below value_max and both from 2^-900 to 2^900, "
                 f"not {value_min} and {value_max}"
             )
-        if not BUCKETS_MIN <= buckets_max <= BUCKETS_MAX:
-            raise ValueError(f"buckets_max must be from 16 to 2^20, not {buckets_max}")
+        within("buckets_max", buckets_max, BUCKETS_MIN, BUCKETS_MAX)
         self.alpha = alpha
         self.value_min = value_min
         self.value_max = value_max
@@ -237,10 +238,8 @@ class WindowedQuantile:
     def __init__(
         self, windows: int = 5, sub_window_us: int = SECOND_US, scale: Scale | None = None
     ) -> None:
-        if not 1 <= windows <= WINDOWS_MAX:
-            raise ValueError(f"windows must be from 1 to {WINDOWS_MAX}, not {windows}")
-        if not 1 <= sub_window_us <= SUB_WINDOW_US_MAX:
-            raise ValueError(f"sub_window_us must be from 1 to 2^53, not {sub_window_us}")
+        within("windows", windows, 1, WINDOWS_MAX)
+        within("sub_window_us", sub_window_us, 1, SUB_WINDOW_US_MAX)
         self.scale = Scale() if scale is None else scale
         self.sub_window_us = sub_window_us
         self._ring = [Sketch(self.scale) for _ in range(windows)]

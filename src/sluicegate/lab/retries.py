@@ -13,7 +13,7 @@ from typing import Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.backoff import Backoff
-from sluicegate.kernels.retry_budget import RetryBudget
+from sluicegate.kernels.retry_budget import RetryBudget, RetryShareSettings
 
 ATTEMPTS_MAX: Final = 100
 NO_MORE: Final = -1
@@ -59,8 +59,10 @@ class Retrier:
             self._backoff = Backoff(retries.base_us, max(retries.cap_us, retries.base_us))
         if retries.budget_milli is not None:
             self._budget = RetryBudget(
-                deposit_milli=retries.budget_milli,
-                reserve_milli_per_s=retries.reserve_milli_per_s,
+                RetryShareSettings(
+                    deposit_milli=retries.budget_milli,
+                    reserve_milli_per_s=retries.reserve_milli_per_s,
+                )
             )
 
     def first(self, now_us: int) -> None:

@@ -48,26 +48,12 @@ _NOTHING_AVOIDED: Final[tuple[str, ...]] = ()
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class BalanceSettings:
-    """How latency is forgotten and failures are priced."""
-
-    half_life_us: int = 5_000_000
-    latency_us_start: int = 30_000
-    penalty_us: int = 5_000_000
-    penalty_us_max: int = 300_000_000
+class BalanceSettings(LoadSettings):
+    """How latency is forgotten and failures are priced, as the kernel has it."""
 
     def __post_init__(self) -> None:
-        self.load()
-
-    def load(self) -> LoadSettings:
-        """What the kernel asks for."""
         try:
-            return LoadSettings(
-                half_life_us=self.half_life_us,
-                latency_us_start=self.latency_us_start,
-                penalty_us=self.penalty_us,
-                penalty_us_max=self.penalty_us_max,
-            )
+            super().__post_init__()
         except ValueError as error:
             raise wrong_setting(RULE_ID, error) from None
 
@@ -101,7 +87,6 @@ class Balance:
         "_chance",
         "_hosts",
         "_inflight",
-        "_load_settings",
         "_picked",
         "_refused",
         "_usable",
@@ -120,7 +105,6 @@ class Balance:
         names = list(dict.fromkeys(hosts))
         self.settings = BalanceSettings() if settings is None else settings
         self.outlier = Outlier(names, chance) if outlier is None else outlier
-        self._load_settings = self.settings.load()
         self._chance = chance
         self._hosts: dict[str, _Host] = {}
         self._usable: list[_Host] = []
@@ -136,9 +120,7 @@ class Balance:
         self.outlier.set_hosts(names)
         known = self._hosts
         self._hosts = {
-            name: known[name]
-            if name in known
-            else _Host(name, HostLoad(self._load_settings, now_us))
+            name: known[name] if name in known else _Host(name, HostLoad(self.settings, now_us))
             for name in names
         }
         self._usable = [host for host in self._usable if host.name in self._hosts]

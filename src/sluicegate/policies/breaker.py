@@ -38,9 +38,9 @@ from sluicegate.kernels.breaker import (
     REFUSED,
     STATES,
     SUCCESS,
+    Circuit,
+    CircuitSettings,
 )
-from sluicegate.kernels.breaker import Circuit as Gate
-from sluicegate.kernels.breaker import CircuitSettings as GateSettings
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.keyed_table import KEYS_MAX, Key, KeyedTable, key_of
 from sluicegate.policies.settings import within, wrong_setting
@@ -52,54 +52,25 @@ TRIP_ON_PRESSURE: Final = "trip"
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class BreakerSettings:
-    """When to open and for how long (as in the kernel; a rule at 0 is off), and for what."""
+class BreakerSettings(CircuitSettings):
+    """The settings of each circuit; which calls share one, and how many circuits there may be."""
 
     by_operation: bool = True
     by_criticality: bool = False
     on_pressure: str = IGNORE_PRESSURE
     keys_max: int = 10_000
     idle_us: int = 60_000_000
-    failures_in_row: int = 5
-    failure_percent: int = 50
-    slow_percent: int = 0
-    slow_us: int = 1_000_000
-    calls_min: int = 20
-    window_us: int = 10_000_000
-    buckets: int = 10
-    open_us: int = 5_000_000
-    open_us_max: int = 300_000_000
-    probes: int = 3
-    probe_successes: int = 2
-    probe_us_max: int = 30_000_000
 
     def __post_init__(self) -> None:
         if self.on_pressure not in {IGNORE_PRESSURE, TRIP_ON_PRESSURE}:
             raise BadValue("breaker.on_pressure", self.on_pressure, "give 'ignore' or 'trip'")
         within("breaker.keys_max", self.keys_max, 1, KEYS_MAX)
-        self.gate()
-        # What happened longer ago than the window is forgotten by then in any case.
-        within("breaker.idle_us", self.idle_us, self.window_us, WAIT_US_MAX)
-
-    def gate(self) -> GateSettings:
-        """What the kernel is made of."""
         try:
-            return GateSettings(
-                failures_in_row=self.failures_in_row,
-                failure_percent=self.failure_percent,
-                slow_percent=self.slow_percent,
-                slow_us=self.slow_us,
-                calls_min=self.calls_min,
-                window_us=self.window_us,
-                buckets=self.buckets,
-                open_us=self.open_us,
-                open_us_max=self.open_us_max,
-                probes=self.probes,
-                probe_successes=self.probe_successes,
-                probe_us_max=self.probe_us_max,
-            )
+            super().__post_init__()
         except ValueError as error:
             raise wrong_setting(RULE_ID, error) from None
+        # What happened longer ago than the window is forgotten by then in any case.
+        within("breaker.idle_us", self.idle_us, self.window_us, WAIT_US_MAX)
 
 
 class BreakerStats(NamedTuple):
@@ -118,18 +89,18 @@ class BreakerStats(NamedTuple):
 class _Kept:
     """One breaker and when it was last used."""
 
-    __slots__ = ("gate", "idle_us", "used_us")
+    __slots__ = ("circuit", "idle_us", "used_us")
 
-    def __init__(self, gate: Gate, idle_us: int) -> None:
-        self.gate = gate
+    def __init__(self, circuit: Circuit, idle_us: int) -> None:
+        self.circuit = circuit
         self.idle_us = idle_us
         self.used_us = 0
 
     def at_rest(self, now_us: int) -> bool:
         """Whether it would let everything in and has not been used for long."""
-        if now_us - self.used_us < self.idle_us or self.gate.state == FORCED_CLOSED:
+        if now_us - self.used_us < self.idle_us or self.circuit.state == FORCED_CLOSED:
             return False
-        return self.gate.retry_after_us(now_us) == 0
+        return self.circuit.retry_after_us(now_us) == 0
 
 
 @final
@@ -141,7 +112,6 @@ class Breaker:
         "_by_criticality",
         "_by_operation",
         "_chance",
-        "_gate_settings",
         "_inflight",
         "_kept",
         "_opened",
@@ -151,7 +121,6 @@ class Breaker:
 
     def __init__(self, chance: Chance, settings: BreakerSettings | None = None) -> None:
         self.settings = BreakerSettings() if settings is None else settings
-        self._gate_settings = self.settings.gate()
         self._by_operation = self.settings.by_operation
         self._by_criticality = self.settings.by_criticality
         self._chance = chance
@@ -168,10 +137,10 @@ class Breaker:
             kept = self._enter(self._key(request), now_us)
             if kept is None:
                 return NOTHING_HELD
-        generation = kept.gate.enter(now_us)
+        generation = kept.circuit.enter(now_us)
         if generation == REFUSED:
             self._refused += 1
-            wait_us = kept.gate.retry_after_us(now_us)
+            wait_us = kept.circuit.retry_after_us(now_us)
             return Decision(False, 0, wait_us, max(wait_us, 0), BREAKER_OPEN, RULE_ID)
         kept.used_us = now_us
         self._admitted += 1
@@ -187,20 +156,20 @@ class Breaker:
             return False
         kept.used_us = now_us
         if state == "open":
-            kept.gate.force_open()
+            kept.circuit.force_open()
         elif state == "closed":
-            kept.gate.force_closed()
+            kept.circuit.force_closed()
         else:
-            kept.gate.release()
+            kept.circuit.release()
         return True
 
     def states(self) -> dict[Key, str]:
         """The state of every breaker that is kept, as of its last call."""
-        return {key: STATES[kept.gate.state] for key, kept in self._kept.entries.items()}
+        return {key: STATES[kept.circuit.state] for key, kept in self._kept.entries.items()}
 
     def stats(self) -> BreakerStats:
         """What was decided so far, and how things stand."""
-        not_closed = sum([kept.gate.state != CLOSED for kept in self._kept.entries.values()])
+        not_closed = sum([kept.circuit.state != CLOSED for kept in self._kept.entries.values()])
         return BreakerStats(
             self._admitted,
             self._refused,
@@ -217,29 +186,29 @@ class Breaker:
     def _enter(self, key: Key, now_us: int) -> _Kept | None:
         if not self._kept.has_room(now_us):
             return None
-        kept = _Kept(Gate(self._gate_settings), self.settings.idle_us)
+        kept = _Kept(Circuit(self.settings), self.settings.idle_us)
         self._kept.entries[key] = kept
         return kept
 
     def _left(self, kept: _Kept, generation: int, word: int, took_us: int, now_us: int) -> None:
         """A call ended, with one of the kernel's three words."""
         self._inflight -= 1
-        before = kept.gate.generation
+        before = kept.circuit.generation
         # Only what may open it draws; a draw a call would be felt.
         draw = 0.0 if word == IGNORED else self._chance.draw()
-        kept.gate.leave(generation, word, took_us, now_us, draw)
+        kept.circuit.leave(generation, word, took_us, now_us, draw)
         self._note(kept, before)
 
     def _pressed(self, kept: _Kept, generation: int, hint_us: int, now_us: int) -> None:
         """A call ended with a back-pressure error, in the seed's form: open at once."""
         self._inflight -= 1
-        before = kept.gate.generation
+        before = kept.circuit.generation
         if generation == before:
-            kept.gate.trip(now_us, self._chance.draw(), hint_us)
+            kept.circuit.trip(now_us, self._chance.draw(), hint_us)
         self._note(kept, before)
 
     def _note(self, kept: _Kept, generation_before: int) -> None:
-        if kept.gate.generation != generation_before and kept.gate.state != CLOSED:
+        if kept.circuit.generation != generation_before and kept.circuit.state != CLOSED:
             self._opened += 1
 
 

@@ -32,7 +32,7 @@ from sluicegate.contracts.policy import NOTHING_HELD, Admission
 from sluicegate.contracts.reasons import CLIENT_THROTTLED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import WAIT_US_MAX
-from sluicegate.kernels.client_throttle import ThrottleWindow as Window
+from sluicegate.kernels.client_throttle import ThrottleSettings, ThrottleWindow
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.keyed_table import KEYS_MAX, Key, KeyedTable, key_of
 from sluicegate.policies.settings import within, wrong_setting
@@ -43,14 +43,9 @@ NOT_ACCEPTED: Final = (ResultKind.OVERLOADED, ResultKind.TIMED_OUT, ResultKind.U
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ClientThrottleSettings:
-    """How much may be asked above what is accepted, over which history, and how often at least."""
+class ClientThrottleSettings(ThrottleSettings):
+    """The settings of each window; which calls share one, and how long a backend's word holds."""
 
-    multiplier: float = 2.0
-    history_us: int = 10_000_000
-    buckets: int = 40
-    requests_min: int = 10
-    probe_us: int = 1_000_000
     level_hold_us: int = 1_000_000
     by_operation: bool = False
     by_criticality: bool = True
@@ -59,18 +54,8 @@ class ClientThrottleSettings:
     def __post_init__(self) -> None:
         within("client_throttle.keys_max", self.keys_max, 1, KEYS_MAX)
         within("client_throttle.level_hold_us", self.level_hold_us, 0, WAIT_US_MAX)
-        self.window()
-
-    def window(self) -> Window:
-        """A throttle of the kernel's."""
         try:
-            return Window(
-                history_us=self.history_us,
-                buckets=self.buckets,
-                multiplier=self.multiplier,
-                requests_min=self.requests_min,
-                probe_us=self.probe_us,
-            )
+            super().__post_init__()
         except ValueError as error:
             raise wrong_setting(RULE_ID, error) from None
 
@@ -92,7 +77,7 @@ class _Kept:
 
     __slots__ = ("history_us", "used_us", "window")
 
-    def __init__(self, window: Window, history_us: int) -> None:
+    def __init__(self, window: ThrottleWindow, history_us: int) -> None:
         self.window = window
         self.history_us = history_us
         self.used_us = 0
@@ -198,7 +183,7 @@ class ClientThrottle:
     def _enter(self, key: Key, now_us: int) -> _Kept | None:
         if not self._kept.has_room(now_us):
             return None
-        kept = _Kept(self.settings.window(), self.settings.history_us)
+        kept = _Kept(ThrottleWindow(self.settings), self.settings.history_us)
         self._kept.entries[key] = kept
         return kept
 

@@ -30,8 +30,14 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.moving_rate import SlotRing
-from sluicegate.kernels.outlier import HostStats, SweepSettings, panics, slow_start, sweep
-from sluicegate.kernels.outlier import HostVerdict as Sentence
+from sluicegate.kernels.outlier import (
+    HostStats,
+    HostVerdict,
+    SweepSettings,
+    panics,
+    slow_start,
+    sweep,
+)
 from sluicegate.kernels.windowed_quantile import WINDOWS_MAX, Scale, WindowedQuantile
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.settings import within, wrong_setting
@@ -45,8 +51,8 @@ ALPHA: Final = 0.05  # latencies are compared by factors of three; a wide bucket
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class OutlierSettings:
-    """When a host is suspect and for how long it goes (as in the kernel; a rule at 0 is off)."""
+class OutlierSettings(SweepSettings):
+    """The settings of a sweep; how often there is one, and how a host comes back."""
 
     sweep_us: int = 1_000_000
     windows: int = 10
@@ -55,22 +61,6 @@ class OutlierSettings:
     hosts_max: int = 1_000
     poison_hosts: int = 3
     poison_keys_max: int = 256
-    failures_in_row: int = 5
-    failure_percent: int = 50
-    deviations: float = 1.9
-    healthy_percent: int = 95
-    evidence_min: float = 14.0
-    latency_ratio: float = 3.0
-    latency_us_min: int = 1_000
-    latency_requests_min: int = 100
-    hosts_min: int = 5
-    requests_min: int = 20
-    ejected_percent_max: int = 10
-    panic_percent: int = 50
-    base_us: int = 30_000_000
-    ejected_us_max: int = 300_000_000
-    jitter_us: int = 3_000_000
-    calm_us: int = 30_000_000
 
     def __post_init__(self) -> None:
         within("outlier.sweep_us", self.sweep_us, 1, WAIT_US_MAX)
@@ -81,29 +71,8 @@ class OutlierSettings:
         within("outlier.poison_keys_max", self.poison_keys_max, 0, HOSTS_MAX)
         if not 0.0 < self.weight_least <= 1.0:
             raise BadValue("outlier.weight_least", self.weight_least, "give more than 0, at most 1")
-        self.sweep()
-
-    def sweep(self) -> SweepSettings:
-        """What the kernel asks for."""
         try:
-            return SweepSettings(
-                failures_in_row=self.failures_in_row,
-                failure_percent=self.failure_percent,
-                deviations=self.deviations,
-                healthy_percent=self.healthy_percent,
-                evidence_min=self.evidence_min,
-                latency_ratio=self.latency_ratio,
-                latency_us_min=self.latency_us_min,
-                latency_requests_min=self.latency_requests_min,
-                hosts_min=self.hosts_min,
-                requests_min=self.requests_min,
-                ejected_percent_max=self.ejected_percent_max,
-                panic_percent=self.panic_percent,
-                base_us=self.base_us,
-                ejected_us_max=self.ejected_us_max,
-                jitter_us=self.jitter_us,
-                calm_us=self.calm_us,
-            )
+            super().__post_init__()
         except ValueError as error:
             raise wrong_setting(RULE_ID, error) from None
 
@@ -187,7 +156,6 @@ class Outlier:
         "_panics",
         "_returns",
         "_scale",
-        "_sweep_settings",
         "_sweep_us",
         "_told",
         "out",
@@ -199,7 +167,6 @@ class Outlier:
         self, hosts: Iterable[str], chance: Chance, settings: OutlierSettings | None = None
     ) -> None:
         self.settings = OutlierSettings() if settings is None else settings
-        self._sweep_settings = self.settings.sweep()
         self._scale = Scale(ALPHA)
         self._chance = chance
         self._hosts: dict[str, _Host] = {}
@@ -270,29 +237,29 @@ class Outlier:
             return 1.0
         return slow_start(now_us, found.back_us, self.settings.ramp_us, self.settings.weight_least)
 
-    def sweep(self, now_us: int) -> list[Sentence]:
+    def sweep(self, now_us: int) -> list[HostVerdict]:
         """Look at all hosts at once; done by itself every `sweep_us` with the next call."""
         self._sweep_us = now_us + self.settings.sweep_us
-        least = self._sweep_settings.requests_min
+        least = self.settings.requests_min
         seen = [host.seen(name, least, now_us) for name, host in self._hosts.items()]
-        sentences = sweep(seen, self._sweep_settings, now_us, self._chance.draw())
-        for sentence in sentences:
-            host = self._hosts[sentence.name]
-            if sentence.ejected:
+        verdicts = sweep(seen, self.settings, now_us, self._chance.draw())
+        for verdict in verdicts:
+            host = self._hosts[verdict.name]
+            if verdict.ejected:
                 self._ejections += 1
             else:
                 # What it did before its ejection must not eject it again.
                 fresh = _Host(self.settings, self._scale)
                 fresh.back_us = now_us
-                self._hosts[sentence.name] = host = fresh
+                self._hosts[verdict.name] = host = fresh
                 self._returns += 1
-            host.ejected = sentence.ejected
-            host.until_us = sentence.until_us
-            host.ejections = sentence.ejections
-            host.reason = sentence.reason
-        if sentences:
+            host.ejected = verdict.ejected
+            host.until_us = verdict.until_us
+            host.ejections = verdict.ejections
+            host.reason = verdict.reason
+        if verdicts:
             self._count()
-        return sentences
+        return verdicts
 
     def standing(self, host: str) -> HostStanding:
         """How a host stands since the last sweep."""

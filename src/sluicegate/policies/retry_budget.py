@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.retry_budget import RetryBudget
+from sluicegate.kernels.retry_budget import RetryBudget, RetryShareSettings
 from sluicegate.policies.keyed_table import KEYS_MAX, KeyedTable, key_of
 from sluicegate.policies.settings import within, wrong_setting
 
@@ -27,30 +27,15 @@ RULE_ID: Final = "retry_budget"
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RetryBudgetSettings:
-    """A share of the traffic (100 milli-retries a request: one in ten), and a reserve."""
+class RetryBudgetSettings(RetryShareSettings):
+    """The settings of each budget (one retry in ten calls by default), and how many there are."""
 
-    deposit_milli: int = 100
-    reserve_milli_per_s: int = 1_000
-    window_us: int = 10_000_000
-    slices: int = 10
-    balance_max: int = 100_000
     keys_max: int = 1_000
 
     def __post_init__(self) -> None:
         within("retry_budget.keys_max", self.keys_max, 1, KEYS_MAX)
-        self.budget()
-
-    def budget(self) -> RetryBudget:
-        """A budget of the kernel's."""
         try:
-            return RetryBudget(
-                deposit_milli=self.deposit_milli,
-                reserve_milli_per_s=self.reserve_milli_per_s,
-                window_us=self.window_us,
-                slices=self.slices,
-                balance_max=self.balance_max,
-            )
+            super().__post_init__()
         except ValueError as error:
             raise wrong_setting(RULE_ID, error) from None
 
@@ -125,7 +110,7 @@ class RetryBudgets:
         key = key_of(request, by_operation=False, by_criticality=True)
         kept = self._kept.entries.get(key)
         if kept is None and self._kept.has_room(now_us):
-            kept = _Kept(self.settings.budget(), self.settings.window_us)
+            kept = _Kept(RetryBudget(self.settings), self.settings.window_us)
             kept.used_us = now_us
             self._kept.entries[key] = kept
         return kept
