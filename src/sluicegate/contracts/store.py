@@ -9,8 +9,8 @@ so synchronous code may step such a coroutine to its end. A store that cannot an
 `Unavailable`; it never guesses. Instants are the store's own: no caller's clock is ever asked.
 
 A service may have a million rules that say few different limits. Those share one limit whose id
-begins with `SHARED`, and each key names its rule at its end, behind `RULE_MARK`. A store that names
-keys for people to read puts the rule's name in the place of the limit's id.
+begins with `SHARED`, and each key names its rule at its end (`shared_key`, `split_key`). A store
+that names keys for people to read puts the rule's name in the place of the limit's id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
 
 SHARED: Final = "~"
-RULE_MARK: Final = "\x1f"  # never in the name of a rule, so whatever an entity holds is its own
+_RULE_MARK: Final = "\x1f"  # never in the name of a rule, so whatever an entity holds is its own
 
 
 class Charge(NamedTuple):
@@ -32,6 +32,17 @@ class Charge(NamedTuple):
     limit: Limit
     key: str
     cost: int = 1
+
+
+def shared_key(entity: str, rule_id: str) -> str:
+    """Return the key of an entity under a rule that shares its limit with others."""
+    return f"{entity}{_RULE_MARK}{rule_id}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return the entity and the rule of a shared key."""
+    entity, _, rule_id = key.rpartition(_RULE_MARK)
+    return entity, rule_id
 
 
 class Ruling(NamedTuple):
@@ -55,7 +66,7 @@ class PartialTake(NamedTuple):
 
 
 class Store(Protocol):
-    """Durable or not, near or far."""
+    """Durable or not, local or remote."""
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Limit
-from sluicegate.contracts.store import RULE_MARK
+from sluicegate.contracts.store import shared_key
 from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, Mark
 from sluicegate.stores.memory.table import Table
 from sluicegate.stores.memory.tables import table_for
@@ -457,7 +457,7 @@ def _place(letter_id: str) -> tuple[str, int]:
 
 
 def _key(one: DeadLetter | Recorded) -> str:
-    return f"{one.user}{RULE_MARK}{one.rule_id}"
+    return shared_key(one.user, one.rule_id)
 
 
 def _limits(letters: Iterable[DeadLetter]) -> dict[tuple[str, str], Limit]:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
-from sluicegate.contracts.store import RULE_MARK, SHARED, Charge, Store
+from sluicegate.contracts.store import SHARED, Charge, Store, shared_key
 from sluicegate.limits.completeness import capacity, held
 from sluicegate.limits.dead_letter import DeadLetter
 
@@ -115,7 +115,7 @@ async def _claimable(
 
 
 def _charge(place: Place, units: int) -> Charge:
-    key = f"{place.user}{RULE_MARK}{place.rule_id}"
+    key = shared_key(place.user, place.rule_id)
     return Charge(shared_id(place.limit), place.limit, key, units)
 
 
@@ -123,4 +123,4 @@ def _claim(place: Place, letter: DeadLetter) -> Charge:
     limit = place.limit
     span_us = max(limit.period_us, limit.period_us * limit.burst // limit.count)
     claim = Limit(1, max(_CLAIM_SPANS * span_us, _CLAIM_US_MIN))
-    return Charge(shared_id(claim), claim, f"{place.user}{RULE_MARK}replayed {letter.id}")
+    return Charge(shared_id(claim), claim, shared_key(place.user, f"replayed {letter.id}"))

@@ -12,15 +12,10 @@ from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
-from sluicegate.contracts.store import RULE_MARK, SHARED
+from sluicegate.contracts.store import SHARED
 from sluicegate.limits.rule import Mode, Rule
 
 SHAPES_MAX_DEFAULT: Final = 10_000
-
-
-def shared_key(entity: str, rule_id: str) -> str:
-    """The key of an entity under a rule that shares its limit with others."""
-    return f"{entity}{RULE_MARK}{rule_id}"
 
 
 @final

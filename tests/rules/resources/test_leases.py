@@ -13,6 +13,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import RATE_LIMITED, SHED
 from sluicegate.contracts.rule import Limit
+from sluicegate.contracts.store import shared_key
 from sluicegate.rules.resources.leases import ladder
 from sluicegate.testing import Faults
 from tests.rules.resources.stories import Story, rule
@@ -45,7 +46,7 @@ def test_a_lease_takes_its_units_at_once_from_all_rules_together() -> None:
     assert story.ledger.lines[0] == ("ann", "minute", 8, Criticality.DEGRADED, True)
     story.clock.advance(s=120)
     assert story.limiter.peek(
-        "ann\x1fhour", 90, story.book.find("/a", "", Criticality.BULK)[1].kind.shape
+        shared_key("ann", "hour"), 90, story.book.find("/a", "", Criticality.BULK)[1].kind.shape
     )
 
 
@@ -63,8 +64,8 @@ def test_what_one_rule_refuses_is_taken_from_none() -> None:
     story.check(path="/a", cost=6)
     assert lease(story, 50).units == 3
     hour = story.book.find("/a", "", Criticality.BULK)[0]
-    assert story.limiter.peek("ann\x1fhour", 91, hour.kind.shape).allowed
-    assert not story.limiter.peek("ann\x1fhour", 92, hour.kind.shape).allowed
+    assert story.limiter.peek(shared_key("ann", "hour"), 91, hour.kind.shape).allowed
+    assert not story.limiter.peek(shared_key("ann", "hour"), 92, hour.kind.shape).allowed
 
 
 def test_a_far_store_is_not_asked_for_what_it_said_is_not_there() -> None:
@@ -210,7 +211,7 @@ def test_a_trial_beside_a_rule_neither_refuses_nor_shortens_a_lease() -> None:
     story.check(path="/a", cost=2)
     assert give_back(story, found.lease_id, 8) == 8
     trial = story.book.find("/a", "", Criticality.BULK)[1]
-    assert story.limiter.peek("ann\x1ftrial", 1, trial.kind.shape).reason is not None
+    assert story.limiter.peek(shared_key("ann", "trial"), 1, trial.kind.shape).reason is not None
 
 
 def test_the_number_of_open_leases_is_bounded_and_those_that_have_ended_go() -> None:

@@ -12,7 +12,7 @@ from typing import Final, final
 from sluicegate.contracts.checks import RESET_UNKNOWN, MeshStatus
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
-from sluicegate.contracts.store import RULE_MARK
+from sluicegate.contracts.store import shared_key
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.rules.mesh.identity import entity_of
 from sluicegate.rules.mesh.rule import Counting, MeshRule
@@ -158,7 +158,7 @@ class Asked:
         form = rule.form
         for counting in form.countings:
             name = rule.rule_id if form.only is not None else rule.rule_id + counting.suffix
-            part = Part(counting, f"{entity}{RULE_MARK}{name}", hits)
+            part = Part(counting, shared_key(entity, name), hits)
             if counting.blocks:
                 part.decision = Decision(False, 0, NEVER, 0, COST_ABOVE_LIMIT, rule.rule_id)
             self.parts.append(part)

@@ -32,7 +32,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.guard import Counted
-from sluicegate.contracts.store import RULE_MARK, SHARED
+from sluicegate.contracts.store import SHARED, shared_key
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.wait_lines import finish
@@ -130,7 +130,7 @@ class Mesh:
                     refusal = self._gate.refusal(self.priority_of(rule), entity)
                 if refusal is not None:
                     return self._shed(ask, refusal, [rule], [asked_of(rule, entity, hits)], now_us)
-                part = Part(counting, f"{entity}{RULE_MARK}{rule.rule_id}", hits)
+                part = Part(counting, shared_key(entity, rule.rule_id), hits)
                 if self._local:
                     part.decision = self._limiter.take(part.key, hits, counting.shape)
                     return self._one(ask, rule, entity, part, now_us)
@@ -459,7 +459,7 @@ def _counter_of(part: Part) -> str:
     counting = part.counting
     if isinstance(counting.shape, str):
         return part.key
-    return f"{part.key}{RULE_MARK}{counting.count}/{counting.period_us}"
+    return shared_key(part.key, f"{counting.count}/{counting.period_us}")
 
 
 def hits_of(own: int, whole: int) -> int:

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final, final
 
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
-from sluicegate.contracts.store import RULE_MARK
+from sluicegate.contracts.store import shared_key
 from sluicegate.kernels.native import mypyc_attr
 from sluicegate.limits.lease import life_us
 
@@ -96,11 +96,11 @@ class ResourceRule:
         """The key under which this rule counts that user's work on that plain path."""
         kind = self.kind
         if kind.of_user:
-            return f"{user_id}{RULE_MARK}{self.rule_id}"
+            return shared_key(user_id, self.rule_id)
         if kind.per is Per.RESOURCE:
-            return f"{path}{RULE_MARK}{self.rule_id}"
+            return shared_key(path, self.rule_id)
         # A plain path has no two slashes in a row, so the last two say where the user ends.
-        return f"{user_id}/{path}{RULE_MARK}{self.rule_id}"
+        return shared_key(f"{user_id}/{path}", self.rule_id)
 
     def __repr__(self) -> str:
         return f"<ResourceRule {self.rule_id!r} on {self.path or 'every path'}>"

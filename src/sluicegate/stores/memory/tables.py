@@ -1,4 +1,4 @@
-"""Counting: a table for each algorithm; how its kernel's state is packed, stepped and settled.
+"""Tables: one for each way to count; how its kernel's state is packed, stepped and settled.
 
 A state is a single integer where that is possible: the garbage collector does not look at integers,
 so a million keys add nothing to its pauses. Nor does it look at bytes, which hold a row of cells.
@@ -9,22 +9,27 @@ Every decision here is the kernel's; nothing else may live in this file than the
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.kernels import fixed_window, gcra, leaky_bucket, sliding_window, token_bucket
+from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
+from sluicegate.kernels import fixed_window, gcra, sliding_window, token_bucket
 from sluicegate.kernels.pace import Pace, in_us, product
 from sluicegate.stores.memory.table import Table
 
 _COUNTS: Final = (("B", 8), ("H", 16), ("I", 32), ("Q", 64))  # a count's code in `struct`, its bits
 
 
-class _PacedTable(Table[int]):
-    """What the kernels that keep one instant in ticks have in common: their time and their rest."""
+@final
+class PacedTable(Table[int]):
+    """GCRA, the token bucket without debt, and the leaky bucket as a meter.
+
+    State: the one instant, in ticks, that all three keep (the theoretical arrival time; when the
+    bucket is full, or empty, again). They make the same comparison, so one step serves them; the
+    tests hold it against each of the kernels.
+    """
 
     __slots__ = ("_interval", "_per_us", "_tolerance")
 
@@ -35,16 +40,13 @@ class _PacedTable(Table[int]):
         self._interval = pace.interval
         self._tolerance = limit.burst * pace.interval
 
-    @abstractmethod
-    def _decide(self, state: int, now: int, cost: int) -> tuple[int, bool, int, int, int]:
-        """The kernel's step; instants and waits are in ticks."""
-
     def _step(self, state: int | None, now_us: int, cost: int) -> tuple[int, bool, int, int, int]:
         per_us = self._per_us
+        before = 0 if state is None else state
         if per_us == 1:
-            return self._decide(0 if state is None else state, now_us, cost)
-        stepped, allowed, remaining, retry, reset = self._decide(
-            0 if state is None else state, product(now_us, per_us), cost
+            return gcra.step(before, now_us, cost, self._interval, self._tolerance)
+        stepped, allowed, remaining, retry, reset = gcra.step(
+            before, product(now_us, per_us), cost, self._interval, self._tolerance
         )
         return stepped, allowed, remaining, in_us(retry, per_us), in_us(reset, per_us)
 
@@ -61,42 +63,6 @@ class _PacedTable(Table[int]):
         return token_bucket.settle(
             0 if state is None else state, now, charge, self._tolerance, self._tolerance
         )
-
-
-@final
-class GcraTable(_PacedTable):
-    """State: the theoretical arrival time."""
-
-    __slots__ = ()
-
-    def _decide(self, state: int, now: int, cost: int) -> tuple[int, bool, int, int, int]:
-        return gcra.step(state, now, cost, self._interval, self._tolerance)
-
-
-@final
-class TokenBucketTable(_PacedTable):
-    """State: the instant at which the bucket is full again."""
-
-    __slots__ = ()
-
-    def _decide(self, state: int, now: int, cost: int) -> tuple[int, bool, int, int, int]:
-        full_at, allowed, level, retry, reset = token_bucket.step(
-            state, now, cost * self._interval, self._tolerance, 0
-        )
-        return full_at, allowed, level // self._interval if level > 0 else 0, retry, reset
-
-
-@final
-class LeakyBucketTable(_PacedTable):
-    """State: the instant at which the last admitted unit has left; here it is a meter."""
-
-    __slots__ = ()
-
-    def _decide(self, state: int, now: int, cost: int) -> tuple[int, bool, int, int, int]:
-        drained_at, allowed, _, remaining, retry, reset = leaky_bucket.step(
-            state, now, cost, self._interval, self._tolerance
-        )
-        return drained_at, allowed, remaining, retry, reset
 
 
 @final
@@ -247,16 +213,15 @@ class SlidingLogTable(Table[tuple[int, ...]]):
 
 
 def table_for(rule_id: str, limit: Limit, keys_max: int) -> Table[Any]:
-    """The table that counts by the limit's algorithm."""
+    """Return a table that counts by the limit's algorithm."""
     if limit.cells > 1:
         return SlidingCellsTable(rule_id, limit, keys_max)
+    if limit.algorithm in BURSTING:
+        return PacedTable(rule_id, limit, keys_max)
     return _TABLES[limit.algorithm](rule_id, limit, keys_max)
 
 
 _TABLES: Final[dict[Algorithm, Callable[[str, Limit, int], Table[Any]]]] = {
-    Algorithm.GCRA: GcraTable,
-    Algorithm.TOKEN_BUCKET: TokenBucketTable,
-    Algorithm.LEAKY_BUCKET: LeakyBucketTable,
     Algorithm.FIXED_WINDOW: FixedWindowTable,
     Algorithm.SLIDING_WINDOW: SlidingWindowTable,
     Algorithm.SLIDING_LOG: SlidingLogTable,

@@ -21,7 +21,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
-from sluicegate.contracts.store import RULE_MARK, SHARED
+from sluicegate.contracts.store import SHARED, split_key
 from sluicegate.kernels.fixed_window import step as fixed_step
 from sluicegate.kernels.gcra import step as paced_step
 from sluicegate.kernels.native import i64
@@ -90,7 +90,7 @@ class Counter(ABC):
         """The key of an entity; all of one entity's keys share a slot of a cluster."""
         tail = self._tail
         if self._end:
-            entity, _, rule_id = entity.rpartition(RULE_MARK)
+            entity, rule_id = split_key(entity)
             tail = f"}}:{rule_id}{self._end}"
         return key_of(self._head, entity, tail, self._key_bytes_max)
 
