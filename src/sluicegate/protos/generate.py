@@ -1,11 +1,11 @@
-"""Makes everything in this folder that is generated. Run it after a change of a .proto file.
+"""Generate what is generated in this folder. Run it after a change of a .proto file.
 
     python -m sluicegate.protos.generate [FOLDER]
 
-Needs grpcio-tools and mypy-protobuf (the group `dev`). Two things of the compilers' output are
-changed. Imports name the package in which the files lie here. And the checks are left out that
-refuse a runtime older than the compiler: the code is the same for all of them, and the tests of the
-extra `grpc` say from which version on it works.
+Needs grpcio-tools and mypy-protobuf (the group `dev`). Three things of the compilers' output are
+changed. Imports name this package. The server's half is left out: these are clients, and the server
+is `doors/grpc`. The checks that refuse a runtime older than the compiler are left out too: the code
+is the same for all of them, and the tests of the extra `grpc` say from which version on it works.
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ _VERSION_LINES: Final = re.compile(
     re.MULTILINE,
 )
 
+# A `_grpc` module from its servicer on.
+_SERVER: Final = re.compile(r"\s+class \w+Servicer\b.*", re.DOTALL)
+
 
 def generate(folder: Path) -> None:
     """Write all that is generated into this folder."""
@@ -82,7 +85,7 @@ def _compile(source: str, folder: Path, descriptors: str) -> None:
 
 
 def _adapted(source: str, code: str) -> str:
-    code = _VERSION_LINES.sub("", code)
+    code = _SERVER.sub("\n", _VERSION_LINES.sub("", code))
     code = code.replace("from sluicegate.v1 import", "from sluicegate.protos import")
     module = f"{Path(source).stem}_pb2"
     code = code.replace(f"sluicegate.v1.{module}", f"sluicegate.protos.{module}")

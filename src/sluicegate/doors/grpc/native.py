@@ -17,12 +17,12 @@ from typing import Any, Final, cast, final
 
 from sluicegate.contracts.access import Access
 from sluicegate.contracts.errors import SluicegateError
-from sluicegate.doors.driven import Driven
 from sluicegate.doors.grpc.call import GrpcError, Methods, Status
 from sluicegate.doors.grpc.protocol import Calls, Counts, Partial
 from sluicegate.doors.grpc.route import Route
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.streaming import Running
+from sluicegate.doors.stepper import Stepper
 from sluicegate.doors.tls import names_in
 from sluicegate.wire.h2.stream import Stream
 
@@ -237,9 +237,9 @@ class GrpcProtocol:
         if deadline_us >= 0:
             waiting.timer = self._loop.call_at(deadline_us / _US, waiting.late)
         if asyncio.iscoroutine(answer):
-            driven = Driven(answer, self._loop, waiting.ended)
-            waiting.work = driven
-            driven.begin()
+            stepper = Stepper(answer, self._loop, waiting.ended)
+            waiting.work = stepper
+            stepper.start()
             return
         future = asyncio.ensure_future(cast("Awaitable[bytes]", answer), loop=self._loop)
         waiting.work = future
@@ -312,7 +312,7 @@ class _Waiting:
     def __init__(self, protocol: GrpcProtocol, stream: Stream) -> None:
         self.protocol = protocol
         self.stream = stream
-        self.work: Driven | asyncio.Future[Any] | None = None
+        self.work: Stepper | asyncio.Future[Any] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
     def done(self, future: asyncio.Future[Any]) -> None:

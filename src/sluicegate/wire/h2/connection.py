@@ -24,9 +24,9 @@ from sluicegate.wire.h2.blocks import TABLE_UNUSED, Block
 from sluicegate.wire.h2.fields import Head, list_bytes, request_head, trailers_well_formed
 from sluicegate.wire.h2.floods import Flood
 from sluicegate.wire.h2.frames import ConnectionFault, StreamFault, word
+from sluicegate.wire.h2.header_memo import BadBlock, HeaderMemo
 from sluicegate.wire.h2.settings import H2Settings
 from sluicegate.wire.h2.stream import Stream
-from sluicegate.wire.hpack_memo import BadBlock, HeaderMemo
 
 DRAINING: Final = b"draining"  # the eight bytes of the PING that a drain waits for
 _REMEMBERED_MAX: Final = 1_024  # streams that we have reset, whose late frames are no fault

@@ -9,7 +9,12 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.wire.hpack_memo import BLOCK_BYTES_MAX, BadBlock, HeaderMemo
+from sluicegate.wire.h2.header_memo import (
+    BLOCK_BYTES_MAX,
+    BadBlock,
+    HeaderMemo,
+    table_is_readable,
+)
 
 HOUR_US = 3_600_000_000
 INDEX_62 = b"\xbe"  # whatever was added last
@@ -165,3 +170,35 @@ def test_any_bytes_are_decoded_or_refused_as_the_kept_decoder_does(blocks: list[
                 found.decode(block)
             return
         assert read(found, block) == expected
+
+
+def test_without_a_readable_table_each_block_is_decoded() -> None:
+    found, oracle = HeaderMemo(8, HOUR_US, 16_384, readable=False), Decoder()
+    blocks = [literal(b"who", b"ann"), INDEX_62, INDEX_62, literal(b"who", b"bob"), INDEX_62]
+    assert [read(found, each) for each in blocks] == [
+        oracle.decode(each, raw=True) for each in blocks
+    ]
+    assert found.decodes == len(blocks)
+    with pytest.raises(BadBlock):
+        found.decode(b"\x80")
+
+
+def test_a_table_that_is_not_as_we_know_it_is_noticed() -> None:
+    class Table(list[tuple[bytes, bytes]]):
+        maxsize = 4_096
+
+        @property
+        def dynamic_entries(self) -> object:
+            return list(self)  # a copy
+
+    class Other:
+        def __init__(self, table: object = None) -> None:
+            self.header_table = table
+
+        def decode(self, block: bytes, raw: bool = False) -> None:
+            if isinstance(self.header_table, Table) and block[0] == 0x40:
+                self.header_table.insert(0, (b"a", b"b"))
+
+    assert table_is_readable(Decoder())
+    assert not table_is_readable(Other())
+    assert not table_is_readable(Other(Table()))

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.doors.driven import Driven
+from sluicegate.doors.stepper import Stepper, can_step
 
 
-class Told:
-    """Who waits: what it was told, once."""
+class Outcome:
+    """What was passed to `finish`, and how often."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -26,19 +26,25 @@ class Told:
         self.then()
 
 
-def drive(make: Callable[[], Coroutine[Any, Any, Any]]) -> Told:
+@pytest.fixture(params=[True, False], ids=["stepped", "as a task"])
+def direct(request: pytest.FixtureRequest) -> bool:
+    """Both ways: by what asyncio keeps for task implementations, and without it."""
+    return bool(request.param)
+
+
+def drive(make: Callable[[], Coroutine[Any, Any, Any]], direct: bool = True) -> Outcome:
     """Run one to its end on a loop of its own."""
 
-    async def whole() -> Told:
+    async def whole() -> Outcome:
         loop = asyncio.get_running_loop()
-        told, ended = Told(), asyncio.Event()
-        told.then = ended.set
+        outcome, ended = Outcome(), asyncio.Event()
+        outcome.then = ended.set
         # From a callback, as a door does, and not from within this task.
-        loop.call_soon(lambda: Driven(make(), loop, told).begin())
+        loop.call_soon(lambda: Stepper(make(), loop, outcome, direct).start())
         async with asyncio.timeout(5):
             await ended.wait()
-        assert told.times == 1
-        return told
+        assert outcome.times == 1
+        return outcome
 
     return asyncio.run(whole())
 
@@ -48,14 +54,14 @@ def test_what_does_not_wait_is_done_at_once() -> None:
         async def work() -> int:
             return 5
 
-        told = Told()
-        Driven(work(), asyncio.get_running_loop(), told).begin()
-        assert (told.times, told.result) == (1, 5)
+        outcome = Outcome()
+        Stepper(work(), asyncio.get_running_loop(), outcome).start()
+        assert (outcome.times, outcome.result) == (1, 5)
 
     asyncio.run(story())
 
 
-def test_it_awaits_what_a_task_could_await() -> None:
+def test_it_awaits_what_a_task_could_await(direct: bool) -> None:
     async def work() -> list[object]:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
@@ -75,12 +81,12 @@ def test_it_awaits_what_a_task_could_await() -> None:
             seen.append("again")
         return seen
 
-    told = drive(work)
-    assert told.error is None
-    assert told.result == ["later", 1, 2, 3, "timed out", "again"]
+    outcome = drive(work, direct)
+    assert outcome.error is None
+    assert outcome.result == ["later", 1, 2, 3, "timed out", "again"]
 
 
-def test_an_error_of_what_it_awaits_is_raised_in_it_and_its_own_is_told() -> None:
+def test_an_error_of_what_it_awaits_is_raised_in_it_and_its_own_is_passed_on(direct: bool) -> None:
     async def work() -> None:
         future = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(future.set_exception, KeyError("in"))
@@ -88,11 +94,11 @@ def test_an_error_of_what_it_awaits_is_raised_in_it_and_its_own_is_told() -> Non
             await future
         raise ValueError("out")
 
-    assert isinstance(drive(work).error, ValueError)
+    assert isinstance(drive(work, direct).error, ValueError)
 
 
 @pytest.mark.parametrize("wait", ["future", "turn"])
-def test_cancelled_it_ends_where_it_waits_and_cleans_up(wait: str) -> None:
+def test_cancelled_it_ends_where_it_waits_and_cleans_up(wait: str, direct: bool) -> None:
     cleaned: list[str] = []
 
     async def work() -> None:
@@ -107,20 +113,20 @@ def test_cancelled_it_ends_where_it_waits_and_cleans_up(wait: str) -> None:
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        told = Told()
-        driven = Driven(work(), loop, told)
-        driven.begin()
+        outcome = Outcome()
+        stepper = Stepper(work(), loop, outcome, direct)
+        stepper.start()
         await asyncio.sleep(0.001)
-        assert driven.cancel()
+        assert stepper.cancel()
         await asyncio.sleep(0.001)
-        assert isinstance(told.error, asyncio.CancelledError)
-        assert not driven.cancel()
+        assert isinstance(outcome.error, asyncio.CancelledError)
+        assert not stepper.cancel()
 
     asyncio.run(story())
     assert cleaned == ["up"]
 
 
-def test_a_cancellation_it_swallows_does_not_end_it() -> None:
+def test_a_cancellation_it_swallows_does_not_end_it(direct: bool) -> None:
     async def work() -> str:
         try:
             await asyncio.sleep(10)
@@ -129,17 +135,18 @@ def test_a_cancellation_it_swallows_does_not_end_it() -> None:
         return "went on"
 
     async def story() -> None:
-        told = Told()
-        driven = Driven(work(), asyncio.get_running_loop(), told)
-        driven.begin()
-        driven.cancel()
+        outcome = Outcome()
+        stepper = Stepper(work(), asyncio.get_running_loop(), outcome, direct)
+        stepper.start()
+        await asyncio.sleep(0)
+        stepper.cancel()
         await asyncio.sleep(0.005)
-        assert told.result == "went on"
+        assert outcome.result == "went on"
 
     asyncio.run(story())
 
 
-def test_begun_within_a_task_it_leaves_that_task_as_it_was() -> None:
+def test_started_within_a_task_it_leaves_that_task_as_it_was() -> None:
     async def story() -> None:
         outer = asyncio.current_task()
         inside: list[object] = []
@@ -149,12 +156,12 @@ def test_begun_within_a_task_it_leaves_that_task_as_it_was() -> None:
             await asyncio.sleep(0)
             inside.append(asyncio.current_task())
 
-        told = Told()
-        driven = Driven(work(), asyncio.get_running_loop(), told)
-        driven.begin()
+        outcome = Outcome()
+        stepper = Stepper(work(), asyncio.get_running_loop(), outcome)
+        stepper.start()
         assert asyncio.current_task() is outer
         await asyncio.sleep(0.001)
-        assert inside == [driven, driven]
+        assert inside == [stepper, stepper]
 
     asyncio.run(story())
 
@@ -181,4 +188,29 @@ def test_whatever_it_waits_for_it_comes_to_the_end_that_a_task_comes_to(waits: l
                     seen.append("raised")
         return seen
 
-    assert drive(work).result == asyncio.run(work())
+    expected = asyncio.run(work())
+    assert drive(work).result == expected
+    assert drive(work, direct=False).result == expected
+
+
+def test_an_asyncio_without_these_parts_is_noticed() -> None:
+    def refuse(_loop: object, _task: object) -> None:
+        raise RuntimeError("not the running loop")
+
+    def ignore(_loop: object, _task: object) -> None: ...
+
+    assert can_step(asyncio._enter_task, asyncio._leave_task)
+    assert not can_step(None, None)
+    assert not can_step(refuse, refuse)
+    assert not can_step(ignore, ignore)
+
+
+def test_a_future_that_awaits_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Future:
+        def __init__(self, *, loop: object) -> None: ...
+
+        def __await__(self) -> Any:
+            yield self
+
+    monkeypatch.setattr(asyncio, "Future", Future)
+    assert not can_step(asyncio._enter_task, asyncio._leave_task)
