@@ -12,8 +12,6 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.stores.redis.node import Node
 from sluicegate.stores.redis.url import RedisSettings
 from sluicegate.stores.service.fleet import Fleet
-from sluicegate.stores.service.words import told
-from sluicegate.wire.resp import ErrorReply
 
 
 class Link(Protocol):
@@ -46,16 +44,8 @@ class FleetLink:
         self._fleet = Fleet(settings, chance)
 
     async def ask(self, payload: bytes, via: object = None) -> Any:
-        """Ask, and tell an error as what it is."""
-        fleet = self._fleet
-        if not fleet.met:
-            await fleet.meet()
-        try:
-            if via is not None:
-                return await fleet.send_to(cast("Node", via), payload)
-            return await fleet.send(payload)
-        except ErrorReply as error:
-            raise told(fleet.what, error) from None
+        """Ask `via`, or any worker."""
+        return await self._fleet.ask(payload, cast("Node | None", via))
 
     async def ask_one(self, payload: bytes) -> tuple[Any, object]:
         """Ask one worker; if it is gone, none."""

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, SupportsIndex, TypeAlias
 
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.guard import Counted, Judgement
 from sluicegate.contracts.store import Store
-from sluicegate.limits.remote_keys import UNANSWERED, RemoteKeys
+from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.rule import Mode, RuleLike
 from sluicegate.limits.terms import KeysWithTerms, tried_out, unasked
 from sluicegate.stores.memory.joint import binding, charge_all, take_all
@@ -138,7 +139,7 @@ async def rule_together(
     harsh = [keys.terms.count_refused for keys, _, _ in enforced]
     try:
         ruling = await store.take(charges, count_refused=all(harsh))
-    except UNANSWERED:
+    except Unavailable:
         # Looked at first, so that one rule's refusal takes nothing from another's local share.
         looked = _without_store(enforced, now_us, keep=False)
         entered = all(decision.allowed for decision in looked)

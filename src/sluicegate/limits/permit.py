@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, final
 
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.permit import Outcome
-from sluicegate.limits.remote_keys import UNANSWERED
 from sluicegate.limits.wait_lines import finish
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Permit:
             return False
         try:
             return await store.release(self.key, self._id, self.count)
-        except UNANSWERED:
+        except Unavailable:
             # Its place comes back all the same, at the latest when it expires.
             return False
         finally:
@@ -153,7 +153,7 @@ class Permit:
         asked_us = self._permits.now_us()
         try:
             renewed = await store.renew(self.key, self._id, self.count)
-        except UNANSWERED:
+        except Unavailable:
             return False
         if renewed:
             self._until_us = asked_us + self._permits.expires_after_us

@@ -24,7 +24,7 @@ from weakref import WeakSet
 
 from sluicegate.contracts.clock import Clock, Pausing
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue, MissingPackage
+from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, STORE_UNAVAILABLE
 from sluicegate.kernels.verdict import NEVER
@@ -32,7 +32,6 @@ from sluicegate.limits.glass.break_glass import Glass, let_through
 from sluicegate.limits.hold import Hold, HoldDecorator
 from sluicegate.limits.limiter import KEY_CHARS_MAX, MEMORY_URLS
 from sluicegate.limits.permit import Permit, PermitStore, Unbound
-from sluicegate.limits.remote_keys import UNANSWERED
 from sluicegate.limits.rule import Failure, term
 from sluicegate.limits.wait_lines import (
     WAITERS_MAX_DEFAULT,
@@ -294,7 +293,7 @@ class Permits:
             local = store = Unbound(self._let_through)
         try:
             decision = await store.acquire(key, permit_id, count)
-        except UNANSWERED:
+        except Unavailable:
             local = self._instead()
             decision = (await local.acquire(key, permit_id, count)).with_marks(degraded=True)
         until_us = asked_us + self.expires_after_us
@@ -303,7 +302,7 @@ class Permits:
     async def _look(self, store: PermitStore, key: str, count: int) -> Decision:
         try:
             return await store.look(key, count)
-        except UNANSWERED:
+        except Unavailable:
             return (await self._instead().look(key, count)).with_marks(degraded=True)
 
     async def _waited(

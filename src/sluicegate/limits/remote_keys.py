@@ -30,14 +30,9 @@ from sluicegate.limits.wait_lines import finish
 from sluicegate.stores.memory.joint import binding, take_all
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.stores.memory.table import Ask, Keys
-from sluicegate.wire.resp import ErrorReply
 
 if TYPE_CHECKING:
     from sluicegate.limits.stores import LimitStores
-
-# What a store raises when it cannot decide. An error of the server's own is no reason to fail the
-# work that asked.
-UNANSWERED: Final = (Unavailable, ErrorReply)
 
 
 @final
@@ -131,7 +126,7 @@ class RemoteKeys(Keys):
         charges = self.charges(key, cost)
         try:
             ruling = await store.take(charges, count_refused=self.terms.count_refused)
-        except UNANSWERED:
+        except Unavailable:
             return self.without_store(charges, now_us)
         if not ruling.allowed:
             self.remember(key, cost, binding(ruling.decisions), now_us)
@@ -156,7 +151,7 @@ class RemoteKeys(Keys):
         charges = self.charges(key, max(cost - left, 0))
         try:
             ruling = await store.take(charges, keep=False)
-        except UNANSWERED:
+        except Unavailable:
             ruling = self.without_store(charges, now_us, keep=False)
         decision = binding(ruling.decisions)
         if left and decision.allowed:
@@ -175,7 +170,7 @@ class RemoteKeys(Keys):
             self._denials.forget(key)
         try:
             await store.settle(self.charges(key, correction), taken_us)
-        except UNANSWERED:
+        except Unavailable:
             return False
         return True
 
@@ -243,7 +238,7 @@ class RemoteKeys(Keys):
         charge = Charge(leases.rule_id, leases.limit, key, cost)
         try:
             grant = await store.take_some(charge, leases.ladder(hand, cost, sent_us))
-        except UNANSWERED:
+        except Unavailable:
             leases.done(hand, failed=True)
             return binding(self.without_store([charge], sent_us).decisions)
         except BaseException:

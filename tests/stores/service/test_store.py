@@ -14,7 +14,7 @@ from sluicegate import BadValue, Limit, Unavailable
 from sluicegate.contracts.access import Grant
 from sluicegate.contracts.store import Charge, Ruling
 from sluicegate.stores.service.store import ServiceStore
-from sluicegate.stores.service.words import PREFIX_DEFAULT, Words, grant_of, ruling_of, told
+from sluicegate.stores.service.words import PREFIX_DEFAULT, Words, error_of, grant_of, ruling_of
 from sluicegate.testing import SeededChance
 from sluicegate.wire.resp import error_reply
 from tests.redis.certificates import make_certificates
@@ -229,10 +229,10 @@ def test_a_silent_workers_calls_fail_once_and_are_not_sent_again() -> None:
         await _until(lambda: all(node.connected for node in store._fleet.nodes))
         await asyncio.gather(*(store.take([Charge("x", DAILY, str(n))]) for n in range(20)))
         one.silent = True
-        told = await asyncio.gather(
+        results = await asyncio.gather(
             *(store.take([Charge("y", DAILY, "ann")]) for _ in range(4)), return_exceptions=True
         )
-        lost = sum(isinstance(one, Unavailable) for one in told)
+        lost = sum(isinstance(one, Unavailable) for one in results)
         counted = (await _answered(store)).decisions[0].remaining
         # What the silent one has had was never asked of the other.
         assert counted == 5 - (4 - lost)
@@ -271,10 +271,10 @@ def test_what_is_no_answer_is_no_decision(reply: object) -> None:
 
 
 def test_an_error_is_told_as_what_it_was_there() -> None:
-    bad = told("it", error_reply("ERR limit.count: 0 cannot be used; give more"))
+    bad = error_of("it", error_reply("ERR limit.count: 0 cannot be used; give more"))
     assert isinstance(bad, BadValue)
     assert (bad.field, bad.value, bad.remedy) == ("limit.count", "0", "give more")
-    gone = told("it", error_reply("ERR unknown command 'SG.TAKE'"))
+    gone = error_of("it", error_reply("ERR unknown command 'SG.TAKE'"))
     assert isinstance(gone, Unavailable)
 
 

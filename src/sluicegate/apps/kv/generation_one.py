@@ -30,7 +30,6 @@ from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge, Store
 from sluicegate.policies.settings import within
 from sluicegate.stores.memory.store import MemoryStore
-from sluicegate.wire.resp import ErrorReply
 
 NAME: Final = "generation_one"
 WATCHED: Final = "minute quota"  # as the store's watch knows this
@@ -110,7 +109,7 @@ class GenerationOne:
         degraded = False
         try:
             decision = (await self._store.take([charge])).decisions[0]
-        except (Unavailable, ErrorReply) as error:
+        except Unavailable as error:
             self._unanswered += 1
             degraded = True
             if self.watch is not None:

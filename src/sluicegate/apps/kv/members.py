@@ -24,9 +24,10 @@ from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.policies.leased_budget import SHARE_ONE
 from sluicegate.policies.settings import within
+from sluicegate.stores.redis.errors import reply_of
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.topology import Client
-from sluicegate.wire.resp import ErrorReply, Part
+from sluicegate.wire.resp import Part
 
 VERSION: Final = 1
 KEY_DEFAULT: Final = "sluicegate:kv:members"
@@ -253,8 +254,9 @@ class HeartbeatMembers:
         args: list[Part] = [self.name, payload, settings.gone_us, settings.members_max]
         try:
             async with asyncio.timeout(settings.every_us / 1e6):
-                reply = await self._client.run_script(BEAT, [settings.key], args)
-        except (Unavailable, ErrorReply, TimeoutError) as error:
+                call = self._client.run_script(BEAT, [settings.key], args)
+                reply = await reply_of(call, WATCHED)
+        except (Unavailable, TimeoutError) as error:
             self._failures += 1
             self._failing = True
             if self.watch is not None:
@@ -271,8 +273,9 @@ class HeartbeatMembers:
         """Be gone at once for the others, if the store can be told."""
         try:
             async with asyncio.timeout(self.settings.every_us / 1e6):
-                await self._client.call("HDEL", self.settings.key, self.name, key=self.settings.key)
-        except (Unavailable, ErrorReply, TimeoutError):
+                key = self.settings.key
+                await reply_of(self._client.call("HDEL", key, self.name, key=key), WATCHED)
+        except (Unavailable, TimeoutError):
             self._failures += 1
 
     def stats(self) -> HeartbeatStats:

@@ -30,7 +30,6 @@ from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge, PartialTake, Store
 from sluicegate.policies.leased_budget import SHARES, BlockRequest, LeasedBudget
 from sluicegate.policies.settings import within
-from sluicegate.wire.resp import ErrorReply
 
 LIMIT_ID: Final = "ru"
 WATCHED: Final = "leases"  # as the store's watch knows this
@@ -38,7 +37,7 @@ PROBE: Final = "~probe"
 TOLD_MAX: Final = 1_000  # callers whose demand is told to the others
 LIMITS_MAX: Final = 10_000
 # What a store raises when it cannot decide, or in time.
-UNANSWERED: Final = (Unavailable, ErrorReply, TimeoutError)
+UNANSWERED: Final = (Unavailable, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,13 +16,14 @@ from importlib.resources import files
 from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.glass.page import PAGE_BYTES_MAX
 from sluicegate.limits.glass.sources import Page
+from sluicegate.stores.redis.errors import as_unavailable, is_wrong_type, reply_of
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.topology import Client, open_client
 from sluicegate.stores.redis.url import parse_url
-from sluicegate.wire.resp import ErrorReply, Part
+from sluicegate.wire.resp import Part
 
 # Nobody's request waits for this, so a busy server is given more time than a decision has.
 TIMEOUT_US_MIN: Final = 500_000
@@ -70,19 +71,19 @@ class RedisShelf:
         # The time is told first: what is left may seem more than it is by the moment between the
         # two, and is counted from before either was asked. Both leave in one write. A byte more
         # than a page may have is enough to tell that it is none.
-        told: Sequence[Any] = await asyncio.gather(
+        replies: Sequence[Any] = await asyncio.gather(
             client.call("TIME", key=self._key),
             client.call("GETRANGE", self._key, 0, PAGE_BYTES_MAX, key=self._key),
             return_exceptions=True,
         )
-        time, text = told
+        time, text = replies
         if isinstance(time, BaseException):
-            raise self._failed(time)
+            raise as_unavailable(time, self.what)
         now_us = int(time[0]) * 1_000_000 + int(time[1])
-        if isinstance(text, ErrorReply) and text.code == "WRONGTYPE":
+        if isinstance(text, BaseException) and is_wrong_type(text):
             return Page(now_us, b"", f"has no string in {self._key}")
         if isinstance(text, BaseException):
-            raise self._failed(text)
+            raise as_unavailable(text, self.what)
         return Page(now_us, text)
 
     async def swap(self, page: Page, text: bytes, lines: Sequence[bytes], until_us: int) -> bool:
@@ -98,23 +99,16 @@ class RedisShelf:
             force,
             *lines,
         ]
-        try:
-            told = await self._here().run_script(self._script, [self._key, self._audit_key], args)
-        except ErrorReply as error:
-            raise self._failed(error) from None
-        return bool(told)
+        call = self._here().run_script(self._script, [self._key, self._audit_key], args)
+        return bool(await reply_of(call, self.what))
 
     async def lines(self, last: int) -> list[bytes]:
         """The newest lines of the audit, a few at a time, for a line may be long."""
         client, lines = self._here(), []
-        try:
-            for first in range(-last, 0, _LINES_A_CALL):
-                end = min(first + _LINES_A_CALL, 0) - 1
-                lines += await client.call(
-                    "LRANGE", self._audit_key, first, end, key=self._audit_key
-                )
-        except ErrorReply as error:
-            raise self._failed(error) from None
+        for first in range(-last, 0, _LINES_A_CALL):
+            end = min(first + _LINES_A_CALL, 0) - 1
+            call = client.call("LRANGE", self._audit_key, first, end, key=self._audit_key)
+            lines += await reply_of(call, self.what)
         return lines
 
     async def close(self) -> None:
@@ -123,9 +117,6 @@ class RedisShelf:
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.close()
         self._loop = None
-
-    def _failed(self, error: BaseException) -> BaseException:
-        return Unavailable(self.what, str(error)) if isinstance(error, ErrorReply) else error
 
     def _here(self) -> Client:
         """The client of the running loop."""

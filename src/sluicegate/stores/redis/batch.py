@@ -25,6 +25,7 @@ from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.store import Ruling
 from sluicegate.stores.redis.counters import Counter, Reply
+from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.slots import slot_of
 from sluicegate.stores.redis.topology import Client
@@ -518,10 +519,3 @@ class Batches:
             self._client.send_script(load, load.script, load.keys, load.words(head), slot)
         except SluicegateError as error:
             load.set_exception(error)
-
-
-def as_unavailable(error: BaseException) -> SluicegateError:
-    """What a waiter is told: each has an error of their own."""
-    if isinstance(error, Unavailable):
-        return Unavailable(error.what, error.seen)
-    return Unavailable("Redis", str(error) or type(error).__name__)

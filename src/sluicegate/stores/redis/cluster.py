@@ -16,7 +16,8 @@ from typing import final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.stores.redis.connection import Call, Receiver, Reply
-from sluicegate.stores.redis.lookout import Lookout, ask_once, unavailable
+from sluicegate.stores.redis.errors import seen_in
+from sluicegate.stores.redis.lookout import Lookout, ask_once
 from sluicegate.stores.redis.node import Node
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.slots import SLOTS, Range, read_ranges, slot_of, slot_of_all
@@ -195,7 +196,7 @@ class Cluster:
         self._seen = str(error)
         self._tried = True
         self._fail_early()
-        raise unavailable(self.what, error)
+        raise Unavailable(self.what, seen_in(error))
 
     def _apply(self, ranges: list[Range]) -> None:
         self._tried = True

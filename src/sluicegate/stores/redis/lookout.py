@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
-from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.contracts.errors import SluicegateError
 from sluicegate.kernels.backoff import EQUAL, Backoff
 from sluicegate.stores.redis.connection import Reply, open_connection
 from sluicegate.stores.redis.node import Node
@@ -116,8 +116,3 @@ async def _close_later(node: Node, after_us: int) -> None:
         await asyncio.sleep(after_us / 1e6)
     finally:
         await node.close()
-
-
-def unavailable(what: str, error: SluicegateError) -> Unavailable:
-    """The error as what is seen of `what`."""
-    return Unavailable(what, error.seen if isinstance(error, Unavailable) else str(error))

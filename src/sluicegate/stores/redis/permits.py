@@ -23,8 +23,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, COST_ABOVE_LIMIT
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.stores.redis.batch import as_unavailable
 from sluicegate.stores.redis.counters import KEY_BYTES_MAX_DEFAULT
+from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.topology import open_client
 from sluicegate.stores.redis.url import RedisSettings, parse_url

@@ -16,7 +16,8 @@ from typing import Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.stores.redis.connection import Call, Receiver, Reply
-from sluicegate.stores.redis.lookout import Lookout, ask_once, unavailable
+from sluicegate.stores.redis.errors import seen_in
+from sluicegate.stores.redis.lookout import Lookout, ask_once
 from sluicegate.stores.redis.node import Node
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.url import Endpoint, RedisSettings
@@ -151,10 +152,10 @@ class Sentinel:
                 continue
             self._follow(master)
             return self._node is not None and self._node.connected
-        self._seen = error.seen if isinstance(error, Unavailable) else str(error)
+        self._seen = seen_in(error)
         self._tried = True
         self._fail_early()
-        raise unavailable(self.what, error)
+        raise Unavailable(self.what, seen_in(error))
 
     async def _ask(self, sentinel: Endpoint) -> Endpoint:
         reply = await ask_once(

@@ -20,13 +20,14 @@ from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, PartialTake, Ruling
-from sluicegate.stores.redis.batch import Batches, BatchStats, Group, as_unavailable
+from sluicegate.stores.redis.batch import Batches, BatchStats, Group
 from sluicegate.stores.redis.counters import (
     KEY_BYTES_MAX_DEFAULT,
     Counter,
     Reply,
     counter_for,
 )
+from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.scripts import load_scripts
 from sluicegate.stores.redis.slots import slot_of
 from sluicegate.stores.redis.topology import open_client

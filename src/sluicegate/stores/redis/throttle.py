@@ -20,8 +20,9 @@ from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.kernels import cell_throttle
-from sluicegate.stores.redis.batch import Disagreed, as_unavailable
+from sluicegate.stores.redis.batch import Disagreed
 from sluicegate.stores.redis.counters import KEY_BYTES_MAX_DEFAULT, Reply, key_of
+from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.scripts import load_scripts
 from sluicegate.stores.redis.slots import slot_of
 from sluicegate.stores.redis.topology import open_client

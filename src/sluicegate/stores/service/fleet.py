@@ -23,6 +23,8 @@ from sluicegate.kernels.two_choices import pick_two
 from sluicegate.stores.redis.connection import Call, Reply
 from sluicegate.stores.redis.node import Node
 from sluicegate.stores.redis.url import SINGLE, RedisSettings
+from sluicegate.stores.service.words import error_of
+from sluicegate.wire.resp import ErrorReply
 
 _GONE: Final = "calls are held back"
 
@@ -76,6 +78,15 @@ class Fleet:
             return there[0]
         one, other = pick_two(len(there), self._draw(), self._draw())
         return there[one] if there[one].pending <= there[other].pending else there[other]
+
+    async def ask(self, payload: bytes, node: Node | None = None) -> Reply:
+        """Send to `node`, or any worker, once one has answered; raise errors as what they are."""
+        if not self.met:
+            await self.meet()
+        try:
+            return await (self.send(payload) if node is None else self.send_to(node, payload))
+        except ErrorReply as error:
+            raise error_of(self.what, error) from None
 
     async def meet(self) -> None:
         """Return when the first worker has answered, or none has; later calls return at once."""

@@ -17,8 +17,7 @@ from sluicegate.stores.redis.connection import Reply
 from sluicegate.stores.redis.url import RedisSettings
 from sluicegate.stores.service.fleet import Fleet
 from sluicegate.stores.service.url import parse_service_url
-from sluicegate.stores.service.words import PREFIX_DEFAULT, Words, grant_of, ruling_of, told
-from sluicegate.wire.resp import ErrorReply
+from sluicegate.stores.service.words import PREFIX_DEFAULT, Words, grant_of, ruling_of
 
 
 @final
@@ -76,12 +75,7 @@ class ServiceStore:
 
     async def _ask(self, payload: bytes) -> Reply:
         self._check_open()
-        if not self._fleet.met:
-            await self._fleet.meet()
-        try:
-            return await self._fleet.send(payload)
-        except ErrorReply as error:
-            raise told(self.what, error) from None
+        return await self._fleet.ask(payload)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -154,8 +154,8 @@ def strange(reply: Any) -> Unavailable:
     return Unavailable("the service", f"its answer is not understood: {reply!r:.80}")
 
 
-def told(what: str, error: ErrorReply) -> SluicegateError:
-    """An error reply as what it was there: a value that cannot be used, or no answer at all."""
+def error_of(what: str, error: ErrorReply) -> SluicegateError:
+    """Return an error reply as what it was there: a value that cannot be used, or no answer."""
     said, cut, remedy = error.text.removeprefix("ERR ").partition(_BAD_VALUE)
     field, colon, value = said.partition(": ")
     if cut and colon:
