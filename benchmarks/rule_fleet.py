@@ -23,12 +23,12 @@ from typing import Any
 
 from benchmarks.rounds import Bars, build_of
 from sluicegate.contracts.access import EVERY_GRANT, Identity
-from sluicegate.rules.editions.shelf import Shelf
-from sluicegate.rules.editions.signing import Signer, Verifier, new_key
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.follower import Follower
-from sluicegate.rules.publishing.making import Publishing, open_publishing
+from sluicegate.rules.publishing.publishing import Publishing, open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.releases.signatures import Signer, Verifier, new_key
+from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.rules.resources import service
 from sluicegate.stores.blob_stores import open_blobs
@@ -61,9 +61,11 @@ def node(name: str, folder: Path, events: str, told: Connection) -> None:
         told.send((books.live_version, now_us()))
 
     log = open_log(events)
-    shelf = Shelf(open_blobs(f"files:{folder}/blobs"), Verifier.read([folder / "signing.pub.pem"]))
+    store = ReleaseStore(
+        open_blobs(f"files:{folder}/blobs"), Verifier.read([folder / "signing.pub.pem"])
+    )
     follower = Follower(
-        shelf,
+        store,
         put_in_force,
         node=name,
         folder=folder / "nodes" / name,

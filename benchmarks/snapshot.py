@@ -35,8 +35,8 @@ from sluicegate.rules.resources import packed
 from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.service_book import ServiceBook
 from sluicegate.rules.snapshot.book import book_of
+from sluicegate.rules.snapshot.codec import pack, unpack
 from sluicegate.rules.snapshot.delta import apply_delta, make_delta
-from sluicegate.rules.snapshot.packing import pack, unpack
 from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
 from sluicegate.system import now_us
 from sluicegate.testing.calm import Calm

@@ -79,14 +79,14 @@ class Judge(Protocol):
         ...
 
 
-class Part(NamedTuple):
+class BlobPart(NamedTuple):
     """Bytes in a blob store, known by their digest (SHA-256, in hex)."""
 
     digest: str
     bytes: int
 
 
-class Edition(NamedTuple):
+class Release(NamedTuple):
     """One version of the rules, compiled.
 
     `content` is the digest of what the rules say, however that was packed; `deltas` lead here from
@@ -96,11 +96,11 @@ class Edition(NamedTuple):
     version: int
     commit: str
     content: str
-    snapshot: Part
+    snapshot: BlobPart
     bytes_unpacked: int
     rules: int
     made_us: int
-    deltas: Mapping[str, Part]
+    deltas: Mapping[str, BlobPart]
 
 
 class Canary(NamedTuple):
@@ -112,7 +112,7 @@ class Canary(NamedTuple):
     salt: str  # who belongs to the share follows from this and from their names
 
 
-class Orders(NamedTuple):
+class Rollout(NamedTuple):
     """What a fleet runs. `back` allows nodes to return to a version older than the one they run.
 
     `pins` are nodes that run what they are told to, whatever is live.
@@ -135,11 +135,11 @@ class NodeReport(NamedTuple):
     """
 
     node: str
-    orders: int
+    rollout: int
     version: int
     canary: int
     at_us: int
     since_us: int
     took_us: int  # from the announcement to the swap
-    trouble: str
+    failure: str
     counts: Mapping[str, Sequence[int]]

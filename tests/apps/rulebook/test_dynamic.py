@@ -13,10 +13,10 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
 from sluicegate.policies.utilization_gate import OpenGate
-from sluicegate.rules.editions.shelf import Shelf
-from sluicegate.rules.editions.signing import Verifier
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.follower import Follower
+from sluicegate.rules.releases.signatures import Verifier
+from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.resources.service import Checker
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.event_logs import open_log
@@ -127,9 +127,9 @@ def test_a_program_of_ones_own_follows_too(book: Book, tmp_path: Path) -> None:
 
     events = open_log(f"files:{book.folder}/events")
     verifier = Verifier.read([book.folder / "keys" / "signing.pub.pem"])
-    shelf = Shelf(open_blobs(f"files:{book.folder}/blobs"), verifier)
+    store = ReleaseStore(open_blobs(f"files:{book.folder}/blobs"), verifier)
     with Follower(
-        shelf, put_in_force, node="mine", folder=tmp_path / "last", announcements=events
+        store, put_in_force, node="mine", folder=tmp_path / "last", announcements=events
     ) as follower:
         assert allowed("q") == 10
         change = Change(book)

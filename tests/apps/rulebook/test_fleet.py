@@ -21,7 +21,7 @@ from sluicegate.apps.limiter.settings import read_settings
 from sluicegate.contracts.access import EVERY_GRANT, Identity
 from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError, Unauthenticated
 from sluicegate.policies.access import token_digest
-from sluicegate.rules.remote.desk import RemoteDesk
+from sluicegate.rules.remote.admin import RemoteRuleAdmin
 from tests.apps.limiter.process import LimiterProcess
 from tests.apps.rulebook.stories import RULES, Book
 from tests.engines.child import Child, free_port, until
@@ -189,7 +189,7 @@ def test_a_server_lets_each_do_what_they_may_and_waits_for_nodes(book: Book) -> 
         server(book, "--access", people(book)) as (url, _),
         LimiterProcess(book.folder, *following(book, "--node", "n1")) as one,
     ):
-        ann, bob, eve = (RemoteDesk(url, token=token) for token in (ANN, BOB, EVE))
+        ann, bob, eve = (RemoteRuleAdmin(url, token=token) for token in (ANN, BOB, EVE))
         said = ann.propose({"rules.yaml": TWO}, base="live", message="Fewer", by=ANYBODY)
         assert said["proposer"] == "ann"
         with pytest.raises(Forbidden, match="approve"):
@@ -197,7 +197,7 @@ def test_a_server_lets_each_do_what_they_may_and_waits_for_nodes(book: Book) -> 
         with pytest.raises(Forbidden, match="propose"):
             eve.propose({"rules.yaml": TWO}, base="live", message="Fewer", by=ANYBODY)
         with pytest.raises(Unauthenticated):
-            RemoteDesk(url).rules(by=ANYBODY)
+            RemoteRuleAdmin(url).rules(by=ANYBODY)
         bob.approve(said["id"], override="nothing captured yet", by=ANYBODY)
         version = bob.publish(said["id"], by=ANYBODY)["version"]
         fleet = bob.wait(version, nodes=1, timeout_s=10, by=ANYBODY)
@@ -236,7 +236,7 @@ def test_a_server_widens_a_canary_by_itself_until_it_is_live(book: Book) -> None
         LimiterProcess(book.folder, *following(book, "--node", "n1")) as one,
         server(book, "--token", ANN) as (url, _),
     ):
-        desk = RemoteDesk(url, token=ANN)
+        desk = RemoteRuleAdmin(url, token=ANN)
         said = desk.propose(
             {"rules.yaml": same.replace("limit: 5", "limit: 6")},
             base="live",
@@ -270,7 +270,7 @@ def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book)
         LimiterProcess(book.folder, *following(book, "--node", "n1")) as one,
         server(book, "--token", ANN) as (url, _),
     ):
-        desk = RemoteDesk(url, token=ANN)
+        desk = RemoteRuleAdmin(url, token=ANN)
         said = desk.propose(
             {"rules.yaml": many.replace("limit: 100", "limit: 1")},
             base="live",

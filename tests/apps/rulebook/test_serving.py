@@ -14,7 +14,7 @@ import yaml
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.policies.access import token_digest
-from sluicegate.rules.remote.desk import RemoteDesk
+from sluicegate.rules.remote.admin import RemoteRuleAdmin
 from tests.apps.limiter.process import LimiterProcess
 from tests.apps.rulebook.stories import RULES, Book
 from tests.apps.rulebook.test_fleet import ANN, ANYBODY, FIVE, following, server
@@ -96,7 +96,7 @@ def test_a_server_of_nobody_is_read_and_not_changed_and_says_so(book: Book) -> N
     book.init(FIVE)
     with server(book) as (url, child):
         assert "now nobody may" in child.log.read_text()
-        assert RemoteDesk(url).status(by=ANYBODY)["live"]["version"] == 1
+        assert RemoteRuleAdmin(url).status(by=ANYBODY)["live"]["version"] == 1
         code, _, err = book.run("propose", book.file(RULES), "-m", "More", "--rulebook", url)
         assert (code, "SLUICEGATE_TOKEN" in err) == (1, True)
         os.kill(child.pid, signal.SIGINT)
@@ -107,7 +107,7 @@ def test_a_server_of_nobody_is_read_and_not_changed_and_says_so(book: Book) -> N
 def test_two_servers_and_a_command_beside_them_lose_nothing(book: Book) -> None:
     book.init(FIVE)
     with server(book, "--token", ANN) as (one, _), server(book, "--token", ANN) as (other, _):
-        desks = [RemoteDesk(url, token=ANN) for url in (one, other)]
+        desks = [RemoteRuleAdmin(url, token=ANN) for url in (one, other)]
         known = []
         for number in range(4):
             rule = f"rule_id: r{number}, resource_path: /{number}, limit: 5, window: 1h"
@@ -138,11 +138,11 @@ def test_a_server_that_is_killed_in_a_canary_goes_on_with_it(book: Book) -> None
     book.at("approve", known, "--override", "nothing captured yet")
     with LimiterProcess(book.folder, *following(book, "--node", "n1")) as one:
         with server(book, "--token", ANN) as (url, child):
-            RemoteDesk(url, token=ANN).canary(known, share=5_000, kind="callers", by=ANYBODY)
+            RemoteRuleAdmin(url, token=ANN).canary(known, share=5_000, kind="callers", by=ANYBODY)
             child.kill()
         until(lambda: one.metric("sluicegate_rules_canary_version") == 3, "the canary", 10)
         with server(book, "--token", ANN) as (url, _):
-            desk = RemoteDesk(url, token=ANN)
+            desk = RemoteRuleAdmin(url, token=ANN)
             asked = iter(range(10**6))
 
             def live() -> bool:

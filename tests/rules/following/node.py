@@ -8,12 +8,12 @@ from typing import Any
 
 from sluicegate.contracts.blob_store import Blob, BlobStore
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.rules.editions.shelf import Shelf
-from sluicegate.rules.editions.signing import Verifier
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.follower import Follower
+from sluicegate.rules.releases.signatures import Verifier
+from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.testing import HandClock, SeededChance
-from tests.rules.editions.press import Press
+from tests.rules.releases.press import Press
 
 
 class Line:
@@ -70,7 +70,7 @@ class Node:
         self.refuses: Exception | None = None
         trusted = press.signer.verifier() if verifier is None else verifier
         self.follower = Follower(
-            Shelf(self.line, trusted),
+            ReleaseStore(self.line, trusted),
             self._take,
             node=name,
             folder=folder,
@@ -99,11 +99,11 @@ class Node:
         return books.live_version, books.canary_version
 
     @property
-    def trouble(self) -> dict[str, str]:
-        return dict(self.follower.record.troubles)
+    def failure(self) -> dict[str, str]:
+        return dict(self.follower.record.failures)
 
     def failed(self, part: str, kind: str) -> int:
-        return self.follower.figures().failures[part, kind]
+        return self.follower.figures().failure_counts[part, kind]
 
     def close(self) -> None:
         self.follower.close()

@@ -9,7 +9,7 @@ from sluicegate.rules.following.fleet_books import PLACES, FleetBooks, in_share
 from sluicegate.rules.service_book import ServiceBook
 from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.snapshot import compile_snapshot
-from tests.rules.editions.press import files
+from tests.rules.releases.press import files
 
 OLD: ServiceBook = book_of(compile_snapshot(files(a=1)), version="1")
 NEW: ServiceBook = book_of(compile_snapshot(files(a=2)), version="2")

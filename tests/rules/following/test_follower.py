@@ -9,16 +9,16 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES, Canary
-from sluicegate.rules.editions.documents import orders_bytes
-from sluicegate.rules.editions.plain_json import write_object
-from sluicegate.rules.editions.shelf import Shelf
-from sluicegate.rules.editions.signing import EDITION, ORDERS, Untrusted, Verifier
 from sluicegate.rules.following.fleet_books import in_share
 from sluicegate.rules.following.follower import Follower
+from sluicegate.rules.releases.documents import rollout_bytes
+from sluicegate.rules.releases.json_fields import write_object
+from sluicegate.rules.releases.signatures import RELEASE, ROLLOUT, Untrusted, Verifier
+from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.testing import START_US, HandClock
 from sluicegate.wire.json_objects import parse_object
-from tests.rules.editions.press import Press, new_signer
 from tests.rules.following.node import Node
+from tests.rules.releases.press import Press, new_signer
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def fleet(*versions: int) -> Press:
     """Editions, each with a delta from the one before, and orders to run the first."""
     press = Press()
     for place, version in enumerate(versions):
-        press.edition(version, *versions[max(0, place - 1) : place], a=version)
+        press.release(version, *versions[max(0, place - 1) : place], a=version)
     press.order(1, versions[0])
     return press
 
@@ -56,7 +56,7 @@ def test_newer_orders_are_followed_by_a_delta() -> None:
     assert node.runs == (2, 0)
     assert [name.split("/")[0] for name in node.line.asked] == ["orders", "editions", "deltas"]
     figures = node.follower.figures()
-    assert (figures.whole, figures.deltas, figures.orders) == (1, 1, 2)
+    assert (figures.whole, figures.deltas, figures.rollout) == (1, 1, 2)
 
 
 def test_a_node_that_was_cut_off_for_long_catches_up_by_one_delta() -> None:
@@ -68,13 +68,13 @@ def test_a_node_that_was_cut_off_for_long_catches_up_by_one_delta() -> None:
         node.clock.advance(s=60)
         assert not node.poll()
     assert node.runs == (1, 0)
-    assert "line is cut" in node.trouble["orders"]
-    press.edition(5, 4, 1, a=5)
+    assert "line is cut" in node.failure["orders"]
+    press.release(5, 4, 1, a=5)
     press.order(3, 5)
     node.line.cut = None
     assert node.poll()
     assert node.runs == (5, 0)
-    assert node.trouble == {}
+    assert node.failure == {}
     assert node.follower.figures().deltas == 1
 
 
@@ -115,9 +115,9 @@ def test_a_node_that_was_cut_off_for_too_long_catches_up_by_the_snapshot() -> No
 def test_a_broken_delta_on_the_way_is_gone_round_by_the_snapshot() -> None:
     press = fleet(1, 2, 3)
     node = Node(press).begin()
-    between = press.shelf.edition(2)
+    between = press.store.release(2)
     assert between is not None
-    press.blobs.delete(f"deltas/{next(iter(between.edition.deltas.values())).digest}")
+    press.blobs.delete(f"deltas/{next(iter(between.release.deltas.values())).digest}")
     press.order(2, 3)
     assert node.poll()
     assert node.runs == (3, 0)
@@ -128,14 +128,14 @@ def test_a_broken_delta_on_the_way_is_gone_round_by_the_snapshot() -> None:
 def test_a_delta_that_does_not_do_is_counted_and_is_no_trouble() -> None:
     press = fleet(1, 2)
     node = Node(press).begin()
-    edition = press.shelf.edition(2)
-    assert edition is not None
-    press.blobs.delete(f"deltas/{next(iter(edition.edition.deltas.values())).digest}")
+    release = press.store.release(2)
+    assert release is not None
+    press.blobs.delete(f"deltas/{next(iter(release.release.deltas.values())).digest}")
     press.order(2, 2)
     assert node.poll()
     assert node.runs == (2, 0)
     assert node.failed("rules", "refused") == 1
-    assert node.trouble == {}
+    assert node.failure == {}
     assert node.follower.figures().whole == 2
 
 
@@ -146,14 +146,14 @@ def test_orders_that_change_nothing_here_are_noted_and_not_handed_over() -> None
     node.clock.advance(s=5)
     assert node.poll()
     assert len(node.handed) == 1
-    assert node.follower.report().orders == 2
+    assert node.follower.report().rollout == 2
     assert node.follower.report().since_us == START_US
 
 
 def test_going_back_to_old_rules_as_a_new_edition_fetches_nothing() -> None:
     press = fleet(1)
     node = Node(press).begin()
-    press.edition(2, 1, a=1)
+    press.release(2, 1, a=1)
     press.order(2, 2)
     node.line.asked.clear()
     assert node.poll()
@@ -222,11 +222,11 @@ def test_a_canary_of_callers_is_handed_over_beside_the_live_rules() -> None:
 def test_of_a_canary_that_cannot_be_had_nothing_is_taken() -> None:
     press = fleet(1, 2, 3)
     node = Node(press).begin()
-    edition = press.shelf.edition(3)
-    assert edition is not None
-    press.blobs.put(f"snapshots/{edition.edition.snapshot.digest}", b"spoilt")
+    release = press.store.release(3)
+    assert release is not None
+    press.blobs.put(f"snapshots/{release.release.snapshot.digest}", b"spoilt")
     press.order(2, 2, canary=Canary(3, BY_CALLERS, 100, "s"))
-    press.blobs.delete(f"deltas/{next(iter(edition.edition.deltas.values())).digest}")
+    press.blobs.delete(f"deltas/{next(iter(release.release.deltas.values())).digest}")
     assert not node.poll()
     assert node.runs == (1, 0)
 
@@ -240,20 +240,20 @@ def test_orders_that_a_stranger_signed_are_refused() -> None:
     press.blobs.put("orders/current.json", stranger.signed(2, 2).signed)
     assert not node.poll()
     assert node.runs == (1, 0)
-    assert "is not trusted here" in node.trouble["orders"]
+    assert "is not trusted here" in node.failure["orders"]
     assert node.failed("orders", "untrusted") == 1
     press.blobs.put("orders/current.json", press.signed(2, 2).signed)
     assert node.poll()
-    assert node.trouble == {}
+    assert node.failure == {}
 
 
 def test_an_edition_that_is_shown_as_orders_is_refused() -> None:
     press = fleet(1, 2)
     node = Node(press).begin()
-    body = orders_bytes(press.signed(2, 2).orders)
-    press.blobs.put("orders/current.json", press.signer.sign(EDITION, body))
+    body = rollout_bytes(press.signed(2, 2).rollout)
+    press.blobs.put("orders/current.json", press.signer.sign(RELEASE, body))
     assert not node.poll()
-    relabelled = json.loads(press.signer.sign(EDITION, body)) | {"kind": ORDERS}
+    relabelled = json.loads(press.signer.sign(RELEASE, body)) | {"kind": ROLLOUT}
     press.blobs.put("orders/current.json", json.dumps(relabelled).encode())
     assert not node.poll()
     assert node.runs == (1, 0)
@@ -262,7 +262,7 @@ def test_an_edition_that_is_shown_as_orders_is_refused() -> None:
 
 def test_old_orders_that_are_shown_again_are_refused() -> None:
     press = fleet(1, 2)
-    old = press.shelf.orders()
+    old = press.store.rollout()
     assert old is not None
     node = Node(press).begin()
     press.order(2, 2)
@@ -270,7 +270,7 @@ def test_old_orders_that_are_shown_again_are_refused() -> None:
     press.blobs.put("orders/current.json", old.signed)
     assert not node.poll()
     assert node.runs == (2, 0)
-    assert "number 2 has been seen" in node.trouble["orders"]
+    assert "number 2 has been seen" in node.failure["orders"]
     assert node.failed("orders", "replayed") == 1
     node.follower.hear(old.signed, START_US)
     assert not node.follower.look()
@@ -284,7 +284,7 @@ def test_an_older_version_is_run_only_where_the_orders_say_so() -> None:
     press.order(3, 2)
     assert not node.poll()
     assert node.runs == (3, 0)
-    assert "give orders that say `back`" in node.trouble["rules"]
+    assert "give orders that say `back`" in node.failure["rules"]
     assert node.failed("rules", "older") == 1
     assert node.follower.status()["last_load"]["result"] == "refused"  # type: ignore[index]
     node.clock.advance(s=600)
@@ -293,7 +293,7 @@ def test_an_older_version_is_run_only_where_the_orders_say_so() -> None:
     press.order(4, 2, back=True)
     assert node.poll()
     assert node.runs == (2, 0)
-    assert node.trouble == {}
+    assert node.failure == {}
 
 
 def test_a_node_that_missed_the_orders_that_said_so_follows_those_after_them() -> None:
@@ -309,7 +309,7 @@ def test_a_node_that_missed_the_orders_that_said_so_follows_those_after_them() -
 @pytest.mark.parametrize("spoil", ["cut", "longer", "swapped", "gone", "empty"])
 def test_a_snapshot_that_is_not_what_it_should_be_changes_nothing(spoil: str) -> None:
     press = Press()
-    first, second = press.edition(1, a=1), press.edition(2, a=2)
+    first, second = press.release(1, a=1), press.release(2, a=2)
     press.order(1, 1)
     node = Node(press).begin()
     press.order(2, 2)
@@ -335,41 +335,41 @@ def test_a_snapshot_that_is_not_what_it_should_be_changes_nothing(spoil: str) ->
     node.clock.advance(s=60)
     assert node.follower.look()
     assert node.runs == (2, 0)
-    assert node.trouble == {}
+    assert node.failure == {}
 
 
 def test_a_snapshot_that_was_signed_and_is_none_changes_nothing() -> None:
     press = fleet(1)
     node = Node(press).begin()
-    edition = press.edition(2, a=2)
-    from sluicegate.rules.editions.signed import sign_edition
+    release = press.release(2, a=2)
+    from sluicegate.rules.releases.signatures import sign_release
 
-    part = press.shelf.put_snapshot(b"signed, and no snapshot at all")
-    bad = sign_edition(edition._replace(version=3, snapshot=part), press.signer)
-    press.shelf.put_edition(bad.signed)
-    miscounted = sign_edition(edition._replace(version=4, rules=7), press.signer)
-    press.shelf.put_edition(miscounted.signed)
+    part = press.store.put_snapshot(b"signed, and no snapshot at all")
+    bad = sign_release(release._replace(version=3, snapshot=part), press.signer)
+    press.store.put_release(bad.signed)
+    miscounted = sign_release(release._replace(version=4, rules=7), press.signer)
+    press.store.put_release(miscounted.signed)
     press.order(2, 3)
     assert not node.poll()
     assert node.failed("rules", "damaged") == 1
     press.order(3, 4)
     assert not node.poll()
-    assert "edition.rules" in node.trouble["rules"]
+    assert "edition.rules" in node.failure["rules"]
     assert node.runs == (1, 0)
 
 
 def test_what_a_newer_publisher_has_written_is_read_or_refused_with_a_remedy() -> None:
     press = fleet(1, 2)
     node = Node(press).begin()
-    body = parse_object(orders_bytes(press.signed(2, 2).orders), "orders")
+    body = parse_object(rollout_bytes(press.signed(2, 2).rollout), "orders")
     later = write_object({**body, "format": 2})
-    press.blobs.put("orders/current.json", press.signer.sign(ORDERS, later))
+    press.blobs.put("orders/current.json", press.signer.sign(ROLLOUT, later))
     assert not node.poll()
-    assert "upgrade" in node.trouble["orders"]
+    assert "upgrade" in node.failure["orders"]
     assert node.runs == (1, 0)
     assert node.failed("orders", "refused") == 1
     added = write_object({**body, "invented_later": {"a": 1}})
-    press.blobs.put("orders/current.json", press.signer.sign(ORDERS, added))
+    press.blobs.put("orders/current.json", press.signer.sign(ROLLOUT, added))
     assert node.poll()
     assert node.runs == (2, 0)
 
@@ -381,11 +381,11 @@ def test_a_book_that_is_turned_down_by_whoever_takes_it_changes_nothing() -> Non
     press.order(2, 2)
     assert not node.poll()
     assert node.runs == (1, 0)
-    assert "fewer" in node.trouble["rules"]
+    assert "fewer" in node.failure["rules"]
     node.refuses = RuntimeError("a mistake")
     node.clock.advance(s=60)
     assert not node.follower.look()
-    assert node.trouble["rules"] == "a mistake"
+    assert node.failure["rules"] == "a mistake"
     node.refuses = None
     node.clock.advance(s=60)
     assert node.follower.look()
@@ -437,7 +437,7 @@ def test_of_many_announcements_the_highest_number_is_followed() -> None:
     for one in (signed[1], signed[2], signed[0]):
         node.follower.hear(one, START_US)
     assert node.follower.look()
-    assert node.follower.report().orders == 5
+    assert node.follower.report().rollout == 5
     assert len(node.handed) == 2
 
 
@@ -450,7 +450,7 @@ def test_a_forged_announcement_is_passed_over() -> None:
     assert not node.follower.look()
     assert node.runs == (1, 0)
     assert node.failed("announcements", "untrusted") + node.failed("announcements", "refused") == 4
-    assert node.trouble == {}
+    assert node.failure == {}
 
 
 def test_a_flood_of_forged_announcements_does_not_fill_the_log(
@@ -489,7 +489,7 @@ def test_an_announcement_does_more_than_the_shelf_cannot_say_yet() -> None:
     assert node.failed("orders", "replayed") == 1  # told, for it cannot be told from a replay
     press.order(2, 2)
     node.poll()
-    assert node.trouble == {}
+    assert node.failure == {}
 
 
 # Start.
@@ -535,7 +535,7 @@ def test_a_node_starts_from_its_disk_with_everything_else_down(tmp_path: Path) -
     again.begin()
     assert again.runs == (2, 3)
     assert again.follower.books.share == 500
-    assert again.follower.report().orders == 2
+    assert again.follower.report().rollout == 2
     assert again.line.asked == []
     assert again.follower.figures().checked_us == START_US
     again.clock.advance(s=60)
@@ -565,7 +565,7 @@ def test_many_deltas_are_kept_as_steps_and_begun_anew_when_they_are_many(tmp_pat
     node = Node(press, tmp_path / "rules").begin()
     kept = []
     for version in range(2, 40):
-        press.edition(version, version - 1, a=version)
+        press.release(version, version - 1, a=version)
         press.order(version, version)
         assert node.poll()
         kept.append(len([*(tmp_path / "rules" / "parts").iterdir()]))
@@ -582,7 +582,7 @@ def test_many_deltas_are_kept_as_steps_and_begun_anew_when_they_are_many(tmp_pat
 def test_rules_that_stayed_the_same_are_kept_as_a_step_without_a_part(tmp_path: Path) -> None:
     press = fleet(1)
     node = Node(press, tmp_path / "rules").begin()
-    press.edition(2, a=1)
+    press.release(2, a=1)
     press.order(2, 2)
     assert node.poll()
     node.close()
@@ -639,7 +639,7 @@ def test_what_is_kept_is_run_only_if_its_key_is_trusted_still(tmp_path: Path) ->
 
 def test_a_restart_does_not_make_old_orders_good_again(tmp_path: Path) -> None:
     press = fleet(1, 2)
-    old = press.shelf.orders()
+    old = press.store.rollout()
     assert old is not None
     press.order(2, 2)
     Node(press, tmp_path / "rules").begin().close()
@@ -698,10 +698,10 @@ def test_a_full_disk_is_trouble_and_nothing_more(tmp_path: Path) -> None:
     press.order(2, 2)
     assert node.poll()
     assert node.runs == (2, 0)
-    assert "rules" in node.trouble["disk"]
+    assert "rules" in node.failure["disk"]
     (tmp_path / "rules").unlink()
     assert not node.poll()  # it is tried again
-    assert node.trouble == {}
+    assert node.failure == {}
     node.close()
     again = Node(press, tmp_path / "rules")
     again.line.cut = ""
@@ -714,12 +714,12 @@ def test_two_workers_may_share_a_folder_and_one_of_them_writes(tmp_path: Path) -
     press.order(2, 2)
     assert two.poll()
     assert one.poll()
-    assert one.trouble == two.trouble == {}
+    assert one.failure == two.failure == {}
     one.close()
-    press.edition(3, 2, a=3)
+    press.release(3, 2, a=3)
     press.order(3, 3)
     assert two.poll()  # it writes now, and has all it needs
-    assert two.trouble == {}
+    assert two.failure == {}
     two.close()
     again = Node(press, tmp_path / "rules")
     again.line.cut = ""
@@ -747,7 +747,7 @@ def test_a_kept_edition_cannot_be_given_the_rules_of_another(tmp_path: Path) -> 
     press.order(2, 2)
     folder = tmp_path / "rules"
     Node(press, folder).begin().close()
-    first = press.shelf.edition(1)
+    first = press.store.release(1)
     assert first is not None
     state = json.loads((folder / "state.json").read_text())
     state["chains"][0].append({"edition": first.signed.decode(), "part": ""})
@@ -803,9 +803,9 @@ def test_a_report_and_the_figures_say_the_same() -> None:
     node.follower.look()
     report, figures = node.follower.report(), node.follower.figures()
     assert report.counts == {"1/CRITICAL": [10, 2]}
-    assert (report.node, report.trouble, report.at_us) == ("n1", "", node.clock.now_us())
-    assert (report.orders, report.version, report.canary) == (2, 2, 0)
-    assert (figures.orders, figures.version, figures.canary) == (2, 2, 0)
+    assert (report.node, report.failure, report.at_us) == ("n1", "", node.clock.now_us())
+    assert (report.rollout, report.version, report.canary) == (2, 2, 0)
+    assert (figures.rollout, figures.version, figures.canary) == (2, 2, 0)
     assert report.took_us == figures.took_us == 150_000
     assert report.since_us == figures.since_us == node.clock.now_us()
     assert figures.made_us == START_US
@@ -827,8 +827,8 @@ def test_troubles_are_told_in_the_report_by_their_parts(tmp_path: Path) -> None:
     node = Node(press, tmp_path / "rules").begin()
     node.line.cut = ""
     node.poll()
-    trouble = node.follower.report().trouble
-    assert trouble.startswith("orders: the blob store is unavailable: the line is cut; disk: ")
+    failure = node.follower.report().failure
+    assert failure.startswith("orders: the blob store is unavailable: the line is cut; disk: ")
 
 
 def test_a_reload_asks_at_once() -> None:
@@ -865,6 +865,6 @@ def test_it_asks_as_often_as_it_is_told_and_not_all_at_once() -> None:
 )
 def test_settings_that_cannot_be_are_named(settings: dict[str, object], field: str) -> None:
     press = fleet(1)
-    shelf = Shelf(press.blobs, press.signer.verifier())
+    store = ReleaseStore(press.blobs, press.signer.verifier())
     with pytest.raises(BadValue, match=field):
-        Follower(shelf, print, **settings)  # type: ignore[arg-type]
+        Follower(store, print, **settings)  # type: ignore[arg-type]

@@ -23,12 +23,12 @@ def last_good(folder: Path, part_bytes_max: int = 1_000) -> LastGood:
 def test_what_was_saved_is_loaded_with_its_parts(tmp_path: Path) -> None:
     folder = last_good(tmp_path)
     assert folder.load() is None
-    assert folder.orders() is None
+    assert folder.rollout() is None
     assert folder.save(b"orders 1", [ONE])
     assert folder.save(b"orders 2", [TWO, ONE])
     kept = last_good(tmp_path).load()
     assert kept is not None
-    assert kept.orders == folder.orders() == b"orders 2"
+    assert kept.rollout == folder.rollout() == b"orders 2"
     assert kept.chains == (
         (TWO[0]._replace(data=b"whole 1"), TWO[1], TWO[2]),
         ONE,
@@ -77,10 +77,10 @@ def test_one_process_writes_and_others_read(tmp_path: Path) -> None:
     assert one.save(b"orders 1", [ONE])
     assert not two.save(b"orders 2", [ONE])
     assert not two.want(b"orders 2")
-    assert two.orders() == b"orders 1"
+    assert two.rollout() == b"orders 1"
     one.close()
     assert two.save(b"orders 2", [ONE])
-    assert one.orders() == b"orders 2"
+    assert one.rollout() == b"orders 2"
 
 
 def test_a_reader_that_is_overtaken_by_the_writer_reads_again(
@@ -99,7 +99,7 @@ def test_a_reader_that_is_overtaken_by_the_writer_reads_again(
     monkeypatch.setattr(LastGood, "_read", read)
     kept = reader.load()
     assert kept is not None
-    assert (kept.orders, kept.chains[0][0].data) == (b"orders 2", b"whole 4")
+    assert (kept.rollout, kept.chains[0][0].data) == (b"orders 2", b"whole 4")
 
 
 def test_a_part_that_is_gone_is_told(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_part_that_is_gone_is_told(tmp_path: Path) -> None:
     (folder.folder / "parts" / A).unlink()
     with pytest.raises(Unavailable, match=r"a part that state\.json needs"):
         folder.load()
-    assert folder.orders() == b"orders"
+    assert folder.rollout() == b"orders"
 
 
 @pytest.mark.parametrize(
@@ -177,14 +177,14 @@ KILLED_AT_EVERY_STEP = """
 import os, signal, sys
 from pathlib import Path
 from shutil import rmtree
-from tests.rules.editions.press import Press
+from tests.rules.releases.press import Press
 from tests.rules.following.node import Node
 
 folder = Path(sys.argv[1])
 press = Press()
-press.edition(1, a=1)
-press.edition(2, 1, a=2)  # by a delta
-press.edition(3, a=3)  # as a whole
+press.release(1, a=1)
+press.release(2, 1, a=2)  # by a delta
+press.release(3, a=3)  # as a whole
 press.order(1, 1)
 steps = ["open", "write", "fsync", "replace", "unlink", "mkdir", "close"]
 real = {name: getattr(os, name) for name in steps}

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.errors import Conflict
-from sluicegate.rules.editions.shelf import Shelf
-from sluicegate.rules.following.fleet import Fleet
+from sluicegate.rules.following.fleet_status import FleetReports
+from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.testing import START_US
-from tests.rules.editions.press import Press
 from tests.rules.following.node import Node
+from tests.rules.releases.press import Press
 from tests.stores.blobs.s3_server import SECRETS, S3Server
 
 HOUR_US = 3_600_000_000
@@ -35,8 +35,8 @@ def test_a_fleet_follows_a_bucket_and_outlives_it(
     caplog.set_level(logging.CRITICAL, "sluicegate.rules")
     url = server.url(settings="&timeout_ms=2000")
     press = Press(open_blobs(url))
-    press.edition(1, a=1)
-    press.edition(2, 1, a=2)
+    press.release(1, a=1)
+    press.release(2, 1, a=2)
     press.order(1, 1)
     node = Node(press, tmp_path / "rules").begin()
     press.order(2, 2)
@@ -45,18 +45,18 @@ def test_a_fleet_follows_a_bucket_and_outlives_it(
         press.order(2, 2, back=True)
     assert node.poll()
     assert node.follower.figures().deltas == 1
-    press.shelf.put_report(node.follower.report())
-    assert Fleet(press.shelf, node.clock).look().versions() == {2: 1}
-    press.shelf.sweep(1, now_us=START_US)
-    swept = press.shelf.sweep(1, now_us=START_US + HOUR_US)
+    press.store.put_report(node.follower.report())
+    assert FleetReports(press.store, node.clock).look().versions() == {2: 1}
+    press.store.sweep(1, now_us=START_US)
+    swept = press.store.sweep(1, now_us=START_US + HOUR_US)
     assert len(swept.deleted) == 1  # the snapshot of 1; the delta from it is an edition's still
-    fresh = Shelf(open_blobs(url), press.signer.verifier())
-    second = fresh.edition(2)
+    fresh = ReleaseStore(open_blobs(url), press.signer.verifier())
+    second = fresh.release(2)
     assert second is not None
-    assert fresh.snapshot(second.edition).snapshot.content == second.edition.content
+    assert fresh.snapshot(second.release).snapshot.content == second.release.content
     node.close()
     server.stop()
     again = Node(press, tmp_path / "rules").begin()
     assert again.runs == (2, 0)
     assert not again.poll()
-    assert "orders" in again.trouble
+    assert "orders" in again.failure

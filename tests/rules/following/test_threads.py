@@ -17,23 +17,23 @@ import pytest
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.event_log import EventLog
 from sluicegate.contracts.rulebook import RULES_CHANGED
-from sluicegate.rules.editions.shelf import Shelf
-from sluicegate.rules.editions.signed import SignedOrders
-from sluicegate.rules.following.fleet import Fleet
 from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.fleet_status import FleetReports
 from sluicegate.rules.following.follower import Follower
+from sluicegate.rules.releases.signatures import SignedRollout
+from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.stores.blobs.files import FileBlobs
 from sluicegate.stores.blobs.files_url import FilesSettings
 from sluicegate.stores.event_logs import open_log
 from sluicegate.system import SystemClock, now_us
-from tests.rules.editions.press import Press
 from tests.rules.following.node import Line
+from tests.rules.releases.press import Press
 
 ROOT = Path(__file__).resolve().parents[3]
 LONG_S = 30.0
 
 
-def announce(log: EventLog, given: SignedOrders) -> None:
+def announce(log: EventLog, given: SignedRollout) -> None:
     log.append(RULES_CHANGED, given.signed, now_us()).result(LONG_S)
 
 
@@ -47,9 +47,9 @@ def log(tmp_path: Path) -> Iterator[EventLog]:
 @pytest.fixture
 def press(tmp_path: Path) -> Press:
     press = Press(FileBlobs(FilesSettings(folder=str(tmp_path / "blobs"))))
-    press.edition(1, a=1)
-    press.edition(2, 1, a=2)
-    press.edition(3, 2, a=3)
+    press.release(1, a=1)
+    press.release(2, 1, a=2)
+    press.release(3, 2, a=3)
     press.order(1, 1, at_us=now_us())
     return press
 
@@ -60,7 +60,7 @@ def test_a_thread_follows_announcements_and_reports(
     handed: Queue[FleetBooks] = Queue()
     reader = open_log(f"files:{tmp_path}/log?poll_ms=5")
     follower = Follower(
-        press.shelf, handed.put, node="n1", folder=tmp_path / "rules", announcements=reader
+        press.store, handed.put, node="n1", folder=tmp_path / "rules", announcements=reader
     )
     with follower:
         assert handed.get(timeout=LONG_S).live_version == 1
@@ -68,14 +68,16 @@ def test_a_thread_follows_announcements_and_reports(
         log.append(RULES_CHANGED, b"forged", now_us()).result(LONG_S)
         announce(log, press.order(2, 2, at_us=now_us()))
         assert handed.get(timeout=LONG_S).live_version == 2
-        there, seen = Fleet(press.shelf, SystemClock()).wait_for(2, nodes=1, timeout_s=LONG_S)
+        there, seen = FleetReports(press.store, SystemClock()).wait_for(
+            2, nodes=1, timeout_s=LONG_S
+        )
         assert there, seen
         report = seen.nodes[0].report
         assert report is not None
-        assert (report.node, report.version, report.trouble) == ("n1", 2, "")
+        assert (report.node, report.version, report.failure) == ("n1", 2, "")
         assert 0 < report.took_us < 30_000_000
         assert follower.start() is follower
-    assert follower.figures().failures["announcements", "untrusted"] == 1
+    assert follower.figures().failure_counts["announcements", "untrusted"] == 1
     announce(log, press.order(3, 3, at_us=now_us()))
     assert handed.empty()
     reader.close()
@@ -83,11 +85,11 @@ def test_a_thread_follows_announcements_and_reports(
 
 def test_a_thread_without_a_log_asks_by_itself_and_at_once_when_it_is_told(press: Press) -> None:
     handed: Queue[FleetBooks] = Queue()
-    with Follower(press.shelf, handed.put, node="n1", every_s=0.02):
+    with Follower(press.store, handed.put, node="n1", every_s=0.02):
         assert handed.get(timeout=LONG_S).live_version == 1
         press.order(2, 2, at_us=now_us())
         assert handed.get(timeout=LONG_S).live_version == 2
-    with Follower(press.shelf, handed.put, node="n1", every_s=3_600) as follower:
+    with Follower(press.store, handed.put, node="n1", every_s=3_600) as follower:
         assert handed.get(timeout=LONG_S).live_version == 2
         press.order(3, 3, at_us=now_us())
         follower.reload()
@@ -99,11 +101,11 @@ def test_what_cannot_be_reached_is_tried_again_by_the_threads(
 ) -> None:
     handed: Queue[FleetBooks] = Queue()
     line = Line(press.blobs)
-    shelf = Shelf(line, press.signer.verifier())
+    store = ReleaseStore(line, press.signer.verifier())
     (tmp_path / "log2").write_text("a file, and no log")
     broken = open_log(f"files:{tmp_path}/log2")
     with Follower(
-        shelf,
+        store,
         handed.put,
         node="n1",
         announcements=broken,
@@ -111,19 +113,19 @@ def test_what_cannot_be_reached_is_tried_again_by_the_threads(
         report_every_s=0.05,
     ) as follower:
         handed.get(timeout=LONG_S)
-        wait(lambda: "announcements" in follower.record.troubles)
+        wait(lambda: "announcements" in follower.record.failures)
         line.cut = ""
-        wait(lambda: "orders" in follower.record.troubles)
+        wait(lambda: "orders" in follower.record.failures)
         press.order(2, 2, at_us=now_us())
         line.cut = "editions/"
-        wait(lambda: "rules" in follower.record.troubles)
+        wait(lambda: "rules" in follower.record.failures)
         line.cut = "nodes/"
         assert handed.get(timeout=LONG_S).live_version == 2
-        wait(lambda: "reports" in follower.record.troubles)
+        wait(lambda: "reports" in follower.record.failures)
         line.cut = None
-        wait(lambda: "reports" not in follower.record.troubles)
+        wait(lambda: "reports" not in follower.record.failures)
         (tmp_path / "log2").unlink()
-        wait(lambda: "announcements" not in follower.record.troubles)
+        wait(lambda: "announcements" not in follower.record.failures)
     broken.close()
 
 
@@ -147,7 +149,7 @@ def test_a_loop_is_given_its_books_in_its_own_thread(press: Press) -> None:
                 second.set()
 
         loop = asyncio.get_running_loop()
-        follower = Follower(press.shelf, put, node="n1", every_s=0.02, loop=loop).start()
+        follower = Follower(press.store, put, node="n1", every_s=0.02, loop=loop).start()
         try:
             press.order(2, 2, at_us=now_us())
             await asyncio.wait_for(second.wait(), LONG_S)
@@ -165,10 +167,10 @@ def test_what_a_loop_says_of_books_is_told_and_they_are_not_in_force(press: Pres
                 raise Unavailable("this node", "it has no room")
 
         loop = asyncio.get_running_loop()
-        follower = Follower(press.shelf, put, node="n1", every_s=0.02, loop=loop).start()
+        follower = Follower(press.store, put, node="n1", every_s=0.02, loop=loop).start()
         press.order(2, 2, at_us=now_us())
-        await asyncio.to_thread(wait, lambda: "rules" in follower.record.troubles)
-        assert "no room" in follower.record.troubles["rules"]
+        await asyncio.to_thread(wait, lambda: "rules" in follower.record.failures)
+        assert "no room" in follower.record.failures["rules"]
         assert follower.books.live_version == 1
         await asyncio.to_thread(follower.close)
 
@@ -179,7 +181,7 @@ def test_a_loop_that_closes_the_follower_does_not_wait_for_itself(press: Press) 
     async def serve() -> None:
         handed: list[FleetBooks] = []
         loop = asyncio.get_running_loop()
-        follower = Follower(press.shelf, handed.append, node="n1", every_s=0.02, loop=loop).start()
+        follower = Follower(press.store, handed.append, node="n1", every_s=0.02, loop=loop).start()
         press.order(2, 2, at_us=now_us())
         # The loop is busy from here on, and the thread waits for it sooner or later.
         began_us = now_us()
@@ -193,8 +195,8 @@ def test_a_loop_that_closes_the_follower_does_not_wait_for_itself(press: Press) 
 
 NODE = """
 import json, sys
-from sluicegate.rules.editions.shelf import Shelf
-from sluicegate.rules.editions.signing import Verifier
+from sluicegate.rules.releases.store import ReleaseStore
+from sluicegate.rules.releases.signatures import Verifier
 from sluicegate.rules.following.follower import Follower
 from sluicegate.stores.blobs.files import FileBlobs
 from sluicegate.stores.blobs.files_url import FilesSettings
@@ -202,7 +204,7 @@ from sluicegate.stores.event_logs import open_log
 
 folder, name = sys.argv[1:]
 blobs = FileBlobs(FilesSettings(folder=f"{folder}/blobs"))
-shelf = Shelf(blobs, Verifier.read([f"{folder}/k.pem"]))
+store = ReleaseStore(blobs, Verifier.read([f"{folder}/k.pem"]))
 
 
 def put(books):
@@ -210,7 +212,7 @@ def put(books):
 
 
 log = open_log(f"files:{folder}/log?poll_ms=5")
-with Follower(shelf, put, node=name, folder=f"{folder}/{name}", announcements=log, every_s=0.5):
+with Follower(store, put, node=name, folder=f"{folder}/{name}", announcements=log, every_s=0.5):
     sys.stdin.read()
 """
 
@@ -245,7 +247,7 @@ def test_nodes_in_processes_follow_one_log_and_outlive_a_kill(
         assert [child.next() for child in children.values()] == [[1, 0], [1, 0]]
         announce(log, press.order(2, 2, pins={"n2": 3}, at_us=now_us()))
         assert [child.next() for child in children.values()] == [[2, 0], [3, 0]]
-        fleet = Fleet(press.shelf, SystemClock())
+        fleet = FleetReports(press.store, SystemClock())
         assert fleet.wait_for(2, nodes=2, timeout_s=LONG_S)[0]
         assert fleet.look().versions() == {2: 1, 3: 1}
         children["n1"].end(kill=True)

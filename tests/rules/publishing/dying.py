@@ -112,22 +112,22 @@ def watch(folder: Path) -> None:
 
 def _looked_at(world: World) -> tuple[int, int]:
     """The orders with all they name, verified; and the live ref with its files."""
-    signed = world.shelf.orders()
+    signed = world.store.rollout()
     assert signed is not None, "the orders are gone"
-    orders = signed.orders
-    given = world.shelf.orders_of(orders.number)
-    assert given is not None, f"orders {orders.number} are current and were not given"
-    assert given.orders == orders
-    versions = {orders.live, *orders.pins.values()}
-    if orders.canary is not None:
-        versions.add(orders.canary.version)
+    rollout = signed.rollout
+    given = world.store.rollout_at(rollout.number)
+    assert given is not None, f"orders {rollout.number} are current and were not given"
+    assert given.rollout == rollout
+    versions = {rollout.live, *rollout.pins.values()}
+    if rollout.canary is not None:
+        versions.add(rollout.canary.version)
     for version in versions:
-        edition = world.shelf.edition(version)
-        assert edition is not None, f"edition {version} is ordered and not there"
-        assert world.shelf.snapshot(edition.edition).snapshot.rules > 0
+        release = world.store.release(version)
+        assert release is not None, f"edition {version} is ordered and not there"
+        assert world.store.snapshot(release.release).snapshot.rules > 0
     tip = world.tip(LIVE_REF)
     assert world.repository.files(tip), "live has no files"
-    return orders.number, orders.live
+    return rollout.number, rollout.live
 
 
 # In the process that tests.

@@ -15,9 +15,9 @@ from sluicegate.rules.publishing.canary import (
     HOLD,
     ROLL_BACK,
     WHOLE,
+    CanaryCounts,
     CanarySettings,
     CanaryState,
-    Figures,
     is_worse,
     step,
 )
@@ -25,7 +25,7 @@ from sluicegate.rules.publishing.canary import (
 MINUTE_US = 60_000_000
 SETTINGS = CanarySettings(hold_us=5 * MINUTE_US, critical_min=1_000, worse_max=500)
 BEGUN = CanaryState(version=8, share=100, since_us=0)
-CALM = Figures(critical=1_000, refused=0, live_critical=100_000, live_refused=0, troubled=0)
+CALM = CanaryCounts(critical=1_000, refused=0, live_critical=100_000, live_refused=0, failing=0)
 LATER_US = 5 * MINUTE_US
 
 
@@ -66,7 +66,7 @@ def test_just_the_setting_goes_on() -> None:
 
 
 def test_what_live_refuses_too_is_not_held_against_the_canary() -> None:
-    both = Figures(1_000, 100, 10_000, 600, 0)  # 10% and 6%
+    both = CanaryCounts(1_000, 100, 10_000, 600, 0)  # 10% and 6%
     assert step(BEGUN, both, LATER_US, SETTINGS)[1].kind == ADVANCE
     assert step(BEGUN, both._replace(live_refused=400), LATER_US, SETTINGS)[1].kind == ROLL_BACK
 
@@ -79,20 +79,20 @@ def test_what_is_worse_is_taken_back_without_waiting_for_the_time() -> None:
 
 
 def test_where_live_decides_nothing_it_refuses_nothing() -> None:
-    assert is_worse(Figures(1_000, 51, 0, 0, 0), 500)
-    assert not is_worse(Figures(1_000, 50, 0, 0, 0), 500)
+    assert is_worse(CanaryCounts(1_000, 51, 0, 0, 0), 500)
+    assert not is_worse(CanaryCounts(1_000, 50, 0, 0, 0), 500)
 
 
 def test_a_node_in_trouble_takes_it_back_at_once() -> None:
-    _, action = step(BEGUN, Figures(0, 0, 0, 0, 1), 1, SETTINGS)
+    _, action = step(BEGUN, CanaryCounts(0, 0, 0, 0, 1), 1, SETTINGS)
     assert action.kind == ROLL_BACK
     assert "trouble" in action.reason
-    calm = CanarySettings(troubled_max=1)
-    assert step(BEGUN, Figures(0, 0, 0, 0, 1), 1, calm)[1].kind == HOLD
+    calm = CanarySettings(failing_max=1)
+    assert step(BEGUN, CanaryCounts(0, 0, 0, 0, 1), 1, calm)[1].kind == HOLD
 
 
 def test_without_traffic_it_ends_after_a_day() -> None:
-    none = Figures(0, 0, 0, 0, 0)
+    none = CanaryCounts(0, 0, 0, 0, 0)
     day_us = 24 * 60 * MINUTE_US
     assert step(BEGUN, none, day_us - 1, SETTINGS)[1].kind == HOLD
     _, action = step(BEGUN, none, day_us, SETTINGS)
@@ -122,7 +122,7 @@ def test_a_share_between_steps_goes_to_the_next_one() -> None:
         {"stalled_us_max": 1},
         {"critical_min": 0},
         {"worse_max": 10_001},
-        {"troubled_max": -1},
+        {"failing_max": -1},
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, object]) -> None:
@@ -132,8 +132,8 @@ def test_wrong_settings_are_named(wrong: dict[str, object]) -> None:
 
 COUNTS = st.integers(0, 1 << 40)
 FIGURES = st.builds(
-    lambda critical, a, live, b, troubled: Figures(
-        critical, critical * a // 1_000, live, live * b // 1_000, troubled
+    lambda critical, a, live, b, failing: CanaryCounts(
+        critical, critical * a // 1_000, live, live * b // 1_000, failing
     ),
     COUNTS,
     st.integers(0, 1_000),
@@ -144,7 +144,7 @@ FIGURES = st.builds(
 
 
 @given(figures=FIGURES, now_us=st.integers(0, 1 << 50), share=st.integers(1, WHOLE - 1))
-def test_it_grows_only_when_it_may(figures: Figures, now_us: int, share: int) -> None:
+def test_it_grows_only_when_it_may(figures: CanaryCounts, now_us: int, share: int) -> None:
     before = CanaryState(8, share, 0)
     after, action = step(before, figures, now_us, SETTINGS)
     if action.kind in (ADVANCE, FINISH):
@@ -153,7 +153,7 @@ def test_it_grows_only_when_it_may(figures: Figures, now_us: int, share: int) ->
         assert (after.share == WHOLE) == (action.kind == FINISH)
         assert after.since_us == now_us >= SETTINGS.hold_us
         assert figures.critical >= SETTINGS.critical_min
-        assert figures.troubled == 0
+        assert figures.failing == 0
         assert not is_worse(figures, SETTINGS.worse_max)
     else:
         assert after == before
@@ -161,7 +161,7 @@ def test_it_grows_only_when_it_may(figures: Figures, now_us: int, share: int) ->
 
 
 @given(figures=FIGURES, worse_max=st.integers(0, WHOLE))
-def test_worse_is_what_fractions_say(figures: Figures, worse_max: int) -> None:
+def test_worse_is_what_fractions_say(figures: CanaryCounts, worse_max: int) -> None:
     live = Fraction(figures.live_refused, max(figures.live_critical, 1))
     if figures.critical:
         more = Fraction(figures.refused, figures.critical) - live
@@ -172,7 +172,9 @@ def test_worse_is_what_fractions_say(figures: Figures, worse_max: int) -> None:
     figures=st.lists(FIGURES, max_size=30),
     gaps=st.lists(st.integers(0, 1 << 40), min_size=30, max_size=30),
 )
-def test_from_any_figures_it_ends_at_most_once(figures: list[Figures], gaps: list[int]) -> None:
+def test_from_any_figures_it_ends_at_most_once(
+    figures: list[CanaryCounts], gaps: list[int]
+) -> None:
     state, now_us, shares = BEGUN, 0, [BEGUN.share]
     for seen, gap in zip(figures, gaps, strict=False):
         now_us += gap

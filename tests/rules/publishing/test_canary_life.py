@@ -8,9 +8,8 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Conflict
 from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES, Files, NodeReport, Verdict
-from sluicegate.rules.publishing.canary import CanarySettings, CanaryState
+from sluicegate.rules.publishing.canary import CanarySettings, CanaryState, CanaryTally, count_name
 from sluicegate.rules.publishing.settings import PublishingSettings
-from sluicegate.rules.publishing.tally import Tally, count_name
 from tests.rules.publishing.world import (
     BOB,
     FIRST,
@@ -51,7 +50,7 @@ class Traffic:
         self.world = world
         self.counts = {"1/CRITICAL": [5_000_000, 0]}  # live has been for long
 
-    def minute(self, refused: int, *, of: int = 1_000, trouble: str = "") -> None:
+    def minute(self, refused: int, *, of: int = 1_000, failure: str = "") -> None:
         """A minute in which so many CRITICAL decisions were made under the canary."""
         self.report("")
         self.world.look()
@@ -60,22 +59,22 @@ class Traffic:
         asked[0] += of
         asked[1] += refused
         self.counts["1/CRITICAL"][0] += 100_000
-        self.report(trouble)
+        self.report(failure)
         self.world.look()
 
-    def report(self, trouble: str) -> None:
+    def report(self, failure: str) -> None:
         counts = {name: (asked, refused) for name, (asked, refused) in self.counts.items()}
-        self.world.report(canary=2, counts=counts, trouble=trouble)
+        self.world.report(canary=2, counts=counts, failure=failure)
 
 
 def test_it_is_in_force_for_a_share_and_live_is_where_it_was(world: World) -> None:
     before = world.tip(LIVE_REF)
     id = begun(world)  # noqa: A001 - it is what it is called
-    orders = world.orders()
-    assert orders.canary is not None
-    assert (orders.live, orders.canary[:3]) == (1, (2, BY_CALLERS, 100))
-    assert orders.canary.salt
-    assert world.announced()[-1] == orders
+    rollouts = world.rollout()
+    assert rollouts.canary is not None
+    assert (rollouts.live, rollouts.canary[:3]) == (1, (2, BY_CALLERS, 100))
+    assert rollouts.canary.salt
+    assert world.announced()[-1] == rollouts
     assert world.tip(LIVE_REF) == before
     assert world.files() == FIRST
     assert world.state_of(id) == "canary"
@@ -88,25 +87,25 @@ def test_it_grows_by_itself_until_it_is_live(world: World, traffic: Traffic) -> 
     shares = []
     for _ in range(3):
         traffic.minute(40)  # 4%
-        canary = world.orders().canary
+        canary = world.rollout().canary
         shares.append(None if canary is None else canary.share)
     assert shares == [500, 2_500, None]
-    assert world.orders().live == 2
+    assert world.rollout().live == 2
     assert world.state_of(id) == "live"
     assert world.files() == {**FIRST, **NEW}
-    assert world.shelf.versions() == [1, 2]
+    assert world.store.versions() == [1, 2]
     told = world.desk.proposal(id, by=READER)
     assert "40 of 1,000 CRITICAL" in told["history"][-1]["why"]
     assert world.desk.audit(by=READER)[0]["by"] == "sluicegate"
-    assert not world.orders().back
+    assert not world.rollout().back
 
 
 def test_six_percent_of_critical_refused_takes_it_back(world: World, traffic: Traffic) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
     traffic.minute(60)
-    orders = world.orders()
-    assert (orders.live, orders.canary, orders.back) == (1, None, True)
-    assert "60 of 1,000 CRITICAL" in orders.reason
+    rollouts = world.rollout()
+    assert (rollouts.live, rollouts.canary, rollouts.back) == (1, None, True)
+    assert "60 of 1,000 CRITICAL" in rollouts.reason
     told = world.desk.proposal(id, by=READER)
     assert told["state"] == "rolled back"
     assert "60 of 1,000 CRITICAL" in world.repository.notes(told["commit"])
@@ -114,7 +113,7 @@ def test_six_percent_of_critical_refused_takes_it_back(world: World, traffic: Tr
     assert world.files() == FIRST
     # Its number is not used again.
     assert world.live({"api.yaml": rules(orders=1)}) == 3
-    assert not world.orders().back
+    assert not world.rollout().back
     assert world.files()["web.yaml"] == FIRST["web.yaml"]
 
 
@@ -132,7 +131,7 @@ def test_what_is_counted_between_two_steps_is_not_lost(world: World, traffic: Tr
     traffic.counts["2/CRITICAL"][0] += 1_000
     traffic.report("")
     world.look()  # the first look of this step
-    canary = world.orders().canary
+    canary = world.rollout().canary
     assert canary is not None
     assert canary.share == 2_500
 
@@ -140,31 +139,31 @@ def test_what_is_counted_between_two_steps_is_not_lost(world: World, traffic: Tr
 def test_too_few_decisions_hold_it(world: World, traffic: Traffic) -> None:
     begun(world)
     traffic.minute(0, of=999)
-    assert world.publishing.watchman.troubles == {}
-    canary = world.orders().canary
+    assert world.publishing.upkeep.failures == {}
+    canary = world.rollout().canary
     assert canary is not None
     assert canary.share == 100
 
 
 def test_a_node_that_gets_into_trouble_takes_it_back(world: World, traffic: Traffic) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
-    traffic.minute(0, of=0, trouble="rules: cannot be loaded")
+    traffic.minute(0, of=0, failure="rules: cannot be loaded")
     assert world.state_of(id) == "rolled back"
 
 
 def test_trouble_from_before_is_not_held_against_it(world: World, traffic: Traffic) -> None:
-    world.report("n1", trouble="the disk is full")
+    world.report("n1", failure="the disk is full")
     id = begun(world)  # noqa: A001 - it is what it is called
-    traffic.minute(0, trouble="the disk is full")
+    traffic.minute(0, failure="the disk is full")
     assert world.state_of(id) == "canary"
-    world.report("n2", trouble="mine too")
+    world.report("n2", failure="mine too")
     world.look()
     assert world.state_of(id) == "rolled back"
 
 
 def test_an_old_report_of_trouble_says_nothing(world: World) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
-    world.report("n9", trouble="I am dying")
+    world.report("n9", failure="I am dying")
     world.clock.advance(s=61)
     world.look()
     assert world.state_of(id) == "canary"
@@ -173,7 +172,7 @@ def test_an_old_report_of_trouble_says_nothing(world: World) -> None:
 def test_by_hand_it_grows_goes_live_or_ends(world: World) -> None:
     id = begun(world, kind=BY_NODES)  # noqa: A001 - it is what it is called
     world.desk.canary(id, share=700, kind=BY_NODES, by=BOB)
-    canary = world.orders().canary
+    canary = world.rollout().canary
     assert canary is not None
     assert (canary.share, canary.by) == (700, BY_NODES)
     with pytest.raises(BadValue, match="give more"):
@@ -185,7 +184,7 @@ def test_by_hand_it_grows_goes_live_or_ends(world: World) -> None:
             world.desk.canary(id, share=share, kind=kind, by=BOB)
     world.desk.canary(id, share=10_000, kind=BY_NODES, by=BOB)
     assert world.state_of(id) == "live"
-    assert world.orders().live == 2
+    assert world.rollout().live == 2
     assert world.files()["web.yaml"] == NEW["web.yaml"]
 
 
@@ -198,7 +197,7 @@ def test_publishing_a_canary_makes_it_live(world: World) -> None:
 def test_a_whole_share_makes_it_live_at_once(world: World) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
     told = world.desk.canary(id, share=10_000, kind=BY_CALLERS, by=BOB)
-    assert (told["state"], world.orders().canary) == ("live", None)
+    assert (told["state"], world.rollout().canary) == ("live", None)
     assert "canary" not in [one["kind"] for one in world.desk.versions(by=READER)]
 
 
@@ -206,7 +205,7 @@ def test_taken_back_by_hand(world: World) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
     world.desk.canary(id, share=0, kind=BY_CALLERS, by=BOB)
     assert world.state_of(id) == "rolled back"
-    assert world.orders().canary is None
+    assert world.rollout().canary is None
     with pytest.raises(BadValue, match="was live"):
         world.desk.roll_back("2", reason="it never was live", by=BOB)
     with pytest.raises(BadValue, match="rolled back"):
@@ -232,8 +231,8 @@ def test_rolling_back_ends_a_canary(world: World) -> None:
     world.live({"api.yaml": rules(orders=1)})
     id = begun(world)  # noqa: A001 - it is what it is called
     world.desk.roll_back("1", reason="help", by=BOB)
-    orders = world.orders()
-    assert (orders.live, orders.canary) == (4, None)
+    rollouts = world.rollout()
+    assert (rollouts.live, rollouts.canary) == (4, None)
     assert world.state_of(id) == "rolled back"
     assert world.files() == FIRST
 
@@ -241,10 +240,10 @@ def test_rolling_back_ends_a_canary(world: World) -> None:
 def test_rolling_back_to_what_is_live_only_ends_the_canary(world: World) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
     world.desk.roll_back("live", reason="help", by=BOB)
-    orders = world.orders()
-    assert (orders.live, orders.canary, orders.back) == (1, None, True)
+    rollouts = world.rollout()
+    assert (rollouts.live, rollouts.canary, rollouts.back) == (1, None, True)
     assert world.state_of(id) == "rolled back"
-    assert world.shelf.versions() == [1, 2]
+    assert world.store.versions() == [1, 2]
 
 
 def test_nodes_that_missed_the_end_of_a_canary_may_still_go_back(world: World) -> None:
@@ -252,7 +251,7 @@ def test_nodes_that_missed_the_end_of_a_canary_may_still_go_back(world: World) -
     world.desk.canary(id, share=0, kind=BY_CALLERS, by=BOB)
     # Orders that have nothing to do with it, which may be the next that a node sees.
     world.desk.pin("n1", 1, reason="another thing", by=BOB)
-    assert world.orders().back
+    assert world.rollout().back
 
 
 def test_another_canary_is_tried_by_others(world: World) -> None:
@@ -260,7 +259,7 @@ def test_another_canary_is_tried_by_others(world: World) -> None:
     for limit in (3, 4):
         id = world.approved({"web.yaml": rules(login=limit)})  # noqa: A001
         world.desk.canary(id, share=100, kind=BY_CALLERS, by=BOB)
-        canary = world.orders().canary
+        canary = world.rollout().canary
         assert canary is not None
         salts.append(canary.salt)
         world.desk.canary(id, share=0, kind=BY_CALLERS, by=BOB)
@@ -299,7 +298,7 @@ def test_while_a_push_is_judged_the_canary_is_watched(make: Make) -> None:
     world.publishing.start()
     try:
         assert judge.begun.wait(60)
-        world.report("n1", trouble="rules: cannot be loaded")
+        world.report("n1", failure="rules: cannot be loaded")
         for _ in range(1_500):
             if world.state_of(id) == "rolled back":
                 break
@@ -318,7 +317,7 @@ def test_a_publisher_that_begins_anew_holds_the_step_anew(make: Make, world: Wor
     other = make(settings=SETTINGS, clock=world.clock)
     other.clock.advance(s=60)
     other.look()
-    assert other.orders().canary is not None
+    assert other.rollout().canary is not None
 
 
 # The sums, without a fleet.
@@ -329,7 +328,7 @@ def report(node: str, canary: tuple[int, ...], live: tuple[int, ...] = ()) -> No
     return NodeReport(node, 1, 1, 2, 0, 10, 0, "", counts)
 
 
-def figures(tally: Tally, *reports: NodeReport) -> tuple[int, ...]:
+def figures(tally: CanaryTally, *reports: NodeReport) -> tuple[int, ...]:
     return tally.figures(reports, 0)[:4]
 
 
@@ -337,7 +336,7 @@ STATE = CanaryState(2, 100, 5)
 
 
 def test_what_each_node_counts_is_added_up_once() -> None:
-    tally = Tally(STATE, 1)
+    tally = CanaryTally(STATE, 1)
     figures(tally, report("a", (0, 0), (50, 5)), report("b", (0, 0)))
     seen = (report("a", (10, 1), (60, 6)), report("b", (5, 0), (7, 7)))
     assert figures(tally, *seen) == (15, 1, 17, 8)
@@ -346,33 +345,33 @@ def test_what_each_node_counts_is_added_up_once() -> None:
 
 
 def test_what_a_node_counted_before_it_was_heard_of_is_not_counted() -> None:
-    tally = Tally(STATE, 1)
+    tally = CanaryTally(STATE, 1)
     assert figures(tally, report("a", (1_000, 1_000))) == (0, 0, 0, 0)
     assert figures(tally, report("a", (1_010, 1_001))) == (10, 1, 0, 0)
 
 
 def test_a_count_that_begins_anew_is_counted_on_and_the_other_is_not() -> None:
-    tally = Tally(STATE, 1)
+    tally = CanaryTally(STATE, 1)
     figures(tally, report("a", (10, 1), (100, 0)))
     assert figures(tally, report("a", (3, 1), (110, 0))) == (3, 1, 10, 0)
     assert figures(tally, report("a", (4, 0), (111, 0))) == (7, 1, 11, 0)
 
 
 def test_the_next_step_begins_where_the_last_one_ended() -> None:
-    first = Tally(STATE, 1)
+    first = CanaryTally(STATE, 1)
     figures(first, report("a", (0, 0)))
     figures(first, report("a", (1_000, 40)))
-    second = Tally(STATE._replace(share=500), 1, before=first)
+    second = CanaryTally(STATE._replace(share=500), 1, before=first)
     assert figures(second, report("a", (1_000, 40))) == (0, 0, 0, 0)
     assert figures(second, report("a", (1_500, 60))) == (500, 20, 0, 0)
     # Another canary has counts of its own, and nothing is known of them.
-    other = Tally(CanaryState(3, 100, 9), 1, before=second)
+    other = CanaryTally(CanaryState(3, 100, 9), 1, before=second)
     counts = {count_name(3): (7, 7)}
     assert figures(other, NodeReport("a", 1, 1, 3, 0, 10, 0, "", counts)) == (0, 0, 0, 0)
 
 
 def test_a_report_without_counts_counts_nothing() -> None:
-    tally = Tally(STATE, 1)
+    tally = CanaryTally(STATE, 1)
     silent = NodeReport("a", 1, 1, 2, 0, 10, 0, "", {})
     figures(tally, silent, report("b", ()))
     assert figures(tally, silent, report("b", (7,))) == (7, 0, 0, 0)

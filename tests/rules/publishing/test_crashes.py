@@ -12,11 +12,11 @@ from sluicegate.rules.publishing.outbox import (
     ANNOUNCED,
     CRASH_POINTS,
     DECIDED,
-    EDITION_PUT,
     LIVE_MOVED,
     MERGED,
     NOTED,
-    ORDERS_PUT,
+    RELEASE_PUT,
+    ROLLOUT_PUT,
     SNAPSHOT_PUT,
     TOLD,
 )
@@ -55,25 +55,25 @@ def check_whole(world: World, versions: int) -> None:
     """Everything that was decided is everywhere, once."""
     state = world.ledger.state()
     assert state.fleet.versions == versions
-    assert state.fleet.told == (versions, state.fleet.orders)
-    assert state.fleet.marks == ()
-    assert world.shelf.versions() == [*range(1, versions + 1)]
+    assert state.fleet.delivered == (versions, state.fleet.rollouts)
+    assert state.fleet.notes == ()
+    assert world.store.versions() == [*range(1, versions + 1)]
     assert state.live is not None
-    for number in world.shelf.versions():
-        edition = world.shelf.edition(number)
-        assert edition is not None
-        assert edition.edition.commit == state.versions[number].commit
+    for number in world.store.versions():
+        release = world.store.release(number)
+        assert release is not None
+        assert release.release.commit == state.versions[number].commit
     assert world.tip(LIVE_REF) == world.tip(MAIN) == state.live.commit
-    assert world.orders() == state.orders[state.fleet.orders]
-    numbers = [] if world.events is None else [orders.number for orders in world.announced()]
+    assert world.rollout() == state.rollouts[state.fleet.rollouts]
+    numbers = [] if world.events is None else [rollouts.number for rollouts in world.announced()]
     assert numbers == sorted(numbers)  # some may come twice
-    assert world.events is None or numbers[-1] == state.fleet.orders
-    for number in range(1, state.fleet.orders + 1):
-        assert world.shelf.orders_of(number) is not None
+    assert world.events is None or numbers[-1] == state.fleet.rollouts
+    for number in range(1, state.fleet.rollouts + 1):
+        assert world.store.rollout_at(number) is not None
     # And it rests: there is nothing more to do.
     tip = world.tip("refs/sluicegate/ledger")
     world.look()
-    assert world.publishing.watchman.troubles == {}
+    assert world.publishing.upkeep.failures == {}
     assert world.tip("refs/sluicegate/ledger") == tip
     assert world.events is None or len(world.announced()) == len(numbers)
 
@@ -102,12 +102,12 @@ def test_a_publication_goes_through_exactly_once(
     assert world.repository.notes(world.tip(LIVE_REF)).count("Live as version 3") == 1
     told = world.desk.proposal(id, by=READER)
     assert (told["state"], told["version"]) == ("live", 3)
-    edition = world.shelf.edition(3)
-    assert edition is not None
-    assert len(edition.edition.deltas) == 1
+    release = world.store.release(3)
+    assert release is not None
+    assert len(release.release.deltas) == 1
 
 
-@pytest.mark.parametrize("point", some(LIVE_MOVED, SNAPSHOT_PUT, ORDERS_PUT, NOTED))
+@pytest.mark.parametrize("point", some(LIVE_MOVED, SNAPSHOT_PUT, ROLLOUT_PUT, NOTED))
 def test_a_roll_back_goes_through_exactly_once(
     point: str, make: Make, tmp_path: Path, processes: Processes
 ) -> None:
@@ -125,7 +125,7 @@ def test_a_roll_back_goes_through_exactly_once(
     assert seen["wrong"] == []
 
 
-@pytest.mark.parametrize("point", some(DECIDED, EDITION_PUT, ANNOUNCED))
+@pytest.mark.parametrize("point", some(DECIDED, RELEASE_PUT, ANNOUNCED))
 def test_a_canary_begins_exactly_once(
     point: str, make: Make, tmp_path: Path, processes: Processes
 ) -> None:
@@ -137,9 +137,9 @@ def test_a_canary_begins_exactly_once(
         world.look()
         if point != MERGED:
             check_whole(world, 3)
-            canary = world.orders().canary
+            canary = world.rollout().canary
             assert canary is not None
-            assert (canary.version, canary.share, world.orders().live) == (3, 100, 2)
+            assert (canary.version, canary.share, world.rollout().live) == (3, 100, 2)
     assert seen["wrong"] == []
     assert seen["lives"] == [2]
 

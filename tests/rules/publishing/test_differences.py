@@ -106,7 +106,7 @@ def test_long_files_are_not_compared_line_by_line() -> None:
         {"deltas": 65},
         {"approvals_min": 0},
         {"pins_max": 1_001},
-        {"editions_max": 1},
+        {"releases_max": 1},
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, object]) -> None:

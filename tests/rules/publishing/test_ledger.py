@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -14,23 +14,30 @@ from sluicegate.contracts.rulebook import (
     REJECTED,
     Author,
     Canary,
-    Orders,
+    Rollout,
     Verdict,
 )
-from sluicegate.rules.publishing import records
 from sluicegate.rules.publishing.canary import CanaryState
-from sluicegate.rules.publishing.decisions import first, pinned
-from sluicegate.rules.publishing.ledger import NOTHING, OUTBOX, Change, Ledger, State
+from sluicegate.rules.publishing.ledger import (
+    NOTHING,
+    OUTBOX,
+    LedgerChange,
+    LedgerState,
+    RulebookLedger,
+)
 from sluicegate.rules.publishing.records import (
     CanaryRun,
-    Fleet,
-    Mark,
+    CommitNote,
+    Delivered,
+    FleetRecord,
     Proposal,
-    Step,
-    Told,
-    Version,
+    ProposalStep,
+    ReleaseRecord,
+    parse_record,
+    record_bytes,
 )
-from sluicegate.rules.publishing.reviewing import STEPS_MAX, befell, proposed
+from sluicegate.rules.publishing.review import STEPS_MAX, befell, proposed
+from sluicegate.rules.publishing.rollouts import first, pinned
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.rules.repository.settings import RepositorySettings
@@ -47,48 +54,67 @@ PROPOSAL = Proposal(
     "Bots.\nMany.",
     verdict=Verdict("passed", "fine", 0.5, {"a": [1, 2, {"b": None}]}),
     approvals=("bob", "cat"),
-    steps=(Step(7, "ann", "proposed"), Step(8, "bob", "approved", "why not")),
+    steps=(ProposalStep(7, "ann", "proposed"), ProposalStep(8, "bob", "approved", "why not")),
 )
-VERSION = Version(3, "a" * 40, "b" * 40, "p1234567", "publish", "bob", "why", 9)
-ORDERS = Orders(4, 3, Canary(5, "nodes", 100, "salt"), {"n1": 2}, True, "why", 10)
-FLEET = Fleet(
+VERSION = ReleaseRecord(3, "a" * 40, "b" * 40, "p1234567", "publish", "bob", "why", 9)
+ROLLOUT = Rollout(4, 3, Canary(5, "nodes", 100, "salt"), {"n1": 2}, True, "why", 10)
+FLEET = FleetRecord(
     live=3,
     versions=5,
-    orders=4,
+    rollouts=4,
     highest=5,
     canary=CanaryRun("p1234567", "nodes", "salt", CanaryState(5, 100, 11), ("n9",)),
     pins={"n1": 2},
-    told=Told(2, 3),
-    marks=(Mark("a" * 40, "Live"),),
-    seen="c" * 40,
-    refused="d" * 40,
+    delivered=Delivered(2, 3),
+    notes=(CommitNote("a" * 40, "Live"),),
+    branch_tip="c" * 40,
+    refused_tip="d" * 40,
 )
-KINDS: list[tuple[object, Callable[..., bytes], Callable[[str, bytes], object]]] = [
-    (PROPOSAL, records.proposal_bytes, records.proposal_from),
-    (PROPOSAL._replace(verdict=None), records.proposal_bytes, records.proposal_from),
-    (VERSION, records.version_bytes, records.version_from),
-    (ORDERS, records.orders_bytes, records.orders_from),
-    (ORDERS._replace(canary=None), records.orders_bytes, records.orders_from),
-    (FLEET, records.fleet_bytes, records.fleet_from),
-    (Fleet(), records.fleet_bytes, records.fleet_from),
+RECORDS: list[tuple[Any, ...]] = [
+    PROPOSAL,
+    PROPOSAL._replace(verdict=None),
+    VERSION,
+    ROLLOUT,
+    ROLLOUT._replace(canary=None),
+    FLEET,
+    FleetRecord(),
 ]
 
 
-@pytest.mark.parametrize(("record", "write", "read"), KINDS)
-def test_a_record_is_read_as_it_was_written(
-    record: object, write: Callable[..., bytes], read: Callable[[str, bytes], object]
-) -> None:
-    assert read("x.json", write(record)) == record
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_record_is_read_as_it_was_written(record: tuple[Any, ...]) -> None:
+    assert parse_record(type(record), "x.json", record_bytes(record)) == record
 
 
-@pytest.mark.parametrize(("record", "write", "read"), KINDS)
+def test_records_are_stored_under_the_names_they_always_had() -> None:
+    fields = json.loads(record_bytes(FLEET))
+    assert [*fields] == sorted(
+        [
+            "format",
+            "live",
+            "versions",
+            "orders",
+            "highest",
+            "canary",
+            "pins",
+            "told",
+            "marks",
+            "seen",
+            "refused",
+        ]
+    )
+    assert fields["told"] == {"versions": 2, "orders": 3}
+    assert fields["canary"]["troubled"] == ["n9"]
+
+
+@pytest.mark.parametrize("record", RECORDS)
 def test_newer_programs_may_add_fields_and_newer_formats_are_refused(
-    record: object, write: Callable[..., bytes], read: Callable[[str, bytes], object]
+    record: tuple[Any, ...],
 ) -> None:
-    said = json.loads(write(record))
-    assert read("x.json", json.dumps({**said, "novel": 1}).encode()) == record
+    kind, fields = type(record), json.loads(record_bytes(record))
+    assert parse_record(kind, "x.json", json.dumps({**fields, "novel": 1}).encode()) == record
     with pytest.raises(Unavailable, match="upgrade"):
-        read("x.json", json.dumps({**said, "format": 2}).encode())
+        parse_record(kind, "x.json", json.dumps({**fields, "format": 2}).encode())
 
 
 @pytest.mark.parametrize(
@@ -104,11 +130,11 @@ def test_newer_programs_may_add_fields_and_newer_formats_are_refused(
 )
 def test_a_damaged_record_is_named(data: bytes) -> None:
     with pytest.raises(Unavailable, match="proposals/x"):
-        records.proposal_from("proposals/x.json", data)
+        parse_record(Proposal, "proposals/x.json", data)
 
 
-def new_ledger(world: World, settings: PublishingSettings | None = None) -> Ledger:
-    return Ledger(world.repository, settings=settings or world.settings, clock=world.clock)
+def new_ledger(world: World, settings: PublishingSettings | None = None) -> RulebookLedger:
+    return RulebookLedger(world.repository, settings=settings or world.settings, clock=world.clock)
 
 
 def test_the_state_of_a_new_ledger_is_what_another_one_has_written(world: World) -> None:
@@ -126,9 +152,9 @@ def test_a_ledger_follows_what_another_one_writes(world: World) -> None:
 
 def test_a_change_is_worked_out_again_when_somebody_was_faster(world: World) -> None:
     other = new_ledger(world)
-    seen: list[State] = []
+    seen: list[LedgerState] = []
 
-    def make(state: State) -> Change | None:
+    def make(state: LedgerState) -> LedgerChange | None:
         seen.append(state)
         if len(seen) == 1:
             other.change("eve", lambda now: pin(now, "theirs"))
@@ -141,14 +167,14 @@ def test_a_change_is_worked_out_again_when_somebody_was_faster(world: World) -> 
     assert other.state() == state
 
 
-def pin(state: State, node: str) -> Change | None:
+def pin(state: LedgerState, node: str) -> LedgerChange | None:
     return pinned(state, node, 1, why="x", settings=PublishingSettings(), at_us=1, by="ann")
 
 
 def test_what_a_change_raises_leaves_no_trace(world: World) -> None:
     tip = world.tip(LEDGER_REF)
 
-    def make(state: State) -> Change | None:
+    def make(state: LedgerState) -> LedgerChange | None:
         raise BadValue("x", 1, "no")
 
     with pytest.raises(BadValue):
@@ -170,7 +196,7 @@ def test_old_proposals_leave_the_state_and_stay_in_the_history(world: World) -> 
 
 
 def test_old_versions_and_orders_leave_the_state_once_they_are_told(world: World) -> None:
-    settings = PublishingSettings(editions_max=3, orders_max=2)
+    settings = PublishingSettings(releases_max=3, rollouts_max=2)
     folder = world.folder
     world.close()
     other = World(folder, settings=settings, clock=world.clock)
@@ -179,8 +205,8 @@ def test_old_versions_and_orders_leave_the_state_once_they_are_told(world: World
         other.live({"web.yaml": rules(login=n + 1)})
     state = other.ledger.state()
     assert sorted(state.versions) == [1, 5, 6, 7]  # the pinned one stays
-    assert sorted(state.orders) == [7, 8]
-    assert other.shelf.versions() == [1, 2, 3, 4, 5, 6, 7]
+    assert sorted(state.rollouts) == [7, 8]
+    assert other.store.versions() == [1, 2, 3, 4, 5, 6, 7]
     other.close()
 
 
@@ -189,7 +215,7 @@ def test_more_records_than_the_repository_would_read_are_refused(world: World) -
         world.repository.path, settings=RepositorySettings(files_max=100), clock=world.clock
     )
     with pytest.raises(BadValue, match="files_max"):
-        Ledger(small, settings=PublishingSettings(), clock=world.clock)
+        RulebookLedger(small, settings=PublishingSettings(), clock=world.clock)
     small.close()
 
 
@@ -199,7 +225,7 @@ def test_the_audit_goes_as_far_back_as_is_asked(world: World) -> None:
     everything = world.ledger.entries(1_000)
     assert len(everything) == 121
     assert everything[-1].call == "begin"
-    world.ledger.change(OUTBOX, lambda state: Change("told", OUTBOX))
+    world.ledger.change(OUTBOX, lambda state: LedgerChange("told", OUTBOX))
     for count in (1, 2, 99, 100, 101, 121, 122):
         assert world.ledger.entries(count) == everything[:count]
 
@@ -215,7 +241,7 @@ def test_what_befell_a_proposal_is_bounded() -> None:
 
 def test_the_first_version_is_the_first() -> None:
     change = first(NOTHING, "a" * 40, why="x", at_us=1, by="ann")
-    assert change.versions[0].number == change.orders[0].number == change.orders[0].live == 1
+    assert change.versions[0].number == change.rollouts[0].number == change.rollouts[0].live == 1
 
 
 def test_an_instant_is_kept_to_the_microsecond(world: World) -> None:

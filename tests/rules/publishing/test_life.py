@@ -8,10 +8,10 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, Files, Verdict
-from sluicegate.rules.editions.signing import Signer, new_key
 from sluicegate.rules.problems import BadRules
-from sluicegate.rules.publishing.making import open_publishing
+from sluicegate.rules.publishing.publishing import open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.releases.signatures import Signer, new_key
 from tests.rules.publishing.world import (
     ANN,
     BOB,
@@ -35,8 +35,8 @@ def test_the_branch_becomes_version_one(make: Make) -> None:
     assert status["live"]["version"] == 1
     assert world.tip(LIVE_REF) == world.tip(MAIN)
     assert world.files() == FIRST
-    assert world.shelf.versions() == [1]
-    assert [orders.live for orders in world.announced()] == [1]
+    assert world.store.versions() == [1]
+    assert [rollouts.live for rollouts in world.announced()] == [1]
     with pytest.raises(Conflict):
         world.desk.begin(None, message="again", by=CAT)
 
@@ -70,12 +70,12 @@ def test_a_change_goes_from_a_proposal_to_a_fleet(make: Make) -> None:
     assert (told["state"], told["version"]) == ("live", 2)
     assert world.files() == {**FIRST, **NEW}
     assert world.tip(MAIN) == world.tip(LIVE_REF)
-    assert [orders.live for orders in world.announced()] == [1, 2]
-    assert world.orders().live == 2
-    edition = world.shelf.edition(2)
-    assert edition is not None
-    assert edition.edition.commit == world.tip(LIVE_REF)
-    assert edition.edition.rules == 3
+    assert [rollouts.live for rollouts in world.announced()] == [1, 2]
+    assert world.rollout().live == 2
+    release = world.store.release(2)
+    assert release is not None
+    assert release.release.commit == world.tip(LIVE_REF)
+    assert release.release.rules == 3
     assert [one["what"] for one in told["history"]] == [
         "proposed",
         "judged: passed",
@@ -98,13 +98,13 @@ def test_an_edition_has_deltas_that_lead_to_it_from_those_before(make: Make) -> 
     world = make().begin()
     world.live({"many.yaml": rules(**many)})
     world.live({"many.yaml": rules(**{**many, "r7": 1_000})})
-    editions = [world.shelf.edition(version) for version in (2, 3)]
-    assert all(one is not None for one in editions)
-    before, after = [one.edition for one in editions if one is not None]
+    releases = [world.store.release(version) for version in (2, 3)]
+    assert all(one is not None for one in releases)
+    before, after = [one.release for one in releases if one is not None]
     assert list(after.deltas) == [before.content]
     assert after.deltas[before.content].bytes < after.snapshot.bytes
-    have = world.shelf.snapshot(before).snapshot
-    assert world.shelf.snapshot(after, [have]).before == before.content
+    have = world.store.snapshot(before).snapshot
+    assert world.store.snapshot(after, [have]).before == before.content
 
 
 def test_as_many_deltas_as_the_setting_says(make: Make) -> None:
@@ -112,9 +112,9 @@ def test_as_many_deltas_as_the_setting_says(make: Make) -> None:
     world = make(settings=PublishingSettings(deltas=2)).begin()
     for limit in range(1_000, 1_005):
         world.live({"many.yaml": rules(**{**many, "r7": limit})})
-    edition = world.shelf.edition(6)
-    assert edition is not None
-    assert len(edition.edition.deltas) == 2
+    release = world.store.release(6)
+    assert release is not None
+    assert len(release.release.deltas) == 2
 
 
 def test_bad_rules_are_no_proposal(world: World) -> None:
@@ -291,10 +291,10 @@ def test_going_back_is_a_new_version_with_the_old_rules(world: World) -> None:
     assert "logins fail" in commit.message
     assert world.state_of(id) == "rolled back"
     assert "logins fail" in world.repository.notes(second)
-    edition, old = world.shelf.edition(3), world.shelf.edition(1)
-    assert edition is not None
+    release, old = world.store.release(3), world.store.release(1)
+    assert release is not None
     assert old is not None
-    assert edition.edition.content == old.edition.content
+    assert release.release.content == old.release.content
     assert world.repository.is_ancestor(first, commit.id)
     assert world.tip(MAIN) == commit.id
 
@@ -312,13 +312,13 @@ def test_one_can_only_go_back_to_what_was_live(world: World) -> None:
 def test_a_pin_is_part_of_the_orders(world: World) -> None:
     world.live(NEW)
     world.desk.pin("n7", 1, reason="to compare", by=BOB)
-    assert dict(world.orders().pins) == {"n7": 1}
-    assert world.announced()[-1] == world.orders()
-    number = world.orders().number
+    assert dict(world.rollout().pins) == {"n7": 1}
+    assert world.announced()[-1] == world.rollout()
+    number = world.rollout().number
     world.desk.pin("n7", 1, reason="again", by=BOB)
-    assert world.orders().number == number
+    assert world.rollout().number == number
     world.desk.pin("n7", 0, reason="done", by=BOB)
-    assert dict(world.orders().pins) == {}
+    assert dict(world.rollout().pins) == {}
     for node, version in (("n7", 9), ("../n7", 1)):
         with pytest.raises(BadValue):
             world.desk.pin(node, version, reason="no", by=BOB)
@@ -327,8 +327,8 @@ def test_a_pin_is_part_of_the_orders(world: World) -> None:
 def test_versions_and_orders_have_no_gaps(world: World) -> None:
     for limit in range(1, 6):
         world.live({"web.yaml": rules(login=limit)})
-    assert world.shelf.versions() == [1, 2, 3, 4, 5, 6]
-    assert [orders.number for orders in world.announced()] == [1, 2, 3, 4, 5, 6]
+    assert world.store.versions() == [1, 2, 3, 4, 5, 6]
+    assert [rollouts.number for rollouts in world.announced()] == [1, 2, 3, 4, 5, 6]
     versions = world.desk.versions(by=READER)
     assert [one["version"] for one in versions] == [6, 5, 4, 3, 2, 1]
     assert [one["live"] for one in versions] == [True, *[False] * 5]
@@ -359,13 +359,13 @@ def test_rules_may_be_in_a_folder(make: Make) -> None:
     with pytest.raises(BadValue, match="folder limits"):
         world.desk.begin(FIRST, message="begin", by=CAT)
     world.desk.begin(inside, message="begin", by=CAT)
-    assert world.shelf.versions() == [1]
+    assert world.store.versions() == [1]
     with pytest.raises(BadValue, match="folder limits"):
         world.propose(NEW)
     world.live({"limits/web.yaml": NEW["web.yaml"]})
-    edition = world.shelf.edition(2)
-    assert edition is not None
-    assert edition.edition.rules == 3
+    release = world.store.release(2)
+    assert release is not None
+    assert release.release.rules == 3
     # What else there is in the repository is none of our business, and goes live with it.
     author = world.repository.info(world.tip(MAIN)).author
     commit = world.repository.write(

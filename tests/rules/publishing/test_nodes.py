@@ -7,9 +7,8 @@ import pytest
 from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.follower import Follower
-from sluicegate.rules.publishing.canary import CanarySettings
+from sluicegate.rules.publishing.canary import CanarySettings, count_name
 from sluicegate.rules.publishing.settings import PublishingSettings
-from sluicegate.rules.publishing.tally import count_name
 from sluicegate.testing import SeededChance
 from tests.rules.publishing.world import BOB, READER, Make, World, rules
 
@@ -30,7 +29,7 @@ class Node:
         self.counts: dict[str, tuple[int, int]] = {}
         self.handed: list[FleetBooks] = []
         self.follower = Follower(
-            world.shelf,
+            world.store,
             self.handed.append,
             node=name,
             folder=world.folder / name,
@@ -43,7 +42,7 @@ class Node:
     def look(self) -> tuple[int, int]:
         """Follow and report; the versions it runs."""
         self.follower.poll()
-        self.world.shelf.put_report(self.follower.report())
+        self.world.store.put_report(self.follower.report())
         return self.follower.books.live_version, self.follower.books.canary_version
 
 

@@ -13,11 +13,11 @@ import pytest
 from sluicegate.contracts.blob_store import Blob, BlobStore
 from sluicegate.contracts.errors import HasWriter, Unavailable
 from sluicegate.contracts.event_log import EventLog, Reader
-from sluicegate.rules.editions.signing import Signer, new_key
-from sluicegate.rules.publishing.making import Publishing, open_publishing
 from sluicegate.rules.publishing.outbox import BRANCH_MOVED
-from sluicegate.rules.publishing.reviewing import rejected
+from sluicegate.rules.publishing.publishing import Publishing, open_publishing
+from sluicegate.rules.publishing.review import rejected
 from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.releases.signatures import Signer, new_key
 from tests.rules.publishing.test_crashes import check_whole
 from tests.rules.publishing.world import (
     BOB,
@@ -110,7 +110,7 @@ def test_a_store_that_fails_keeps_nothing_from_going_through_later(
     if puts < 5:
         assert "being moved" in told["troubles"]["publishing"]
         assert told["told"] != told["decided"]
-        assert world.orders().live == (2 if puts == 4 and happens else 1)
+        assert world.rollout().live == (2 if puts == 4 and happens else 1)
     world.look()
     check_whole(world, 2)
 
@@ -127,7 +127,7 @@ def test_an_announcement_that_was_not_acknowledged_is_sent_again(world: World) -
         assert "event log" in told["troubles"]["publishing"]
         before = len(world.announced())
         world.look()
-        assert world.announced()[-1] == world.announced()[-2] == world.orders()
+        assert world.announced()[-1] == world.announced()[-2] == world.rollout()
         assert len(world.announced()) == before + 1
     check_whole(world, 3)
 
@@ -163,14 +163,14 @@ def test_several_decisions_are_told_in_turn_after_an_outage(world: World) -> Non
     ids = [world.approved({f"f{n}.yaml": rules(**{f"r{n}": 1})}) for n in range(3)]
     for id in ids:  # noqa: A001 - it is what it is called
         other.desk.publish(id, by=BOB)
-    assert world.shelf.versions() == [1]
+    assert world.store.versions() == [1]
     status = other.desk.status(by=READER)
     assert (status["told"]["versions"], status["decided"]["versions"]) == (1, 4)
     versions = other.desk.versions(by=READER)
     assert [one["told"] for one in versions] == [False, False, False, True]
     world.look()
     # Only the latest orders are announced; those between can be read.
-    assert [orders.number for orders in world.announced()] == [1, 4]
+    assert [rollouts.number for rollouts in world.announced()] == [1, 4]
     check_whole(world, 4)
 
 
@@ -180,7 +180,7 @@ def test_another_rulebook_in_the_blob_store_is_not_overwritten(
     other = World(tmp_path_factory.mktemp("other"))
     mine = open_publishing(other.repository, world.blobs, world.signer, clock=world.clock)
     world.live({"api.yaml": rules(orders=1)})
-    before = world.shelf.edition(2)
+    before = world.store.release(2)
     with pytest.raises(Unavailable, match="another rulebook"):
         mine.publisher.begin({"web.yaml": rules(other=1).encode()}, message="mine", by="eve")
     # One that began elsewhere, and was then given the wrong store.
@@ -189,13 +189,13 @@ def test_another_rulebook_in_the_blob_store_is_not_overwritten(
     id = other.approved(NEW)  # noqa: A001 - it is what it is called
     told = mine.desk.publish(id, by=BOB)
     assert "another rulebook" in told["troubles"]["publishing"]
-    assert world.shelf.edition(2) == before
+    assert world.store.release(2) == before
     other.close()
 
 
 def test_what_nobody_needs_goes_after_a_while(tmp_path: Path) -> None:
     settings = PublishingSettings(
-        proposals_max=2, keep_editions=1, tidy_us=HOUR_US, editions_max=100, deltas=0
+        proposals_max=2, keep_releases=1, tidy_us=HOUR_US, releases_max=100, deltas=0
     )
     world = World(tmp_path, settings=settings).begin()
     for limit in range(1, 6):
@@ -208,7 +208,7 @@ def test_what_nobody_needs_goes_after_a_while(tmp_path: Path) -> None:
     for _ in range(3):  # what is swept is marked first, and goes an hour later
         world.clock.advance(s=3_700)
         world.look()
-    assert world.publishing.watchman.troubles == {}
+    assert world.publishing.upkeep.failures == {}
     kept = world.ledger.state().proposals
     assert sorted(world.repository.refs(proposals)) == sorted(proposals + one for one in kept)
     assert len(world.blobs.names("snapshots/")) == 1
@@ -223,14 +223,14 @@ def test_what_nobody_needs_goes_after_a_while(tmp_path: Path) -> None:
     world.repository.move(f"{proposals}pyoung", young.id, expected=None)
     for there in (True, False):
         world.clock.advance(s=0 if there else 3_700)
-        world.publishing.watchman.look()
-        world.publishing.watchman.tidying.refs(world.clock.now_us())
+        world.publishing.upkeep.look()
+        world.publishing.upkeep.cleanup.refs(world.clock.now_us())
         assert (f"{proposals}pyoung" in world.repository.refs(proposals)) == there
     # An old version that is ordered again is made again.
     world.desk.pin("n1", 2, reason="to compare", by=BOB)
-    edition = world.shelf.edition(2)
-    assert edition is not None
-    assert world.shelf.snapshot(edition.edition).snapshot.content == edition.edition.content
+    release = world.store.release(2)
+    assert release is not None
+    assert world.store.snapshot(release.release).snapshot.content == release.release.content
     world.close()
 
 

@@ -95,7 +95,7 @@ def test_a_push_becomes_a_proposal_by_its_author(world: World, clone: Clone) -> 
     assert (told["message"], told["reason"], told["source"]) == ("Less logins", "Bots.", "push")
     assert told["state"] == "open"
     assert world.files() == FIRST
-    assert world.shelf.versions() == [1]
+    assert world.store.versions() == [1]
     world.look()
     assert len(world.desk.proposals(by=READER)) == 1
 
@@ -313,7 +313,7 @@ def test_live_that_was_moved_by_hand_stops_publishing(world: World, clone: Clone
         assert f"git update-ref {LIVE_REF} {was}" in str(told.value)
     world.look()
     assert "moved what is live" in world.desk.status(by=READER)["troubles"]["publishing"]
-    assert world.shelf.versions() == [1]
+    assert world.store.versions() == [1]
     assert world.desk.rules(by=READER)["commit"] == was  # reading goes on
     # As it says, so it is repaired.
     subprocess.run(
@@ -352,9 +352,9 @@ def test_a_ledger_that_has_lost_its_end_tells_nobody_anything(world: World, make
     id = other.approved({"api.yaml": rules(orders=1)})  # noqa: A001 - it is what it is called
     told = other.desk.publish(id, by=BOB)
     assert "lost its end" in told["troubles"]["publishing"]
-    edition = other.shelf.edition(2)
-    assert edition is not None
-    assert edition.edition.commit != other.ledger.state().versions[2].commit
+    release = other.store.release(2)
+    assert release is not None
+    assert release.release.commit != other.ledger.state().versions[2].commit
 
 
 def test_nobody_pushes_where_there_is_no_branch(make: Make, tmp_path: Path) -> None:

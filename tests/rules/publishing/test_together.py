@@ -123,11 +123,11 @@ def test_two_publishers_of_one_repository_give_each_number_once(make: Make) -> N
     assert not [one for one in found if isinstance(one, Exception)]
     first.look()
     second.look()
-    assert first.publishing.watchman.troubles == second.publishing.watchman.troubles == {}
+    assert first.publishing.upkeep.failures == second.publishing.upkeep.failures == {}
     assert sorted(one["version"] for one in found) == [2, 3, 4, 5, 6, 7]  # type: ignore[index]
-    assert first.shelf.versions() == [1, 2, 3, 4, 5, 6, 7]
+    assert first.store.versions() == [1, 2, 3, 4, 5, 6, 7]
     assert first.ledger.state() == second.ledger.state()
-    assert first.orders().number == 7
+    assert first.rollout().number == 7
     assert set(first.files()) >= {f"f{n}.yaml" for n in range(6)}
 
 
@@ -146,7 +146,7 @@ def test_another_publisher_may_do_all_the_rest_at_any_point(make: Make, point: s
     world = make(events=False, clock=other.clock, at=at)
     version = world.live({"web.yaml": rules(**{**many, "r7": 1_000})})
     assert (done, version) == ([point], 3)
-    assert world.publishing.watchman.troubles == {}
+    assert world.publishing.upkeep.failures == {}
     check_whole(world, 3)
     check_whole(other, 3)
 
@@ -161,7 +161,7 @@ def test_what_was_told_is_not_taken_back_by_somebody_slower(make: Make) -> None:
 
     world = make(events=False, clock=other.clock, at=at)
     world.desk.publish(ids[0], by=BOB)
-    assert world.ledger.state().fleet.told == (3, 3)
+    assert world.ledger.state().fleet.delivered == (3, 3)
     check_whole(world, 3)
 
 
@@ -181,7 +181,7 @@ def test_who_is_overtaken_at_a_ref_goes_on(
     monkeypatch.setattr(Repository, "move", overtaken)
     assert world.live(NEW) == 2
     assert done == [ref]
-    assert world.publishing.watchman.troubles == {}
+    assert world.publishing.upkeep.failures == {}
     world.look()
     check_whole(world, 2)
 
@@ -200,8 +200,8 @@ def test_processes_that_publish_at_once_lose_nothing(
     world.look()
     state = world.ledger.state()
     count = 1 + RACE_CHANGES * len(names)
-    assert state.fleet.versions == state.fleet.told.versions == count
-    assert world.shelf.versions() == [*range(1, count + 1)]
+    assert state.fleet.versions == state.fleet.delivered.versions == count
+    assert world.store.versions() == [*range(1, count + 1)]
     lives = [state.versions[number].commit for number in range(1, count + 1)]
     for before, after in pairwise(lives):
         assert world.repository.info(after).parents == (before,)

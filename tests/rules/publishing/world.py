@@ -13,14 +13,13 @@ from sluicegate.contracts.rulebook import (
     Files,
     Judge,
     NodeReport,
-    Orders,
+    Rollout,
     Verdict,
 )
-from sluicegate.rules.editions.signed import open_orders
-from sluicegate.rules.editions.signing import Signer, new_key
-from sluicegate.rules.publishing.making import Publishing, open_publishing
 from sluicegate.rules.publishing.outbox import At, go_on
+from sluicegate.rules.publishing.publishing import Publishing, open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.releases.signatures import Signer, new_key, open_rollout
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.stores.blobs.files import FileBlobs
 from sluicegate.stores.blobs.files_url import FilesSettings as BlobSettings
@@ -112,8 +111,8 @@ class World:
         )
         self.desk = self.publishing.desk
         self.ledger = self.publishing.ledger
-        self.shelf = self.publishing.shelf
-        self.look = self.publishing.watchman.look
+        self.store = self.publishing.store
+        self.look = self.publishing.upkeep.look
 
     # What tests say often.
 
@@ -145,16 +144,16 @@ class World:
         """What a proposal is."""
         return str(self.desk.proposal(id, by=READER)["state"])
 
-    def orders(self) -> Orders:
+    def rollout(self) -> Rollout:
         """What the fleet is told to run."""
-        signed = self.shelf.orders()
+        signed = self.store.rollout()
         assert signed is not None
-        return signed.orders
+        return signed.rollout
 
-    def announced(self) -> list[Orders]:
+    def announced(self) -> list[Rollout]:
         """The orders that were announced, in turn."""
         return [
-            open_orders(event.body, self.shelf.verifier).orders
+            open_rollout(event.body, self.store.verifier).rollout
             for event in self.heard()
             if event.kind == RULES_CHANGED
         ]
@@ -185,22 +184,22 @@ class World:
         version: int = 1,
         canary: int = 0,
         counts: Mapping[str, tuple[int, int]] | None = None,
-        trouble: str = "",
+        failure: str = "",
         since_us: int | None = None,
     ) -> None:
         """What a node says of itself, now."""
         now_us = self.clock.now_us()
         told: dict[str, Any] = {} if counts is None else dict(counts)
-        self.shelf.put_report(
+        self.store.put_report(
             NodeReport(
                 node=node,
-                orders=self.orders().number,
+                rollout=self.rollout().number,
                 version=version,
                 canary=canary,
                 at_us=now_us,
                 since_us=now_us if since_us is None else since_us,
                 took_us=1_000,
-                trouble=trouble,
+                failure=failure,
                 counts=told,
             )
         )

@@ -15,7 +15,7 @@ import pytest
 
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.errors import BadValue, Conflict, Forbidden, SluicegateError
-from sluicegate.contracts.rule_desk import RuleDesk
+from sluicegate.contracts.rule_admin import RuleAdmin
 from sluicegate.contracts.rulebook import (
     APPROVED,
     BY_CALLERS,
@@ -49,7 +49,7 @@ def identity(who: str) -> Identity:
 class World(Protocol):
     """A desk with one live version of one file, `FILE`, and nothing captured to judge by."""
 
-    def desk(self, who: str) -> RuleDesk:
+    def desk(self, who: str) -> RuleAdmin:
         """The desk as this one of the people reaches it."""
         ...
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluicegate.contracts.rule_desk import RuleDesk
-from sluicegate.rules.remote.desk import RemoteDesk
+from sluicegate.contracts.rule_admin import RuleAdmin
+from sluicegate.rules.remote.admin import RemoteRuleAdmin
 from tests.doors.http.rules.memory_desk import MemoryDesk, no_gate
 from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, rules_of, token_of
 from tests.rules.remote.desk_suite import DeskSuite
@@ -19,7 +19,7 @@ class Near:
     def __init__(self) -> None:
         self.memory = MemoryDesk(no_gate)
 
-    def desk(self, who: str) -> RuleDesk:
+    def desk(self, who: str) -> RuleAdmin:
         return self.memory
 
     def text(self, limit: int) -> str:
@@ -35,8 +35,8 @@ class Far:
     def __init__(self, house: RulesHouse) -> None:
         self.house = house
 
-    def desk(self, who: str) -> RuleDesk:
-        return RemoteDesk(f"http://{self.house.host}", token=token_of(who))
+    def desk(self, who: str) -> RuleAdmin:
+        return RemoteRuleAdmin(f"http://{self.house.host}", token=token_of(who))
 
     def text(self, limit: int) -> str:
         return rules_of(limit)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.rules.remote.desk import ATTEMPTS_MAX, RemoteDesk
+from sluicegate.rules.remote.admin import ATTEMPTS_MAX, RemoteRuleAdmin
 from sluicegate.rules.remote.exchange import Answered, Exchange
 from sluicegate.testing import HandClock, SeededChance
 from tests.engines.child import free_port
@@ -28,7 +28,7 @@ def key_in(asked: bytes) -> bytes:
 
 def test_what_is_sent_is_plain_http_with_the_token_and_a_key_for_a_change() -> None:
     with scripted(says(200, STATUS), says(201, STATUS), says(200, STATUS)) as here:
-        desk = RemoteDesk(f"{here.url}/behind/", token=TOKEN, chance=SeededChance(1))
+        desk = RemoteRuleAdmin(f"{here.url}/behind/", token=TOKEN, chance=SeededChance(1))
         assert desk.status() == {"live": 3}
         desk.propose({"a/ü.yaml": None}, base="live", message="ü")
         desk.file("a/ü?.yaml", "1&2")
@@ -46,7 +46,7 @@ def test_what_is_sent_is_plain_http_with_the_token_and_a_key_for_a_change() -> N
 @pytest.mark.parametrize("first", [hangs_up, says(201, b"{", length=9), says(504)])
 def test_a_change_whose_answer_was_lost_is_asked_again_under_its_key(first: Script) -> None:
     with scripted(first, says(200, STATUS), says(200, STATUS)) as here:
-        desk = RemoteDesk(here.url)
+        desk = RemoteRuleAdmin(here.url)
         assert desk.publish("p1") == {"live": 3}
         desk.publish("p1")
     once, again, other = (key_in(one) for one in here.asked)
@@ -58,12 +58,12 @@ def test_a_change_whose_answer_was_lost_is_asked_again_under_its_key(first: Scri
 def test_what_is_lost_each_time_is_given_up() -> None:
     with scripted(*[hangs_up] * (ATTEMPTS_MAX + 1)) as here:
         with pytest.raises(Unavailable, match="the rulebook at http") as caught:
-            RemoteDesk(here.url, token=TOKEN).publish("p1")
+            RemoteRuleAdmin(here.url, token=TOKEN).publish("p1")
         assert len(here.asked) == ATTEMPTS_MAX
     assert TOKEN not in str(caught.value)
     with scripted(*[says(504, b'{"detail": "too slow"}')] * (ATTEMPTS_MAX + 1)) as here:
         with pytest.raises(Unavailable, match="504: too slow"):
-            RemoteDesk(here.url).publish("p1")
+            RemoteRuleAdmin(here.url).publish("p1")
         assert len(here.asked) == ATTEMPTS_MAX
 
 
@@ -76,14 +76,14 @@ def test_a_server_that_is_away_is_asked_once(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(socket, "create_connection", refused)
     with pytest.raises(Unavailable, match="nobody is there"):
-        RemoteDesk("http://127.0.0.1:9").status()
+        RemoteRuleAdmin("http://127.0.0.1:9").status()
     assert len(calls) == 1
 
 
 def test_a_server_that_is_away_is_told_by_its_address() -> None:
     port = free_port("127.0.0.1")
     with pytest.raises(Unavailable, match=f"127.0.0.1:{port} is unavailable: .*refused"):
-        RemoteDesk(f"http://127.0.0.1:{port}", token=TOKEN).status()
+        RemoteRuleAdmin(f"http://127.0.0.1:{port}", token=TOKEN).status()
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -94,7 +94,7 @@ def test_a_redirect_is_not_followed_so_the_token_goes_to_nobody_else(status: int
             scripted(says(status, b"", f"location: {elsewhere}")) as here,
             pytest.raises(Unavailable, match=f"it sends us to '{elsewhere}'"),
         ):
-            RemoteDesk(here.url, token=TOKEN).status()
+            RemoteRuleAdmin(here.url, token=TOKEN).status()
         assert other.asked == []
 
 
@@ -113,7 +113,7 @@ def test_a_redirect_is_not_followed_so_the_token_goes_to_nobody_else(status: int
 )
 def test_what_no_rulebooks_door_says_is_told_as_such(script: Script, why: str) -> None:
     with scripted(script) as here, pytest.raises(Unavailable, match=why):
-        RemoteDesk(here.url, answer_bytes_max=2_000).proposals()
+        RemoteRuleAdmin(here.url, answer_bytes_max=2_000).proposals()
 
 
 def test_what_is_not_http_is_given_up() -> None:
@@ -121,7 +121,7 @@ def test_what_is_not_http_is_given_up() -> None:
         peer.sendall(b"SSH-2.0-hello\r\n\r\n")
 
     with scripted(*[odd] * ATTEMPTS_MAX) as here, pytest.raises(Unavailable):
-        RemoteDesk(here.url).status()
+        RemoteRuleAdmin(here.url).status()
 
 
 def test_a_server_that_says_nothing_is_waited_for_as_long_as_is_set() -> None:
@@ -132,7 +132,7 @@ def test_a_server_that_says_nothing_is_waited_for_as_long_as_is_set() -> None:
 
     with scripted(*[silent] * ATTEMPTS_MAX) as here:
         with pytest.raises(Unavailable, match="timed out"):
-            RemoteDesk(here.url, timeout_s=0.05).status()
+            RemoteRuleAdmin(here.url, timeout_s=0.05).status()
         ended.set()
 
 
@@ -145,7 +145,7 @@ def test_an_answer_that_comes_in_drops_is_not_waited_for_beyond_the_time() -> No
         peer.sendall(b" ")
 
     with scripted(drops) as here, pytest.raises(Unavailable, match="in time"):
-        RemoteDesk(here.url, timeout_s=5, clock=clock).status()
+        RemoteRuleAdmin(here.url, timeout_s=5, clock=clock).status()
     assert len(here.asked) == 1
 
 
@@ -161,9 +161,9 @@ def test_a_long_wait_asks_again_until_it_is_reached_and_not_without_a_pause(
     def waited(reached: bool) -> Script:
         return says(200, json.dumps({"reached": reached}).encode())
 
-    monkeypatch.setattr("sluicegate.rules.remote.desk.Event", Paused)
+    monkeypatch.setattr("sluicegate.rules.remote.admin.Event", Paused)
     with scripted(waited(False), waited(False), waited(True)) as here:
-        answer = RemoteDesk(here.url).wait(4, nodes=2, timeout_s=100)
+        answer = RemoteRuleAdmin(here.url).wait(4, nodes=2, timeout_s=100)
     assert answer == {"reached": True}
     lines = [one.split(b" ")[1] for one in here.asked]
     assert lines[0] == b"/v1/rules/wait?version=4&nodes=2&timeout_s=20.000"
@@ -176,7 +176,7 @@ def test_a_wait_ends_with_its_time() -> None:
     asked: list[Any] = []
     script = says(200, b'{"reached": false}')
     with scripted(script) as here:
-        asked.append(RemoteDesk(here.url).wait(4, nodes=2, timeout_s=0))
+        asked.append(RemoteRuleAdmin(here.url).wait(4, nodes=2, timeout_s=0))
     assert asked == [{"reached": False}]
     assert b"timeout_s=0.000" in here.asked[0]
 
@@ -189,7 +189,7 @@ def test_a_wait_is_given_its_own_time_on_top_of_a_calls(monkeypatch: pytest.Monk
         return Answered(200, {}, b'{"reached": true}')
 
     monkeypatch.setattr(Exchange, "ask", ask)
-    desk = RemoteDesk("http://127.0.0.1:9", timeout_s=30, clock=HandClock())
+    desk = RemoteRuleAdmin("http://127.0.0.1:9", timeout_s=30, clock=HandClock())
     desk.wait(4, nodes=2, timeout_s=7)
     desk.wait(4, nodes=2, timeout_s=700)
     desk.status()

@@ -16,11 +16,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from sluicegate.contracts.access import EVERY_GRANT, Identity
-from sluicegate.contracts.rule_desk import RuleDesk
+from sluicegate.contracts.rule_admin import RuleAdmin
 from sluicegate.contracts.rulebook import NodeReport
-from sluicegate.rules.editions.signing import Signer, new_key
-from sluicegate.rules.publishing.making import Publishing, open_publishing
-from sluicegate.rules.remote.desk import RemoteDesk
+from sluicegate.rules.publishing.publishing import Publishing, open_publishing
+from sluicegate.rules.releases.signatures import Signer, new_key
+from sluicegate.rules.remote.admin import RemoteRuleAdmin
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.stores.blobs.files import FileBlobs
 from sluicegate.stores.blobs.files_url import FilesSettings
@@ -58,7 +58,7 @@ class Kept:
         self.publishing.desk.begin(None, message="Begin", by=OWNER)
         self._clock = clock
 
-    def desk(self, who: str) -> RuleDesk:
+    def desk(self, who: str) -> RuleAdmin:
         return self.publishing.desk
 
     def text(self, limit: int) -> str:
@@ -66,7 +66,7 @@ class Kept:
 
     def reports(self, node: str, version: int) -> None:
         now_us = self._clock.now_us()
-        self.publishing.shelf.put_report(
+        self.publishing.store.put_report(
             NodeReport(node, 1, version, 0, now_us, now_us, 1_000, "", {})
         )
 
@@ -79,8 +79,8 @@ class Asked(Kept):
         real: Any = self.publishing.desk
         self.house: RulesHouse = stack.enter_context(rules_house_aside(desk=real))
 
-    def desk(self, who: str) -> RuleDesk:
-        return RemoteDesk(f"http://{self.house.host}", token=token_of(who))
+    def desk(self, who: str) -> RuleAdmin:
+        return RemoteRuleAdmin(f"http://{self.house.host}", token=token_of(who))
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.service_book import ServiceBook
 from sluicegate.rules.snapshot.book import book_of
-from sluicegate.rules.snapshot.damaged import Damaged
-from sluicegate.rules.snapshot.packing import pack, unpack
+from sluicegate.rules.snapshot.codec import pack, unpack
+from sluicegate.rules.snapshot.sections import Damaged
 from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome, told, written
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.rules.snapshot.damaged import Damaged
+from sluicegate.rules.snapshot.codec import pack, unpack
 from sluicegate.rules.snapshot.delta import WORD, apply_delta, make_delta
-from sluicegate.rules.snapshot.packing import pack, unpack
-from sluicegate.rules.snapshot.sections import Section, frame, read_frame
+from sluicegate.rules.snapshot.sections import Damaged, Section, frame, read_frame
 from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome
 

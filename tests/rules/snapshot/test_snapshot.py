@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.problems import BadRules
 from sluicegate.rules.service_book import ServiceBook, find_files
-from sluicegate.rules.snapshot.packing import pack
+from sluicegate.rules.snapshot.codec import pack
 from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot, rules_files
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome, written
 

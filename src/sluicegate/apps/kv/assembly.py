@@ -236,7 +236,7 @@ class Assembly:
             yield from of_store(self.store.stats())
         yield from self.background.families()
         if self._follower is not None:
-            from sluicegate.rules.following.opening import of_following  # noqa: PLC0415 - as there
+            from sluicegate.rules.following.node import of_following  # noqa: PLC0415 - as there
 
             yield from of_following(self._follower, now_us)
         yield gauge("sluicegate_kv_memory_bytes", "Memory of the process.", memory_bytes())
@@ -313,7 +313,7 @@ class Assembly:
 
     def _follow(self, worker_loop: asyncio.AbstractEventLoop) -> None:
         # It takes packages that only this needs.
-        from sluicegate.rules.following.opening import follow, start  # noqa: PLC0415
+        from sluicegate.rules.following.node import follow, start  # noqa: PLC0415
 
         follower, self._announcements = follow(
             self.settings,

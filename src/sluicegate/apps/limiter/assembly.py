@@ -125,7 +125,7 @@ class Assembly:
         loop = asyncio.get_running_loop()
         if self.settings.rulebook:
             # It takes packages that only this needs.
-            from sluicegate.rules.following.opening import follow, start  # noqa: PLC0415
+            from sluicegate.rules.following.node import follow, start  # noqa: PLC0415
 
             follower, self._announcements = follow(
                 self.settings,
@@ -275,7 +275,7 @@ class Assembly:
         beside = self.beside
         yield from of_mesh(self.mesh.tallies(), () if beside is None else beside.mesh.tallies())
         if self._follower is not None:
-            from sluicegate.rules.following.opening import of_following  # noqa: PLC0415 - as in `load`
+            from sluicegate.rules.following.node import of_following  # noqa: PLC0415 - as in `load`
 
             yield from of_following(self._follower, self.clock.now_us())
         if self.capture is not None:

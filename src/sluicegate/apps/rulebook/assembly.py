@@ -9,13 +9,13 @@ from typing import Final, final
 from sluicegate.apps.rulebook.fields import PARTS
 from sluicegate.apps.rulebook.settings import Settings
 from sluicegate.contracts.event_log import EventLog
-from sluicegate.rules.editions.signing import Signer, Verifier
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.rules.publishing.admin import RulebookAdmin
 from sluicegate.rules.publishing.canary import CanarySettings
-from sluicegate.rules.publishing.desk import Desk
-from sluicegate.rules.publishing.making import Publishing, open_publishing
+from sluicegate.rules.publishing.publishing import Publishing, open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.releases.signatures import Signer, Verifier
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.rules.snapshot.snapshot import compile_snapshot
 from sluicegate.shadow.folder_judge import FolderJudge
@@ -58,7 +58,7 @@ class Assembly:
         )
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> RulebookAdmin:
         """What can be asked."""
         return self.publishing.desk
 

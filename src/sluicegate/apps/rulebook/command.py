@@ -7,22 +7,16 @@ from __future__ import annotations
 
 import logging
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable
 from importlib import import_module
-from typing import Protocol, cast
+from typing import cast
 
 from sluicegate.apps.rulebook import examples
+from sluicegate.apps.rulebook.messages import reworded
 from sluicegate.apps.rulebook.verbs import VERBS
-from sluicegate.apps.rulebook.wording import reworded
 from sluicegate.contracts.errors import SluicegateError
 
 EXAMPLES = examples.EXAMPLES
-
-
-class VerbModule(Protocol):
-    """What the module of a verb offers."""
-
-    def run(self, arguments: Namespace) -> int:
-        """Do it, and return the exit code."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -45,8 +39,9 @@ def run(arguments: Namespace) -> int:
     verb = next(verb for verb in VERBS if verb.name == arguments.verb)
     # What a command is warned of is in what it answers; a server says how it logs.
     logging.getLogger("sluicegate").addHandler(logging.NullHandler())
-    module = cast("VerbModule", import_module(f"sluicegate.apps.rulebook.{verb.module}"))
+    module, _, name = verb.function.partition(":")
+    function = getattr(import_module(f"sluicegate.apps.rulebook.{module}"), name)
     try:
-        return module.run(arguments)
+        return cast("Callable[[Namespace], int]", function)(arguments)
     except SluicegateError as error:
         raise reworded(error) from None

@@ -11,9 +11,9 @@ from typing import Final, final
 
 from sluicegate import __version__
 from sluicegate.apps.rulebook.assembly import Assembly
+from sluicegate.apps.rulebook.location import place_said
 from sluicegate.apps.rulebook.settings import FILE_NAME, Settings, read_settings
 from sluicegate.apps.rulebook.vitals import Vitals
-from sluicegate.apps.rulebook.where import place_said
 from sluicegate.contracts.access import Access, Grant
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.binding import address_of, bind, bound_address

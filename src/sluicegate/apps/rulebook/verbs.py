@@ -1,7 +1,7 @@
 """Verbs: the table of what `sluicegate rules` can do, each with its flags and its examples.
 
-A row names the module that does it, which is imported when it is to be done and offers
-`run(arguments) -> int`. Nothing here imports a package that an extra brings.
+A row names the module and the function that does it, `function(arguments) -> int`; the module is
+imported when the verb is done. Nothing here imports a package that an extra brings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Verb(NamedTuple):
 
     name: str
     help: str
-    module: str
+    function: str  # as module:function
     add: Callable[[ArgumentParser], None]
     examples: str
 
@@ -227,29 +227,39 @@ def _serve(parser: ArgumentParser) -> None:
 
 
 VERBS: Final = (
-    Verb("init", "make a rulebook: repository, blobs, keys", "making", _init, examples.INIT),
-    Verb("lint", "say what is wrong with rules files", "linting", _lint, examples.LINT),
-    Verb("list", "proposals, versions or files", "looking", _list, examples.LIST),
-    Verb("show", "a proposal with its history, or a file", "looking", _show, examples.SHOW),
-    Verb("diff", "what changes between two revisions", "looking", _diff, examples.DIFF),
-    Verb("propose", "propose changed files", "changing", _propose, examples.PROPOSE),
-    Verb("shadow", "try rules on captured traffic", "shadowing", _shadow, examples.SHADOW),
-    Verb("approve", "approve a proposal", "changing", _approve, examples.APPROVE),
-    Verb("reject", "turn a proposal down", "changing", _reject, examples.REJECT),
-    Verb("publish", "make an approved proposal live", "changing", _publish, examples.PUBLISH),
-    Verb("canary", "let a share of callers or nodes have it", "changing", _canary, examples.CANARY),
-    Verb("status", "what the fleet runs", "looking", _status, examples.STATUS),
-    Verb("rollback", "make earlier rules live again", "changing", _rollback, examples.ROLLBACK),
-    Verb("pin", "have one node run a version", "changing", _pin, examples.PIN),
-    Verb("audit", "who did what, and who was refused", "looking", _audit, examples.AUDIT),
+    Verb(
+        "init",
+        "make a rulebook: repository, blobs, keys",
+        "new_rulebook:init",
+        _init,
+        examples.INIT,
+    ),
+    Verb("lint", "say what is wrong with rules files", "rules_files:lint", _lint, examples.LINT),
+    Verb("list", "proposals, versions or files", "views:run", _list, examples.LIST),
+    Verb("show", "a proposal with its history, or a file", "views:run", _show, examples.SHOW),
+    Verb("diff", "what changes between two revisions", "views:run", _diff, examples.DIFF),
+    Verb("propose", "propose changed files", "changes:run", _propose, examples.PROPOSE),
+    Verb("shadow", "try rules on captured traffic", "trial:run", _shadow, examples.SHADOW),
+    Verb("approve", "approve a proposal", "changes:run", _approve, examples.APPROVE),
+    Verb("reject", "turn a proposal down", "changes:run", _reject, examples.REJECT),
+    Verb("publish", "make an approved proposal live", "changes:run", _publish, examples.PUBLISH),
+    Verb(
+        "canary", "let a share of callers or nodes have it", "changes:run", _canary, examples.CANARY
+    ),
+    Verb("status", "what the fleet runs", "views:run", _status, examples.STATUS),
+    Verb("rollback", "make earlier rules live again", "changes:run", _rollback, examples.ROLLBACK),
+    Verb("pin", "have one node run a version", "changes:run", _pin, examples.PIN),
+    Verb("audit", "who did what, and who was refused", "views:run", _audit, examples.AUDIT),
     Verb(
         "import-envoy",
         "take over rules of Envoy's rate-limit service",
-        "importing",
+        "rules_files:import_envoy",
         _import_envoy,
         examples.IMPORT_ENVOY,
     ),
-    Verb("serve", "the admin API, the gate and the publisher", "serving", _serve, examples.SERVE),
+    Verb(
+        "serve", "the admin API, the gate and the publisher", "serving:run", _serve, examples.SERVE
+    ),
 )
 
 

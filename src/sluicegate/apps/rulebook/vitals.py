@@ -40,8 +40,8 @@ class Vitals:
             ("live_version", "The version that is live; 0 is none.", fleet.live),
             ("canary_version", "The version on trial; 0 is none.", run.state.version if run else 0),
             ("canary_share", "Of 10,000 who have it.", run.state.share if run else 0),
-            ("orders_decided", "The number of the newest orders.", fleet.orders),
-            ("orders_told", "The number of those that were announced.", fleet.told.orders),
+            ("orders_decided", "The number of the newest orders.", fleet.rollouts),
+            ("orders_told", "The number of those that were announced.", fleet.delivered.rollouts),
         ):
             yield _gauge(f"sluicegate_rulebook_{name}", meaning, value)
         counts = dict.fromkeys(STATES, 0)
@@ -54,13 +54,13 @@ class Vitals:
             "Proposals by state.",
             [MetricSample("", (("state", name),), count) for name, count in counts.items()],
         )
-        troubles = publishing.watchman.troubles
+        failures = publishing.upkeep.failures
         yield MetricFamily(
             "sluicegate_rulebook_trouble",
             "gauge",
             "",
             "1 while something does not go as it should.",
-            [MetricSample("", (("what", name),), int(name in troubles)) for name in TROUBLES],
+            [MetricSample("", (("what", name),), int(name in failures)) for name in TROUBLES],
         )
         if self.door is not None:
             door = self.door()

@@ -32,34 +32,26 @@ from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.event_log import EventLog
 from sluicegate.contracts.rulebook import NodeReport
 from sluicegate.kernels.backoff import EQUAL, Backoff
-from sluicegate.rules.editions.documents import check_node
-from sluicegate.rules.editions.shelf import Shelf
-from sluicegate.rules.editions.signed import SignedOrders, open_orders
-from sluicegate.rules.editions.signing import Untrusted
-from sluicegate.rules.following.fleet_books import FleetBooks
-from sluicegate.rules.following.handing import Handing, PutInForce
-from sluicegate.rules.following.holding import DELTA, WHOLE
-from sluicegate.rules.following.last_good import LastGood
-from sluicegate.rules.following.listening import Listener
-from sluicegate.rules.following.record import (
+from sluicegate.rules.following.announcements import Listener
+from sluicegate.rules.following.failures import (
     ANNOUNCEMENTS,
     DISK,
     OLDER,
-    ORDERS,
     REPLAYED,
+    ROLLOUT,
     RULES,
     Record,
     kind_of,
 )
-from sluicegate.rules.following.reporting import Reporter
-from sluicegate.rules.following.running import Now, Running
-from sluicegate.rules.following.telling import (
-    Attempt,
-    Counts,
-    FollowerFigures,
-    report_of,
-    status_of,
-)
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.held_releases import DELTA, WHOLE
+from sluicegate.rules.following.in_force import Now, PutInForce, Running, Swap
+from sluicegate.rules.following.last_good import LastGood
+from sluicegate.rules.following.reporter import Reporter
+from sluicegate.rules.following.status import Attempt, Counts, FollowerMetrics, report_of, status_of
+from sluicegate.rules.releases.documents import check_node
+from sluicegate.rules.releases.signatures import SignedRollout, Untrusted, open_rollout
+from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.service_book import ServiceBook
 from sluicegate.system import SystemChance, SystemClock
 
@@ -88,12 +80,12 @@ class _Replayed(Untrusted):
 class _Wanted(NamedTuple):
     """Orders that are to be followed, and when they were announced."""
 
-    given: SignedOrders
+    given: SignedRollout
     announced_us: int
 
     @property
     def number(self) -> int:
-        return self.given.orders.number
+        return self.given.rollout.number
 
 
 @final
@@ -110,7 +102,6 @@ class Follower:
         "_closed",
         "_counts",
         "_every_us",
-        "_handing",
         "_heard",
         "_last",
         "_listener",
@@ -123,8 +114,9 @@ class Follower:
         "_retry_us",
         "_running",
         "_seen",
-        "_shelf",
         "_started_us",
+        "_store",
+        "_swap",
         "_thread",
         "_wake",
         "_wanted",
@@ -133,7 +125,7 @@ class Follower:
 
     def __init__(
         self,
-        shelf: Shelf,
+        store: ReleaseStore,
         put_in_force: PutInForce,
         *,
         node: str,
@@ -153,7 +145,7 @@ class Follower:
                 remedy = f"give {EVERY_S_MIN} to {EVERY_S_MAX:,.0f} seconds"
                 raise BadValue(name, value, remedy)
         self._node = check_node(node)
-        self._shelf = shelf
+        self._store = store
         self._every_us = int(every_s * 1e6)
         self._clock: Clock = SystemClock() if clock is None else clock
         self._chance: Chance = SystemChance() if chance is None else chance
@@ -161,11 +153,11 @@ class Follower:
         self._closed = Event()
         self._wake = Event()
         self.record: Final = Record()
-        self._handing = Handing(put_in_force, loop, self._closed)
-        bytes_max = max(shelf.bounds.snapshot_bytes_max, shelf.bounds.delta_bytes_max)
+        self._swap = Swap(put_in_force, loop, self._closed)
+        bytes_max = max(store.bounds.snapshot_bytes_max, store.bounds.delta_bytes_max)
         last_good = None if folder is None else LastGood(folder, part_bytes_max=bytes_max)
         self._running = Running(
-            shelf, self._handing, self.record, self._clock, node=node, last_good=last_good
+            store, self._swap, self.record, self._clock, node=node, last_good=last_good
         )
         self._listener = (
             None
@@ -174,7 +166,7 @@ class Follower:
         )
         self._reporter = Reporter(
             self.report,
-            shelf.put_report,
+            store.put_report,
             self.record,
             self._chance,
             every_us=int(report_every_s * 1e6),
@@ -198,7 +190,7 @@ class Follower:
             return self
         if self._running.now is None:
             self.begin()
-        self._handing.started = True
+        self._swap.started = True
         self._thread = Thread(target=self._run, name="follow rules", daemon=True)
         self._thread.start()
         self._reporter.start()
@@ -211,25 +203,25 @@ class Follower:
         self._started_us = self._clock.now_us()
         self._seen = self._running.restore()
         wanted = self._running.wanted()
-        if wanted is None or wanted.orders.number <= self._seen:
+        if wanted is None or wanted.rollout.number <= self._seen:
             wanted = self._running.behind
         if wanted is not None:
-            self._seen = wanted.orders.number
-            self._wanted = _Wanted(wanted, wanted.orders.at_us)
+            self._seen = wanted.rollout.number
+            self._wanted = _Wanted(wanted, wanted.rollout.at_us)
         if self._running.now is not None:
             # Whether there are newer ones was not asked yet; these were the newest when made.
-            self._checked_us = self._running.now.orders.at_us
+            self._checked_us = self._running.now.rollout.at_us
             self._went_well()
             return
-        missing = self.record.troubles.get(DISK, "nothing is kept on the disk")
+        missing = self.record.failures.get(DISK, "nothing is kept on the disk")
         try:
             found = self._ask()
-            if found.orders.number < self._seen:
+            if found.rollout.number < self._seen:
                 raise self._replayed(found)
-            self._running.run(found, announced_us=self._announced_us(found.orders.at_us))
+            self._running.run(found, announced_us=self._announced_us(found.rollout.at_us))
         except Unavailable as error:
             raise Unavailable("every rule", f"{missing}; {error}") from None
-        self._seen, self._wanted = found.orders.number, None
+        self._seen, self._wanted = found.rollout.number, None
         self._checked_us = self._clock.now_us()
         self._went_well()
 
@@ -273,20 +265,20 @@ class Follower:
         return status_of(
             self._in_force(),
             self._last,
-            self.record.troubles,
+            self.record.failures,
             node=self._node,
             seen=self._seen,
             checked_us=self._checked_us,
         )
 
-    def figures(self) -> FollowerFigures:
+    def figures(self) -> FollowerMetrics:
         """What there is to measure."""
         now = self._running.now
         ways = self._running.ways
-        return FollowerFigures(
+        return FollowerMetrics(
             version=0 if now is None else now.books.live_version,
             canary=0 if now is None else now.books.canary_version,
-            orders=0 if now is None else now.orders.number,
+            rollout=0 if now is None else now.rollout.number,
             made_us=0 if now is None else now.made_us,
             since_us=0 if now is None else now.since_us,
             took_us=0 if now is None else now.took_us,
@@ -296,14 +288,14 @@ class Follower:
             whole=ways[WHOLE],
             deltas=ways[DELTA],
             reports=self._reporter.sent,
-            failures=self.record.failures,
+            failure_counts=self.record.failure_counts,
         )
 
     def report(self) -> NodeReport:
         """What this node says of itself."""
         return report_of(
             self._running.now,
-            self.record.troubles,
+            self.record.failures,
             self._counts(),
             node=self._node,
             at_us=self._clock.now_us(),
@@ -322,7 +314,7 @@ class Follower:
     def hear(self, body: bytes, at_us: int) -> None:
         """Take note of an announcement; never waits for anything."""
         try:
-            given = open_orders(body, self._shelf.verifier)
+            given = open_rollout(body, self._store.verifier)
         except SluicegateError as error:
             # Anybody may write to a log. What matters, the shelf says too.
             if self.record.passed(ANNOUNCEMENTS, kind_of(error)):
@@ -357,16 +349,16 @@ class Follower:
         self._running.keep()
         try:
             found = self._ask()
-            if found.orders.number < self._seen:
+            if found.rollout.number < self._seen:
                 raise self._replayed(found)
         except SluicegateError as error:
-            if self.record.failed(ORDERS, error, self._kind_of(error)):
+            if self.record.failed(ROLLOUT, error, self._kind_of(error)):
                 _log.warning("the orders are not followed: %s", error)
             return False
-        if self.record.well(ORDERS):
+        if self.record.well(ROLLOUT):
             self._reporter.changed()  # what could not be reported meanwhile can be now
         self._checked_us = self._clock.now_us()
-        return self._take(_Wanted(found, found.orders.at_us))
+        return self._take(_Wanted(found, found.rollout.at_us))
 
     # Inside: one thread.
 
@@ -386,8 +378,8 @@ class Follower:
             until_us = min(until_us, self._retry_us)
         return max(EVERY_S_MIN, (until_us - self._clock.now_us()) / 1e6)
 
-    def _ask(self) -> SignedOrders:
-        found = self._shelf.orders()
+    def _ask(self) -> SignedRollout:
+        found = self._store.rollout()
         if found is None:
             raise Unavailable("the orders", "none have been given; publish an edition first")
         return found
@@ -404,11 +396,11 @@ class Follower:
         wanted = self._wanted
         if wanted is None:
             return False
-        orders = wanted.given.orders
+        rollout = wanted.given.rollout
         try:
-            if self._running.leads_back(orders):
+            if self._running.leads_back(rollout):
                 self._wanted = None  # no trying again makes them better
-                self._stay(wanted, Untrusted(f"orders {orders.number}", BACK), OLDER)
+                self._stay(wanted, Untrusted(f"orders {rollout.number}", BACK), OLDER)
                 return False
             announced_us = self._announced_us(wanted.announced_us)
             self._running.run(wanted.given, announced_us=announced_us)
@@ -441,9 +433,9 @@ class Follower:
         # A node that was down has not kept anybody waiting before it came.
         return max(at_us, self._started_us)
 
-    def _replayed(self, found: SignedOrders) -> Untrusted:
+    def _replayed(self, found: SignedRollout) -> Untrusted:
         return _Replayed(
-            f"orders {found.orders.number}",
+            f"orders {found.rollout.number}",
             f"number {self._seen} has been seen here already; if these are meant all the same, "
             "remove what this node has kept",
         )

@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar, final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.rules.editions.plain_json import (
+from sluicegate.rules.releases.json_fields import (
     Object,
     check_format,
     like,
     text,
     write_object,
 )
-from sluicegate.rules.editions.signing import ENVELOPE_BYTES_MAX
+from sluicegate.rules.releases.signatures import ENVELOPE_BYTES_MAX
 from sluicegate.wire.json_objects import parse_object
 
 FORMAT: Final = 1
@@ -68,7 +68,7 @@ Chain = tuple[Step, ...]
 class Kept(NamedTuple):
     """What was found on the disk: signed orders, and the steps to each edition, with their data."""
 
-    orders: bytes
+    rollout: bytes
     chains: tuple[Chain, ...]
 
 
@@ -88,7 +88,7 @@ class LastGood:
         """What is there; None if nothing is. `BadValue` or `Unavailable` say what is wrong."""
         return self._reading(self._load)
 
-    def orders(self) -> bytes | None:
+    def rollout(self) -> bytes | None:
         """The signed orders that were followed last, whatever became of the rest."""
         return self._reading(lambda: None if (kept := self._state()) is None else kept[0])
 
@@ -96,17 +96,17 @@ class LastGood:
         """The newer orders that were seen, as they were signed; None if there are none."""
         return self._reading(lambda: self._read(WANTED, ENVELOPE_BYTES_MAX))
 
-    def save(self, orders: bytes, chains: Sequence[Chain]) -> bool:
+    def save(self, rollout: bytes, chains: Sequence[Chain]) -> bool:
         """Keep this instead of what was kept before; False if another process keeps it."""
-        return self._writing(lambda: self._save(orders, chains))
+        return self._writing(lambda: self._save(rollout, chains))
 
     def has(self, digest: str) -> bool:
         """Whether this part is there."""
         return (self.folder / PARTS / digest).is_file()
 
-    def want(self, orders: bytes) -> bool:
+    def want(self, rollout: bytes) -> bool:
         """Keep orders that were seen and cannot be followed yet; False as with `save`."""
-        return self._writing(lambda: self._replace(WANTED, orders))
+        return self._writing(lambda: self._replace(WANTED, rollout))
 
     def close(self) -> None:
         """Let another process write."""
@@ -121,7 +121,7 @@ class LastGood:
             state = self._state()
             if state is None:
                 return None
-            orders, chains = state
+            rollout, chains = state
             parts: dict[str, bytes] = {}
             for digest in {step.digest for chain in chains for step in chain if step.digest}:
                 part = self._read(f"{PARTS}/{digest}", self._bytes_max)
@@ -129,7 +129,7 @@ class LastGood:
                     break
                 parts[digest] = part
             else:
-                return Kept(orders, tuple(_filled(chain, parts) for chain in chains))
+                return Kept(rollout, tuple(_filled(chain, parts) for chain in chains))
         raise Unavailable(self.what, f"a part that {STATE} needs is not there")
 
     def _state(self) -> tuple[bytes, list[Chain]] | None:
@@ -160,13 +160,13 @@ class LastGood:
 
     # Writing.
 
-    def _save(self, orders: bytes, chains: Sequence[Chain]) -> None:
+    def _save(self, rollout: bytes, chains: Sequence[Chain]) -> None:
         steps = [step for chain in chains for step in chain if step.digest]
         before = os.listdir(self.folder / PARTS)
         for digest, data in {step.digest: step.data for step in steps if step.data}.items():
             self._replace(f"{PARTS}/{digest}", data)
         self._sync(PARTS)
-        self._replace(STATE, _state(orders, chains))
+        self._replace(STATE, _state(rollout, chains))
         with suppress(FileNotFoundError):
             os.unlink(self.folder / WANTED)
         for name in {*before} - {step.digest for step in steps}:
@@ -234,13 +234,13 @@ class LastGood:
         return Unavailable(self.what, f"{error.filename or ''} {error.strerror or error}".strip())
 
 
-def _state(orders: bytes, chains: Sequence[Chain]) -> bytes:
+def _state(rollout: bytes, chains: Sequence[Chain]) -> bytes:
     if len(chains) > CHAINS_MAX or any(not 1 <= len(chain) <= STEPS_MAX for chain in chains):
         raise BadValue("folder.chains", len(chains), f"at most {CHAINS_MAX} of {STEPS_MAX} steps")
     return write_object(
         {
             "format": FORMAT,
-            "orders": orders.decode("ascii"),
+            "orders": rollout.decode("ascii"),
             "chains": [
                 [{"edition": step.signed.decode("ascii"), "part": step.digest} for step in chain]
                 for chain in chains

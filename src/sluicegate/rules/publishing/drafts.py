@@ -24,10 +24,16 @@ from sluicegate.contracts.rulebook import (
     Judge,
     Verdict,
 )
-from sluicegate.rules.publishing import reviewing
-from sluicegate.rules.publishing.contents import Contents
-from sluicegate.rules.publishing.ledger import Change, Ledger, State, author_of, one_line
-from sluicegate.rules.publishing.records import BY_PUSH, Proposal, Step, Version
+from sluicegate.rules.publishing import review as reviewing
+from sluicegate.rules.publishing.ledger import (
+    LedgerChange,
+    LedgerState,
+    RulebookLedger,
+    author_of,
+    one_line,
+)
+from sluicegate.rules.publishing.records import BY_PUSH, Proposal, ProposalStep, ReleaseRecord
+from sluicegate.rules.publishing.revisions import RuleFiles
 from sluicegate.rules.publishing.settings import PROPOSALS, PublishingSettings
 from sluicegate.rules.repository.repository import Repository
 
@@ -42,16 +48,16 @@ _log: Final = logging.getLogger("sluicegate.rules")
 
 
 @final
-class Drafts:
+class Proposals:
     """Makes proposals, and has them judged. `judge` is None where there is no gate."""
 
-    __slots__ = ("_clock", "_contents", "_judge", "_ledger", "_repository", "_settings")
+    __slots__ = ("_clock", "_judge", "_ledger", "_repository", "_rule_files", "_settings")
 
     def __init__(
         self,
         repository: Repository,
-        ledger: Ledger,
-        contents: Contents,
+        ledger: RulebookLedger,
+        rule_files: RuleFiles,
         judge: Judge | None,
         *,
         settings: PublishingSettings,
@@ -59,7 +65,7 @@ class Drafts:
     ) -> None:
         self._repository = repository
         self._ledger = ledger
-        self._contents = contents
+        self._rule_files = rule_files
         self._judge = judge
         self._settings = settings
         self._clock = clock
@@ -76,7 +82,7 @@ class Drafts:
         if not changes:
             raise BadValue("changes", dict(changes), "give at least one file")
         for name in changes:
-            self._contents.check_name(name)
+            self._rule_files.check_name(name)
         live = self._live(self._ledger.state())
         files = {
             name: None if text is None else text.encode("utf-8", "surrogatepass")
@@ -120,7 +126,7 @@ class Drafts:
         candidate = self._repository.rebased(commit, live).id
         if not self._repository.changes(live, candidate):
             raise BadValue("changes", commit[:ID_CHARS], "it changes nothing of what is live")
-        self._contents.compiled(candidate)
+        self._rule_files.compiled(candidate)
         return candidate
 
     # A proposal is judged.
@@ -154,7 +160,7 @@ class Drafts:
                 return it, self._repository.rebased(it.commit, live).id, live
         raise Conflict("what is live", f"it moved {_READY_TRIES_MAX} times; try again")
 
-    def live(self) -> Version:
+    def live(self) -> ReleaseRecord:
         """What is decided to be live."""
         return self._live(self._ledger.state())
 
@@ -191,7 +197,7 @@ class Drafts:
                 return commit
             at_us += _SECOND_US
 
-    def _live(self, state: State) -> Version:
+    def _live(self, state: LedgerState) -> ReleaseRecord:
         if state.live is None:
             raise Unavailable("the rulebook", "nothing is live yet; begin with a first version")
         return state.live
@@ -224,7 +230,7 @@ class Drafts:
             at_us=now_us,
             title=one_line(commit.message.partition("\n")[0])[:TITLE_CHARS_MAX],
             reason="",
-            steps=(Step(now_us, proposer, "proposed"),),
+            steps=(ProposalStep(now_us, proposer, "proposed"),),
         )
 
     def _keep(self, it: Proposal) -> None:
@@ -257,7 +263,7 @@ class Drafts:
     def _verdict(self, live: str, candidate: str) -> Verdict | None:
         if self._judge is None:
             return None
-        files = self._contents.files
+        files = self._rule_files.files
         verdict = self._judge.judge(files(live), files(candidate))
         size = len(json.dumps(verdict.report))
         most = self._settings.report_bytes_max
@@ -291,13 +297,13 @@ def proposal_id(commit: str) -> str:
     return f"p{commit[: ID_CHARS - 1]}"
 
 
-def _refused(state: State, it: Proposal, refusal: str) -> Change | None:
+def _refused(state: LedgerState, it: Proposal, refusal: str) -> LedgerChange | None:
     """A push that cannot be proposed: kept, rejected, with a note for whoever made it."""
     if it.id in state.proposals:
         return None
     it = reviewing.befell(it._replace(state=REJECTED), it.at_us, GATE, "rejected", refusal)
     fleet = reviewing.marked(state.fleet, it.commit, f"Rejected as {it.id}: {refusal}")
-    return Change(
+    return LedgerChange(
         f"a push by {it.proposer} was refused: {it.title}",
         "push",
         refusal,

@@ -11,56 +11,65 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar, final
+from typing import Any, Final, NamedTuple, TypeVar, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
-from sluicegate.contracts.rulebook import CANARY, LIVE, Author, Commit, FileChange, Orders
-from sluicegate.rules.publishing import records
-from sluicegate.rules.publishing.records import Fleet, Proposal, Version
+from sluicegate.contracts.rulebook import CANARY, LIVE, Author, Commit, FileChange, Rollout
+from sluicegate.rules.publishing.records import (
+    FleetRecord,
+    Proposal,
+    ReleaseRecord,
+    parse_record,
+    record_bytes,
+)
 from sluicegate.rules.publishing.settings import LEDGER_REF, PublishingSettings
 from sluicegate.rules.repository.repository import Repository
 
 TRIES_MAX: Final = 200
 WAIT_S_MAX: Final = 0.05  # between two tries
 OUTBOX: Final = "outbox"  # the calls of nobody: what the publisher notes for itself
+# As the files are stored.
 _FLEET: Final = "fleet.json"
-_CALLS: Final = ("Call", "By", "At", "Proposal", "Version")
+_PROPOSALS: Final = "proposals"
+_RELEASES: Final = "editions"
+_ROLLOUTS: Final = "orders"
+_TRAILERS: Final = ("Call", "By", "At", "Proposal", "Version")
 _NAME_CHARS_MAX: Final = 200
 _PAGE: Final = 100  # commits of the audit that are read at once
 
 _Key = TypeVar("_Key")
-_Record = TypeVar("_Record")
+_Record = TypeVar("_Record", bound=tuple[Any, ...])
 
 
-class State(NamedTuple):
+class LedgerState(NamedTuple):
     """All records at one commit of the ledger. Nobody changes a state; a change makes another."""
 
     tip: str
     proposals: Mapping[str, Proposal]
-    versions: Mapping[int, Version]
-    orders: Mapping[int, Orders]
-    fleet: Fleet
+    versions: Mapping[int, ReleaseRecord]
+    rollouts: Mapping[int, Rollout]
+    fleet: FleetRecord
 
     @property
-    def live(self) -> Version | None:
+    def live(self) -> ReleaseRecord | None:
         """What is decided to be live; None before the first."""
         return self.versions.get(self.fleet.live)
 
 
-class Change(NamedTuple):
+class LedgerChange(NamedTuple):
     """Records to be kept in place of those before, and why, for the audit."""
 
     sentence: str
     call: str
     why: str = ""
     proposals: Sequence[Proposal] = ()
-    versions: Sequence[Version] = ()
-    orders: Sequence[Orders] = ()
-    fleet: Fleet | None = None
+    versions: Sequence[ReleaseRecord] = ()
+    rollouts: Sequence[Rollout] = ()
+    fleet: FleetRecord | None = None
 
 
-class Entry(NamedTuple):
+class AuditEntry(NamedTuple):
     """A change, as the audit tells it."""
 
     at_us: int
@@ -73,11 +82,11 @@ class Entry(NamedTuple):
     commit: str
 
 
-NOTHING: Final = State("", {}, {}, {}, Fleet())
+NOTHING: Final = LedgerState("", {}, {}, {}, FleetRecord())
 
 
 @final
-class Ledger:
+class RulebookLedger:
     """The records, and the one way to change them; for any number of threads and processes."""
 
     __slots__ = ("_clock", "_lock", "_repository", "_settings", "_state", "_wait")
@@ -85,7 +94,7 @@ class Ledger:
     def __init__(
         self, repository: Repository, *, settings: PublishingSettings, clock: Clock
     ) -> None:
-        kept = settings.proposals_max + settings.editions_max + settings.orders_max
+        kept = settings.proposals_max + settings.releases_max + settings.rollouts_max
         if kept * 2 > repository.settings.files_max:
             remedy = f"give less, or raise the repository's files_max to {kept * 2:,}"
             raise BadValue("publishing", f"{kept:,} records", remedy)
@@ -96,12 +105,12 @@ class Ledger:
         self._state = NOTHING
         self._wait = threading.Event()  # never set: a wait is a pause
 
-    def state(self) -> State:
+    def state(self) -> LedgerState:
         """The records as they are now."""
         with self._lock:
             return self._look()
 
-    def change(self, by: str, make: Callable[[State], Change | None]) -> State:
+    def change(self, by: str, make: Callable[[LedgerState], LedgerChange | None]) -> LedgerState:
         """Change what `make` says of the state it is given; the state after it.
 
         `make` is called again where somebody else was faster; None is nothing to change, and what
@@ -120,11 +129,11 @@ class Ledger:
             self._wait.wait(min(0.001 * (tried + 1), WAIT_S_MAX))
         raise Conflict("the ledger", f"others were faster {TRIES_MAX} times; try again")
 
-    def entries(self, count_max: int) -> list[Entry]:
+    def entries(self, count_max: int) -> list[AuditEntry]:
         """The latest changes that somebody asked for, newest first."""
         with self._lock:
             tip = self._look().tip
-        found: list[Entry] = []
+        found: list[AuditEntry] = []
         while tip and len(found) < count_max:
             commits = self._repository.log(tip, count_max=_PAGE)
             entries = [entry_of(commit) for commit in commits]
@@ -134,7 +143,7 @@ class Ledger:
 
     # Inside.
 
-    def _look(self) -> State:
+    def _look(self) -> LedgerState:
         tip = self._repository.tip(LEDGER_REF) or ""
         before = self._state
         if tip == before.tip:
@@ -150,25 +159,20 @@ class Ledger:
         else:
             files = self._repository.files(tip, suffixes=(".json",))
             found = [FileChange(name, None, data) for name, data in files.items()]
-        self._state = _followed(before, tip, found)
+        self._state = _read(before, tip, found)
         return self._state
 
-    def _try(self, state: State, change: Change, by: str) -> State | None:
-        files: dict[str, bytes | None] = {}
-        files.update({_proposal(one.id): records.proposal_bytes(one) for one in change.proposals})
-        files.update({_version(one.number): records.version_bytes(one) for one in change.versions})
-        files.update({_orders(one.number): records.orders_bytes(one) for one in change.orders})
+    def _try(self, state: LedgerState, change: LedgerChange, by: str) -> LedgerState | None:
+        after = _apply(state, change)
+        after, pruned = _prune(after, self._settings)
+        files: dict[str, bytes | None] = {
+            _file_name(record): record_bytes(record)
+            for records in (change.proposals, change.versions, change.rollouts)
+            for record in records
+        }
         if change.fleet is not None:
-            files[_FLEET] = records.fleet_bytes(change.fleet)
-        after = State(
-            "",
-            {**state.proposals, **{one.id: one for one in change.proposals}},
-            {**state.versions, **{one.number: one for one in change.versions}},
-            {**state.orders, **{one.number: one for one in change.orders}},
-            state.fleet if change.fleet is None else change.fleet,
-        )
-        after, gone = _pruned(after, self._settings)
-        files.update(dict.fromkeys(gone))
+            files[_FLEET] = record_bytes(change.fleet)
+        files.update(dict.fromkeys(pruned))
         now_us = self._clock.now_us()
         commit = self._repository.write(
             files,
@@ -195,24 +199,24 @@ def plain_text(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
-def entry_of(commit: Commit) -> Entry:
+def entry_of(commit: Commit) -> AuditEntry:
     """What a commit of the ledger says; its last paragraph is ours, whatever people wrote."""
     head, _, last = commit.message.rstrip("\n").rpartition("\n\n")
     sentence, _, why = head.partition("\n\n")
-    said = dict.fromkeys(_CALLS, "")
+    trailers = dict.fromkeys(_TRAILERS, "")
     for line in last.splitlines():
         name, _, value = line.partition(": ")
-        if name in said:
-            said[name] = value
-    at_us = int(said["At"]) if said["At"].isdecimal() else commit.at_us
-    return Entry(
+        if name in trailers:
+            trailers[name] = value
+    at_us = int(trailers["At"]) if trailers["At"].isdecimal() else commit.at_us
+    return AuditEntry(
         at_us,
-        said["By"],
-        said["Call"],
+        trailers["By"],
+        trailers["Call"],
         sentence,
         why,
-        said["Proposal"],
-        said["Version"],
+        trailers["Proposal"],
+        trailers["Version"],
         commit.id,
     )
 
@@ -222,73 +226,86 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _message(change: Change, by: str, at_us: int) -> str:
+def _message(change: LedgerChange, by: str, at_us: int) -> str:
     proposal = change.proposals[0].id if change.proposals else ""
     version = str(change.versions[0].number) if change.versions else ""
     values = (change.call, one_line(by), str(at_us), proposal, version)
-    said = [f"{name}: {value}" for name, value in zip(_CALLS, values, strict=True) if value]
-    parts = (one_line(change.sentence), change.why.strip(), "\n".join(said))
+    trailers = [f"{name}: {value}" for name, value in zip(_TRAILERS, values, strict=True) if value]
+    parts = (one_line(change.sentence), change.why.strip(), "\n".join(trailers))
     return plain_text("\n\n".join(part for part in parts if part))
 
 
-def _followed(before: State, tip: str, changes: Iterable[FileChange]) -> State:
+def _file_name(record: Proposal | ReleaseRecord | Rollout) -> str:
+    if isinstance(record, Proposal):
+        return f"{_PROPOSALS}/{record.id}.json"
+    folder = _RELEASES if isinstance(record, ReleaseRecord) else _ROLLOUTS
+    return f"{folder}/{record.number:010}.json"
+
+
+def _apply(state: LedgerState, change: LedgerChange) -> LedgerState:
+    return LedgerState(
+        "",
+        {**state.proposals, **{one.id: one for one in change.proposals}},
+        {**state.versions, **{one.number: one for one in change.versions}},
+        {**state.rollouts, **{one.number: one for one in change.rollouts}},
+        state.fleet if change.fleet is None else change.fleet,
+    )
+
+
+def _read(before: LedgerState, tip: str, changes: Iterable[FileChange]) -> LedgerState:
+    """The state after files of the ledger have changed."""
     proposals, versions = dict(before.proposals), dict(before.versions)
-    orders, fleet = dict(before.orders), before.fleet
+    rollouts, fleet = dict(before.rollouts), before.fleet
     for name, _, data in changes:
         folder, _, rest = name.rpartition("/")
         key = rest.removesuffix(".json")
         if name == _FLEET:
-            fleet = Fleet() if data is None else records.fleet_from(name, data)
-        elif folder == "proposals":
-            _keep(proposals, key, None if data is None else records.proposal_from(name, data))
-        elif folder == "editions" and key.isdecimal():
-            _keep(versions, int(key), None if data is None else records.version_from(name, data))
-        elif folder == "orders" and key.isdecimal():
-            _keep(orders, int(key), None if data is None else records.orders_from(name, data))
-    return State(tip, proposals, versions, orders, fleet)
+            fleet = FleetRecord() if data is None else parse_record(FleetRecord, name, data)
+        elif folder == _PROPOSALS:
+            _replace(proposals, key, Proposal, name, data)
+        elif folder == _RELEASES and key.isdecimal():
+            _replace(versions, int(key), ReleaseRecord, name, data)
+        elif folder == _ROLLOUTS and key.isdecimal():
+            _replace(rollouts, int(key), Rollout, name, data)
+    return LedgerState(tip, proposals, versions, rollouts, fleet)
 
 
-def _keep(kept: dict[_Key, _Record], key: _Key, record: _Record | None) -> None:
-    if record is None:
-        kept.pop(key, None)
+def _replace(
+    records: dict[_Key, _Record], key: _Key, kind: type[_Record], name: str, data: bytes | None
+) -> None:
+    if data is None:
+        records.pop(key, None)
     else:
-        kept[key] = record
+        records[key] = parse_record(kind, name, data)
 
 
-def _pruned(state: State, settings: PublishingSettings) -> tuple[State, list[str]]:
-    """The state within its bounds, and the files that go; the chain still has them all."""
+def _prune(state: LedgerState, settings: PublishingSettings) -> tuple[LedgerState, list[str]]:
+    """The state within its bounds, and the files to delete; the history still has them all."""
     fleet = state.fleet
-    gone: list[str] = []
-    proposals, versions, orders = dict(state.proposals), dict(state.versions), dict(state.orders)
-    if len(proposals) > settings.proposals_max:
-        settled = [one for one in proposals.values() if one.state not in (LIVE, CANARY)]
-        settled.sort(key=lambda one: one.at_us)
-        for one in settled[: len(proposals) - settings.proposals_max]:
-            gone.append(_proposal(one.id))
-            del proposals[one.id]
-    needed = {
-        fleet.live,
-        *fleet.pins.values(),
-        *([fleet.canary.state.version] if fleet.canary else []),
-    }
-    for number in sorted(versions)[: max(0, len(versions) - settings.editions_max)]:
-        if number not in needed and number <= fleet.told.versions:
-            gone.append(_version(number))
-            del versions[number]
-    for number in sorted(orders)[: max(0, len(orders) - settings.orders_max)]:
-        if number < fleet.told.orders:  # the last that was told says what may still be live
-            gone.append(_orders(number))
-            del orders[number]
-    return State(state.tip, proposals, versions, orders, fleet), gone
-
-
-def _proposal(id: str) -> str:  # noqa: A002 - it is what it is called
-    return f"proposals/{id}.json"
-
-
-def _version(number: int) -> str:
-    return f"editions/{number:010}.json"
-
-
-def _orders(number: int) -> str:
-    return f"orders/{number:010}.json"
+    proposals, versions, rollouts = (
+        dict(state.proposals),
+        dict(state.versions),
+        dict(state.rollouts),
+    )
+    settled = sorted(
+        (one for one in proposals.values() if one.state not in (LIVE, CANARY)),
+        key=lambda one: one.at_us,
+    )
+    pruned = [
+        _file_name(proposals.pop(one.id))
+        for one in settled[: max(0, len(proposals) - settings.proposals_max)]
+    ]
+    needed = {fleet.live, *fleet.pins.values()}
+    if fleet.canary:
+        needed.add(fleet.canary.state.version)
+    pruned += [
+        _file_name(versions.pop(number))
+        for number in sorted(versions)[: max(0, len(versions) - settings.releases_max)]
+        if number not in needed and number <= fleet.delivered.versions
+    ]
+    pruned += [
+        _file_name(rollouts.pop(number))
+        for number in sorted(rollouts)[: max(0, len(rollouts) - settings.rollouts_max)]
+        if number < fleet.delivered.rollouts  # the last that was delivered names what may be live
+    ]
+    return LedgerState(state.tip, proposals, versions, rollouts, fleet), pruned

@@ -28,18 +28,23 @@ from sluicegate.contracts.errors import (
     Unavailable,
 )
 from sluicegate.contracts.event_log import EventLog
-from sluicegate.contracts.rulebook import RULES_CHANGED, Edition, Orders, Part
-from sluicegate.rules.editions.layout import SNAPSHOTS
-from sluicegate.rules.editions.shelf import Shelf
-from sluicegate.rules.editions.signed import sign_edition, sign_orders
-from sluicegate.rules.editions.signing import Signer
-from sluicegate.rules.publishing.contents import Contents
-from sluicegate.rules.publishing.ledger import OUTBOX, Change, Ledger, State, author_of
-from sluicegate.rules.publishing.records import TRIED, Told, Version
+from sluicegate.contracts.rulebook import RULES_CHANGED, BlobPart, Release, Rollout
+from sluicegate.rules.publishing.ledger import (
+    OUTBOX,
+    LedgerChange,
+    LedgerState,
+    RulebookLedger,
+    author_of,
+)
+from sluicegate.rules.publishing.records import TRIAL, Delivered, ReleaseRecord
+from sluicegate.rules.publishing.revisions import RuleFiles
 from sluicegate.rules.publishing.settings import LIVE_REF, VERSIONS, PublishingSettings
+from sluicegate.rules.releases.documents import SNAPSHOTS
+from sluicegate.rules.releases.signatures import Signer, sign_release, sign_rollout
+from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.repository.repository import Repository
+from sluicegate.rules.snapshot.codec import pack
 from sluicegate.rules.snapshot.delta import apply_delta, make_delta
-from sluicegate.rules.snapshot.packing import pack
 from sluicegate.rules.snapshot.snapshot import Snapshot
 
 # Where a publisher may die; a test kills it at each. What is decided at DECIDED goes through.
@@ -48,8 +53,8 @@ DECIDED: Final = "decided"
 LIVE_MOVED: Final = "live moved"
 SNAPSHOT_PUT: Final = "snapshot put"
 DELTA_PUT: Final = "delta put"
-EDITION_PUT: Final = "edition put"
-ORDERS_PUT: Final = "orders put"
+RELEASE_PUT: Final = "edition put"
+ROLLOUT_PUT: Final = "orders put"
 ANNOUNCED: Final = "announced"
 NOTED: Final = "noted"
 BRANCH_MOVED: Final = "branch moved"
@@ -60,8 +65,8 @@ CRASH_POINTS: Final = (
     LIVE_MOVED,
     SNAPSHOT_PUT,
     DELTA_PUT,
-    EDITION_PUT,
-    ORDERS_PUT,
+    RELEASE_PUT,
+    ROLLOUT_PUT,
     ANNOUNCED,
     NOTED,
     BRANCH_MOVED,
@@ -83,21 +88,21 @@ def go_on(point: str) -> None:
 
 
 @final
-class Outbox:
+class ReleaseOutbox:
     """The way from the ledger into the world. Threads take turns; processes need none."""
 
     __slots__ = (
         "_at",
         "_clock",
-        "_contents",
         "_events",
         "_ledger",
         "_pause",
         "_recent",
         "_repository",
+        "_rule_files",
         "_settings",
-        "_shelf",
         "_signer",
+        "_store",
         "_tried",
         "_turn",
     )
@@ -105,9 +110,9 @@ class Outbox:
     def __init__(
         self,
         repository: Repository,
-        ledger: Ledger,
-        contents: Contents,
-        shelf: Shelf,
+        ledger: RulebookLedger,
+        rule_files: RuleFiles,
+        store: ReleaseStore,
         events: EventLog | None,
         signer: Signer,
         *,
@@ -117,8 +122,8 @@ class Outbox:
     ) -> None:
         self._repository = repository
         self._ledger = ledger
-        self._contents = contents
-        self._shelf = shelf
+        self._rule_files = rule_files
+        self._store = store
         self._events = events
         self._signer = signer
         self._settings = settings
@@ -132,32 +137,32 @@ class Outbox:
     def check_new(self) -> None:
         """`Unavailable` where the blob store is another rulebook's: its fleet would be confused."""
         self._place()
-        there = self._shelf.orders()
+        there = self._store.rollout()
         if there is not None and not self._ledger.state().fleet.versions:
             raise Unavailable(
                 "the blob store",
-                f"it has orders {there.orders.number} of another rulebook, or of one whose ledger "
+                f"it has orders {there.rollout.number} of another rulebook, or of one whose ledger "
                 "is lost; give an empty one, or put the repository back as it was",
             )
 
-    def check(self) -> State:
+    def check(self) -> LedgerState:
         """The state; `Unavailable` where somebody else has moved what is live."""
         return self._place()[0]
 
-    def reconcile(self) -> State:
+    def reconcile(self) -> LedgerState:
         """Tell the world what it lacks; the state when it lacks nothing."""
         with self._turn:
             state = self._moved()
             live, fleet = state.live, state.fleet
             if live is None:
                 return state
-            told = Told(fleet.versions, fleet.orders)
-            if fleet.told == told and not fleet.marks:
+            told = Delivered(fleet.versions, fleet.rollouts)
+            if fleet.delivered == told and not fleet.notes:
                 return self._followed(state, live.commit)
-            for number in range(fleet.told.versions + 1, fleet.versions + 1):
+            for number in range(fleet.delivered.versions + 1, fleet.versions + 1):
                 if number in state.versions:
-                    self._edition(state, state.versions[number])
-            self._orders(state)
+                    self._release(state, state.versions[number])
+            self._rollouts(state)
             self._notes(state)
             moved = self._branch(live.commit)
             self._at(BRANCH_MOVED)
@@ -168,7 +173,7 @@ class Outbox:
 
     # The live ref.
 
-    def _place(self) -> tuple[State, str | None]:
+    def _place(self) -> tuple[LedgerState, str | None]:
         """The ledger, and where the live ref is beside it: behind it at most, and nowhere else."""
         for _ in range(_TRIES_MAX):
             there = self._repository.tip(LIVE_REF)
@@ -186,7 +191,7 @@ class Outbox:
             f"again: {remedy}. What was put there instead can be pushed to the branch",
         )
 
-    def _moved(self) -> State:
+    def _moved(self) -> LedgerState:
         """The ledger, with the live ref where it belongs."""
         for _ in range(_TRIES_MAX):
             state, there = self._place()
@@ -202,20 +207,20 @@ class Outbox:
 
     # The blob store.
 
-    def _edition(self, state: State, version: Version) -> None:
-        if version.kind == TRIED:
+    def _release(self, state: LedgerState, version: ReleaseRecord) -> None:
+        if version.kind == TRIAL:
             # It is on no branch while it is tried, and must outlive a clean-up.
             ref = f"{VERSIONS}{version.number}"
             if self._repository.tip(ref) is None:
                 self._repository.move(ref, version.commit, expected=None)
         if self._is_on_shelf(version):
             return
-        snapshot = self._contents.compiled(version.commit)
+        snapshot = self._rule_files.compiled(version.commit)
         data = pack(snapshot)
-        part = self._shelf.put_snapshot(data)
+        part = self._store.put_snapshot(data)
         self._at(SNAPSHOT_PUT)
         deltas = self._deltas(state, version, snapshot, part)
-        edition = Edition(
+        release = Release(
             version=version.number,
             commit=version.commit,
             content=snapshot.content,
@@ -226,40 +231,40 @@ class Outbox:
             deltas=deltas,
         )
         try:
-            self._shelf.put_edition(sign_edition(edition, self._signer).signed)
+            self._store.put_release(sign_release(release, self._signer).signed)
         except Conflict:
             if not self._is_on_shelf(version):
                 raise
         self._remember(snapshot)
-        self._at(EDITION_PUT)
+        self._at(RELEASE_PUT)
 
-    def _is_on_shelf(self, version: Version) -> bool:
-        there = self._shelf.edition(version.number)
+    def _is_on_shelf(self, version: ReleaseRecord) -> bool:
+        there = self._store.release(version.number)
         if there is None:
             return False
-        if there.edition.commit != version.commit:
+        if there.release.commit != version.commit:
             raise Unavailable(
                 "the blob store",
-                f"version {version.number} there is of commit {there.edition.commit}, and here of "
+                f"version {version.number} there is of commit {there.release.commit}, and here of "
                 f"{version.commit}: it belongs to another rulebook, or the ledger has lost its end",
             )
         return True
 
     def _deltas(
-        self, state: State, version: Version, snapshot: Snapshot, whole: Part
-    ) -> dict[str, Part]:
+        self, state: LedgerState, version: ReleaseRecord, snapshot: Snapshot, whole: BlobPart
+    ) -> dict[str, BlobPart]:
         """Deltas from the last editions, each tried before it is given away."""
-        deltas: dict[str, Part] = {}
+        deltas: dict[str, BlobPart] = {}
         earlier = [number for number in state.versions if number < version.number]
         for number in sorted(earlier, reverse=True)[: self._settings.deltas]:
-            there = self._shelf.edition(number)
-            content = "" if there is None else there.edition.content
+            there = self._store.release(number)
+            content = "" if there is None else there.release.content
             if there is None or content == snapshot.content or content in deltas:
                 continue
             try:
-                before = self._snapshot(there.edition)
+                before = self._snapshot(there.release)
                 data = make_delta(before, snapshot)
-                most = self._shelf.bounds.unpacked_bytes_max
+                most = self._store.bounds.unpacked_bytes_max
                 good = apply_delta(before, data, bytes_max=most).content == snapshot.content
             except (Unavailable, OSError):
                 raise
@@ -269,13 +274,13 @@ class Outbox:
             if not good:
                 _log.error("the delta from version %d to %d is wrong", number, version.number)
             elif len(data) < whole.bytes:
-                deltas[content] = self._shelf.put_delta(data)
+                deltas[content] = self._store.put_delta(data)
                 self._at(DELTA_PUT)
         return deltas
 
-    def _snapshot(self, edition: Edition) -> Snapshot:
-        known = self._recent.get(edition.content)
-        snapshot = self._shelf.snapshot(edition).snapshot if known is None else known[1]
+    def _snapshot(self, release: Release) -> Snapshot:
+        known = self._recent.get(release.content)
+        snapshot = self._store.snapshot(release).snapshot if known is None else known[1]
         self._remember(snapshot)
         return snapshot
 
@@ -285,21 +290,21 @@ class Outbox:
         while sum(size for size, _ in self._recent.values()) > self._settings.recent_bytes_max:
             del self._recent[next(iter(self._recent))]
 
-    def _orders(self, state: State) -> None:
+    def _rollouts(self, state: LedgerState) -> None:
         fleet = state.fleet
         signed = b""
-        for number in range(fleet.told.orders + 1, fleet.orders + 1):
-            orders = state.orders.get(number)
-            if orders is None:
+        for number in range(fleet.delivered.rollouts + 1, fleet.rollouts + 1):
+            rollouts = state.rollouts.get(number)
+            if rollouts is None:
                 continue
-            if number == fleet.orders:
-                self._all_there(state, orders)  # nobody follows those before
-            signed = sign_orders(orders, self._signer).signed
+            if number == fleet.rollouts:
+                self._all_there(state, rollouts)  # nobody follows those before
+            signed = sign_rollout(rollouts, self._signer).signed
             try:
-                self._shelf.put_orders(signed)
+                self._store.put_rollout(signed)
             except Conflict as error:
                 self._not_ours(state, number, error)
-        self._at(ORDERS_PUT)
+        self._at(ROLLOUT_PUT)
         if not signed or self._events is None:
             return
         promise = self._events.append(RULES_CHANGED, signed, self._clock.now_us())
@@ -310,27 +315,27 @@ class Outbox:
             raise Unavailable("the event log", seen) from None
         except HasWriter:
             # A publisher that runs beside us has it open, and looks at the ledger as we do.
-            if not self._told_by_another(fleet.orders):
+            if not self._told_by_another(fleet.rollouts):
                 raise
         self._at(ANNOUNCED)
 
-    def _told_by_another(self, orders: int) -> bool:
+    def _told_by_another(self, rollouts: int) -> bool:
         for _ in range(_LOOKS):
-            if self._ledger.state().fleet.told.orders >= orders:
+            if self._ledger.state().fleet.delivered.rollouts >= rollouts:
                 return True
             self._pause.wait(_LOOKS_PER_LOOK * self._settings.look_us / 1e6 / _LOOKS)
         return False
 
-    def _all_there(self, state: State, orders: Orders) -> None:
+    def _all_there(self, state: LedgerState, rollouts: Rollout) -> None:
         """What is ordered may be so old that its snapshot was swept away; it is made again."""
-        for number in sorted({orders.live, *orders.pins.values()}):
-            version, there = state.versions.get(number), self._shelf.edition(number)
+        for number in sorted({rollouts.live, *rollouts.pins.values()}):
+            version, there = state.versions.get(number), self._store.release(number)
             if version is None or there is None:
                 continue
-            part = there.edition.snapshot
-            if self._shelf.blobs.names(SNAPSHOTS + part.digest):
+            part = there.release.snapshot
+            if self._store.blobs.names(SNAPSHOTS + part.digest):
                 continue
-            again = self._shelf.put_snapshot(pack(self._contents.compiled(version.commit)))
+            again = self._store.put_snapshot(pack(self._rule_files.compiled(version.commit)))
             if again != part:
                 raise Unavailable(
                     f"the snapshot of version {number}",
@@ -338,13 +343,13 @@ class Outbox:
                     "pin go, or roll back to it, which makes a new version",
                 )
 
-    def _not_ours(self, state: State, number: int, error: SluicegateError) -> None:
+    def _not_ours(self, state: LedgerState, number: int, error: SluicegateError) -> None:
         now = self._ledger.state()
-        if now.fleet.told.orders > state.fleet.told.orders:
+        if now.fleet.delivered.rollouts > state.fleet.delivered.rollouts:
             return  # another publisher was faster, and has told it all
-        there = self._shelf.orders()
-        known = there is not None and there.orders == now.orders.get(there.orders.number)
-        if there is not None and known and there.orders.number >= number:
+        there = self._store.rollout()
+        known = there is not None and there.rollout == now.rollouts.get(there.rollout.number)
+        if there is not None and known and there.rollout.number >= number:
             return  # it is about to
         raise Unavailable(
             "the blob store",
@@ -354,8 +359,8 @@ class Outbox:
 
     # What people see.
 
-    def _notes(self, state: State) -> None:
-        for commit, text in state.fleet.marks:
+    def _notes(self, state: LedgerState) -> None:
+        for commit, text in state.fleet.notes:
             if text in self._repository.notes(commit):
                 continue
             try:
@@ -380,7 +385,7 @@ class Outbox:
             return False  # somebody pushes just now; it is looked at again
         return True
 
-    def _followed(self, state: State, live: str) -> State:
+    def _followed(self, state: LedgerState, live: str) -> LedgerState:
         """The branch moved forward, where there was nothing else to do."""
         if not self._branch(live):
             return state
@@ -393,31 +398,33 @@ def _bytes_of(snapshot: Snapshot) -> int:
     return sum(len(data) for part in parts for data in part)
 
 
-def _may_be_live(state: State) -> set[str | None]:
+def _may_be_live(state: LedgerState) -> set[str | None]:
     """Where the live ref may be: where the ledger says, or where it said before it was told."""
     if state.live is None:
         return {None}
-    told = state.fleet.told.orders
-    ordered = {one.live for number, one in state.orders.items() if number >= max(told, 1)}
+    told = state.fleet.delivered.rollouts
+    ordered = {one.live for number, one in state.rollouts.items() if number >= max(told, 1)}
     lagging = {state.versions[number].commit for number in ordered if number in state.versions}
     return {state.live.commit, *lagging, *(() if told else (None,))}
 
 
-def _has_seen(now: State, live: str) -> Change | None:
-    if now.fleet.seen == live:
+def _has_seen(now: LedgerState, live: str) -> LedgerChange | None:
+    if now.fleet.branch_tip == live:
         return None
-    return Change("moved the branch forward", OUTBOX, fleet=now.fleet._replace(seen=live))
-
-
-def _has_told(now: State, state: State, seen: str) -> Change | None:
-    """What was told when `state` was; others may have told more, or decided more, since."""
-    told = Told(
-        max(now.fleet.told.versions, state.fleet.versions),
-        max(now.fleet.told.orders, state.fleet.orders),
+    return LedgerChange(
+        "moved the branch forward", OUTBOX, fleet=now.fleet._replace(branch_tip=live)
     )
-    done = {*state.fleet.marks}
-    marks = tuple(mark for mark in now.fleet.marks if mark not in done)
-    fleet = now.fleet._replace(told=told, marks=marks, seen=seen or now.fleet.seen)
+
+
+def _has_told(now: LedgerState, state: LedgerState, seen: str) -> LedgerChange | None:
+    """What was told when `state` was; others may have told more, or decided more, since."""
+    told = Delivered(
+        max(now.fleet.delivered.versions, state.fleet.versions),
+        max(now.fleet.delivered.rollouts, state.fleet.rollouts),
+    )
+    done = {*state.fleet.notes}
+    marks = tuple(mark for mark in now.fleet.notes if mark not in done)
+    fleet = now.fleet._replace(delivered=told, notes=marks, branch_tip=seen or now.fleet.branch_tip)
     if fleet == now.fleet:
         return None
-    return Change(f"told orders {told.orders}", OUTBOX, fleet=fleet)
+    return LedgerChange(f"told orders {told.rollouts}", OUTBOX, fleet=fleet)

@@ -15,14 +15,21 @@ from typing import Final, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError
 from sluicegate.contracts.rulebook import APPROVED, BY_CALLERS, BY_NODES, CANARY
-from sluicegate.rules.editions.documents import check_node
-from sluicegate.rules.publishing import decisions, reviewing
+from sluicegate.rules.publishing import review as reviewing
+from sluicegate.rules.publishing import rollouts as decisions
 from sluicegate.rules.publishing.canary import WHOLE
-from sluicegate.rules.publishing.contents import Contents
-from sluicegate.rules.publishing.drafts import Drafts
-from sluicegate.rules.publishing.ledger import Change, Ledger, State, author_of, one_line
-from sluicegate.rules.publishing.outbox import DECIDED, MERGED, At, Outbox, go_on
+from sluicegate.rules.publishing.drafts import Proposals
+from sluicegate.rules.publishing.ledger import (
+    LedgerChange,
+    LedgerState,
+    RulebookLedger,
+    author_of,
+    one_line,
+)
+from sluicegate.rules.publishing.outbox import DECIDED, MERGED, At, ReleaseOutbox, go_on
+from sluicegate.rules.publishing.revisions import RuleFiles
 from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.releases.documents import check_node
 from sluicegate.rules.repository.repository import Repository
 
 TRIES_MAX: Final = 50
@@ -37,22 +44,22 @@ class Publisher:
     __slots__ = (
         "_at",
         "_clock",
-        "_contents",
         "_drafts",
         "_ledger",
         "_outbox",
         "_repository",
+        "_rule_files",
         "_settings",
-        "trouble",
+        "failure",
     )
 
     def __init__(
         self,
         repository: Repository,
-        ledger: Ledger,
-        contents: Contents,
-        drafts: Drafts,
-        outbox: Outbox,
+        ledger: RulebookLedger,
+        rule_files: RuleFiles,
+        drafts: Proposals,
+        outbox: ReleaseOutbox,
         *,
         settings: PublishingSettings,
         clock: Clock,
@@ -60,33 +67,33 @@ class Publisher:
     ) -> None:
         self._repository = repository
         self._ledger = ledger
-        self._contents = contents
+        self._rule_files = rule_files
         self._drafts = drafts
         self._outbox = outbox
         self._settings = settings
         self._clock = clock
         self._at = at
-        self.trouble = ""  # why what was decided is not everywhere yet; empty if it is
+        self.failure = ""  # why what was decided is not everywhere yet; empty if it is
 
-    def reconcile(self) -> State:
+    def reconcile(self) -> LedgerState:
         """Bring to the world what it lacks; where that cannot be, it raises and says why."""
         try:
             state = self._outbox.reconcile()
         except SluicegateError as error:
-            self.trouble = str(error)
+            self.failure = str(error)
             raise
-        self.trouble = ""
+        self.failure = ""
         return state
 
-    def begin(self, files: Mapping[str, bytes] | None, *, message: str, by: str) -> State:
+    def begin(self, files: Mapping[str, bytes] | None, *, message: str, by: str) -> LedgerState:
         """The first version: these files, or what the branch has (None)."""
         self._outbox.check_new()
         now_us = self._clock.now_us()
         tip = self._repository.tip(self._settings.branch) if self._settings.branch else None
         if files is not None:
             for name in files:
-                self._contents.check_name(name)
-            there = {} if tip is None else self._contents.files(tip)
+                self._rule_files.check_name(name)
+            there = {} if tip is None else self._rule_files.files(tip)
             commit = self._repository.write(
                 {**dict.fromkeys(there), **files},
                 parents=() if tip is None else (tip,),
@@ -101,12 +108,12 @@ class Publisher:
             )
         else:
             commit = tip
-        self._contents.compiled(commit)
+        self._rule_files.compiled(commit)
         return self._decide(
             by, lambda state: decisions.first(state, commit, why=message, at_us=now_us, by=by)
         )
 
-    def publish(self, id: str, *, by: str) -> State:  # noqa: A002 - it is what it is called
+    def publish(self, id: str, *, by: str) -> LedgerState:  # noqa: A002 - it is what it is called
         """Make an approved proposal, or the canary under way, live for everybody."""
         run = self._outbox.check().fleet.canary
         if run is not None and run.proposal == id:
@@ -120,9 +127,9 @@ class Publisher:
         share: int,
         kind: str,
         by: str,
-        troubled: Sequence[str] = (),
+        failing: Sequence[str] = (),
         why: str = "",
-    ) -> State:
+    ) -> LedgerState:
         """Begin, widen or take back a canary; `troubled` are nodes that have trouble already."""
         if not 0 <= share <= WHOLE:
             raise BadValue("share", share, f"give 0 to {WHOLE:,} of {WHOLE:,}")
@@ -141,17 +148,17 @@ class Publisher:
             id=id,
             share=share,
             kind=kind,
-            troubled=tuple(troubled),
+            failing=tuple(failing),
             by=by,
         )
         return self._go_live(id, make, by)
 
-    def decide(self, by: str, make: Callable[[State], Change | None]) -> State:
+    def decide(self, by: str, make: Callable[[LedgerState], LedgerChange | None]) -> LedgerState:
         """Decide what `make` says of the state, unless somebody else has moved what is live."""
         self._outbox.check()
         return self._decide(by, make)
 
-    def roll_back(self, to: str, called: str, *, why: str, by: str) -> State:
+    def roll_back(self, to: str, called: str, *, why: str, by: str) -> LedgerState:
         """The rules of a commit that was live before are live again, as a new version."""
         if not why.strip():
             raise BadValue("reason", why, "say why")
@@ -178,7 +185,7 @@ class Publisher:
                 message=f"Roll back to {one_line(called)}\n\n{why.strip()}",
                 at_us=now_us,
             ).id
-            self._contents.compiled(commit)
+            self._rule_files.compiled(commit)
             self._at(MERGED)
             try:
                 return self._decide(by, partial(make, commit=commit, live=live, at_us=now_us))
@@ -186,7 +193,7 @@ class Publisher:
                 continue
         raise Conflict("what is live", f"others moved it {TRIES_MAX} times; try again")
 
-    def pin(self, node: str, version: int, *, why: str, by: str) -> State:
+    def pin(self, node: str, version: int, *, why: str, by: str) -> LedgerState:
         """One node runs that version whatever is live; 0 lets it go."""
         check_node(node)
         now_us = self._clock.now_us()
@@ -199,7 +206,7 @@ class Publisher:
 
     # Inside.
 
-    def _go_live(self, id: str, make: Callable[..., Change], by: str) -> State:  # noqa: A002
+    def _go_live(self, id: str, make: Callable[..., LedgerChange], by: str) -> LedgerState:  # noqa: A002
         for _ in range(TRIES_MAX):
             self._outbox.check()
             _, commit, live = self._drafts.ready(id, by)
@@ -211,10 +218,10 @@ class Publisher:
                 continue  # it is merged with what is live now, and judged again
         raise Conflict("what is live", f"others moved it {TRIES_MAX} times; try again")
 
-    def _on_canary(self, id: str, share: int, kind: str, why: str, by: str) -> State:  # noqa: A002
+    def _on_canary(self, id: str, share: int, kind: str, why: str, by: str) -> LedgerState:  # noqa: A002
         now_us = self._clock.now_us()
 
-        def make(state: State) -> Change:
+        def make(state: LedgerState) -> LedgerChange:
             run = decisions.running(state, id)
             if share == 0:
                 return decisions.canary_ended(state, run, why=why or "asked", at_us=now_us, by=by)
@@ -224,7 +231,7 @@ class Publisher:
 
         return self._decide(by, make)
 
-    def _decide(self, by: str, make: Callable[[State], Change | None]) -> State:
+    def _decide(self, by: str, make: Callable[[LedgerState], LedgerChange | None]) -> LedgerState:
         state = self._ledger.change(by, make)
         self._at(DECIDED)
         try:

@@ -1,15 +1,29 @@
-"""Revisions: what people call a state of the rules, and which commit that is."""
+"""Revisions: what people call a state of the rules, and which commit that is.
+
+Contents: the rules files of a commit, and what they compile to.
+
+A repository may hold other things beside its rules; then they are in a folder of their own.
+
+Showing: the rules of a revision, a file of it, and what changes between two of them.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, final
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
-from sluicegate.contracts.rule_desk import ID_CHARS_MIN, LIVE_REVISION
+from sluicegate.contracts.rule_admin import ID_CHARS_MIN, LIVE_REVISION
 from sluicegate.contracts.rulebook import APPROVED, OPEN
-from sluicegate.rules.publishing.ledger import Ledger, State
+from sluicegate.rules.publishing.differences import line_changes, rule_changes
+from sluicegate.rules.publishing.ledger import LedgerState, RulebookLedger
 from sluicegate.rules.publishing.records import Proposal
+from sluicegate.rules.publishing.settings import PublishingSettings
+from sluicegate.rules.publishing.views import commit_view
 from sluicegate.rules.repository.repository import Repository
+from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
 
 _REMEDY = "give live, the number of a version, or the id of a commit or a proposal"
 
@@ -28,7 +42,7 @@ class Revisions:
 
     __slots__ = ("_ledger", "_repository")
 
-    def __init__(self, repository: Repository, ledger: Ledger) -> None:
+    def __init__(self, repository: Repository, ledger: RulebookLedger) -> None:
         self._repository = repository
         self._ledger = ledger
 
@@ -61,7 +75,7 @@ class Revisions:
             raise BadValue("proposal", said, remedy)
         return found[0]
 
-    def _of_proposal(self, it: Proposal, state: State) -> Revision:
+    def _of_proposal(self, it: Proposal, state: LedgerState) -> Revision:
         called = f"proposal {it.id}"
         version = state.versions.get(it.version)
         if version is not None:
@@ -80,6 +94,147 @@ def _beginning(it: Proposal, chars: int) -> tuple[str, str]:
     return it.id[:chars], it.commit[:chars]
 
 
-def _version_of(state: State, commit: str) -> int:
+def _version_of(state: LedgerState, commit: str) -> int:
     numbers = [one.number for one in state.versions.values() if one.commit == commit]
     return max(numbers, default=0)
+
+
+# Files, and `before`: what of an earlier snapshot has not changed is shared with it.
+Compile = Callable[..., Snapshot]
+
+
+@final
+class RuleFiles:
+    """Reads and compiles. `compiler` is told of the service's own settings by whoever gives it.
+
+    The latest snapshot is kept: what is checked, approved and published is compiled once.
+    """
+
+    __slots__ = ("_compiler", "_folder", "_latest", "_repository")
+
+    def __init__(
+        self,
+        repository: Repository,
+        *,
+        settings: PublishingSettings,
+        compiler: Compile = compile_snapshot,
+    ) -> None:
+        self._repository = repository
+        self._folder = settings.folder
+        self._compiler = compiler
+        self._latest: tuple[str, Snapshot] | None = None
+
+    def files(self, commit: str) -> dict[str, bytes]:
+        """The rules files, by their names from the top of the repository."""
+        return self._repository.files(commit, folder=self._folder)
+
+    def compiled(self, commit: str) -> Snapshot:
+        """What they say; `BadRules` tells all that is wrong with them."""
+        latest = self._latest
+        if latest is not None and latest[0] == commit:
+            return latest[1]
+        before = None if latest is None else latest[1]
+        snapshot = self._compiler(self.files(commit), before=before)
+        self._latest = (commit, snapshot)
+        return snapshot
+
+    def check_name(self, name: str) -> None:
+        """`BadValue` for a file that is not among the rules."""
+        if self._folder and not name.startswith(f"{self._folder}/"):
+            raise BadValue("changes", name, f"rules are in the folder {self._folder}")
+
+
+KEPT_MAX: Final = 16  # lists of files, which take a whole compilation to make
+DIGEST_CHARS: Final = 12
+
+
+@final
+class Showing:
+    """Reads revisions for people."""
+
+    __slots__ = ("_kept", "_repository", "_revisions", "_rule_files")
+
+    def __init__(self, repository: Repository, rule_files: RuleFiles, revisions: Revisions) -> None:
+        self._repository = repository
+        self._rule_files = rule_files
+        self._revisions = revisions
+        self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    def rules(self, at: str) -> dict[str, Any]:
+        """The commit, its version, and its files."""
+        revision = self._revisions.find(at)
+        listed = self._kept.get(revision.commit)
+        if listed is None:
+            listed = self._kept[revision.commit] = self._listed(revision.commit)
+            while len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
+        return {**self._head(revision), **listed}
+
+    def file(self, name: str, at: str) -> dict[str, Any]:
+        """One file."""
+        revision = self._revisions.find(at)
+        data = self._rule_files.files(revision.commit).get(name)
+        if data is None:
+            raise BadValue("name", name, f"give a file of {revision.called}, as `rules` lists them")
+        return {
+            **self._head(revision),
+            "name": name,
+            "digest": _digest(data),
+            "text": data.decode("utf-8", "replace"),
+        }
+
+    def diff(self, before: str, after: str) -> dict[str, Any]:
+        """What changes from one revision to the other."""
+        old, new = self._revisions.find(before), self._revisions.find(after)
+        changes = self._repository.changes(old.commit, new.commit)
+        rules = rule_changes(changes)
+        return {
+            "before": self._head(old),
+            "after": self._head(new),
+            "files": [
+                {
+                    "name": one.name,
+                    "change": "added"
+                    if one.before is None
+                    else "removed"
+                    if one.after is None
+                    else "changed",
+                    "lines": line_changes(one),
+                }
+                for one in changes
+            ],
+            "rules": {
+                "added": list(rules.added),
+                "removed": list(rules.removed),
+                "changed": list(rules.changed),
+                "more": rules.more,
+            },
+        }
+
+    def _head(self, revision: Revision) -> dict[str, Any]:
+        view = commit_view(self._repository.info(revision.commit))
+        return {**view, "version": revision.version or None}
+
+    def _listed(self, commit: str) -> dict[str, Any]:
+        files = self._rule_files.files(commit)
+        try:
+            known = {one.name: one for one in self._rule_files.compiled(commit).files}
+            problem = ""
+        except BadValue as error:
+            known, problem = {}, str(error)
+        return {
+            "files": [
+                {
+                    "name": name,
+                    "format": known[name].format if name in known else None,
+                    "rules": known[name].rules if name in known else None,
+                    "digest": _digest(data),
+                }
+                for name, data in files.items()
+            ],
+            "problem": problem,
+        }
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:DIGEST_CHARS]

@@ -27,14 +27,14 @@ class PublishingSettings:
     approvals_min: int = 1  # different people
     deltas: int = 2  # earlier editions that a delta leads on from; nodes go through those between
     proposals_max: int = 1_000  # kept in the ledger's newest state; older ones in its history
-    editions_max: int = 2_000  # likewise
-    orders_max: int = 100  # likewise
+    releases_max: int = 2_000  # likewise
+    rollouts_max: int = 100  # likewise
     recent_bytes_max: int = 64 << 20  # of earlier rules held in memory, to make deltas from
     pins_max: int = 1_000
     refusals_max: int = 1_000  # refused calls that the audit can tell
     message_chars_max: int = 10_000
     report_bytes_max: int = 256 << 10  # of a verdict, as it is kept
-    keep_editions: int = 50  # whose snapshots and deltas stay in the blob store
+    keep_releases: int = 50  # whose snapshots and deltas stay in the blob store
     tidy_us: int = 3_600_000_000  # between two times that what nobody needs is taken away
     look_us: int = 1_000_000  # between looks at the branch, the outbox and the canary
     event_us_max: int = 5_000_000  # that an announcement may take to be acknowledged
@@ -58,14 +58,14 @@ _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "approvals_min": (1, 100),
     "deltas": (0, 64),
     "proposals_max": (1, 100_000),
-    "editions_max": (2, 1_000_000),
-    "orders_max": (2, 100_000),
+    "releases_max": (2, 1_000_000),
+    "rollouts_max": (2, 100_000),
     "recent_bytes_max": (0, 1 << 40),
     "pins_max": (0, 1_000),
     "refusals_max": (1, 1_000_000),
     "message_chars_max": (1, 1_000_000),
     "report_bytes_max": (1_024, 16 << 20),
-    "keep_editions": (1, 100_000),
+    "keep_releases": (1, 100_000),
     "tidy_us": (60_000_000, 30 * 86_400_000_000),
     "look_us": (10_000, 3_600_000_000),
     "event_us_max": (1_000, 600_000_000),

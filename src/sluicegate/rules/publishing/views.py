@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sluicegate.contracts.rulebook import NOT_JUDGED, Commit, Orders
-from sluicegate.rules.following.fleet import FleetSeen, NodeSeen
-from sluicegate.rules.publishing.ledger import Entry, State
-from sluicegate.rules.publishing.records import Proposal, Version
-from sluicegate.rules.publishing.refusals import Refusal
+from sluicegate.contracts.rulebook import NOT_JUDGED, Commit, Rollout
+from sluicegate.rules.following.fleet_status import FleetStatus, NodeStatus
+from sluicegate.rules.publishing.ledger import AuditEntry, LedgerState
+from sluicegate.rules.publishing.records import Proposal, ReleaseRecord
+from sluicegate.rules.publishing.refusal_log import Refusal
 
 DONE: Final = "done"
 REFUSED: Final = "refused"
@@ -62,7 +62,7 @@ def proposal_view(it: Proposal, *, whole: bool = False) -> dict[str, Any]:
     return view
 
 
-def version_view(it: Version, state: State) -> dict[str, Any]:
+def version_view(it: ReleaseRecord, state: LedgerState) -> dict[str, Any]:
     """An edition as it was decided on."""
     run = state.fleet.canary
     return {
@@ -76,21 +76,21 @@ def version_view(it: Version, state: State) -> dict[str, Any]:
         "at_us": it.at_us,
         "live": it.number == state.fleet.live,
         "canary": run is not None and it.number == run.state.version,
-        "told": it.number <= state.fleet.told.versions,
+        "told": it.number <= state.fleet.delivered.versions,
     }
 
 
-def orders_view(orders: Orders | None) -> dict[str, Any] | None:
+def rollout_view(rollouts: Rollout | None) -> dict[str, Any] | None:
     """Orders; None before the first."""
-    if orders is None:
+    if rollouts is None:
         return None
-    canary = None if orders.canary is None else orders.canary._asdict()
-    return {**orders._asdict(), "canary": canary, "pins": dict(orders.pins)}
+    canary = None if rollouts.canary is None else rollouts.canary._asdict()
+    return {**rollouts._asdict(), "canary": canary, "pins": dict(rollouts.pins)}
 
 
-def fleet_view(seen: FleetSeen, orders: Orders | None) -> dict[str, Any]:
+def fleet_view(seen: FleetStatus, rollouts: Rollout | None) -> dict[str, Any]:
     """What the nodes have reported, and how far each is behind the orders."""
-    number = 0 if orders is None else orders.number
+    number = 0 if rollouts is None else rollouts.number
     return {
         "at_us": seen.at_us,
         "versions": {str(version): count for version, count in sorted(seen.versions().items())},
@@ -98,7 +98,7 @@ def fleet_view(seen: FleetSeen, orders: Orders | None) -> dict[str, Any]:
     }
 
 
-def _node_view(node: NodeSeen, number: int) -> dict[str, Any]:
+def _node_view(node: NodeStatus, number: int) -> dict[str, Any]:
     report = node.report
     view: dict[str, Any] = {
         "node": node.node,
@@ -112,16 +112,16 @@ def _node_view(node: NodeSeen, number: int) -> dict[str, Any]:
         **view,
         "version": report.version,
         "canary": report.canary or None,
-        "orders": report.orders,
-        "behind": max(0, number - report.orders),
+        "orders": report.rollout,
+        "behind": max(0, number - report.rollout),
         "since_us": report.since_us,
         "took_us": report.took_us,
-        "trouble": report.trouble,
+        "trouble": report.failure,
         "counts": {name: list(numbers) for name, numbers in report.counts.items()},
     }
 
 
-def entry_view(entry: Entry) -> dict[str, Any]:
+def entry_view(entry: AuditEntry) -> dict[str, Any]:
     """A change, as the audit tells it."""
     return {
         "at_us": entry.at_us,
@@ -149,11 +149,11 @@ def refusal_view(refusal: Refusal) -> dict[str, Any]:
     }
 
 
-def told_view(state: State, troubles: Mapping[str, str]) -> dict[str, Any]:
+def told_view(state: LedgerState, failures: Mapping[str, str]) -> dict[str, Any]:
     """How far what was decided has got, and what keeps it."""
     fleet = state.fleet
     return {
-        "told": {"versions": fleet.told.versions, "orders": fleet.told.orders},
-        "decided": {"versions": fleet.versions, "orders": fleet.orders},
-        "troubles": dict(troubles),
+        "told": {"versions": fleet.delivered.versions, "orders": fleet.delivered.rollouts},
+        "decided": {"versions": fleet.versions, "orders": fleet.rollouts},
+        "troubles": dict(failures),
     }

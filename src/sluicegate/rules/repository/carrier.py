@@ -23,7 +23,7 @@ from dulwich.pack import Pack
 from dulwich.refs import Ref
 
 from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError, Unavailable
-from sluicegate.rules.repository.durable import sync_file
+from sluicegate.rules.repository.durable_files import sync_file
 from sluicegate.rules.repository.repository import Repository
 
 FETCH: Final = "fetch"

@@ -24,14 +24,14 @@ from urllib.parse import quote, unquote
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.rules.repository.durable import (
+from sluicegate.rules.repository.durable_files import (
     make_folder,
     remove_all,
     sync_file,
     umask_mode,
     write_aside,
 )
-from sluicegate.rules.repository.place import Place
+from sluicegate.rules.repository.folders import Place
 
 _FOLDER: Final = "sluicegate"
 _LOOK_S_MIN: Final = 0.001

@@ -29,7 +29,7 @@ from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tag, Tree, parse_tr
 from dulwich.pack import write_pack_index, write_pack_objects
 
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
-from sluicegate.rules.repository.durable import (
+from sluicegate.rules.repository.durable_files import (
     make_folder,
     remove_all,
     sync_file,
@@ -37,7 +37,7 @@ from sluicegate.rules.repository.durable import (
     umask_mode,
     write_aside,
 )
-from sluicegate.rules.repository.place import Place
+from sluicegate.rules.repository.folders import Place
 
 ID_CHARS: Final = 40
 _SYNCED_MAX: Final = 100_000

@@ -22,10 +22,10 @@ from dulwich.refs import Ref, check_ref_format
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
-from sluicegate.rules.repository.durable import make_folder, sync_file
+from sluicegate.rules.repository.durable_files import make_folder, sync_file
+from sluicegate.rules.repository.folders import Place
 from sluicegate.rules.repository.locks import Locks
 from sluicegate.rules.repository.objects import ID_CHARS
-from sluicegate.rules.repository.place import Place
 
 HEAD: Final = "HEAD"
 _SYMBOLIC: Final = "ref: "

@@ -28,15 +28,15 @@ from dulwich.objects import Commit as GitCommit
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.rulebook import Author, Commit, FileChange
-from sluicegate.rules.repository import making, notes, remote
+from sluicegate.rules.repository import creation, notes, remote
+from sluicegate.rules.repository.commits import check_contents, made_commit, told
+from sluicegate.rules.repository.contents import Reading
+from sluicegate.rules.repository.folders import find_place
 from sluicegate.rules.repository.history import History
 from sluicegate.rules.repository.objects import ID_CHARS, Objects, check_id
-from sluicegate.rules.repository.place import find_place
-from sluicegate.rules.repository.reading import Reading
 from sluicegate.rules.repository.refs import Refs
 from sluicegate.rules.repository.settings import SUFFIXES, RepositorySettings
 from sluicegate.rules.repository.trees import FILE_MODE, Entry, Trees
-from sluicegate.rules.repository.writing import check_contents, made_commit, told
 from sluicegate.system import SystemClock
 
 MAIN: Final = "main"
@@ -107,7 +107,7 @@ class Repository:
         at = SystemClock() if clock is None else clock
         bounds = RepositorySettings() if settings is None else settings
         where = os.fspath(path)
-        with making.new_folder(where, branch) as (aside, ref):
+        with creation.new_folder(where, branch) as (aside, ref):
             made = cls(aside, bounds, at)
             first = made.write(
                 {} if files is None else files,

@@ -24,7 +24,7 @@ from sluicegate.rules.resources.priorities import Priorities
 from sluicegate.rules.resources.rule import Kind
 from sluicegate.rules.service_book import ENVOY, ServiceBook
 from sluicegate.rules.shapes import Shapes
-from sluicegate.rules.snapshot.damaged import Damaged
+from sluicegate.rules.snapshot.sections import Damaged
 from sluicegate.rules.snapshot.snapshot import Snapshot
 
 _NO_BOUND: Final = 1 << 62  # the bounds were kept when the files were compiled

@@ -27,12 +27,23 @@ from sluicegate.rules.resources.pages import (
     record_kind,
     record_of,
 )
-from sluicegate.rules.snapshot.damaged import Damaged
-from sluicegate.rules.snapshot.digests import canonical, mark_of, page_digest
-from sluicegate.rules.snapshot.packing import NEWLINE, PRIORITIES, outline_of
-from sluicegate.rules.snapshot.sections import BYTES_MAX, Packed, Section, frame, read_frame
+from sluicegate.rules.snapshot.codec import NEWLINE, PRIORITIES, outline_of
+from sluicegate.rules.snapshot.digests import (
+    PAGES_A_TURN,
+    canonical,
+    give_way,
+    mark_of,
+    page_digest,
+)
+from sluicegate.rules.snapshot.sections import (
+    BYTES_MAX,
+    Damaged,
+    Packed,
+    Section,
+    frame,
+    read_frame,
+)
 from sluicegate.rules.snapshot.snapshot import Snapshot
-from sluicegate.rules.snapshot.turns import PAGES_A_TURN, give_way
 
 WORD: Final = b"sgdelta\0"
 

@@ -1,10 +1,17 @@
-"""Digests: how what rules say is named by what it says."""
+"""Digests: how what rules say is named by what it says.
+
+Turns: lets other threads run in the middle of long work.
+
+A thread that computes keeps the interpreter for five milliseconds at a time, and who waits for it
+is an event loop with decisions to make. So long work stops by itself every millisecond or so.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from hashlib import blake2b, sha256
+from threading import Event
 from typing import Final
 
 from sluicegate.rules.resources.pages import KIND_BYTES, NO_PAGE, records_start
@@ -44,3 +51,15 @@ def page_digest(page: bytes) -> bytes:
 def page_digests(pages: Iterable[bytes]) -> list[bytes]:
     """The digests of pages."""
     return [page_digest(page) if page else _NO_DIGEST for page in pages]
+
+
+PAUSE_S: Final = 0.0001
+PAGES_A_TURN: Final = 32
+ROWS_A_TURN: Final = 2_000
+
+_NEVER: Final = Event()
+
+
+def give_way() -> None:
+    """Let whoever waits have a turn."""
+    _NEVER.wait(PAUSE_S)

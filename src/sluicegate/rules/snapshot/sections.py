@@ -9,16 +9,17 @@ know it, any other is passed over; a change that neither can hold is a new versi
 What packing does not make shorter is sent as it is, and has both its sizes the same.
 
 How much is unpacked is said before any of it is, and never more is made than that.
+
+Damaged: bytes that are not what they should be, or are newer than this program.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
-from sluicegate.contracts.errors import MissingPackage
-from sluicegate.rules.snapshot.damaged import Damaged
+from sluicegate.contracts.errors import MissingPackage, SluicegateError
 
 FORM_VERSION: Final = 1
 SECTIONS_MAX: Final = 1 << 20
@@ -159,3 +160,16 @@ def _zstd() -> Any:
     except ModuleNotFoundError:
         raise MissingPackage("zstandard", "rulebook") from None
     return zstandard
+
+
+@final
+class Damaged(SluicegateError):  # noqa: N818 - it names the thing, not the class
+    """A snapshot or a delta that cannot be used: what is wrong with it, and what to do."""
+
+    def __init__(self, seen: str, remedy: str = "fetch it again") -> None:
+        super().__init__(f"the snapshot cannot be used: {seen}; {remedy}")
+        self.seen = seen
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[Damaged], tuple[str, str]]:
+        return Damaged, (self.seen, self.remedy)

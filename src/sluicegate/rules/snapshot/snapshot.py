@@ -41,8 +41,8 @@ from sluicegate.rules.service_book import (
     shapes_of,
 )
 from sluicegate.rules.shapes import SHAPES_MAX_DEFAULT
+from sluicegate.rules.snapshot.collector import Gather
 from sluicegate.rules.snapshot.digests import canonical, digest_of, page_digest
-from sluicegate.rules.snapshot.gather import Gather
 
 CONTENT_FORM: Final = b"sluicegate rules 1\n"
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.errors import BadValue, Conflict, Forbidden, SluicegateError, Unavailable
-from sluicegate.contracts.rule_desk import LIVE_REVISION, Answer
+from sluicegate.contracts.rule_admin import LIVE_REVISION, Answer
 from sluicegate.contracts.rulebook import (
     APPROVED,
     CANARY,

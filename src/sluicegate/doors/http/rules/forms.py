@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.rule_desk import LIVE_REVISION
+from sluicegate.contracts.rule_admin import LIVE_REVISION
 from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES, STATES
 from sluicegate.doors.http.forms import query_of, whole_of
 from sluicegate.doors.http.message import Request

@@ -20,7 +20,7 @@ from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Forbidden, SluicegateError
-from sluicegate.contracts.rule_desk import RuleDesk
+from sluicegate.contracts.rule_admin import RuleAdmin
 from sluicegate.doors.binding import Address
 from sluicegate.doors.http.calls import Calls
 from sluicegate.doors.http.forms import not_json
@@ -65,7 +65,7 @@ class RulesHttp:
 
     def __init__(
         self,
-        desk: RuleDesk,
+        desk: RuleAdmin,
         vitals: Vitals,
         access: Access,
         clock: Clock,

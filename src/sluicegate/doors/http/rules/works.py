@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.contracts.rule_desk import LIVE_REVISION, Answer, RuleDesk
+from sluicegate.contracts.rule_admin import LIVE_REVISION, Answer, RuleAdmin
 from sluicegate.doors.http.etags import IF_MATCH, IF_NONE_MATCH, matches, tag_of, wanted_tags
 from sluicegate.doors.http.message import JSON, TEXT, Headers, Reply, Request
 from sluicegate.doors.http.rules import forms
@@ -49,7 +49,7 @@ class RuleWorks:
 
     def __init__(
         self,
-        desk: RuleDesk,
+        desk: RuleAdmin,
         settings: RulesHttpSettings,
         reports: Mapping[str, ReportWriter],
         places: Callable[[str], Places],

@@ -1,0 +1,165 @@
+"""Holding: how a node comes by the rules of an edition, and by the steps that it keeps on its disk.
+
+Rules come from those that are held already: as they are where nothing but the version has changed,
+by a delta where there is one, by several over the editions between where they are smaller than the
+whole, or whole. The steps are kept rather than the result, for a delta is
+thousands of times smaller than a snapshot, and packing a snapshot anew would take from the
+decisions. When they have become many, the snapshot is fetched after all, to begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.rulebook import Release
+from sluicegate.rules.following.last_good import Chain, LastGood, Step
+from sluicegate.rules.releases.signatures import SignedRelease, Untrusted, open_release
+from sluicegate.rules.releases.store import ReleaseStore
+from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.snapshot.book import book_of
+from sluicegate.rules.snapshot.sections import Damaged
+from sluicegate.rules.snapshot.snapshot import Snapshot
+
+STEPS_MAX: Final = 100  # editions that are gone through to reach a newer one
+NEAR: Final = 10  # how far back the edition that a delta leads from is looked for
+STEPS_FEW: Final = 16  # more are replaced by the snapshot, after the rules are in force
+WHOLE: Final = "whole"
+DELTA: Final = "delta"
+SAME: Final = "same"
+
+
+class Held(NamedTuple):
+    """An edition that a node runs: what it says, and how it came to it."""
+
+    release: Release
+    snapshot: Snapshot
+    book: ServiceBook
+    chain: Chain
+
+
+class Obtained(NamedTuple):
+    """An edition that was not held, by which way it came, and why not by a shorter one."""
+
+    held: Held
+    way: str
+    passed_over: str
+
+
+def obtain(store: ReleaseStore, version: int, have: Sequence[Held]) -> Obtained:
+    """The edition of this version, verified and built, beside those that are held."""
+    found = store.release(version)
+    if found is None:
+        raise Unavailable(f"edition {version}", "it is not on the shelf")
+    contents = {one.snapshot.content for one in have}
+    for between in _between(store, found.release, contents):
+        try:
+            have = [_over(store, between, have), *have]
+        except (Untrusted, Damaged) as error:
+            # The whole is the way round it.
+            return _obtained(store, found, (), have, passed_over=str(error))
+    return _obtained(store, found, have, have)
+
+
+def _obtained(
+    store: ReleaseStore,
+    found: SignedRelease,
+    sources: Sequence[Held],
+    have: Sequence[Held],
+    *,
+    passed_over: str = "",
+) -> Obtained:
+    """An edition from `sources`, or whole; its book from those that are held."""
+    release = found.release
+    fetched = store.snapshot(release, [one.snapshot for one in sources])
+    source = next((one for one in sources if one.snapshot.content == fetched.before), None)
+    step = Step(found.signed, "" if fetched.part is None else fetched.part.digest, fetched.data)
+    chain = (step,) if source is None else (*source.chain, step)
+    way = WHOLE if source is None else SAME if fetched.part is None else DELTA
+    before = source if source is not None else have[0] if have else None
+    held = _built(release, fetched.snapshot, None if before is None else before.book, chain)
+    return Obtained(held, way, passed_over or fetched.passed_over)
+
+
+def _between(store: ReleaseStore, release: Release, contents: set[str]) -> list[SignedRelease]:
+    """The editions over which deltas lead to this one, oldest first; none where none are needed,
+    or where they would be more than the whole."""
+    path: list[SignedRelease] = []
+    at, left = release, release.snapshot.bytes
+    while at.content not in contents and contents.isdisjoint(at.deltas):
+        before = _before(store, at)
+        if before is None or len(path) >= STEPS_MAX:
+            return []
+        left -= at.deltas[before.release.content].bytes
+        if left <= 0:
+            return []
+        path.append(before)
+        at = before.release
+    return path[::-1]
+
+
+def _before(store: ReleaseStore, release: Release) -> SignedRelease | None:
+    """The newest earlier edition from whose rules a delta leads to this one."""
+    if not release.deltas:
+        return None
+    for version in range(release.version - 1, max(release.version - NEAR, 0), -1):
+        try:
+            found = store.release(version)
+        except (Untrusted, BadValue):
+            continue
+        if found is not None and found.release.content in release.deltas:
+            return found
+    return None
+
+
+def _over(store: ReleaseStore, between: SignedRelease, have: Sequence[Held]) -> Held:
+    """An edition on the way, whose rules nobody will ask: it needs no book of its own."""
+    release = between.release
+    fetched = store.snapshot(release, [one.snapshot for one in have])
+    source = next((one for one in have if one.snapshot.content == fetched.before), None)
+    if source is None:
+        raise Untrusted(f"the way to edition {release.version}", fetched.passed_over)
+    step = Step(between.signed, "" if fetched.part is None else fetched.part.digest, fetched.data)
+    return Held(release, fetched.snapshot, source.book, (*source.chain, step))
+
+
+def restore(store: ReleaseStore, chain: Chain, before: ServiceBook | None = None) -> Held:
+    """The edition that these steps lead to; each of them is verified as if it had just come."""
+    first = _opened(store, chain[0])
+    snapshot, release = store.unpacked(first.release, chain[0].data), first.release
+    for step in chain[1:]:
+        release = _opened(store, step).release
+        if step.digest:
+            snapshot = store.after_delta(release, snapshot, step.data)
+        elif release.content != snapshot.content:
+            raise Untrusted(f"edition {release.version}", "its rules are not those it was kept for")
+    return _built(release, snapshot, before, without_data(chain))
+
+
+def rebase(store: ReleaseStore, held: Held, last_good: LastGood) -> Held:
+    """The same edition by one step, if its steps have become many or one of them is lost."""
+    lost = any(
+        step.digest and not step.data and not last_good.has(step.digest) for step in held.chain
+    )
+    if len(held.chain) <= STEPS_FEW and not lost:
+        return held
+    data = store.snapshot_data(held.release)
+    return held._replace(chain=(Step(held.chain[-1].signed, held.release.snapshot.digest, data),))
+
+
+def without_data(chain: Chain) -> Chain:
+    """The steps, once their data is on the disk or will never be."""
+    return tuple(step._replace(data=b"") for step in chain)
+
+
+def _opened(store: ReleaseStore, step: Step) -> SignedRelease:
+    return open_release(step.signed, store.verifier)
+
+
+def _built(release: Release, snapshot: Snapshot, before: ServiceBook | None, chain: Chain) -> Held:
+    if snapshot.rules != release.rules:
+        remedy = f"its snapshot has {snapshot.rules:,}; make the edition anew"
+        raise BadValue("edition.rules", release.rules, remedy)
+    book = book_of(snapshot, version=str(release.version), before=before)
+    return Held(release, snapshot, book, chain)

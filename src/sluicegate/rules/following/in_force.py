@@ -1,0 +1,280 @@
+"""Running: what a node runs, how that changes in one step, and how it outlives the process.
+
+It is told which orders to run; whether they are to be followed is decided by whoever tells. All
+editions they name are obtained and built first, beside what runs. Then the books are handed over,
+and only when that has gone well is anything else changed: in memory, and after that on the disk.
+One thread uses it; what it tells of itself may be read by any.
+
+Handing: books go to whoever puts them in force, in the thread where that must happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from threading import Event
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import SluicegateError, Unavailable
+from sluicegate.contracts.rulebook import Rollout
+from sluicegate.rules.following.failures import DISK, REFUSED, RULES, Record
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.held_releases import (
+    DELTA,
+    WHOLE,
+    Held,
+    obtain,
+    rebase,
+    restore,
+    without_data,
+)
+from sluicegate.rules.following.last_good import LastGood
+from sluicegate.rules.following.target import Target, choose, goes_back, goes_back_after
+from sluicegate.rules.releases.signatures import SignedRollout, open_rollout
+from sluicegate.rules.releases.store import ReleaseStore
+
+MISSED_MAX: Final = 1_000  # orders that were missed and are looked at
+
+_log: Final = logging.getLogger("sluicegate.rules")
+
+
+class Now(NamedTuple):
+    """What is in force: by which orders, since when, and how long it took to be so."""
+
+    books: FleetBooks
+    rollout: Rollout
+    made_us: int  # of the live edition
+    since_us: int
+    took_us: int
+
+
+@final
+class Running:
+    """The rules in force, the editions they are of, and the same on the disk."""
+
+    __slots__ = (
+        "_clock",
+        "_held",
+        "_last_good",
+        "_node",
+        "_record",
+        "_store",
+        "_swap",
+        "_unsaved",
+        "behind",
+        "now",
+        "ways",
+    )
+
+    def __init__(
+        self,
+        store: ReleaseStore,
+        swap: Swap,
+        record: Record,
+        clock: Clock,
+        *,
+        node: str,
+        last_good: LastGood | None,
+    ) -> None:
+        self._store = store
+        self._swap = swap
+        self._record = record
+        self._clock = clock
+        self._node = node
+        self._last_good = last_good
+        self._held: dict[int, Held] = {}
+        self._unsaved = b""
+        self.now: Now | None = None
+        self.behind: SignedRollout | None = None  # orders of which not all was kept for this node
+        self.ways = {WHOLE: 0, DELTA: 0}
+
+    def run(self, given: SignedRollout, *, announced_us: int) -> None:
+        """Run what these orders say; whatever is raised, what ran before runs on."""
+        target = choose(given.rollout, self._node)
+        held = self._obtain(target)
+        books = _books(target, held)
+        before = self.now
+        made_us = held[target.version].release.made_us
+        if before is not None and books.same_as(before.books):
+            now = before._replace(rollout=given.rollout, made_us=made_us)
+        else:
+            self._swap.over(books)
+            since_us = self._clock.now_us()
+            took_us = max(0, since_us - announced_us)
+            now = Now(books, given.rollout, made_us, since_us, took_us)
+            _log.info("the rules of orders %d are in force: %r", given.rollout.number, books)
+        self.now, self._held = now, held
+        self._unsaved = given.signed
+        self.keep()
+
+    def leads_back(self, rollout: Rollout) -> bool:
+        """Whether orders lead to older rules, and neither they nor any that were missed mean it."""
+        taken = None if self.now is None else self.now.rollout
+        if taken is None or not goes_back(rollout, taken):
+            return False
+        first = max(taken.number + 1, rollout.number - MISSED_MAX)
+        missed = [self._store.rollout_at(number) for number in range(first, rollout.number)]
+        return goes_back_after(rollout, taken, [one.rollout for one in missed if one is not None])
+
+    # The disk.
+
+    def restore(self) -> int:
+        """Put in force what is kept; the highest number of orders that was ever seen, or 0.
+
+        What is wrong with what is kept is noted, and raised only by whoever takes the books.
+        """
+        if self._last_good is None:
+            return 0
+        seen = 0
+        try:
+            signed = self._last_good.rollout()
+            if signed is None:
+                return 0
+            given = open_rollout(signed, self._store.verifier)
+            seen = given.rollout.number
+            kept = self._last_good.load()
+            if kept is None:
+                return seen
+            given = open_rollout(kept.rollout, self._store.verifier)
+            held: dict[int, Held] = {}
+            for chain in kept.chains:
+                one = restore(self._store, chain)
+                held[one.release.version] = one
+        except Exception as error:
+            self._record.failed(DISK, error)
+            _log.warning("what is kept of the rules cannot be used: %s", error)
+            return seen
+        target = choose(given.rollout, self._node)
+        if not all(version in held for version in target.versions):
+            target = Target(next(iter(held)))  # a node of another name ran this
+            self.behind = given
+        books = _books(target, held)
+        self._swap.over(books)
+        made_us = held[target.version].release.made_us
+        self.now = Now(books, given.rollout, made_us, self._clock.now_us(), 0)
+        self._held = held
+        return seen
+
+    def wanted(self) -> SignedRollout | None:
+        """The newer orders that were seen before the end and could not be followed."""
+        if self._last_good is None:
+            return None
+        try:
+            data = self._last_good.wanted()
+            return None if data is None else open_rollout(data, self._store.verifier)
+        except SluicegateError as error:
+            self._record.failed(DISK, error)
+            return None
+
+    def keep(self) -> None:
+        """Keep what is in force on the disk, if that is not done yet."""
+        signed, held, last_good = self._unsaved, self._held, self._last_good
+        if not signed:
+            return
+        if last_good is not None:
+            try:
+                held = {version: rebase(self._store, held[version], last_good) for version in held}
+                self._held = held  # what was fetched for it is not fetched again
+                last_good.save(signed, [one.chain for one in held.values()])
+            except SluicegateError as error:
+                if self._record.failed(DISK, error):
+                    _log.warning("the rules in force could not be kept: %s", error)
+                return
+            self._record.well(DISK)
+        self._unsaved = b""
+        self._held = {
+            version: one._replace(chain=without_data(one.chain)) for version, one in held.items()
+        }
+
+    def remember(self, signed: bytes) -> None:
+        """Keep orders that were seen, so that older ones are not followed after a restart."""
+        if self._last_good is None:
+            return
+        try:
+            self._last_good.want(signed)
+        except SluicegateError as error:
+            self._record.failed(DISK, error)
+
+    def close(self) -> None:
+        """Let another process keep what it runs."""
+        if self._last_good is not None:
+            self._last_good.close()
+
+    # Inside.
+
+    def _obtain(self, target: Target) -> dict[int, Held]:
+        held: dict[int, Held] = {}
+        for version in target.versions:
+            one = self._held.get(version)
+            if one is None:
+                obtained = obtain(self._store, version, [*self._held.values(), *held.values()])
+                one = obtained.held
+                if obtained.passed_over and self._record.passed(RULES, REFUSED):
+                    _log.warning("a delta is passed over: %s", obtained.passed_over)
+                if obtained.way in self.ways:
+                    self.ways[obtained.way] += 1
+            held[version] = one
+        return held
+
+
+def _books(target: Target, held: Mapping[int, Held]) -> FleetBooks:
+    live = held[target.version].book
+    if not target.canary:
+        return FleetBooks(live, target.version)
+    tried = held[target.canary].book
+    return FleetBooks(live, target.version, tried, target.canary, target.share, target.salt)
+
+
+LOOK_S: Final = 0.1
+LOOKS_MAX: Final = 600  # an event loop that needs a minute to take books is stuck
+
+PutInForce = Callable[[FleetBooks], None]
+
+
+@final
+class Swap:
+    """Calls `put` in the loop's thread; without a loop, or before the start, in that which asks."""
+
+    __slots__ = ("_closed", "_loop", "_put", "started")
+
+    def __init__(
+        self, put: PutInForce, loop: asyncio.AbstractEventLoop | None, closed: Event
+    ) -> None:
+        self._put = put
+        self._loop = loop
+        self._closed = closed
+        self.started = False  # until then, who asks is whoever starts, in the loop's own thread
+
+    def over(self, books: FleetBooks) -> None:
+        """Put them in force where that must happen; what is raised there is raised here."""
+        loop = self._loop
+        if loop is None or not self.started:
+            self._put(books)
+            return
+        done = Event()
+        failed: list[Exception] = []
+
+        def put() -> None:
+            try:
+                self._put(books)
+            except Exception as error:
+                failed.append(error)
+            finally:
+                done.set()
+
+        try:
+            loop.call_soon_threadsafe(put)
+        except RuntimeError as error:
+            raise Unavailable("the event loop", str(error)) from None
+        for _ in range(LOOKS_MAX):
+            if done.wait(LOOK_S):
+                break
+            if self._closed.is_set():
+                # Whoever closes may be what the loop is busy with.
+                raise Unavailable("the event loop", "it has not taken the rules before the end")
+        else:
+            raise Unavailable("the event loop", "it has not taken the new rules")
+        if failed:
+            raise failed[0]

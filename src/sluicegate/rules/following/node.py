@@ -1,0 +1,152 @@
+"""Opening: a node's follower, made of what the settings of a server say.
+
+Imported only when a rulebook is to be followed: signatures and snapshots take packages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
+
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.event_log import EventLog
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.following.follower import Follower
+from sluicegate.rules.releases.signatures import Verifier
+from sluicegate.rules.releases.store import ReleaseStore
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.event_logs import open_log
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
+
+# A log tells at once what there is; the looks beside it are for when it fails.
+LOOKS_BESIDE: Final = 10
+_FILES: Final = "files:"
+_log: Final = logging.getLogger("sluicegate.rules")
+_Opened = TypeVar("_Opened")
+
+
+class FollowSettings(Protocol):
+    """What a server is told of the rulebook that it follows (`server_fields.RULEBOOK`)."""
+
+    @property
+    def rulebook(self) -> str: ...  # noqa: D102 - as the field of that name says
+
+    @property
+    def rulebook_keys(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    @property
+    def rulebook_events(self) -> str: ...  # noqa: D102
+
+    @property
+    def rulebook_folder(self) -> str: ...  # noqa: D102
+
+    @property
+    def rulebook_every_s(self) -> float: ...  # noqa: D102
+
+    @property
+    def rulebook_report_s(self) -> float: ...  # noqa: D102
+
+    @property
+    def node(self) -> str: ...  # noqa: D102
+
+    @property
+    def workers(self) -> int: ...  # noqa: D102
+
+
+def node_of(settings: FollowSettings, worker: int) -> str:
+    """What this process is called in its fleet."""
+    name = settings.node or socket.gethostname()
+    return f"{name}-{worker}" if settings.workers > 1 else name
+
+
+def follow(
+    settings: FollowSettings,
+    worker: int,
+    put_in_force: Callable[[FleetBooks], None],
+    counts: Callable[[], Mapping[str, Sequence[int]]],
+    *,
+    loop: asyncio.AbstractEventLoop,
+    clock: Clock,
+) -> tuple[Follower, EventLog | None]:
+    """A follower that is yet to be started, and the log it listens to, to be closed after it."""
+    node = node_of(settings, worker)
+    blobs = _opened(open_blobs, settings.rulebook, "--rulebook")
+    log = None
+    if settings.rulebook_events:
+        log = _opened(open_log, settings.rulebook_events, "--rulebook-events")
+        folder = settings.rulebook_events.removeprefix(_FILES)
+        if folder != settings.rulebook_events and not os.path.isdir(folder):
+            _log.warning(
+                "there is no folder %s (--rulebook-events); changes will come late", folder
+            )
+    every_s = settings.rulebook_every_s * (1 if log is None else LOOKS_BESIDE)
+    follower = Follower(
+        ReleaseStore(blobs, Verifier.read(settings.rulebook_keys)),
+        put_in_force,
+        node=node,
+        folder=os.path.join(settings.rulebook_folder, node),
+        announcements=log,
+        every_s=every_s,
+        report_every_s=settings.rulebook_report_s,
+        loop=loop,
+        clock=clock,
+        counts=counts,
+    )
+    return follower, log
+
+
+def start(follower: Follower, settings: FollowSettings) -> Follower:
+    """Put in force what there is, and follow; where that is nothing, it says why."""
+    try:
+        return follower.start()
+    except Unavailable as error:
+        seen = error.seen
+        folder = settings.rulebook.removeprefix(_FILES)
+        if folder != settings.rulebook and not os.path.isdir(folder):
+            seen = f"{seen}; there is no folder {folder}"
+        raise Unavailable("the rulebook", seen) from None
+
+
+def _opened(opening: Callable[[str], _Opened], url: str, flag: str) -> _Opened:
+    """What the URL of this flag opens; what is wrong with it is told of the flag."""
+    try:
+        return opening(url)
+    except BadValue as error:
+        # A URL may hold a secret; the error has taken it out.
+        raise BadValue(flag, error.value, error.remedy) from None
+
+
+def of_following(follower: Follower, now_us: int) -> Iterable[MetricFamily]:
+    """What a node's rules are, and how old."""
+    told = follower.figures()
+    yield gauge("sluicegate_rules_version", "The version of the rules in force.", told.version)
+    yield gauge("sluicegate_rules_canary_version", "The version on trial; 0 is none.", told.canary)
+    yield gauge(
+        "sluicegate_rules_orders", "The number of the orders that are followed.", told.rollout
+    )
+    for name, meaning, at_us in (
+        ("made", "Since the rules in force were made", told.made_us),
+        ("in_force", "Since they were put in force", told.since_us),
+        ("checked", "Since it was last found that there are no newer orders", told.checked_us),
+    ):
+        age_s = max(now_us - at_us, 0) / 1e6 if at_us else 0.0
+        yield gauge(f"sluicegate_rules_{name}_age_seconds", f"{meaning}, in seconds.", age_s)
+    yield gauge(
+        "sluicegate_rules_lag_seconds",
+        "From the announcement of the rules in force until they were.",
+        told.took_us / 1e6,
+    )
+    yield counter("sluicegate_rules_fetched_whole", "Snapshots fetched whole.", told.whole)
+    yield counter("sluicegate_rules_fetched_deltas", "Deltas fetched.", told.deltas)
+    failure_counts = [
+        MetricSample("_total", (("part", part), ("kind", kind)), count)
+        for (part, kind), count in sorted(told.failure_counts.items())
+    ]
+    yield MetricFamily(
+        "sluicegate_rules_failures", "counter", "", "What failed in following.", failure_counts
+    )

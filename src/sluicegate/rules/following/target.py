@@ -1,0 +1,59 @@
+"""Choosing: what orders mean for one node, and why a node would not follow them.
+
+Pure: orders in, an answer out. A pin for the node goes before everything. A canary of nodes is, for
+a node in its share, what it runs; a canary of callers is run beside the live edition.
+
+Orders are followed by their numbers, each higher than any seen before, so nobody can bring a node
+back to old orders by showing them again. A live version older than that of the orders before is
+followed only where they say `back`, or where orders in between, which this node has missed, did.
+What a pin or a canary brought to this node alone is no such floor: it may always be let go of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sluicegate.contracts.rulebook import BY_NODES, Rollout
+from sluicegate.rules.following.fleet_books import in_share
+
+
+class Target(NamedTuple):
+    """What a node is to run: a version, and another for a share of its callers, 0 for none."""
+
+    version: int
+    canary: int = 0
+    share: int = 0
+    salt: str = ""
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """All that must be there."""
+        return (self.version, self.canary) if self.canary else (self.version,)
+
+
+def choose(rollout: Rollout, node: str) -> Target:
+    """What this node is to run by these orders."""
+    pinned = rollout.pins.get(node)
+    if pinned is not None:
+        return Target(pinned)
+    canary = rollout.canary
+    if canary is None or canary.share == 0 or canary.version == rollout.live:
+        return Target(rollout.live)
+    if canary.by == BY_NODES:
+        chosen = in_share(node, share=canary.share, salt=canary.salt)
+        return Target(canary.version if chosen else rollout.live)
+    return Target(rollout.live, canary.version, canary.share, canary.salt)
+
+
+def goes_back(rollout: Rollout, taken: Rollout | None) -> bool:
+    """Whether these would lead to an older live version without saying that they mean it."""
+    return taken is not None and rollout.live < taken.live and not rollout.back
+
+
+def goes_back_after(rollout: Rollout, taken: Rollout, between: Sequence[Rollout]) -> bool:
+    """The same, for a node that has missed orders: those between, the oldest first."""
+    for missed in between:
+        if not goes_back(missed, taken):
+            taken = missed
+    return goes_back(rollout, taken)

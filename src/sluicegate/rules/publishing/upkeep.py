@@ -1,0 +1,273 @@
+"""Watchman: sees to it that what should happen by itself does.
+
+    pushes -> proposals     outbox -> told     canary -> wider, live, or taken back     tidying
+
+Each look does all of it; what fails in one does not keep the others, is told as trouble, and is
+tried again at the next. `start` has threads look, and pushes have one of their own: they are judged
+there, which may take minutes, and a canary must not be left alone so long. Several processes may
+look at once, and the ledger lets one of them win.
+
+Tidying: what nobody needs any more goes, so that nothing grows without a bound.
+
+Refs of proposals and versions that have left the ledger's newest state go; then git may clean up
+their commits, while the ledger's history still tells of them. Of the blob store, the parts of old
+editions go; an edition that is ordered again is made again (`outbox.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, final
+
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError
+from sluicegate.contracts.rulebook import NodeReport
+from sluicegate.rules.following.fleet_status import FleetReports
+from sluicegate.rules.publishing import canary
+from sluicegate.rules.publishing import rollouts as decisions
+from sluicegate.rules.publishing.branch import Pushes, RemoteMirror
+from sluicegate.rules.publishing.canary import CanaryTally, failing_nodes
+from sluicegate.rules.publishing.ledger import RulebookLedger
+from sluicegate.rules.publishing.publisher import Publisher
+from sluicegate.rules.publishing.settings import PROPOSALS, VERSIONS, PublishingSettings
+from sluicegate.rules.releases.store import ReleaseStore
+from sluicegate.rules.repository.repository import Repository
+
+OURSELVES: Final = "sluicegate"
+CLOSE_S_MAX: Final = 60.0
+REMOTE: Final = "remote"
+PUSHES: Final = "pushes"
+OUTBOX: Final = "publishing"
+CANARY: Final = "canary"
+TIDYING: Final = "tidying"
+
+_log: Final = logging.getLogger("sluicegate.rules")
+
+
+@final
+class Upkeep:
+    """Looks now and then. `fleet` is what the nodes say of themselves."""
+
+    __slots__ = (
+        "_clock",
+        "_closed",
+        "_failures",
+        "_fleet",
+        "_ledger",
+        "_mirror",
+        "_mirroring",
+        "_proposing",
+        "_publisher",
+        "_publishing",
+        "_pushes",
+        "_settings",
+        "_tally",
+        "_telling",
+        "_threads",
+        "cleanup",
+    )
+
+    def __init__(
+        self,
+        ledger: RulebookLedger,
+        publisher: Publisher,
+        pushes: Pushes,
+        mirror: RemoteMirror,
+        cleanup: Cleanup,
+        fleet: FleetReports,
+        *,
+        settings: PublishingSettings,
+        clock: Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._publisher = publisher
+        self._pushes = pushes
+        self._mirror = mirror
+        self.cleanup: Final = cleanup
+        self._fleet = fleet
+        self._settings = settings
+        self._clock = clock
+        self._mirroring = threading.Lock()
+        self._proposing = threading.Lock()
+        self._publishing = threading.Lock()
+        self._telling = threading.Lock()  # over the troubles
+        self._closed = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._tally: CanaryTally | None = None
+        self._failures: dict[str, str] = {}
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """What went wrong at the last look, by what it was; nothing, where all is well."""
+        with self._telling:
+            failures = {what: told for what, told in self._failures.items() if what != OUTBOX}
+        # Whoever publishes tries that too, and may have had more luck since.
+        if self._publisher.failure:
+            failures[OUTBOX] = self._publisher.failure
+        return failures
+
+    def look(self) -> None:
+        """Do all there is to do."""
+        self._reflect()
+        self._propose()
+        self._publish()
+
+    def failing(self) -> tuple[str, ...]:
+        """The nodes that have trouble now."""
+        return failing_nodes(self._reports(), self._fresh_us())
+
+    def start(self) -> None:
+        """Look in threads that do not keep the program alive; after a fork, not before."""
+        if self._threads or self._closed.is_set():
+            return
+        for name, look in (
+            ("mirror rules", self._reflect),
+            ("propose rules", self._propose),
+            ("publish rules", self._publish),
+        ):
+            thread = threading.Thread(target=self._run, args=(look,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """Stop looking; a look that is under way goes on to its end, and is waited for a while."""
+        self._closed.set()
+        threads, self._threads = self._threads, []
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(CLOSE_S_MAX)
+
+    # Inside.
+
+    def _reflect(self) -> None:
+        with self._mirroring:
+            self._try(REMOTE, self._mirror.look)
+
+    def _propose(self) -> None:
+        with self._proposing:
+            self._try(PUSHES, self._look_at_pushes)
+
+    def _publish(self) -> None:
+        with self._publishing:
+            self._try(OUTBOX, self._look_at_outbox)
+            self._try(CANARY, self._look_at_canary)
+            self._try(TIDYING, self.cleanup.look)
+
+    def _run(self, look: Callable[[], None]) -> None:
+        while not self._closed.is_set():
+            look()
+            self._closed.wait(self._settings.look_us / 1e6)
+
+    def _try(self, what: str, look: Callable[[], None]) -> None:
+        try:
+            look()
+        except Exception as error:
+            told = str(error) or repr(error)
+            if self._failures.get(what) != told:
+                bug = None if isinstance(error, SluicegateError) else error
+                _log.warning("%s: %s", what, told, exc_info=bug)
+            with self._telling:
+                self._failures[what] = told
+        else:
+            with self._telling:
+                self._failures.pop(what, None)
+
+    def _look_at_pushes(self) -> None:
+        self._pushes.look()
+
+    def _look_at_outbox(self) -> None:
+        self._publisher.reconcile()
+
+    def _look_at_canary(self) -> None:
+        fleet = self._ledger.state().fleet
+        run = fleet.canary
+        if run is None:
+            self._tally = None
+            return
+        if self._tally is None or self._tally.state != run.state:
+            self._tally = CanaryTally(run.state, fleet.live, run.failing, before=self._tally)
+        now_us = self._clock.now_us()
+        figures = self._tally.figures(self._reports(), self._fresh_us())
+        state, action = canary.step(run.state, figures, now_us, self._settings.canary)
+        why = action.reason
+        if action.kind == canary.HOLD:
+            return
+        try:
+            if action.kind == canary.ROLL_BACK:
+                self._publisher.decide(
+                    OURSELVES,
+                    lambda now: decisions.canary_ended(
+                        now, run, why=why, at_us=now_us, by=OURSELVES
+                    ),
+                )
+                _log.error("version %d is taken back: %s", run.state.version, why)
+            else:
+                self._publisher.decide(
+                    OURSELVES,
+                    lambda now: decisions.canary_wider(
+                        now, run, state.share, why=why, at_us=now_us, by=OURSELVES
+                    ),
+                )
+        except (BadValue, Conflict):
+            # Somebody else has just decided on it; the next look sees what.
+            if self._ledger.state().fleet.canary == run:
+                raise
+
+    def _reports(self) -> list[NodeReport]:
+        return [node.report for node in self._fleet.look().nodes if node.report is not None]
+
+    def _fresh_us(self) -> int:
+        return self._clock.now_us() - self._settings.report_age_us_max
+
+
+@final
+class Cleanup:
+    """Tidies now and then; several at once do no harm."""
+
+    __slots__ = ("_clock", "_due_us", "_ledger", "_repository", "_settings", "_store")
+
+    def __init__(
+        self,
+        repository: Repository,
+        ledger: RulebookLedger,
+        store: ReleaseStore,
+        *,
+        settings: PublishingSettings,
+        clock: Clock,
+    ) -> None:
+        self._repository = repository
+        self._ledger = ledger
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._due_us = clock.now_us() + settings.tidy_us
+
+    def look(self) -> None:
+        """Tidy if it is time to."""
+        now_us = self._clock.now_us()
+        if now_us < self._due_us:
+            return
+        self._due_us = now_us + self._settings.tidy_us
+        self.refs(now_us)
+        self._store.sweep(self._settings.keep_releases, now_us=now_us)
+
+    def refs(self, now_us: int) -> None:
+        """Take refs away that no record needs; a young one may be of a call that is under way."""
+        found = [
+            *self._repository.refs(PROPOSALS).items(),
+            *self._repository.refs(VERSIONS).items(),
+        ]
+        state = self._ledger.state()
+        needed = {PROPOSALS + one for one in state.proposals}
+        needed |= {f"{VERSIONS}{number}" for number in state.versions}
+        for ref, commit in found:
+            if ref in needed:
+                continue
+            if now_us - self._repository.info(commit).at_us < self._settings.tidy_us:
+                continue
+            try:
+                self._repository.remove(ref, expected=commit)
+            except Conflict:
+                _log.info("%s was moved while it was to go; it stays", ref)
