@@ -6,7 +6,8 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Even, Poisson, Replay
-from sluicegate.lab.baselines import TABLE, BoundedFifo, NoControl
+from sluicegate.lab.baselines import TABLE
+from sluicegate.lab.baselines.queues import BoundedFifo, NoControl
 from sluicegate.lab.contenders import kernel_line
 from sluicegate.lab.course import Course
 from sluicegate.lab.fast import MakeLine, play

@@ -12,8 +12,8 @@ from sluicegate.contracts.request import Request
 from sluicegate.lab import fast, full
 from sluicegate.lab.arrivals import Even, Poisson, Replay
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines import NoControl
 from sluicegate.lab.baselines.fifo_pool import FifoPool, fifo_pool
+from sluicegate.lab.baselines.queues import NoControl
 from sluicegate.lab.clients import RetryingCall, bots, closed_loop, make_request, open_loop
 from sluicegate.lab.contenders import queue
 from sluicegate.lab.course import Course

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sluicegate.lab.baselines import TABLE, FollyCodel, PacketCodel, StaticRate, TokenRate
+from sluicegate.lab.baselines import TABLE
+from sluicegate.lab.baselines.codel import FollyCodel, PacketCodel
+from sluicegate.lab.baselines.rate_gates import StaticRate, TokenRate
 from sluicegate.lab.contenders import kernel_line
 from sluicegate.lab.fast import MakeLine
 from sluicegate.lab.lines import KernelLine, Unit

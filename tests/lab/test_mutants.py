@@ -42,10 +42,10 @@ def chosen() -> list[Mutant]:
 
 def is_caught(mutant: Mutant, copy: Copy) -> None:
     setup = setup_of(mutant)
-    assert copy.broken_by(setup) == [], "the code as it is breaks nothing"
+    assert copy.violations_of(setup) == [], "the code as it is breaks nothing"
     sound = copy.plant(mutant)
     try:
-        assert mutant.breaks in copy.broken_by(setup)
+        assert mutant.breaks in copy.violations_of(setup)
     finally:
         copy.put(mutant.file, sound)
 

@@ -28,4 +28,4 @@ def test_no_seed_breaks_anything(seed: int) -> None:
 @pytest.mark.parametrize("first", hunted()[:1])
 def test_two_processes_find_what_one_finds(first: int) -> None:
     some = range(first, first + 6)
-    assert sorted(search.played(some, 2)) == list(search.played(some, 1))
+    assert sorted(search.play_seeds(some, 2)) == list(search.play_seeds(some, 1))

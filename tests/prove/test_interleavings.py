@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluicegate.lab.rigs.freshness import Races
+from sluicegate.lab.rigs.freshness import RaceRig
 from sluicegate.lab.scenarios.staleness import shield
 from tests.prove.seeds import seeds
 
@@ -14,7 +14,7 @@ EPISODES = 2_000
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", seeds(full=500, part=8))
 def test_no_read_is_older_than_a_write_that_its_node_has_acknowledged(seed: int) -> None:
-    seen = Races(episodes=EPISODES).play(shield, seed)
-    assert (seen.stale_own, seen.stale_kept) == (0, 0), f"seed {seed}"
+    seen = RaceRig(episodes=EPISODES).play(shield, seed)
+    assert (seen.stale_own, seen.stale_cached) == (0, 0), f"seed {seed}"
     assert seen.reads > 4 * EPISODES
     assert 0.3 < seen.served / seen.reads < 0.9, "the cache and the sharing are both at work"

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.lab.hunt.setup import written
+from sluicegate.lab.hunt.setup import render
 from sluicegate.lab.scenario import KERNELS, TASKS
 from sluicegate.lab.scenarios import TABLE
 from tests.lab.hunt.test_stages import SMALL
@@ -34,13 +34,13 @@ if what == "scenario":
     def once():
         return sorted(scenario.once(scenario.ours, case, seed).items())
 else:
-    from sluicegate.lab.hunt.setup import read
-    from sluicegate.lab.hunt.stages import tell
-    setup = read(sys.stdin.read())
+    from sluicegate.lab.hunt.setup import parse
+    from sluicegate.lab.hunt.search import play_setup
+    setup = parse(sys.stdin.read())
     def once():
-        tale = tell(setup)
-        fates = [(unit.fate, unit.reason, unit.begun_us, unit.ended_us) for unit in tale.units]
-        return tale.digest, fates, sorted(tale.peaks.items()), tale.spent, tale.courses
+        record = play_setup(setup)
+        fates = [(unit.status, unit.reason, unit.begun_us, unit.ended_us) for unit in record.units]
+        return record.digest, fates, sorted(record.peaks.items()), record.spent, record.courses
 for _ in range(runs):
     print(blake2b(repr(once()).encode(), digest_size=16).hexdigest(), flush=True)
 """
@@ -84,11 +84,11 @@ def test_twenty_runs_of_a_scenario_have_one_hash(name: str) -> None:
 @pytest.mark.prove
 @pytest.mark.parametrize("stage", SMALL if seeds(1, 1) else [])
 def test_twenty_runs_of_each_stage_of_the_hunt_have_one_hash(stage: str) -> None:
-    told = hashes("hunt", stage, written(SMALL[stage]))
+    told = hashes("hunt", stage, render(SMALL[stage]))
     assert len(told) == RUNS
     assert len(set(told)) == 1
 
 
 def test_twenty_runs_of_a_whole_client_have_one_hash() -> None:
     setup = replace(SMALL["client"], span_ms=300)
-    assert len(set(hashes("hunt", "client", written(setup)))) == 1
+    assert len(set(hashes("hunt", "client", render(setup)))) == 1

@@ -8,7 +8,7 @@ hint. What a call does (a policy, a network, a backend) is the function's busine
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeAlias, final
 
 from sluicegate.contracts.request import Request
@@ -70,6 +70,19 @@ async def open_loop(
 
     set_next()
     await over
+
+
+async def run_callers(
+    world: World,
+    calls: Iterable[tuple[Kind, Callable[[Request], Awaitable[object]]]],
+    *,
+    until_us: int,
+) -> None:
+    """Let open-loop callers of each kind call until then, and cancel what is under way."""
+    for kind, call in calls:
+        world.spawn(open_loop(world, kind, call, until_us=until_us), f"clients/{kind.name}")
+    await world.until_us(until_us)
+    await world.cancel_the_rest()
 
 
 async def closed_loop(

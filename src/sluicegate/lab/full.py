@@ -15,7 +15,7 @@ from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.clients import AGAIN, Call, RetryingCall, open_loop
+from sluicegate.lab.clients import AGAIN, Call, RetryingCall, run_callers
 from sluicegate.lab.ledger import Ledger
 from sluicegate.lab.retries import Retrier
 from sluicegate.lab.rig import Rig
@@ -45,11 +45,8 @@ def play_full(rig: Rig, make_policy: MakePolicy, seed: int) -> FullRun:
     async def main(world: World) -> Ledger:
         ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
         server = Server(world, rig, make_policy(rig, world), ledger)
-        for number, kind in enumerate(rig.kinds):
-            work = open_loop(world, kind, server.door(number, kind), until_us=rig.span_us)
-            world.spawn(work, f"clients/{kind.name}")
-        await world.until_us(rig.span_us)
-        await world.cancel_the_rest()
+        calls = [(kind, server.door(number, kind)) for number, kind in enumerate(rig.kinds)]
+        await run_callers(world, calls, until_us=rig.span_us)
         return ledger
 
     ended = run(main, seed)

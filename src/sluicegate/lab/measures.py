@@ -180,8 +180,14 @@ def curves(rig: Rig, ledger: Ledger) -> Curves:
         "goodput": [us / (rig.workers * BUCKET_US) for us in ledger.useful_us_at],
         "p99_ms": [quantile(us, 0.99) / 1000 if us else 0.0 for us in ledger.good_us_at],
     }
-    ended = ledger.span_us // BUCKET_US
+    return timeline(values, BUCKET_US, ledger.span_us)
+
+
+def timeline(series: Mapping[str, Sequence[float]], bucket_us: int, end_us: int) -> Curves:
+    """Return values counted in buckets as curves over seconds, as far as buckets are whole."""
+    per_s = 1_000_000 / bucket_us
+    whole = end_us // bucket_us
     return {
-        name: [(at / per_s, value) for at, value in enumerate(seen[:ended])]
-        for name, seen in values.items()
+        name: [(at / per_s, value) for at, value in enumerate(values[:whole])]
+        for name, values in series.items()
     }

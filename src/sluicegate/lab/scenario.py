@@ -37,6 +37,16 @@ class Contender(NamedTuple, Generic[Rig, Result]):
     mode: str
 
 
+Maker = TypeVar("Maker")
+
+
+def contender_maker(
+    play: Callable[[Rig, Maker, int], Result], mode: str = TASKS
+) -> Callable[[Maker], Contender[Rig, Result]]:
+    """Return what makes a contender of what `play` takes beside a rig and a seed."""
+    return lambda make: Contender(lambda rig, seed: play(rig, make, seed), mode)
+
+
 class Picture(NamedTuple):
     """What the report draws of a scenario, a line (or a bar) for each contender.
 

@@ -30,25 +30,25 @@ TRIES_MAX: Final = 80
 # Plays the setup on its standard input, and prints what broke.
 PLAY: Final = """
 import json, sys
-from sluicegate.lab.hunt.setup import read
-from sluicegate.lab.hunt.stages import broken_by
-print(json.dumps([broken.invariant for broken in broken_by(read(sys.stdin.read()))]))
+from sluicegate.lab.hunt.setup import parse
+from sluicegate.lab.hunt.search import violations_of
+print(json.dumps([broken.invariant for broken in violations_of(parse(sys.stdin.read()))]))
 """
 # Hunts on one stage for one invariant, and prints a small setup that breaks it.
 FIND: Final = """
 import json, sys
 from sluicegate.lab.dice import Dice
-from sluicegate.lab.hunt.draws import STAGES, Drawn
-from sluicegate.lab.hunt.search import same
-from sluicegate.lab.hunt.setup import written
+from sluicegate.lab.hunt.draws import STAGES, SetupDraws
+from sluicegate.lab.hunt.search import breaks
+from sluicegate.lab.hunt.setup import render
 from sluicegate.lab.hunt.shrink import shrink
 stage, invariant, first, last, tries = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
-breaks = same(invariant)
+breaks_it = breaks(invariant)
 for seed in range(first, last):
-    drawn = STAGES[stage](seed, Drawn(Dice(seed).of("setup")))
-    if breaks(drawn):
-        small = shrink(drawn, breaks, tries_max=tries).setup
-        print(json.dumps({"seed": seed, "text": written(small, invariant)}))
+    drawn = STAGES[stage](seed, SetupDraws(Dice(seed).of("setup")))
+    if breaks_it(drawn):
+        small = shrink(drawn, breaks_it, tries_max=tries).setup
+        print(json.dumps({"seed": seed, "text": render(small, invariant)}))
         break
 else:
     print(json.dumps({"seed": last, "text": ""}))
@@ -98,7 +98,7 @@ class Copy:
         assert child.returncode == 0, child.stderr[-2_000:]
         return json.loads(child.stdout.splitlines()[-1])
 
-    def broken_by(self, setup: str) -> list[str]:
+    def violations_of(self, setup: str) -> list[str]:
         """What breaks when it plays this setup."""
         found = self.run(PLAY, stdin=setup)
         assert isinstance(found, list)
@@ -122,7 +122,7 @@ def find(mutant: Mutant, copy: Copy) -> str | None:
         finally:
             copy.put(mutant.file, sound)
         assert isinstance(found, dict)
-        if found["text"] and copy.broken_by(found["text"]) == []:
+        if found["text"] and copy.violations_of(found["text"]) == []:
             return str(found["text"])
         first = int(found["seed"]) + 1
     return None

@@ -8,12 +8,12 @@ import pytest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.hunt import command, search
 from sluicegate.lab.hunt.draws import draw_setup
-from sluicegate.lab.hunt.invariants import Broken
-from sluicegate.lab.hunt.setup import Setup, read_file, written
+from sluicegate.lab.hunt.record import Violation
+from sluicegate.lab.hunt.setup import Setup, read_file, render
 from sluicegate.testing import HandClock
 from tests.lab.hunt.test_stages import SMALL
 
-BROKEN = [Broken("bounded", "it was not")]
+BROKEN = [Violation("bounded", "it was not")]
 
 
 def hunt(*words: str) -> int:
@@ -26,16 +26,16 @@ def hunt(*words: str) -> int:
 def odd_seeds_break(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every setup of an odd seed is broken, as long as it has more than one load."""
 
-    def broken_by(setup: Setup) -> list[Broken]:
+    def violations_of(setup: Setup) -> list[Violation]:
         return BROKEN if setup.seed % 2 else []
 
-    monkeypatch.setattr(search, "broken_by", broken_by)
+    monkeypatch.setattr(search, "violations_of", violations_of)
 
 
 def test_seeds_that_break_nothing_end_well(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "broken_by", lambda setup: [])
+    monkeypatch.setattr(search, "violations_of", lambda setup: [])
     assert hunt("--seeds", "12", "--seed", "3") == 0
     assert capsys.readouterr().out == "12 seeds, and nothing broke\n"
 
@@ -64,7 +64,7 @@ def test_an_interrupt_tells_what_was_found_so_far(
         yield 7, BROKEN
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(search, "played", played)
+    monkeypatch.setattr(search, "play_seeds", played)
     assert hunt("--out", str(tmp_path)) == 1
     told = capsys.readouterr().out
     assert "stopped" in told
@@ -73,7 +73,7 @@ def test_an_interrupt_tells_what_was_found_so_far(
 
 def test_a_file_is_played_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "small.json"
-    file.write_text(written(SMALL["cluster"]), encoding="utf-8")
+    file.write_text(render(SMALL["cluster"]), encoding="utf-8")
     assert hunt("--again", str(file)) == 0
     assert "nothing breaks: stage cluster, seed 1" in capsys.readouterr().out
 

@@ -12,8 +12,8 @@ from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
-from sluicegate.lab.hunt.setup import Fault, Load, Setup
-from sluicegate.lab.hunt.stages import tell
+from sluicegate.lab.hunt.search import play_setup
+from sluicegate.lab.hunt.setup import HuntFault, HuntLoad, Setup
 from sluicegate.lab.world import World, run
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.suppress import AccountFactor, FactorMessage, Suppress
@@ -106,15 +106,15 @@ def test_after_a_pause_of_200_ms_at_a_quarter_of_the_load_hardly_any_critical_is
         seed=seed,
         span_ms=2_000,
         loads=(
-            Load(name="shop", criticality="CRITICAL", per_s=150, callers=callers),
-            Load(name="bulk", criticality="BULK", per_s=35, callers=callers),
+            HuntLoad(name="shop", criticality="CRITICAL", per_s=150, callers=callers),
+            HuntLoad(name="bulk", criticality="BULK", per_s=35, callers=callers),
         ),
-        faults=(Fault(what="pause", from_ms=600, until_ms=BACK_US // 1_000),),
+        faults=(HuntFault(what="pause", from_ms=600, until_ms=BACK_US // 1_000),),
         knobs={"workers": 8, "service_us": 10_000},
     )
     critical = [
         unit
-        for unit in tell(setup).units
+        for unit in play_setup(setup).units
         if unit.criticality is Criticality.CRITICAL and unit.arrived_us - START_US >= BACK_US
     ]
     shed = sum(unit.reason == "shed" for unit in critical)

@@ -6,11 +6,19 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.hunt import search
 from sluicegate.lab.hunt.draws import STAGES, draw_setup
-from sluicegate.lab.hunt.setup import FILE_BYTES_MAX, Fault, Load, Setup, read, read_file, written
-from sluicegate.lab.hunt.stages import TABLE
+from sluicegate.lab.hunt.setup import (
+    FILE_BYTES_MAX,
+    HuntFault,
+    HuntLoad,
+    Setup,
+    parse,
+    read_file,
+    render,
+)
 
-LOAD = Load(name="shop")
+LOAD = HuntLoad(name="shop")
 
 
 def setup_of(**changes: object) -> Setup:
@@ -23,13 +31,13 @@ def test_every_setup_that_is_drawn_is_the_same_again_and_survives_its_file() -> 
     for seed in range(300):
         drawn = draw_setup(seed)
         assert drawn == draw_setup(seed)
-        assert read(written(drawn)) == drawn
+        assert parse(render(drawn)) == drawn
         stages.add(drawn.stage)
-    assert stages == set(STAGES) == set(TABLE)
+    assert stages == set(STAGES) == set(search.STAGES)
 
 
 def test_a_file_leaves_out_what_is_as_usual() -> None:
-    text = written(setup_of(faults=(Fault(what="pause", until_ms=5),)), "bounded: it was not")
+    text = render(setup_of(faults=(HuntFault(what="pause", until_ms=5),)), "bounded: it was not")
     assert '"breaks": "bounded: it was not"' in text
     assert '"per_s"' not in text
     assert '"knobs"' not in text
@@ -37,8 +45,8 @@ def test_a_file_leaves_out_what_is_as_usual() -> None:
 
 
 def test_a_load_claims_what_it_is_if_it_says_nothing() -> None:
-    assert Load(name="a", criticality="bulk").claimed is Criticality.BULK
-    bot = Load(name="bot", criticality="BULK", claims="CRITICAL")
+    assert HuntLoad(name="a", criticality="bulk").claimed is Criticality.BULK
+    bot = HuntLoad(name="bot", criticality="BULK", claims="CRITICAL")
     assert (bot.allowed, bot.claimed) == (Criticality.BULK, Criticality.CRITICAL)
 
 
@@ -61,7 +69,7 @@ def test_a_setup_that_cannot_be_played_names_the_field(
 @pytest.mark.parametrize("change", [{"per_s": -1}, {"callers": 0}, {"criticality": "vital"}])
 def test_a_load_that_cannot_come_names_the_field(change: dict[str, object]) -> None:
     with pytest.raises(BadValue, match=rf"shop\.{next(iter(change))}"):
-        Load(name="shop", **change)  # type: ignore[arg-type]
+        HuntLoad(name="shop", **change)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -70,13 +78,13 @@ def test_a_load_that_cannot_come_names_the_field(change: dict[str, object]) -> N
 )
 def test_a_file_of_another_kind_is_refused(text: str) -> None:
     with pytest.raises(BadValue):
-        read(text)
+        parse(text)
 
 
 def test_a_file_with_a_word_too_many_is_refused() -> None:
-    text = written(setup_of()).replace('"name"', '"nome"')
+    text = render(setup_of()).replace('"name"', '"nome"')
     with pytest.raises(BadValue, match="compare it"):
-        read(text)
+        parse(text)
 
 
 def test_a_file_larger_than_any_setup_is_not_read(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sluicegate.lab.hunt.setup import Fault, Load, Setup
+from sluicegate.lab.hunt.setup import HuntFault, HuntLoad, Setup
 from sluicegate.lab.hunt.shrink import rounded, shrink
 
 LARGE = Setup(
@@ -8,13 +8,13 @@ LARGE = Setup(
     seed=977,
     span_ms=9_731,
     loads=(
-        Load(name="a", per_s=317, callers=33, cancelled_permille=200, claims="CRITICAL"),
-        Load(name="b", per_s=1_234, rows=20, on_ms=7, off_ms=9, criticality="BULK"),
-        Load(name="c"),
+        HuntLoad(name="a", per_s=317, callers=33, cancelled_permille=200, claims="CRITICAL"),
+        HuntLoad(name="b", per_s=1_234, rows=20, on_ms=7, off_ms=9, criticality="BULK"),
+        HuntLoad(name="c"),
     ),
     faults=(
-        Fault(what="pause", from_ms=13, until_ms=1_900, where="s1"),
-        Fault(what="slow", from_ms=77, until_ms=5_000, where="s0", much=20),
+        HuntFault(what="pause", from_ms=13, until_ms=1_900, where="s1"),
+        HuntFault(what="slow", from_ms=77, until_ms=5_000, where="s0", much=20),
     ),
     knobs={"workers": 7, "cap": 3, "pool": 100},
 )

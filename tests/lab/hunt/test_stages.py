@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.hunt.setup import Fault, Load, Setup
+from sluicegate.lab.hunt.record import CANCELLED, DONE, REFUSED
+from sluicegate.lab.hunt.search import STAGES, play_setup, violations_of
+from sluicegate.lab.hunt.setup import HuntFault, HuntLoad, Setup
 from sluicegate.lab.hunt.stage import sample_us, settled
-from sluicegate.lab.hunt.stages import TABLE, broken_by, tell
-from sluicegate.lab.hunt.tale import CANCELLED, DONE, REFUSED
 
 SMALL = {
     "server": Setup(
@@ -16,11 +16,11 @@ SMALL = {
         seed=1,
         span_ms=400,
         loads=(
-            Load(name="shop", criticality="CRITICAL", per_s=300, callers=5),
-            Load(name="bot", criticality="BULK", claims="CRITICAL", per_s=900, callers=20),
-            Load(name="fickle", per_s=300, cancelled_permille=500, timeout_ms=50),
+            HuntLoad(name="shop", criticality="CRITICAL", per_s=300, callers=5),
+            HuntLoad(name="bot", criticality="BULK", claims="CRITICAL", per_s=900, callers=20),
+            HuntLoad(name="fickle", per_s=300, cancelled_permille=500, timeout_ms=50),
         ),
-        faults=(Fault(what="slow", from_ms=100, until_ms=200, much=100),),
+        faults=(HuntFault(what="slow", from_ms=100, until_ms=200, much=100),),
         knobs={"workers": 4, "shards": 2, "cap": 3, "length_max": 50, "rate_ru": 200},
     ),
     "reads": Setup(
@@ -28,10 +28,10 @@ SMALL = {
         seed=1,
         span_ms=300,
         loads=(
-            Load(name="r", per_s=2_000, keys=5, writes_permille=50, timeout_ms=20),
-            Load(name="s", per_s=500, keys=3, cancelled_permille=300, timeout_ms=4),
+            HuntLoad(name="r", per_s=2_000, keys=5, writes_permille=50, timeout_ms=20),
+            HuntLoad(name="s", per_s=500, keys=3, cancelled_permille=300, timeout_ms=4),
         ),
-        faults=(Fault(what="fail", from_ms=50, until_ms=100, much=500),),
+        faults=(HuntFault(what="fail", from_ms=50, until_ms=100, much=500),),
         knobs={"ttl_ms": 20, "waiters_max": 4},
     ),
     "client": Setup(
@@ -39,85 +39,85 @@ SMALL = {
         seed=1,
         span_ms=1_000,
         loads=(
-            Load(name="get", per_s=200, cancelled_permille=100),
-            Load(name="put", per_s=50, idempotent=False),
+            HuntLoad(name="get", per_s=200, cancelled_permille=100),
+            HuntLoad(name="put", per_s=50, idempotent=False),
         ),
-        faults=(Fault(what="fail", from_ms=200, until_ms=400, where="h1"),),
+        faults=(HuntFault(what="fail", from_ms=200, until_ms=400, where="h1"),),
         knobs={"hedge_from": 20},
     ),
     "cluster": Setup(
         stage="cluster",
         seed=1,
         span_ms=1_500,
-        loads=(Load(name="acme", per_s=300),),
-        faults=(Fault(what="surge", from_ms=500, until_ms=1_000, much=4_000),),
+        loads=(HuntLoad(name="acme", per_s=300),),
+        faults=(HuntFault(what="surge", from_ms=500, until_ms=1_000, much=4_000),),
         knobs={"limit_per_s": 100, "nodes": 2},
     ),
 }
 
 
-@pytest.mark.parametrize("stage", TABLE)
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_small_play_breaks_nothing_and_is_the_same_again(stage: str) -> None:
-    tale = tell(SMALL[stage])
-    assert broken_by(SMALL[stage]) == []
-    assert tell(SMALL[stage]).digest == tale.digest != ""
+    record = play_setup(SMALL[stage])
+    assert violations_of(SMALL[stage]) == []
+    assert play_setup(SMALL[stage]).digest == record.digest != ""
 
 
 def test_a_play_of_the_server_sees_every_fate() -> None:
-    tale = tell(SMALL["server"])
-    fates = Counter(unit.fate for unit in tale.units)
+    record = play_setup(SMALL["server"])
+    fates = Counter(unit.status for unit in record.units)
     assert set(fates) == {DONE, REFUSED, CANCELLED}
     assert min(fates.values()) > 10
-    reasons = {unit.reason for unit in tale.units}
+    reasons = {unit.reason for unit in record.units}
     assert {"bulkhead_full", "queue_timeout"} <= reasons
-    assert tale.peaks["units in line"] > 5
-    assert tale.spent
+    assert record.peaks["units in line"] > 5
+    assert record.spent
 
 
 def test_a_play_of_reads_sees_every_fate_and_shares_fetches() -> None:
-    tale = tell(SMALL["reads"])
-    fates = Counter(unit.fate for unit in tale.units)
+    record = play_setup(SMALL["reads"])
+    fates = Counter(unit.status for unit in record.units)
     assert set(fates) == {DONE, REFUSED, CANCELLED}
-    assert {"deadline", "waiters_full"} <= {unit.reason for unit in tale.units}
-    assert 0 < tale.peaks["waiters"] <= tale.bounds["waiters"]
+    assert {"deadline", "waiters_full"} <= {unit.reason for unit in record.units}
+    assert 0 < record.peaks["waiters"] <= record.bounds["waiters"]
 
 
 def test_a_play_of_the_cluster_holds_each_node_to_its_fuse() -> None:
-    tale = tell(SMALL["cluster"])
-    assert tale.spent.keys() == tale.limits.keys()
-    assert len(tale.spent) == 2
+    record = play_setup(SMALL["cluster"])
+    assert record.spent.keys() == record.limits.keys()
+    assert len(record.spent) == 2
 
 
 def test_a_run_that_does_not_end_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def stuck(world: object, setup: object, tale: object) -> None:
+    async def stuck(world: object, setup: object, record: object) -> None:
         await __import__("asyncio").get_running_loop().create_future()
 
-    monkeypatch.setitem(TABLE, "server", stuck)
-    (broken,) = broken_by(SMALL["server"])
+    monkeypatch.setitem(STAGES, "server", stuck)
+    (broken,) = violations_of(SMALL["server"])
     assert broken.invariant == "the run ends"
     assert "Deadlock" in broken.sentence
 
 
 def test_an_error_of_a_policy_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def wrong(world: object, setup: object, tale: object) -> None:
+    async def wrong(world: object, setup: object, record: object) -> None:
         raise ZeroDivisionError("by nobody")
 
-    monkeypatch.setitem(TABLE, "server", wrong)
-    assert broken_by(SMALL["server"]) == [("no error", "ZeroDivisionError: by nobody")]
+    monkeypatch.setitem(STAGES, "server", wrong)
+    assert violations_of(SMALL["server"]) == [("no error", "ZeroDivisionError: by nobody")]
 
 
 def test_a_stage_that_nobody_knows_is_refused() -> None:
     with pytest.raises(BadValue, match="server, reads"):
-        tell(Setup(stage="stadium", seed=0, span_ms=1, loads=(Load(name="a"),)))
+        play_setup(Setup(stage="stadium", seed=0, span_ms=1, loads=(HuntLoad(name="a"),)))
 
 
 def test_a_span_is_settled_when_nothing_changed_for_long_enough() -> None:
-    load, pause = Load(name="a"), Fault(what="pause", until_ms=2_000)
+    load, pause = HuntLoad(name="a"), HuntFault(what="pause", until_ms=2_000)
     calm = Setup(stage="server", seed=0, span_ms=10_000, loads=(load,), faults=(pause,))
     assert settled(calm, 3_000_000, 5_000_000) == (5_000_000, 10_000_000)
     assert settled(calm, 3_000_000, 6_000_000) is None
     bursts = Setup(
-        stage="server", seed=0, span_ms=10_000, loads=(Load(name="a", on_ms=1, off_ms=1),)
+        stage="server", seed=0, span_ms=10_000, loads=(HuntLoad(name="a", on_ms=1, off_ms=1),)
     )
     assert settled(bursts, 0, 1) is None
     assert sample_us(calm) == 25_000

@@ -9,10 +9,9 @@ import pytest
 
 from sluicegate.lab.arrivals import Even
 from sluicegate.lab.course import Course
-from sluicegate.lab.rigs.flatness import curves, least_ms, measure, seconds
-from sluicegate.lab.rigs.tenants import Account, Tenants, TenantsRun
+from sluicegate.lab.rigs.tenants import TenantAccount, Tenants, TenantsRun
 from sluicegate.lab.scenario import gather, steps
-from sluicegate.lab.scenarios.ablation import SCENARIO, rig
+from sluicegate.lab.scenarios.ablation import SCENARIO, curves, least_ms, measure, rig, seconds
 from sluicegate.lab.workload import Kind
 
 SECOND = 1_000_000
@@ -53,7 +52,7 @@ TWO = Tenants(
 
 def told(times: dict[int, float]) -> TenantsRun:
     """A run with one answer a second, so many times the p99 of the work at full speed."""
-    account = Account(81)
+    account = TenantAccount(81)
     for second in range(8):
         account.good_us_at[second * 10].append(round(46_050 * times.get(second, 1.0)))
     account.good = 8

@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.lab.baselines.look_aside import PlainLookAside
+from sluicegate.lab.baselines.caches import PlainLookAside
 from sluicegate.lab.retries import NAIVE, SMART, Retries
-from sluicegate.lab.rigs.guarded import Guarded
-from sluicegate.lab.rigs.look_aside import Flushed, LookAside, MakePath, curves, measure, play
+from sluicegate.lab.rigs.look_aside import (
+    GuardedPath,
+    LookAside,
+    LookAsideRun,
+    MakeFetchPath,
+    curves,
+    measure,
+    play,
+)
 from sluicegate.lab.scenarios.cache_flush import without_queue
 
 SECOND = 1_000_000
@@ -31,14 +38,14 @@ def look_aside(world, rig, fetch, fill):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("retries", [SMART, NAIVE])
 def test_the_cache_is_back_in_less_than_twice_the_least_time(retries: Retries) -> None:
     rig = replace(SMALL, retries=retries)
-    found = measure(rig, play(rig, Guarded, 1))
+    found = measure(rig, play(rig, GuardedPath, 1))
     assert found["refill"] <= 2
     assert found["hits_at_end"] > 0.9 * found["steady_hits"]
 
 
 @pytest.mark.parametrize("make_path", [look_aside, without_queue])
 def test_without_a_queue_it_never_comes_back_and_the_store_works_for_nobody(
-    make_path: MakePath,
+    make_path: MakeFetchPath,
 ) -> None:
     rig = replace(SMALL, span_us=7 * SECOND)
     found = measure(rig, play(rig, make_path, 1))
@@ -59,7 +66,7 @@ def test_it_is_recovered_when_the_ratio_was_high_for_a_second() -> None:
     rig = replace(SMALL, flush_us=SECOND, span_us=4 * SECOND)
     calls = [10] * 17
     hits = [9] * 4 + [0, 0, 0, 9, 0, 9, 9, 9, 9] + [9] * 4
-    found = measure(rig, Flushed(calls, hits, [1] * 17, [1] * 17))
+    found = measure(rig, LookAsideRun(calls, hits, [1] * 17, [1] * 17))
     assert found["steady_hits"] == 0.9
     assert found["recovered_s"] == 2.25
     assert found["wasted_fetches"] == 0
@@ -67,7 +74,7 @@ def test_it_is_recovered_when_the_ratio_was_high_for_a_second() -> None:
 
 def test_the_cache_is_warm_from_the_first_instant() -> None:
     tiny = replace(SMALL, span_us=3 * SECOND)
-    drawn = curves(tiny, play(tiny, Guarded, 1))
+    drawn = curves(tiny, play(tiny, GuardedPath, 1))
     ratios = [ratio for _, ratio in drawn["hit_ratio"][:8]]
     assert min(ratios) > 0.85
     assert drawn["hit_ratio"][8][1] < 0.6
@@ -75,4 +82,4 @@ def test_the_cache_is_warm_from_the_first_instant() -> None:
 
 def test_a_run_is_a_function_of_its_seed() -> None:
     tiny = replace(SMALL, span_us=3 * SECOND)
-    assert play(tiny, Guarded, 1) == play(tiny, Guarded, 1) != play(tiny, Guarded, 2)
+    assert play(tiny, GuardedPath, 1) == play(tiny, GuardedPath, 1) != play(tiny, GuardedPath, 2)

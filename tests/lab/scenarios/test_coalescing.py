@@ -14,16 +14,18 @@ from sluicegate.lab.rigs.shared_fetch import (
     CANCEL,
     ERROR,
     TIMEOUT,
-    Faults,
     Fetch,
+    FetchFaults,
     MakeSharing,
     curves,
     measure,
     play,
 )
-from sluicegate.lab.scenarios.coalescing import PATIENT, Alone, Coalesced
+from sluicegate.lab.scenarios.coalescing import PATIENT, CoalescedFetch, UnsharedFetch
 
-FEW = {fault: Faults(fault=fault, episodes=4, readers=50) for fault in (ERROR, CANCEL, TIMEOUT)}
+FEW = {
+    fault: FetchFaults(fault=fault, episodes=4, readers=50) for fault in (ERROR, CANCEL, TIMEOUT)
+}
 
 
 def single(clock: Clock, fetch: Fetch) -> SingleFlight:
@@ -34,8 +36,8 @@ def shielded(clock: Clock, fetch: Fetch) -> SingleFlight:
     return SingleFlight(fetch, shielded=True)
 
 
-def patient(clock: Clock, fetch: Fetch) -> Coalesced:
-    return Coalesced(clock, fetch, PATIENT)
+def patient(clock: Clock, fetch: Fetch) -> CoalescedFetch:
+    return CoalescedFetch(clock, fetch, PATIENT)
 
 
 def figures(fault: str, make_sharing: MakeSharing) -> dict[str, float]:
@@ -44,15 +46,15 @@ def figures(fault: str, make_sharing: MakeSharing) -> dict[str, float]:
 
 @pytest.mark.parametrize("fault", FEW)
 def test_nothing_is_left_nobody_is_lost_and_the_store_is_asked_twice_at_most(fault: str) -> None:
-    found = figures(fault, Coalesced)
+    found = figures(fault, CoalescedFetch)
     assert (found["leaked"], found["lost"]) == (0, 0)
     assert found["calls_max"] == (1 if fault == CANCEL else 2)
     assert found["answered"] >= (0.8 if fault == TIMEOUT else 1.0)
 
 
 def test_ten_thousand_wait_for_one_answer_that_fails() -> None:
-    rig = Faults(fault=ERROR, episodes=1, readers=10_000)
-    found = measure(rig, play(rig, Coalesced, 1))
+    rig = FetchFaults(fault=ERROR, episodes=1, readers=10_000)
+    found = measure(rig, play(rig, CoalescedFetch, 1))
     assert (found["leaked"], found["lost"], found["calls_max"], found["answered"]) == (0, 0, 2, 1)
 
 
@@ -62,8 +64,8 @@ def test_in_a_plain_single_flight_one_end_is_the_end_of_all(fault: str) -> None:
 
 
 def test_the_first_reader_of_each_episode_is_cancelled() -> None:
-    alone = Faults(fault=CANCEL, episodes=3, readers=1)
-    after = play(alone, Coalesced, 1)
+    alone = FetchFaults(fault=CANCEL, episodes=3, readers=1)
+    after = play(alone, CoalescedFetch, 1)
     assert (after.cancelled, after.answered, after.leaked) == (3, 0, 0)
 
 
@@ -74,7 +76,7 @@ def test_behind_a_shield_what_hangs_is_left_in_memory() -> None:
 
 
 def test_alone_each_asks_the_store() -> None:
-    assert figures(ERROR, Alone)["calls_max"] == 51
+    assert figures(ERROR, UnsharedFetch)["calls_max"] == 51
 
 
 def test_without_relief_a_fetch_that_hangs_holds_those_who_try_again() -> None:
@@ -95,15 +97,15 @@ class Forgetful:
 
 
 def test_a_future_without_an_end_is_found() -> None:
-    rig = Faults(fault=CANCEL, episodes=2, readers=10)
+    rig = FetchFaults(fault=CANCEL, episodes=2, readers=10)
     # The first of each episode is cancelled after it has asked.
     assert play(rig, Forgetful, 1).leaked == 20
 
 
 def test_a_run_is_a_function_of_its_seed_and_its_waits_are_drawn() -> None:
     rig = FEW[ERROR]
-    first = play(rig, Coalesced, 1)
-    assert first == play(rig, Coalesced, 1) != play(rig, Coalesced, 2)
+    first = play(rig, CoalescedFetch, 1)
+    assert first == play(rig, CoalescedFetch, 1) != play(rig, CoalescedFetch, 2)
     drawn = curves(rig, first)["answered"]
     assert drawn == sorted(drawn)
     assert 20 <= drawn[-1][0] <= 60, "milliseconds, of two fetches"

@@ -10,10 +10,10 @@ import pytest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.rigs.drift import (
     WINDOW,
+    CountingBudget,
     Drift,
-    Entry,
-    Nature,
-    Till,
+    DriftEntry,
+    DriftSource,
     curves,
     measure,
     play,
@@ -56,8 +56,10 @@ def test_a_million_requests_later_it_has_not_diverged() -> None:
             assert goal.met(figures[goal.figure], rig), (goal, figures)
 
 
-def entry(actual: float, expected: float, floor: float = 100.0, *, liar: bool = False) -> Entry:
-    return Entry(actual, expected, floor, int(actual / 2), liar)
+def entry(
+    actual: float, expected: float, floor: float = 100.0, *, liar: bool = False
+) -> DriftEntry:
+    return DriftEntry(actual, expected, floor, int(actual / 2), liar)
 
 
 def test_the_figures_are_sums_over_sums() -> None:
@@ -83,7 +85,7 @@ def test_it_has_settled_once_it_stays_within_a_tenth_of_the_floor() -> None:
 
 
 def test_a_liar_is_judged_apart() -> None:
-    honest, liar = entry(100.0, 100.0), Entry(1_000.0, 10.0, 900.0, 100, True)
+    honest, liar = entry(100.0, 100.0), DriftEntry(1_000.0, 10.0, 900.0, 100, True)
     figures = measure(Drift(), [honest, liar] * 2_000)
     assert figures["bias.honest"] == 1.0
     assert figures["paid.liar"] == 0.1
@@ -91,7 +93,7 @@ def test_a_liar_is_judged_apart() -> None:
 
 def test_nature_draws_shapes_and_noise_around_them_with_a_mean_of_one() -> None:
     rig = Drift(requests=40_000, at=20_000, rows=3.0, size_bytes=2.0, ms=5.0)
-    nature = Nature(rig, 5)
+    nature = DriftSource(rig, 5)
     rows: list[list[float]] = [[], []]
     floors: list[list[float]] = [[], []]
     for number in range(40_000):
@@ -111,7 +113,7 @@ def test_nature_draws_shapes_and_noise_around_them_with_a_mean_of_one() -> None:
 
 
 def test_the_liar_says_one_row_and_has_two_hundred_looked_at() -> None:
-    nature = Nature(Drift(liar_every=4, at=0), 6)
+    nature = DriftSource(Drift(liar_every=4, at=0), 6)
     seen = [nature.next(number, WEIGHTS) for number in range(4_000)]
     liars = [(request, measured) for request, measured, _, liar in seen if liar]
     assert len(liars) == 1_000
@@ -122,7 +124,7 @@ def test_the_liar_says_one_row_and_has_two_hundred_looked_at() -> None:
 
 
 def test_a_storm_is_a_thousand_times_or_nothing() -> None:
-    nature = Nature(Drift(storms=0.1, at=0), 7)
+    nature = DriftSource(Drift(storms=0.1, at=0), 7)
     measured = [nature.next(number, WEIGHTS) for number in range(5_000)]
     times = [one.rows / int(request.attributes["rows"]) for request, one, _, _ in measured]
     assert sum(time == 1_000 for time in times) == pytest.approx(250, rel=0.2)
@@ -130,9 +132,9 @@ def test_a_storm_is_a_thousand_times_or_nothing() -> None:
 
 def test_what_is_paid_is_what_went_through_the_till() -> None:
     rig = Drift(requests=1_200, at=0)
-    tills: list[Till] = []
+    tills: list[CountingBudget] = []
 
-    def make(rig: Drift, till: Till) -> RequestUnits:
+    def make(rig: Drift, till: CountingBudget) -> RequestUnits:
         tills.append(till)
         return form()(rig, till)
 

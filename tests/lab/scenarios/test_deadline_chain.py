@@ -13,7 +13,8 @@ from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Measured, Request
-from sluicegate.lab.rigs.hops import Hops, alike, guarded, measure, nothing, play
+from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.rigs.hops import HopGate, Hops, alike, guarded, measure, nothing, play
 from sluicegate.lab.scenarios.deadline_chain import SCENARIO
 from sluicegate.lab.spans import Constant
 from tests.lab.scenarios.trials import met
@@ -64,10 +65,11 @@ def test_work_for_whoever_is_late_is_wasted_at_every_hop() -> None:
     assert measure(rig, ended)["p99_ms"] == float("inf")
 
 
-class Written:
-    """A gate that writes down what it is asked, and refuses at the look if it is told to."""
+class RecordingGate(HopGate):
+    """A gate that records the time left, and refuses at the look if told to."""
 
     def __init__(self, left_us: list[int | None], refuses: bool) -> None:
+        super().__init__(None, FifoPool(1))
         self.left_us = left_us
         self.refuses = refuses
 
@@ -85,14 +87,14 @@ class Written:
 def test_the_time_that_is_left_goes_with_the_request() -> None:
     rig = replace(CALM, service=Constant(10_000), timeout_us=50_000, load=0.05)
     left_us: list[int | None] = []
-    ended = play(rig, lambda rig, first: Written(left_us, False), 1)
+    ended = play(rig, lambda rig, first: RecordingGate(left_us, False), 1)
     assert len(ended.good_us) > 20
     assert set(left_us) == {50_000, 40_000, 30_000}
 
 
 def test_who_is_refused_at_the_look_is_not_worked_for() -> None:
     left_us: list[int | None] = []
-    ended = play(CALM, lambda rig, first: Written(left_us, not first), 1)
+    ended = play(CALM, lambda rig, first: RecordingGate(left_us, not first), 1)
     assert ended.good_us == []
     assert ended.refused["edge"] == ended.refused["store"] == 0
     assert ended.refused["api"] > 200

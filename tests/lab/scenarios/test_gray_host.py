@@ -8,10 +8,9 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Even, Poisson
-from sluicegate.lab.baselines.round_robin import round_robin
+from sluicegate.lab.baselines.host_pickers import round_robin
 from sluicegate.lab.dice import Dice
-from sluicegate.lab.rigs.hosts import HostsRig, MakePicker, play
-from sluicegate.lab.rigs.pickers import balanced
+from sluicegate.lab.rigs.hosts import HostsRig, MakePicker, balanced, play
 from sluicegate.lab.scenario import gather, steps
 from sluicegate.lab.scenarios.gray_host import HOUR, SCENARIO
 from sluicegate.lab.spans import Constant
@@ -19,7 +18,7 @@ from sluicegate.lab.spans import Constant
 S = 1_000_000
 RIG = HostsRig(arrivals=Even(100), service=Constant(5_000), gray=0, span_us=10 * S)
 SHORT = {
-    name: replace(rig, turns_us=2 * S, span_us=9 * S)
+    name: replace(rig, gray_from_us=2 * S, span_us=9 * S)
     for name, rig in SCENARIO.rigs.items()
     if name != "calm-hour"
 } | {"calm-hour": replace(HOUR, span_us=100 * S)}
@@ -37,7 +36,7 @@ def test_hosts_that_are_well_answer_every_call() -> None:
 
 def test_a_host_that_fails_loses_its_share_from_its_turn_on() -> None:
     assert run(replace(RIG, gray=1, fails=1.0)) == (999, 900)
-    late = play(replace(RIG, gray=1, fails=1.0, turns_us=5 * S), round_robin, 1)
+    late = play(replace(RIG, gray=1, fails=1.0, gray_from_us=5 * S), round_robin, 1)
     assert late.lost_at[:4] == [0] * 4
     assert late.lost_at[6] == late.gray_at[6] == 10
 
@@ -54,14 +53,14 @@ def test_a_slow_host_is_slow_for_those_who_wait_and_their_work_is_done_all_the_s
 def test_calls_fail_here_and_there_on_any_host() -> None:
     ended = play(replace(RIG, errors=0.1, span_us=60 * S), round_robin, 1)
     assert 0.88 < ended.success < 0.92
-    assert ended.false == ended.out_max == 0
+    assert ended.false_ejections == ended.out_max == 0
 
 
 def test_who_is_left_out_without_a_reason_is_counted() -> None:
     unlucky = replace(RIG, arrivals=Poisson(400), errors=0.6, span_us=20 * S)
     ended = play(unlucky, balanced(), 1)
     assert ended.out_max == 1
-    assert ended.false >= 1
+    assert ended.false_ejections >= 1
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.lab.baselines.exact_counts import ExactCounts
-from sluicegate.lab.baselines.lru_counts import LruCounts
-from sluicegate.lab.rigs.churn import Churn, MakeWatcher, curves, deep_bytes, measure, play
+from sluicegate.lab.baselines.key_counters import ExactCounts, LruCounts
+from sluicegate.lab.rigs.churn import Churn, MakeKeyCounter, curves, deep_bytes, measure, play
 from sluicegate.lab.scenarios.hot_key_churn import (
     ZIPF,
     exact,
@@ -43,7 +42,7 @@ def test_the_first_hundred_are_those_of_late() -> None:
 
 
 @pytest.mark.parametrize("make_watcher", [few_counters, lru])
-def test_too_few_counters_or_those_seen_last_do_not_name_them(make_watcher: MakeWatcher) -> None:
+def test_too_few_counters_or_those_seen_last_do_not_name_them(make_watcher: MakeKeyCounter) -> None:
     assert measure(RANKED, play(RANKED, make_watcher, 1))["recall_100"] < 0.95
 
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.lab.baselines.no_cache import NoCache
-from sluicegate.lab.baselines.ttl_cache import TtlCache
-from sluicegate.lab.rigs.flood import Flood, Flooded, MakeFront, curves, measure, play
-from sluicegate.lab.rigs.fronts import Shield
+from sluicegate.lab.baselines.caches import NoCache, TtlCache
+from sluicegate.lab.rigs.flood import FloodRig, FloodRun, MakeReadPath, curves, measure, play
+from sluicegate.lab.rigs.read_paths import ShieldedReads
 from sluicegate.lab.scenarios.hot_keys import (
     SCENARIO,
     mussel,
@@ -18,11 +17,11 @@ from sluicegate.lab.scenarios.hot_keys import (
     without_hot_key,
 )
 
-SHORT = Flood(begin_us=100_000, early_us=400_000, span_us=700_000, phase_us=200_000)
+SHORT = FloodRig(begin_us=100_000, early_us=400_000, span_us=700_000, phase_us=200_000)
 BOUNDS = {goal.figure: goal.at_most for goal in SCENARIO.goals}
 
 
-def flooded(make_front: MakeFront) -> dict[str, float]:
+def flooded(make_front: MakeReadPath) -> dict[str, float]:
     return measure(SHORT, play(SHORT, make_front, 2))
 
 
@@ -41,7 +40,7 @@ def test_what_is_cold_is_fetched_by_each_in_the_form_of_the_seed_and_noticed_lat
 
 
 @pytest.mark.parametrize("make_front", [without_coalesce, without_hot_key])
-def test_with_a_policy_taken_out_the_store_is_asked_far_more(make_front: MakeFront) -> None:
+def test_with_a_policy_taken_out_the_store_is_asked_far_more(make_front: MakeReadPath) -> None:
     assert flooded(make_front)["forwarded"] > 3 * flooded(shield)["forwarded"]
 
 
@@ -60,8 +59,8 @@ def test_a_run_is_a_function_of_its_seed() -> None:
     assert play(tiny, shield, 5) == play(tiny, shield, 5) != play(tiny, shield, 6)
 
 
-def lives(*forwarded_us: int) -> Flooded:
-    return Flooded(0, [100] * 200, [0] * 200, [list(forwarded_us)], [0.0], [1], [1], 0)
+def lives(*forwarded_us: int) -> FloodRun:
+    return FloodRun(0, [100] * 200, [0] * 200, [list(forwarded_us)], [0.0], [1], [1], 0)
 
 
 def test_the_steady_ratio_is_over_whole_lives_and_counts_the_crowd_that_begins_one() -> None:
@@ -84,9 +83,9 @@ def test_the_funnel_is_drawn_for_each_tenth_of_a_second() -> None:
 
 
 def test_shields_can_be_told_apart_by_what_was_taken_out() -> None:
-    seen: list[Shield] = []
+    seen: list[ShieldedReads] = []
 
-    def kept(make: MakeFront) -> MakeFront:
+    def kept(make: MakeReadPath) -> MakeReadPath:
         def made(world, store):  # type: ignore[no-untyped-def]
             seen.append(make(world, store))  # type: ignore[arg-type]
             return seen[-1]

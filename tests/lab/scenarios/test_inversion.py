@@ -13,8 +13,8 @@ from sluicegate.contracts.request import Request
 from sluicegate.lab.rigs.inversion import (
     LOCK,
     READ,
-    Compared,
     Inversion,
+    InversionRun,
     SharedReads,
     chain,
     measure,
@@ -88,11 +88,11 @@ def test_a_caller_shares_by_the_number_of_its_name() -> None:
 
 def test_whoever_was_refused_has_waited_for_ever() -> None:
     rig = Inversion(shared=READ, names=1)
-    found = measure(rig, Compared([10.0] * 100, [10.0] * 98 + [inf] * 2, 0))
+    found = measure(rig, InversionRun([10.0] * 100, [10.0] * 98 + [inf] * 2, 0))
     assert found["p99_ratio"] == found["p99_ms"] == inf
     assert found["success"] == 0.98
-    assert measure(rig, Compared([10.0] * 100, [20.0] * 100, 9))["p99_ratio"] == 2.0
-    assert measure(rig, Compared([], [], 0))["p99_ratio"] == inf
+    assert measure(rig, InversionRun([10.0] * 100, [20.0] * 100, 9))["p99_ratio"] == 2.0
+    assert measure(rig, InversionRun([], [], 0))["p99_ratio"] == inf
 
 
 def test_a_run_is_a_function_of_its_seed_and_bulk_is_served_too() -> None:

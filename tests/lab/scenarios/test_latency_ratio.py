@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.rigs.latencies import LatencyRig, LatencyRun, Reading, Work, play
+from sluicegate.lab.rigs.latencies import LatencyRig, LatencyRun, StressReading, WorkClass, play
 from sluicegate.lab.scenario import gather, steps
 from sluicegate.lab.scenarios.latency_ratio import SCENARIO, STRESS, day
 
@@ -27,8 +27,8 @@ class Told:
     def worked(self, operation: str, service_us: int, now_us: int) -> None:
         self.work.append((operation, service_us, now_us))
 
-    def reading(self, now_us: int) -> Reading:
-        return Reading(1.0, False)
+    def reading(self, now_us: int) -> StressReading:
+        return StressReading(1.0, False)
 
 
 def told(rig: LatencyRig, seed: int = 1) -> list[tuple[str, int, int]]:
@@ -38,7 +38,7 @@ def told(rig: LatencyRig, seed: int = 1) -> list[tuple[str, int, int]]:
 
 
 def test_work_comes_at_its_rate_in_order_and_takes_its_median() -> None:
-    rig = LatencyRig(works=(Work(name="get", per_s=((0, 100.0),)),), span_us=60 * S)
+    rig = LatencyRig(works=(WorkClass(name="get", per_s=((0, 100.0),)),), span_us=60 * S)
     work = told(rig)
     assert len(work) == pytest.approx(6_000, rel=0.05)
     assert [at_us for _, _, at_us in work] == sorted(at_us for _, _, at_us in work)
@@ -46,14 +46,14 @@ def test_work_comes_at_its_rate_in_order_and_takes_its_median() -> None:
 
 
 def test_a_class_changes_its_rate_and_is_none_before_its_first() -> None:
-    scan = Work(name="scan", per_s=((10 * S, 10.0), (20 * S, 100.0)))
+    scan = WorkClass(name="scan", per_s=((10 * S, 10.0), (20 * S, 100.0)))
     assert [scan.per_s_at(at_us) for at_us in (0, 10 * S, 20 * S)] == [0.0, 10.0, 100.0]
     work = told(LatencyRig(works=(scan,), span_us=30 * S))
     assert min(at_us for _, _, at_us in work) >= 10 * S
 
 
 def test_the_day_swings_load_and_burden_and_sickness_multiplies() -> None:
-    get = Work(name="get", per_s=((0, 100.0),), sigma=0.001)
+    get = WorkClass(name="get", per_s=((0, 100.0),), sigma=0.001)
     rig = LatencyRig(
         works=(get,),
         swing=0.5,

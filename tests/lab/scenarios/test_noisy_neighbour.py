@@ -13,9 +13,16 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Even
-from sluicegate.lab.baselines.qps_quota import QpsQuota
-from sluicegate.lab.rigs.tenant_gates import chunked, fifo, units_of
-from sluicegate.lab.rigs.tenants import Gate, Tenants, alone_p99_us, play
+from sluicegate.lab.baselines.rate_gates import QpsQuota
+from sluicegate.lab.rigs.tenants import (
+    TenantGate,
+    Tenants,
+    alone_p99_us,
+    chunked,
+    fifo,
+    play,
+    units_of,
+)
 from sluicegate.lab.scenario import AnyScenario, gather, steps
 from sluicegate.lab.scenarios.noisy_neighbour import SCENARIO, rig
 from sluicegate.lab.workload import Kind
@@ -69,8 +76,8 @@ def test_a_part_that_is_refused_after_the_first_asks_again_when_it_was_told_to()
     turnstile = Turnstile(refusals=1, retry_us=70_000)
     the_rig = one_kind(kinds=(Kind(name="scan", arrivals=Even(1), cost=20, timeout_us=SECOND),))
 
-    def make(rig: Tenants, world: World) -> Gate:
-        return Gate(turnstile, cut=lambda request: units_of(rig).chunks(request, 10))
+    def make(rig: Tenants, world: World) -> TenantGate:
+        return TenantGate(turnstile, cut=lambda request: units_of(rig).chunks(request, 10))
 
     account = play(the_rig, make, 1).accounts[0]
     assert account.good == 1
@@ -86,7 +93,7 @@ def test_who_is_refused_at_the_first_part_is_refused_and_gives_back_what_it_held
     each = Turnstile(refusals=1_000, retry_us=1)
     each.asked.append((0, ""))  # so that the next one is the second
 
-    account = play(one_kind(), lambda rig, world: Gate(each, once), 1).accounts[0]
+    account = play(one_kind(), lambda rig, world: TenantGate(each, once), 1).accounts[0]
     assert account.refused == len([spent for _, spent in once.ended if not spent]) > 3
     assert account.good == len([spent for _, spent in once.ended if spent]) > 3
     assert account.success() == account.good / (account.good + account.refused)

@@ -8,8 +8,8 @@ import pytest
 
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.lru_ttl import FRESH, MISS
-from sluicegate.lab.baselines.ttl_cache import TtlCache
-from sluicegate.lab.rigs.freshness import MakeFront, Nodes, Races, measure
+from sluicegate.lab.baselines.caches import TtlCache
+from sluicegate.lab.rigs.freshness import MakeReadPath, NodesRig, RaceRig, measure
 from sluicegate.lab.scenarios.staleness import (
     DEFAULTS,
     SCENARIO,
@@ -20,23 +20,23 @@ from sluicegate.lab.scenarios.staleness import (
 )
 from sluicegate.testing import HandClock
 
-RACES = Races(episodes=2_000)
-FEW = Races(episodes=400)
-NODES = Nodes(ttl_us=DEFAULTS.ttl_us, reads_per_s=200.0, span_us=8_000_000)
+RACES = RaceRig(episodes=2_000)
+FEW = RaceRig(episodes=400)
+NODES = NodesRig(ttl_us=DEFAULTS.ttl_us, reads_per_s=200.0, span_us=8_000_000)
 
 
 def test_no_read_is_older_than_its_own_nodes_write_in_thousands_of_races() -> None:
     seen = RACES.play(shield, 7)
-    assert (seen.stale_own, seen.stale_kept) == (0, 0)
+    assert (seen.stale_own, seen.stale_cached) == (0, 0)
     assert seen.reads > 4 * RACES.episodes
 
 
 @pytest.mark.parametrize("make_front", [without_epochs, without_parting, ttl_cache])
-def test_what_leaves_out_an_epoch_is_caught_in_a_few_hundred(make_front: MakeFront) -> None:
+def test_what_leaves_out_an_epoch_is_caught_in_a_few_hundred(make_front: MakeReadPath) -> None:
     seen = FEW.play(make_front, 7)
     assert seen.stale_own > 0
     # A fetch that is joined too late is told once, and kept no longer.
-    assert (seen.stale_kept > 0) == (make_front is not without_parting)
+    assert (seen.stale_cached > 0) == (make_front is not without_parting)
 
 
 def test_the_plain_cache_forgets_what_is_written_and_what_is_old() -> None:
@@ -66,7 +66,7 @@ def test_other_nodes_are_behind_by_the_time_to_live_and_a_fetch_at_most() -> Non
 
 
 def test_a_cache_that_keeps_for_longer_than_is_promised_is_found_out() -> None:
-    promised = Nodes(ttl_us=1_000_000, reads_per_s=200.0, span_us=8_000_000)
+    promised = NodesRig(ttl_us=1_000_000, reads_per_s=200.0, span_us=8_000_000)
     assert measure(promised, promised.play(shield, 1))["others_beyond_ms"] > 0
 
 

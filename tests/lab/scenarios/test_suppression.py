@@ -8,11 +8,18 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Even, Steps
-from sluicegate.lab.baselines.fixed_shares import fixed_shares
-from sluicegate.lab.baselines.no_suppression import no_suppression
-from sluicegate.lab.rigs.account_measures import overshoot_s, rates, settled_s
-from sluicegate.lab.rigs.accounts import PER_S, AccountRig, AccountRun, Conforming, play
-from sluicegate.lab.rigs.schemes import suppressing
+from sluicegate.lab.baselines.account_schemes import fixed_shares, no_suppression
+from sluicegate.lab.rigs.accounts import (
+    PER_S,
+    AccountRig,
+    AccountRun,
+    ConformingArrivals,
+    overshoot_s,
+    play,
+    rates,
+    settled_s,
+    suppressing,
+)
 from sluicegate.lab.scenario import gather, steps
 from sluicegate.lab.scenarios.suppression import SCENARIO
 from sluicegate.testing import SeededChance
@@ -38,7 +45,7 @@ SURGE = replace(
     span_us=8 * S,
 )
 BURSTS = replace(
-    RIG, arrivals=Conforming(per_s=L, burst=L), hot=((0, 0), (3 * S, 2)), span_us=6 * S
+    RIG, arrivals=ConformingArrivals(per_s=L, burst=L), hot=((0, 0), (3 * S, 2)), span_us=6 * S
 )
 
 
@@ -68,7 +75,7 @@ def test_overshoot_is_what_was_admitted_above_the_limit_beyond_one_burst() -> No
 @pytest.mark.parametrize("burst", [1, 50, 500])
 def test_conforming_traffic_is_all_that_the_limit_allows_and_not_one_more(burst: int) -> None:
     level, last_us, least = float(burst), 0, float(burst)
-    arrivals = Conforming(per_s=100, burst=burst).instants_us(SeededChance(1))
+    arrivals = ConformingArrivals(per_s=100, burst=burst).instants_us(SeededChance(1))
     count = 0
     for at_us in arrivals:
         if at_us > 60 * S:

@@ -8,11 +8,12 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Even
-from sluicegate.lab.baselines.aimd import PublishedAimd
-from sluicegate.lab.baselines.gradient2 import PublishedGradient2
-from sluicegate.lab.baselines.vegas import PublishedVegas
-from sluicegate.lab.rigs.gate_measures import measure, settled
-from sluicegate.lab.rigs.gates import GateRig, play
+from sluicegate.lab.baselines.concurrency_limits import (
+    PublishedAimd,
+    PublishedGradient2,
+    PublishedVegas,
+)
+from sluicegate.lab.rigs.gates import GateRig, measure, play, settled
 from sluicegate.lab.scenario import gather, steps
 from sluicegate.lab.scenarios.tracking import SCENARIO, cycles, production
 from sluicegate.lab.spans import Constant

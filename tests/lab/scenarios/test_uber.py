@@ -16,23 +16,25 @@ from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.token_pool import TokenPool
+from sluicegate.lab.baselines.rate_gates import TokenPool
 from sluicegate.lab.clients import make_request
 from sluicegate.lab.course import Course
 from sluicegate.lab.full import Server
 from sluicegate.lab.ledger import Ledger
 from sluicegate.lab.rig import Rig
-from sluicegate.lab.rigs.tripled import (
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.uber import (
     QUEUE_TASK_BYTES,
+    RIG,
+    SCENARIO,
     TOKEN_TASK_BYTES,
     TripledRun,
+    chain,
     curves,
     dear_us,
     measure,
     reference,
 )
-from sluicegate.lab.scenario import gather, steps
-from sluicegate.lab.scenarios.uber import RIG, SCENARIO, chain
 from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World, run
 from sluicegate.policies.queue.queue import Queue, QueueSettings

@@ -10,9 +10,9 @@ import pytest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.rigs.windows import (
     WINDOW_US,
-    CellsCounter,
-    FixedCounter,
-    LogCounter,
+    CellsCount,
+    ExactCount,
+    FixedCount,
     Sources,
     TraceRig,
     play,
@@ -48,17 +48,17 @@ def test_unequal_sources_lie_between_a_part_of_the_rate_and_the_rate() -> None:
 
 
 def test_the_log_counts_what_the_last_window_holds() -> None:
-    log = LogCounter()
+    log = ExactCount()
     assert [log.count(at_us) for at_us in (0, 1, WINDOW_US - 1)] == [1, 2, 3]
     assert log.count(WINDOW_US) == 3
     assert log.count(3 * WINDOW_US) == 1
 
 
 def test_cells_let_what_expires_go_evenly_and_one_cell_is_the_two_counters() -> None:
-    pair = CellsCounter(1)
+    pair = CellsCount(1)
     assert [pair.count(0) for _ in range(4)] == [1, 2, 3, 4]
     assert pair.count(WINDOW_US + WINDOW_US // 4) == pytest.approx(1 + 4 * 0.75)
-    ten = CellsCounter(10)
+    ten = CellsCount(10)
     for _ in range(4):
         ten.count(0)
     assert ten.count(WINDOW_US - 1) == 5
@@ -67,20 +67,20 @@ def test_cells_let_what_expires_go_evenly_and_one_cell_is_the_two_counters() -> 
 
 
 def test_a_fixed_window_forgets_at_its_edge() -> None:
-    fixed = FixedCounter()
+    fixed = FixedCount()
     assert [fixed.count(at_us) for at_us in (0, WINDOW_US - 1, WINDOW_US)] == [1, 2, 1]
 
 
 def test_the_truth_is_never_wrong_and_the_first_window_is_not_judged() -> None:
-    run = play(RIGS["bursts"], LogCounter, 1)
+    run = play(RIGS["bursts"], ExactCount, 1)
     assert (run.false_above, run.false_below, run.error_sum) == (0, 0, 0.0)
     early = replace(RIGS["bursts"], span_us=WINDOW_US)
-    assert play(early, LogCounter, 1).requests == 0
+    assert play(early, ExactCount, 1).requests == 0
 
 
 def test_misjudgements_are_told_apart() -> None:
     flood = replace(RIGS["flood"], span_us=4 * WINDOW_US)
-    fixed = play(flood, FixedCounter, 0)
+    fixed = play(flood, FixedCount, 0)
     assert fixed.false_above == 0
     assert fixed.false_below > 100
 
@@ -107,5 +107,5 @@ def test_ten_cells_meet_the_goals_and_those_who_must_fail_do_not(
 
 
 def test_its_curves_are_short() -> None:
-    seen = SCENARIO.curves(RIGS["bursts"], play(RIGS["bursts"], FixedCounter, 1))
+    seen = SCENARIO.curves(RIGS["bursts"], play(RIGS["bursts"], FixedCount, 1))
     assert all(0 < len(points) <= 250 for points in seen.values())

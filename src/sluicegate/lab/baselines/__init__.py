@@ -1,21 +1,18 @@
 """What the product is compared with, at its honest best; never a policy of the product itself.
 
-Each file is one baseline and says what it is and what it is not. `TABLE` has them all by name.
+Each file is one family, and says what each of its members is and is not. `TABLE` has the lines of
+the kernel-only mode by name.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from sluicegate.lab.baselines.bounded_fifo import BoundedFifo, bounded_fifo
-from sluicegate.lab.baselines.dagor import Dagor, dagor
-from sluicegate.lab.baselines.folly_codel import FollyCodel, folly_codel
-from sluicegate.lab.baselines.no_control import NoControl, no_control
-from sluicegate.lab.baselines.packet_codel import PacketCodel, packet_codel
-from sluicegate.lab.baselines.pid import Pid, pid
-from sluicegate.lab.baselines.plain_lifo import PlainLifo, plain_lifo
-from sluicegate.lab.baselines.static_rate import StaticRate, static_rate
-from sluicegate.lab.baselines.token_rate import TokenRate, token_rate
+from sluicegate.lab.baselines.codel import folly_codel, packet_codel
+from sluicegate.lab.baselines.dagor import dagor
+from sluicegate.lab.baselines.pid import pid
+from sluicegate.lab.baselines.queues import bounded_fifo, no_control, plain_lifo
+from sluicegate.lab.baselines.rate_gates import static_rate, token_rate
 from sluicegate.lab.fast import MakeLine
 
 TABLE: Final[dict[str, MakeLine]] = {
@@ -30,15 +27,4 @@ TABLE: Final[dict[str, MakeLine]] = {
     "token-bucket": token_rate,
 }
 
-__all__ = [
-    "TABLE",
-    "BoundedFifo",
-    "Dagor",
-    "FollyCodel",
-    "NoControl",
-    "PacketCodel",
-    "Pid",
-    "PlainLifo",
-    "StaticRate",
-    "TokenRate",
-]
+__all__ = ["TABLE", "no_control"]

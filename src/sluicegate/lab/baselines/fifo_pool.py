@@ -32,22 +32,22 @@ class FifoPool:
         if self._free > 0:
             self._free -= 1
             return FifoPermit(self)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if not turn.cancelled():
+            if not waiter.cancelled():
                 self.give_back()
             raise
         return FifoPermit(self)
 
     def give_back(self) -> None:
-        """A place is free."""
+        """Hand a free place to the next waiter."""
         while self._queue:
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiter = self._queue.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._free += 1
 
@@ -71,5 +71,5 @@ class FifoPermit:
 
 
 def fifo_pool(rig: Rig, world: World) -> FifoPool:
-    """As many places as the rig has workers."""
+    """Return as many places as the rig has workers."""
     return FifoPool(rig.workers)

@@ -59,7 +59,7 @@ class Pid:
         self._sum = 0.0
 
     def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
-        """Whoever is above the level is refused."""
+        """Refuse the unit if it is above the level."""
         while now_us >= self._tick_us:
             self._tick()
         level = self._cohorts.level(unit, now_us)
@@ -71,7 +71,7 @@ class Pid:
         self._queues[level // COHORTS].append(unit)
 
     def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
-        """The oldest of the most important class, unless it has waited for too long."""
+        """Return the oldest of the most important class that has not waited for too long."""
         for queue in self._queues:
             while queue:
                 unit = queue.popleft()
@@ -82,7 +82,7 @@ class Pid:
         return None
 
     def waiting(self) -> int:
-        """How many are held."""
+        """Return how many are held."""
         return sum(map(len, self._queues))
 
     def _tick(self) -> None:
@@ -103,5 +103,5 @@ class Pid:
 
 
 def pid(rig: Rig) -> Pid:
-    """Told what its workers can serve in a tick."""
+    """Return a controller that knows what the rig's workers can serve in a tick."""
     return Pid(Cohorts(rig, HOUR_US), rig.capacity_per_s * TICK_US / 1e6)

@@ -13,7 +13,7 @@ from typing import Final, final
 from sluicegate.contracts.request import Request
 
 SECOND_US: Final = 1_000_000
-TIMES_KEPT: Final = 1_000
+TIMES_MAX: Final = 1_000
 SLOW_US: Final = 500_000
 
 
@@ -21,25 +21,25 @@ SLOW_US: Final = 500_000
 class PlainWindow:
     """Refuses a caller above its limit, and everybody while the p95 is bad."""
 
-    __slots__ = ("_came", "_limit", "_times")
+    __slots__ = ("_instants", "_limit", "_times")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._came: dict[str, list[int]] = {}
-        self._times: deque[int] = deque(maxlen=TIMES_KEPT)
+        self._instants: dict[str, list[int]] = {}
+        self._times: deque[int] = deque(maxlen=TIMES_MAX)
 
     def admit(self, request: Request, now_us: int) -> bool:
-        """Whether it may come in."""
-        came = self._came.get(request.caller, [])
-        came = [at_us for at_us in came if now_us - at_us < SECOND_US]
-        self._came[request.caller] = came
-        if len(came) >= self._limit or self._p95_us() > SLOW_US:
+        """Return whether the request is admitted."""
+        instants = self._instants.get(request.caller, [])
+        instants = [at_us for at_us in instants if now_us - at_us < SECOND_US]
+        self._instants[request.caller] = instants
+        if len(instants) >= self._limit or self._p95_us() > SLOW_US:
             return False
-        came.append(now_us)
+        instants.append(now_us)
         return True
 
-    def ended(self, took_us: int) -> None:
-        """A request has ended."""
+    def record(self, took_us: int) -> None:
+        """Note how long a request took."""
         self._times.append(took_us)
 
     def _p95_us(self) -> int:

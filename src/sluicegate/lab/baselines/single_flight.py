@@ -3,7 +3,7 @@
 It is the coalescing that one writes in six lines. It awaits the task itself: in asyncio that hands
 a waiter's cancellation on to the task, and so to all who wait. With `shielded` there is a shield
 before it: then nobody's end is another's, and a fetch that hangs is never given up. It is not
-bounded, knows no deadline and no criticality, and lets who asks after a write join what began
+bounded, knows no deadline and no criticality, and lets a reader join after a write what began
 before it.
 """
 
@@ -31,16 +31,16 @@ class SingleFlight:
         self._flying: dict[str, asyncio.Future[int]] = {}
 
     async def share(self, request: Request) -> int:
-        """The answer of the fetch in the air, or of a new one."""
+        """Return the answer of the fetch under way, or of a new one."""
         key = request.key
         task = self._flying.get(key)
         if task is None:
             task = self._flying[key] = asyncio.ensure_future(self._fetch(key))
-            task.add_done_callback(partial(self._landed, key))
+            task.add_done_callback(partial(self._finish, key))
         return await (asyncio.shield(task) if self._shielded else task)
 
-    def _landed(self, key: str, task: asyncio.Future[int]) -> None:
+    def _finish(self, key: str, task: asyncio.Future[int]) -> None:
         if not task.cancelled():
-            task.exception()  # somebody may have left before it was told
+            task.exception()  # mark it as retrieved: all waiters may have left
         if self._flying.get(key) is task:
             del self._flying[key]

@@ -28,7 +28,7 @@ K: Final = 2.0
 
 @final
 class SreThrottle:
-    """What one caller keeps."""
+    """The throttle of one caller."""
 
     __slots__ = ("_accepts", "_chance", "_requests")
 
@@ -38,7 +38,7 @@ class SreThrottle:
         self._accepts: deque[int] = deque()
 
     def admit(self, request: Request, now_us: int) -> SrePermit | Decision:
-        """Send it, or not; it counts as a request either way."""
+        """Admit or hold back; it counts as a request either way."""
         for instants in (self._requests, self._accepts):
             while instants and instants[0] <= now_us - HISTORY_US:
                 instants.popleft()
@@ -48,8 +48,8 @@ class SreThrottle:
             return Decision(False, 0, 0, 0, CLIENT_THROTTLED, "sre")
         return SrePermit(self)
 
-    def accepted(self, now_us: int) -> None:
-        """The server has taken it."""
+    def record_acceptance(self, now_us: int) -> None:
+        """Count a call that the server took."""
         self._accepts.append(now_us)
 
 
@@ -68,5 +68,5 @@ class SrePermit:
         if throttle is None:
             return False
         if outcome is not Outcome.DROPPED:
-            throttle.accepted(now_us)
+            throttle.record_acceptance(now_us)
         return True

@@ -1,8 +1,8 @@
 """Chain: the policies of a server, in the order of the guide, and what bounds them.
 
 deadline, criticality, request units (whose budget may be a quota, and whose price may be shed's),
-shed, queue, bulkhead, with stress as an observer. The knobs say which of the possible forms it is:
-the queue resized by an adaptive limit, that limit as a gate with shares, parts that find their own.
+shed, queue, bulkhead, with stress as an observer. The knobs choose the form: the queue resized by
+an adaptive limit, that limit as a gate with shares, parts that find their own.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Final, final
 
 from sluicegate.kernels.verdict import Verdict
+from sluicegate.lab.hunt.record import HuntRecord, SpendingLimit
 from sluicegate.lab.hunt.setup import Setup
 from sluicegate.lab.hunt.stage import MS
-from sluicegate.lab.hunt.tale import Limit, Tale
 from sluicegate.lab.world import World
 from sluicegate.policies.budgets import Budget, TokenBudgets
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
@@ -34,37 +34,39 @@ CRITICAL_SHARE: Final = 0.5
 
 
 @final
-class WatchedBudget:
-    """A budget that writes down what is charged and what is given back."""
+class RecordedBudget:
+    """A budget that records what is charged and what is given back."""
 
-    __slots__ = ("_budget", "_tale", "paid_mru")
+    __slots__ = ("_budget", "_record", "paid_mru")
 
-    def __init__(self, budget: Budget, tale: Tale) -> None:
+    def __init__(self, budget: Purse, record: HuntRecord) -> None:
         self._budget = budget
-        self._tale = tale
+        self._record = record
         self.paid_mru: dict[str, int] = {}
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """As the budget says."""
+        """Charge the budget behind."""
         verdict = self._budget.charge(caller, mru, now_us)
         if verdict.allowed:
-            self._tale.spend(f"request units of {caller}", now_us, mru)
+            self._record.spend(f"request units of {caller}", now_us, mru)
             self.paid_mru[caller] = self.paid_mru.get(caller, 0) + mru
         return verdict
 
     def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """What is taken after the fact the budget may forgive, so it is not held against it."""
+        """Correct a charge; the budget may forgive what it takes late: only returns are spent."""
         self._budget.settle(caller, mru, now_us)
         self.paid_mru[caller] = self.paid_mru.get(caller, 0) + mru
         if mru < 0:
-            self._tale.spend(f"request units of {caller}", now_us, mru)
+            self._record.spend(f"request units of {caller}", now_us, mru)
 
 
 @final
-class Chain:
+class HuntChain:
     """The stack, and each of its policies."""
 
-    def __init__(self, world: World, setup: Setup, tale: Tale, shards: Sequence[str]) -> None:
+    def __init__(
+        self, world: World, setup: Setup, record: HuntRecord, shards: Sequence[str]
+    ) -> None:
         chance, knob = world.chance, setup.knob
         self.callers = {
             f"{load.name}-{number}": load.allowed
@@ -77,11 +79,11 @@ class Chain:
         self.shed = Shed(self.stress, chance("shed"))
         self.prices = Shed(self.stress, chance("prices"), ShedSettings(form="prices"))
         self.rate_ru, self.epoch_us = knob("rate_ru", 1_000_000), knob("epoch_ms", 0) * MS
-        self.budget = WatchedBudget(self._budget(), tale)
+        self.budget = RecordedBudget(self._new_budget(), record)
         rate_ru = self.rate_ru
         self.units = RequestUnits(
             RequestUnitsSettings(rate_ru=rate_ru, burst_ru=rate_ru, debt_ru=rate_ru),
-            budget=self.budget,
+            purse=self.budget,
             pricing=self.prices if knob("priced", 0) else None,
         )
         self.places = knob("places", knob("workers", 8))
@@ -112,17 +114,17 @@ class Chain:
             chance("gate"),
         )
         self.stack = self._stack()
-        self._bound(tale, shards)
+        self._bound(record, shards)
 
-    def reshard(self, shards: Sequence[str], cap: int, tale: Tale) -> None:
+    def reshard(self, shards: Sequence[str], cap: int, record: HuntRecord) -> None:
         """Name the parts and their caps anew; what is at work there stays."""
         cap = min(cap, self.pool)
         self.bulkhead.reshard(dict.fromkeys(shards, cap))
         for shard in shards:
             bound = f"work in {shard}"
-            tale.bounds[bound] = max(tale.bounds[bound], cap)
+            record.bounds[bound] = max(record.bounds[bound], cap)
 
-    def _budget(self) -> Budget:
+    def _new_budget(self) -> Purse:
         rate_ru = self.rate_ru
         if self.epoch_us:
             return LeasedBudget(
@@ -144,8 +146,8 @@ class Chain:
             observers=[self.stress],
         )
 
-    def _bound(self, tale: Tale, shards: Sequence[str]) -> None:
-        bounds = tale.bounds
+    def _bound(self, record: HuntRecord, shards: Sequence[str]) -> None:
+        bounds = record.bounds
         bounds["work at once"] = self.limit_max if self.adaptive else self.places
         bounds["places taken"] = bounds["work at once"]
         bounds["past the gate"] = int(self.limit_max * (1 + CRITICAL_SHARE)) + 1
@@ -155,8 +157,8 @@ class Chain:
         for shard in shards:
             bounds[f"work in {shard}"] = self.cap
         mru = self.rate_ru * 1_000
-        limit = Limit(float(mru), 2.0 * mru)  # the burst, and the debt
+        limit = SpendingLimit(float(mru), 2.0 * mru)  # the burst, and the debt
         if self.epoch_us:
-            limit = Limit(mru * 1e6 / self.epoch_us, 3.0 * mru)  # and an epoch's edge
+            limit = SpendingLimit(mru * 1e6 / self.epoch_us, 3.0 * mru)  # and an epoch's edge
         for caller in self.callers:
-            tale.limits[f"request units of {caller}"] = limit
+            record.limits[f"request units of {caller}"] = limit

@@ -14,9 +14,9 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.request import Request
 from sluicegate.lab.course import Course
-from sluicegate.lab.hunt.setup import Load, Setup
-from sluicegate.lab.hunt.stage import MS, Crowd, active, courses_of, sample_us, second_look
-from sluicegate.lab.hunt.tale import CANCELLED, DONE, Tale, Unit
+from sluicegate.lab.hunt.record import CANCELLED, DONE, HuntRecord, HuntUnit
+from sluicegate.lab.hunt.setup import HuntLoad, Setup
+from sluicegate.lab.hunt.stage import MS, active, play_callers, recheck, speeds_of
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World
 from sluicegate.policies.balance import Balance
@@ -42,12 +42,12 @@ SETTLE_US: Final = 120_000_000
 
 
 @final
-class Call:
+class _Call:
     """One call, and what its attempts did."""
 
     __slots__ = ("begun", "load", "request", "unit")
 
-    def __init__(self, request: Request, load: Load, unit: Unit) -> None:
+    def __init__(self, request: Request, load: HuntLoad, unit: HuntUnit) -> None:
         self.request = request
         self.load = load
         self.unit = unit
@@ -55,11 +55,11 @@ class Call:
 
 
 @final
-class Client:
+class HuntClient:
     """The policies of a client, the fleet, and who calls."""
 
-    def __init__(self, world: World, setup: Setup, tale: Tale) -> None:
-        self.world, self.setup, self.tale = world, setup, tale
+    def __init__(self, world: World, setup: Setup, record: HuntRecord) -> None:
+        self.world, self.setup, self.record = world, setup, record
         knob, chance = setup.knob, world.chance
         self.hosts = [f"h{number}" for number in range(knob("hosts", 5))]
         budget = RetryBudgetSettings()
@@ -73,14 +73,14 @@ class Client:
         self.fallback: Fallback[object] = Fallback()
         service = Exponential(float(knob("service_us", 5_000)))
         self.service_us = {host: service.drawer(chance(f"service/{host}")) for host in self.hosts}
-        self.courses: dict[str, Course] = dict(courses_of(setup, self.hosts))
+        self.courses: dict[str, Course] = dict(speeds_of(setup, self.hosts))
         self.draw = chance("fate").draw
         self.failures: dict[str, int] = {}  # by operation: what a breaker may open on
         self.calling = self.attempting = 0
         self.paid_in: dict[str, int] = {}  # by class, in thousandths of a repeat
         self.repeats: dict[str, int] = {}
 
-    async def one(self, number: int, load: Load) -> None:
+    async def one(self, number: int, load: HuntLoad) -> None:
         """One call."""
         clock = self.world.clock
         now_us = clock.now_us()
@@ -94,12 +94,12 @@ class Client:
             operation=load.name,
             shard=SHARD,
         )
-        unit = Unit(number, now_us, deadline_us)
-        self.tale.units.append(unit)
-        call = Call(request, load, unit)
+        unit = HuntUnit(number, now_us, deadline_us)
+        self.record.units.append(unit)
+        call = _Call(request, load, unit)
         self.calling += 1
-        unit.fate = CANCELLED
-        came_us = self.world.elapsed_us
+        unit.status = CANCELLED
+        arrived_at_us = self.world.elapsed_us
         paid = self.paid_in.get(load.criticality, 0)
         self.paid_in[load.criticality] = paid + self.budgets.settings.deposit_milli
         try:
@@ -109,15 +109,15 @@ class Client:
                 )
             else:
                 await self._retried(call)
-            unit.fate = DONE
+            unit.status = DONE
         except Refused:
-            unit.fate = DONE
+            unit.status = DONE
         finally:
             self.calling -= 1
             unit.ended_us = clock.now_us()
-            unit.waited_us = self.world.elapsed_us - came_us
+            unit.waited_us = self.world.elapsed_us - arrived_at_us
 
-    async def _retried(self, call: Call) -> CallResult[object]:
+    async def _retried(self, call: _Call) -> Answer[object]:
         idempotent = call.load.idempotent
         clock = self.world.clock
 
@@ -134,17 +134,19 @@ class Client:
 
         return await self.retry.call(hedged, call.request, clock, idempotent=idempotent)
 
-    def _repeat(self, call: Call) -> None:
+    def _repeat(self, call: _Call) -> None:
         of = call.load.criticality
         self.repeats[of] = self.repeats.get(of, 0) + 1
 
-    async def _attempt(self, call: Call) -> CallResult[object]:
+    async def _attempt(self, call: _Call) -> Answer[object]:
         """Ask the policies of one attempt, and send it."""
         request, clock = call.request, self.world.clock
         now_us = clock.now_us()
         if request.deadline_us is not None and now_us >= request.deadline_us:
             late_us = now_us - request.deadline_us
-            self.tale.odd("in time", now_us, f"an attempt began {late_us:,} us after the deadline")
+            self.record.add_violation(
+                "in time", f"an attempt began {late_us:,} us after the deadline"
+            )
         gate = self.breaker.admit(request, now_us)
         if isinstance(gate, Decision):
             raise Refused(gate)
@@ -174,9 +176,9 @@ class Client:
             if isinstance(gate, BreakerPermit):
                 gate.end_with(answer, now_us)
                 if self.draw() < 0.1 and gate.end_with(answer, now_us):
-                    self.tale.odd("ends once", now_us, "a breaker's permit ended twice")
+                    self.record.add_violation("ends once", "a breaker's permit ended twice")
 
-    async def _ask(self, call: Call, host: str) -> CallResult[object]:
+    async def _ask(self, call: _Call, host: str) -> Answer[object]:
         """Over the network and back, or not."""
         elapsed_us, world = self.world.elapsed_us, self.world
         for what, kind in AT_ONCE.items():
@@ -200,11 +202,11 @@ class Client:
         await world.sleep_us(max(took_us, 1))
         return CallResult(ResultKind.OK, 1)
 
-    def _begin(self, call: Call) -> None:
+    def _begin(self, call: _Call) -> None:
         call.begun += 1
         if call.begun > 1 and not call.load.idempotent:
             sentence = f"a call that is not idempotent was begun {call.begun} times"
-            self.tale.odd("done once", self.world.elapsed_us, sentence)
+            self.record.add_violation("done once", sentence)
 
     def disagreements(self) -> Iterator[str]:
         """Counts of the policies, and what is under way."""
@@ -220,34 +222,28 @@ class Client:
                 yield f"{name}: the policy says {theirs:,}, and there are {self.attempting:,}"
 
 
-async def play_client(world: World, setup: Setup, tale: Tale) -> None:
+async def play_client(world: World, setup: Setup, record: HuntRecord) -> None:
     """The whole play."""
-    client = Client(world, setup, tale)
-    over = False
+    client = HuntClient(world, setup, record)
 
     async def sample() -> None:
-        while not over:
-            await world.sleep_us(sample_us(setup))
-            for sentence in await second_look(client.disagreements):
-                tale.odd("conserved", world.elapsed_us, sentence)
-            _look_at_breakers(client)
+        for sentence in await recheck(client.disagreements):
+            record.add_violation("conserved", sentence)
+        _check_breakers(client)
 
-    watching = world.spawn(sample(), "sampler")
-    await Crowd(world, setup).come(client.one)
-    over = True
-    await watching
-    _look_at_budgets(client, world.elapsed_us)
+    await play_callers(world, setup, client.one, sample)
+    _check_budgets(client, world.elapsed_us)
     await world.sleep_us(SETTLE_US)
-    tale.left["attempts under way"] = client.attempting
-    tale.left["under way at the breaker"] = client.breaker.stats().inflight
-    tale.left["under way at the throttle"] = client.throttle.stats().inflight
-    tale.left["under way at the balancer"] = client.balance.stats().inflight
-    tale.left["under way at the retry"] = client.retry.stats().inflight
-    tale.left["running at the hedge"] = client.hedge.stats().running
-    tale.left["running at the fallback"] = client.fallback.stats().running
+    record.left["attempts under way"] = client.attempting
+    record.left["under way at the breaker"] = client.breaker.stats().inflight
+    record.left["under way at the throttle"] = client.throttle.stats().inflight
+    record.left["under way at the balancer"] = client.balance.stats().inflight
+    record.left["under way at the retry"] = client.retry.stats().inflight
+    record.left["running at the hedge"] = client.hedge.stats().running
+    record.left["running at the fallback"] = client.fallback.stats().running
 
 
-def _look_at_budgets(client: Client, elapsed_us: int) -> None:
+def _check_budgets(client: HuntClient, elapsed_us: int) -> None:
     """Over all of the play: what was paid in, and a reserve for each window of nine slices."""
     budget = client.budgets.settings
     reserve = budget.reserve_milli_per_s * (elapsed_us / 0.9 + budget.window_us) / 1e6
@@ -255,12 +251,12 @@ def _look_at_budgets(client: Client, elapsed_us: int) -> None:
         allowed = (client.paid_in[of] + reserve) / ONE
         if repeats > allowed:
             sentence = f"{repeats:,} repeats of {of} calls, and the budget allows {allowed:,.0f}"
-            client.tale.odd("not over-admitted", elapsed_us, sentence)
+            client.record.add_violation("not over-admitted", sentence)
 
 
-def _look_at_breakers(client: Client) -> None:
+def _check_breakers(client: HuntClient) -> None:
     for key, state in client.breaker.states().items():
         failures = client.failures.get(key[1], 0)
         if state != "closed" and failures < FAILURES_IN_ROW:
             sentence = f"the breaker of {key[1]} is {state} after {failures} failures"
-            client.tale.odd("on evidence", client.world.elapsed_us, sentence)
+            client.record.add_violation("on evidence", sentence)

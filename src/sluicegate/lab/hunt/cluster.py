@@ -1,6 +1,6 @@
 """Cluster: nodes that suppress, and a master, over a network that loses, doubles and reorders.
 
-Each load is an account; its attempts spread over the nodes that live. Nodes are cut off, are gone
+Each load is an account; its attempts spread over the nodes that live. Nodes are cut off, leave
 and come back as new ones, the master is succeeded, an account's rate surges.
 """
 
@@ -14,9 +14,9 @@ from typing import Final, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.lab.hunt.setup import Load, Setup
+from sluicegate.lab.hunt.record import HuntRecord, SpendingLimit
+from sluicegate.lab.hunt.setup import HuntLoad, Setup
 from sluicegate.lab.hunt.stage import COURSE_US, MS, SAMPLE_US, active, arrivals_of, settled
-from sluicegate.lab.hunt.tale import Limit, Tale
 from sluicegate.lab.network import Link, Network
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World
@@ -24,8 +24,8 @@ from sluicegate.policies.suppress import FactorMessage, Suppress, SuppressReport
 from sluicegate.policies.suppress_master import AccountLimit, SuppressMaster
 
 MASTER: Final = "master"
-TURN_US: Final = 50_000
-BROADCAST_TURNS: Final = 10
+TICK_US: Final = 50_000
+BROADCAST_TICKS: Final = 10
 # After a step the guide promises 3 s and, for a small excess, up to 20; ten are for 1.5 times.
 SETTLE_US: Final = 10_000_000
 SETTLED_US_MIN: Final = 5_000_000
@@ -40,17 +40,17 @@ FUSE: Final = 2
 
 
 @final
-class Cluster:
+class HuntCluster:
     """The nodes, the master, and what each account was admitted."""
 
-    def __init__(self, world: World, setup: Setup, tale: Tale) -> None:
-        self.world, self.setup, self.tale = world, setup, tale
+    def __init__(self, world: World, setup: Setup, record: HuntRecord) -> None:
+        self.world, self.setup, self.record = world, setup, record
         knob = setup.knob
         self.per_s, self.burst = knob("limit_per_s", 200), knob("burst", knob("limit_per_s", 200))
         self.names = [f"n{number}" for number in range(knob("nodes", 4))]
         self.boots = dict.fromkeys(self.names, 0)
         self.nodes: dict[str, Suppress] = {}
-        self.heard: set[tuple[str, str]] = set()  # a node and an account that it knows the limit of
+        self.informed: set[tuple[str, str]] = set()  # nodes, and accounts whose limit they know
         link = Link(
             delay=Exponential(float(knob("delay_us", 5_000))),
             loss=knob("loss", 0) / 1_000,
@@ -75,11 +75,11 @@ class Cluster:
         return SuppressMaster(f"m{self.term}", self.term, lambda _: limit, now_us)
 
     def _start(self, name: str) -> None:
-        """A node starts, or starts anew: it has heard of nothing."""
+        """Start a node, or start it anew: it knows no limit."""
         self.boots[name] += 1
         boot = self.boots[name]
         self.nodes[name] = Suppress(name, boot, self.world.chance(f"{name}/{boot}"))
-        self.heard = {known for known in self.heard if known[0] != name}
+        self.informed = {known for known in self.informed if known[0] != name}
 
     def _to_master(self, source: str, message: object) -> None:
         if isinstance(message, SuppressReport):
@@ -88,23 +88,23 @@ class Cluster:
                 self.network.send(MASTER, source, answer)
 
     def _to_node(self, name: str, source: str, message: object) -> None:
-        if not isinstance(message, FactorMessage) or self._gone(name):
+        if not isinstance(message, Factors) or self._is_absent(name):
             return
         self.nodes[name].hear(message, self.world.clock.now_us())
-        self.heard |= {(name, factor.account) for factor in message.factors}
+        self.informed |= {(name, factor.account) for factor in message.factors}
 
-    def _gone(self, name: str) -> bool:
+    def _is_absent(self, name: str) -> bool:
         return active(self.setup, "gone", self.world.elapsed_us, name) is not None
 
     # What happens.
 
-    async def attempts(self, load: Load) -> None:
+    async def attempts(self, load: HuntLoad) -> None:
         """All attempts of an account: those of the greatest surge, thinned."""
         world = self.world
         greatest = max(
             [1_000, *(fault.much for fault in self.setup.faults if fault.what == "surge")]
         )
-        fastest = Load(
+        fastest = HuntLoad(
             name=load.name,
             per_s=load.per_s * greatest // 1_000,
             on_ms=load.on_ms,
@@ -121,12 +121,12 @@ class Cluster:
                 self._attempt(load.name, draw())
 
     def _attempt(self, account: str, draw: float) -> None:
-        live = [name for name in self.names if not self._gone(name)]
+        live = [name for name in self.names if not self._is_absent(name)]
         if not live:
             return
         # Skewed: the first node has as much as `skew` others.
         weights = [self.setup.knob("skew", 1), *[1] * (len(live) - 1)]
-        name = _picked(live, weights, draw)
+        name = _pick(live, weights, draw)
         now_us = self.world.clock.now_us()
         permit = self.nodes[name].admit(Request("k", caller=account), now_us)
         if isinstance(permit, Decision):
@@ -134,10 +134,12 @@ class Cluster:
             return
         permit.end(Outcome.SUCCESS, now_us)
         self.admitted[account] += 1
-        if (name, account) in self.heard:
+        if (name, account) in self.informed:
             spent = f"{account} at {name}, start {self.boots[name]}"
-            self.tale.spend(spent, now_us, 1)
-            self.tale.limits[spent] = Limit(FUSE * self.per_s, FUSE * max(self.burst, 1) + 1)
+            self.record.spend(spent, now_us, 1)
+            self.record.limits[spent] = SpendingLimit(
+                FUSE * self.per_s, FUSE * max(self.burst, 1) + 1
+            )
 
     def rejects(self) -> bool:
         """Whether any node would reject any of any account now."""
@@ -148,15 +150,15 @@ class Cluster:
             for account in self.admitted
         )
 
-    async def turns(self) -> None:
+    async def tick_all(self) -> None:
         """Reports, now and then a broadcast, and what was planned to go wrong."""
         world = self.world
-        was_gone = dict.fromkeys(self.names, False)
+        was_absent = dict.fromkeys(self.names, False)
         taken_over: set[int] = set()
-        turn = 0
+        ticks = 0
         while not self.over:
-            await world.sleep_us(TURN_US)
-            turn += 1
+            await world.sleep_us(TICK_US)
+            ticks += 1
             self._cut()
             for at, fault in enumerate(self.setup.faults):
                 due = fault.what == "takeover" and world.elapsed_us >= fault.from_ms * MS
@@ -164,14 +166,14 @@ class Cluster:
                     taken_over.add(at)
                     self.master = self._new_master()
             for name in self.names:
-                gone = self._gone(name)
-                if was_gone[name] and not gone:
+                absent = self._is_absent(name)
+                if was_absent[name] and not absent:
                     self._start(name)
-                was_gone[name] = gone
-                report = None if gone else self.nodes[name].report(world.clock.now_us())
+                was_absent[name] = absent
+                report = None if absent else self.nodes[name].report(world.clock.now_us())
                 if report is not None:
                     self.network.send(name, MASTER, report)
-            if turn % BROADCAST_TURNS == 0:
+            if ticks % BROADCAST_TICKS == 0:
                 message = self.master.broadcast(world.clock.now_us())
                 for name in self.names:
                     self.network.send(MASTER, name, message)
@@ -184,11 +186,11 @@ class Cluster:
                 self.network.cut(MASTER, name)
 
 
-async def play_cluster(world: World, setup: Setup, tale: Tale) -> None:
+async def play_cluster(world: World, setup: Setup, record: HuntRecord) -> None:
     """The whole play."""
-    cluster = Cluster(world, setup, tale)
-    courses = {load.name: _course(tale, load.name) for load in setup.loads}
-    tale.step_us = COURSE_US
+    cluster = HuntCluster(world, setup, record)
+    courses = {load.name: _course_of(record, load.name) for load in setup.loads}
+    record.step_us = COURSE_US
 
     async def sample() -> None:
         while not cluster.over:
@@ -197,13 +199,13 @@ async def play_cluster(world: World, setup: Setup, tale: Tale) -> None:
             for name, course in courses.items():
                 course.append((world.elapsed_us, cluster.admitted[name] - before[name]))
 
-    turning = world.spawn(cluster.turns(), "turns")
+    ticking = world.spawn(cluster.tick_all(), "turns")
     sampling = world.spawn(sample(), "sampler")
     attempts = [world.spawn(cluster.attempts(load), f"account/{load.name}") for load in setup.loads]
     for task in attempts:
         await task
     await world.until_us(setup.span_us)
-    tale.settled = settled(setup, SETTLE_US, SETTLED_US_MIN)
+    record.settled = settled(setup, SETTLE_US, SETTLED_US_MIN)
     _judge(cluster, courses)
     if cluster.rejects():
         await world.sleep_us(CALM_US)
@@ -212,48 +214,48 @@ async def play_cluster(world: World, setup: Setup, tale: Tale) -> None:
             factor = node.factor(load.name, world.clock.now_us())
             if factor > 0.0 and not _hurt(setup):
                 sentence = f"{name} still rejects {factor:.0%} of {load.name} after {CALM_US} us"
-                tale.odd("let go", world.elapsed_us, sentence)
+                record.add_violation("let go", sentence)
     cluster.over = True
-    await turning
+    await ticking
     await sampling
     await world.sleep_us(SAMPLE_US)
 
 
-def _judge(cluster: Cluster, courses: dict[str, list[tuple[int, int]]]) -> None:
-    """Who conforms is let alone; who does not is held to the limit."""
-    setup, tale, world = cluster.setup, cluster.tale, cluster.world
+def _judge(cluster: HuntCluster, courses: dict[str, list[tuple[int, int]]]) -> None:
+    """Check that conforming accounts pass, and that others are held to the limit."""
+    setup, record = cluster.setup, cluster.record
     quiet = not any(fault.what in {"cut", "surge"} for fault in setup.faults)
     for load in setup.loads:
         bursts = load.on_ms and load.off_ms
         conforms = load.per_s <= CONFORMING * cluster.per_s <= cluster.burst * 2 and not bursts
         if conforms and quiet and not _hurt(setup) and cluster.refused[load.name]:
             sentence = f"{load.name} at {load.per_s} of {cluster.per_s} a second was suppressed"
-            tale.odd(
-                "conforming", world.elapsed_us, f"{sentence} {cluster.refused[load.name]:,} times"
-            )
-        if tale.settled is None or _hurt(setup) or load.per_s < OVER * cluster.per_s:
+            record.add_violation("conforming", f"{sentence} {cluster.refused[load.name]:,} times")
+        if record.settled is None or _hurt(setup) or load.per_s < OVER * cluster.per_s:
             continue
-        begin_us, end_us = tale.settled
-        seen = [count for at_us, count in courses[load.name] if begin_us < at_us <= end_us]
-        if not seen:
+        begin_us, end_us = record.settled
+        counts = [count for at_us, count in courses[load.name] if begin_us < at_us <= end_us]
+        if not counts:
             continue
-        expected = cluster.per_s * len(seen) * COURSE_US / 1e6
+        expected = cluster.per_s * len(counts) * COURSE_US / 1e6
         low, high = HELD[0] * expected, HELD[1] * expected
         noise = SIGMAS * sqrt(expected)
-        if not low - noise <= sum(seen) <= high + noise:
-            sentence = f"{load.name} asked for {load.per_s} a second and was admitted {sum(seen):,}"
-            tale.odd("held", world.elapsed_us, f"{sentence}, where {expected:,.0f} are its limit")
+        if not low - noise <= sum(counts) <= high + noise:
+            sentence = (
+                f"{load.name} asked for {load.per_s} a second and was admitted {sum(counts):,}"
+            )
+            record.add_violation("held", f"{sentence}, where {expected:,.0f} are its limit")
 
 
 def _hurt(setup: Setup) -> bool:
     return setup.knob("loss", 0) > LOSS_PERMILLE_MAX
 
 
-def _course(tale: Tale, account: str) -> list[tuple[int, int]]:
-    return tale.courses.setdefault(f"what {account} is admitted in half a second", [])
+def _course_of(record: HuntRecord, account: str) -> list[tuple[int, int]]:
+    return record.courses.setdefault(f"what {account} is admitted in half a second", [])
 
 
-def _picked(names: Sequence[str], weights: Sequence[int], draw: float) -> str:
+def _pick(names: Sequence[str], weights: Sequence[int], draw: float) -> str:
     left = draw * sum(weights)
     for name, weight in zip(names, weights, strict=True):
         left -= weight

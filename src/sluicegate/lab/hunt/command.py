@@ -75,7 +75,7 @@ def hunt(
     minutes: float | None = None,
     out: Path | None = None,
 ) -> int:
-    """Play all seeds, and tell what broke as it breaks."""
+    """Play all seeds, and print what broke as it breaks."""
     from sluicegate.lab.hunt import search  # noqa: PLC0415 - all policies come with it
     from sluicegate.system import SystemClock  # noqa: PLC0415
 
@@ -83,7 +83,7 @@ def hunt(
     done = 0
     try:
         kept = search.until(seeds, SystemClock(), minutes)
-        for seed, broken in search.played(kept, jobs):
+        for seed, broken in search.play_seeds(kept, jobs):
             done += 1
             progress(done, len(seeds), f"{sum(map(len, found.values()))} found, seed {seed}")
             for one in broken:
@@ -99,14 +99,14 @@ def hunt(
 
 def again(file: Path, write: Write) -> int:
     """Play a file, and say what breaks."""
+    from sluicegate.lab.hunt.search import violations_of  # noqa: PLC0415
     from sluicegate.lab.hunt.setup import read_file  # noqa: PLC0415
-    from sluicegate.lab.hunt.stages import broken_by  # noqa: PLC0415
 
     try:
         setup = read_file(file)
     except OSError as error:
         raise BadValue("--again", str(file), f"it cannot be read: {error.strerror}") from None
-    broken = broken_by(setup)
+    broken = violations_of(setup)
     for one in broken:
         write(f"BROKEN  {one.invariant}: {one.sentence}\n")
     if not broken:
@@ -116,9 +116,9 @@ def again(file: Path, write: Write) -> int:
 
 def write_found(found: object, write: Write) -> None:
     """One finding: what broke, and how to see it again."""
-    from sluicegate.lab.hunt.search import Found  # noqa: PLC0415
+    from sluicegate.lab.hunt.search import HuntFinding  # noqa: PLC0415
 
-    assert isinstance(found, Found)
+    assert isinstance(found, HuntFinding)
     write(f"BROKEN  {found.broken.invariant}: {found.broken.sentence}\n")
     write(f"  repeat: sluicegate lab hunt --seed {found.seed} --seeds 1\n")
     if found.file is not None:

@@ -1,4 +1,4 @@
-"""Invariants: what must hold of every tale, one a function; each says what broke, or nothing.
+"""Invariants: what must hold of every record, one a function; each says what broke, or nothing.
 
 Where chance has a part a tolerance is stated, and why it is that much.
 """
@@ -9,22 +9,22 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import sqrt
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT, SHED
+from sluicegate.lab.hunt.record import CANCELLED, NEVER_US, REFUSED, HuntRecord, HuntUnit, Violation
 from sluicegate.lab.hunt.setup import Setup
-from sluicegate.lab.hunt.tale import CANCELLED, NEVER_US, REFUSED, Tale, Unit
 
-Invariant: TypeAlias = Callable[[Setup, Tale], str | None]
+Invariant: TypeAlias = Callable[[Setup, HuntRecord], str | None]
 
 # The shedder's own, with its default settings.
 WINDOW_US: Final = 200_000
 # The floors let 1% of BULK pass in the shedder and 1% in the queue; twice that is no accident.
 BULK_SHARE_MAX: Final = 0.05
 FEW: Final = 10
-# A waiter is told by a sweep, every 5 ms, and the instant of the sweep may be a sweep late.
-TOLD_LATE_US_MAX: Final = 11_000
+# A sweep every 5 ms refuses waiters, and the instant of the sweep may be a sweep late.
+REFUSED_LATE_US_MAX: Final = 11_000
 # Of the mean. Half of it up, down, up and down again is what a person calls swinging.
 SWING: Final = 0.5
 SWINGS_MAX: Final = 3
@@ -32,26 +32,19 @@ CHANCE_SIGMAS: Final = 6.0
 _NO_PLACE: Final = frozenset(reason.name for reason in (QUEUE_FULL, QUEUE_TIMEOUT))
 
 
-class Broken(NamedTuple):
-    """An invariant that a play broke, and how."""
-
-    invariant: str
-    sentence: str
-
-
-def bounded(setup: Setup, tale: Tale) -> str | None:
+def bounded(setup: Setup, record: HuntRecord) -> str | None:
     """No level passes its bound: at work, in a part, in a line, in bytes, in a table."""
-    for name, bound in tale.bounds.items():
-        peak = tale.peaks.get(name, 0)
+    for name, bound in record.bounds.items():
+        peak = record.peaks.get(name, 0)
         if peak > bound:
             return f"{name} reached {peak:,}, and its bound is {bound:,}"
     return None
 
 
-def not_over_admitted(setup: Setup, tale: Tale) -> str | None:
+def not_over_admitted(setup: Setup, record: HuntRecord) -> str | None:
     """In no span is more spent than the rate of it and what may be spent at once."""
-    for name, spent in tale.spent.items():
-        limit = tale.limits.get(name)
+    for name, spent in record.spent.items():
+        limit = record.limits.get(name)
         if limit is None:
             continue
         owed, last_us = 0.0, 0
@@ -67,37 +60,37 @@ def not_over_admitted(setup: Setup, tale: Tale) -> str | None:
     return None
 
 
-def nothing_left(setup: Setup, tale: Tale) -> str | None:
+def nothing_left(setup: Setup, record: HuntRecord) -> str | None:
     """When all has ended every count is back at zero: no permit, waiter or future is lost."""
-    for name, left in tale.left.items():
+    for name, left in record.left.items():
         if left != 0:
             return f"{name} is {left:,} when all has ended"
     return None
 
 
-def in_time(setup: Setup, tale: Tale) -> str | None:
+def in_time(setup: Setup, record: HuntRecord) -> str | None:
     """Nothing is begun after its deadline, and who waits is told or answered by then."""
-    for unit in tale.units:
+    for unit in record.units:
         deadline_us = unit.deadline_us
         if deadline_us is None:
             continue
         if unit.begun_us > deadline_us:
             return f"work was begun {unit.begun_us - deadline_us:,} us after its deadline"
         late_us = unit.waited_us - max(deadline_us - unit.arrived_us, 0)
-        if unit.fate != CANCELLED and late_us > TOLD_LATE_US_MAX:
-            return f"a caller heard {unit.reason or unit.fate} {late_us:,} us after its deadline"
+        if unit.status != CANCELLED and late_us > REFUSED_LATE_US_MAX:
+            return f"a caller heard {unit.reason or unit.status} {late_us:,} us after its deadline"
     return None
 
 
-def critical_waits_for_nobody_less(setup: Setup, tale: Tale) -> str | None:
+def critical_waits_for_nobody_less(setup: Setup, record: HuntRecord) -> str | None:
     """While a CRITICAL unit waits in vain no BULK is begun, but for the queue's floor."""
-    begun = sorted(unit.begun_us for unit in tale.units if unit.begun_us != NEVER_US)
+    begun = sorted(unit.begun_us for unit in record.units if unit.begun_us != NEVER_US)
     bulk = sorted(
         unit.begun_us
-        for unit in tale.units
+        for unit in record.units
         if unit.begun_us != NEVER_US and unit.criticality is Criticality.BULK
     )
-    for unit in tale.units:
+    for unit in record.units:
         if unit.criticality is not Criticality.CRITICAL or not _waited_in_vain(unit):
             continue
         # Two: one whose place was given before it came, and one by the floor.
@@ -111,21 +104,21 @@ def critical_waits_for_nobody_less(setup: Setup, tale: Tale) -> str | None:
     return None
 
 
-def critical_goes_last(setup: Setup, tale: Tale) -> str | None:
+def critical_goes_last(setup: Setup, record: HuntRecord) -> str | None:
     """Between two CRITICAL units that are shed within one window no BULK passes the shedder.
 
     Its level moves once a window at most, and all of BULK stands above all of CRITICAL: so whatever
     the level was when BULK passed, one of the two would have passed it too. Only the floor may let
     BULK pass.
     """
-    shed = [unit for unit in tale.units if unit.reason == SHED.name]
+    shed = [unit for unit in record.units if unit.reason == SHED.name]
     critical = sorted(one.arrived_us for one in shed if one.criticality is Criticality.CRITICAL)
     sandwiches = [(low, high) for low, high in pairwise(critical) if high - low < WINDOW_US]
     if not sandwiches:
         return None
     begins = [low for low, _ in sandwiches]
     came = passed = 0
-    for unit in tale.units:
+    for unit in record.units:
         at = bisect_right(begins, unit.arrived_us - 1) - 1
         if unit.criticality is not Criticality.BULK or at < 0:
             continue
@@ -137,16 +130,16 @@ def critical_goes_last(setup: Setup, tale: Tale) -> str | None:
     return None
 
 
-def steady(setup: Setup, tale: Tale) -> str | None:
+def steady(setup: Setup, record: HuntRecord) -> str | None:
     """While nothing changes outside, what passes does not swing.
 
     Measured on what passes in half a second, not on a controller's own number: that may probe as it
     likes as long as nobody can tell. A swing is half of the mean, and what chance explains on top.
     """
-    if tale.settled is None or not tale.step_us:
+    if record.settled is None or not record.step_us:
         return None
-    begin_us, end_us = tale.settled
-    for name, course in tale.courses.items():
+    begin_us, end_us = record.settled
+    for name, course in record.courses.items():
         values = [value for at_us, value in course if begin_us <= at_us <= end_us]
         if len(values) < FEW:
             continue
@@ -170,8 +163,8 @@ TABLE: Final[Mapping[str, Invariant]] = {
     "critical goes last": critical_goes_last,
     "steady": steady,
 }
-# By the stages themselves, as it happens.
-SEEN: Final[Mapping[str, str]] = {
+# Recorded by the stages themselves, as it happens.
+RECORDED: Final[Mapping[str, str]] = {
     "the run ends": "no task stands still, goes in circles or is left behind",
     "no error": "no policy raises anything but what it says it raises",
     "conserved": "arrived = admitted + refused + waiting + given up, and all counts agree, always",
@@ -194,14 +187,14 @@ SEEN: Final[Mapping[str, str]] = {
 }
 
 
-def check(setup: Setup, tale: Tale) -> list[Broken]:
+def check(setup: Setup, record: HuntRecord) -> list[Violation]:
     """All that the play broke."""
-    broken = [Broken(oddity.invariant, oddity.sentence) for oddity in tale.oddities]
+    broken = list(record.violations)
     for name, invariant in TABLE.items():
-        sentence = invariant(setup, tale)
+        sentence = invariant(setup, record)
         if sentence is not None:
-            broken.append(Broken(name, sentence))
-    first: dict[str, Broken] = {}
+            broken.append(Violation(name, sentence))
+    first: dict[str, Violation] = {}
     for one in broken:
         first.setdefault(one.invariant, one)
     return list(first.values())
@@ -219,8 +212,8 @@ def count_swings(values: Sequence[int], swing: float) -> int:
     return swings
 
 
-def _waited_in_vain(unit: Unit) -> bool:
-    return unit.fate == REFUSED and unit.ended_us > unit.arrived_us and unit.reason in _NO_PLACE
+def _waited_in_vain(unit: HuntUnit) -> bool:
+    return unit.status == REFUSED and unit.ended_us > unit.arrived_us and unit.reason in _NO_PLACE
 
 
 def _between(instants: list[int], begin_us: int, end_us: int) -> int:

@@ -16,9 +16,9 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.lab.hunt.setup import Load, Setup
-from sluicegate.lab.hunt.stage import MS, Crowd, active, sample_us, second_look
-from sluicegate.lab.hunt.tale import CANCELLED, DONE, REFUSED, Tale, Unit
+from sluicegate.lab.hunt.record import CANCELLED, DONE, REFUSED, HuntRecord, HuntUnit
+from sluicegate.lab.hunt.setup import HuntLoad, Setup
+from sluicegate.lab.hunt.stage import MS, active, play_callers, recheck
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
@@ -27,12 +27,12 @@ from sluicegate.policies.queue.queue import Queue, QueueSettings
 
 VALUE_BYTES: Final = 100
 HANG_US: Final = 30_000_000
-COOLED_US: Final = 120_000_000
-AGAIN_MAX: Final = 2  # a reader who was told an error asks again at once
+COOL_US: Final = 120_000_000
+RETRIES_MAX: Final = 2  # a reader that gets an error tries again at once
 
 
 @final
-class Store:
+class _VersionStore:
     """What is really so: the write that each key is of, and the one that was acknowledged."""
 
     __slots__ = ("acknowledged", "next", "values")
@@ -44,13 +44,13 @@ class Store:
 
 
 @final
-class Reads:
+class HuntReads:
     """The front, the store behind it, and who reads."""
 
-    def __init__(self, world: World, setup: Setup, tale: Tale) -> None:
-        self.world, self.setup, self.tale = world, setup, tale
+    def __init__(self, world: World, setup: Setup, record: HuntRecord) -> None:
+        self.world, self.setup, self.record = world, setup, record
         knob, chance = setup.knob, world.chance
-        self.store = Store()
+        self.store = _VersionStore()
         self.hot: HotKey[int] = HotKey(
             HotKeySettings(
                 counters=knob("counters", 200),
@@ -77,14 +77,14 @@ class Reads:
         # When those began that are in the air, of what was begun after the last write.
         self.fetching: dict[str, list[int]] = {}
         self.shares: set[asyncio.Task[None]] = set()
-        bounds = tale.bounds
+        bounds = record.bounds
         bounds["fetches at once"] = places
         bounds["keys counted"] = knob("counters", 200)
         bounds["bytes cached"] = knob("cache_bytes", 100_000)
         bounds["flights"] = self.flights_max
         bounds["waiters"] = self.flights_max * self.waiters_max
 
-    async def one(self, number: int, load: Load) -> None:
+    async def one(self, number: int, load: HuntLoad) -> None:
         """A read, or a write."""
         draw = self.world.chance(f"who/{load.name}").draw
         # The first keys are asked for most.
@@ -101,48 +101,47 @@ class Reads:
             arrived_us=now_us,
             deadline_us=deadline_us,
         )
-        unit = Unit(number, now_us, deadline_us)
-        self.tale.units.append(unit)
+        unit = HuntUnit(number, now_us, deadline_us)
+        self.record.units.append(unit)
         self.reading += 1
-        unit.fate = CANCELLED
-        came_us = self.world.elapsed_us
+        unit.status = CANCELLED
+        arrived_at_us = self.world.elapsed_us
         try:
             await self._read(request, unit)
         finally:
             self.reading -= 1
             unit.ended_us = self.world.clock.now_us()
-            unit.waited_us = self.world.elapsed_us - came_us
+            unit.waited_us = self.world.elapsed_us - arrived_at_us
 
-    async def _read(self, request: Request, unit: Unit) -> None:
+    async def _read(self, request: Request, unit: HuntUnit) -> None:
         key = request.key
-        for _ in range(AGAIN_MAX + 1):
-            known = self.store.acknowledged.get(key, 0)
+        for _ in range(RETRIES_MAX + 1):
+            acknowledged = self.store.acknowledged.get(key, 0)
             try:
                 value = await self._answer(key, request)
             except Refused as refused:
                 reason = refused.decision.reason
-                unit.fate, unit.reason = REFUSED, "" if reason is None else reason.name
+                unit.status, unit.reason = REFUSED, "" if reason is None else reason.name
                 return
             except Unavailable as error:
                 if error.what == "the shared fetch":
                     sentence = f"a reader of {key} was told of another's end: {error.seen}"
-                    self.tale.odd("nobody's end is another's", self.world.elapsed_us, sentence)
+                    self.record.add_violation("nobody's end is another's", sentence)
                 continue
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is not None and not task.cancelling():
                     sentence = f"a reader of {key} who was not cancelled was told so"
-                    self.tale.odd("nobody's end is another's", self.world.elapsed_us, sentence)
+                    self.record.add_violation("nobody's end is another's", sentence)
                 raise
-            unit.fate = DONE
-            if value < known:
-                self.tale.odd(
+            unit.status = DONE
+            if value < acknowledged:
+                self.record.add_violation(
                     "own reads",
-                    self.world.elapsed_us,
-                    f"a read of {key} brought write {value}, and {known} had been acknowledged",
+                    f"a read of {key} brought write {value}, and {acknowledged} was acknowledged",
                 )
             return
-        unit.fate = DONE
+        unit.status = DONE
 
     async def _answer(self, key: str, request: Request) -> int:
         clock, hot = self.world.clock, self.hot
@@ -154,7 +153,7 @@ class Reads:
         if value is not None and state != STALE:
             return value
         fetch = partial(self._fetch, keep=state in {MISS, STALE})
-        stale, known = value, self.store.acknowledged.get(key, 0)
+        stale, acknowledged = value, self.store.acknowledged.get(key, 0)
         try:
             return await self.shared.share(key, request, clock, fetch)
         except Unavailable:
@@ -162,7 +161,7 @@ class Reads:
             again, value = hot.look(key, clock.now_us(), self.draw())
             if stale is None or again == COLD or value is None:
                 raise
-            return value if known <= self.store.acknowledged.get(key, 0) else stale
+            return value if acknowledged <= self.store.acknowledged.get(key, 0) else stale
 
     async def _fetch(self, flight: Flight[int], *, keep: bool) -> int:
         key, clock = flight.key, self.world.clock
@@ -171,7 +170,7 @@ class Reads:
         since = self.store.acknowledged.get(key, 0)
         begun_us = flight.begun_us  # what is flown again is as old as it was
         if not alone and not flight.void:
-            self._look_at_fetches(key, begun_us)
+            self._check_fetches(key, begun_us)
         try:
             value = await self._through_the_queue(flight)
         finally:
@@ -182,14 +181,14 @@ class Reads:
             fill.put(value, VALUE_BYTES, now_us=clock.now_us(), draw=self.draw())
         return value
 
-    def _look_at_fetches(self, key: str, begun_us: int) -> None:
+    def _check_fetches(self, key: str, begun_us: int) -> None:
         """One at a time; a second one where the first is overdue, and never a third."""
         begun = self.fetching.setdefault(key, [])
         overdue_us = self.shared.settings.overdue_us
         begun.append(begun_us)
         if len(begun) > 2 or (not 0 < overdue_us <= max(begun) - min(begun) and len(begun) > 1):
             sentence = f"{len(begun)} fetches of {key} at once, and no write between"
-            self.tale.odd("one fetch", self.world.elapsed_us, sentence)
+            self.record.add_violation("one fetch", sentence)
 
     async def _through_the_queue(self, flight: Flight[int]) -> int:
         """A fetch waits for a place, as what it is for whoever waits for it."""
@@ -250,15 +249,15 @@ class Reads:
             self.fetching.pop(key, None)
             store.acknowledged[key] = max(store.acknowledged.get(key, 0), number)
 
-    def look(self) -> None:
-        """Levels, now."""
-        tale, hot, shared = self.tale, self.hot.stats(), self.shared.stats()
-        tale.level("keys counted", hot.counted)
-        tale.level("bytes cached", hot.cached_bytes)
-        tale.level("flights", shared.flights)
+    def sample_levels(self) -> None:
+        """Record the levels of this instant."""
+        record, hot, shared = self.record, self.hot.stats(), self.shared.stats()
+        record.level("keys counted", hot.counted)
+        record.level("bytes cached", hot.cached_bytes)
+        record.level("flights", shared.flights)
         if self.queue is not None:
-            tale.level("fetches at once", self.queue.inflight)
-        tale.level("waiters", shared.waiting)
+            record.level("fetches at once", self.queue.inflight)
+        record.level("waiters", shared.waiting)
 
     def disagreements(self) -> Iterator[str]:
         """More wait for a shared answer than read at all."""
@@ -267,34 +266,28 @@ class Reads:
             yield f"{waiting} wait for a shared answer, and {self.reading} read"
 
 
-async def play_reads(world: World, setup: Setup, tale: Tale) -> None:
+async def play_reads(world: World, setup: Setup, record: HuntRecord) -> None:
     """The whole play."""
-    reads = Reads(world, setup, tale)
-    over = False
+    reads = HuntReads(world, setup, record)
 
     async def sample() -> None:
-        while not over:
-            await world.sleep_us(sample_us(setup))
-            reads.look()
-            for sentence in await second_look(reads.disagreements):
-                tale.odd("conserved", world.elapsed_us, sentence)
+        reads.sample_levels()
+        for sentence in await recheck(reads.disagreements):
+            record.add_violation("conserved", sentence)
 
-    watching = world.spawn(sample(), "sampler")
-    await Crowd(world, setup).come(reads.one)
-    over = True
-    await watching
+    await play_callers(world, setup, reads.one, sample)
     # A fetch that nobody waits for is cancelled; one that hangs shows here.
     await world.sleep_us(1)
     shared = reads.shared.stats()
-    tale.left["flights"], tale.left["waiters"] = shared.flights, shared.waiting
+    record.left["flights"], record.left["waiters"] = shared.flights, shared.waiting
     if reads.queue is not None:
-        tale.left["fetches at once"] = reads.queue.inflight
-        tale.left["fetches in line"] = reads.queue.stats().queued
+        record.left["fetches at once"] = reads.queue.inflight
+        record.left["fetches in line"] = reads.queue.stats().queued
     if reads.shares:
         await asyncio.wait(list(reads.shares))
-    await world.sleep_us(COOLED_US)
+    await world.sleep_us(COOL_US)
     for number in range(max(load.keys for load in setup.loads)):
         state, _ = reads.hot.look(f"k{number}", world.clock.now_us(), reads.draw())
         if state != COLD and setup.knob("hot_min", 5) > 1:
-            tale.odd("let go", world.elapsed_us, f"k{number} is hot after two minutes of silence")
+            record.add_violation("let go", f"k{number} is hot after two minutes of silence")
             break

@@ -1,46 +1,71 @@
-"""Search: seed after seed, in one process or several; what breaks is shrunk and written down.
+"""Search: all stages by name, and seed after seed played on them, in one process or several.
 
-Of each invariant the first few findings are shrunk, for the rest are mostly the same once more; of
-the others the seed is told.
+What breaks is shrunk and written to a file. Of each invariant the first few findings are shrunk,
+for the rest are mostly the same once more; of the others only the seed is printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.hunt.client import play_client
+from sluicegate.lab.hunt.cluster import play_cluster
 from sluicegate.lab.hunt.draws import draw_setup
-from sluicegate.lab.hunt.invariants import Broken
-from sluicegate.lab.hunt.setup import Setup, written
+from sluicegate.lab.hunt.invariants import check
+from sluicegate.lab.hunt.reads import play_reads
+from sluicegate.lab.hunt.record import HuntRecord, Violation
+from sluicegate.lab.hunt.server import play_server
+from sluicegate.lab.hunt.setup import Setup, render
 from sluicegate.lab.hunt.shrink import TRIES_MAX, shrink
-from sluicegate.lab.hunt.stages import broken_by
+from sluicegate.lab.hunt.stage import StagePlay, play
+
+STAGES: Final[Mapping[str, StagePlay]] = {
+    "server": play_server,
+    "reads": play_reads,
+    "client": play_client,
+    "cluster": play_cluster,
+}
 
 SHRUNK_MAX: Final = 2  # of each invariant
 AHEAD: Final = 4  # seeds given out for each process
 
-# A seed, what it broke.
-Played: TypeAlias = tuple[int, list[Broken]]
+SeedViolations: TypeAlias = tuple[int, list[Violation]]
 
 
-class Found(NamedTuple):
+class HuntFinding(NamedTuple):
     """One broken invariant: by which seed, how, and the small setup that breaks it too."""
 
     seed: int
-    broken: Broken
+    broken: Violation
     shrunk: Setup | None
     file: Path | None
 
 
-def play_seed(seed: int) -> Played:
+def play_setup(setup: Setup) -> HuntRecord:
+    """Play a setup on its stage."""
+    stage = STAGES.get(setup.stage)
+    if stage is None:
+        raise BadValue("stage", setup.stage, f"give one of {', '.join(STAGES)}")
+    return play(stage, setup)
+
+
+def violations_of(setup: Setup) -> list[Violation]:
+    """Play a setup, and return what broke."""
+    return check(setup, play_setup(setup))
+
+
+def play_seed(seed: int) -> SeedViolations:
     """One seed's setup, played and judged."""
-    return seed, broken_by(draw_setup(seed))
+    return seed, violations_of(draw_setup(seed))
 
 
-def played(seeds: Iterable[int], jobs: int) -> Iterator[Played]:
+def play_seeds(seeds: Iterable[int], jobs: int) -> Iterator[SeedViolations]:
     """All seeds, each as it ends."""
     if jobs == 1:
         for seed in seeds:
@@ -48,14 +73,14 @@ def played(seeds: Iterable[int], jobs: int) -> Iterator[Played]:
         return
     left = iter(seeds)
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        running: set[Future[Played]] = set()
+        running: set[Future[SeedViolations]] = set()
         try:
             while True:
                 while len(running) < AHEAD * jobs:
-                    given = next(left, None)
-                    if given is None:
+                    seed_next = next(left, None)
+                    if seed_next is None:
                         break
-                    running.add(pool.submit(play_seed, given))
+                    running.add(pool.submit(play_seed, seed_next))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -65,16 +90,18 @@ def played(seeds: Iterable[int], jobs: int) -> Iterator[Played]:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def same(invariant: str) -> Callable[[Setup], bool]:
+def breaks(invariant: str) -> Callable[[Setup], bool]:
     """Whether a setup breaks that invariant."""
-    return lambda setup: any(broken.invariant == invariant for broken in broken_by(setup))
+    return lambda setup: any(broken.invariant == invariant for broken in violations_of(setup))
 
 
-def write_down(seed: int, broken: Broken, out: Path | None, *, tries_max: int = TRIES_MAX) -> Found:
+def write_down(
+    seed: int, broken: Violation, out: Path | None, *, tries_max: int = TRIES_MAX
+) -> HuntFinding:
     """Shrink what a seed broke, and write it to a file that can be played again."""
-    small = shrink(draw_setup(seed), same(broken.invariant), tries_max=tries_max).setup
+    small = shrink(draw_setup(seed), breaks(broken.invariant), tries_max=tries_max).setup
     sentence = next(
-        (one.sentence for one in broken_by(small) if one.invariant == broken.invariant),
+        (one.sentence for one in violations_of(small) if one.invariant == broken.invariant),
         broken.sentence,
     )
     file = None
@@ -82,8 +109,8 @@ def write_down(seed: int, broken: Broken, out: Path | None, *, tries_max: int = 
         out.mkdir(parents=True, exist_ok=True)
         words = "".join(letter if letter.isalnum() else "-" for letter in broken.invariant)
         file = out / f"{words}-{seed}.json"
-        file.write_text(written(small, f"{broken.invariant}: {sentence}"), encoding="utf-8")
-    return Found(seed, Broken(broken.invariant, sentence), small, file)
+        file.write_text(render(small, f"{broken.invariant}: {sentence}"), encoding="utf-8")
+    return HuntFinding(seed, Violation(broken.invariant, sentence), small, file)
 
 
 def until(seeds: Iterable[int], clock: Clock, minutes: float | None) -> Iterator[int]:

@@ -1,7 +1,7 @@
 """Setup: what is played, as one value that a file can hold and a person can read and change.
 
 All stages are set up in the same few words: loads, faults, and knobs (whole numbers by name, those
-of the stage where nothing is said). So whatever was found is shrunk by the same few steps. Times
+of the stage where none is given). So whatever was found is shrunk by the same few steps. Times
 are milliseconds here, because people read them.
 """
 
@@ -27,12 +27,12 @@ NO_KNOBS: Final[Mapping[str, int]] = {}
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class HuntLoad:
     """One kind of work: who comes, how often, with what class, and how patient."""
 
     name: str
     criticality: str = "DEGRADED"  # the most that its callers may claim
-    claims: str = ""  # what they claim; the same if nothing is said
+    claims: str = ""  # what they claim; the same if empty
     per_s: int = 100
     on_ms: int = 0  # with both: bursts, else steady; Poisson either way
     off_ms: int = 0
@@ -40,7 +40,7 @@ class Load:
     callers: int = 1
     keys: int = 1
     rows: int = 1  # that it really looks at
-    rows_said: int = 0  # what its callers say; the truth if nothing is said
+    rows_said: int = 0  # what its callers declare; the truth if 0
     cancelled_permille: int = 0  # who give up at any moment
     writes_permille: int = 0
     idempotent: bool = True
@@ -63,16 +63,16 @@ class Load:
 
     @property
     def claimed(self) -> Criticality:
-        """What its callers say that they are."""
+        """The class its callers claim."""
         return Criticality[(self.claims or self.criticality).upper()]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """What goes wrong from when to when, where (all, if nothing is said), and how much.
+class HuntFault:
+    """What goes wrong from when to when, where (everywhere, if empty), and how much.
 
-    A stage knows its own words: `slow` (to so many thousandths of its speed), `pause`, `fail`,
+    A stage knows its own kinds: `slow` (to so many thousandths of its speed), `pause`, `fail`,
     `refuse`, `limit`, `unreached`, `lose` (so many of a thousand), `cut`, `gone`, `takeover`,
     `jump` (of the clock, in milliseconds).
     """
@@ -92,8 +92,8 @@ class Setup:
     stage: str
     seed: int
     span_ms: int
-    loads: tuple[Load, ...]
-    faults: tuple[Fault, ...] = ()
+    loads: tuple[HuntLoad, ...]
+    faults: tuple[HuntFault, ...] = ()
     knobs: Mapping[str, int] = field(default_factory=lambda: NO_KNOBS)
 
     def __post_init__(self) -> None:
@@ -105,9 +105,9 @@ class Setup:
         if not names or len(set(names)) < len(names):
             raise BadValue("loads", names, "give at least one, and each a name of its own")
 
-    def knob(self, name: str, otherwise: int) -> int:
-        """A number of the stage's, or what it is if nothing is said."""
-        return self.knobs.get(name, otherwise)
+    def knob(self, name: str, default: int) -> int:
+        """Return a number of the stage's, or its default."""
+        return self.knobs.get(name, default)
 
     @property
     def span_us(self) -> int:
@@ -115,51 +115,54 @@ class Setup:
         return self.span_ms * 1_000
 
 
-def written(setup: Setup, breaks: str = "") -> str:
-    """As a file: what is as usual is left out."""
-    said: dict[str, Any] = {"sluicegate_hunt": VERSION}
+def render(setup: Setup, breaks: str = "") -> str:
+    """Return the text of a file; defaults are left out."""
+    document: dict[str, Any] = {"sluicegate_hunt": VERSION}
     if breaks:
-        said["breaks"] = breaks
-    said |= {"stage": setup.stage, "seed": setup.seed, "span_ms": setup.span_ms}
-    said["loads"] = [_said(load) for load in setup.loads]
+        document["breaks"] = breaks
+    document |= {"stage": setup.stage, "seed": setup.seed, "span_ms": setup.span_ms}
+    document["loads"] = [_changed_fields(load) for load in setup.loads]
     if setup.faults:
-        said["faults"] = [_said(fault) for fault in setup.faults]
+        document["faults"] = [_changed_fields(fault) for fault in setup.faults]
     if setup.knobs:
-        said["knobs"] = dict(setup.knobs)
-    return json.dumps(said, indent=2) + "\n"
+        document["knobs"] = dict(setup.knobs)
+    return json.dumps(document, indent=2) + "\n"
 
 
-def read(text: str) -> Setup:
-    """The setup of a file."""
-    said = parse_object(text, "setup")
-    if said.get("sluicegate_hunt") != VERSION:
-        raise BadValue("sluicegate_hunt", text[:40], f"it must say version {VERSION}")
+def parse(text: str) -> Setup:
+    """Return the setup of a file's text."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise BadValue("setup", text, f"it is no JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("sluicegate_hunt") != VERSION:
+        raise BadValue("sluicegate_hunt", text[:40], f"give version {VERSION}")
     try:
         return Setup(
-            stage=str(said["stage"]),
-            seed=int(said["seed"]),
-            span_ms=int(said["span_ms"]),
-            loads=tuple(_made(Load, one) for one in said["loads"]),
-            faults=tuple(_made(Fault, one) for one in said.get("faults", ())),
-            knobs={str(name): int(value) for name, value in said.get("knobs", {}).items()},
+            stage=str(document["stage"]),
+            seed=int(document["seed"]),
+            span_ms=int(document["span_ms"]),
+            loads=tuple(_build(HuntLoad, one) for one in document["loads"]),
+            faults=tuple(_build(HuntFault, one) for one in document.get("faults", ())),
+            knobs={str(name): int(value) for name, value in document.get("knobs", {}).items()},
         )
     except (KeyError, TypeError) as error:
         raise BadValue("setup", str(error), "compare it with a file that the hunt wrote") from None
 
 
 def read_file(path: Path) -> Setup:
-    """The setup in a file."""
+    """Return the setup in a file."""
     if path.stat().st_size > FILE_BYTES_MAX:
         raise BadValue("file", str(path), f"it is larger than {FILE_BYTES_MAX:,} bytes")
-    return read(path.read_text(encoding="utf-8"))
+    return parse(path.read_text(encoding="utf-8"))
 
 
-def _said(value: Load | Fault) -> dict[str, Any]:
+def _changed_fields(value: HuntLoad | HuntFault) -> dict[str, Any]:
     usual = {one.name: one.default for one in fields(value)}
-    return {name: told for name, told in asdict(value).items() if told != usual[name]}
+    return {name: field for name, field in asdict(value).items() if field != usual[name]}
 
 
-def _made(kind: type[T], said: Any) -> T:
-    if not isinstance(said, dict):
-        raise BadValue("setup", said, "give an object for each load and each fault")
-    return kind(**said)
+def _build(kind: type[T], document: Any) -> T:
+    if not isinstance(document, dict):
+        raise BadValue("setup", document, "give an object for each load and each fault")
+    return kind(**document)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from sluicegate.lab.hunt.setup import Fault, Load, Setup
+from sluicegate.lab.hunt.setup import HuntFault, HuntLoad, Setup
 
 Breaks: TypeAlias = Callable[[Setup], bool]
 
@@ -103,7 +103,7 @@ def _smaller_seed(setup: Setup) -> Iterator[Setup]:
         yield replace(setup, seed=seed)
 
 
-def _plainer(load: Load) -> Iterator[Load]:
+def _plainer(load: HuntLoad) -> Iterator[HuntLoad]:
     usual = {one.name: one.default for one in fields(load)}
     for name in PLAIN:
         if getattr(load, name) != usual[name]:
@@ -114,7 +114,7 @@ def _plainer(load: Load) -> Iterator[Load]:
             yield _changed(load, name, value // 2)
 
 
-def _simpler(fault: Fault, span_ms: int) -> Iterator[Fault]:
+def _simpler(fault: HuntFault, span_ms: int) -> Iterator[HuntFault]:
     if fault.where:
         yield replace(fault, where="")
     if fault.much != MUCH:
@@ -148,7 +148,7 @@ def _rounder(setup: Setup) -> Iterator[Setup]:
             yield replace(setup, knobs={**setup.knobs, name: rounded(value)})
 
 
-def _changed(load: Load, name: str, value: Any) -> Load:
+def _changed(load: HuntLoad, name: str, value: Any) -> HuntLoad:
     changes: dict[str, Any] = {name: value}
     return replace(load, **changes)
 
@@ -159,11 +159,11 @@ def rounded(value: int, *, up: bool = False) -> int:
     return -(-value // scale) * scale if up else value // scale * scale
 
 
-def _with_load(setup: Setup, at: int, load: Load) -> Setup:
+def _with_load(setup: Setup, at: int, load: HuntLoad) -> Setup:
     return replace(setup, loads=(*setup.loads[:at], load, *setup.loads[at + 1 :]))
 
 
-def _with_fault(setup: Setup, at: int, fault: Fault) -> Setup:
+def _with_fault(setup: Setup, at: int, fault: HuntFault) -> Setup:
     return replace(setup, faults=(*setup.faults[:at], fault, *setup.faults[at + 1 :]))
 
 

@@ -1,7 +1,7 @@
-"""Stage: what all stages of the hunt have in common: a clock that may jump, crowds, second looks.
+"""Stage: what all stages of the hunt have in common: a clock that may jump, callers, rechecks.
 
-A stage is a coroutine function that is given a world, a setup and an empty tale, and fills the
-tale. `play` runs it, and writes down a run that did not end as a run must.
+A stage is a coroutine function that gets a world, a setup and an empty record, and fills the
+record. `play` runs it, and records a run that did not end as a run must.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Final, TypeAlias, final
 
 from sluicegate.lab.arrivals import Arrivals, OnOff, Poisson
 from sluicegate.lab.course import Course
-from sluicegate.lab.hunt.setup import Fault, Load, Setup
-from sluicegate.lab.hunt.tale import Tale
+from sluicegate.lab.hunt.record import HuntRecord
+from sluicegate.lab.hunt.setup import HuntFault, HuntLoad, Setup
 from sluicegate.lab.virtual_loop import BrokenRun
 from sluicegate.lab.world import World, run
 
-StagePlay: TypeAlias = Callable[[World, Setup, Tale], Awaitable[None]]
+StagePlay: TypeAlias = Callable[[World, Setup, HuntRecord], Awaitable[None]]
 
 MS: Final = 1_000
 # The longest that work may go on after the last has come, before it counts as hanging.
 ENDING_US: Final = 3_600_000_000
 SAMPLE_US: Final = 20_000
 COURSE_US: Final = 500_000
-_TURNS: Final = 60
+_STEPS_MAX: Final = 60
 
 
 @final
@@ -46,25 +46,25 @@ class JumpClock:
         self.ahead_us += us
 
 
-def play(stage: StagePlay, setup: Setup) -> Tale:
-    """The tale of one play."""
-    tale = Tale()
+def play(stage: StagePlay, setup: Setup) -> HuntRecord:
+    """Play a setup, and return its record."""
+    record = HuntRecord()
 
     async def main(world: World) -> None:
-        await stage(world, setup, tale)
-        tale.end_us = world.elapsed_us
+        await stage(world, setup, record)
+        record.end_us = world.elapsed_us
 
     try:
         ended = run(main, setup.seed, span_us_max=setup.span_us + ENDING_US)
-        tale.digest = ended.digest
+        record.digest = ended.digest
     except BrokenRun as broken:
-        tale.odd("the run ends", broken.at_us, f"{type(broken).__name__}: {broken}")
+        record.add_violation("the run ends", f"{type(broken).__name__}: {broken}")
     except Exception as error:  # a policy's, or ours: either way it is found
-        tale.odd("no error", tale.end_us, f"{type(error).__name__}: {error}")
-    return tale
+        record.add_violation("no error", f"{type(error).__name__}: {error}")
+    return record
 
 
-def arrivals_of(load: Load) -> Arrivals:
+def arrivals_of(load: HuntLoad) -> Arrivals:
     """Steady, or in bursts of the same rate."""
     if load.on_ms and load.off_ms:
         return OnOff(on_per_s=load.per_s, on_us=load.on_ms * MS, off_us=load.off_ms * MS)
@@ -72,16 +72,15 @@ def arrivals_of(load: Load) -> Arrivals:
 
 
 @final
-class Crowd:
+class HuntCallers:
     """All who come: a task each, some of whom give up at a moment of their own."""
 
     def __init__(self, world: World, setup: Setup) -> None:
         self._world = world
         self._setup = setup
         self._tasks: set[asyncio.Task[None]] = set()
-        self.came = 0
 
-    async def come(self, one: Callable[[int, Load], Awaitable[None]]) -> None:
+    async def run(self, one: Callable[[int, HuntLoad], Awaitable[None]]) -> None:
         """Let all loads come for the setup's span, and wait until all have ended."""
         world, setup = self._world, self._setup
         loads = [
@@ -93,7 +92,7 @@ class Crowd:
             await asyncio.wait(list(self._tasks))
 
     async def _load(
-        self, number: int, load: Load, one: Callable[[int, Load], Awaitable[None]]
+        self, number: int, load: HuntLoad, one: Callable[[int, HuntLoad], Awaitable[None]]
     ) -> None:
         world = self._world
         fickle = world.chance(f"fickle/{load.name}").draw
@@ -103,48 +102,69 @@ class Crowd:
                 return
             await world.until_us(at_us)
             task = asyncio.get_running_loop().create_task(
-                self._quietly(one(number, load)), name=load.name
+                self._await(one(number, load)), name=load.name
             )
-            self.came += 1
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._discard)
             if load.cancelled_permille and fickle() * 1_000 < load.cancelled_permille:
                 # Half of them before anything has happened, or nearly.
                 after_us = patience_us * fickle() if fickle() < 0.5 else 2_000 * fickle()
                 world.call_at_us(world.elapsed_us + int(after_us), task.cancel)
 
-    async def _quietly(self, one: Awaitable[None]) -> None:
+    async def _await(self, one: Awaitable[None]) -> None:
         await one
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _discard(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._world.watch(task)
 
 
-async def second_look(look: Callable[[], Iterable[str]]) -> list[str]:
-    """What is still wrong when nothing more happens at this instant.
+async def play_callers(
+    world: World,
+    setup: Setup,
+    one: Callable[[int, HuntLoad], Awaitable[None]],
+    sample: Callable[[], Awaitable[None]],
+) -> None:
+    """Let all loads come, sampling meanwhile, until all units have ended."""
+    over = False
 
-    In the middle of an instant counts may differ: who was woken has not come to say so.
+    async def sample_all() -> None:
+        while not over:
+            await world.sleep_us(sample_us(setup))
+            await sample()
+
+    sampler = world.spawn(sample_all(), "sampler")
+    await HuntCallers(world, setup).run(one)
+    over = True
+    await sampler
+
+
+async def recheck(find: Callable[[], Iterable[str]]) -> list[str]:
+    """Return what is still wrong when nothing more happens at this instant.
+
+    In the middle of an instant counts may differ: a task that was woken has not run yet.
     """
-    for _ in range(_TURNS):
-        if not list(look()):
+    for _ in range(_STEPS_MAX):
+        if not list(find()):
             return []
         await asyncio.sleep(0)
-    return list(look())
+    return list(find())
 
 
 def sample_us(setup: Setup) -> int:
-    """How often to look: some 400 times, and never so seldom that a course would lose a step."""
+    """Return how often to sample: some 400 times, and often enough for every step of a course."""
     return min(max(setup.span_us // 400, SAMPLE_US), COURSE_US)
 
 
-def courses_of(setup: Setup, places: Iterable[str]) -> Mapping[str, Course]:
-    """How fast each place works when: `slow` and `pause`, there or everywhere; the last one said
-    wins where two overlap."""
+def speeds_of(setup: Setup, places: Iterable[str]) -> Mapping[str, Course]:
+    """Return how fast each place works when, by `slow` and `pause`, there or everywhere.
+
+    Where two overlap the last one of the setup counts.
+    """
     return {place: Course(_changes(setup, place)) for place in places}
 
 
-def active(setup: Setup, what: str, at_us: int, where: str) -> Fault | None:
+def active(setup: Setup, what: str, at_us: int, where: str) -> HuntFault | None:
     """The fault of that kind that acts there now."""
     for fault in setup.faults:
         if (

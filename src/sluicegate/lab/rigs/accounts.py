@@ -3,7 +3,8 @@
 What comes is Poisson, or bursts that conform to the limit to the last unit; it is spread over the
 nodes as unevenly as Zipf's law says, and the hot node may change. Every node reports to a master,
 which answers, over a network that delays, loses and doubles; some nodes may be cut off for a while.
-The contender is a scheme: what a node and what a master does. All of it runs in a world.
+The contender is a scheme: what a node and what a master does. All of it runs in a world. Figures
+are in units of the limit.
 """
 
 from __future__ import annotations
@@ -12,14 +13,25 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from typing import Final, NamedTuple, Protocol, final
 
 from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Arrivals
 from sluicegate.lab.network import Link, Network
+from sluicegate.lab.scenario import Curves, Figures, contender_maker
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World, run
+from sluicegate.policies.suppress import Factors, Report, Suppress, SuppressSettings
+from sluicegate.policies.suppress_master import (
+    MEAN,
+    AccountLimit,
+    SuppressMaster,
+    SuppressMasterSettings,
+)
 
 BUCKET_US: Final = 50_000
 SECOND_US: Final = 1_000_000
@@ -27,7 +39,7 @@ PER_S: Final = SECOND_US // BUCKET_US
 ACCOUNT: Final = "account"
 MASTER: Final = "master"
 
-# What gossip has to live with in one data centre on a bad day.
+# The network of one data centre on a bad day.
 GOSSIP: Final = Link(delay=Exponential(10_000.0), loss=0.01, reorder=0.01, duplicate=0.01)
 
 
@@ -69,7 +81,7 @@ class AccountRig:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conforming:
+class ConformingArrivals:
     """All that a limit of `per_s` and `burst` allows: a bucket that is emptied and fills again.
 
     After a rest of up to `rest_us` whatever has gathered is sent, `speed` times as fast as the
@@ -100,35 +112,27 @@ class Conforming:
                 yield int(at_us) + 1
 
 
-class Node(Protocol):
+class _Node(Protocol):
     """A node's side."""
 
-    def admit(self, now_us: int) -> bool:
-        """Whether one operation of the account passes."""
-        ...
+    def admit(self, now_us: int) -> bool: ...
 
-    def report(self, now_us: int) -> object | None:
-        """What to tell the master, if there is anything."""
-        ...
+    def report(self, now_us: int) -> object | None: ...
 
-    def hear(self, message: object, now_us: int) -> None:
-        """Take in an answer."""
-        ...
+    def hear(self, message: object, now_us: int) -> None: ...
 
 
-class Master(Protocol):
-    """The master's side."""
+class _Master(Protocol):
+    """The master's side; it may answer a report."""
 
-    def hear(self, source: str, message: object, now_us: int) -> object | None:
-        """Take in a report; what to answer."""
-        ...
+    def hear(self, source: str, message: object, now_us: int) -> object | None: ...
 
 
-class Scheme(NamedTuple):
-    """How an account is held to its limit: what makes a node and a master."""
+class AccountScheme(NamedTuple):
+    """How an account is held to its limit: makers of a node and of the master."""
 
-    node: Callable[[AccountRig, int, World], Node]
-    master: Callable[[AccountRig, World], Master]
+    node: Callable[[AccountRig, int, World], _Node]
+    master: Callable[[AccountRig, World], _Master]
     every_us: int = 50_000  # how often a node is asked for a report
 
 
@@ -150,11 +154,11 @@ class AccountRun:
         return sum(self.attempted) - sum(self.admitted)
 
 
-def play(rig: AccountRig, scheme: Scheme, seed: int) -> AccountRun:
+def play(rig: AccountRig, scheme: AccountScheme, seed: int) -> AccountRun:
     """One run."""
 
     async def main(world: World) -> AccountRun:
-        cluster = Cluster(world, rig, scheme)
+        cluster = _Cluster(world, rig, scheme)
         cluster.begin()
         await world.until_us(rig.span_us)
         return cluster.run
@@ -163,24 +167,10 @@ def play(rig: AccountRig, scheme: Scheme, seed: int) -> AccountRun:
 
 
 @final
-class Cluster:
+class _Cluster:
     """The nodes, the master, and what goes between them."""
 
-    __slots__ = (
-        "_instants",
-        "_limits",
-        "_master",
-        "_names",
-        "_network",
-        "_nodes",
-        "_pick",
-        "_rig",
-        "_scheme",
-        "_world",
-        "run",
-    )
-
-    def __init__(self, world: World, rig: AccountRig, scheme: Scheme) -> None:
+    def __init__(self, world: World, rig: AccountRig, scheme: AccountScheme) -> None:
         self._world = world
         self._rig = rig
         self._scheme = scheme
@@ -195,15 +185,15 @@ class Cluster:
         self.run = AccountRun(rig.span_us)
 
     def begin(self) -> None:
-        """Let them all join, and the first operation come."""
-        self._network.join(MASTER, self._heard)
+        """Join all of them to the network, and set the first operation."""
+        self._network.join(MASTER, self._receive_report)
         draw = self._world.chance("ticks").draw
         for number, name in enumerate(self._names):
-            self._network.join(name, self._told(self._nodes[number]))
+            self._network.join(name, self._receiver(self._nodes[number]))
             self._world.call_at_us(int(draw() * self._scheme.every_us), self._tick, number)
         if self._rig.parted_us is not None:
             begin_us, end_us = self._rig.parted_us
-            self._world.call_at_us(begin_us, self._part)
+            self._world.call_at_us(begin_us, self._cut_off)
             self._world.call_at_us(end_us, self._network.heal)
         self._next()
 
@@ -231,16 +221,162 @@ class Cluster:
         if at_us < self._rig.span_us:
             self._world.call_at_us(at_us, self._tick, number)
 
-    def _heard(self, source: str, message: object) -> None:
+    def _receive_report(self, source: str, message: object) -> None:
         answer = self._master.hear(source, message, self._world.clock.now_us())
         if answer is not None:
             self._network.send(MASTER, source, answer)
 
-    def _told(self, node: Node) -> Callable[[str, object], None]:
+    def _receiver(self, node: _Node) -> Callable[[str, object], None]:
         return lambda _, message: node.hear(message, self._world.clock.now_us())
 
-    def _part(self) -> None:
+    def _cut_off(self) -> None:
         rig = self._rig
         hot = rig.hot_at(self._world.elapsed_us)
         away = {self._names[(hot + rank) % rig.nodes] for rank in range(0, 2 * rig.cut, 2)}
         self._network.partition({MASTER, *self._names} - away, away)
+
+
+_OPERATION: Final = Request("operation", caller=ACCOUNT)
+
+# The seed's form: a report every two seconds at most, a mean of 24 s, no fuse.
+SEED_NODE: Final = SuppressSettings(
+    interval_us=2_000_000, heartbeat_us=2_000_000, doubt_us=8_000_000, fuse_ratio=0
+)
+SEED_MASTER: Final = SuppressMasterSettings(form=MEAN, valid_us=8_000_000, silent_us=4_000_000)
+
+
+@final
+class SuppressingNode:
+    """`policies.suppress` on a node."""
+
+    __slots__ = ("_policy",)
+
+    def __init__(self, name: str, chance: Chance, settings: SuppressSettings | None) -> None:
+        self._policy = Suppress(name, 1, chance, settings)
+
+    def admit(self, now_us: int) -> bool:
+        """Admit one operation, which ends at once."""
+        return not isinstance(self._policy.admit(_OPERATION, now_us), Decision)
+
+    def report(self, now_us: int) -> Report | None:
+        """Return the policy's report, if it has one."""
+        return self._policy.report(now_us)
+
+    def hear(self, message: object, now_us: int) -> None:
+        """Hand the message to the policy."""
+        assert isinstance(message, Factors)
+        self._policy.hear(message, now_us)
+
+
+@final
+class SuppressingMaster:
+    """`policies.suppress_master`; the limit's burst is one second of it, the default."""
+
+    __slots__ = ("_policy",)
+
+    def __init__(self, per_s: int, now_us: int, settings: SuppressMasterSettings | None) -> None:
+        limit = AccountLimit(per_s)
+        self._policy = SuppressMaster("master", 1, lambda _: limit, now_us, settings)
+
+    def hear(self, source: str, message: object, now_us: int) -> Factors | None:
+        """Hand the message to the policy."""
+        assert isinstance(message, Report)
+        return self._policy.hear(message, now_us)
+
+
+def suppressing(
+    node: SuppressSettings | None = None, master: SuppressMasterSettings | None = None
+) -> AccountScheme:
+    """Return the product's scheme; what is not given is as in production."""
+
+    def make_node(rig: AccountRig, number: int, world: World) -> _Node:
+        return SuppressingNode(f"node-{number}", world.chance(f"suppress/{number}"), node)
+
+    def make_master(rig: AccountRig, world: World) -> _Master:
+        return SuppressingMaster(rig.per_s, world.clock.now_us(), master)
+
+    settings = SuppressSettings() if node is None else node
+    return AccountScheme(make_node, make_master, settings.interval_us)
+
+
+TOLERANCE: Final = 0.05
+PARTED_MAX: Final = 1.5  # limits that a divided cluster may admit in all
+STEADY_AFTER_US: Final = 5 * SECOND_US
+STEADY_WINDOW_S: Final = 5
+
+
+def rates(
+    rig: AccountRig, run: AccountRun, begin_us: int, end_us: int, window_s: int
+) -> list[float]:
+    """What was admitted in every span of `window_s` between the two, in limits."""
+    first, last = -(-begin_us // BUCKET_US), end_us // BUCKET_US
+    width = window_s * PER_S
+    counts = run.admitted
+    return [
+        sum(counts[at : at + width]) / (rig.per_s * window_s)
+        for at in range(first, last - width + 1)
+    ]
+
+
+def settled_s(
+    rig: AccountRig, run: AccountRun, begin_us: int, end_us: int, low: float, high: float
+) -> float:
+    """From `begin_us` until every second admits from `low` to `high` limits."""
+    each_s = rates(rig, run, begin_us, end_us, 1)
+    off = [at for at, rate in enumerate(each_s) if not low <= rate <= high]
+    if not off:
+        return 0.0
+    return (off[-1] + 1) / PER_S if off[-1] + 1 < len(each_s) else inf
+
+
+def overshoot_s(
+    rig: AccountRig, run: AccountRun, begin_us: int, end_us: int, high: float = 1.0
+) -> float:
+    """The most admitted above `high` limits since then, beyond the burst, in limits times s."""
+    most = above = 0.0
+    for count in run.admitted[begin_us // BUCKET_US : end_us // BUCKET_US]:
+        above += count / rig.per_s - high / PER_S
+        most = max(most, above)
+    return max(most - 1.0, 0.0)
+
+
+def measure(rig: AccountRig, run: AccountRun) -> Figures:
+    """Every figure that the rig's course has an instant for."""
+    found = {"refused": float(run.refused)}
+    low, high = 1 - TOLERANCE, 1 + TOLERANCE
+    if rig.shift_us:
+        step_us, shift_us, drop_us = rig.step_us, rig.shift_us, rig.drop_us
+        steady = rates(rig, run, step_us + STEADY_AFTER_US, shift_us, STEADY_WINDOW_S)
+        found |= {
+            "settled_s": settled_s(rig, run, step_us, shift_us, low, high),
+            "overshoot_s": overshoot_s(rig, run, step_us, shift_us),
+            "steady_min": min(steady),
+            "steady_max": max(steady),
+            "shifted_s": settled_s(rig, run, shift_us, drop_us, low, high),
+            "recovery_s": max(run.refused_last_us - drop_us, 0) / SECOND_US,
+        }
+    if rig.parted_us is not None:
+        begin_us, end_us = rig.parted_us[0], rig.span_us
+        if rig.step_us < begin_us:
+            found["parted_max"] = max(rates(rig, run, begin_us, end_us, 1))
+        else:
+            surge_us = rig.step_us
+            found["surge_s"] = settled_s(rig, run, surge_us, end_us, 0.0, PARTED_MAX)
+            found["surge_overshoot_s"] = overshoot_s(rig, run, surge_us, end_us, PARTED_MAX)
+    return found
+
+
+def curves(rig: AccountRig, run: AccountRun) -> Curves:
+    """Attempted and admitted over time, in limits; about 200 points."""
+    step = max(len(run.admitted) // 200, 1)
+
+    def line(counts: list[int]) -> list[tuple[float, float]]:
+        return [
+            (at / PER_S, sum(counts[at : at + step]) * PER_S / step / rig.per_s)
+            for at in range(0, len(counts) - step, step)
+        ]
+
+    return {"attempted": line(run.attempted), "admitted": line(run.admitted)}
+
+
+contender: Final = contender_maker(play)

@@ -1,7 +1,7 @@
 """Churn: one node's reads, of which a part is for a set of keys that changes every few seconds.
 
-No task and no store: a watcher is told of each read, and says whether the key is hot. Others read
-by Zipf's law, or cycle through keys that never come again, as long as keys may be.
+No task and no store: a counter takes in each read, and says whether the key is hot. Others read by
+Zipf's law, or cycle through keys that never come again, as long as keys may be.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.dice import Dice
-from sluicegate.lab.scenario import Curves, Figures
+from sluicegate.lab.scenario import KERNELS, Curves, Figures, contender_maker
 from sluicegate.policies.hot_key import COLD, MISS, HotKey, HotKeySettings
 from sluicegate.testing import START_US
 
 PHASE_US: Final = 1_000_000
 WINDOW_US: Final = 1_000_000  # the truth is halved as the product's counters are
-FORGOTTEN: Final = 0.1
+COUNT_MIN: Final = 0.1
 LOOK_US: Final = 470_000  # at other parts of the window each time
 FRESH_KEY_LENGTH: Final = 512
 FETCH_US: Final = 5_000
 VALUE_BYTES: Final = 200
 MIB: Final = 1 << 20
-ASKED_FOR: Final = 100
+RANKED: Final = 100
 _SHARED: Final = (type, ModuleType, FunctionType, BuiltinFunctionType)
 
 
@@ -40,7 +40,7 @@ _SHARED: Final = (type, ModuleType, FunctionType, BuiltinFunctionType)
 class Churn:
     """Shares are of all reads; what is left is for `other_keys`, by Zipf's law with `skew`.
 
-    Where `ranked`, a watcher only counts, and is asked for the first hundred at the end.
+    Where `ranked`, a counter only counts, and is asked for the first hundred at the end.
     """
 
     per_s: float = 20_000.0
@@ -54,23 +54,19 @@ class Churn:
     ranked: bool = False
 
 
-class Watcher(Protocol):
-    """Who counts."""
+class _KeyCounter(Protocol):
+    """Says of each read whether its key is hot, and names the keys read most of late."""
 
-    def notice(self, key: str, now_us: int) -> bool:
-        """One read of that key; whether it is hot."""
-        ...
+    def notice(self, key: str, now_us: int) -> bool: ...
 
-    def top(self, k: int) -> list[str]:
-        """The keys that have been read most of late."""
-        ...
+    def top(self, k: int) -> list[str]: ...
 
 
-MakeWatcher: TypeAlias = Callable[[Churn, Dice], Watcher]
+MakeKeyCounter: TypeAlias = Callable[[Churn, Dice], _KeyCounter]
 
 
 @final
-class HotKeyWatcher:
+class HotKeyCounter:
     """The policy as a node uses it: what is hot is fetched once, and kept.
 
     Where reads are only ranked they are strong ones, which are counted and not answered, and the
@@ -87,7 +83,7 @@ class HotKeyWatcher:
         self._ranked = rig.ranked
 
     def notice(self, key: str, now_us: int) -> bool:
-        """Look it up, and fill what is missing."""
+        """Look the key up, fill what is missing, and return whether it is hot."""
         state, _ = self.hot.look(key, now_us, self._draw(), strong=self._ranked)
         if state == MISS:
             fill = self.hot.begin(key, now_us - FETCH_US)
@@ -95,51 +91,51 @@ class HotKeyWatcher:
         return state != COLD
 
     def top(self, k: int) -> list[str]:
-        """The keys that have been read most of late."""
+        """Return the keys that have been read most of late."""
         return [key for key, _ in self.hot.top(k)]
 
 
-class Churned(NamedTuple):
-    """What a run left behind."""
+class ChurnRun(NamedTuple):
+    """What one run measured."""
 
-    noticed_us: list[list[float]]  # of each set, how long it took to know each of its keys
+    noticed_us: list[list[float]]  # of each set, how long it took to notice each of its keys
     bytes_held: int  # the most at any of the looks
-    recall: float  # of the true first hundred of late, those that the watcher names
+    recall: float  # of the true first hundred of late, those that the counter names
     others: int  # keys that were never in a set and were said to be hot
 
 
-def play(rig: Churn, make_watcher: MakeWatcher, seed: int) -> Churned:
+def play(rig: Churn, make_counter: MakeKeyCounter, seed: int) -> ChurnRun:
     """One run."""
     dice = Dice(seed)
-    watcher = make_watcher(rig, dice)
+    counter = make_counter(rig, dice)
     sets: list[list[float]] = [[inf] * rig.hot_keys for _ in range(rig.sets)]
     truth: dict[str, float] = {}
     window = 0
     others: set[str] = set()
-    held = 0
+    bytes_held = 0
     # At another part of the counter's window with each seed.
     phase_us = START_US + int(dice.of("phase").draw() * PHASE_US)
     look_us = LOOK_US
     for at_us, key, place in _reads(rig, dice):
         if at_us >= look_us:
-            held = max(held, deep_bytes(watcher))
+            bytes_held = max(bytes_held, deep_bytes(counter))
             look_us += LOOK_US
         now_us = phase_us + at_us
         if now_us // WINDOW_US != window:
             window = now_us // WINDOW_US
-            truth = {held: count / 2 for held, count in truth.items() if count >= FORGOTTEN}
+            truth = {known: count / 2 for known, count in truth.items() if count >= COUNT_MIN}
         truth[key] = truth.get(key, 0.0) + 1
-        if watcher.notice(key, now_us):
+        if counter.notice(key, now_us):
             if place < 0:
                 others.add(key)
             else:
                 begun = at_us // rig.set_us
                 sets[begun][place] = min(sets[begun][place], at_us - begun * rig.set_us)
-    return Churned(sets, held, _recall(truth, watcher.top(ASKED_FOR)), len(others))
+    return ChurnRun(sets, bytes_held, _recall(truth, counter.top(RANKED)), len(others))
 
 
 def _reads(rig: Churn, dice: Dice) -> Iterator[tuple[int, str, int]]:
-    """Instant, key, and its place in the set of the time, -1 if it is in none."""
+    """Yield instants, keys, and their places in the set of the time, -1 if they are in none."""
     draw, other = dice.of("keys").draw, dice.of("others").draw
     weights = list(accumulate((rank + 1) ** -rig.skew for rank in range(rig.other_keys)))
     span_us = rig.set_us * rig.sets
@@ -159,21 +155,21 @@ def _reads(rig: Churn, dice: Dice) -> Iterator[tuple[int, str, int]]:
 
 
 def _recall(truth: dict[str, float], named: list[str]) -> float:
-    """Those who come as often as the hundredth are as good as the hundredth."""
-    least = nlargest(ASKED_FOR, truth.values())[-1]
-    return sum(truth.get(key, 0.0) >= least for key in named) / ASKED_FOR
+    """Return the share named right; a key as frequent as the hundredth is right too."""
+    least = nlargest(RANKED, truth.values())[-1]
+    return sum(truth.get(key, 0.0) >= least for key in named) / RANKED
 
 
 def deep_bytes(root: object) -> int:
-    """What it and all that it holds take, as the interpreter says; each object once."""
-    seen: set[int] = set()
+    """Return what an object and all that it holds take, each object once."""
+    counted: set[int] = set()
     found = 0
     waiting = [root]
     while waiting:
         one = waiting.pop()
-        if id(one) in seen or isinstance(one, _SHARED):
+        if id(one) in counted or isinstance(one, _SHARED):
             continue
-        seen.add(id(one))
+        counted.add(id(one))
         found += sys.getsizeof(one)
         waiting.extend(gc.get_referents(one))
         if isinstance(one, dict):
@@ -181,20 +177,23 @@ def deep_bytes(root: object) -> int:
     return found
 
 
-def measure(rig: Churn, churned: Churned) -> Figures:
+def measure(rig: Churn, ended: ChurnRun) -> Figures:
     """How soon, how well, and in how much memory."""
-    noticed = [us for keys in churned.noticed_us for us in keys]
+    noticed = [us for keys in ended.noticed_us for us in keys]
     return {
         "detect_ms": max(noticed) / 1e3 if noticed else 0.0,
-        "recall_100": churned.recall,
-        "memory_mb": churned.bytes_held / MIB,
-        "others_hot": float(churned.others),
+        "recall_100": ended.recall,
+        "memory_mb": ended.bytes_held / MIB,
+        "others_hot": float(ended.others),
     }
 
 
-def curves(rig: Churn, churned: Churned) -> Curves:
+def curves(rig: Churn, ended: ChurnRun) -> Curves:
     """Of all sets together, the share of the keys that are known so many milliseconds after."""
-    noticed = sorted(us for keys in churned.noticed_us for us in keys)
+    noticed = sorted(us for keys in ended.noticed_us for us in keys)
     return {
         "known": [(us / 1e3, (at + 1) / len(noticed)) for at, us in enumerate(noticed) if us < inf]
     }
+
+
+contender: Final = contender_maker(play, KERNELS)

@@ -1,53 +1,46 @@
-"""Cooperation: callers who each keep a policy of their own, before a station that refuses.
+"""CooperationRun: callers who each keep a policy of their own, before a station that refuses.
 
 A call passes its caller's policy first, which may hold it back: that costs the server nothing.
 What is sent goes through the server's policy as in the full mode, and is answered, late or refused;
-the caller's policy hears which. A rig is a `Rig`; each caller of a kind is a process of its own.
+the caller's policy learns which. A rig is a `Rig`; each caller of a kind is a process of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import NamedTuple, Protocol, TypeAlias, final
+from typing import NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome, Permit
+from sluicegate.contracts.policy import Policy
 from sluicegate.contracts.request import Request
 from sluicegate.lab import fast
 from sluicegate.lab.baselines.sre_throttle import SreThrottle
-from sluicegate.lab.clients import Call, open_loop
+from sluicegate.lab.clients import Call, run_callers
 from sluicegate.lab.fast import MakeLine
 from sluicegate.lab.full import MakePolicy, Server
 from sluicegate.lab.ledger import Ledger
-from sluicegate.lab.measures import curves, figures
+from sluicegate.lab.measures import curves as station_curves
+from sluicegate.lab.measures import figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.scenario import KERNELS, TASKS, Contender, Curves, Figures
 from sluicegate.lab.world import World, run
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
 
-
-class CallerPolicy(Protocol):
-    """Judges a call before it is sent."""
-
-    def admit(self, request: Request, now_us: int) -> Permit | Decision:
-        """A permit sends it, a decision holds it back."""
-        ...
+MakeCallerPolicy: TypeAlias = Callable[[World, str], Policy]
 
 
-MakeCaller: TypeAlias = Callable[[World, str], CallerPolicy]
-
-
-class Cooperation(NamedTuple):
-    """What became of the calls that were sent, and how many there were."""
+class CooperationRun(NamedTuple):
+    """The ledger of the calls that were sent, and how many were made and held back."""
 
     ledger: Ledger
     called: int
     held_back: int
 
 
-CooperationContender: TypeAlias = "Contender[Rig, Cooperation]"
+CooperationContender: TypeAlias = "Contender[Rig, CooperationRun]"
 
 
 def client_throttle(world: World, caller: str) -> ClientThrottle:
@@ -60,7 +53,7 @@ def sre_throttle(world: World, caller: str) -> SreThrottle:
     return SreThrottle(world.chance(f"throttle/{caller}"))
 
 
-def in_world(make_policy: MakePolicy, make_caller: MakeCaller | None) -> CooperationContender:
+def in_world(make_policy: MakePolicy, make_caller: MakeCallerPolicy | None) -> CooperationContender:
     """A contender with policies on both sides; without `make_caller` everything is sent."""
     return Contender(lambda rig, seed: play(rig, make_policy, make_caller, seed), TASKS)
 
@@ -68,51 +61,46 @@ def in_world(make_policy: MakePolicy, make_caller: MakeCaller | None) -> Coopera
 def in_line(make_line: MakeLine) -> CooperationContender:
     """A contender that is a line before the workers, with callers who send everything."""
 
-    def played(rig: Rig, seed: int) -> Cooperation:
+    def play_line(rig: Rig, seed: int) -> CooperationRun:
         ledger = fast.play(rig, make_line, seed)
-        return Cooperation(ledger, sum(row.offered for row in ledger.rows), 0)
+        return CooperationRun(ledger, sum(row.offered for row in ledger.rows), 0)
 
-    return Contender(played, KERNELS)
+    return Contender(play_line, KERNELS)
 
 
 def play(
-    rig: Rig, make_policy: MakePolicy, make_caller: MakeCaller | None, seed: int
-) -> Cooperation:
+    rig: Rig, make_policy: MakePolicy, make_caller: MakeCallerPolicy | None, seed: int
+) -> CooperationRun:
     """One run."""
 
-    async def main(world: World) -> Cooperation:
+    async def main(world: World) -> CooperationRun:
         ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
         server = Server(world, rig, make_policy(rig, world), ledger)
-        callers: list[Callers] = []
+        callers: list[_ThrottledCalls] = []
         for number, kind in enumerate(rig.kinds):
-            call = Callers(world, rig, server.door(number, kind), make_caller)
+            call = _ThrottledCalls(world, rig, server.door(number, kind), make_caller)
             callers.append(call)
-            work = open_loop(world, kind, call, until_us=rig.span_us)
-            world.spawn(work, f"clients/{kind.name}")
-        await world.until_us(rig.span_us)
-        await world.cancel_the_rest()
+        await run_callers(world, zip(rig.kinds, callers, strict=True), until_us=rig.span_us)
         called = sum(each.called for each in callers)
-        return Cooperation(ledger, called, sum(each.held_back for each in callers))
+        return CooperationRun(ledger, called, sum(each.held_back for each in callers))
 
     return run(main, seed).value
 
 
 @final
-class Callers:
+class _ThrottledCalls:
     """The callers of a kind, each with a policy of its own."""
 
-    __slots__ = ("_call", "_make", "_policies", "_warm_us", "_world", "called", "held_back")
-
-    def __init__(self, world: World, rig: Rig, call: Call, make: MakeCaller | None) -> None:
+    def __init__(self, world: World, rig: Rig, call: Call, make: MakeCallerPolicy | None) -> None:
         self._world = world
         self._call = call
         self._make = make
         self._warm_us = rig.warm_us
-        self._policies: dict[str, CallerPolicy] = {}
+        self._policies: dict[str, Policy] = {}
         self.called = self.held_back = 0  # after the warm-up
 
     async def __call__(self, request: Request) -> bool:
-        """Whether it was answered in time."""
+        """Return whether the call was answered in time."""
         counts = self._world.elapsed_us >= self._warm_us
         self.called += counts
         if self._make is None:
@@ -144,7 +132,7 @@ class Callers:
         return good
 
 
-def measure(rig: Rig, ended: Cooperation) -> Figures:
+def measure(rig: Rig, ended: CooperationRun) -> Figures:
     """The usual, and what the server refused for each that it answered."""
     found = figures(rig, ended.ledger)
     good = sum(row.good for row in ended.ledger.rows)
@@ -154,6 +142,6 @@ def measure(rig: Rig, ended: Cooperation) -> Figures:
     return found
 
 
-def drawn(rig: Rig, ended: Cooperation) -> Curves:
-    """What a run did over time."""
-    return curves(rig, ended.ledger)
+def curves(rig: Rig, ended: CooperationRun) -> Curves:
+    """Return what the server did over time."""
+    return station_curves(rig, ended.ledger)

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.permit import Outcome, Permit
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import Policy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights
 from sluicegate.kernels.verdict import Verdict
@@ -36,10 +37,10 @@ LIAR: Final = "liar"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """What costs how many times as much from `at` on, and who tells a wrong shape.
+    """What costs how many times as much from `at` on, and who declares a wrong shape.
 
-    Of every `liar_every` requests one is of a tenant that says 1 row and has `liar_rows` looked at;
-    0 is none. In `storms` of all requests it is a thousand times what it should be, or nothing.
+    Of every `liar_every` requests one is of a tenant that declares 1 row and has `liar_rows` looked
+    at; 0 is none. In `storms` of all requests it is a thousand times what it should be, or nothing.
     """
 
     requests: int = 6_000
@@ -57,19 +58,13 @@ class Drift:
             raise BadValue("at", self.at, f"leave {2 * WINDOW} requests after it")
 
 
-class Units(Protocol):
-    """What contends: `request_units` and its forms."""
+class _CostPolicy(Policy, Protocol):
+    """`request_units`, or a form of it."""
 
-    def admit(self, request: Request, now_us: int) -> Permit | Decision:
-        """Charge it."""
-        ...
-
-    def expect_mru(self, request: Request) -> int:
-        """What it is expected to cost."""
-        ...
+    def expect_mru(self, request: Request) -> int: ...
 
 
-class Entry(NamedTuple):
+class DriftEntry(NamedTuple):
     """One request, in thousandths of a request unit."""
 
     actual: float
@@ -79,12 +74,12 @@ class Entry(NamedTuple):
     liar: bool
 
 
-MakeUnits: TypeAlias = "Callable[[Drift, Till], Units]"
+MakeCostPolicy: TypeAlias = "Callable[[Drift, CountingBudget], _CostPolicy]"
 
 
 @final
-class Till:
-    """A budget that never says no, and remembers what was paid in all."""
+class CountingBudget:
+    """A budget that refuses nothing, and adds up what was paid."""
 
     __slots__ = ("mru",)
 
@@ -92,20 +87,18 @@ class Till:
         self.mru = 0
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """Before the fact."""
+        """Charge before the work."""
         self.mru += mru
         return FREE
 
     def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """After it."""
+        """Correct the charge after the work."""
         self.mru += mru
 
 
 @final
-class Nature:
+class DriftSource:
     """Draws shapes, and what they turn out to be."""
-
-    __slots__ = ("_count", "_draw", "_rig", "_spare")
 
     def __init__(self, rig: Drift, seed: int) -> None:
         self._rig = rig
@@ -114,18 +107,18 @@ class Nature:
         self._count = 0
 
     def next(self, now_us: int, weights: Weights) -> tuple[Request, Measured, float, bool]:
-        """A request, what it looks at, and what it costs without the noise."""
+        """Return a request, what it looks at, its cost without noise, and if it is a liar's."""
         rig, drifted = self._rig, self._count >= self._rig.at
         liar = rig.liar_every > 0 and self._count % rig.liar_every == 0
         caller = LIAR if liar else f"tenant-{self._count % rig.tenants}"
         self._count += 1
-        told_rows, told_bytes = 1, 0
+        declared_rows, declared_bytes = 1, 0
         rows = float(rig.liar_rows)
         size_bytes = 0.0
         if not liar:
-            told_rows = int(math.exp(self._draw() * math.log(ROWS_MAX)))
-            told_bytes = int(math.exp(8.0 + self._normal()))
-            rows, size_bytes = float(told_rows), float(told_bytes)
+            declared_rows = int(math.exp(self._draw() * math.log(ROWS_MAX)))
+            declared_bytes = int(math.exp(8.0 + self._normal()))
+            rows, size_bytes = float(declared_rows), float(declared_bytes)
         ms = 1.0 + 0.05 * rows
         if drifted:
             rows, size_bytes, ms = rows * rig.rows, size_bytes * rig.size_bytes, ms * rig.ms
@@ -139,7 +132,7 @@ class Nature:
             rows=max(1, round(rows * times)),
             size_bytes=round(size_bytes * self._noise()),
         )
-        shape = {"rows": str(told_rows), "size_bytes": str(told_bytes)}
+        shape = {"rows": str(declared_rows), "size_bytes": str(declared_bytes)}
         request = Request("k", caller=caller, operation="scan", arrived_us=now_us, attributes=shape)
         return request, measured, 1000 * floor, liar
 
@@ -157,36 +150,36 @@ class Nature:
         return radius * math.cos(turn)
 
 
-def contender(make_units: MakeUnits, weights: Weights) -> Contender[Drift, list[Entry]]:
+def contender(make_policy: MakeCostPolicy, weights: Weights) -> Contender[Drift, list[DriftEntry]]:
     """A form of request units as a contender; no task and no loop."""
-    return Contender(lambda rig, seed: play(rig, make_units, weights, seed), KERNELS)
+    return Contender(lambda rig, seed: play(rig, make_policy, weights, seed), KERNELS)
 
 
-def play(rig: Drift, make_units: MakeUnits, weights: Weights, seed: int) -> list[Entry]:
+def play(rig: Drift, make_policy: MakeCostPolicy, weights: Weights, seed: int) -> list[DriftEntry]:
     """One run: every request after the drift began."""
-    till = Till()
-    units, nature = make_units(rig, till), Nature(rig, seed)
-    entries: list[Entry] = []
+    budget = CountingBudget()
+    policy, source = make_policy(rig, budget), DriftSource(rig, seed)
+    entries: list[DriftEntry] = []
     now_us = START_US
     for number in range(rig.requests):
         now_us += 1_000
-        request, measured, floor_mru, liar = nature.next(now_us, weights)
-        begun_mru = till.mru
-        kept = number >= rig.at
-        expected_mru = units.expect_mru(request) if kept else 0
-        permit = units.admit(request, now_us)
-        assert not isinstance(permit, Decision)  # the budget never says no
+        request, measured, floor_mru, liar = source.next(now_us, weights)
+        begun_mru = budget.mru
+        counted = number >= rig.at
+        expected_mru = policy.expect_mru(request) if counted else 0
+        permit = policy.admit(request, now_us)
+        assert not isinstance(permit, Decision)  # this budget refuses nothing
         request.measured = measured
         permit.end(Outcome.SUCCESS, now_us + measured.service_us)
-        if kept:
+        if counted:
             ms = measured.service_us / 1000
             actual_mru = weights.cost_mru(measured.rows, measured.size_bytes, ms)
-            paid_mru = till.mru - begun_mru
-            entries.append(Entry(actual_mru, expected_mru, floor_mru, paid_mru, liar))
+            paid_mru = budget.mru - begun_mru
+            entries.append(DriftEntry(actual_mru, expected_mru, floor_mru, paid_mru, liar))
     return entries
 
 
-def measure(rig: Drift, entries: list[Entry]) -> Figures:
+def measure(rig: Drift, entries: list[DriftEntry]) -> Figures:
     """How far off predictions are over the floor, how soon, and what was paid for what it cost."""
     late = entries[2_000:] if len(entries) > 2_000 + WINDOW else entries[-WINDOW:]
     liar = [entry for entry in entries if entry.liar]
@@ -210,17 +203,17 @@ def measure(rig: Drift, entries: list[Entry]) -> Figures:
     }
 
 
-def curves(rig: Drift, entries: list[Entry]) -> Curves:
+def curves(rig: Drift, entries: list[DriftEntry]) -> Curves:
     """The error over the floor of the last 500 requests, from the drift on."""
     return {"wape_over_floor": _trailing(entries)}
 
 
-def _wape(guesses: list[float], entries: list[Entry]) -> float:
+def _wape(guesses: list[float], entries: list[DriftEntry]) -> float:
     off = sum(abs(g - entry.actual) for g, entry in zip(guesses, entries, strict=True))
     return off / sum(entry.actual for entry in entries)
 
 
-def _settled(entries: list[Entry]) -> float:
+def _settled(entries: list[DriftEntry]) -> float:
     """From which request on the error of a window stays within 1.1 times the floor."""
     points = _trailing(entries)
     far = [at for at, over in points if over > NEAR]
@@ -229,7 +222,7 @@ def _settled(entries: list[Entry]) -> float:
     return far[-1] + SHOWN_EVERY if far[-1] < points[-1][0] else math.inf
 
 
-def _trailing(entries: list[Entry]) -> list[tuple[float, float]]:
+def _trailing(entries: list[DriftEntry]) -> list[tuple[float, float]]:
     offs = [0.0, *accumulate(abs(entry.expected - entry.actual) for entry in entries)]
     floors = [0.0, *accumulate(abs(entry.floor - entry.actual) for entry in entries)]
     every = max(SHOWN_EVERY, len(entries) // 500)

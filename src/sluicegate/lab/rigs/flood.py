@@ -1,4 +1,4 @@
-"""Flood: a node of a cluster, its usual reads, and a crowd that wants a few keys from some time on.
+"""Flood: a node of a cluster, its usual reads, and a crowd that wants a few keys from then on.
 
 Nodes share nothing but the store, and the crowd is spread evenly over them: so one node with its
 share of the store says what fifty do. Each read looks; only what must be fetched becomes a task.
@@ -16,10 +16,9 @@ from typing import Final, NamedTuple, TypeAlias, final
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Steps
-from sluicegate.lab.measures import quantile
-from sluicegate.lab.rigs.fronts import SERVED, Front, Looked
-from sluicegate.lab.rigs.store import Store
-from sluicegate.lab.scenario import Curves, Figures
+from sluicegate.lab.measures import quantile, timeline
+from sluicegate.lab.rigs.read_paths import SERVED, Lookup, ReadPath, VersionedStore
+from sluicegate.lab.scenario import Curves, Figures, contender_maker
 from sluicegate.lab.spans import Exponential, Span
 from sluicegate.lab.world import World, run
 from sluicegate.policies.hot_key import COLD, REFRESH
@@ -30,7 +29,7 @@ CROWD_US: Final = 100_000
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flood:
+class FloodRig:
     """The usual reads are `per_s` less the crowd's; the crowd's share goes to `hot_keys` keys."""
 
     per_s: float = 20_000.0
@@ -47,11 +46,11 @@ class Flood:
     rtt_us: int = 3_000
 
 
-MakeFront: TypeAlias = Callable[[World, Store], Front]
+MakeReadPath: TypeAlias = Callable[[World, VersionedStore], ReadPath]
 
 
-class Flooded(NamedTuple):
-    """What a run left behind; instants are of the run."""
+class FloodRun(NamedTuple):
+    """What one run measured; instants are of the run."""
 
     begin_us: int  # of the flood
     received: list[int]  # reads of hot keys, in each tenth of a second
@@ -63,45 +62,32 @@ class Flooded(NamedTuple):
     queue_peak: int
 
 
-def play(rig: Flood, make_front: MakeFront, seed: int) -> Flooded:
+def play(rig: FloodRig, make_path: MakeReadPath, seed: int) -> FloodRun:
     """One run."""
 
-    async def main(world: World) -> Flooded:
-        return await _Run(world, rig, make_front).play()
+    async def main(world: World) -> FloodRun:
+        return await _Run(world, rig, make_path).play()
 
     return run(main, seed).value
 
 
 @final
 class _Run:
-    __slots__ = (
-        "_draw",
-        "_forwarded",
-        "_front",
-        "_instants",
-        "_loop",
-        "_over",
-        "_rig",
-        "_seen",
-        "_store",
-        "_world",
-    )
-
-    def __init__(self, world: World, rig: Flood, make_front: MakeFront) -> None:
+    def __init__(self, world: World, rig: FloodRig, make_path: MakeReadPath) -> None:
         self._world = world
         self._rig = rig
         self._forwarded: dict[str, list[int]] = {f"hot{n}": [] for n in range(rig.hot_keys)}
-        self._store = Store(
-            world, rig.service, workers=rig.workers, rtt_us=rig.rtt_us, heard=self._hear
+        self._store = VersionedStore(
+            world, rig.service, workers=rig.workers, rtt_us=rig.rtt_us, on_read=self._note_read
         )
-        self._front = make_front(world, self._store)
+        self._path = make_path(world, self._store)
         self._draw = world.chance("keys").draw
         usual = rig.per_s * (1 - rig.hot_share)
         begin_us = rig.begin_us + int(world.chance("begin").draw() * rig.phase_us)
         steps = Steps(((0, usual), (begin_us, rig.per_s)))
         self._instants = steps.instants_us(world.chance("arrivals"))
         buckets = rig.span_us // BUCKET_US + 1
-        self._seen = Flooded(
+        self._seen = FloodRun(
             begin_us,
             [0] * buckets,
             [0] * buckets,
@@ -112,16 +98,16 @@ class _Run:
             0,
         )
         self._loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
 
-    async def play(self) -> Flooded:
+    async def play(self) -> FloodRun:
         """Until the span is over."""
         self._set_next()
-        await self._over
+        await self._ended
         await self._world.cancel_the_rest()
         return self._seen._replace(queue_peak=self._store.backend.stats().queue_peak)
 
-    def _hear(self, key: str) -> None:
+    def _note_read(self, key: str) -> None:
         asked_us = self._forwarded.get(key)
         if asked_us is not None:
             asked_us.append(self._world.elapsed_us)
@@ -131,18 +117,18 @@ class _Run:
         if at_us < self._rig.span_us:
             self._world.call_at_us(at_us, self._arrive)
         else:
-            self._over.set_result(None)
+            self._ended.set_result(None)
 
     def _arrive(self) -> None:
         rig, seen, now_us = self._rig, self._seen, self._world.elapsed_us
-        wish = self._draw()
+        draw = self._draw()
         hot = -1
-        if now_us >= seen.begin_us and wish < rig.hot_share:
-            hot = int(wish / rig.hot_share * rig.hot_keys)
+        if now_us >= seen.begin_us and draw < rig.hot_share:
+            hot = int(draw / rig.hot_share * rig.hot_keys)
             key = f"hot{hot}"
         else:
             key = f"usual{int(self._draw() * rig.other_keys)}"
-        looked = state, _ = self._front.look(key)
+        looked = state, _ = self._path.look(key)
         if hot >= 0:
             seen.received[now_us // BUCKET_US] += 1
             if state != COLD and seen.noticed_us[hot] == inf:
@@ -156,15 +142,15 @@ class _Run:
             self._took(now_us, 0)
         self._set_next()
 
-    async def _fetch(self, key: str, hot: int, looked: Looked) -> None:
+    async def _fetch(self, key: str, hot: int, looked: Lookup) -> None:
         begun_us = self._world.elapsed_us
         now_us = self._world.clock.now_us()
         request = Request(key, arrived_us=now_us, deadline_us=now_us + self._rig.timeout_us)
         try:
             async with asyncio.timeout(self._rig.timeout_us / 1e6):
-                await self._front.fetch(request, looked)
+                await self._path.fetch(request, looked)
         except (TimeoutError, Refused):
-            pass  # it took as long as that, which is what is counted
+            pass  # its time is counted all the same
         if hot < 0:
             self._took(begun_us, self._world.elapsed_us - begun_us)
 
@@ -176,7 +162,7 @@ class _Run:
             seen.during_us.append(us)
 
 
-def measure(rig: Flood, seen: Flooded) -> Figures:
+def measure(rig: FloodRig, seen: FloodRun) -> Figures:
     """What the store saw of the flood, and what the others felt of it."""
     early_us = seen.begin_us + rig.early_us
     before, during = quantile(seen.before_us, 0.99), quantile(seen.during_us, 0.99)
@@ -193,13 +179,13 @@ def measure(rig: Flood, seen: Flooded) -> Figures:
     }
 
 
-def _early_ratio(rig: Flood, seen: Flooded) -> float:
+def _early_ratio(rig: FloodRig, seen: FloodRun) -> float:
     end_us = seen.begin_us + rig.early_us
     asked = sum(at_us < end_us for asked_us in seen.forwarded_us for at_us in asked_us)
     return asked / sum(seen.received[: end_us // BUCKET_US])
 
 
-def _steady_ratio(seen: Flooded, begin_us: int) -> float:
+def _steady_ratio(seen: FloodRun, begin_us: int) -> float:
     """Over whole lives of what is kept of each key, so that no edge of the run is in it.
 
     A life begins with a fetch, or with a crowd of them that stand close together.
@@ -219,7 +205,7 @@ def _steady_ratio(seen: Flooded, begin_us: int) -> float:
     return asked / received if received else inf
 
 
-def curves(rig: Flood, seen: Flooded) -> Curves:
+def curves(rig: FloodRig, seen: FloodRun) -> Curves:
     """The funnel over time: what is received, not in the cache, and forwarded, in each tenth."""
     forwarded = [0] * len(seen.received)
     for asked_us in seen.forwarded_us:
@@ -231,8 +217,8 @@ def curves(rig: Flood, seen: Flooded) -> Curves:
         "forwarded_per_s": forwarded,
     }
     per_s = 1_000_000 / BUCKET_US
-    ended = rig.span_us // BUCKET_US
-    return {
-        name: [(at / per_s, count * per_s) for at, count in enumerate(counts[:ended])]
-        for name, counts in values.items()
-    }
+    series = {name: [count * per_s for count in counts] for name, counts in values.items()}
+    return timeline(series, BUCKET_US, rig.span_us)
+
+
+contender: Final = contender_maker(play)

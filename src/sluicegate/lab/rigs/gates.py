@@ -13,15 +13,19 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import log
+from statistics import fmean
 from typing import Final, Protocol, TypeAlias, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome, Permit
-from sluicegate.contracts.policy import Admission
+from sluicegate.contracts.policy import Policy
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Arrivals
 from sluicegate.lab.dice import Dice
+from sluicegate.lab.measures import quantile
+from sluicegate.lab.scenario import Curves, Figures, contender_maker
 from sluicegate.lab.spans import Exponential, Span
 
 SAMPLE_US: Final = 100_000
@@ -50,20 +54,14 @@ class GateRig:
         return self.workers[bisect_right(self.workers, at_us, key=lambda step: step[0]) - 1][1]
 
 
-class Gate(Protocol):
-    """What admits or refuses."""
+class _Gate(Policy, Protocol):
+    """A policy with a limit on how many are at work."""
 
     @property
-    def limit(self) -> int:
-        """How many may be at work."""
-        ...
-
-    def admit(self, request: Request, now_us: int) -> Admission:
-        """A permit, or a refusal."""
-        ...
+    def limit(self) -> int: ...
 
 
-MakeGate: TypeAlias = Callable[[GateRig, Dice], Gate]
+MakeGate: TypeAlias = Callable[[GateRig, Dice], _Gate]
 
 
 @final
@@ -102,18 +100,6 @@ def play(rig: GateRig, make_gate: MakeGate, seed: int) -> GateRun:
 @final
 class _Station:
     """Workers, and who waits for them."""
-
-    __slots__ = (
-        "_busy",
-        "_ends",
-        "_next",
-        "_rig",
-        "_run",
-        "_service",
-        "_steps",
-        "_waiting",
-        "_workers",
-    )
 
     def __init__(self, rig: GateRig, dice: Dice, run: GateRun) -> None:
         self._rig = rig
@@ -160,3 +146,61 @@ class _Station:
             self._busy += 1
             self._next += 1
             heapq.heappush(self._ends, (now_us + self._service(), self._next, arrived_us, permit))
+
+
+SECOND_US: Final = 1_000_000
+SETTLE_US: Final = 10 * SECOND_US
+
+
+def settled(rig: GateRig, run: GateRun) -> list[tuple[int, list[int]]]:
+    """Of each phase the workers, and the limits from ten seconds after its beginning."""
+    ends = [begin_us for begin_us, _ in rig.workers[1:]] + [rig.span_us]
+    return [
+        (workers, run.limits[(begin_us + SETTLE_US) // SAMPLE_US : end_us // SAMPLE_US])
+        for (begin_us, workers), end_us in zip(rig.workers, ends, strict=True)
+    ]
+
+
+def measure(rig: GateRig, run: GateRun) -> Figures:
+    """How far off the limit is once it had time, what calls took, and where it ends up."""
+    phases = settled(rig, run)
+    off = [abs(limit / workers - 1) for workers, limits in phases for limit in limits]
+    took = [us for bucket in run.took_us for us in bucket]
+    alone_us = rig.service.mean_us * log(100)
+    done = sum(run.answered[SECOND_US // SAMPLE_US :])
+    possible = sum(
+        rig.workers_at(at * SAMPLE_US) * SAMPLE_US / rig.service.mean_us
+        for at in range(SECOND_US // SAMPLE_US, len(run.limits))
+    )
+    means = [(workers, fmean(limits)) for workers, limits in phases]
+    third = max(len(means) // 6, 1) * 2  # phases of the first and of the last third
+    return {
+        "off_max": max(off),
+        "p99_growth": quantile(took, 0.99) / alone_us - 1,
+        "drift": max(
+            abs(_mean_at(means[-third:], count) / _mean_at(means[:third], count) - 1)
+            for count in {workers for workers, _ in means}
+        ),
+        "goodput": done / possible,
+        "goodput_3s": sum(run.answered[10:30])
+        / (2 * rig.workers[0][1] / rig.service.mean_us * SECOND_US),
+    }
+
+
+def _mean_at(means: list[tuple[int, float]], workers: int) -> float:
+    return fmean(mean for count, mean in means if count == workers)
+
+
+def curves(rig: GateRig, run: GateRun) -> Curves:
+    """The limit over time, beside the workers."""
+    step = max(len(run.limits) // 400, 1)
+    samples = range(0, len(run.limits), step)
+    return {
+        "limit": [(at * SAMPLE_US / SECOND_US, float(run.limits[at])) for at in samples],
+        "workers": [
+            (at * SAMPLE_US / SECOND_US, float(rig.workers_at(at * SAMPLE_US))) for at in samples
+        ],
+    }
+
+
+contender: Final = contender_maker(play)

@@ -2,8 +2,8 @@
 
 A request enters at the first with so much time; each passes on what is left of it. Work is counted
 with the request that it was done for, and judged by how that ended: answered in time it was useful,
-else wasted, at whichever hop and for whatever reason. A `Gate` is what stands at a service's door
-and before its workers; `guarded` is the product's.
+else wasted, at whichever hop and for whatever reason. A `HopGate` is what stands at a service's
+door and before its workers; `guarded` is the product's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple, Protocol, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
@@ -22,9 +22,9 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.fifo_pool import FifoPool
-from sluicegate.lab.clients import open_loop
+from sluicegate.lab.clients import run_callers
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.scenario import TASKS, Contender, Figures
+from sluicegate.lab.scenario import Figures, contender_maker
 from sluicegate.lab.spans import Exponential, Span
 from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World, run
@@ -65,49 +65,33 @@ class Hops:
         return len(self.hops) * self.workers * float(self.span_us - self.warm_us)
 
 
-class Gate(Protocol):
-    """What a service asks before it works for a request."""
+class HopGate:
+    """What a service asks before it works for a request.
 
-    def door(self, request: Request, now_us: int) -> Permit | Decision:
-        """When it arrives; the permit ends when it has been answered."""
-        ...
-
-    async def place(self, request: Request, clock: Clock) -> Permit | Decision:
-        """Before it is worked for; the permit ends when this service has done its part."""
-        ...
-
-    def look(self, request: Request, now_us: int) -> Decision | None:
-        """Once more, when there is a place."""
-        ...
-
-
-MakeGate: TypeAlias = Callable[[Hops, bool], Gate]  # whether it is for the first hop
-
-
-@final
-class Guard:
-    """A deadline, or none, at the door, and a queue or a pool before the workers."""
-
-    __slots__ = ("_deadline", "_places")
+    A deadline, or none, at the door, and a queue or a pool before the workers.
+    """
 
     def __init__(self, deadline: Deadline | None, places: WaitingPolicy) -> None:
         self._deadline = deadline
         self._places = places
 
     def door(self, request: Request, now_us: int) -> Permit | Decision:
-        """Whether there is time for all of it, from here to the last hop."""
+        """Refuse when there is no time for all of it; the permit ends with the answer."""
         return NOTHING_HELD if self._deadline is None else self._deadline.admit(request, now_us)
 
     async def place(self, request: Request, clock: Clock) -> Permit | Decision:
-        """A place at work."""
+        """Wait for a place; the permit ends when this service has done its part."""
         return await self._places.admit(request, clock)
 
     def look(self, request: Request, now_us: int) -> Decision | None:
-        """Whether there still is."""
+        """Refuse at the place if there is no time any more."""
         return None if self._deadline is None else self._deadline.look(request, now_us)
 
 
-def guarded(rig: Hops, first: bool) -> Guard:
+MakeGate: TypeAlias = Callable[[Hops, bool], HopGate]  # whether it is for the first hop
+
+
+def guarded(rig: Hops, first: bool) -> HopGate:
     """The production policies: refuse at the first hop, and behind it finish what was begun.
 
     At the first they have their defaults. Behind it the queue has only its bounds, and the deadline
@@ -116,38 +100,38 @@ def guarded(rig: Hops, first: bool) -> Guard:
     if first:
         return alike(rig, first)
     queue = Queue(QueueSettings(places=rig.workers, form="none"))
-    return Guard(Deadline(DeadlineSettings(quantile=0.5)), queue)
+    return HopGate(Deadline(DeadlineSettings(quantile=0.5)), queue)
 
 
-def alike(rig: Hops, first: bool) -> Guard:
+def alike(rig: Hops, first: bool) -> HopGate:
     """The production policies with their defaults, at every hop the same."""
-    return Guard(Deadline(), Queue(QueueSettings(places=rig.workers)))
+    return HopGate(Deadline(), Queue(QueueSettings(places=rig.workers)))
 
 
-def without_deadline(rig: Hops, first: bool) -> Guard:
+def without_deadline(rig: Hops, first: bool) -> HopGate:
     """Ours, and each hop knows how long its own part takes, and nothing of what is behind."""
     form = "folly" if first else "none"
-    return Guard(None, Queue(QueueSettings(places=rig.workers, form=form)))
+    return HopGate(None, Queue(QueueSettings(places=rig.workers, form=form)))
 
 
-def without_queue(rig: Hops, first: bool) -> Guard:
+def without_queue(rig: Hops, first: bool) -> HopGate:
     """Ours, with a plain pool in place of each queue."""
     settings = DeadlineSettings() if first else DeadlineSettings(quantile=0.5)
-    return Guard(Deadline(settings), FifoPool(rig.workers))
+    return HopGate(Deadline(settings), FifoPool(rig.workers))
 
 
-def expired_only(rig: Hops, first: bool) -> Guard:
+def expired_only(rig: Hops, first: bool) -> HopGate:
     """The deadline carried along, and what has passed it is refused: the form of the seed."""
-    return Guard(Deadline(DeadlineSettings(slack=False)), FifoPool(rig.workers))
+    return HopGate(Deadline(DeadlineSettings(slack=False)), FifoPool(rig.workers))
 
 
-def nothing(rig: Hops, first: bool) -> Guard:
+def nothing(rig: Hops, first: bool) -> HopGate:
     """Whoever comes waits."""
-    return Guard(None, FifoPool(rig.workers))
+    return HopGate(None, FifoPool(rig.workers))
 
 
-class Ended(NamedTuple):
-    """What a run came to, after its warm-up."""
+class HopsRun(NamedTuple):
+    """What a run entry_permit to, after its warm-up."""
 
     good_us: list[int]  # from arrival to answer, of those in time
     late: int
@@ -158,10 +142,8 @@ class Ended(NamedTuple):
 
 
 @final
-class Journey:
+class _Journey:
     """One request on its way through the hops."""
-
-    __slots__ = ("arrived_us", "worked_us")
 
     def __init__(self, arrived_us: int) -> None:
         self.arrived_us = arrived_us
@@ -169,13 +151,11 @@ class Journey:
 
 
 @final
-class Service:
+class _Hop:
     """One hop."""
 
-    __slots__ = ("_backend", "_gate", "_next", "_world", "refused")
-
     def __init__(
-        self, world: World, name: str, rig: Hops, gate: Gate, after: Service | None
+        self, world: World, name: str, rig: Hops, gate: HopGate, after: _Hop | None
     ) -> None:
         self._world = world
         self._backend = Backend(world, rig.service, name=name, workers=rig.workers)
@@ -183,23 +163,23 @@ class Service:
         self._next = after
         self.refused = 0
 
-    async def handle(self, request: Request, journey: Journey) -> bool:
+    async def handle(self, request: Request, journey: _Journey) -> bool:
         """Do its part, and have the rest done; False if it was refused here or further on."""
         gate, clock = self._gate, self._world.clock
-        came = gate.door(request, clock.now_us())
-        if isinstance(came, Decision):
+        entry_permit = gate.door(request, clock.now_us())
+        if isinstance(entry_permit, Decision):
             self.refused += 1
             return False
         place = await gate.place(request, clock)
         begun_us = clock.now_us()
         if isinstance(place, Decision):
             self.refused += 1
-            came.end(Outcome.IGNORE, begun_us, spent=False)
+            entry_permit.end(Outcome.IGNORE, begun_us, spent=False)
             return False
         if gate.look(request, begun_us) is not None:
             self.refused += 1
             place.end(Outcome.IGNORE, begun_us, spent=False)
-            came.end(Outcome.IGNORE, begun_us, spent=False)
+            entry_permit.end(Outcome.IGNORE, begun_us, spent=False)
             return False
         outcome = Outcome.IGNORE
         try:
@@ -210,9 +190,9 @@ class Service:
         finally:
             now_us = clock.now_us()
             request.measured = Measured(service_us=now_us - begun_us)
-            came.end(outcome, now_us)
+            entry_permit.end(outcome, now_us)
 
-    async def _work(self, journey: Journey, place: Permit) -> None:
+    async def _work(self, journey: _Journey, place: Permit) -> None:
         outcome = Outcome.IGNORE
         try:
             work_us = self._backend.draw_us()
@@ -236,23 +216,23 @@ class Service:
         )
 
 
-def play(rig: Hops, make_gate: MakeGate, seed: int) -> Ended:
+def play(rig: Hops, make_gate: MakeGate, seed: int) -> HopsRun:
     """One run."""
 
-    async def main(world: World) -> Ended:
+    async def main(world: World) -> HopsRun:
         good_us: list[int] = []
-        services: list[Service] = []
+        services: list[_Hop] = []
         late = useful_us = wasted_us = 0
-        first: Service | None = None
+        first: _Hop | None = None
         for at, name in reversed(list(enumerate(rig.hops))):
-            first = Service(world, name, rig, make_gate(rig, at == 0), first)
+            first = _Hop(world, name, rig, make_gate(rig, at == 0), first)
             services.insert(0, first)
         assert first is not None  # there is at least one hop
         entry = first
 
         async def ask(request: Request) -> None:
             nonlocal late, useful_us, wasted_us
-            journey = Journey(world.elapsed_us)
+            journey = _Journey(world.elapsed_us)
             done = await entry.handle(request, journey)
             if world.elapsed_us < rig.warm_us:
                 return
@@ -264,21 +244,14 @@ def play(rig: Hops, make_gate: MakeGate, seed: int) -> Ended:
                 late += done
                 wasted_us += journey.worked_us
 
-        world.spawn(open_loop(world, rig.kind, ask, until_us=rig.span_us), "clients")
-        await world.until_us(rig.span_us)
-        await world.cancel_the_rest()
+        await run_callers(world, [(rig.kind, ask)], until_us=rig.span_us)
         refused = {name: each.refused for name, each in zip(rig.hops, services, strict=True)}
-        return Ended(good_us, late, refused, useful_us, wasted_us, useful_us + wasted_us)
+        return HopsRun(good_us, late, refused, useful_us, wasted_us, useful_us + wasted_us)
 
     return run(main, seed).value
 
 
-def in_world(make_gate: MakeGate) -> Contender[Hops, Ended]:
-    """A contender whose services have such gates."""
-    return Contender(lambda rig, seed: play(rig, make_gate, seed), TASKS)
-
-
-def measure(rig: Hops, ended: Ended) -> Figures:
+def measure(rig: Hops, ended: HopsRun) -> Figures:
     """Useful and wasted work as shares of what all services could do."""
     good_us = sorted(ended.good_us)
     return {
@@ -289,3 +262,6 @@ def measure(rig: Hops, ended: Ended) -> Figures:
         "late": float(ended.late),
         **{f"refused.{name}": float(count) for name, count in ended.refused.items()},
     }
+
+
+contender: Final = contender_maker(play)

@@ -3,7 +3,7 @@
 A gray host still answers: ten times too slow, or at once and with an error. A run plays calls on a
 heap of events, without a task for each. Each host has its workers and a queue without a bound; a
 caller gives up after `timeout_us`, and the host does the work all the same. What picks the host is
-the contender, and is told how each call went.
+the contender, and learns how each call went.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, final
 
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Arrivals
 from sluicegate.lab.course import STEADY, Course
 from sluicegate.lab.dice import Dice
+from sluicegate.lab.scenario import contender_maker
 from sluicegate.lab.spans import Exponential, Span
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.answer import Answer, Kind
+from sluicegate.policies.balance import Balance, BalanceSettings
+from sluicegate.policies.outlier import Outlier, OutlierSettings
 
 BUCKET_US: Final = 1_000_000
 KEYS: Final = 1_000
@@ -29,7 +34,7 @@ NOBODY: Final[tuple[str, ...]] = ()
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsRig:
-    """Hosts alike but for the first `gray`, which from `turns_us` on are slow or in error.
+    """Hosts alike but for the first `gray`, which from `gray_from_us` on are slow or in error.
 
     `course` is the speed of the healthy ones; `errors` is the share of calls that fail on any host.
     """
@@ -42,7 +47,7 @@ class HostsRig:
     gray: int = 1
     slower: float = 1.0
     fails: float = 0.0
-    turns_us: int = 0
+    gray_from_us: int = 0
     errors: float = 0.0
     course: Course = STEADY
     span_us: int = 60_000_000
@@ -64,43 +69,35 @@ class HostsRig:
         return tuple(f"host-{number}" for number in range(self.hosts))
 
 
-class Pick(Protocol):
-    """A call to `host`, to be told how it went."""
+class _Pick(Protocol):
+    """A call to `host`; it learns how the call went."""
 
     host: str
 
-    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
-        """It has ended so."""
-        ...
+    def end_with(self, answer: Answer[object], now_us: int) -> bool: ...
 
 
-class Picker(Protocol):
-    """Who says where a call goes."""
+class _Picker(Protocol):
+    """Picks the host of each call, and names the hosts left out at present."""
 
-    def pick(self, key: str, now_us: int) -> Pick:
-        """The host of one call."""
-        ...
+    def pick(self, key: str, now_us: int) -> _Pick: ...
 
-    def out(self) -> Collection[str]:
-        """Who is left out at present."""
-        ...
+    def out(self) -> Collection[str]: ...
 
 
-MakePicker: TypeAlias = Callable[[HostsRig, Dice], Picker]
+MakePicker: TypeAlias = Callable[[HostsRig, Dice], _Picker]
 
 
 @final
 class HostsRun:
-    """What became of the calls that began since the gray hosts turned; series have every call."""
-
-    __slots__ = ("calls", "calls_at", "false", "good", "good_us", "gray_at", "lost_at", "out_max")
+    """What became of the calls that began since hosts turned gray; series have every call."""
 
     def __init__(self, span_us: int) -> None:
         buckets = span_us // BUCKET_US + 1
         self.calls = 0
         self.good = 0
         self.good_us: list[int] = []
-        self.false = 0  # times that a healthy host was left out
+        self.false_ejections = 0  # times that a healthy host was left out
         self.out_max = 0  # hosts left out at one time
         self.calls_at = [0] * buckets
         self.lost_at = [0] * buckets  # not answered well, by when the call began
@@ -116,13 +113,11 @@ class HostsRun:
 class _Host:
     """Workers that serve in the order of arrival."""
 
-    __slots__ = ("course", "fails", "free_us", "gray")
-
     def __init__(self, rig: HostsRig, gray: bool) -> None:
         self.free_us = [0] * rig.workers
         self.gray = gray
         slow = gray and rig.slower > 1
-        self.course = Course(((rig.turns_us, 1 / rig.slower),)) if slow else rig.course
+        self.course = Course(((rig.gray_from_us, 1 / rig.slower),)) if slow else rig.course
         self.fails = rig.fails if gray else 0.0
 
     def serve(self, work_us: int, now_us: int) -> int:
@@ -141,22 +136,22 @@ def play(rig: HostsRig, make_picker: MakePicker, seed: int) -> HostsRun:
     service = rig.service.drawer(dice.of("service"))
     fate, draw_key = dice.of("fate").draw, dice.of("keys").draw
     keys = [f"key-{number}" for number in range(KEYS)]
-    ends: list[tuple[int, int, int, Pick, ResultKind]] = []
+    ends: list[tuple[int, int, int, _Pick, Kind]] = []
     watch = _Watch(run, hosts, picker)
     for call, now_us in enumerate(rig.arrivals.instants_us(dice.of("arrivals"))):
         while ends and ends[0][0] <= now_us:
             at_us, _, began_us, ended, kind = heapq.heappop(ends)
-            ended.end_with(CallResult(kind), at_us)
-            if kind is ResultKind.OK and began_us >= rig.turns_us and at_us < rig.span_us:
+            ended.end_with(Answer(kind), at_us)
+            if kind is Kind.OK and began_us >= rig.gray_from_us and at_us < rig.span_us:
                 run.good += 1
                 run.good_us.append(at_us - began_us)
         if now_us >= rig.span_us:
             break
         pick = picker.pick(keys[int(draw_key() * KEYS)], now_us)
         host = hosts[pick.host]
-        kind = ResultKind.OK
-        if host.fails and now_us >= rig.turns_us and fate() < host.fails:
-            end_us, kind = now_us + ERROR_US, ResultKind.FAILED
+        kind = Kind.OK
+        if host.fails and now_us >= rig.gray_from_us and fate() < host.fails:
+            end_us, kind = now_us + ERROR_US, Kind.FAILED
         else:
             end_us = host.serve(service(), now_us)
             if rig.errors and fate() < rig.errors:
@@ -169,7 +164,7 @@ def play(rig: HostsRig, make_picker: MakePicker, seed: int) -> HostsRun:
         run.lost_at[second] += kind is not ResultKind.OK
         run.gray_at[second] += host.gray
         # What has not ended with the run is not counted.
-        if now_us >= rig.turns_us and end_us < rig.span_us:
+        if now_us >= rig.gray_from_us and end_us < rig.span_us:
             run.calls += 1
         watch.look()
     return run
@@ -179,9 +174,7 @@ def play(rig: HostsRig, make_picker: MakePicker, seed: int) -> HostsRun:
 class _Watch:
     """Notes who goes out and who has no reason to."""
 
-    __slots__ = ("_hosts", "_out", "_picker", "_run")
-
-    def __init__(self, run: HostsRun, hosts: dict[str, _Host], picker: Picker) -> None:
+    def __init__(self, run: HostsRun, hosts: dict[str, _Host], picker: _Picker) -> None:
         self._run = run
         self._hosts = hosts
         self._picker = picker
@@ -193,6 +186,47 @@ class _Watch:
         if out is self._out:
             return
         run, hosts = self._run, self._hosts
-        run.false += sum(not hosts[name].gray for name in out if name not in self._out)
+        run.false_ejections += sum(not hosts[name].gray for name in out if name not in self._out)
         run.out_max = max(run.out_max, len(out))
         self._out = out
+
+
+NO_EJECTION: Final = OutlierSettings(ejected_percent_max=0)
+# A failure is entered as it took.
+NO_PENALTY: Final = BalanceSettings(penalty_us=0)
+
+
+@final
+class Balanced:
+    """`policies.balance`, as a rig asks it."""
+
+    __slots__ = ("_balance", "_outlier")
+
+    def __init__(self, balance: Balance) -> None:
+        self._balance = balance
+        self._outlier = balance.outlier
+
+    def pick(self, key: str, now_us: int) -> _Pick:
+        """A permit, which knows its host."""
+        permit = self._balance.admit(Request(key), now_us)
+        assert not isinstance(permit, Decision), "a group with hosts refuses nobody"
+        return permit
+
+    def out(self) -> Collection[str]:
+        """Who is ejected."""
+        return self._outlier.out
+
+
+def balanced(
+    *, settings: BalanceSettings | None = None, outlier: OutlierSettings | None = None
+) -> Callable[[HostsRig, Dice], Balanced]:
+    """What makes the balancer for a rig; what is not given is as in production."""
+
+    def make(rig: HostsRig, dice: Dice) -> Balanced:
+        watch = Outlier(rig.names, dice.of("outlier"), outlier)
+        return Balanced(Balance(rig.names, dice.of("balance"), settings, watch))
+
+    return make
+
+
+contender: Final = contender_maker(play)

@@ -23,9 +23,9 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.fifo_pool import FifoPool
 from sluicegate.lab.baselines.single_flight import SingleFlight
-from sluicegate.lab.clients import open_loop
+from sluicegate.lab.clients import run_callers
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.scenario import TASKS, Contender, Figures
+from sluicegate.lab.scenario import Figures, contender_maker
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World, run
@@ -82,22 +82,18 @@ class Inversion:
         )
 
 
-class Site(Protocol):
-    """The service: what is shared, and what stands before the workers."""
+class _Site(Protocol):
+    """The service: it does what is asked, or raises `Refused`."""
 
-    async def work(self, request: Request) -> None:
-        """Do what is asked, or raise `Refused`."""
-        ...
+    async def work(self, request: Request) -> None: ...
 
 
-MakeSite: TypeAlias = Callable[[Inversion, World], Site]
+MakeSite: TypeAlias = Callable[[Inversion, World], _Site]
 
 
 @final
-class Workers:
+class _WorkerPool:
     """A few workers, and who waits for them."""
-
-    __slots__ = ("_backend", "_places", "_world")
 
     def __init__(self, world: World, places: WaitingPolicy, workers: int) -> None:
         self._world = world
@@ -123,12 +119,10 @@ class Workers:
 class SharedReads:
     """Reads through `coalesce`, before a queue by class."""
 
-    __slots__ = ("_coalesce", "_workers", "_world")
-
     def __init__(self, rig: Inversion, world: World, *, raises: bool = True) -> None:
         queue = Queue(QueueSettings(places=rig.workers))
         self._world = world
-        self._workers = Workers(world, queue, rig.workers)
+        self._workers = _WorkerPool(world, queue, rig.workers)
         self._coalesce: Coalesce[None] = Coalesce(
             CoalesceSettings(), queue.requeue if raises else None
         )
@@ -145,10 +139,8 @@ class SharedReads:
 class NaiveReads:
     """Reads through a dict of tasks: what the first one was, all are."""
 
-    __slots__ = ("_flights", "_leaders", "_workers")
-
     def __init__(self, rig: Inversion, world: World, *, places: WaitingPolicy) -> None:
-        self._workers = Workers(world, places, rig.workers)
+        self._workers = _WorkerPool(world, places, rig.workers)
         self._leaders: dict[str, Request] = {}
         self._flights = SingleFlight(self._fetch, shielded=True)
 
@@ -175,8 +167,6 @@ class LockedWrites:
     as many jobs as there are workers: of more that are all begun, few would ever end.
     """
 
-    __slots__ = ("_chunk_ru", "_jobs", "_locks", "_make_lock", "_units", "_workers", "_world")
-
     def __init__(
         self,
         rig: Inversion,
@@ -187,7 +177,7 @@ class LockedWrites:
         in_chunks: bool = True,
     ) -> None:
         self._world = world
-        self._workers = Workers(world, places, rig.workers)
+        self._workers = _WorkerPool(world, places, rig.workers)
         self._make_lock = make_lock
         self._locks: dict[str, Stack] = {}
         self._units = RequestUnits(RequestUnitsSettings())
@@ -233,28 +223,28 @@ def stripe(request: Request) -> str:
     return request.caller.rpartition("-")[2]
 
 
-def chain(rig: Inversion, world: World) -> Site:
+def chain(rig: Inversion, world: World) -> _Site:
     """The production policies."""
     if rig.shared == READ:
         return SharedReads(rig, world)
     return LockedWrites(rig, world, places=_queue(rig), make_lock=_lock)
 
 
-def without_raise(rig: Inversion, world: World) -> Site:
+def without_raise(rig: Inversion, world: World) -> _Site:
     """Ours, but nobody is raised to the class of who waits for him: locks go by arrival."""
     if rig.shared == READ:
         return SharedReads(rig, world, raises=False)
     return LockedWrites(rig, world, places=_queue(rig), make_lock=lambda: FifoPool(1))
 
 
-def without_chunks(rig: Inversion, world: World) -> Site:
+def without_chunks(rig: Inversion, world: World) -> _Site:
     """Ours, but a job holds its lock until all of it is done."""
     if rig.shared == READ:
         return SharedReads(rig, world)
     return LockedWrites(rig, world, places=_queue(rig), make_lock=_lock, in_chunks=False)
 
 
-def naive(rig: Inversion, world: World) -> Site:
+def naive(rig: Inversion, world: World) -> _Site:
     """A queue by class, and what is shared as one writes it in six lines."""
     if rig.shared == READ:
         return NaiveReads(rig, world, places=_queue(rig))
@@ -263,7 +253,7 @@ def naive(rig: Inversion, world: World) -> Site:
     )
 
 
-def fifo(rig: Inversion, world: World) -> Site:
+def fifo(rig: Inversion, world: World) -> _Site:
     """The same behind a plain pool."""
     pool = FifoPool(rig.workers)
     if rig.shared == READ:
@@ -280,7 +270,7 @@ def _lock() -> Queue:
     return Queue(QueueSettings(name="lock", places=1, form="none"))
 
 
-class Compared(NamedTuple):
+class InversionRun(NamedTuple):
     """How long CRITICAL took, by itself and with BULK; refused or late is for ever."""
 
     alone_us: list[float]
@@ -288,11 +278,11 @@ class Compared(NamedTuple):
     bulk_done: int
 
 
-def play(rig: Inversion, make_site: MakeSite, seed: int) -> Compared:
+def play(rig: Inversion, make_site: MakeSite, seed: int) -> InversionRun:
     """Two runs of one seed."""
     alone_us, _ = _play(rig, make_site, seed, (Criticality.CRITICAL,))
     beside_us, bulk = _play(rig, make_site, seed, (Criticality.CRITICAL, Criticality.BULK))
-    return Compared(alone_us, beside_us, bulk)
+    return InversionRun(alone_us, beside_us, bulk)
 
 
 def _play(
@@ -315,23 +305,15 @@ def _play(
             if begun_us >= rig.warm_us:
                 took_us[request.criticality].append(took)
 
-        for each in classes:
-            work = open_loop(world, rig.kind(each), ask, until_us=rig.span_us)
-            world.spawn(work, each.name.lower())
-        await world.until_us(rig.span_us)
-        await world.cancel_the_rest()
+        calls = [(rig.kind(each), ask) for each in classes]
+        await run_callers(world, calls, until_us=rig.span_us)
         bulk = sum(took < inf for took in took_us[Criticality.BULK])
         return took_us[Criticality.CRITICAL], bulk
 
     return run(main, seed).value
 
 
-def in_world(make_site: MakeSite) -> Contender[Inversion, Compared]:
-    """A contender with such a site."""
-    return Contender(lambda rig, seed: play(rig, make_site, seed), TASKS)
-
-
-def measure(rig: Inversion, ended: Compared) -> Figures:
+def measure(rig: Inversion, ended: InversionRun) -> Figures:
     """The p99 of CRITICAL beside BULK, and how many times that is of the p99 without."""
     alone_ms = quantile(ended.alone_us, 0.99) / 1000
     beside_ms = quantile(ended.beside_us, 0.99) / 1000
@@ -343,3 +325,6 @@ def measure(rig: Inversion, ended: Compared) -> Figures:
         "success": done / len(ended.beside_us) if ended.beside_us else 0.0,
         "bulk_per_s": ended.bulk_done * 1e6 / (rig.span_us - rig.warm_us),
     }
+
+
+contender: Final = contender_maker(play)

@@ -2,7 +2,7 @@
 
 Each class of work has a rate that swings with the day and may change at instants; its times are
 lognormal, grow a little with the load, and are longer by a factor while the backend is sick. There
-is no task and no queue: what ends is told, as by a stack, and the watcher is read once a second.
+is no task and no queue: what ends is told, as by a stack, and the reader is read once a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from statistics import NormalDist
 from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.latency_ratio import LatencyRatio, P2Ratio, RatioSettings, is_stressed
 from sluicegate.lab.dice import Dice
+from sluicegate.lab.scenario import contender_maker
+from sluicegate.policies.stress import Stress, StressSettings
 
 SECOND_US: Final = 1_000_000
 QUANTILES: Final = 4_096  # of each distribution; a draw picks one
@@ -23,7 +26,7 @@ QUANTILES: Final = 4_096  # of each distribution; a draw picks one
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkClass:
     """A class of work: how much of it when, and what it takes."""
 
     name: str
@@ -50,7 +53,7 @@ class Work:
 class LatencyRig:
     """`swing` is of the rate over a day, and `burden` how much slower work is at its height."""
 
-    works: tuple[Work, ...]
+    works: tuple[WorkClass, ...]
     swing: float = 0.0
     burden: float = 0.0
     day_us: int = 86_400 * SECOND_US
@@ -67,26 +70,22 @@ class LatencyRig:
             raise BadValue("sick_us", self.sick_us, "give a beginning and an end within the span")
 
 
-class Reading(NamedTuple):
+class StressReading(NamedTuple):
     """From 1 (healthy) towards 0, and whether that counts as stress."""
 
     ratio: float
     stressed: bool
 
 
-class Watcher(Protocol):
-    """Who is told what work took."""
+class _StressReader(Protocol):
+    """Takes in what each piece of work took, and reads the state of the backend from that."""
 
-    def worked(self, operation: str, service_us: int, now_us: int) -> None:
-        """A piece of work has ended."""
-        ...
+    def worked(self, operation: str, service_us: int, now_us: int) -> None: ...
 
-    def reading(self, now_us: int) -> Reading:
-        """How the backend is doing."""
-        ...
+    def reading(self, now_us: int) -> StressReading: ...
 
 
-MakeWatcher: TypeAlias = Callable[[], Watcher]
+MakeStressReader: TypeAlias = Callable[[], _StressReader]
 
 
 @final
@@ -106,10 +105,10 @@ class LatencyRun:
         return sum(now and not before for before, now in zip(was, self.stressed, strict=True))
 
 
-def play(rig: LatencyRig, make_watcher: MakeWatcher, seed: int) -> LatencyRun:
+def play(rig: LatencyRig, make_reader: MakeStressReader, seed: int) -> LatencyRun:
     """One run: a second at a time, its work spread over it."""
     dice = Dice(seed)
-    watcher, run = make_watcher(), LatencyRun()
+    reader, run = make_reader(), LatencyRun()
     chance = [dice.of(work.name).draw for work in rig.works]
     counts = [dice.of(f"{work.name}/count").draw for work in rig.works]
     times = [work.quantiles_us() for work in rig.works]
@@ -124,15 +123,15 @@ def play(rig: LatencyRig, make_watcher: MakeWatcher, seed: int) -> LatencyRun:
             mean = work.per_s_at(begin_us) * (1 + rig.swing * day)
             spread = normal.inv_cdf(min(max(counts[at](), 1e-9), 1 - 1e-9))
             count = max(round(mean + sqrt(mean) * spread), 0)
-            _tell(watcher, work.name, count, times[at], chance[at], factor, begin_us)
-        reading = watcher.reading(begin_us + SECOND_US - 1)
+            _record_work(reader, work.name, count, times[at], chance[at], factor, begin_us)
+        reading = reader.reading(begin_us + SECOND_US - 1)
         run.ratios.append(reading.ratio)
         run.stressed.append(reading.stressed)
     return run
 
 
-def _tell(
-    watcher: Watcher,
+def _record_work(
+    reader: _StressReader,
     name: str,
     count: int,
     times_us: list[float],
@@ -141,7 +140,84 @@ def _tell(
     begin_us: int,
 ) -> None:
     """So many pieces of work of a class within one second."""
-    worked = watcher.worked
+    worked = reader.worked
     for nth in range(count):
         took_us = int(times_us[int(draw() * QUANTILES)] * factor)
         worked(name, took_us, begin_us + nth * SECOND_US // count)
+
+
+DEFAULTS: Final = RatioSettings()
+# Never stressed, and so never frozen: the median of what sub-windows of late have measured.
+NEVER_FROZEN: Final = RatioSettings(enter=0.0)
+EVER_US: Final = 1 << 53
+
+
+class _Ratio(Protocol):
+    """A latency ratio of one class."""
+
+    def add(self, latency_us: float, now_us: int) -> None: ...
+
+    def ratio(self, now_us: int) -> float: ...
+
+
+@final
+class PolicyStressReader:
+    """`policies.stress`, of which the ratio alone is fed."""
+
+    def __init__(self, settings: StressSettings | None = None) -> None:
+        self._policy = Stress(settings)
+        self.worked = self._policy.worked
+
+    def reading(self, now_us: int) -> StressReading:
+        """The picture's ratio."""
+        picture = self._policy.read(now_us)
+        return StressReading(picture.ratio, picture.slow)
+
+
+@final
+class RatioStressReader:
+    """A ratio for each class, or one for all, and the policy's hysteresis over the worst."""
+
+    def __init__(self, make: Callable[[], _Ratio], *, by_class: bool, enter: float) -> None:
+        self._make = make
+        self._by_class = by_class
+        self._enter = enter
+        self._ratios: dict[str, _Ratio] = {}
+        self._stressed = False
+
+    def worked(self, operation: str, service_us: int, now_us: int) -> None:
+        """Into the ratio of its class."""
+        name = operation if self._by_class else ""
+        ratio = self._ratios.get(name)
+        if ratio is None:
+            ratio = self._ratios[name] = self._make()
+        ratio.add(service_us, now_us)
+
+    def reading(self, now_us: int) -> StressReading:
+        """The worst of them."""
+        worst = min([ratio.ratio(now_us) for ratio in self._ratios.values()], default=1.0)
+        self._stressed = is_stressed(self._stressed, worst, self._enter, DEFAULTS.leave)
+        return StressReading(worst, self._stressed)
+
+
+def by_class(make: Callable[[], _Ratio], enter: float = DEFAULTS.enter) -> MakeStressReader:
+    """A ratio for each class of work."""
+    return lambda: RatioStressReader(make, by_class=True, enter=enter)
+
+
+def never_frozen() -> LatencyRatio:
+    """The product's kernel without what is its point."""
+    return LatencyRatio(NEVER_FROZEN)
+
+
+def unwindowed_p2() -> P2Ratio:
+    """The long estimate is one P2 from the first value to the last."""
+    return P2Ratio(long_us=EVER_US)
+
+
+def one_for_all() -> RatioStressReader:
+    """The product's kernel, for all classes together."""
+    return RatioStressReader(LatencyRatio, by_class=False, enter=DEFAULTS.enter)
+
+
+contender: Final = contender_maker(play)

@@ -18,16 +18,21 @@ from itertools import accumulate
 from math import inf
 from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
-from sluicegate.contracts.request import Request
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.lru_ttl import MISS, LruTtl
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.clients import RetryingCall
+from sluicegate.lab.measures import timeline
 from sluicegate.lab.retries import Retrier, Retries
-from sluicegate.lab.scenario import Curves, Figures
+from sluicegate.lab.scenario import Curves, Figures, contender_maker
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World, run
+from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.testing import START_US
 
 BUCKET_US: Final = 250_000
@@ -71,19 +76,17 @@ Fetch: TypeAlias = Callable[[str], Awaitable[int]]
 Fill: TypeAlias = Callable[[str, int], None]
 
 
-class Path(Protocol):
-    """How an application fetches what its cache has not."""
+class _FetchPath(Protocol):
+    """How an application fetches what its cache lacks, and fills the cache."""
 
-    async def fetch(self, request: Request) -> int:
-        """Bring it, and fill the cache."""
-        ...
+    async def fetch(self, request: Request) -> int: ...
 
 
-MakePath: TypeAlias = Callable[[World, LookAside, Fetch, Fill], Path]
+MakeFetchPath: TypeAlias = Callable[[World, LookAside, Fetch, Fill], _FetchPath]
 
 
-class Flushed(NamedTuple):
-    """What a run left behind, in each quarter of a second."""
+class LookAsideRun(NamedTuple):
+    """What one run counted, in each quarter of a second."""
 
     calls: list[int]
     hits: list[int]
@@ -91,10 +94,10 @@ class Flushed(NamedTuple):
     filled: list[int]
 
 
-def play(rig: LookAside, make_path: MakePath, seed: int) -> Flushed:
+def play(rig: LookAside, make_path: MakeFetchPath, seed: int) -> LookAsideRun:
     """One run."""
 
-    async def main(world: World) -> Flushed:
+    async def main(world: World) -> LookAsideRun:
         return await _Run(world, rig, make_path).play()
 
     return run(main, seed).value
@@ -102,21 +105,7 @@ def play(rig: LookAside, make_path: MakePath, seed: int) -> Flushed:
 
 @final
 class _Run:
-    __slots__ = (
-        "_backend",
-        "_cache",
-        "_call",
-        "_draw",
-        "_jitter",
-        "_loop",
-        "_odds",
-        "_path",
-        "_rig",
-        "_seen",
-        "_world",
-    )
-
-    def __init__(self, world: World, rig: LookAside, make_path: MakePath) -> None:
+    def __init__(self, world: World, rig: LookAside, make_path: MakeFetchPath) -> None:
         self._world = world
         self._rig = rig
         self._odds = rig.odds()
@@ -127,11 +116,11 @@ class _Run:
         self._cache = self._new_cache()
         self._path = make_path(world, rig, self._fetch, self._fill)
         buckets = rig.span_us // BUCKET_US + 1
-        self._seen = Flushed(*([0] * buckets for _ in range(4)))
+        self._seen = LookAsideRun(*([0] * buckets for _ in range(4)))
         retrier = Retrier(rig.retries, world.chance("retries"))
         self._call = RetryingCall(world, self._attempt, retrier)
 
-    async def play(self) -> Flushed:
+    async def play(self) -> LookAsideRun:
         """Until the span is over."""
         world, rig = self._world, self._rig
         self._warm()
@@ -205,7 +194,7 @@ class _Run:
         self._put(key, version, self._world.clock.now_us())
 
 
-def _ratios(rig: LookAside, seen: Flushed) -> tuple[float, float]:
+def _ratios(rig: LookAside, seen: LookAsideRun) -> tuple[float, float]:
     """The hit ratio before the flush, and how long until it is back, for a second, at 95% of it."""
     flush = rig.flush_us // BUCKET_US
     steady = sum(seen.hits[:flush]) / sum(seen.calls[:flush])
@@ -216,7 +205,7 @@ def _ratios(rig: LookAside, seen: Flushed) -> tuple[float, float]:
     return steady, inf
 
 
-def measure(rig: LookAside, seen: Flushed) -> Figures:
+def measure(rig: LookAside, seen: LookAsideRun) -> Figures:
     """How long the cache stays cold, and how long it had to."""
     steady, recovered_s = _ratios(rig, seen)
     least_s = rig.refill_s(RECOVERED_SHARE * steady)
@@ -233,11 +222,72 @@ def measure(rig: LookAside, seen: Flushed) -> Figures:
     }
 
 
-def curves(rig: LookAside, seen: Flushed) -> Curves:
+def curves(rig: LookAside, seen: LookAsideRun) -> Curves:
     """Over time: the hit ratio, and what the store is asked for."""
-    ended = rig.span_us // BUCKET_US
     per_s = _US / BUCKET_US
-    return {
-        "hit_ratio": [(at / per_s, seen.hits[at] / max(seen.calls[at], 1)) for at in range(ended)],
-        "fetched_per_s": [(at / per_s, seen.fetched[at] * per_s) for at in range(ended)],
-    }
+    hits = [hits / max(calls, 1) for hits, calls in zip(seen.hits, seen.calls, strict=True)]
+    fetched = [count * per_s for count in seen.fetched]
+    return timeline({"hit_ratio": hits, "fetched_per_s": fetched}, BUCKET_US, rig.span_us)
+
+
+@final
+class GuardedPath:
+    """The product's `coalesce`, and `queue` with as many places as the store has workers.
+
+    One fetch for all who want a key, in its turn; the cache is filled by the fetch and not by those
+    who wait for it. Either policy can be left out.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        rig: LookAside,
+        fetch: Fetch,
+        fill: Fill,
+        *,
+        coalesce: bool = True,
+        queue: bool = True,
+    ) -> None:
+        self._clock = world.clock
+        self._fetch = fetch
+        self._fill = fill
+        self._queue = Queue(QueueSettings(places=rig.workers)) if queue else None
+        self._shared: Coalesce[int] | None = None
+        if coalesce:
+            raised = self._queue.requeue if self._queue is not None else None
+            self._shared = Coalesce(CoalesceSettings(), raised)
+
+    async def fetch(self, request: Request) -> int:
+        """One fetch for all who want it, in its turn."""
+        if self._shared is None:
+            return await self._load(request)
+        return await self._shared.share(request.key, request, self._clock, self._load_flight)
+
+    async def _load_flight(self, flight: Flight[int]) -> int:
+        return await self._load(flight.request)
+
+    async def _load(self, request: Request) -> int:
+        if self._queue is None:
+            version = await self._fetch(request.key)
+        else:
+            version = await self._load_queued(self._queue, request)
+        self._fill(request.key, version)
+        return version
+
+    async def _load_queued(self, queue: Queue, request: Request) -> int:
+        permit = await queue.admit(request, self._clock)
+        if isinstance(permit, Decision):
+            raise Refused(permit)
+        begun_us = self._clock.now_us()
+        outcome = Outcome.IGNORE
+        try:
+            version = await self._fetch(request.key)
+            outcome = Outcome.SUCCESS
+            return version
+        finally:
+            now_us = self._clock.now_us()
+            request.measured = Measured(service_us=now_us - begun_us)
+            permit.end(outcome, now_us)
+
+
+contender: Final = contender_maker(play)

@@ -2,7 +2,7 @@
 
 Nothing is simulated here: request after request goes through the production policies as they are,
 none is refused, and the time is taken around each. A machine is noisy, so rounds are short, and the
-middle one counts. What is left behind is counted too: the objects that there are after so many
+middle handle counts. What is left behind is counted too: the objects that there are after so many
 requests, and were not before.
 """
 
@@ -19,6 +19,7 @@ from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.baselines.plain_window import PlainWindow
+from sluicegate.lab.scenario import WALL, contender_maker
 from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
@@ -42,7 +43,7 @@ TIMES: Final = [
 WARM_ROUNDS: Final = 6  # every key has come by then
 CLOCK: Final = SystemClock()
 
-One: TypeAlias = Callable[[Request], object]  # takes one request in, and out again
+Handle: TypeAlias = Callable[[Request], object]  # takes handle request in, and out again
 
 
 @final
@@ -66,22 +67,22 @@ class OverheadRun(NamedTuple):
     requests: int
 
 
-def play(rig: Overhead, make: Callable[[SeededChance], One], seed: int) -> OverheadRun:
+def play(rig: Overhead, make: Callable[[SeededChance], Handle], seed: int) -> OverheadRun:
     """All rounds, after those that warm up."""
-    one = make(SeededChance(seed))
+    handle = make(SeededChance(seed))
     for number in range(WARM_ROUNDS):
-        _round(one, number * ROUND)
+        _round(handle, number * ROUND)
     before = _objects()
     halves: list[int] = []
     tails: list[int] = []
     for number in range(rig.requests // ROUND):
-        times = _round(one, number * ROUND)
+        times = _round(handle, number * ROUND)
         halves.append(times[ROUND // 2])
         tails.append(times[ROUND * 99 // 100])
     return OverheadRun(tuple(halves), tuple(tails), _objects() - before, rig.requests)
 
 
-def server_chain(chance: SeededChance) -> One:
+def server_chain(chance: SeededChance) -> Handle:
     """Shield, deadline, criticality, request units, shed, queue, concurrency, and who observes."""
     stress = Stress()
     shed = Shed(stress, chance)
@@ -106,32 +107,32 @@ def server_chain(chance: SeededChance) -> One:
         request.measured = TIMES[request.arrived_us % len(TIMES)]
         permit.end(Outcome.SUCCESS, CLOCK.now_us())
 
-    def one(request: Request) -> None:
+    def handle(request: Request) -> None:
         shield.look(request.key, request.arrived_us, chance.draw())
         _finish(served(request))
 
-    return one
+    return handle
 
 
-def plain_window(chance: SeededChance) -> One:
+def plain_window(chance: SeededChance) -> Handle:
     """By hand."""
     window = PlainWindow(limit=1_000_000)
 
-    def one(request: Request) -> None:
+    def handle(request: Request) -> None:
         if not window.admit(request, request.arrived_us):
             raise RuntimeError("the plain window refused what it should not")
-        window.ended(TIMES[request.arrived_us % len(TIMES)].service_us)
+        window.record(TIMES[request.arrived_us % len(TIMES)].service_us)
 
-    return one
+    return handle
 
 
-def _round(one: One, first: int) -> list[int]:
-    """The times of one round, sorted; making the request is part of each."""
+def _round(handle: Handle, first: int) -> list[int]:
+    """The times of handle round, sorted; making the request is part of each."""
     times: list[int] = []
     now_us = CLOCK.now_us
     for number in range(first, first + ROUND):
         began_us = now_us()
-        one(
+        handle(
             Request(
                 KEYS[number % len(KEYS)],
                 caller=CALLERS[number % len(CALLERS)],
@@ -157,3 +158,6 @@ def _finish(work: Coroutine[Any, Any, object]) -> None:
     except StopIteration:
         return
     raise RuntimeError("a request waited, where none should have to")
+
+
+contender: Final = contender_maker(play, WALL)

@@ -20,11 +20,11 @@ from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.clients import open_loop
+from sluicegate.lab.clients import run_callers
 from sluicegate.lab.course import STEADY, Course
 from sluicegate.lab.ledger import BUCKET_US
-from sluicegate.lab.measures import quantile
-from sluicegate.lab.scenario import TASKS, Contender, Curves, Figures
+from sluicegate.lab.measures import quantile, timeline
+from sluicegate.lab.scenario import Curves, Figures, contender_maker
 from sluicegate.lab.spans import Exponential, Span
 from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World, run
@@ -55,23 +55,11 @@ class Shards:
 
 
 MakeGate: TypeAlias = Callable[[Shards, World], WaitingPolicy]
-ShardsContender: TypeAlias = "Contender[Shards, list[Shard]]"
 
 
 @final
-class Shard:
+class ShardCounts:
     """What became of the calls for one shard, of those that came after the warm-up."""
-
-    __slots__ = (
-        "failed",
-        "good",
-        "good_at",
-        "good_us",
-        "inflight",
-        "inflight_at",
-        "inflight_peak",
-        "refused",
-    )
 
     def __init__(self, buckets: int) -> None:
         self.good = 0
@@ -89,17 +77,13 @@ class Shard:
         return self.good / ended if ended else 0.0
 
 
-def contender(make_gate: MakeGate) -> ShardsContender:
-    """A gate as a contender."""
-    return Contender(lambda rig, seed: play(rig, make_gate, seed), TASKS)
-
-
-def play(rig: Shards, make_gate: MakeGate, seed: int) -> list[Shard]:
+def play(rig: Shards, make_gate: MakeGate, seed: int) -> list[ShardCounts]:
     """One run: the counts of every shard."""
 
-    async def main(world: World) -> list[Shard]:
+    async def main(world: World) -> list[ShardCounts]:
         gate = make_gate(rig, world)
-        counts: list[Shard] = []
+        counts: list[ShardCounts] = []
+        calls: list[tuple[Kind, _ShardCalls]] = []
         for number in range(rig.shards):
             name = f"shard-{number}"
             kind = Kind(
@@ -111,25 +95,22 @@ def play(rig: Shards, make_gate: MakeGate, seed: int) -> list[Shard]:
             )
             course = rig.course if number < rig.slow else STEADY
             backend = Backend(world, rig.service, name=name, workers=rig.workers, course=course)
-            shard = Shard(rig.span_us // BUCKET_US + 1)
-            call = Dispatcher(world, rig, gate, shard, backend)
+            shard = ShardCounts(rig.span_us // BUCKET_US + 1)
+            call = _ShardCalls(world, rig, gate, shard, backend)
             counts.append(shard)
-            world.spawn(open_loop(world, kind, call, until_us=rig.span_us), f"clients/{name}")
-        await world.until_us(rig.span_us)
-        await world.cancel_the_rest()
+            calls.append((kind, call))
+        await run_callers(world, calls, until_us=rig.span_us)
         return counts
 
     return run(main, seed).value
 
 
 @final
-class Dispatcher:
+class _ShardCalls:
     """Sends what its gate admits to one shard."""
 
-    __slots__ = ("_backend", "_gate", "_rig", "_shard", "_world")
-
     def __init__(
-        self, world: World, rig: Shards, gate: WaitingPolicy, shard: Shard, backend: Backend
+        self, world: World, rig: Shards, gate: WaitingPolicy, shard: ShardCounts, backend: Backend
     ) -> None:
         self._world = world
         self._rig = rig
@@ -176,7 +157,7 @@ class Dispatcher:
         return True
 
 
-def measure(rig: Shards, shards: list[Shard]) -> Figures:
+def measure(rig: Shards, shards: list[ShardCounts]) -> Figures:
     """The healthy, the worst of them, and what the slow ones hold."""
     slow, healthy = shards[: rig.slow], shards[rig.slow :]
     return {
@@ -188,16 +169,17 @@ def measure(rig: Shards, shards: list[Shard]) -> Figures:
     }
 
 
-def curves(rig: Shards, shards: list[Shard]) -> Curves:
+def curves(rig: Shards, shards: list[ShardCounts]) -> Curves:
     """Answers of the healthy, and what the slow ones hold, for each tenth of a second."""
     per_s = 1e6 / BUCKET_US
-    buckets = range(rig.span_us // BUCKET_US)
     slow, healthy = shards[: rig.slow], shards[rig.slow :]
-    return {
-        "healthy_per_s": [
-            (at / per_s, per_s * sum(shard.good_at[at] for shard in healthy)) for at in buckets
-        ],
-        "slow_inflight": [
-            (at / per_s, float(sum(shard.inflight_at[at] for shard in slow))) for at in buckets
-        ],
+    answers = zip(*(shard.good_at for shard in healthy), strict=True)
+    inflight = zip(*(shard.inflight_at for shard in slow), strict=True)
+    series = {
+        "healthy_per_s": [per_s * sum(counts) for counts in answers],
+        "slow_inflight": [float(sum(counts)) for counts in inflight],
     }
+    return timeline(series, BUCKET_US, rig.span_us)
+
+
+contender: Final = contender_maker(play)

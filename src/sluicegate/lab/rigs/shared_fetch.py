@@ -1,8 +1,8 @@
 """Shared fetch: many wait for one answer, and something goes wrong while they do.
 
 An episode is one key. Its readers come within a moment of each other; the first fetch fails, or
-hangs, or the reader who began it is cancelled with some of the others. Who is told of an error asks
-once more. What is counted: fetches that the store saw, readers that lost their answer through
+hangs, or the reader who began it is cancelled with some of the others. A reader that gets an error
+asks once more. What is counted: fetches that the store saw, readers that lost their answer through
 somebody else's end, and what is left in memory when all have gone.
 """
 
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.request import Request
-from sluicegate.lab.scenario import Curves, Figures
+from sluicegate.lab.scenario import Curves, Figures, contender_maker
 from sluicegate.lab.world import World, run
 
 ERROR: Final = "error"  # the first fetch fails
@@ -34,7 +34,7 @@ Fetch: TypeAlias = Callable[[str], Awaitable[int]]
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
+class FetchFaults:
     """What goes wrong, in so many episodes, for so many readers each."""
 
     fault: str
@@ -44,19 +44,17 @@ class Faults:
     timeout_us: int = 100_000  # of the hastiest; the most patient has twice that
 
 
-class Sharing(Protocol):
+class _Sharing(Protocol):
     """One fetch for many."""
 
-    def share(self, request: Request) -> Awaitable[int]:
-        """The answer."""
-        ...
+    def share(self, request: Request) -> Awaitable[int]: ...
 
 
-MakeSharing: TypeAlias = Callable[[Clock, Fetch], Sharing]
+MakeSharing: TypeAlias = Callable[[Clock, Fetch], _Sharing]
 
 
-class Aftermath(NamedTuple):
-    """What a run left behind."""
+class SharedFetchRun(NamedTuple):
+    """What one run counted."""
 
     readers: int
     answered: int
@@ -69,10 +67,10 @@ class Aftermath(NamedTuple):
     waits_us: list[int]
 
 
-def play(rig: Faults, make_sharing: MakeSharing, seed: int) -> Aftermath:
+def play(rig: FetchFaults, make_sharing: MakeSharing, seed: int) -> SharedFetchRun:
     """One run."""
 
-    async def main(world: World) -> Aftermath:
+    async def main(world: World) -> SharedFetchRun:
         return await _Episodes(world, rig, make_sharing).play()
 
     ended = run(main, seed, leaks_allowed=True)
@@ -81,24 +79,22 @@ def play(rig: Faults, make_sharing: MakeSharing, seed: int) -> Aftermath:
 
 @final
 class _Episodes:
-    __slots__ = ("_calls", "_count", "_cut", "_draw", "_rig", "_sharing", "_waits_us", "_world")
-
-    def __init__(self, world: World, rig: Faults, make_sharing: MakeSharing) -> None:
+    def __init__(self, world: World, rig: FetchFaults, make_sharing: MakeSharing) -> None:
         self._world = world
         self._rig = rig
         self._sharing = make_sharing(world.clock, self._fetch)
         self._draw = world.chance("faults").draw
         self._calls: Counter[str] = Counter()
         self._count: Counter[str] = Counter()
-        self._cut: set[int] = set()
+        self._cancelled: set[int] = set()
         self._waits_us: list[int] = []
 
-    async def play(self) -> Aftermath:
+    async def play(self) -> SharedFetchRun:
         """One episode after the other."""
         for episode in range(self._rig.episodes):
             await self._episode(f"key{episode}")
         count = self._count
-        return Aftermath(
+        return SharedFetchRun(
             self._rig.readers * self._rig.episodes,
             count["answered"],
             count["cancelled"],
@@ -112,7 +108,7 @@ class _Episodes:
 
     async def _episode(self, key: str) -> None:
         rig, draw = self._rig, self._draw
-        self._cut.clear()
+        self._cancelled.clear()
         comes_us = sorted(int(draw() * rig.join_us) for _ in range(rig.readers))
         readers = [
             asyncio.create_task(self._reader(key, place, at_us))
@@ -131,7 +127,7 @@ class _Episodes:
 
     def _cancel(self, place: int, reader: asyncio.Task[None]) -> None:
         if not reader.done():
-            self._cut.add(place)
+            self._cancelled.add(place)
             reader.cancel()
 
     async def _reader(self, key: str, place: int, after_us: int) -> None:
@@ -143,7 +139,7 @@ class _Episodes:
             if how != "answered":
                 how = await self._ask(key, timeout_us)
         except asyncio.CancelledError:
-            how = "cancelled" if place in self._cut else "lost"
+            how = "cancelled" if place in self._cancelled else "lost"
         self._count[how] += 1
         if how == "answered":
             self._waits_us.append(self._world.elapsed_us - begun_us)
@@ -188,7 +184,7 @@ def _pending() -> int:
     )
 
 
-def measure(rig: Faults, after: Aftermath) -> Figures:
+def measure(rig: FetchFaults, after: SharedFetchRun) -> Figures:
     """Calls in the worst episode, what was lost, and what was left."""
     unharmed = after.readers - after.cancelled
     return {
@@ -202,10 +198,13 @@ def measure(rig: Faults, after: Aftermath) -> Figures:
     }
 
 
-def curves(rig: Faults, after: Aftermath) -> Curves:
+def curves(rig: FetchFaults, after: SharedFetchRun) -> Curves:
     """The share of those answered that had waited no longer than so many milliseconds."""
     waits = sorted(after.waits_us)
     step = max(len(waits) // 200, 1)
     return {
         "answered": [(waits[at] / 1e3, (at + 1) / len(waits)) for at in range(0, len(waits), step)]
     }
+
+
+contender: Final = contender_maker(play)

@@ -3,7 +3,7 @@
 A kind's `cost` is in request units here; each takes `ru_us` of a worker in the mean, all of them
 drawn, so a scan of 200 takes about 200 times as long as a read, and a single read's time varies. A
 contender says what is asked once for a request and what for each of the parts it is cut into; a
-part that is refused after the first asks again when it was told to, until its request's deadline.
+part that is refused after the first asks again when it was rows to, until its request's deadline.
 """
 
 from __future__ import annotations
@@ -11,25 +11,34 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
-from typing import NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
 
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.policy import WaitingPolicy
+from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld, WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.fifo_pool import FifoPool
-from sluicegate.lab.clients import open_loop
+from sluicegate.lab.baselines.rate_gates import QpsQuota
+from sluicegate.lab.clients import run_callers
 from sluicegate.lab.course import STEADY, Course
 from sluicegate.lab.ledger import BUCKET_US
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.scenario import TASKS, Contender
+from sluicegate.lab.scenario import contender_maker
 from sluicegate.lab.spans import Constant
 from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World, run
+from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
+from sluicegate.policies.operation_cost import Shape
+from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.shed import Shed, ShedSettings
+from sluicegate.policies.stack import Stack, at_once, waits
+from sluicegate.policies.stress import Stress
 from sluicegate.testing import START_US
 
 Cut: TypeAlias = Callable[[Request], Iterable[Request]]
@@ -72,7 +81,7 @@ def whole(request: Request) -> Iterable[Request]:
     return (request,)
 
 
-class Gate(NamedTuple):
+class TenantGate(NamedTuple):
     """What stands before the workers: asked once for a request, and for each part of it."""
 
     each: WaitingPolicy
@@ -80,15 +89,12 @@ class Gate(NamedTuple):
     cut: Cut = whole
 
 
-MakeGate: TypeAlias = Callable[[Tenants, World], Gate]
-TenantsContender: TypeAlias = "Contender[Tenants, TenantsRun]"
+MakeGate: TypeAlias = Callable[[Tenants, World], TenantGate]
 
 
 @final
-class Account:
+class TenantAccount:
     """What became of one kind; only what came and ended after the warm-up, but for the buckets."""
-
-    __slots__ = ("good", "good_us_at", "late", "offered", "refused", "useful_us", "worked_us")
 
     def __init__(self, buckets: int) -> None:
         self.offered = 0
@@ -114,25 +120,18 @@ class TenantsRun(NamedTuple):
     """An account for each kind."""
 
     seed: int
-    accounts: list[Account]
-
-
-def contender(make_gate: MakeGate) -> TenantsContender:
-    """A gate as a contender."""
-    return Contender(lambda rig, seed: play(rig, make_gate, seed), TASKS)
+    accounts: list[TenantAccount]
 
 
 def play(rig: Tenants, make_gate: MakeGate, seed: int) -> TenantsRun:
     """One run."""
 
-    async def main(world: World) -> list[Account]:
-        house = House(world, rig, make_gate(rig, world))
-        for kind, account in zip(rig.kinds, house.accounts, strict=True):
-            work = open_loop(world, kind, house.door(kind, account), until_us=rig.span_us)
-            world.spawn(work, f"clients/{kind.name}")
-        await world.until_us(rig.span_us)
-        await world.cancel_the_rest()
-        return house.accounts
+    async def main(world: World) -> list[TenantAccount]:
+        server = _TenantServer(world, rig, make_gate(rig, world))
+        pairs = zip(rig.kinds, server.accounts, strict=True)
+        calls = [(kind, server.door(kind, account)) for kind, account in pairs]
+        await run_callers(world, calls, until_us=rig.span_us)
+        return server.accounts
 
     return TenantsRun(seed, run(main, seed).value)
 
@@ -140,25 +139,25 @@ def play(rig: Tenants, make_gate: MakeGate, seed: int) -> TenantsRun:
 @lru_cache(maxsize=64)
 def alone_p99_us(rig: Tenants, kind: str, seed: int) -> float:
     """The p99 of that kind when nobody else is there and nothing stands before the workers."""
-    found = play(rig.alone(kind), lambda rig, world: Gate(FifoPool(rig.workers)), seed).accounts[0]
+    found = play(
+        rig.alone(kind), lambda rig, world: TenantGate(FifoPool(rig.workers)), seed
+    ).accounts[0]
     return quantile(found.good_us(rig.warm_us), 0.99)
 
 
 @final
-class House:
+class _TenantServer:
     """A gate, the workers behind it, and the accounts."""
 
-    __slots__ = ("_backend", "_gate", "_rig", "_world", "accounts")
-
-    def __init__(self, world: World, rig: Tenants, gate: Gate) -> None:
+    def __init__(self, world: World, rig: Tenants, gate: TenantGate) -> None:
         self._world = world
         self._rig = rig
         self._gate = gate
         self._backend = Backend(world, Constant(0), workers=rig.workers, course=rig.course)
         buckets = rig.span_us // BUCKET_US + 1
-        self.accounts = [Account(buckets) for _ in rig.kinds]
+        self.accounts = [TenantAccount(buckets) for _ in rig.kinds]
 
-    def door(self, kind: Kind, account: Account) -> Callable[[Request], Awaitable[None]]:
+    def door(self, kind: Kind, account: TenantAccount) -> Callable[[Request], Awaitable[None]]:
         """What the callers of a kind call."""
         draw = self._world.chance(f"work/{kind.name}").draw
         mean_us = -self._rig.ru_us
@@ -172,7 +171,7 @@ class House:
         return answer
 
     async def _answer(
-        self, request: Request, account: Account, work_us: Callable[[int], int]
+        self, request: Request, account: TenantAccount, work_us: Callable[[int], int]
     ) -> None:
         world, once = self._world, self._gate.once
         counted = world.elapsed_us >= self._rig.warm_us
@@ -205,7 +204,7 @@ class House:
             account.late += counted
 
     async def _work(
-        self, request: Request, account: Account, work_us: Callable[[int], int]
+        self, request: Request, account: TenantAccount, work_us: Callable[[int], int]
     ) -> tuple[int, Outcome]:
         """Do it part by part: how much was done, and whether it was done in time."""
         world, done_us = self._world, 0
@@ -236,5 +235,114 @@ class House:
 
 def rows_of(part: Request) -> int:
     """How many request units a part is: what it was cut to, or all of it."""
-    told = part.attributes.get("rows")
-    return part.cost if told is None else int(told)
+    rows = part.attributes.get("rows")
+    return part.cost if rows is None else int(rows)
+
+
+CHUNK_RU: Final = 10
+# By the default weights a read of one row costs 1 for the request, 1 for the row, and its time.
+READ_RU: Final = 2.2
+INFLIGHT_MAX: Final = 1_000
+
+
+def shape_of(request: Request) -> Shape:
+    """A request unit of the rig is a row."""
+    return Shape(rows=rows_of(request))
+
+
+def units_of(rig: Tenants, share: float = 1.0) -> RequestUnits:
+    """Return a budget for each tenant, of that share of what the workers can do."""
+    rate_ru = round(share * READ_RU * rig.capacity_ru_per_s)
+    return RequestUnits(RequestUnitsSettings(rate_ru=rate_ru), shape_of=shape_of)
+
+
+def chunked(
+    *,
+    ru: int = CHUNK_RU,
+    share: float = 1.0,
+    scans_max: int | None = -1,
+    classes: bool = True,
+    charged_whole: bool = True,
+) -> MakeGate:
+    """Request units, a bulkhead for scans, and a queue that parts of `ru` enter one by one.
+
+    Any of it can be left out: `ru=0` cuts nothing, `scans_max=None` has no bulkhead (-1 is as many
+    as there are workers), without `classes` all are alike, and what is not `charged_whole` is
+    charged part by part.
+    """
+
+    def make(rig: Tenants, world: World) -> TenantGate:
+        units = units_of(rig, share)
+        charge = at_once("request units", units)
+        queue = Queue(QueueSettings(places=rig.workers))
+        once = [charge] if charged_whole else []
+        if not classes:
+            once.append(at_once("no classes", _AllAlike()))
+        if scans_max is not None:
+            cap = rig.workers if scans_max < 0 else scans_max
+            settings = BulkheadSettings(cap=INFLIGHT_MAX, pool=INFLIGHT_MAX, caps={"scan": cap})
+            once.append(at_once("bulkhead", Bulkhead(settings, world.chance("bulkhead"))))
+        return TenantGate(
+            queue if charged_whole else Stack(charge, waits("queue", queue)),
+            Stack(*once) if once else None,
+            partial(units.chunks, ru=ru) if ru else whole,
+        )
+
+    return make
+
+
+def pooled(settings: RequestUnitsSettings) -> MakeGate:
+    """Request units alone, as they are set; then first come, first served."""
+
+    def make(rig: Tenants, world: World) -> TenantGate:
+        units = RequestUnits(settings, shape_of=shape_of)
+        return TenantGate(
+            Stack(at_once("request units", units), waits("pool", FifoPool(rig.workers)))
+        )
+
+    return make
+
+
+def guarded(settings: RequestUnitsSettings, *, ratio: bool = True) -> MakeGate:
+    """Budgets that drain faster while the latency ratio is low, and the queue behind them."""
+
+    def make(rig: Tenants, world: World) -> TenantGate:
+        stress = Stress()
+        prices = Shed(stress, world.chance("shed"), ShedSettings(form="prices"))
+        units = RequestUnits(settings, pricing=prices if ratio else None, shape_of=shape_of)
+        queue = Queue(QueueSettings(places=rig.workers))
+        stages = at_once("request units", units), waits("queue", queue)
+        return TenantGate(Stack(*stages, observers=[stress]))
+
+    return make
+
+
+def ru_quota(rig: Tenants, world: World) -> TenantGate:
+    """Request units alone: each tenant may spend half of what there is; then first come."""
+    return TenantGate(FifoPool(rig.workers), Stack(at_once("request units", units_of(rig, 0.5))))
+
+
+def qps_quota(rig: Tenants, world: World) -> TenantGate:
+    """Each tenant may ask half as often as single reads could be answered; then first come."""
+    quota = QpsQuota(round(rig.capacity_ru_per_s / 2))
+    return TenantGate(FifoPool(rig.workers), Stack(at_once("quota", quota)))
+
+
+def fifo(rig: Tenants, world: World) -> TenantGate:
+    """Nothing but the workers."""
+    return TenantGate(FifoPool(rig.workers))
+
+
+@final
+class _AllAlike:
+    """Takes the classes out: everything is of the default class."""
+
+    __slots__ = ()
+
+    def admit(self, request: Request, now_us: int) -> NothingHeld:
+        """Forget what it claims."""
+        request.criticality = DEFAULT_CRITICALITY
+        return NOTHING_HELD
+
+
+contender: Final = contender_maker(play)

@@ -17,6 +17,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.sliding_window import cells_roll
 from sluicegate.lab.dice import Dice
+from sluicegate.lab.scenario import KERNELS, contender_maker
 
 WINDOW_US: Final = 60_000_000
 
@@ -77,19 +78,17 @@ class TraceRig:
         return sorted(found)
 
 
-class Counter(Protocol):
-    """A source's count, as a form of the window keeps it."""
+class _WindowCount(Protocol):
+    """Counts a request of one source; how many there were in the window that ends now."""
 
-    def count(self, now_us: int) -> float:
-        """Count one request; how many there were in the window that ends now."""
-        ...
+    def count(self, now_us: int) -> float: ...
 
 
-MakeCounter: TypeAlias = Callable[[], Counter]
+MakeWindowCount: TypeAlias = Callable[[], _WindowCount]
 
 
 @final
-class CellsCounter:
+class CellsCount:
     """`kernels.sliding_window` in `cells`, every request counted; one cell is the two counters."""
 
     __slots__ = ("_cell_us", "_cells", "_state")
@@ -108,7 +107,7 @@ class CellsCounter:
 
 
 @final
-class FixedCounter:
+class FixedCount:
     """The count of the clock's minute."""
 
     __slots__ = ("_count", "_window")
@@ -127,7 +126,7 @@ class FixedCounter:
 
 
 @final
-class LogCounter:
+class ExactCount:
     """Every instant of the last window: the truth."""
 
     __slots__ = ("_instants",)
@@ -148,32 +147,30 @@ class LogCounter:
 class TraceRun:
     """What was counted against the truth, request by request."""
 
-    __slots__ = ("error_sum", "false_above", "false_below", "over", "requests", "seen")
-
     def __init__(self) -> None:
         self.requests = 0
         self.over = 0  # requests of a source above its limit
         self.false_above = 0
         self.false_below = 0
         self.error_sum = 0.0
-        self.seen: list[tuple[int, float, int]] = []  # of the busiest source: when, count, truth
+        self.busiest: list[tuple[int, float, int]] = []  # source: when, count, truth
 
 
-def play(rig: TraceRig, make: MakeCounter, seed: int) -> TraceRun:
+def play(rig: TraceRig, make: MakeWindowCount, seed: int) -> TraceRun:
     """One run; what comes in the first window is counted, and not judged."""
     run = TraceRun()
-    counters: dict[int, tuple[Counter, LogCounter]] = {}
+    counters: dict[int, tuple[_WindowCount, ExactCount]] = {}
     trace = rig.trace(seed)
     shown = max((source for _, source in trace), default=0)
     for at_us, source in trace:
         pair = counters.get(source)
         if pair is None:
-            pair = counters[source] = (make(), LogCounter())
+            pair = counters[source] = (make(), ExactCount())
         counted, truth = pair[0].count(at_us), pair[1].count(at_us)
         if at_us < WINDOW_US:
             continue
         if source == shown:
-            run.seen.append((at_us, counted, int(truth)))
+            run.busiest.append((at_us, counted, int(truth)))
         run.requests += 1
         run.error_sum += abs(counted / truth - 1)
         above, is_above = counted > rig.limit, truth > rig.limit
@@ -181,3 +178,6 @@ def play(rig: TraceRig, make: MakeCounter, seed: int) -> TraceRun:
         run.false_above += above and not is_above
         run.false_below += is_above and not above
     return run
+
+
+contender: Final = contender_maker(play, KERNELS)

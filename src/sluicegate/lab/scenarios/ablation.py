@@ -15,6 +15,8 @@ The first minute is quiet: a latency ratio has to see what is usual before it ca
 
 from __future__ import annotations
 
+import math
+from itertools import chain
 from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
@@ -22,10 +24,18 @@ from sluicegate.kernels.cost_model import Weights
 from sluicegate.lab.arrivals import Steps
 from sluicegate.lab.checks import Goal
 from sluicegate.lab.course import Course
-from sluicegate.lab.rigs.flatness import curves, measure
-from sluicegate.lab.rigs.tenant_gates import fifo, guarded, pooled
-from sluicegate.lab.rigs.tenants import Tenants, contender
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Picture, Scenario
+from sluicegate.lab.ledger import BUCKET_US
+from sluicegate.lab.measures import quantile
+from sluicegate.lab.rigs.tenants import (
+    TenantAccount,
+    Tenants,
+    TenantsRun,
+    contender,
+    fifo,
+    guarded,
+    pooled,
+)
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Curves, Figures, Picture, Scenario
 from sluicegate.lab.workload import Kind
 from sluicegate.policies.request_units import RequestUnitsSettings
 
@@ -80,6 +90,53 @@ BY_COST: Final = RequestUnitsSettings(rate_ru=QUOTA_RU)
 BY_CALL: Final = RequestUnitsSettings(
     rate_ru=QUOTA_RU, weights=EVERY_CALL, learn_rate=0.0, margin_quantile=None, settle=False
 )
+
+
+SECOND_US: Final = 1_000_000
+BUCKETS: Final = SECOND_US // BUCKET_US
+FLAT: Final = 2.0
+_P99_OF_MEAN: Final = 4.605  # of an exponential service
+
+
+def measure(rig: Tenants, run: TenantsRun) -> Figures:
+    """The worst second of the first kind, how many were uneven, and what each kind got."""
+    times = [p99_ms / least_ms(rig, second) for second, p99_ms in seconds(rig, run.accounts[0])]
+    success = {
+        f"success.{kind.name}": account.success()
+        for kind, account in zip(rig.kinds, run.accounts, strict=True)
+    }
+    return {
+        "worst_times": max(times),
+        "uneven_s": float(sum(one > FLAT for one in times)),
+        **success,
+    }
+
+
+def curves(rig: Tenants, run: TenantsRun) -> Curves:
+    """The p99 of the first kind, and the least it could be; seconds without an answer are left."""
+    seen = seconds(rig, run.accounts[0])
+    return {
+        f"{rig.kinds[0].name}_p99_ms": [(float(at), ms) for at, ms in seen if ms < math.inf],
+        "least_ms": [(float(at), least_ms(rig, at)) for at, _ in seen],
+    }
+
+
+def seconds(rig: Tenants, account: TenantAccount) -> list[tuple[int, float]]:
+    """The p99 of each whole second after the warm-up."""
+    found = []
+    for second in range(rig.warm_us // SECOND_US, rig.span_us // SECOND_US):
+        buckets = account.good_us_at[second * BUCKETS : (second + 1) * BUCKETS]
+        found.append((second, quantile([*chain(*buckets)], 0.99) / 1000))
+    return found
+
+
+def least_ms(rig: Tenants, second: int) -> float:
+    """The p99 of the work itself, at the slowest speed of this second and the one before."""
+    begin_us = (second - 1) * SECOND_US
+    changes = [at for at, _ in rig.course.changes if begin_us < at < begin_us + 2 * SECOND_US]
+    speed = min(rig.course.speed(at_us) for at_us in [begin_us, *changes])
+    return _P99_OF_MEAN * rig.ru_us / speed / 1000
+
 
 SCENARIO: Final = Scenario(
     number=25,

@@ -11,37 +11,30 @@ from __future__ import annotations
 
 from typing import Final
 
-from sluicegate.lab.baselines.look_aside import PlainLookAside
+from sluicegate.lab.baselines.caches import PlainLookAside
 from sluicegate.lab.checks import Goal
 from sluicegate.lab.retries import NAIVE, SMART
-from sluicegate.lab.rigs.guarded import Guarded
 from sluicegate.lab.rigs.look_aside import (
     Fetch,
     Fill,
-    Flushed,
+    GuardedPath,
     LookAside,
-    MakePath,
+    contender,
     curves,
     measure,
-    play,
 )
-from sluicegate.lab.scenario import OVER_TIME, TASKS, Contender, Picture, Scenario
+from sluicegate.lab.scenario import OVER_TIME, Picture, Scenario
 from sluicegate.lab.world import World
 
 
-def without_coalesce(world: World, rig: LookAside, fetch: Fetch, fill: Fill) -> Guarded:
+def without_coalesce(world: World, rig: LookAside, fetch: Fetch, fill: Fill) -> GuardedPath:
     """Each reader stands in the line for himself."""
-    return Guarded(world, rig, fetch, fill, coalesce=False)
+    return GuardedPath(world, rig, fetch, fill, coalesce=False)
 
 
-def without_queue(world: World, rig: LookAside, fetch: Fetch, fill: Fill) -> Guarded:
+def without_queue(world: World, rig: LookAside, fetch: Fetch, fill: Fill) -> GuardedPath:
     """All fetches go to the store at once."""
-    return Guarded(world, rig, fetch, fill, queue=False)
-
-
-def fetching(make_path: MakePath) -> Contender[LookAside, Flushed]:
-    """A contender that is a way to the store."""
-    return Contender(lambda rig, seed: play(rig, make_path, seed), TASKS)
+    return GuardedPath(world, rig, fetch, fill, queue=False)
 
 
 SCENARIO: Final = Scenario(
@@ -51,10 +44,10 @@ SCENARIO: Final = Scenario(
     why="A cache that the store cannot live without must come back by itself.",
     rigs={"budget": LookAside(retries=SMART), "naive": LookAside(retries=NAIVE)},
     contenders={
-        "guarded": fetching(Guarded),
-        "without-coalesce": fetching(without_coalesce),
-        "without-queue": fetching(without_queue),
-        "look-aside": fetching(lambda _, __, fetch, fill: PlainLookAside(fetch, fill)),
+        "guarded": contender(GuardedPath),
+        "without-coalesce": contender(without_coalesce),
+        "without-queue": contender(without_queue),
+        "look-aside": contender(lambda _, __, fetch, fill: PlainLookAside(fetch, fill)),
     },
     ours="guarded",
     must_fail=("look-aside", "without-queue"),

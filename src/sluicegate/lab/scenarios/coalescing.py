@@ -21,22 +21,20 @@ from sluicegate.lab.rigs.shared_fetch import (
     CANCEL,
     ERROR,
     TIMEOUT,
-    Aftermath,
-    Faults,
     Fetch,
-    MakeSharing,
+    FetchFaults,
+    contender,
     curves,
     measure,
-    play,
 )
-from sluicegate.lab.scenario import OVER_CASES, TASKS, Contender, Picture, Scenario
+from sluicegate.lab.scenario import OVER_CASES, Picture, Scenario
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 
 PATIENT: Final = CoalesceSettings(overdue_us=0)
 
 
 @final
-class Coalesced:
+class CoalescedFetch:
     """`coalesce` with its defaults."""
 
     def __init__(
@@ -48,14 +46,14 @@ class Coalesced:
 
     def share(self, request: Request) -> Awaitable[int]:
         """The fetch in the air, or a new one."""
-        return self.policy.share(request.key, request, self._clock, self._bring)
+        return self.policy.share(request.key, request, self._clock, self._load)
 
-    async def _bring(self, flight: Flight[int]) -> int:
+    async def _load(self, flight: Flight[int]) -> int:
         return await self._fetch(flight.key)
 
 
 @final
-class Alone:
+class UnsharedFetch:
     """Without `coalesce`: each fetches for himself."""
 
     def __init__(self, clock: Clock, fetch: Fetch) -> None:
@@ -66,30 +64,25 @@ class Alone:
         return self._fetch(request.key)
 
 
-def sharing(make_sharing: MakeSharing) -> Contender[Faults, Aftermath]:
-    """A contender that shares fetches, or does not."""
-    return Contender(lambda rig, seed: play(rig, make_sharing, seed), TASKS)
-
-
 SCENARIO: Final = Scenario(
     number=13,
     name="coalescing",
     title="A shared fetch fails, hangs, or loses whoever began it",
     why="What is shared to protect the store must not share the failures of its readers.",
     rigs={
-        "error": Faults(fault=ERROR),
-        "cancel": Faults(fault=CANCEL),
-        "timeout": Faults(fault=TIMEOUT),
-        "crowd-error": Faults(fault=ERROR, readers=10_000, episodes=1),
-        "crowd-cancel": Faults(fault=CANCEL, readers=10_000, episodes=1),
-        "crowd-timeout": Faults(fault=TIMEOUT, readers=10_000, episodes=1),
+        "error": FetchFaults(fault=ERROR),
+        "cancel": FetchFaults(fault=CANCEL),
+        "timeout": FetchFaults(fault=TIMEOUT),
+        "crowd-error": FetchFaults(fault=ERROR, readers=10_000, episodes=1),
+        "crowd-cancel": FetchFaults(fault=CANCEL, readers=10_000, episodes=1),
+        "crowd-timeout": FetchFaults(fault=TIMEOUT, readers=10_000, episodes=1),
     },
     contenders={
-        "coalesce": sharing(Coalesced),
-        "without-relief": sharing(lambda clock, fetch: Coalesced(clock, fetch, PATIENT)),
-        "without-coalesce": sharing(Alone),
-        "single-flight": sharing(lambda _, fetch: SingleFlight(fetch)),
-        "shielded-flight": sharing(lambda _, fetch: SingleFlight(fetch, shielded=True)),
+        "coalesce": contender(CoalescedFetch),
+        "without-relief": contender(lambda clock, fetch: CoalescedFetch(clock, fetch, PATIENT)),
+        "without-coalesce": contender(UnsharedFetch),
+        "single-flight": contender(lambda _, fetch: SingleFlight(fetch)),
+        "shielded-flight": contender(lambda _, fetch: SingleFlight(fetch, shielded=True)),
     },
     ours="coalesce",
     must_fail=("single-flight", "shielded-flight", "without-relief", "without-coalesce"),

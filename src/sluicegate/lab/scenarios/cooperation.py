@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.no_control import no_control
+from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.checks import Goal
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.cooperation import (
     client_throttle,
-    drawn,
+    curves,
     in_line,
     in_world,
     measure,
@@ -58,7 +58,7 @@ SCENARIO: Final = Scenario(
         Goal(figure="rejects_per_accept", at_most=1.2),
     ),
     measure=measure,
-    curves=drawn,
+    curves=curves,
     shown=("goodput", "rejects_per_accept", "held_back", "p99_ms", "jain"),
     pictures=(
         Picture("Answered in time", ("goodput",), OVER_TIME, "of capacity", "seconds"),

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from sluicegate.lab.checks import Goal
-from sluicegate.lab.rigs.drift import Drift, Till, contender, curves, measure
+from sluicegate.lab.rigs.drift import CountingBudget, Drift, contender, curves, measure
 from sluicegate.lab.scenario import OVER_CASES, OVER_TIME, Picture, Scenario
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 
@@ -23,12 +23,12 @@ CALM: Final = ("rows", "bytes", "ms", "all", "cheaper", "liar", "long")
 WEIGHTS: Final = RequestUnitsSettings().weights
 
 
-def units(rig: Drift, till: Till, **form: Any) -> RequestUnits:
+def units(rig: Drift, budget: CountingBudget, **form: Any) -> RequestUnits:
     """The policy as it comes, or in another form."""
-    return RequestUnits(RequestUnitsSettings(**form), budget=till)
+    return RequestUnits(RequestUnitsSettings(**form), purse=budget)
 
 
-def form(**settings: Any) -> Callable[[Drift, Till], RequestUnits]:
+def form(**settings: Any) -> Callable[[Drift, CountingBudget], RequestUnits]:
     """The policy in another form."""
     return partial(units, **settings)
 

@@ -12,15 +12,19 @@ from dataclasses import replace
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.peak_ewma import peak_ewma
-from sluicegate.lab.baselines.round_robin import round_robin
-from sluicegate.lab.baselines.slow_sweep import slow_sweep
+from sluicegate.lab.baselines.host_pickers import peak_ewma, round_robin, slow_sweep
 from sluicegate.lab.checks import Goal
 from sluicegate.lab.course import Course
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.rigs.hosts import HostsRig, HostsRun, MakePicker, play
-from sluicegate.lab.rigs.pickers import NO_EJECTION, NO_PENALTY, balanced
-from sluicegate.lab.scenario import OVER_TIME, TASKS, Contender, Curves, Figures, Picture, Scenario
+from sluicegate.lab.rigs.hosts import (
+    NO_EJECTION,
+    NO_PENALTY,
+    HostsRig,
+    HostsRun,
+    balanced,
+    contender,
+)
+from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, Picture, Scenario
 from sluicegate.lab.spans import Lognormal
 
 SECOND: Final = 1_000_000
@@ -32,7 +36,7 @@ MINUTE: Final = HostsRig(
     arrivals=Poisson(LOAD * HOSTS * WORKERS * 100),  # of 10 ms each
     hosts=HOSTS,
     workers=WORKERS,
-    turns_us=10 * SECOND,
+    gray_from_us=10 * SECOND,
     span_us=70 * SECOND,
 )
 HOUR: Final = HostsRig(
@@ -53,7 +57,7 @@ def measure(rig: HostsRig, run: HostsRun) -> Figures:
     return {
         "success": run.success,
         "p99_ms": quantile(run.good_us, 0.99) / 1000,
-        "false_ejections": float(run.false),
+        "false_ejections": float(run.false_ejections),
         "out_max": run.out_max / rig.hosts,
         "gray_share": sum(run.gray_at) / sum(run.calls_at),
     }
@@ -69,11 +73,6 @@ def curves(rig: HostsRig, run: HostsRun) -> Curves:
         return [(float(at * step), 100 * n / calls[at]) for at, n in enumerate(sums)]
 
     return {"lost_percent": percent(run.lost_at), "gray_percent": percent(run.gray_at)}
-
-
-def contender(make: MakePicker) -> Contender[HostsRig, HostsRun]:
-    """Production policies that need no task: they are asked, and told how it went."""
-    return Contender(lambda rig, seed: play(rig, make, seed), TASKS)
 
 
 SCENARIO: Final = Scenario(

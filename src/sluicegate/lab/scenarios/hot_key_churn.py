@@ -12,20 +12,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sluicegate.lab.baselines.exact_counts import ExactCounts
-from sluicegate.lab.baselines.lru_counts import LruCounts
+from sluicegate.lab.baselines.key_counters import ExactCounts, LruCounts
 from sluicegate.lab.checks import Goal
 from sluicegate.lab.dice import Dice
 from sluicegate.lab.rigs.churn import (
     Churn,
-    Churned,
-    HotKeyWatcher,
-    MakeWatcher,
+    HotKeyCounter,
+    MakeKeyCounter,
+    contender,
     curves,
     measure,
-    play,
 )
-from sluicegate.lab.scenario import KERNELS, OVER_CASES, OVER_TIME, Contender, Picture, Scenario
+from sluicegate.lab.scenario import OVER_CASES, OVER_TIME, Picture, Scenario
 from sluicegate.policies.hot_key import HotKeySettings
 
 DEFAULTS: Final = HotKeySettings()
@@ -34,39 +32,28 @@ CHURNS: Final = ("churn", "cycling", "half-cycling")
 SKEWS: Final = ("zipf-0.8", "zipf-1.0", "zipf-1.2")
 
 
-def hot_key(rig: Churn, dice: Dice) -> HotKeyWatcher:
-    """The policy with its defaults."""
-    return HotKeyWatcher(rig, DEFAULTS, dice)
+def counting(settings: HotKeySettings) -> MakeKeyCounter:
+    """Return a maker of the policy with these settings."""
+    return lambda rig, dice: HotKeyCounter(rig, settings, dice)
 
 
-def one_percent(rig: Churn, dice: Dice) -> HotKeyWatcher:
-    """What is hot has a hundredth of all reads, and a hundred a second at least."""
-    return HotKeyWatcher(rig, HotKeySettings(hot_min=100, hot_permille=10), dice)
-
-
-def few_counters(rig: Churn, dice: Dice) -> HotKeyWatcher:
-    """Two counters for each key that is wanted."""
-    return HotKeyWatcher(rig, HotKeySettings(counters=200), dice)
-
-
-def without_ageing(rig: Churn, dice: Dice) -> HotKeyWatcher:
-    """All that ever came counts."""
-    return HotKeyWatcher(rig, HotKeySettings(window_us=3_600_000_000), dice)
+hot_key: Final = counting(DEFAULTS)
+# What is hot has a hundredth of all reads, and a hundred a second at least.
+one_percent: Final = counting(HotKeySettings(hot_min=100, hot_permille=10))
+# Two counters for each key that is wanted.
+few_counters: Final = counting(HotKeySettings(counters=200))
+# All reads count, however long ago.
+without_ageing: Final = counting(HotKeySettings(window_us=3_600_000_000))
 
 
 def exact(rig: Churn, dice: Dice) -> ExactCounts:
-    """As many hits as the product asks for."""
+    """Return exact counts with the product's threshold."""
     return ExactCounts(least=DEFAULTS.hot_min)
 
 
 def lru(rig: Churn, dice: Dice) -> LruCounts:
-    """As many counters as the product has."""
+    """Return as many counters as the product has."""
     return LruCounts(capacity=DEFAULTS.counters, least=DEFAULTS.hot_min)
-
-
-def watching(make_watcher: MakeWatcher) -> Contender[Churn, Churned]:
-    """A contender that counts."""
-    return Contender(lambda rig, seed: play(rig, make_watcher, seed), KERNELS)
 
 
 SCENARIO: Final = Scenario(
@@ -83,12 +70,12 @@ SCENARIO: Final = Scenario(
         "zipf-1.2": replace(ZIPF, skew=1.2),
     },
     contenders={
-        "hot-key": watching(hot_key),
-        "one-percent": watching(one_percent),
-        "few-counters": watching(few_counters),
-        "without-ageing": watching(without_ageing),
-        "exact": watching(exact),
-        "lru": watching(lru),
+        "hot-key": contender(hot_key),
+        "one-percent": contender(one_percent),
+        "few-counters": contender(few_counters),
+        "without-ageing": contender(without_ageing),
+        "exact": contender(exact),
+        "lru": contender(lru),
     },
     ours="hot-key",
     must_fail=("exact", "lru", "few-counters", "without-ageing"),

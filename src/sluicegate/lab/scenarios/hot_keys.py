@@ -10,67 +10,50 @@ those who read other keys feel nothing (their p99 grows by a tenth at most).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from sluicegate.lab.baselines.no_cache import NoCache
-from sluicegate.lab.baselines.ttl_cache import TtlCache
+from sluicegate.lab.baselines.caches import NoCache, TtlCache
 from sluicegate.lab.checks import Goal
-from sluicegate.lab.rigs.flood import Flood, Flooded, MakeFront, curves, measure, play
-from sluicegate.lab.rigs.fronts import Shield
-from sluicegate.lab.rigs.store import Store
+from sluicegate.lab.rigs.flood import FloodRig, MakeReadPath, contender, curves, measure
+from sluicegate.lab.rigs.read_paths import ShieldedReads
 from sluicegate.lab.scenario import (
     AS_BARS,
     OVER_TIME,
-    TASKS,
-    Contender,
     Picture,
     Scenario,
 )
-from sluicegate.lab.world import World
 from sluicegate.policies.hot_key import HotKeySettings
 
-# Noticed at 100, kept for 3 s, and fetched when it is gone; what is cold is fetched by each alone.
+# The form of the system that this is modelled on: noticed at 100, cached for 3 s, fetched when it
+# has expired; cold keys are fetched by each reader alone.
 MUSSEL: Final = HotKeySettings(hot_min=100, hot_permille=0, ttl_us=3_000_000, jitter=0.0, beta=0.0)
 
 
-def shield(world: World, store: Store) -> Shield:
-    """`hot_key` and `coalesce`, with their defaults."""
-    return Shield(world.clock, world.chance("shield"), store.get)
+def shielded(**form: Any) -> MakeReadPath:
+    """Return a maker of `hot_key` and `coalesce`, with their defaults where `form` says nothing."""
+    return lambda world, store: ShieldedReads(
+        world.clock, world.chance("shield"), store.get, **form
+    )
 
 
-def mussel(world: World, store: Store) -> Shield:
-    """The form of the system that this is modelled on."""
-    return Shield(world.clock, world.chance("shield"), store.get, hot=MUSSEL, cold_too=False)
-
-
-def without_coalesce(world: World, store: Store) -> Shield:
-    """Each who misses fetches."""
-    return Shield(world.clock, world.chance("shield"), store.get, coalesce=False)
-
-
-def without_hot_key(world: World, store: Store) -> Shield:
-    """One fetch at a time, and nothing is kept."""
-    return Shield(world.clock, world.chance("shield"), store.get, hot_key=False)
-
-
-def in_flood(make_front: MakeFront) -> Contender[Flood, Flooded]:
-    """A contender that is a front."""
-    return Contender(lambda rig, seed: play(rig, make_front, seed), TASKS)
-
+shield: Final = shielded()
+mussel: Final = shielded(hot=MUSSEL, coalesce_cold=False)
+without_coalesce: Final = shielded(coalesce=False)
+without_hot_key: Final = shielded(hot_key=False)
 
 SCENARIO: Final = Scenario(
     number=10,
     name="hot-keys",
     title="A million reads a second, four fifths of them of five keys",
     why="A shard that everybody asks for is lost, and with it whoever needs its other keys.",
-    rigs={"flood": Flood()},
+    rigs={"flood": FloodRig()},
     contenders={
-        "shield": in_flood(shield),
-        "mussel": in_flood(mussel),
-        "without-coalesce": in_flood(without_coalesce),
-        "without-hot-key": in_flood(without_hot_key),
-        "ttl-cache": in_flood(lambda world, store: TtlCache(world.clock, store.get)),
-        "no-cache": in_flood(lambda world, store: NoCache(store.get)),
+        "shield": contender(shield),
+        "mussel": contender(mussel),
+        "without-coalesce": contender(without_coalesce),
+        "without-hot-key": contender(without_hot_key),
+        "ttl-cache": contender(lambda world, store: TtlCache(world.clock, store.get)),
+        "no-cache": contender(lambda world, store: NoCache(store.get)),
     },
     ours="shield",
     must_fail=("ttl-cache", "without-coalesce", "without-hot-key"),

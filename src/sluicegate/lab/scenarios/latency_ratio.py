@@ -15,23 +15,26 @@ from typing import Final
 from sluicegate.kernels.latency_ratio import MUSSEL_ENTER
 from sluicegate.lab.baselines.pooled_ratio import PooledRatio
 from sluicegate.lab.checks import Goal
-from sluicegate.lab.rigs.latencies import LatencyRig, LatencyRun, MakeWatcher, Work, play
-from sluicegate.lab.rigs.watchers import (
-    StressWatcher,
+from sluicegate.lab.rigs.latencies import (
+    LatencyRig,
+    LatencyRun,
+    PolicyStressReader,
+    WorkClass,
     by_class,
+    contender,
     never_frozen,
     one_for_all,
     unwindowed_p2,
 )
-from sluicegate.lab.scenario import OVER_TIME, TASKS, Contender, Curves, Figures, Picture, Scenario
+from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, Picture, Scenario
 from sluicegate.policies.stress import StressSettings
 
 SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
-SEEN_S: Final = 10  # after that it should know
+NOTICED_S: Final = 10  # after that it should know
 BELOW: Final = 0.6
-USUAL: Final = Work(name="get", per_s=((0, 75.0),))
+USUAL: Final = WorkClass(name="get", per_s=((0, 75.0),))
 
 STRESS: Final = LatencyRig(
     works=(USUAL,),
@@ -47,7 +50,7 @@ def day(hours: int) -> LatencyRig:
     From noon for a quarter of it there are 15 times as many scans, which take ten times as long.
     """
     noon, dusk = hours * HOUR // 2, hours * HOUR * 3 // 4
-    scans = Work(name="scan", per_s=((0, 2.0), (noon, 30.0), (dusk, 2.0)), median_us=50_000.0)
+    scans = WorkClass(name="scan", per_s=((0, 2.0), (noon, 30.0), (dusk, 2.0)), median_us=50_000.0)
     return LatencyRig(
         works=(USUAL, scans), swing=0.3, burden=0.3, day_us=hours * HOUR, span_us=hours * HOUR
     )
@@ -62,7 +65,7 @@ def measure(rig: LatencyRig, run: LatencyRun) -> Figures:
     after = run.stressed[end_s:]
     return {
         "seen_s": float(next((at for at, ratio in enumerate(sick) if ratio < BELOW), inf)),
-        "ratio_max": max(sick[SEEN_S:]),
+        "ratio_max": max(sick[NOTICED_S:]),
         "clear_s": float(after.index(False)) if False in after else inf,
         "trips": float(run.trips - 1),
     }
@@ -75,11 +78,6 @@ def curves(rig: LatencyRig, run: LatencyRun) -> Curves:
     return {"ratio": [(at / 60, min(run.ratios[at : at + step])) for at in spans]}
 
 
-def contender(make: MakeWatcher) -> Contender[LatencyRig, LatencyRun]:
-    """Who is told of work and asked for a reading; no task is needed."""
-    return Contender(lambda rig, seed: play(rig, make, seed), TASKS)
-
-
 P2: Final = StressSettings(ratio="p2", ratio_enter=MUSSEL_ENTER, ratio_hard=MUSSEL_ENTER)
 
 SCENARIO: Final = Scenario(
@@ -89,8 +87,8 @@ SCENARIO: Final = Scenario(
     why="An alarm that gets used to the fire is none, nor is one that rings at noon.",
     rigs={"stress": STRESS, "day": day(8)},
     contenders={
-        "stress": contender(StressWatcher),
-        "mussel-p2": contender(lambda: StressWatcher(P2)),
+        "stress": contender(PolicyStressReader),
+        "mussel-p2": contender(lambda: PolicyStressReader(P2)),
         "p2-unwindowed": contender(by_class(unwindowed_p2, MUSSEL_ENTER)),
         "pooled": contender(by_class(PooledRatio)),
         "without-freezing": contender(by_class(never_frozen)),

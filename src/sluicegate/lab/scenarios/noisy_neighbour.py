@@ -16,8 +16,16 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.checks import Goal
 from sluicegate.lab.ledger import BUCKET_US
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.rigs.tenant_gates import chunked, fifo, qps_quota, ru_quota
-from sluicegate.lab.rigs.tenants import Tenants, TenantsRun, alone_p99_us, contender
+from sluicegate.lab.rigs.tenants import (
+    Tenants,
+    TenantsRun,
+    alone_p99_us,
+    chunked,
+    contender,
+    fifo,
+    qps_quota,
+    ru_quota,
+)
 from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Curves, Figures, Picture, Scenario
 from sluicegate.lab.workload import Kind
 

@@ -14,8 +14,14 @@ from statistics import median
 from typing import Final
 
 from sluicegate.lab.checks import Goal
-from sluicegate.lab.rigs.overhead import Overhead, OverheadRun, plain_window, play, server_chain
-from sluicegate.lab.scenario import AS_BARS, WALL, Contender, Figures, Picture, Scenario
+from sluicegate.lab.rigs.overhead import (
+    Overhead,
+    OverheadRun,
+    contender,
+    plain_window,
+    server_chain,
+)
+from sluicegate.lab.scenario import AS_BARS, Figures, Picture, Scenario
 
 
 def measure(rig: Overhead, run: OverheadRun) -> Figures:
@@ -34,8 +40,8 @@ SCENARIO: Final = Scenario(
     why="Control that costs more than it saves is switched off.",
     rigs={"calm": Overhead()},
     contenders={
-        "chain": Contender(lambda rig, seed: play(rig, server_chain, seed), WALL),
-        "plain-window": Contender(lambda rig, seed: play(rig, plain_window, seed), WALL),
+        "chain": contender(server_chain),
+        "plain-window": contender(plain_window),
     },
     ours="chain",
     must_fail=("plain-window",),

@@ -13,10 +13,10 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.baselines.codel import folly_codel
 from sluicegate.lab.baselines.dagor import dagor
-from sluicegate.lab.baselines.folly_codel import folly_codel
-from sluicegate.lab.baselines.no_control import no_control
 from sluicegate.lab.baselines.pid import pid
+from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.checks import Goal
 from sluicegate.lab.contenders import in_line, in_world
 from sluicegate.lab.measures import curves, figures

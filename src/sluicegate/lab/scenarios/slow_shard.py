@@ -13,7 +13,7 @@ from typing import Final
 from sluicegate.lab.baselines.fifo_pool import FifoPool
 from sluicegate.lab.checks import Goal
 from sluicegate.lab.course import Course
-from sluicegate.lab.rigs.shards import Shards, contender, curves, measure
+from sluicegate.lab.rigs.shards import MakeGate, Shards, contender, curves, measure
 from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Picture, Scenario
 from sluicegate.lab.world import World
 from sluicegate.policies.breaker import Breaker
@@ -26,39 +26,24 @@ CAP: Final = 40
 SPEED: Final = 1 / 50
 
 
-def bulkhead(rig: Shards, world: World) -> Stack:
-    """The policy as it comes."""
-    return Stack(at_once("bulkhead", Bulkhead(BulkheadSettings(), world.chance("bulkhead"))))
+def gate(settings: BulkheadSettings | None = None, *, breaks: bool = False) -> MakeGate:
+    """Return a maker of a bulkhead, with a breaker for each shard before it if it `breaks`."""
+
+    def make(rig: Shards, world: World) -> Stack:
+        before = [at_once("breaker", Breaker(world.chance("breaker")))] if breaks else []
+        compartments = Bulkhead(settings or BulkheadSettings(), world.chance("bulkhead"))
+        return Stack(*before, at_once("bulkhead", compartments))
+
+    return make
 
 
-def adaptive(rig: Shards, world: World) -> Stack:
-    """With a number for each shard that is found, below the cap."""
-    settings = BulkheadSettings(adaptive=AdaptiveSettings())
-    return Stack(at_once("bulkhead", Bulkhead(settings, world.chance("bulkhead"))))
+ONE_POOL: Final = BulkheadSettings(cap=POOL, pool=POOL)  # a refusal when it is full
 
-
-def without(rig: Shards, world: World) -> Stack:
-    """One compartment is as large as the ship: the pool, and a refusal when it is full."""
-    settings = BulkheadSettings(cap=POOL, pool=POOL)
-    return Stack(at_once("bulkhead", Bulkhead(settings, world.chance("bulkhead"))))
-
-
-def with_breaker(rig: Shards, world: World) -> Stack:
-    """A breaker for each shard before its compartment."""
-    settings = BulkheadSettings()
-    return Stack(
-        at_once("breaker", Breaker(world.chance("breaker"))),
-        at_once("bulkhead", Bulkhead(settings, world.chance("bulkhead"))),
-    )
-
-
-def breaker(rig: Shards, world: World) -> Stack:
-    """A breaker for each shard, and one pool."""
-    settings = BulkheadSettings(cap=POOL, pool=POOL)
-    return Stack(
-        at_once("breaker", Breaker(world.chance("breaker"))),
-        at_once("bulkhead", Bulkhead(settings, world.chance("bulkhead"))),
-    )
+bulkhead: Final = gate()
+adaptive: Final = gate(BulkheadSettings(adaptive=AdaptiveSettings()))
+with_breaker: Final = gate(breaks=True)
+breaker: Final = gate(ONE_POOL, breaks=True)
+without: Final = gate(ONE_POOL)
 
 
 def shared_pool(rig: Shards, world: World) -> FifoPool:

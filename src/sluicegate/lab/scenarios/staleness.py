@@ -14,41 +14,45 @@ from typing import Any, Final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
-from sluicegate.lab.baselines.ttl_cache import TtlCache
+from sluicegate.lab.baselines.caches import TtlCache
 from sluicegate.lab.checks import Goal
-from sluicegate.lab.rigs.freshness import AnyRig, Freshness, MakeFront, Nodes, Races, measure
-from sluicegate.lab.rigs.fronts import Get, Shield
-from sluicegate.lab.scenario import AS_BARS, TASKS, Contender, Picture, Scenario
+from sluicegate.lab.rigs.freshness import (
+    FreshnessRig,
+    NodesRig,
+    RaceRig,
+    contender,
+    measure,
+)
+from sluicegate.lab.rigs.read_paths import Get, ShieldedReads
+from sluicegate.lab.scenario import AS_BARS, Picture, Scenario
 from sluicegate.policies.hot_key import HotKeySettings
 
 DEFAULTS: Final = HotKeySettings()
-RIGS: Final[dict[str, AnyRig]] = {"races": Races(), "nodes": Nodes(ttl_us=DEFAULTS.ttl_us)}
+RIGS: Final[dict[str, FreshnessRig]] = {
+    "races": RaceRig(),
+    "nodes": NodesRig(ttl_us=DEFAULTS.ttl_us),
+}
 HOT_AT_ONCE: Final = HotKeySettings(hot_min=1, hot_permille=0)
 
 
-def shield(clock: Clock, chance: Chance, get: Get, hot_at_once: bool, **out: Any) -> Shield:
+def shield(clock: Clock, chance: Chance, get: Get, hot_at_once: bool, **out: Any) -> ShieldedReads:
     """`hot_key` and `coalesce`; where every read counts, a key is hot with the first."""
-    return Shield(clock, chance, get, hot=HOT_AT_ONCE if hot_at_once else DEFAULTS, **out)
+    return ShieldedReads(clock, chance, get, hot=HOT_AT_ONCE if hot_at_once else DEFAULTS, **out)
 
 
-def without_epochs(clock: Clock, chance: Chance, get: Get, hot_at_once: bool) -> Shield:
+def without_epochs(clock: Clock, chance: Chance, get: Get, hot_at_once: bool) -> ShieldedReads:
     """A write deletes what is kept, and any fill is taken."""
     return shield(clock, chance, get, hot_at_once, epochs=False)
 
 
-def without_parting(clock: Clock, chance: Chance, get: Get, hot_at_once: bool) -> Shield:
+def without_parting(clock: Clock, chance: Chance, get: Get, hot_at_once: bool) -> ShieldedReads:
     """Who asks after a write may join a fetch from before it."""
-    return shield(clock, chance, get, hot_at_once, parted=False)
+    return shield(clock, chance, get, hot_at_once, split_on_write=False)
 
 
 def ttl_cache(clock: Clock, chance: Chance, get: Get, hot_at_once: bool) -> TtlCache:
     """A dict with times, and a delete on a write."""
     return TtlCache(clock, get, ttl_us=DEFAULTS.ttl_us)
-
-
-def reading(make_front: MakeFront) -> Contender[AnyRig, Freshness]:
-    """A contender that is a front."""
-    return Contender(lambda rig, seed: rig.play(make_front, seed), TASKS)
 
 
 SCENARIO: Final = Scenario(
@@ -58,10 +62,10 @@ SCENARIO: Final = Scenario(
     why="Whoever changes a price and reads the old one back has found a bug, not a cache.",
     rigs=RIGS,
     contenders={
-        "shield": reading(shield),
-        "without-epochs": reading(without_epochs),
-        "without-parting": reading(without_parting),
-        "ttl-cache": reading(ttl_cache),
+        "shield": contender(shield),
+        "without-epochs": contender(without_epochs),
+        "without-parting": contender(without_parting),
+        "ttl-cache": contender(ttl_cache),
     },
     ours="shield",
     must_fail=("ttl-cache", "without-epochs", "without-parting"),

@@ -44,7 +44,7 @@ def measure(rig: Rig, ledger: Ledger) -> Figures:
     }
 
 
-def seen(rig: Rig, ledger: Ledger) -> Curves:
+def curves_of_answers(rig: Rig, ledger: Ledger) -> Curves:
     """The usual; where nobody was answered, there is no p99."""
     usual = curves(rig, ledger)
     return {**usual, "p99_ms": [(at_s, ms or inf) for at_s, ms in usual["p99_ms"]]}
@@ -64,7 +64,7 @@ SCENARIO: Final = Scenario(
         Goal(figure="least_goodput", at_least=0.95),
     ),
     measure=measure,
-    curves=seen,
+    curves=curves_of_answers,
     shown=("settled_s", "least_goodput", "p99_ms", "queue_peak"),
     pictures=(
         Picture(

@@ -14,15 +14,24 @@ from dataclasses import replace
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson, Steps
-from sluicegate.lab.baselines.demand_shares import demand_shares
-from sluicegate.lab.baselines.fixed_shares import fixed_shares
-from sluicegate.lab.baselines.no_suppression import no_suppression
-from sluicegate.lab.baselines.two_speed import two_speed
+from sluicegate.lab.baselines.account_schemes import (
+    demand_shares,
+    fixed_shares,
+    no_suppression,
+    two_speed,
+)
 from sluicegate.lab.checks import Goal
-from sluicegate.lab.rigs.account_measures import curves, measure
-from sluicegate.lab.rigs.accounts import AccountRig, AccountRun, Conforming, Scheme, play
-from sluicegate.lab.rigs.schemes import SEED_MASTER, SEED_NODE, suppressing
-from sluicegate.lab.scenario import OVER_TIME, TASKS, Contender, Picture, Scenario
+from sluicegate.lab.rigs.accounts import (
+    SEED_MASTER,
+    SEED_NODE,
+    AccountRig,
+    ConformingArrivals,
+    contender,
+    curves,
+    measure,
+    suppressing,
+)
+from sluicegate.lab.scenario import OVER_TIME, Picture, Scenario
 
 SECOND: Final = 1_000_000
 L: Final = 1_000
@@ -57,11 +66,6 @@ POISSON: Final = AccountRig(
 )
 
 
-def contender(scheme: Scheme) -> Contender[AccountRig, AccountRun]:
-    """The production policies, or a baseline in their place, in a world."""
-    return Contender(lambda rig, seed: play(rig, scheme, seed), TASKS)
-
-
 SCENARIO: Final = Scenario(
     number=18,
     name="suppression",
@@ -72,7 +76,7 @@ SCENARIO: Final = Scenario(
         "partition": PARTITION,
         "surge": SURGE,
         "poisson": POISSON,
-        "bursts": replace(POISSON, arrivals=Conforming(per_s=L, burst=L)),
+        "bursts": replace(POISSON, arrivals=ConformingArrivals(per_s=L, burst=L)),
     },
     contenders={
         "ladder": contender(suppressing()),

@@ -13,14 +13,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.aimd import aimd, fitted_aimd
-from sluicegate.lab.baselines.gradient2 import gradient2
-from sluicegate.lab.baselines.vegas import vegas
+from sluicegate.lab.baselines.concurrency_limits import aimd, fitted_aimd, gradient2, vegas
 from sluicegate.lab.checks import Goal
 from sluicegate.lab.dice import Dice
-from sluicegate.lab.rigs.gate_measures import curves, measure
-from sluicegate.lab.rigs.gates import GateRig, GateRun, MakeGate, play
-from sluicegate.lab.scenario import OVER_TIME, TASKS, Contender, Picture, Scenario
+from sluicegate.lab.rigs.gates import GateRig, GateRun, MakeGate, contender, curves, measure
+from sluicegate.lab.scenario import OVER_TIME, Contender, Picture, Scenario
 from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 
 SECOND: Final = 1_000_000
@@ -51,11 +48,6 @@ def production(algorithm: str | None = None) -> MakeGate:
         return Concurrency(ConcurrencySettings(adaptive=adaptive), dice.of("gate"))
 
     return make
-
-
-def contender(make: MakeGate) -> Contender[GateRig, GateRun]:
-    """A gate, asked without a task for each call."""
-    return Contender(lambda rig, seed: play(rig, make, seed), TASKS)
 
 
 CONTENDERS: Final[Mapping[str, Contender[GateRig, GateRun]]] = {

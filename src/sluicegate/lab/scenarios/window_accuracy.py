@@ -15,15 +15,14 @@ from typing import Final
 from sluicegate.kernels.sliding_window import CELLS_DEFAULT
 from sluicegate.lab.checks import Goal
 from sluicegate.lab.rigs.windows import (
-    CellsCounter,
-    FixedCounter,
-    MakeCounter,
+    CellsCount,
+    FixedCount,
     Sources,
     TraceRig,
     TraceRun,
-    play,
+    contender,
 )
-from sluicegate.lab.scenario import AS_BARS, KERNELS, Contender, Curves, Figures, Picture, Scenario
+from sluicegate.lab.scenario import AS_BARS, Curves, Figures, Picture, Scenario
 
 SECOND: Final = 1_000_000
 LIMIT: Final = 600
@@ -67,17 +66,12 @@ def measure(rig: TraceRig, run: TraceRun) -> Figures:
 
 def curves(rig: TraceRig, run: TraceRun) -> Curves:
     """The count of the busiest source beside the truth, at most 250 points each."""
-    step = max(len(run.seen) // 250, 1)
-    seen = run.seen[::step][:250]
+    step = max(len(run.busiest) // 250, 1)
+    points = run.busiest[::step][:250]
     return {
-        "counted": [(at_us / SECOND, counted) for at_us, counted, _ in seen],
-        "truth": [(at_us / SECOND, float(truth)) for at_us, _, truth in seen],
+        "counted": [(at_us / SECOND, counted) for at_us, counted, _ in points],
+        "truth": [(at_us / SECOND, float(truth)) for at_us, _, truth in points],
     }
-
-
-def contender(make: MakeCounter) -> Contender[TraceRig, TraceRun]:
-    """A form of the window's count, each request one call."""
-    return Contender(lambda rig, seed: play(rig, make, seed), KERNELS)
 
 
 SCENARIO: Final = Scenario(
@@ -87,9 +81,9 @@ SCENARIO: Final = Scenario(
     why="Who keeps to a limit must not be punished for the way it is counted.",
     rigs=RIGS,
     contenders={
-        "cells": contender(lambda: CellsCounter(CELLS_DEFAULT)),
-        "two-counters": contender(lambda: CellsCounter(1)),
-        "without-sliding": contender(FixedCounter),
+        "cells": contender(lambda: CellsCount(CELLS_DEFAULT)),
+        "two-counters": contender(lambda: CellsCount(1)),
+        "without-sliding": contender(FixedCount),
     },
     ours="cells",
     must_fail=("two-counters", "without-sliding"),

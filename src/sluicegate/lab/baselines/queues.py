@@ -1,0 +1,89 @@
+"""Queues: the plain orders in which work waits for a server's workers.
+
+*No control* is what a server with a pool of workers and an accept queue does by itself: whoever
+comes waits for as long as it takes, first in, first out. Units whose callers have given up are
+served too, because nobody tells the server.
+
+*Bounded FIFO* is the thread pool with a bounded queue that most servers have. At its best the bound
+is twice the workers, as here, which is right for this service time and this number of workers and
+no other: a bound above what is served within the callers' timeout is no bound at all. It does not
+adapt when the service slows down, and knows neither class nor deadline.
+
+*Plain LIFO* is the simplest order that survives overload. It is not bounded: a unit that was not
+served at once stays in memory after its caller has left, and may be served hours later for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.lines import Unit
+from sluicegate.lab.rig import Rig
+
+LENGTH_PER_WORKER: Final = 2
+
+
+class NoControl:
+    """A FIFO queue without a bound; other baselines change what it admits or serves."""
+
+    __slots__ = ("units",)
+
+    def __init__(self) -> None:
+        self.units: deque[Unit] = deque()
+
+    def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
+        """Append the unit."""
+        self.units.append(unit)
+
+    def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
+        """Return the oldest."""
+        return self.units.popleft() if self.units else None
+
+    def waiting(self) -> int:
+        """Return how many are held."""
+        return len(self.units)
+
+
+@final
+class BoundedFifo(NoControl):
+    """A queue of at most `length_max`."""
+
+    __slots__ = ("_length_max",)
+
+    def __init__(self, length_max: int) -> None:
+        super().__init__()
+        if length_max < 1:
+            raise BadValue("length_max", length_max, "give at least 1")
+        self._length_max = length_max
+
+    def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
+        """Append the unit, or refuse it if the queue is full."""
+        (lost if len(self.units) >= self._length_max else self.units).append(unit)
+
+
+@final
+class PlainLifo(NoControl):
+    """A stack without a bound."""
+
+    __slots__ = ()
+
+    def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
+        """Return the newest."""
+        return self.units.pop() if self.units else None
+
+
+def no_control(rig: Rig) -> NoControl:
+    """Return a queue without a bound."""
+    return NoControl()
+
+
+def bounded_fifo(rig: Rig) -> BoundedFifo:
+    """Return a queue of twice as many places as there are workers."""
+    return BoundedFifo(LENGTH_PER_WORKER * rig.workers)
+
+
+def plain_lifo(rig: Rig) -> PlainLifo:
+    """Return a stack without a bound."""
+    return PlainLifo()

@@ -1,0 +1,194 @@
+"""Read paths: a store, and what stands on a node between it and those who read.
+
+Wiring, and no policy. `ShieldedReads` joins `hot_key` and `coalesce` as their guide says; each can
+be taken out. Every read path answers the same two questions: what is cached (`look`, which waits
+for nothing), and if that is not enough, `fetch` it. The store knows the version of each key: a read
+travels, waits for a worker, is served, reads the version of that instant, and travels back; a write
+does the same and makes the next version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeAlias, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import Refused, Unavailable
+from sluicegate.contracts.request import Request
+from sluicegate.lab.backend import Backend
+from sluicegate.lab.spans import Span
+from sluicegate.lab.world import World
+from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
+from sluicegate.policies.hot_key import (
+    COLD,
+    FRESH,
+    NEGATIVE,
+    REFRESH,
+    STALE,
+    Fill,
+    HotKey,
+    HotKeySettings,
+)
+
+Get: TypeAlias = Callable[[str], Awaitable[int]]  # a key's version, from the store
+Lookup: TypeAlias = tuple[int, int | None]  # a state of `hot_key`, and the version if there is one
+
+SERVED: Final = (FRESH, NEGATIVE)  # nothing has to be fetched
+VALUE_BYTES: Final = 200
+
+
+class ReadPath(Protocol):
+    """A node's way to its data."""
+
+    def look(self, key: str) -> Lookup:
+        """Return what is cached of the key, without waiting."""
+        ...
+
+    async def fetch(self, request: Request, looked: Lookup) -> int:
+        """Return the version from the store."""
+        ...
+
+    def wrote(self, key: str) -> None:
+        """Void what is older than a write that is done and not yet acknowledged."""
+        ...
+
+
+@final
+class ShieldedReads:
+    """The product's own: notice hot keys, cache them, refresh early, and share fetches.
+
+    What can be taken out: `hot_key`; `coalesce`, or only for cold keys (`coalesce_cold`); `epochs`,
+    the check that a fill is not older than a write; `split_on_write`, that nobody joins a fetch
+    from before a write.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        chance: Chance,
+        get: Get,
+        *,
+        hot: HotKeySettings | None = None,
+        hot_key: bool = True,
+        coalesce: bool = True,
+        coalesce_cold: bool = True,
+        epochs: bool = True,
+        split_on_write: bool = True,
+    ) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._get = get
+        self._coalesce_cold = coalesce_cold
+        self._epochs = epochs
+        self._split_on_write = split_on_write
+        self.hot: HotKey[int] | None = None
+        self.shared: Coalesce[int] | None = None
+        if hot_key:
+            self.hot = HotKey(hot or HotKeySettings())
+        if coalesce:
+            self.shared = Coalesce(CoalesceSettings())
+
+    def look(self, key: str) -> Lookup:
+        """Return the state of the key and its cached version."""
+        if self.hot is None:
+            return COLD, None
+        return self.hot.look(key, self._clock.now_us(), self._chance.draw())
+
+    async def fetch(self, request: Request, looked: Lookup) -> int:
+        """Read from the store with all others who wait; if that fails, return a stale version."""
+        state, stale = looked
+        try:
+            if self.shared is None or (state == COLD and not self._coalesce_cold):
+                return await self._load(request.key, state)
+
+            async def load(flight: Flight[int]) -> int:
+                return await self._load(flight.key, state)
+
+            return await self.shared.share(request.key, request, self._clock, load)
+        except Unavailable:
+            if state == STALE and stale is not None:
+                return stale
+            raise
+
+    def wrote(self, key: str) -> None:
+        """Void what is cached and what is being fetched."""
+        if self.hot is not None:
+            self.hot.wrote(key)
+        if self.shared is not None and self._split_on_write:
+            self.shared.wrote(key)
+
+    async def _load(self, key: str, state: int) -> int:
+        clock = self._clock
+        hot = None if state == COLD else self.hot
+        begun_us = clock.now_us()
+        fill: Fill[int] | None = None
+        if hot is not None and self._epochs:
+            fill = hot.begin(key, begun_us)
+        version = await self._get(key)
+        if hot is not None and fill is None:
+            fill = hot.begin(key, begun_us)  # the mistake: a write meanwhile goes unnoticed
+        if fill is not None:
+            fill.put(version, VALUE_BYTES, now_us=clock.now_us(), draw=self._chance.draw())
+        return version
+
+
+async def read(front: ReadPath, request: Request) -> int:
+    """Read as a handler does; a reader that has to refresh is answered from the cache as well."""
+    looked = state, version = front.look(request.key)
+    if version is not None and state in SERVED:
+        return version
+    if version is not None and state == REFRESH:
+        # Nobody waits for it, so it has no deadline. The loop holds it until it is done.
+        refresh = Request(request.key, arrived_us=request.arrived_us)
+        asyncio.get_running_loop().create_task(_refresh(front, refresh, looked))
+        return version
+    return await front.fetch(request, looked)
+
+
+async def _refresh(front: ReadPath, request: Request, looked: Lookup) -> None:
+    try:
+        await front.fetch(request, looked)
+    except (Unavailable, Refused):
+        return  # the next reader tries
+
+
+@final
+class VersionedStore:
+    """Workers behind a wire; `on_read` is called for each read that arrives."""
+
+    __slots__ = ("_half_us", "_on_read", "_world", "backend", "versions")
+
+    def __init__(
+        self,
+        world: World,
+        service: Span,
+        *,
+        workers: int,
+        rtt_us: int,
+        on_read: Callable[[str], object] | None = None,
+    ) -> None:
+        self._world = world
+        self._half_us = rtt_us // 2
+        self.backend = Backend(world, service, name="store", workers=workers)
+        self._on_read = on_read
+        self.versions: dict[str, int] = {}
+
+    async def get(self, key: str) -> int:
+        """Return the version of the key, 0 if it was never written."""
+        await self._world.sleep_us(self._half_us)
+        if self._on_read is not None:
+            self._on_read(key)
+        await self.backend.serve(self.backend.draw_us())
+        version = self.versions.get(key, 0)
+        await self._world.sleep_us(self._half_us)
+        return version
+
+    async def put(self, key: str) -> int:
+        """Write the key, and return its new version."""
+        await self._world.sleep_us(self._half_us)
+        await self.backend.serve(self.backend.draw_us())
+        version = self.versions[key] = self.versions.get(key, 0) + 1
+        await self._world.sleep_us(self._half_us)
+        return version
