@@ -32,7 +32,12 @@ from sluicegate.lab.rigs.accounts import (
     SuppressingNode,
 )
 from sluicegate.lab.world import World
-from sluicegate.policies.suppress import Factor, Factors, Report, SuppressSettings
+from sluicegate.policies.suppress import (
+    AccountFactor,
+    FactorMessage,
+    SuppressReport,
+    SuppressSettings,
+)
 
 SLOTS: Final = 10
 TWO_SPEED_NODE: Final = SuppressSettings(fuse_ratio=0)
@@ -161,8 +166,8 @@ class _TwoSpeedMaster:
         self._totals: dict[str, int] = {}
         self._generation = 0
 
-    def hear(self, source: str, message: object, now_us: int) -> Factors | None:
-        assert isinstance(message, Report)
+    def hear(self, source: str, message: object, now_us: int) -> FactorMessage | None:
+        assert isinstance(message, SuppressReport)
         for count in message.counts:
             gained = max(count.total - self._totals.get(source, 0), 0)
             self._totals[source] = self._totals.get(source, 0) + gained
@@ -171,9 +176,9 @@ class _TwoSpeedMaster:
         if not message.counts:
             return None
         self._generation += 1
-        factor = Factor(ACCOUNT, self._factor(now_us), self._per_s, self._per_s)
+        factor = AccountFactor(ACCOUNT, self._factor(now_us), self._per_s, self._per_s)
         nodes = max(len(self._totals), 1)
-        return Factors("master", 1, self._generation, TWO_SPEED_VALID_US, nodes, (factor,))
+        return FactorMessage("master", 1, self._generation, TWO_SPEED_VALID_US, nodes, (factor,))
 
     def _factor(self, now_us: int) -> float:
         limit, burst = float(self._per_s), self._per_s

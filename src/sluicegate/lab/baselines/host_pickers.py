@@ -25,7 +25,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.kernels.two_choices import HostLoad, LoadSettings, choose
 from sluicegate.lab.dice import Dice
 from sluicegate.lab.rigs.hosts import NOBODY, HostsRig
-from sluicegate.policies.answer import Answer
+from sluicegate.policies.call_result import CallResult
 from sluicegate.policies.outlier import Outlier, OutlierSettings
 
 PUBLISHED: Final = OutlierSettings(
@@ -72,7 +72,7 @@ class _UnmeasuredCall:
     def __init__(self, host: str) -> None:
         self.host = host
 
-    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
         return True
 
 
@@ -108,7 +108,7 @@ class _TimedCall:
         self._began_us = began_us
         self.host = host
 
-    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
         self._load.succeed(self._began_us, now_us)
         return True
 
@@ -145,7 +145,7 @@ class _ReportedCall:
         self._began_us = began_us
         self.host = host
 
-    def end_with(self, answer: Answer[object], now_us: int) -> bool:
+    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
         self._outlier.tell(self.host, answer, now_us - self._began_us, self._key, now_us)
         return True
 

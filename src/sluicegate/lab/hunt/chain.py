@@ -39,7 +39,7 @@ class RecordedBudget:
 
     __slots__ = ("_budget", "_record", "paid_mru")
 
-    def __init__(self, budget: Purse, record: HuntRecord) -> None:
+    def __init__(self, budget: Budget, record: HuntRecord) -> None:
         self._budget = budget
         self._record = record
         self.paid_mru: dict[str, int] = {}
@@ -83,7 +83,7 @@ class HuntChain:
         rate_ru = self.rate_ru
         self.units = RequestUnits(
             RequestUnitsSettings(rate_ru=rate_ru, burst_ru=rate_ru, debt_ru=rate_ru),
-            purse=self.budget,
+            budget=self.budget,
             pricing=self.prices if knob("priced", 0) else None,
         )
         self.places = knob("places", knob("workers", 8))
@@ -124,7 +124,7 @@ class HuntChain:
             bound = f"work in {shard}"
             record.bounds[bound] = max(record.bounds[bound], cap)
 
-    def _new_budget(self) -> Purse:
+    def _new_budget(self) -> Budget:
         rate_ru = self.rate_ru
         if self.epoch_us:
             return LeasedBudget(

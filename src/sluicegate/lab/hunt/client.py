@@ -117,7 +117,7 @@ class HuntClient:
             unit.ended_us = clock.now_us()
             unit.waited_us = self.world.elapsed_us - arrived_at_us
 
-    async def _retried(self, call: _Call) -> Answer[object]:
+    async def _retried(self, call: _Call) -> CallResult[object]:
         idempotent = call.load.idempotent
         clock = self.world.clock
 
@@ -138,7 +138,7 @@ class HuntClient:
         of = call.load.criticality
         self.repeats[of] = self.repeats.get(of, 0) + 1
 
-    async def _attempt(self, call: _Call) -> Answer[object]:
+    async def _attempt(self, call: _Call) -> CallResult[object]:
         """Ask the policies of one attempt, and send it."""
         request, clock = call.request, self.world.clock
         now_us = clock.now_us()
@@ -178,7 +178,7 @@ class HuntClient:
                 if self.draw() < 0.1 and gate.end_with(answer, now_us):
                     self.record.add_violation("ends once", "a breaker's permit ended twice")
 
-    async def _ask(self, call: _Call, host: str) -> Answer[object]:
+    async def _ask(self, call: _Call, host: str) -> CallResult[object]:
         """Over the network and back, or not."""
         elapsed_us, world = self.world.elapsed_us, self.world
         for what, kind in AT_ONCE.items():

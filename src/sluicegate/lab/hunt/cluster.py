@@ -88,7 +88,7 @@ class HuntCluster:
                 self.network.send(MASTER, source, answer)
 
     def _to_node(self, name: str, source: str, message: object) -> None:
-        if not isinstance(message, Factors) or self._is_absent(name):
+        if not isinstance(message, FactorMessage) or self._is_absent(name):
             return
         self.nodes[name].hear(message, self.world.clock.now_us())
         self.informed |= {(name, factor.account) for factor in message.factors}

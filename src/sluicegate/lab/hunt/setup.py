@@ -131,11 +131,8 @@ def render(setup: Setup, breaks: str = "") -> str:
 
 def parse(text: str) -> Setup:
     """Return the setup of a file's text."""
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise BadValue("setup", text, f"it is no JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("sluicegate_hunt") != VERSION:
+    document = parse_object(text, "setup")
+    if document.get("sluicegate_hunt") != VERSION:
         raise BadValue("sluicegate_hunt", text[:40], f"give version {VERSION}")
     try:
         return Setup(

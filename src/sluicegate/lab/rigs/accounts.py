@@ -25,7 +25,7 @@ from sluicegate.lab.network import Link, Network
 from sluicegate.lab.scenario import Curves, Figures, contender_maker
 from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World, run
-from sluicegate.policies.suppress import Factors, Report, Suppress, SuppressSettings
+from sluicegate.policies.suppress import FactorMessage, Suppress, SuppressReport, SuppressSettings
 from sluicegate.policies.suppress_master import (
     MEAN,
     AccountLimit,
@@ -258,13 +258,13 @@ class SuppressingNode:
         """Admit one operation, which ends at once."""
         return not isinstance(self._policy.admit(_OPERATION, now_us), Decision)
 
-    def report(self, now_us: int) -> Report | None:
+    def report(self, now_us: int) -> SuppressReport | None:
         """Return the policy's report, if it has one."""
         return self._policy.report(now_us)
 
     def hear(self, message: object, now_us: int) -> None:
         """Hand the message to the policy."""
-        assert isinstance(message, Factors)
+        assert isinstance(message, FactorMessage)
         self._policy.hear(message, now_us)
 
 
@@ -278,9 +278,9 @@ class SuppressingMaster:
         limit = AccountLimit(per_s)
         self._policy = SuppressMaster("master", 1, lambda _: limit, now_us, settings)
 
-    def hear(self, source: str, message: object, now_us: int) -> Factors | None:
+    def hear(self, source: str, message: object, now_us: int) -> FactorMessage | None:
         """Hand the message to the policy."""
-        assert isinstance(message, Report)
+        assert isinstance(message, SuppressReport)
         return self._policy.hear(message, now_us)
 
 

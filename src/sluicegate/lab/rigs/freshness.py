@@ -174,8 +174,8 @@ class _Race:
         if self._fallback is None:
             return await read(self._path, request)
 
-        async def work(_: int) -> Answer[int]:
-            return Answer(Kind.OK, await read(self._path, request))
+        async def work(_: int) -> CallResult[int]:
+            return CallResult(ResultKind.OK, await read(self._path, request))
 
         return (await self._fallback.call(work, request, self._world.clock)).result()
 

@@ -21,8 +21,8 @@ from sluicegate.lab.course import STEADY, Course
 from sluicegate.lab.dice import Dice
 from sluicegate.lab.scenario import contender_maker
 from sluicegate.lab.spans import Exponential, Span
-from sluicegate.policies.answer import Answer, Kind
 from sluicegate.policies.balance import Balance, BalanceSettings
+from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.outlier import Outlier, OutlierSettings
 
 BUCKET_US: Final = 1_000_000
@@ -74,7 +74,7 @@ class _Pick(Protocol):
 
     host: str
 
-    def end_with(self, answer: Answer[object], now_us: int) -> bool: ...
+    def end_with(self, answer: CallResult[object], now_us: int) -> bool: ...
 
 
 class _Picker(Protocol):
@@ -136,22 +136,22 @@ def play(rig: HostsRig, make_picker: MakePicker, seed: int) -> HostsRun:
     service = rig.service.drawer(dice.of("service"))
     fate, draw_key = dice.of("fate").draw, dice.of("keys").draw
     keys = [f"key-{number}" for number in range(KEYS)]
-    ends: list[tuple[int, int, int, _Pick, Kind]] = []
+    ends: list[tuple[int, int, int, _Pick, ResultKind]] = []
     watch = _Watch(run, hosts, picker)
     for call, now_us in enumerate(rig.arrivals.instants_us(dice.of("arrivals"))):
         while ends and ends[0][0] <= now_us:
             at_us, _, began_us, ended, kind = heapq.heappop(ends)
-            ended.end_with(Answer(kind), at_us)
-            if kind is Kind.OK and began_us >= rig.gray_from_us and at_us < rig.span_us:
+            ended.end_with(CallResult(kind), at_us)
+            if kind is ResultKind.OK and began_us >= rig.gray_from_us and at_us < rig.span_us:
                 run.good += 1
                 run.good_us.append(at_us - began_us)
         if now_us >= rig.span_us:
             break
         pick = picker.pick(keys[int(draw_key() * KEYS)], now_us)
         host = hosts[pick.host]
-        kind = Kind.OK
+        kind = ResultKind.OK
         if host.fails and now_us >= rig.gray_from_us and fate() < host.fails:
-            end_us, kind = now_us + ERROR_US, Kind.FAILED
+            end_us, kind = now_us + ERROR_US, ResultKind.FAILED
         else:
             end_us = host.serve(service(), now_us)
             if rig.errors and fate() < rig.errors:

@@ -33,7 +33,7 @@ from sluicegate.lab.spans import Constant
 from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World, run
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
-from sluicegate.policies.operation_cost import Shape
+from sluicegate.policies.operation_cost import WorkShape
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings
@@ -245,9 +245,9 @@ READ_RU: Final = 2.2
 INFLIGHT_MAX: Final = 1_000
 
 
-def shape_of(request: Request) -> Shape:
+def shape_of(request: Request) -> WorkShape:
     """A request unit of the rig is a row."""
-    return Shape(rows=rows_of(request))
+    return WorkShape(rows=rows_of(request))
 
 
 def units_of(rig: Tenants, share: float = 1.0) -> RequestUnits:

@@ -25,7 +25,7 @@ WEIGHTS: Final = RequestUnitsSettings().weights
 
 def units(rig: Drift, budget: CountingBudget, **form: Any) -> RequestUnits:
     """The policy as it comes, or in another form."""
-    return RequestUnits(RequestUnitsSettings(**form), purse=budget)
+    return RequestUnits(RequestUnitsSettings(**form), budget=budget)
 
 
 def form(**settings: Any) -> Callable[[Drift, CountingBudget], RequestUnits]:
