@@ -244,7 +244,7 @@ def test_a_multi_get_stops_reading_soon_after_its_answer_is_too_large() -> None:
                 assert engine.read_bytes <= 18 * MIB
             rows = await each(one, places[:15])
             assert all(row is not None and len(row.value) == MIB for row in rows)
-            assert one.dispatcher._gathered.size_bytes == 0
+            assert one.dispatcher._memory.size_bytes == 0
 
     asyncio.run(story())
 
@@ -265,14 +265,14 @@ def test_places_that_weigh_little_are_read_together_once_that_is_known() -> None
             for _ in range(2):
                 assert await each(one, missing, "other") == [None] * 100
             assert isinstance(one.dispatcher.get_each("other", missing, CallContext(ANYBODY)), list)
-            assert one.dispatcher._gathered.size_bytes == 0
+            assert one.dispatcher._memory.size_bytes == 0
 
     asyncio.run(story())
 
 
 def test_a_place_that_weighs_more_than_others_did_is_reckoned_with_for_a_while() -> None:
     gathered = ResponseMemory(MIB)
-    fits, weigh = gathered.fitting, gathered.weigh
+    fits, weigh = gathered.places_at_once, gathered.record_size
     assert fits("t", 16 * MIB) == 17  # nobody knows: each may be as large as a value
     weigh("t", 10)
     assert fits("t", 16 * MIB) == 100
@@ -306,7 +306,7 @@ def test_all_multi_gets_together_hold_a_bounded_number_of_bytes() -> None:
             assert len(refused) >= 30
             assert len(told) - len(refused) >= 8
             assert engine.under_way_max <= RESPONSE_BYTES_MAX + 16 * MIB
-            assert one.dispatcher._gathered.size_bytes == 0
+            assert one.dispatcher._memory.size_bytes == 0
             assert one.chain.stack.stats().under_way == 0
             assert len(await each(one, places)) == 15
 
@@ -324,7 +324,7 @@ def test_who_gives_up_amid_a_multi_get_holds_nothing_any_more() -> None:
                 asked.cancel()
                 await asyncio.gather(asked, return_exceptions=True)
                 await asyncio.sleep(0)
-                assert one.dispatcher._gathered.size_bytes == 0
+                assert one.dispatcher._memory.size_bytes == 0
                 assert one.chain.stack.stats().under_way == 0
 
     asyncio.run(story())

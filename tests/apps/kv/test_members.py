@@ -18,8 +18,8 @@ from sluicegate.apps.kv.members import (
     HeartbeatSettings,
     StaticMembers,
     demand_shares,
-    read,
-    written,
+    encode_payload,
+    parse_payload,
 )
 from sluicegate.apps.kv.shares import Shares
 from sluicegate.contracts.errors import BadValue, Unavailable
@@ -39,7 +39,7 @@ class Fleet:
     """Members as a test wants them."""
 
     def __init__(self, own: dict[str, int], others: list[dict[str, int]]) -> None:
-        self.told: Any = own
+        self.demand_mru: Any = own
         self._others = [Heartbeat(str(n), 0, demand, {}) for n, demand in enumerate(others)]
 
     def live(self) -> int:
@@ -52,7 +52,7 @@ class Fleet:
         return self._others
 
     def tell(self, demand_mru: Any) -> None:
-        self.told = demand_mru
+        self.demand_mru = demand_mru
 
 
 class Deaf:
@@ -93,9 +93,9 @@ def test_shares_follow_demand_and_add_up_to_one() -> None:
 def test_a_beat_is_bounded_and_keeps_what_weighs_most(
     demand: dict[str, int], hot: dict[str, int], most: int
 ) -> None:
-    payload = written(demand, hot, most)
+    payload = encode_payload(demand, hot, most)
     assert len(payload) <= most
-    kept, _, known = read(payload)
+    kept, _, known = parse_payload(payload)
     assert known
     left_out = [count for caller, count in demand.items() if caller not in kept]
     assert not kept or not left_out or max(left_out) <= min(kept.values())
@@ -106,12 +106,12 @@ def test_a_beat_is_bounded_and_keeps_what_weighs_most(
     [b"", b"[]", b"{}", b'{"v":2,"demand":{},"hot":{}}', b'{"v":1,"demand":[],"hot":{}}', b"\xff"],
 )
 def test_what_cannot_be_read_says_nothing(payload: bytes) -> None:
-    assert read(payload) == ({}, {}, False)
+    assert parse_payload(payload) == ({}, {}, False)
 
 
 def test_counts_that_are_none_are_left_out() -> None:
     said = {"v": 1, "demand": {"a": -1, "b": "x", "c": True, "d": 3}, "hot": {}}
-    assert read(json.dumps(said).encode())[0] == {"d": 3}
+    assert parse_payload(json.dumps(said).encode())[0] == {"d": 3}
 
 
 def test_while_nobody_answers_the_last_that_was_heard_stands() -> None:

@@ -145,7 +145,7 @@ class Admission:
     def guarded(self, permit: StackPermit, work: Awaitable[T]) -> asyncio.Future[T]:
         """Work that goes on by itself, and whose permit ends even if it never begins."""
         task = asyncio.ensure_future(work)
-        task.add_done_callback(partial(self._left, permit))
+        task.add_done_callback(partial(self._release, permit))
         return task
 
     def done(self, permit: StackPermit, began_us: int, rows: int, size_bytes: int) -> None:
@@ -168,10 +168,10 @@ class Admission:
         chain.usage.cached(caller, chain.units.settings.cached_mru)
         chain.units.charge_cached(caller, now_us)
 
-    def _left(self, permit: StackPermit, _: asyncio.Future[T]) -> None:
+    def _release(self, permit: StackPermit, _: asyncio.Future[T]) -> None:
         permit.end(Outcome.IGNORE, self._clock.now_us())  # nothing, if it has ended
 
 
-def shape(rows: int, size_bytes: int) -> dict[str, str]:
+def attributes_of(rows: int, size_bytes: int) -> dict[str, str]:
     """What can be told of work before it is done, as the policies read it."""
     return {ROWS: str(rows), SIZE: str(size_bytes)}

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, final
 
-from sluicegate.apps.kv.admission import Admission, shape
+from sluicegate.apps.kv.admission import Admission, attributes_of
 from sluicegate.apps.kv.background import Background
 from sluicegate.apps.kv.board import CallerUse, EngineUse, board
 from sluicegate.apps.kv.callers import CallerTable
@@ -165,7 +165,7 @@ class Assembly:
             await connect()
         await self._first_look()
         self._views = self.catalogue.views
-        self.catalogue.refreshed = self._turned
+        self.catalogue.on_change = self._turned
         background = self.background
         self.quotas.start(background, self._hottest)
         background.start("vitals", self.vitals.run)
@@ -263,7 +263,7 @@ class Assembly:
             hot=self.hot_board(HOT_TOLD),
             remembered=0 if shield is None else shield.remembered,
             store=None if self.store is None else self.store.stats(),
-            uploads=[_upload(one) for one in self.catalogue.book.uploads.values()],
+            uploads=[_upload(one) for one in self.catalogue.state.uploads.values()],
         )
 
     def _process(self) -> object:
@@ -332,7 +332,7 @@ class Assembly:
             BULK,
             "",
             CallContext(call.identity, criticality=_LOWEST, deadline_us=call.deadline_us),
-            shape(rows, size_bytes),
+            attributes_of(rows, size_bytes),
         )
         return await self.admission.later(request)
 

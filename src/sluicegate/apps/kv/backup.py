@@ -35,6 +35,6 @@ def run(arguments: Namespace) -> int:
     body = json.dumps({"folder": folder}).encode()
     where = where_of(arguments)
     what = dispatcher_at(where.url)
-    said = ask(where, what, "/v1/backup", method="POST", body=body, timeout_s=COPY_S_MAX)
-    sys.stdout.write(f"copied {said['bytes']:,} bytes to {folder}\n")
+    reply = ask(where, what, "/v1/backup", method="POST", body=body, timeout_s=COPY_S_MAX)
+    sys.stdout.write(f"copied {reply['bytes']:,} bytes to {folder}\n")
     return 0

@@ -67,25 +67,25 @@ def board(
     `refusals` counts by the name of the reason, `engine` by class of operation; `hot` and
     `remembered` are the shield's `board(k)` and `remembered`.
     """
-    said: dict[str, object] = {"version": VERSION, "at_us": at_us, "node": node}
+    values: dict[str, object] = {"version": VERSION, "at_us": at_us, "node": node}
     if stack is not None:
-        said["stack"] = _stack(stack)
-    said["refusals"] = dict(refusals or {})
-    said["callers"] = _callers(usage or {})
+        values["stack"] = _stack(stack)
+    values["refusals"] = dict(refusals or {})
+    values["callers"] = _callers(usage or {})
     if picture is not None:
-        said["stress"] = _stress(picture)
+        values["stress"] = _stress(picture)
     if shed is not None:
-        said["classes"] = _classes(shed)
+        values["classes"] = _classes(shed)
     if queue is not None:
-        said["queue"] = _queue(queue)
-    said["engine"] = {name: use._asdict() for name, use in (engine or {}).items()}
+        values["queue"] = _queue(queue)
+    values["engine"] = {name: use._asdict() for name, use in (engine or {}).items()}
     if shield is not None:
-        said["shield"] = _shield(shield, remembered)
-    said["hot"] = [place._asdict() for place in hot[:KEYS_MAX]]
+        values["shield"] = _shield(shield, remembered)
+    values["hot"] = [place._asdict() for place in hot[:KEYS_MAX]]
     if store is not None:
-        said["store"] = store._asdict()
-    said["uploads"] = [_upload(upload) for upload in uploads[:UPLOADS_MAX]]
-    return said
+        values["store"] = store._asdict()
+    values["uploads"] = [_upload(upload) for upload in uploads[:UPLOADS_MAX]]
+    return values
 
 
 def _stack(stack: StackStats) -> dict[str, object]:
@@ -102,11 +102,11 @@ def _stack(stack: StackStats) -> dict[str, object]:
 def _callers(usage: Mapping[str, CallerUse]) -> list[dict[str, object]]:
     """Those who spent most, and the others as one."""
     by_use = sorted(usage.items(), key=lambda one: (-one[1].mru, one[0]))
-    told: list[tuple[str, CallerUse]] = by_use[:CALLERS_MAX]
+    callers: list[tuple[str, CallerUse]] = by_use[:CALLERS_MAX]
     rest = [use for _, use in by_use[CALLERS_MAX:]]
     if rest:
-        told.append((OTHERS, CallerUse(*(sum(column) for column in zip(*rest, strict=True)))))
-    return [{"caller": caller, **use._asdict()} for caller, use in told]
+        callers.append((OTHERS, CallerUse(*(sum(column) for column in zip(*rest, strict=True)))))
+    return [{"caller": caller, **use._asdict()} for caller, use in callers]
 
 
 def _stress(picture: StressState) -> dict[str, object]:

@@ -69,7 +69,7 @@ def read_boards(sources: Sequence[Where]) -> list[BoardSample]:
 def sample_of(source: Where) -> BoardSample:
     """One board, or why there is none."""
     try:
-        return BoardSample(source.url, _board(source, _asked(source)))
+        return BoardSample(source.url, _board(source, _fetch(source)))
     except Unavailable as error:
         return BoardSample(source.url, None, error.seen)
 
@@ -87,7 +87,7 @@ def _board(source: Where, state: Any) -> dict[str, Any]:
     return board
 
 
-def _asked(source: Where) -> Any:
+def _fetch(source: Where) -> Any:
     with closing(Line(source, source.url, timeout_s=TIMEOUT_S)) as line:
         answer = line.ask("GET", "/v1/state", None, {})
     check_granted(source.url, answer, "audit")

@@ -90,15 +90,16 @@ def run(arguments: Namespace) -> int:
     if not 0 <= arguments.overhead_us <= 1e6:
         raise BadValue("--overhead-us", arguments.overhead_us, "give 0 to 1,000,000")
     samples = asyncio.run(sampled(arguments.engine, arguments.seconds, arguments.by))
-    found = calibrate_costs(samples, arguments.places, arguments.overhead_us)
+    calibration = calibrate_costs(samples, arguments.places, arguments.overhead_us)
     comments = {
         name: f"{fit.base_us:.3g} us + {fit.row_us:.3g} a row + {fit.byte_us * 1_024:.3g} a KiB; "
         f"worst {fit.error_max:.0%}"
-        for name, fit in found.fits.items()
+        for name, fit in calibration.fits.items()
     }
-    sys.stdout.write(weights_text(found.weights, comments))
+    sys.stdout.write(weights_text(calibration.weights, comments))
     sys.stderr.write(
-        f"one RU is {found.unit_us:.3g} us; charged and measured rank alike by {found.rank:.3f}\n"
+        f"one RU is {calibration.unit_us:.3g} us; the rank correlation of charged and measured cost "
+        f"is {calibration.rank:.3f}\n"
     )
     return 0
 
@@ -114,14 +115,14 @@ async def sampled(url: str, seconds: float, by: str) -> list[CostSample]:
         await engine.drop(SPACE)
         work = Work(engine)
         await work.fill()
-        samples = await measured(work.shapes(), Meter(by_cpu=by_cpu), seconds)
+        samples = await measure(work.shapes(), Meter(by_cpu=by_cpu), seconds)
         await engine.drop(SPACE)
     finally:
         await engine.close()
     return samples
 
 
-async def measured(shapes: Sequence[Shape], meter: Meter, seconds: float) -> list[CostSample]:
+async def measure(shapes: Sequence[Shape], meter: Meter, seconds: float) -> list[CostSample]:
     """What each shape costs."""
     each_us = seconds * 1e6 / len(shapes) / (ROUNDS + 1)
     times = [await _often(shape, meter, each_us) for shape in shapes]
@@ -190,23 +191,23 @@ class Work:
 
     def shapes(self) -> list[Shape]:
         """Every operation in its shapes."""
-        found = [Shape(GET, 1, size, self._getting(size)) for size in SIZES]
-        found += [
+        result = [Shape(GET, 1, size, self._getting(size)) for size in SIZES]
+        result += [
             Shape(MULTI_GET, rows, rows * 64, self._getting_many(64, rows)) for rows in (10, 100)
         ]
-        found.append(Shape(MULTI_GET, 10, 10_240, self._getting_many(1_024, 10)))
-        found += [
+        result.append(Shape(MULTI_GET, 10, 10_240, self._getting_many(1_024, 10)))
+        result += [
             Shape(SCAN, rows, rows * size, self._scanning(size, rows))
             for size, rows in ((64, 10), (64, 100), (64, 1_000), (1_024, 100), (16_384, 10))
         ]
-        found += [Shape(PUT, 1, size, self._putting(1, size)) for size in SIZES]
-        found.append(Shape(PUT, 100, 6_400, self._putting(100, 64)))
-        found += [Shape(SWAP, 1, size, self._swapping(size)) for size in SIZES]
-        found += [
+        result += [Shape(PUT, 1, size, self._putting(1, size)) for size in SIZES]
+        result.append(Shape(PUT, 100, 6_400, self._putting(100, 64)))
+        result += [Shape(SWAP, 1, size, self._swapping(size)) for size in SIZES]
+        result += [
             Shape(BULK, rows, rows * size, self._loading(rows, size))
             for rows, size in ((100, 64), (1_000, 64), (100, 1_024))
         ]
-        return found
+        return result
 
     def _getting(self, size: int) -> Callable[[int], Awaitable[None]]:
         return self._getting_many(size, 1)
@@ -216,16 +217,16 @@ class Work:
 
         async def do(times: int) -> None:
             for _ in range(times):
-                found = self._engine.read(SPACE, places)
-                if isinstance(found, Awaitable):
-                    await found
+                values = self._engine.read(SPACE, places)
+                if isinstance(values, Awaitable):
+                    await values
 
         return do
 
     def _scanning(self, size: int, rows: int) -> Callable[[int], Awaitable[None]]:
         async def do(times: int) -> None:
             for _ in range(times):
-                found = self._engine.scan(
+                values = self._engine.scan(
                     SPACE,
                     _partition(size),
                     begin=b"",
@@ -234,8 +235,8 @@ class Work:
                     rows_max=rows,
                     bytes_max=1 << 30,
                 )
-                if isinstance(found, Awaitable):
-                    await found
+                if isinstance(values, Awaitable):
+                    await values
 
         return do
 

@@ -97,12 +97,12 @@ def fit_costs(samples: Sequence[CostSample]) -> CostFit:
     best: list[float] = [max(BASE_US_MIN, min(one.cost_us for one in samples)), 0.0, 0.0]
     least = _error(rows, best)
     for used in product((False, True), repeat=3):
-        found = _solved(rows, used)
-        if found is None or min(found) < 0 or found[0] < BASE_US_MIN:
+        solution = _solve(rows, used)
+        if solution is None or min(solution) < 0 or solution[0] < BASE_US_MIN:
             continue
-        error = _error(rows, found)
+        error = _error(rows, solution)
         if error < least:
-            best, least = found, error
+            best, least = solution, error
     worst = max(abs(sum(_times(row, best)) - 1.0) for row in rows)
     return CostFit(best[0], best[1], best[2], worst)
 
@@ -139,7 +139,7 @@ def _error(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> float:
     return sum((sum(_times(row, weights)) - 1.0) ** 2 for row in rows)
 
 
-def _solved(rows: Sequence[Sequence[float]], used: Sequence[bool]) -> list[float] | None:
+def _solve(rows: Sequence[Sequence[float]], used: Sequence[bool]) -> list[float] | None:
     """Least squares over some of the weights, the others 0; None if they cannot be told apart."""
     at = [place for place, one in enumerate(used) if one]
     matrix = [

@@ -36,28 +36,28 @@ class CallerTable:
     __slots__ = (
         "_books",
         "_callers",
+        "_canary",
         "_epoch_us",
         "_identities",
-        "_learned",
+        "_penalty",
         "_set_classes",
         "_set_quotas",
-        "_tried",
     )
 
     def __init__(
         self,
         epoch_us: int,
-        learned: Penalty,
+        penalty: Penalty,
         *,
         set_quotas: Callable[[Mapping[str, int]], None],
         set_classes: Callable[[Mapping[str, Criticality]], None],
     ) -> None:
         self._epoch_us = epoch_us
-        self._learned = learned
+        self._penalty = penalty
         self._set_quotas = set_quotas
         self._set_classes = set_classes
         self._callers = NOBODY
-        self._tried = NOBODY  # by a canary
+        self._canary = NOBODY  # by a canary
         self._books: FleetBooks | None = None
         self._identities: Sequence[Identity] = ()
 
@@ -70,9 +70,9 @@ class CallerTable:
         """The rules are those of a rulebook."""
         self._books = books
         self._callers = books.live.resources.priorities.callers
-        self._tried = NOBODY
+        self._canary = NOBODY
         if books.canary is not None:
-            self._tried = books.canary.resources.priorities.callers
+            self._canary = books.canary.resources.priorities.callers
         self._tell()
 
     def know(self, identities: Sequence[Identity]) -> None:
@@ -82,30 +82,30 @@ class CallerTable:
 
     def price_milli(self, caller: str, now_us: int) -> int:
         """What a request unit costs this caller now, in thousandths."""
-        learned = self._learned.price_milli(caller, now_us)
-        if not self._callers.special and not self._tried.special:
-            return learned
-        return self._of(caller).price(caller, learned)
+        penalty_milli = self._penalty.price_milli(caller, now_us)
+        if not self._callers.special and not self._canary.special:
+            return penalty_milli
+        return self._of(caller).price(caller, penalty_milli)
 
     def quotas(self) -> dict[str, int]:
         """By caller, request units an epoch."""
-        found: dict[str, int] = {}
-        for caller in {**self._callers.quotas, **self._tried.quotas}:
+        quotas: dict[str, int] = {}
+        for caller in {**self._callers.quotas, **self._canary.quotas}:
             rule = self._of(caller).quotas.get(caller)
             if rule is not None:
-                found[caller] = max(1, units_in(rule.kind.limit, self._epoch_us))
-        return found
+                quotas[caller] = max(1, units_in(rule.kind.limit, self._epoch_us))
+        return quotas
 
     def _of(self, caller: str) -> Callers:
         """What this caller goes by."""
         books = self._books
         if books is not None and books.runs_canary(caller):
-            return self._tried
+            return self._canary
         return self._callers
 
     def _tell(self) -> None:
         classes = {one.name: one.highest for one in self._identities if one.highest is not None}
-        for caller in {**self._callers.highest, **self._tried.highest}:
+        for caller in {**self._callers.highest, **self._canary.highest}:
             highest = self._of(caller).highest.get(caller)
             if highest is not None:
                 classes[caller] = highest

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, final
 
-from sluicegate.apps.kv.admission import Admission, shape
+from sluicegate.apps.kv.admission import Admission, attributes_of
 from sluicegate.apps.kv.chain import GET, MULTI_GET, PUT, SCAN, SWAP, PolicyChain
 from sluicegate.apps.kv.names import check_key, check_table, check_value
 from sluicegate.apps.kv.response_memory import VALUES_BYTES_MAX, ResponseMemory
@@ -62,10 +62,10 @@ class Dispatcher:
         "_admission",
         "_chunk_ru",
         "_clock",
-        "_gathered",
-        "_layers",
+        "_memory",
         "_one_shard",
         "_shield",
+        "_tables",
         "_units",
         "_value_bytes_max",
         "uploads",
@@ -85,14 +85,14 @@ class Dispatcher:
         one_shard: bool = False,
     ) -> None:
         self._admission = admission
-        self._layers = layers
+        self._tables = layers
         self._shield = shield
         self._clock = clock
         self._value_bytes_max = value_bytes_max
         self._units = chain.units if chain.layered else None
         self._chunk_ru = chunk_ru
         self._one_shard = one_shard
-        self._gathered = ResponseMemory(value_bytes_max)
+        self._memory = ResponseMemory(value_bytes_max)
         self.uploads = uploads
 
     # Reads.
@@ -117,21 +117,21 @@ class Dispatcher:
         for partition, sort in places:
             check_key(partition, sort)
         rows: list[Row | None] = [None] * len(places)
-        cold, warm, size = self._sorted_out(table, places, rows, call)
+        cold, warm, size = self._read_cached(table, places, rows, call)
         _check_answer(size)
-        fitting = self._gathered.fitting(table, VALUES_BYTES_MAX - size)
+        fitting = self._memory.places_at_once(table, VALUES_BYTES_MAX - size)
         if not warm and len(cold) <= fitting and self._of_one_shard(table, places, cold):
             if not cold:
                 return rows
-            self._gathered.check()
+            self._memory.check()
             now_us = self._clock.now_us()
-            asked = [places[at] for at in cold]
-            request = self._many(table, asked, call)
+            missing = [places[at] for at in cold]
+            request = self._many(table, missing, call)
             if self._admission.prompt(request, now_us):
                 permit = self._admission.now(request, now_us)
                 if permit is not None:
-                    return self._look_up_each(permit, table, asked, cold, rows, size, now_us)
-        return self._get_rest(table, places, rows, cold, warm, size, call)
+                    return self._read_each(permit, table, missing, cold, rows, size, now_us)
+        return self._get_in_groups(table, places, rows, cold, warm, size, call)
 
     async def scan(
         self, table: str, partition: bytes, span: KeyRange, call: CallContext, token: bytes = b""
@@ -141,36 +141,36 @@ class Dispatcher:
         check_table(table)
         check_key(partition, b"")
         _check_span(span)
-        left = read_token(token, table, partition, span)
+        remaining = read_token(token, table, partition, span)
         rows: list[Row] = []
         size = 0
         behind: bytes | None = None  # the last key that was looked at
         try:
             while True:
-                self._gathered.check()
-                wanted = left._replace(
+                self._memory.check()
+                chunk = remaining._replace(
                     rows_max=span.rows_max - len(rows), bytes_max=max(1, span.bytes_max - size)
                 )
                 try:
-                    told, call = await self._scan_chunk(table, partition, wanted, call)
+                    result, call = await self._scan_chunk(table, partition, chunk, call)
                 except Refused:
                     if behind is None:
                         raise
                     # What has been read is paid for; the token goes on when there is more to spend.
-                    return RowPage(rows, token_after(table, partition, left, behind))
-                rows += told.rows
-                brought = sum([len(row.sort) + len(row.value) for row in told.rows])
-                size += brought
-                self._gathered.size_bytes += brought
-                behind = told.last
-                if not told.more or behind is None:
+                    return RowPage(rows, token_after(table, partition, remaining, behind))
+                rows += result.rows
+                chunk_bytes = sum([len(row.sort) + len(row.value) for row in result.rows])
+                size += chunk_bytes
+                self._memory.size_bytes += chunk_bytes
+                behind = result.last
+                if not result.more or behind is None:
                     return RowPage(rows)
-                left = span_after(left, behind)
+                remaining = span_after(remaining, behind)
                 if len(rows) >= span.rows_max or size >= span.bytes_max:
-                    return RowPage(rows, token_after(table, partition, left, behind))
+                    return RowPage(rows, token_after(table, partition, remaining, behind))
                 await asyncio.sleep(0)  # others pass between two chunks, also where nobody waits
         finally:
-            self._gathered.size_bytes -= size
+            self._memory.size_bytes -= size
 
     async def walk(
         self, table: str, after: Place | None, rows_max: int, call: CallContext
@@ -182,10 +182,10 @@ class Dispatcher:
             raise BadValue("rows_max", rows_max, f"give from 1 to {SPAN_ROWS_MAX:,}")
         permit = await self._admitted(SCAN, table, b"", call, rows_max, 0)
         began_us = self._clock.now_us()
-        work = self._layers.walk(table, after, rows_max, began_us)
-        walked = await self._admission.in_time(permit, work)
-        self._admission.done(permit, began_us, max(1, len(walked.places)), 0)
-        return walked
+        work = self._tables.walk(table, after, rows_max, began_us)
+        page = await self._admission.in_time(permit, work)
+        self._admission.done(permit, began_us, max(1, len(page.places)), 0)
+        return page
 
     # Writes.
 
@@ -196,7 +196,7 @@ class Dispatcher:
         began_us = self._clock.now_us()
         keys = self._writing(table, [(one.partition, one.sort) for one in writes])
         try:
-            work = self._layers.write(table, writes, began_us)
+            work = self._tables.write(table, writes, began_us)
             await self._admission.at_work(permit, work)
         finally:
             self._wrote(keys)
@@ -211,12 +211,12 @@ class Dispatcher:
         began_us = self._clock.now_us()
         keys = self._writing(table, ((write.partition, write.sort),))
         try:
-            work = self._layers.write_if(table, write, condition, began_us)
-            tried = await self._admission.at_work(permit, work)
+            work = self._tables.write_if(table, write, condition, began_us)
+            result = await self._admission.at_work(permit, work)
         finally:
             self._wrote(keys)
         self._admission.done(permit, began_us, 1, size)
-        return tried
+        return result
 
     async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
         """Delete these, and tell how many were there."""
@@ -226,7 +226,7 @@ class Dispatcher:
         began_us = self._clock.now_us()
         keys = self._writing(table, places)
         try:
-            work = self._layers.remove(table, places, began_us)
+            work = self._tables.remove(table, places, began_us)
             count = await self._admission.at_work(permit, work)
         finally:
             self._wrote(keys)
@@ -242,7 +242,7 @@ class Dispatcher:
         began_us = self._clock.now_us()
         keys = self._writing(table, ((partition, sort),))
         try:
-            work = self._layers.expire(table, partition, sort, ttl_us, began_us)
+            work = self._tables.expire(table, partition, sort, ttl_us, began_us)
             done = await self._admission.at_work(permit, work)
         finally:
             self._wrote(keys)
@@ -267,7 +267,7 @@ class Dispatcher:
         if state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as mypyc likes it
             self._admission.cached(call.identity.name, now_us)
             return row
-        request = self._admission.request(GET, key, self._layers.shard_of(table, partition), call)
+        request = self._admission.request(GET, key, self._tables.shard_of(table, partition), call)
         fetch = _Fetch(self, table, partition, sort)
         if state == REFRESH:
             shield.ahead(key, request, self._clock, fetch.fly)
@@ -289,19 +289,19 @@ class Dispatcher:
     ) -> MaybeAwaitable[Row | None]:
         """Through the chain; without waiting, if that can be."""
         admission = self._admission
-        request = admission.request(GET, key, self._layers.shard_of(table, partition), call)
+        request = admission.request(GET, key, self._tables.shard_of(table, partition), call)
         if admission.prompt(request, now_us):
             permit = admission.now(request, now_us)
             if permit is not None:
                 try:
-                    found = self._layers.read_one(table, partition, sort, now_us)
+                    row = self._tables.read_one(table, partition, sort, now_us)
                 except BaseException as error:
                     admission.failed(permit, error)
                     raise
-                if found is None or isinstance(found, Row):
-                    self._found(permit, key, found, now_us)
-                    return found
-                return admission.guarded(permit, self._finish(permit, key, found, now_us))
+                if row is None or isinstance(row, Row):
+                    self._complete_get(permit, key, row, now_us)
+                    return row
+                return admission.guarded(permit, self._finish(permit, key, row, now_us))
         return self.read_later(table, partition, sort, request)
 
     async def read_later(
@@ -311,23 +311,23 @@ class Dispatcher:
         permit = await self._admission.later(request)
         now_us = self._clock.now_us()
         try:
-            found = self._layers.read_one(table, partition, sort, now_us)
+            row = self._tables.read_one(table, partition, sort, now_us)
         except BaseException as error:
             self._admission.failed(permit, error)
             raise
-        if found is None or isinstance(found, Row):
-            self._found(permit, request.key, found, now_us)
-            return found
-        return await self._finish(permit, request.key, found, now_us)
+        if row is None or isinstance(row, Row):
+            self._complete_get(permit, request.key, row, now_us)
+            return row
+        return await self._finish(permit, request.key, row, now_us)
 
     async def _finish(
         self, permit: StackPermit, key: str, later: Awaitable[Row | None], began_us: int
     ) -> Row | None:
         row = await self._admission.in_time(permit, later)
-        self._found(permit, key, row, began_us)
+        self._complete_get(permit, key, row, began_us)
         return row
 
-    def _found(self, permit: StackPermit, key: str, row: Row | None, began_us: int) -> None:
+    def _complete_get(self, permit: StackPermit, key: str, row: Row | None, began_us: int) -> None:
         size = 0 if row is None else len(row.sort) + len(row.value)
         self._admission.done(permit, began_us, 1, size)
         if self._shield is not None:
@@ -335,7 +335,7 @@ class Dispatcher:
 
     # Many places.
 
-    def _sorted_out(
+    def _read_cached(
         self, table: str, places: Sequence[Place], rows: list[Row | None], call: CallContext
     ) -> tuple[list[int], list[int], int]:
         """Fill in what is served from memory; where the cold ones are, the warm, and its bytes."""
@@ -360,7 +360,7 @@ class Dispatcher:
                 warm.append(at)
         return cold, warm, size
 
-    def _look_up_each(
+    def _read_each(
         self,
         permit: StackPermit,
         table: str,
@@ -371,8 +371,8 @@ class Dispatcher:
         began_us: int,
     ) -> MaybeAwaitable[Sequence[Row | None]]:
         try:
-            self._gathered.check()  # others may have read since this one began to wait
-            found = self._layers.read(table, asked, began_us)
+            self._memory.check()  # others may have read since this one began to wait
+            found = self._tables.read(table, asked, began_us)
         except BaseException as error:
             self._admission.failed(permit, error)
             raise
@@ -381,7 +381,7 @@ class Dispatcher:
             return rows
         later = self._finish_each(permit, table, found, at, rows, before, began_us)
         task = self._admission.guarded(permit, later)
-        self._gathered.set_aside(table, len(at), task)
+        self._memory.reserve(table, len(at), task)
         return task
 
     async def _finish_each(
@@ -416,10 +416,10 @@ class Dispatcher:
                 size += len(row.sort) + len(row.value)
                 before += len(row.value)
         self._admission.done(permit, began_us, len(at), size)
-        self._gathered.weigh(table, size // len(at))
+        self._memory.record_size(table, size // len(at))
         _check_answer(before)
 
-    async def _get_rest(
+    async def _get_in_groups(
         self,
         table: str,
         places: Sequence[Place],
@@ -435,17 +435,17 @@ class Dispatcher:
             for group in self._by_shard(table, places, cold):
                 first = 0
                 while first < len(group):
-                    self._gathered.check()
-                    fitting = self._gathered.fitting(table, VALUES_BYTES_MAX - size)
+                    self._memory.check()
+                    fitting = self._memory.places_at_once(table, VALUES_BYTES_MAX - size)
                     at = group[first : first + fitting]
                     first += len(at)
-                    call = await self._get_some(table, places, at, rows, size, call)
+                    call = await self._get_group(table, places, at, rows, size, call)
                     brought = _values_bytes(rows, at)
                     size += brought
                     held += brought
-                    self._gathered.size_bytes += brought
+                    self._memory.size_bytes += brought
             for one in warm:
-                self._gathered.check()
+                self._memory.check()
                 later = self._get(table, places[one][0], places[one][1], call)
                 row = await later if isinstance(later, Awaitable) else later
                 rows[one] = row
@@ -454,12 +454,12 @@ class Dispatcher:
                     size += brought
                     _check_answer(size)
                     held += brought
-                    self._gathered.size_bytes += brought
+                    self._memory.size_bytes += brought
         finally:
-            self._gathered.size_bytes -= held
+            self._memory.size_bytes -= held
         return rows
 
-    async def _get_some(
+    async def _get_group(
         self,
         table: str,
         places: Sequence[Place],
@@ -473,16 +473,16 @@ class Dispatcher:
         request = self._many(table, asked, call)
         permit = await self._admission.later(request)
         now_us = self._clock.now_us()
-        found = self._look_up_each(permit, table, asked, at, rows, size, now_us)
+        found = self._read_each(permit, table, asked, at, rows, size, now_us)
         if isinstance(found, Awaitable):
             await found
-        return _going_on(call, request)
+        return _continue(call, request)
 
     def _of_one_shard(self, table: str, places: Sequence[Place], cold: list[int]) -> bool:
         if self._one_shard or len(cold) < 2:
             return True
-        first = self._layers.shard_of(table, places[cold[0]][0])
-        return all(self._layers.shard_of(table, places[at][0]) == first for at in cold)
+        first = self._tables.shard_of(table, places[cold[0]][0])
+        return all(self._tables.shard_of(table, places[at][0]) == first for at in cold)
 
     def _by_shard(
         self, table: str, places: Sequence[Place], cold: list[int]
@@ -490,12 +490,12 @@ class Dispatcher:
         """Those that enter together need the same shard: one that is slow holds its own up."""
         by_shard: dict[str, list[int]] = {}
         for at in cold:
-            by_shard.setdefault(self._layers.shard_of(table, places[at][0]), []).append(at)
+            by_shard.setdefault(self._tables.shard_of(table, places[at][0]), []).append(at)
         return by_shard.values()
 
     def _many(self, table: str, places: Sequence[Place], call: CallContext) -> Request:
-        shard = self._layers.shard_of(table, places[0][0])
-        return self._admission.request(MULTI_GET, table, shard, call, shape(len(places), 0))
+        shard = self._tables.shard_of(table, places[0][0])
+        return self._admission.request(MULTI_GET, table, shard, call, attributes_of(len(places), 0))
 
     # Many rows.
 
@@ -507,26 +507,26 @@ class Dispatcher:
         That has this one's deadline, and arrives when it comes: the time that a scan takes is no
         queue of ours.
         """
-        shard = self._layers.shard_of(table, partition)
-        request = self._admission.request(SCAN, table, shard, call, shape(span.rows_max, 0))
+        shard = self._tables.shard_of(table, partition)
+        request = self._admission.request(SCAN, table, shard, call, attributes_of(span.rows_max, 0))
         rows_max = span.rows_max
         if self._units is not None:
             request = next(self._units.chunks(request, self._chunk_ru))
             rows_max = int(request.attributes["rows"])
         permit = await self._admission.later(request)
         began_us = self._clock.now_us()
-        work = self._layers.scan(table, partition, span._replace(rows_max=rows_max), began_us)
+        work = self._tables.scan(table, partition, span._replace(rows_max=rows_max), began_us)
         told = await self._admission.in_time(permit, work)
         self._admission.done(permit, began_us, max(1, told.rows_scanned), told.bytes_scanned)
-        return told, _going_on(call, request)
+        return told, _continue(call, request)
 
     # What writes share.
 
     async def _admitted(
         self, operation: str, table: str, partition: bytes, call: CallContext, rows: int, size: int
     ) -> StackPermit:
-        shard = self._layers.shard_of(table, partition)
-        request = self._admission.request(operation, table, shard, call, shape(rows, size))
+        shard = self._tables.shard_of(table, partition)
+        request = self._admission.request(operation, table, shard, call, attributes_of(rows, size))
         return await self._admission.later(request)
 
     def _check_writes(self, table: str, writes: Sequence[Write], call: CallContext) -> int:
@@ -600,7 +600,7 @@ def _check_answer(size: int) -> None:
         raise BadValue("places", f"{size:,} bytes and more", remedy)
 
 
-def _going_on(call: CallContext, request: Request) -> CallContext:
+def _continue(call: CallContext, request: Request) -> CallContext:
     """As what the next part of a request asks: with its deadline, and arriving when it comes."""
     return CallContext(
         call.identity,

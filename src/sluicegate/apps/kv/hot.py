@@ -48,6 +48,6 @@ def run(arguments: Namespace, out: TextIO | None = None) -> int:
     return show(arguments, lines, values, place, terminal=os.environ.get("TERM", ""))
 
 
-def _values(seen: dict[str, Any], *, k: int) -> Any:
-    hot = [{"place": spelt(one["key"]), **one} for one in seen["hot"][:k]]
-    return {"dispatchers": seen["dispatchers"], "shield": seen["shield"], "hot": hot}
+def _values(picture: dict[str, Any], *, k: int) -> Any:
+    hot = [{"place": spelt(one["key"]), **one} for one in picture["hot"][:k]]
+    return {"dispatchers": picture["dispatchers"], "shield": picture["shield"], "hot": hot}

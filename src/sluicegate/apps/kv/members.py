@@ -76,9 +76,9 @@ class Heartbeat(NamedTuple):
 
 
 class Members(Protocol):
-    """Who is there. `told` is what this one has told of its own demand."""
+    """Who is there. `demand_mru` is what this one has told of its own demand."""
 
-    told: Mapping[str, int]
+    demand_mru: Mapping[str, int]
 
     def live(self) -> int:
         """How many dispatchers, this one included."""
@@ -103,7 +103,7 @@ def demand_shares(members: Members, quota_mru_of: Callable[[str], int]) -> dict[
     Everyone counts as asked for a little more than it is, so that who begins somewhere is not
     refused there until the others have heard.
     """
-    own, others = members.told, members.others()
+    own, others = members.demand_mru, members.others()
     callers = set(own)
     for beat in others:
         callers.update(beat.demand_mru)
@@ -111,9 +111,9 @@ def demand_shares(members: Members, quota_mru_of: Callable[[str], int]) -> dict[
     shares: dict[str, int] = {}
     for caller in callers:
         mine = own.get(caller, 0)
-        heard = [beat.demand_mru.get(caller, 0) for beat in others]
+        demands = [beat.demand_mru.get(caller, 0) for beat in others]
         little = quota_mru_of(caller) * SEED_PART
-        total = mine + sum(heard) + live * little
+        total = mine + sum(demands) + live * little
         shares[caller] = min(int((mine + little) / total * SHARE_ONE), SHARE_ONE)
     return shares
 
@@ -122,7 +122,7 @@ def demand_shares(members: Members, quota_mru_of: Callable[[str], int]) -> dict[
 class StaticMembers:
     """A number or a list that somebody wrote down; nobody is asked, and nobody's demand known."""
 
-    __slots__ = ("_names", "told")
+    __slots__ = ("_names", "demand_mru")
 
     def __init__(self, members: int | Sequence[str], own: str = "") -> None:
         if isinstance(members, int):
@@ -137,7 +137,7 @@ class StaticMembers:
                 names.remove(own)
                 names.insert(0, own)
         self._names = names
-        self.told: Mapping[str, int] = NOTHING
+        self.demand_mru: Mapping[str, int] = NOTHING
 
     def live(self) -> int:
         """As it was written down."""
@@ -153,7 +153,7 @@ class StaticMembers:
 
     def tell(self, demand_mru: Mapping[str, int]) -> None:
         """Nobody hears it."""
-        self.told = demand_mru
+        self.demand_mru = demand_mru
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,10 +194,10 @@ class HeartbeatMembers:
         "_failures",
         "_others",
         "_unread",
+        "demand_mru",
         "hot",
         "name",
         "settings",
-        "told",
         "watch",
     )
 
@@ -215,7 +215,7 @@ class HeartbeatMembers:
         self.settings = settings or HeartbeatSettings()
         self.hot = hot
         self.watch: StoreWatch | None = None  # who hears whether the store answers
-        self.told: Mapping[str, int] = NOTHING
+        self.demand_mru: Mapping[str, int] = NOTHING
         self._client = client
         self._others: list[Heartbeat] = []
         self._beats = self._failures = self._unread = 0
@@ -235,7 +235,7 @@ class HeartbeatMembers:
 
     def tell(self, demand_mru: Mapping[str, int]) -> None:
         """For the next beat."""
-        self.told = demand_mru
+        self.demand_mru = demand_mru
 
     async def run(self) -> None:
         """Beat until cancelled; then leave."""
@@ -250,7 +250,7 @@ class HeartbeatMembers:
         """Say that this one is there, and hear of the others; False if nobody answered."""
         settings = self.settings
         hot = self.hot() if self.hot is not None else NOTHING
-        payload = written(self.told, hot, settings.payload_bytes_max)
+        payload = encode_payload(self.demand_mru, hot, settings.payload_bytes_max)
         args: list[Part] = [self.name, payload, settings.gone_us, settings.members_max]
         try:
             async with asyncio.timeout(settings.every_us / 1e6):
@@ -283,19 +283,19 @@ class HeartbeatMembers:
         return HeartbeatStats(self.live(), self._beats, self._failures, self._failing, self._unread)
 
     def _read(self, name: bytes, age_us: int, payload: bytes) -> Heartbeat:
-        demand, hot, known = read(payload)
-        if not known:
+        demand, hot, version = parse_payload(payload)
+        if not version:
             self._unread += 1
         return Heartbeat(name.decode("utf-8", "replace"), age_us, demand, hot)
 
 
-def written(demand_mru: Mapping[str, int], hot: Mapping[str, int], bytes_max: int) -> bytes:
+def encode_payload(demand_mru: Mapping[str, int], hot: Mapping[str, int], bytes_max: int) -> bytes:
     """A payload of at most so many bytes; of each kind the largest are kept."""
     demands = sorted(demand_mru.items(), key=_count, reverse=True)
     hottest = sorted(hot.items(), key=_count, reverse=True)
     while True:
-        said = {"v": VERSION, "demand": dict(demands), "hot": dict(hottest)}
-        payload = json.dumps(said, separators=(",", ":")).encode()
+        record = {"v": VERSION, "demand": dict(demands), "hot": dict(hottest)}
+        payload = json.dumps(record, separators=(",", ":")).encode()
         if len(payload) <= bytes_max or not (demands or hottest):
             return payload
         fitting = bytes_max / len(payload)  # below one
@@ -303,19 +303,19 @@ def written(demand_mru: Mapping[str, int], hot: Mapping[str, int], bytes_max: in
         hottest = hottest[: int(len(hottest) * fitting)]
 
 
-def read(payload: bytes) -> tuple[Mapping[str, int], Mapping[str, int], bool]:
+def parse_payload(payload: bytes) -> tuple[Mapping[str, int], Mapping[str, int], bool]:
     """Demand, hot keys, and whether it could be read; what another wrote is believed of nothing."""
     try:
-        said: Any = json.loads(payload)
-        if said["v"] != VERSION:
+        record: Any = json.loads(payload)
+        if record["v"] != VERSION:
             return NOTHING, NOTHING, False
-        return _counts(said["demand"]), _counts(said["hot"]), True
+        return _counts(record["demand"]), _counts(record["hot"]), True
     except (ValueError, TypeError, KeyError, AttributeError):
         return NOTHING, NOTHING, False
 
 
-def _counts(said: dict[str, Any]) -> dict[str, int]:
-    return {name: count for name, count in said.items() if type(count) is int and count > 0}
+def _counts(record: dict[str, Any]) -> dict[str, int]:
+    return {name: count for name, count in record.items() if type(count) is int and count > 0}
 
 
 def _count(item: tuple[str, int]) -> int:

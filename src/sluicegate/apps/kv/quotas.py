@@ -78,7 +78,9 @@ class Quotas:
         self.groups: ResourceGroups | None = None
         if settings.groups:
             self.groups = ResourceGroups(groups_of(settings))
-        self.shares = Shares(self.budget, clock, store=self._asked(settings), members=self.members)
+        self.shares = Shares(
+            self.budget, clock, store=self._open_store(settings), members=self.members
+        )
 
     def start(self, background: Background, hot: Callable[[], Mapping[str, int]] | None) -> None:
         """Keep the budget supplied, and beat."""
@@ -155,7 +157,7 @@ class Quotas:
             self._client = open_client(redis, chance)
             self.members = HeartbeatMembers(self._client, node_of(settings, worker))
 
-    def _asked(self, settings: Settings) -> Store | None:
+    def _open_store(self, settings: Settings) -> Store | None:
         """Only leases are taken out of the store; the other forms need to know who is there."""
         return self._store if settings.quota_form == "leases" else None
 
@@ -188,10 +190,10 @@ def groups_of(settings: Settings) -> ResourceGroupsSettings:
             text = file.read(GROUPS_BYTES_MAX)
     except (OSError, UnicodeDecodeError) as error:
         raise BadValue("--groups", settings.groups, f"it cannot be read: {error}") from None
-    said, _ = read_yaml(text, settings.groups)
-    if not isinstance(said, Mapping):
+    document, _ = read_yaml(text, settings.groups)
+    if not isinstance(document, Mapping):
         raise BadValue("--groups", settings.groups, "write `groups:` and `callers:` in it")
-    found = read_groups(said)
+    parsed = read_groups(document)
 
     def an_epochs(ru: int | None) -> int | None:
         """As a file says it a quota is a second's, like all quotas."""
@@ -203,12 +205,12 @@ def groups_of(settings: Settings) -> ResourceGroupsSettings:
             quota_ru=an_epochs(group.quota_ru) or 0,
             ceiling_ru=an_epochs(group.ceiling_ru),
         )
-        for name, group in found.groups.items()
+        for name, group in parsed.groups.items()
     }
     return replace(
-        found,
+        parsed,
         groups=groups,
-        quota_ru=an_epochs(found.quota_ru),
+        quota_ru=an_epochs(parsed.quota_ru),
         epoch_us=settings.epoch_ms * _MS,
     )
 

@@ -48,7 +48,7 @@ class ResponseMemory:
         if self.size_bytes >= RESPONSE_BYTES_MAX:
             raise Refused(_GATHERING)
 
-    def fitting(self, table: str, left_bytes: int) -> int:
+    def places_at_once(self, table: str, left_bytes: int) -> int:
         """How many places to read at a time, where the answer has so much room left."""
         weight = self._weights.get(table, self._value_bytes_max)
         together = self._together
@@ -56,7 +56,7 @@ class ResponseMemory:
             return together
         return min(together, max(0, left_bytes) // weight + 1)
 
-    def weigh(self, table: str, bytes_each: int) -> None:
+    def record_size(self, table: str, bytes_each: int) -> None:
         """So much did each place weigh."""
         weights = self._weights
         before = weights.get(table, -1)
@@ -68,14 +68,12 @@ class ResponseMemory:
             weights.clear()
         weights[table] = bytes_each
 
-    def set_aside(
-        self, table: str, places: int, until: asyncio.Future[Sequence[Row | None]]
-    ) -> None:
+    def reserve(self, table: str, places: int, until: asyncio.Future[Sequence[Row | None]]) -> None:
         """Keep room for what so many places should weigh until they are here, however it ends."""
         weight = self._weights.get(table, self._value_bytes_max // _UNKNOWN_PART)
-        kept = min(VALUES_BYTES_MAX, weight * places)
-        self.size_bytes += kept
-        until.add_done_callback(partial(self._give_back, kept))
+        reserved = min(VALUES_BYTES_MAX, weight * places)
+        self.size_bytes += reserved
+        until.add_done_callback(partial(self._give_back, reserved))
 
-    def _give_back(self, kept: int, _: asyncio.Future[Sequence[Row | None]]) -> None:
-        self.size_bytes -= kept
+    def _give_back(self, reserved: int, _: asyncio.Future[Sequence[Row | None]]) -> None:
+        self.size_bytes -= reserved

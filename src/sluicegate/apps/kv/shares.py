@@ -201,7 +201,7 @@ class Shares:
             return
         self._rounds += 1
         self._asked += len(requests)
-        answers = await self._answers(store, requests)
+        answers = await self._collect(store, requests)
         heard_us = self._clock.now_us()
         answered = 0
         for request, answer in zip(requests, answers, strict=True):
@@ -214,14 +214,14 @@ class Shares:
             self._wake(request.caller, not isinstance(answer, BaseException))
         self._unanswered += len(requests) - answered
         if answered:
-            self._answered()
+            self._record_answer()
         else:
             self._failed(next((one for one in answers if isinstance(one, UNANSWERED)), None))
             self._set_alone(True, heard_us)
         if len(requests) == settings.callers_in_ask_max:
             self._roused = True  # There may be more.
 
-    async def _answers(
+    async def _collect(
         self, store: Store, requests: list[BlockRequest]
     ) -> list[PartialTake | BaseException]:
         """One for each, and why where none came."""
@@ -237,13 +237,13 @@ class Shares:
             raise
         for ask in late:
             ask.cancel()
-        told = await asyncio.gather(*asks, return_exceptions=True)
-        for ask_told in told:
-            if isinstance(ask_told, BaseException) and not isinstance(
-                ask_told, (*UNANSWERED, asyncio.CancelledError)
+        replies = await asyncio.gather(*asks, return_exceptions=True)
+        for reply in replies:
+            if isinstance(reply, BaseException) and not isinstance(
+                reply, (*UNANSWERED, asyncio.CancelledError)
             ):
-                raise ask_told
-        return told
+                raise reply
+        return replies
 
     async def _probe(self, store: Store, now_us: int) -> None:
         if now_us < self._probe_us:
@@ -256,14 +256,14 @@ class Shares:
         except UNANSWERED as error:
             self._failed(error)
             return
-        self._answered()
+        self._record_answer()
         self._set_alone(False, self._clock.now_us())
 
     def _failed(self, error: BaseException | None) -> None:
         if self.watch is not None:
             self.watch.failed(WATCHED, TimeoutError() if error is None else error)
 
-    def _answered(self) -> None:
+    def _record_answer(self) -> None:
         if self.watch is not None:
             self.watch.answered(WATCHED)
 
@@ -284,14 +284,14 @@ class Shares:
 
     def _limit(self, quota_mru: int) -> tuple[str, Limit]:
         """A quota as a store counts it; the id names it, so that equal ones are one limit."""
-        found = self._limits.get(quota_mru)
-        if found is None:
+        entry = self._limits.get(quota_mru)
+        if entry is None:
             if len(self._limits) >= LIMITS_MAX:
                 self._limits.clear()
             epoch_us = self.budget.settings.epoch_us
             limit = Limit(quota_mru, epoch_us, algorithm=Algorithm.FIXED_WINDOW)
-            found = self._limits[quota_mru] = (f"{LIMIT_ID}-{quota_mru}-{epoch_us}", limit)
-        return found
+            entry = self._limits[quota_mru] = (f"{LIMIT_ID}-{quota_mru}-{epoch_us}", limit)
+        return entry
 
     def _follow_members(self, now_us: int) -> None:
         members = self._members

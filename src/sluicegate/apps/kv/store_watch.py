@@ -37,8 +37,8 @@ class StoreWatch:
 
     __slots__ = (
         "_clock",
+        "_down",
         "_failed_us",
-        "_gone",
         "_losses",
         "_meanwhile",
         "_silent",
@@ -50,7 +50,7 @@ class StoreWatch:
         self._clock = clock
         self._meanwhile = meanwhile
         self._silent: set[str] = set()  # those that were not answered the last time
-        self._gone = False
+        self._down = False
         self._losses = self._failed_us = self._since_us = 0
         self._why = ""
 
@@ -59,17 +59,17 @@ class StoreWatch:
         now_us = self._clock.now_us()
         self._failed_us = now_us
         self._silent.add(who)
-        if self._gone:
+        if self._down:
             return
-        self._gone = True
+        self._down = True
         self._losses += 1
         self._since_us = now_us
-        self._why = _seen(error)
+        self._why = _error_text(error)
         _log.warning("the store does not answer: %s; until it does, %s", self._why, self._meanwhile)
 
     def answered(self, who: str) -> None:
         """This one asked, and was answered."""
-        if self._gone:
+        if self._down:
             self._silent.discard(who)
             self._silent.discard(START)
             self._settle()
@@ -77,14 +77,14 @@ class StoreWatch:
     def stats(self) -> StoreState:
         """How it stands."""
         self._settle()
-        return StoreState(self._gone, self._since_us, self._why, self._losses)
+        return StoreState(self._down, self._since_us, self._why, self._losses)
 
     def _settle(self) -> None:
         """It is back if nobody is without an answer, and has been for a moment."""
         now_us = self._clock.now_us()
-        if not self._gone or self._silent or now_us - self._failed_us < QUIET_US:
+        if not self._down or self._silent or now_us - self._failed_us < QUIET_US:
             return
-        self._gone = False
+        self._down = False
         gone_s = (now_us - self._since_us) / 1e6
         self._since_us = now_us
         _log.warning("the store answers again, after %.1f s", gone_s)
@@ -94,7 +94,7 @@ class StoreWatch:
         return self.stats()._asdict()
 
 
-def _seen(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """An error in a line; one that only says that time is up has no text of its own."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

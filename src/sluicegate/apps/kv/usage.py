@@ -50,14 +50,14 @@ class EngineTotals:
 class CallerUsage:
     """Counts by caller, and refusals by reason."""
 
-    __slots__ = ("_accounts", "_others", "_worked", "callers_max", "reasons")
+    __slots__ = ("_accounts", "_engine", "_others", "callers_max", "reasons")
 
     def __init__(self, callers_max: int = 10_000) -> None:
         self.callers_max = callers_max
         self._accounts: dict[str, CallerAccount] = {}
         self._others = CallerAccount()
         self.reasons: dict[str, int] = {}
-        self._worked: dict[str, EngineTotals] = {}
+        self._engine: dict[str, EngineTotals] = {}
 
     def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """It may not enter."""
@@ -72,15 +72,15 @@ class CallerUsage:
         account = self._account(request.caller)
         account.admitted += 1
         account.mru += request.cost_mru
-        worked = self._worked.get(request.operation)
-        if worked is None:  # there are few operations, all of them ours
-            worked = self._worked[request.operation] = EngineTotals()
+        totals = self._engine.get(request.operation)
+        if totals is None:  # there are few operations, all of them ours
+            totals = self._engine[request.operation] = EngineTotals()
         if outcome is Outcome.SUCCESS:
-            worked.done += 1
+            totals.done += 1
             if request.measured is not None:
-                worked.service_us += request.measured.service_us
+                totals.service_us += request.measured.service_us
         else:
-            worked.failed += 1
+            totals.failed += 1
 
     def cached(self, caller: str, mru: int) -> None:
         """It was answered without the engine, and charged so many thousandths of a unit."""
@@ -90,16 +90,16 @@ class CallerUsage:
 
     def now(self) -> dict[str, CallerTotals]:
         """Everybody's counts."""
-        told = {name: _used(account) for name, account in self._accounts.items()}
+        totals = {name: _used(account) for name, account in self._accounts.items()}
         if self._others.admitted or self._others.refused or self._others.cached:
-            told[OTHERS] = _used(self._others)
-        return told
+            totals[OTHERS] = _used(self._others)
+        return totals
 
     def operations(self) -> dict[str, tuple[int, int, int]]:
         """By operation: done, failed, and for how long the engine was at it, in microseconds."""
         return {
-            name: (worked.done, worked.failed, worked.service_us)
-            for name, worked in self._worked.items()
+            name: (totals.done, totals.failed, totals.service_us)
+            for name, totals in self._engine.items()
         }
 
     def _account(self, caller: str) -> CallerAccount:

@@ -35,15 +35,15 @@ def read_weights_file(path: str) -> dict[str, Weights]:
         return weights
     try:
         with open(path, "rb") as file:
-            said = tomllib.loads(file.read(FILE_BYTES_MAX).decode())
+            document = tomllib.loads(file.read(FILE_BYTES_MAX).decode())
     except OSError as error:
         raise BadValue("--weights", path, f"it cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadValue("--weights", path, f"it is not TOML: {error}") from None
-    version = said.pop("version", None)
+    version = document.pop("version", None)
     if version != VERSION:
         raise BadValue(f"{path}: version", version, f"write version = {VERSION}")
-    for name, table in said.items():
+    for name, table in document.items():
         if name not in OPERATIONS:
             raise BadValue(f"{path}: {name}", table, f"name one of {', '.join(OPERATIONS)}")
         weights[name] = _weights(table, f"{path}: {name}")

@@ -169,8 +169,8 @@ def test_a_file_s_form_is_by_its_name() -> None:
 def test_progress_tells_how_far_it_is() -> None:
     progress = UploadProgress(io.StringIO(), 200, quiet=False)
     progress.read_bytes = 100
-    progress.kept(1_500)
-    progress.waited()
+    progress.count_stored(1_500)
+    progress.count_wait()
     line = progress.line(now_us() + 10_000_000)
     assert line.startswith("[############............] 50%  1,500 rows")
     assert "10s left" in line

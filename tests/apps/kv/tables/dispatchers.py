@@ -148,7 +148,7 @@ class Node:
         """Keep until the table is normal and nothing is to be dropped."""
         for _ in range(200):
             await self.catalogue.refresh()
-            book = self.catalogue.book
+            book = self.catalogue.state
             if book.tables[table].phase == "normal" and not book.dropping:
                 return
             await self.keeper.step()

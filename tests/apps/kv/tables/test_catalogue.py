@@ -254,5 +254,5 @@ async def test_who_writes_a_table_first_reads_the_book_once_for_all_who_come_mea
         return read(*what)
 
     engine.read = counted
-    await asyncio.gather(*(node.catalogue.made("new") for _ in range(60)))
+    await asyncio.gather(*(node.catalogue.create_table("new") for _ in range(60)))
     assert reads[0] <= 4

@@ -131,8 +131,8 @@ async def test_a_table_that_fails_keeps_no_other_from_moving() -> None:
         with pytest.raises(Unavailable, match="the lease l/1"):
             await node.keeper.step()
         node.clock.advance(us=node.settings.stale_us)
-    assert node.catalogue.book.tables["b"].phase == "normal"
-    assert node.catalogue.book.tables["a"].phase == "folding"
+    assert node.catalogue.state.tables["b"].phase == "normal"
+    assert node.catalogue.state.tables["a"].phase == "folding"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ async def test_keeping_and_sweeping_outlive_any_failure_and_tell_of_it(
     assert len(caplog.records) == 2  # each once
     failing = False
     async with asyncio.timeout(20):
-        while node.catalogue.book.tables["a"].phase != "normal":
+        while node.catalogue.state.tables["a"].phase != "normal":
             node.clock.advance(us=1_000_000)
             await asyncio.sleep(0.001)
     assert not any(task.done() for task in tasks)
@@ -321,20 +321,20 @@ async def test_many_parts_are_listed_a_page_at_a_time_and_others_have_turns() ->
 async def test_an_upload_keeps_when_it_was_done_or_abandoned() -> None:
     node = Node(memory(), HandClock())
     digest = await loaded(node, "a", "u", "merge", NEW)
-    assert node.catalogue.book.uploads["1"].ended_us == 0
+    assert node.catalogue.state.uploads["1"].ended_us == 0
     await node.uploads.commit("a", "u", 1, len(NEW), digest, ANYBODY)
-    assert node.catalogue.book.uploads["1"].ended_us == 0  # it is visible, and not folded
+    assert node.catalogue.state.uploads["1"].ended_us == 0  # it is visible, and not folded
     before_us = node.clock.now_us()
     await node.until_normal("a")
-    done_us = node.catalogue.book.uploads["1"].ended_us
+    done_us = node.catalogue.state.uploads["1"].ended_us
     assert before_us < done_us < node.clock.now_us()
     await loaded(node, "a", "v", "merge", NEW)
     abandoned_us = node.clock.now_us()
     await node.uploads.abandon("a", "v", ANYBODY)
     node.clock.advance(s=1)
     await node.uploads.abandon("a", "v", ANYBODY)  # again: it ended then, and not now
-    assert parse_catalogue(encode_catalogue(node.catalogue.book)) == node.catalogue.book
-    ended = [one.ended_us for one in node.catalogue.book.uploads.values()]
+    assert parse_catalogue(encode_catalogue(node.catalogue.state)) == node.catalogue.state
+    ended = [one.ended_us for one in node.catalogue.state.uploads.values()]
     assert ended == [done_us, abandoned_us]
 
 

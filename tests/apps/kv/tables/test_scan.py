@@ -14,8 +14,8 @@ from sluicegate.contracts.key_values import KeyRange, Row
 from sluicegate.stores.engines.memory import MemoryEngine
 from sluicegate.wire.kept_row import kept_row
 
-PLAIN = TableView("t", "normal", 0, beside="", hides=False, known=True)
-LAYERED = TableView("t", "layered", 1, beside="u", hides=False, known=True)
+PLAIN = TableView("t", "normal", 0, beside="", hides=False, exists=True)
+LAYERED = TableView("t", "layered", 1, beside="u", hides=False, exists=True)
 NOW_US = 100
 DEAD, ALIVE = 1, 0
 

@@ -162,7 +162,7 @@ async def test_whatever_call_of_a_part_crashes_it_is_counted_once(after: bool) -
         engine.calls_left = None
         other = Node(engine, node.clock, holder="b")
         truth = await sum_parts(engine, "1")
-        assert (await begun(other)).rows == truth.kept.rows
+        assert (await begun(other)).rows == truth.stored.rows
         told = await send(other, 1)
         assert (list(told.parts), told.rows) == ([0, 1], 4)
         assert await count_part(
@@ -180,9 +180,9 @@ async def test_who_goes_on_mends_what_a_kill_left_out() -> None:
     await count_part(engine, "1", 0, claim(0), bytes_max=BYTES_MAX)
     await claimed(engine, 0, kept=True)  # and killed before it was counted as kept
     told = await rebuild_totals(engine, "1")
-    assert told.kept == PartSum(1, 10, 1)
+    assert told.stored == PartSum(1, 10, 1)
     part = await claimed(engine, 1)
-    assert (await count_part(engine, "1", 1, part, bytes_max=BYTES_MAX)).kept == PartSum(1, 10, 1)
+    assert (await count_part(engine, "1", 1, part, bytes_max=BYTES_MAX)).stored == PartSum(1, 10, 1)
 
 
 async def test_a_part_that_a_killed_dispatcher_kept_and_did_not_count_is_told() -> None:
@@ -223,7 +223,7 @@ async def test_mending_undoes_nothing_that_is_counted_meanwhile() -> None:
     part = await claimed(engine, 2)
     totals = await count_part(engine, "1", 2, part, bytes_max=BYTES_MAX)
     assert list(totals.begun.numbers()) == [0, 1, 2]
-    assert (await rebuild_totals(engine, "1")).kept.rows == 1
+    assert (await rebuild_totals(engine, "1")).stored.rows == 1
 
 
 async def test_the_bound_holds_also_where_there_is_no_record_and_not_for_what_is_kept() -> None:
@@ -233,7 +233,7 @@ async def test_the_bound_holds_also_where_there_is_no_record_and_not_for_what_is
     with pytest.raises(BadValue, match="an upload takes 25"):
         await count_part(engine, "1", 1, part, bytes_max=25)
     told = await count_part(engine, "1", 0, claim(0, kept=True), bytes_max=5)
-    assert told.kept == PartSum(1, 10, 1)
+    assert told.stored == PartSum(1, 10, 1)
 
 
 async def test_a_part_that_is_kept_and_counted_changes_nothing() -> None:
@@ -323,13 +323,13 @@ def test_totals_are_what_a_list_of_the_parts_comes_to(sent: list[tuple[int, bool
         parts: dict[int, UploadPart] = {}
         totals = UploadTotals()
         for number, keep in sent:
-            kept = keep or (number in parts and parts[number].kept)
+            kept = keep or (number in parts and parts[number].stored)
             parts[number] = await claimed(engine, number, kept=kept)
             totals = await count_part(engine, "1", number, parts[number], bytes_max=BYTES_MAX)
         assert totals == await sum_parts(engine, "1")
         for some, numbers in (
             (totals.begun, sorted(parts)),
-            (totals.kept, sorted(number for number, one in parts.items() if one.kept)),
+            (totals.stored, sorted(number for number, one in parts.items() if one.stored)),
         ):
             assert list(some.numbers()) == numbers
             assert some.rows == sum(number + 1 for number in numbers)

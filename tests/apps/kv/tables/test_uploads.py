@@ -230,7 +230,7 @@ async def test_an_abandoned_upload_leaves_nothing_also_while_sealing() -> None:
             with pytest.raises(Unavailable, match="commit it again"):
                 await commit(impatient)
             await node.catalogue.refresh()
-            assert node.catalogue.book.tables["t"].phase == "sealing"
+            assert node.catalogue.state.tables["t"].phase == "sealing"
         assert (await node.uploads.abandon("t", "u", ANYBODY)).state == "abandoned"
         await node.until_normal("t")
         assert await seen(node) == {b"0": b"old"}
@@ -411,8 +411,8 @@ async def test_writes_of_a_dispatcher_that_is_behind_are_not_lost(mode: str) -> 
             await sealed.keeper.step()
             if clock.now_us() > behind.catalogue.fresh_until_us:
                 await behind.catalogue.refresh()
-        visible = ahead.catalogue.book.tables["t"].phase in ("layered", "folding", "folded")
-        ended = ahead.catalogue.book.uploads["1"].state == "done"
+        visible = ahead.catalogue.state.tables["t"].phase in ("layered", "folding", "folded")
+        ended = ahead.catalogue.state.uploads["1"].state == "done"
         await put(behind, b"0", b"behind")
         await put(ahead, b"1", b"ahead")
         await put(behind, b"2", None)

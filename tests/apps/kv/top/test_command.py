@@ -27,7 +27,7 @@ from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
 from sluicegate.apps.kv.shield.shield import Shield
 from sluicegate.apps.kv.store_watch import StoreState
 from sluicegate.apps.kv.top import command as top
-from sluicegate.apps.kv.top.lines import hot_lines, shown, size, spelt, top_lines
+from sluicegate.apps.kv.top.lines import hot_lines, printable, size, spelt, top_lines
 from sluicegate.apps.kv.top.rates import picture
 from sluicegate.apps.kv.top.show import show
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
@@ -230,7 +230,7 @@ def test_no_name_and_no_key_commands_the_terminal() -> None:
 
 
 def test_a_name_without_end_is_cut() -> None:
-    assert len(shown("x" * 1_000_000)) == 40
+    assert len(printable("x" * 1_000_000)) == 40
     assert spelt(key_of("t", b"\xff" * 240, b"")).startswith("t:\N{REPLACEMENT CHARACTER}")
     assert len(spelt(key_of("t", b"p" * 240, b"s" * 240))) == 48
     assert [size(n) for n in (0, 1_023, 1_024, 1 << 40)] == [

@@ -40,14 +40,14 @@ class UploadTarget(NamedTuple):
 class UploadRefused(SluicegateError):  # noqa: N818 - likewise
     """A dispatcher answered what asking again does not change."""
 
-    def __init__(self, at: str, status: int, seen: str) -> None:
-        super().__init__(f"{dispatcher_at(at)} answers {status}: {seen}")
+    def __init__(self, at: str, status: int, detail: str) -> None:
+        super().__init__(f"{dispatcher_at(at)} answers {status}: {detail}")
         self.at = at
         self.status = status
-        self.seen = seen
+        self.detail = detail
 
     def __reduce__(self) -> tuple[type[UploadRefused], tuple[str, int, str]]:
-        return UploadRefused, (self.at, self.status, self.seen)
+        return UploadRefused, (self.at, self.status, self.detail)
 
 
 class UploadStopped(SluicegateError):  # noqa: N818 - it names the thing, as in contracts.errors
@@ -59,13 +59,13 @@ class UploadClient:
     """One connection, for one thread. `stop` ends every wait."""
 
     def __init__(
-        self, target: UploadTarget, patience_s: float, stop: Event, waited: Callable[[], None]
+        self, target: UploadTarget, patience_s: float, stop: Event, on_wait: Callable[[], None]
     ) -> None:
         self._at = target.where.url
         self._name = target.name
         self._patience_us = round(patience_s * 1e6)
         self._stop = stop
-        self._waited = waited
+        self._on_wait = on_wait
         self._backoff = Backoff(_BASE_US, _CAP_US, jitter=EQUAL, hint_us_max=_HINT_US_MAX)
         self._chance = SystemChance()
         self._all = f"/v1/tables/{quote(target.table, safe='')}/uploads"
@@ -74,44 +74,44 @@ class UploadClient:
 
     def begin(self, mode: str) -> dict[str, Any]:
         """Open the upload, or find it as it stands."""
-        return self._asked("PUT", self._one, _json({"mode": mode}), {"Content-Type": _JSON})
+        return self._request("PUT", self._one, _json({"mode": mode}), {"Content-Type": _JSON})
 
     def show(self) -> dict[str, Any]:
         """How it stands."""
-        return self._asked("GET", self._one, None, {})
+        return self._request("GET", self._one, None, {})
 
-    def open_one(self) -> dict[str, Any] | None:
+    def find_open(self) -> dict[str, Any] | None:
         """The upload into the table that is open, if there is one."""
-        return next((one for one in self._told() if one["state"] == "open"), None)
+        return next((one for one in self._list_uploads() if one["state"] == "open"), None)
 
-    def found(self) -> dict[str, Any] | None:
+    def find_upload(self) -> dict[str, Any] | None:
         """This upload, if there is or was one; it is not begun."""
-        return next((one for one in self._told() if one["name"] == self._name), None)
+        return next((one for one in self._list_uploads() if one["name"] == self._name), None)
 
     def abandon(self) -> dict[str, Any]:
         """Have what was kept forgotten."""
-        return self._asked("DELETE", self._one, None, {})
+        return self._request("DELETE", self._one, None, {})
 
     def send(self, part: LoadPart) -> None:
         """Have one part kept."""
         digest = b64encode(part.sha256).decode()
         headers = {"Content-Type": ROWS_MEDIA_TYPE, "Content-Digest": f"sha-256=:{digest}:"}
-        self._asked("PUT", f"{self._one}/parts/{part.number}", part.data, headers)
+        self._request("PUT", f"{self._one}/parts/{part.number}", part.data, headers)
 
     def commit(self, parts: int, rows: int, sha256: bytes) -> dict[str, Any]:
         """Make it visible."""
-        said = _json({"parts": parts, "rows": rows, "sha256": sha256.hex()})
-        return self._asked("POST", f"{self._one}:commit", said, {"Content-Type": _JSON})
+        body = _json({"parts": parts, "rows": rows, "sha256": sha256.hex()})
+        return self._request("POST", f"{self._one}:commit", body, {"Content-Type": _JSON})
 
     def close(self) -> None:
         """Hang up."""
         self._line.close()
 
-    def _told(self) -> list[dict[str, Any]]:
-        told: list[dict[str, Any]] = self._asked("GET", self._all, None, {}).get("uploads", [])
-        return told
+    def _list_uploads(self) -> list[dict[str, Any]]:
+        uploads: list[dict[str, Any]] = self._request("GET", self._all, None, {}).get("uploads", [])
+        return uploads
 
-    def _asked(
+    def _request(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> dict[str, Any]:
         until_us = now_us() + self._patience_us
@@ -122,18 +122,18 @@ class UploadClient:
             try:
                 answer = self._line.ask(method, path, body, headers)
             except Unavailable as error:
-                seen, hint_us = error.seen, 0
+                detail, hint_us = error.seen, 0
             else:
                 if answer.taken:
                     return answer.said if isinstance(answer.said, dict) else {}
                 if answer.status not in _AGAIN:
                     raise UploadRefused(self._at, answer.status, answer.seen)
-                seen, hint_us = answer.seen, _seconds_us(answer.retry_after)
+                detail, hint_us = answer.seen, _seconds_us(answer.retry_after)
             wait_us = self._backoff.wait_us(attempt, self._chance.draw(), hint_us=hint_us)
             if wait_us < 0 or now_us() + wait_us > until_us:
-                raise Unavailable(self._line.what, seen)
+                raise Unavailable(self._line.what, detail)
             attempt += 1
-            self._waited()
+            self._on_wait()
             self._stop.wait(wait_us / 1e6)
 
 
@@ -141,8 +141,8 @@ def _json(value: dict[str, Any]) -> bytes:
     return json.dumps(value).encode()
 
 
-def _seconds_us(said: str) -> int:
+def _seconds_us(text: str) -> int:
     try:
-        return max(round(float(said) * 1_000_000), 0)
+        return max(round(float(text) * 1_000_000), 0)
     except (ValueError, OverflowError):
         return 0

@@ -118,32 +118,32 @@ def run(arguments: Namespace) -> int:
         return 0
     load = UploadRun(target, progress, arguments, stamps)
     try:
-        loaded = load.run()
+        outcome = load.run()
     except InputChanged:
         raise
     except (KeyboardInterrupt, SluicegateError) as error:
-        if load.begun:
-            progress.end(load.left(error))
+        if load.started:
+            progress.end(load.describe_rest(error))
         raise
-    if not loaded.begun:
+    if not outcome.started:
         progress.end(f"there is no row to load, and no upload was begun; {arguments.table} stays")
         return 0
-    held = f"{loaded.rows:,} rows in {loaded.parts:,} parts"
-    if loaded.before:
+    amount = f"{outcome.rows:,} rows in {outcome.parts:,} parts"
+    if outcome.before:
         progress.end(
-            f"nothing to do: {name} was loaded before, {loaded.before}, with {held}; this run "
+            f"nothing to do: {name} was loaded before, {outcome.before}, with {amount}; this run "
             f"loaded none. To load the same rows into {arguments.table} again, give another --name"
         )
     else:
         progress.end(
-            f"{held} are in {arguments.table} "
-            f"({progress.kept_rows:,} of this run, {progress.rate():,.0f}/s); upload {name}"
+            f"{amount} are in {arguments.table} "
+            f"({progress.stored_rows:,} of this run, {progress.rate():,.0f}/s); upload {name}"
         )
     return 0
 
 
 def _abandon(target: UploadTarget, progress: UploadProgress, arguments: Namespace) -> None:
-    link = UploadClient(target, arguments.patience_s, Event(), progress.waited)
+    link = UploadClient(target, arguments.patience_s, Event(), progress.count_wait)
     try:
         link.abandon()
     finally:
@@ -161,7 +161,7 @@ class UploadOutcome(NamedTuple):
     rows: int
     parts: int
     before: str
-    begun: bool = True  # False where there was nothing to load
+    started: bool = True  # False where there was nothing to load
 
 
 @final
@@ -180,10 +180,10 @@ class UploadRun:
         self._progress = progress
         self._arguments = arguments
         self._stop = Event()
-        self._failed: list[BaseException] = []
+        self._failures: list[BaseException] = []
         self._queue: Queue[LoadPart | None] = Queue(2 * arguments.at_once)
         self._input_is_bad = False
-        self.begun = False
+        self.started = False
 
     def run(self) -> UploadOutcome:
         """Send what is not kept yet, and commit all."""
@@ -192,12 +192,12 @@ class UploadRun:
         try:
             parts = self._parts()
             first = list(islice(parts, 1))
-            if not first and self._stays(link):
-                return UploadOutcome(0, 0, "", begun=False)
+            if not first and self._keeps_table(link):
+                return UploadOutcome(0, 0, "", started=False)
             there = self._begin(link)
-            kept = frozenset(there["parts"])
+            stored = frozenset(there["parts"])
             ended = there["state"] != "open"
-            self.begun = not ended
+            self.started = not ended
             for _ in range(0 if ended else self._arguments.at_once):
                 worker = Thread(target=self._work, daemon=True)
                 worker.start()
@@ -206,49 +206,49 @@ class UploadRun:
             for part in chain(first, parts):
                 digest.update(part.sha256)
                 count, rows = part.number + 1, rows + part.rows
-                if not ended and part.number not in kept:
+                if not ended and part.number not in stored:
                     self._put(part)
                     continue
                 if not ended and part.number == 0:
                     self._send(link, part)  # it is kept; if it is not this one, that is told now
-                self._progress.passed_rows += part.rows
+                self._progress.skipped_rows += part.rows
                 self._progress.tick()
             for _ in workers:
                 self._put(None)
             for worker in workers:
                 while worker.is_alive():  # an endless join would not hear of Ctrl-C everywhere
                     worker.join(_WAIT_S)
-            self._raise_failed()
-            self._commit(link, count, rows, digest.digest(), resumed=ended or bool(kept))
-            said = link.show()
-            if said["rows"] != rows or len(said["parts"]) != count:
-                seen = f"{said['rows']:,} rows in {len(said['parts']):,} parts"
-                raise SluicegateError(f"the dispatcher tells of {seen}; {rows:,} were sent")
-            return UploadOutcome(rows, count, _begun(there) if ended else "")
+            self._raise_failure()
+            self._commit(link, count, rows, digest.digest(), resumed=ended or bool(stored))
+            upload = link.show()
+            if upload["rows"] != rows or len(upload["parts"]) != count:
+                detail = f"{upload['rows']:,} rows in {len(upload['parts']):,} parts"
+                raise SluicegateError(f"the dispatcher tells of {detail}; {rows:,} were sent")
+            return UploadOutcome(rows, count, _started_text(there) if ended else "")
         finally:
             self._stop.set()
             for worker in workers:
                 worker.join(_WAIT_S)
             link.close()
 
-    def left(self, error: BaseException) -> str:
+    def describe_rest(self, error: BaseException) -> str:
         """What is left of an upload that was begun, in words; one that holds nothing is ended."""
         name = self._target.name
         again = not self._input_is_bad and not isinstance(error, UploadRefused)
-        if not again and self._ended_empty():
+        if not again and self._abandon_if_empty():
             return f"nothing was kept, so upload {name} is abandoned; {self._target.table} stays"
-        rows = self._progress.kept_rows + self._progress.passed_rows
+        rows = self._progress.stored_rows + self._progress.skipped_rows
         words = f"{rows:,} rows are kept, and none can be seen yet; "
         if not again:
-            way_out = f"or forget it: {self._abandoning(name)}"
+            way_out = f"or forget it: {self._abandon_command(name)}"
             return f"{words}when that is mended go on with --name {name}, {way_out}"
-        shown = "" if self._arguments.name else f" (--name {name})"
-        return f"{words}run the same command again to go on{shown}"
+        name_flag = "" if self._arguments.name else f" (--name {name})"
+        return f"{words}run the same command again to go on{name_flag}"
 
-    def _ended_empty(self) -> bool:
+    def _abandon_if_empty(self) -> bool:
         """Whether the upload held nothing, of us and of others, and is abandoned now."""
         link = UploadClient(
-            self._target, self._arguments.patience_s, Event(), self._progress.waited
+            self._target, self._arguments.patience_s, Event(), self._progress.count_wait
         )
         try:
             if link.show()["parts"]:
@@ -261,7 +261,7 @@ class UploadRun:
         finally:
             link.close()
 
-    def _stays(self, link: UploadClient) -> bool:
+    def _keeps_table(self, link: UploadClient) -> bool:
         """Whether input without a row leaves the table alone; False if it is to be emptied."""
         if self._arguments.mode == "replace":
             if self._arguments.allow_empty:
@@ -271,10 +271,10 @@ class UploadRun:
                 "begun. See to what writes it; if that is meant, say --allow-empty"
             )
             raise BadValue("FILE", " ".join(self._arguments.files), remedy)
-        before = link.found()
+        before = link.find_upload()
         if before is not None and before["rows"]:
-            self.begun = before["state"] == "open"
-            raise self._changed("there is no row in it now")
+            self.started = before["state"] == "open"
+            raise self._input_changed("there is no row in it now")
         return True
 
     def _begin(self, link: UploadClient) -> dict[str, Any]:
@@ -283,13 +283,13 @@ class UploadRun:
         try:
             return link.begin(self._arguments.mode)
         except UploadRefused as answered:
-            other = link.open_one() if answered.status in _NOT_THIS else None
+            other = link.find_open() if answered.status in _NOT_THIS else None
             if other is None or other["name"] == target.name:
                 raise
             raise SluicegateError(
-                f"another upload into {target.table} is open: {other['name']}, {_begun(other)}, "
-                f"{other['rows']:,} rows are kept; finish it, or forget it: "
-                f"{self._abandoning(other['name'])}"
+                f"another upload into {target.table} is open: {other['name']}, "
+                f"{_started_text(other)}, {other['rows']:,} rows are kept; finish it, or forget it: "
+                f"{self._abandon_command(other['name'])}"
             ) from None
 
     def _send(self, link: UploadClient, part: LoadPart) -> None:
@@ -298,64 +298,68 @@ class UploadRun:
         except UploadRefused as answered:
             if answered.status != _CONFLICT or link.show()["state"] != "open":
                 raise
-            raise self._changed(f"part {part.number} is kept with other rows") from answered
+            raise self._input_changed(f"part {part.number} is kept with other rows") from answered
 
     def _commit(
         self, link: UploadClient, parts: int, rows: int, sha256: bytes, *, resumed: bool
     ) -> None:
         for path, stamp in zip(self._arguments.files, self._stamps, strict=False):
             if stamp_of(path) != stamp:
-                raise self._changed(f"{path} was written while it was read")
+                raise self._input_changed(f"{path} was written while it was read")
         try:
             link.commit(parts, rows, sha256)
         except UploadRefused as answered:
             if not resumed or answered.status not in _NOT_THIS:
                 raise
-            raise self._changed(answered.seen) from answered
+            raise self._input_changed(answered.detail) from answered
 
-    def _changed(self, seen: str) -> InputChanged:
+    def _input_changed(self, detail: str) -> InputChanged:
         name = self._target.name
-        if not self.begun:
+        if not self.started:
             remedy = f"{name} has ended, so give another --name"
         else:
-            remedy = f"give another --name when you have abandoned this: {self._abandoning(name)}"
+            remedy = (
+                f"give another --name when you have abandoned this: {self._abandon_command(name)}"
+            )
         return InputChanged(
-            f"the input has changed since the upload {name} was begun ({seen}); {remedy}"
+            f"the input has changed since the upload {name} was begun ({detail}); {remedy}"
         )
 
-    def _abandoning(self, name: str) -> str:
+    def _abandon_command(self, name: str) -> str:
         url = self._target.where.url
         at = "" if url == AT_DEFAULT else f" --at {url}"
         return f"sluicegate kv load {self._target.table} --name {name} --abandon{at}"
 
     def _link(self) -> UploadClient:
         patience_s = self._arguments.patience_s
-        return UploadClient(self._target, patience_s, self._stop, self._progress.waited)
+        return UploadClient(self._target, patience_s, self._stop, self._progress.count_wait)
 
     def _parts(self) -> Iterator[LoadPart]:
-        said = self._arguments
+        arguments = self._arguments
         try:
-            yield from cut_parts(self._rows(), rows_max=said.part_rows, bytes_max=said.part_bytes)
+            yield from cut_parts(
+                self._rows(), rows_max=arguments.part_rows, bytes_max=arguments.part_bytes
+            )
         except BadValue:
             self._input_is_bad = True
             raise
 
     def _rows(self) -> Iterator[bytes]:
         arguments = self._arguments
-        passed = 0
+        earlier_bytes = 0
         for path in arguments.files:
             form = form_of(path, arguments.format)
             with open_input(path) as file:
                 for number, row in enumerate(parse_rows(file, path, form, base64=arguments.base64)):
                     if number % 1_000 == 0:
-                        self._progress.read_bytes = passed + position_of(file, path)
+                        self._progress.read_bytes = earlier_bytes + position_of(file, path)
                     yield row
-            passed += size_of(path)
-            self._progress.read_bytes = passed
+            earlier_bytes += size_of(path)
+            self._progress.read_bytes = earlier_bytes
 
     def _put(self, part: LoadPart | None) -> None:
         while True:
-            self._raise_failed()
+            self._raise_failure()
             try:
                 self._queue.put(part, timeout=_WAIT_S)
             except Full:
@@ -374,18 +378,18 @@ class UploadRun:
                 if part is None:
                     return
                 self._send(link, part)
-                self._progress.kept(part.rows)
+                self._progress.count_stored(part.rows)
         except UploadStopped:
             pass
         except BaseException as error:  # told by the thread that waits for us
-            self._failed.append(error)
+            self._failures.append(error)
             self._stop.set()
         finally:
             link.close()
 
-    def _raise_failed(self) -> None:
-        if self._failed:
-            raise self._failed[0]
+    def _raise_failure(self) -> None:
+        if self._failures:
+            raise self._failures[0]
 
 
 def _check(arguments: Namespace) -> None:
@@ -410,6 +414,6 @@ def _check(arguments: Namespace) -> None:
             open_input(path).close()
 
 
-def _begun(upload: dict[str, Any]) -> str:
+def _started_text(upload: dict[str, Any]) -> str:
     by = f" by {upload['by']}" if upload["by"] else ""
     return f"begun {instant_text(upload['begun_ms'] * 1_000)}{by}"

@@ -26,14 +26,14 @@ def name_of(arguments: Namespace) -> str:
     if STDIN in arguments.files:
         raise BadValue("--name", "", "a stream has no name of its own; say one, to go on by it")
     digest = blake2b(digest_size=16)
-    for said in (
+    for argument in (
         arguments.table,
         arguments.mode,
         str(arguments.base64),
         str(arguments.part_rows),
         str(arguments.part_bytes),
     ):
-        digest.update(f"{said}|".encode())
+        digest.update(f"{argument}|".encode())
     for path in arguments.files:
         if not Path(path).is_file():
             raise BadValue("--name", path, "it can be read once only; say a name, to go on by it")
@@ -64,8 +64,8 @@ def stamp_of(path: str) -> Stamp:
     """What tells, nearly always, that a file was written meanwhile."""
     if path == STDIN:
         return (0, 0, 0)
-    seen = Path(path).stat()
-    return (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+    stat = Path(path).stat()
+    return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 def total_of(paths: list[str]) -> int:

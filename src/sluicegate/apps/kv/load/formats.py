@@ -40,10 +40,10 @@ _LINE_CHARS_MAX: Final = 4 * VALUE_BYTES_MAX
 _PIECE_BYTES: Final = 1 << 20
 
 
-def form_of(path: str, said: str) -> str:
+def form_of(path: str, form_flag: str) -> str:
     """The form of a file: as said, else by the end of its name."""
-    if said != "auto":
-        return said
+    if form_flag != "auto":
+        return form_flag
     form = _BY_ENDING.get(path.lower().rpartition(".")[2])
     if form is None:
         remedy = f"its name does not tell; say --format {'|'.join(FORMS)}"
@@ -54,13 +54,13 @@ def form_of(path: str, said: str) -> str:
 def parse_rows(file: BinaryIO, path: str, form: str, *, base64: bool) -> Iterator[bytes]:
     """Each row as it stands in a stream."""
     if form == ROWS:
-        return _binary_rows(file, path)
+        return _parse_binary(file, path)
     text = TextIOWrapper(file, encoding="utf-8", errors="strict", newline="")
-    said = _objects(text, path) if form == JSONL else _cells(text, path, form)
-    return _lent(text, _encoded(said, path, base64=base64))
+    rows = _parse_objects(text, path) if form == JSONL else _parse_cells(text, path, form)
+    return _detach_after(text, _encode(rows, path, base64=base64))
 
 
-def _lent(text: TextIOWrapper, rows: Iterator[bytes]) -> Iterator[bytes]:
+def _detach_after(text: TextIOWrapper, rows: Iterator[bytes]) -> Iterator[bytes]:
     """The rows; the file behind the text is left to whoever opened it, who closes it."""
     try:
         yield from rows
@@ -69,10 +69,10 @@ def _lent(text: TextIOWrapper, rows: Iterator[bytes]) -> Iterator[bytes]:
             text.detach()
 
 
-def _encoded(
-    said: Iterator[tuple[int, dict[str, Any]]], path: str, *, base64: bool
+def _encode(
+    rows: Iterator[tuple[int, dict[str, Any]]], path: str, *, base64: bool
 ) -> Iterator[bytes]:
-    for line, fields in said:
+    for line, fields in rows:
         try:
             partition, sort, value = [
                 _bytes_in(fields, name, base64=base64) for name in ("partition", "sort", "value")
@@ -83,7 +83,7 @@ def _encoded(
             raise BadValue(place, error.value, error.remedy) from None
 
 
-def _cells(text: TextIOWrapper, path: str, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _parse_cells(text: TextIOWrapper, path: str, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(_LINE_CHARS_MAX)
     if form == CSV:
         reader = csv.reader(text, strict=True)
@@ -107,27 +107,27 @@ def _cells(text: TextIOWrapper, path: str, form: str) -> Iterator[tuple[int, dic
         raise _not_utf8(path, reader.line_num, error) from None
 
 
-def _objects(text: TextIOWrapper, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _parse_objects(text: TextIOWrapper, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     line = 0
     try:
-        while said := text.readline(_LINE_CHARS_MAX):
+        while text_line := text.readline(_LINE_CHARS_MAX):
             line += 1
-            if not said.strip():
+            if not text_line.strip():
                 continue
             try:
-                value = json.loads(said)
+                value = json.loads(text_line)
             except (ValueError, RecursionError) as error:
                 remedy = f"write one JSON object a line ({error})"
-                raise BadValue(f"{path} line {line}", said[:80], remedy) from None
+                raise BadValue(f"{path} line {line}", text_line[:80], remedy) from None
             if not isinstance(value, dict) or not _COLUMNS.issuperset(value):
                 remedy = "write an object of partition, sort, value and ttl"
-                raise BadValue(f"{path} line {line}", said[:80], remedy)
+                raise BadValue(f"{path} line {line}", text_line[:80], remedy)
             yield line, value
     except UnicodeDecodeError as error:
         raise _not_utf8(path, line, error) from None
 
 
-def _binary_rows(file: BinaryIO, path: str) -> Iterator[bytes]:
+def _parse_binary(file: BinaryIO, path: str) -> Iterator[bytes]:
     reader = RowReader()
     try:
         while piece := file.read(_PIECE_BYTES):
@@ -153,18 +153,18 @@ def _bytes_in(fields: dict[str, Any], name: str, *, base64: bool) -> bytes:
         raise BadValue(name, value, "write base64, or leave out --base64") from None
 
 
-def _ttl_us(said: Any) -> int:
-    if said is None or said == "":
+def _ttl_us(value: Any) -> int:
+    if value is None or value == "":
         return 0
     try:
         # A double tells microseconds apart for far longer than anything is kept.
-        ttl_us = round(float(said) * 1_000_000)
+        ttl_us = round(float(value) * 1_000_000)
     except (TypeError, ValueError, OverflowError):
         ttl_us = 0
-    if isinstance(said, bool) or not 0 < ttl_us <= TTL_US_MAX:
+    if isinstance(value, bool) or not 0 < ttl_us <= TTL_US_MAX:
         most_s = TTL_US_MAX // 1_000_000
         remedy = f"write seconds above 0 and up to {most_s:,}, or nothing for ever"
-        raise BadValue("ttl", said, remedy)
+        raise BadValue("ttl", value, remedy)
     return ttl_us
 
 

@@ -24,20 +24,20 @@ class UploadProgress:
         self._terminal = out.isatty()
         self._lock = Lock()
         self._began_us = now_us()
-        self._said_us = 0
+        self._shown_us = 0
         self._width = 0
         self.read_bytes = 0
-        self.kept_rows = 0  # by this run
-        self.passed_rows = 0  # kept by one before
+        self.stored_rows = 0  # by this run
+        self.skipped_rows = 0  # kept by one before
         self.waits = 0
 
-    def kept(self, rows: int) -> None:
+    def count_stored(self, rows: int) -> None:
         """So many rows more are durable."""
         with self._lock:
-            self.kept_rows += rows
+            self.stored_rows += rows
         self.tick()
 
-    def waited(self) -> None:
+    def count_wait(self) -> None:
         """The dispatcher asked us to come again."""
         with self._lock:
             self.waits += 1
@@ -48,10 +48,10 @@ class UploadProgress:
         with self._lock:
             at_us = now_us()
             every_us = _TERMINAL_EVERY_US if self._terminal else _LOG_EVERY_US
-            if self._quiet or at_us - max(self._said_us, self._began_us) < every_us:
+            if self._quiet or at_us - max(self._shown_us, self._began_us) < every_us:
                 return
-            self._said_us = at_us
-            self._say(self.line(at_us))
+            self._shown_us = at_us
+            self._show(self.line(at_us))
 
     def end(self, words: str) -> None:
         """The last line."""
@@ -64,12 +64,12 @@ class UploadProgress:
 
     def rate(self) -> float:
         """Rows a second, kept by this run."""
-        return self.kept_rows / max((now_us() - self._began_us) / 1e6, 1e-6)
+        return self.stored_rows / max((now_us() - self._began_us) / 1e6, 1e-6)
 
     def line(self, at_us: int) -> str:
         """Where it stands, in words."""
         passed_s = max((at_us - self._began_us) / 1e6, 1e-6)
-        words = [f"{self.kept_rows + self.passed_rows:,} rows", f"{self.rate():,.0f}/s"]
+        words = [f"{self.stored_rows + self.skipped_rows:,} rows", f"{self.rate():,.0f}/s"]
         if self._total:
             share = min(self.read_bytes / self._total, 1.0)
             full = round(share * _BAR_CHARS)
@@ -80,7 +80,7 @@ class UploadProgress:
             words.append(f"asked to wait {self.waits:,} times")
         return "  ".join(words)
 
-    def _say(self, line: str) -> None:
+    def _show(self, line: str) -> None:
         if self._terminal:
             self._out.write("\r" + line.ljust(self._width))
             self._width = len(line)

@@ -82,7 +82,7 @@ _OF_HIS_OWN: Final = (QUOTA_SPENT, COST_ABOVE_LIMIT)
 
 
 @final
-class _Fetching:
+class _SharedFetch:
     """One reader's fetch, which is only flown if nobody else's is."""
 
     __slots__ = ("clock", "fetch", "flew", "key", "shield")
@@ -173,16 +173,16 @@ class Shield:
         if now_us >= self._window_ends_us:
             self._age(now_us)
         self._remembered += weight
-        found = self._hot.look(key, now_us, self._chance.draw(), weight, strong)
-        if found[0] == COLD:
-            return found
-        row = found[1]
+        place = self._hot.look(key, now_us, self._chance.draw(), weight, strong)
+        if place[0] == COLD:
+            return place
+        row = place[1]
         if row is not None and 0 < row.expires_us <= now_us:
             self._expired += 1
             return MISS, None
-        if found[0] != MISS and found[0] != STALE:
+        if place[0] != MISS and place[0] != STALE:
             self._tally(key).served += 1
-        return found
+        return place
 
     def saw(self, key: str, row: Row | None) -> None:
         """What the read of a COLD key has brought; those that are large weigh more from now on."""
@@ -204,40 +204,42 @@ class Shield:
         `fetch` is handed the flight, and does its work as `flight.request`. Raises what it raised,
         or `Refused`, unless `stale` may be served instead.
         """
-        fetching = _Fetching(self, key, clock, fetch)
-        asked = request
+        shared_fetch = _SharedFetch(self, key, clock, fetch)
+        request_now = request
         if stale is not None:
-            asked = self._in_a_hurry(key, request, clock, fetching)
+            request_now = self._hurry(key, request, clock, shared_fetch)
         try:
-            row = await self._shared(asked, fetching)
+            row = await self._shared(request_now, shared_fetch)
         except (Refused, Unavailable):
             if stale is None or 0 < stale.expires_us <= clock.now_us():
                 raise
             self._stale_served += 1
             row = stale
             # It may have flown, and have been charged for; what it got is the cached one.
-            fetching.flew = False
+            shared_fetch.flew = False
         if row is not None and 0 < row.expires_us <= clock.now_us():
             self._expired += 1
             row = None
         tally = self._tally(key)
-        if fetching.flew:
+        if shared_fetch.flew:
             tally.forwarded += 1
         else:
             tally.served += 1
             request.measured = Measured(0, 0, 0 if row is None else len(row.value), True)
         return row
 
-    async def _shared(self, request: Request, fetching: _Fetching) -> Row | None:
+    async def _shared(self, request: Request, shared_fetch: _SharedFetch) -> Row | None:
         """By a flight; but what its leader was refused for himself is no refusal of another."""
         try:
-            return await self._flights.share(fetching.key, request, fetching.clock, fetching.fly)
+            return await self._flights.share(
+                shared_fetch.key, request, shared_fetch.clock, shared_fetch.fly
+            )
         except Refused as error:
-            if fetching.flew or error.decision.reason not in _OF_HIS_OWN:
+            if shared_fetch.flew or error.decision.reason not in _OF_HIS_OWN:
                 raise
         self._led_astray += 1
-        flight: Flight[Row | None] = Flight(fetching.key, request, fetching.clock.now_us())
-        return await fetching.fly(flight)
+        flight: Flight[Row | None] = Flight(shared_fetch.key, request, shared_fetch.clock.now_us())
+        return await shared_fetch.fly(flight)
 
     def ahead(
         self,
@@ -250,7 +252,7 @@ class Shield:
 
         It runs by itself, as the same caller, and has `ahead_us` of its own.
         """
-        return self._fetch_ahead(key, request, clock, _Fetching(self, key, clock, fetch))
+        return self._fetch_ahead(key, request, clock, _SharedFetch(self, key, clock, fetch))
 
     def begin(self, key: str, now_us: int) -> Fill[Row]:
         """A fetch begins, for who reads several places at once and does not `read` each.
@@ -358,13 +360,15 @@ class Shield:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _in_a_hurry(self, key: str, request: Request, clock: Clock, fetching: _Fetching) -> Request:
+    def _hurry(
+        self, key: str, request: Request, clock: Clock, shared_fetch: _SharedFetch
+    ) -> Request:
         """As which to ask while an old answer is at hand: for a moment only.
 
         Who waits for the moment must not take the fetch with him when he leaves, so it is also
         fetched ahead; where that cannot be, he waits as long as others.
         """
-        if not self._fetch_ahead(key, request, clock, fetching) and key not in self._ahead:
+        if not self._fetch_ahead(key, request, clock, shared_fetch) and key not in self._ahead:
             return request
         until_us = clock.now_us() + self.settings.stale_wait_us
         if request.deadline_us is not None and request.deadline_us <= until_us:
@@ -374,7 +378,9 @@ class Shield:
         hurried.deadline_us = until_us
         return hurried
 
-    def _fetch_ahead(self, key: str, request: Request, clock: Clock, fetching: _Fetching) -> bool:
+    def _fetch_ahead(
+        self, key: str, request: Request, clock: Clock, shared_fetch: _SharedFetch
+    ) -> bool:
         if key in self._ahead:
             return False
         if len(self._ahead) >= self.settings.ahead_max:
@@ -383,14 +389,16 @@ class Shield:
         detached = request.anew()
         detached.cost_ru = request.cost_ru
         detached.deadline_us = clock.now_us() + self.settings.ahead_us
-        task = asyncio.get_running_loop().create_task(self._go_ahead(detached, fetching))
+        task = asyncio.get_running_loop().create_task(self._go_ahead(detached, shared_fetch))
         self._ahead[key] = task
         task.add_done_callback(lambda _task: self._ahead.pop(key, None))
         return True
 
-    async def _go_ahead(self, request: Request, fetching: _Fetching) -> None:
+    async def _go_ahead(self, request: Request, shared_fetch: _SharedFetch) -> None:
         try:
-            await self._flights.share(fetching.key, request, fetching.clock, fetching.fly)
+            await self._flights.share(
+                shared_fetch.key, request, shared_fetch.clock, shared_fetch.fly
+            )
         except SluicegateError:
             self._ahead_failed += 1  # those who wait for it are told; the next reader tries again
         except Exception as error:

@@ -97,20 +97,20 @@ class TableView:
 
     `beside` is the upload that lies under what has `epoch`; empty unless it is read. `hides` says
     that it also hides live rows of an older epoch that it has no row for. While `buries`, deletes
-    leave tombstones. `known` is whether it is in the book.
+    leave tombstones. `exists` is whether it is in the book.
     """
 
-    __slots__ = ("beside", "buries", "epoch", "hides", "known", "live", "phase", "plain")
+    __slots__ = ("beside", "buries", "epoch", "exists", "hides", "live", "phase", "plain")
 
     def __init__(
-        self, live: str, phase: str, epoch: int, *, beside: str, hides: bool, known: bool
+        self, live: str, phase: str, epoch: int, *, beside: str, hides: bool, exists: bool
     ) -> None:
         self.live = live
         self.phase = phase
         self.epoch = epoch
         self.beside = beside
         self.hides = hides
-        self.known = known
+        self.exists = exists
         self.buries = phase != NORMAL
         self.plain = not beside
 
@@ -123,29 +123,29 @@ class TableView:
 class Catalogue:
     """The book as this process knows it.
 
-    `fresh_until_us` is when the views may no longer be used. `refreshed` is called after each look
+    `fresh_until_us` is when the views may no longer be used. `on_change` is called after each look
     that saw a change. `failures` are of the looks in the background.
     """
 
     __slots__ = (
         "_changing",
         "_clock",
+        "_creating",
         "_engine",
+        "_look_task",
         "_looks",
-        "_making",
+        "_newest_look",
         "_read_us",
-        "_reading",
         "_reading_look",
         "_reading_us",
         "_settings",
         "_slow",
-        "_taken",
         "_text",
-        "book",
         "failures",
         "fresh_until_us",
-        "refreshed",
-        "seen",
+        "on_change",
+        "phase_since",
+        "state",
         "views",
     )
 
@@ -154,30 +154,30 @@ class Catalogue:
         self._clock = clock
         self._settings = settings
         self._text: bytes | None = None
-        self._reading: asyncio.Future[None] | None = None
+        self._look_task: asyncio.Future[None] | None = None
         self._reading_look = 0  # its number, and when it began
         self._reading_us = 0
         self._read_us = 0  # when the look began that the views are of
         self._slow = False  # whether the last look was of no use to who waits
         self._looks = 0
-        self._taken = 0
+        self._newest_look = 0
         self._changing = asyncio.Lock()
-        self._making = asyncio.Lock()
+        self._creating = asyncio.Lock()
         self.failures = Failures("reading the catalogue of tables")
-        self.book = EMPTY_CATALOGUE
+        self.state = EMPTY_CATALOGUE
         self.views: dict[str, TableView] = {}
         self.fresh_until_us = -1
-        self.refreshed: Callable[[], None] | None = None
+        self.on_change: Callable[[], None] | None = None
         # When each table was first seen in its phase, by our clock.
-        self.seen: dict[str, tuple[TableState, int]] = {}
+        self.phase_since: dict[str, tuple[TableState, int]] = {}
 
     def view(self, table: str) -> TableView:
         """How this table is read and written; only while it is fresh."""
-        known = self.views.get(table)
-        if known is None:
+        view = self.views.get(table)
+        if view is None:
             check_table_name(table)
-            return TableView(live_space(table), NORMAL, 0, beside="", hides=False, known=False)
-        return known
+            return TableView(live_space(table), NORMAL, 0, beside="", hides=False, exists=False)
+        return view
 
     async def current(self, table: str) -> TableView:
         """The view of this table, fresh; unavailable if that takes longer than `look_wait_us`."""
@@ -186,7 +186,7 @@ class Catalogue:
             now_us = self._clock.now_us()
             if now_us <= self.fresh_until_us:
                 return self.view(table)
-            if now_us >= until_us or not await self._looked_within(until_us - now_us):
+            if now_us >= until_us or not await self._await_look(until_us - now_us):
                 break
         if self._clock.now_us() <= self.fresh_until_us:
             return self.view(table)
@@ -203,10 +203,10 @@ class Catalogue:
         if view.phase != NORMAL or not self._old_will_do():
             return None
         stale_us = self._settings.stale_us
-        waited_us = self._clock.now_us() - self._reading_us if self._reading is not None else 0
+        waited_us = self._clock.now_us() - self._reading_us if self._look_task is not None else 0
         if not self._slow and waited_us < stale_us:
             try:
-                await self._looked_within(stale_us - waited_us)
+                await self._await_look(stale_us - waited_us)
             except SluicegateError:
                 self._slow = True  # until one goes well
             if self._clock.now_us() <= self.fresh_until_us:
@@ -221,74 +221,74 @@ class Catalogue:
 
     async def refresh(self) -> None:
         """Read the book as it is now or later; those who ask meanwhile share the next look."""
-        asked = self._looks
-        while self._taken <= asked:
-            reading = self._reading
-            if reading is None:
-                reading = self._begin()
-            elif self._reading_look <= asked:
-                await asyncio.wait((reading,))  # it began before, and may not know
+        looks = self._looks
+        while self._newest_look <= looks:
+            task = self._look_task
+            if task is None:
+                task = self._begin()
+            elif self._reading_look <= looks:
+                await asyncio.wait((task,))  # it began before, and may not know
                 continue
-            await asyncio.shield(reading)
+            await asyncio.shield(task)
 
-    async def _looked_within(self, wait_us: int) -> bool:
+    async def _await_look(self, wait_us: int) -> bool:
         """Whether a look, maybe one that is under way, ended in time; raises what it raised."""
-        reading = self._reading
-        if reading is None:
-            reading = self._begin()
-        done, _ = await asyncio.wait((reading,), timeout=wait_us / 1e6)
+        task = self._look_task
+        if task is None:
+            task = self._begin()
+        done, _ = await asyncio.wait((task,), timeout=wait_us / 1e6)
         if not done:
             self._slow = True
             return False
-        reading.result()
+        task.result()
         return True
 
     def _begin(self) -> asyncio.Future[None]:
         self._reading_look, self._reading_us = self._looks + 1, self._clock.now_us()
-        reading = asyncio.ensure_future(self._look())
-        self._reading = reading
-        reading.add_done_callback(self._looked)
-        return reading
+        task = asyncio.ensure_future(self._look())
+        self._look_task = task
+        task.add_done_callback(self._look_ended)
+        return task
 
-    def _looked(self, reading: asyncio.Future[None]) -> None:
-        self._reading = None
-        if not reading.cancelled():
-            reading.exception()  # told to who waits, and to nobody else
+    def _look_ended(self, task: asyncio.Future[None]) -> None:
+        self._look_task = None
+        if not task.cancelled():
+            task.exception()  # told to who waits, and to nobody else
 
     async def _look(self) -> None:
         self._looks += 1
         look, began_us = self._looks, self._clock.now_us()
         self._reading_look = look
-        found = self._engine.read(CATALOGUE_SPACE, (CATALOGUE_PLACE,))
-        values = await found if isinstance(found, Awaitable) else found
+        result = self._engine.read(CATALOGUE_SPACE, (CATALOGUE_PLACE,))
+        values = await result if isinstance(result, Awaitable) else result
         self._slow = self._clock.now_us() - began_us > self._settings.stale_us
         self._take(values[0], look, began_us)
 
     def _take(self, text: bytes | None, look: int, began_us: int) -> None:
-        if look < self._taken:
+        if look < self._newest_look:
             return  # one that began later has come before
-        self._taken = look
+        self._newest_look = look
         if text != self._text or self.fresh_until_us < 0:
-            book = parse_catalogue(text)
+            state = parse_catalogue(text)
             self._text = text
-            self.book = book
-            self.views = {name: _view(book, name, state) for name, state in book.tables.items()}
-            self._first_seen(book.tables)
-            if self.refreshed is not None:
-                self.refreshed()
+            self.state = state
+            self.views = {name: _view(state, name, table) for name, table in state.tables.items()}
+            self._note_phases(state.tables)
+            if self.on_change is not None:
+                self.on_change()
         self._read_us = began_us
         self.fresh_until_us = began_us + 2 * self._settings.stale_us
 
-    def _first_seen(self, tables: Mapping[str, TableState]) -> None:
+    def _note_phases(self, tables: Mapping[str, TableState]) -> None:
         now_us = self._clock.now_us()
-        before = self.seen
-        self.seen = {
+        before = self.phase_since
+        self.phase_since = {
             name: before[name] if name in before and before[name][0] == state else (state, now_us)
             for name, state in tables.items()
             if state.phase != NORMAL
         }
 
-    async def change(self, make: Callable[[CatalogueState], CatalogueState]) -> CatalogueState:
+    async def change(self, update: Callable[[CatalogueState], CatalogueState]) -> CatalogueState:
         """Change the book to what `make` makes of it, as one; the same book changes nothing.
 
         `make` may be called again on a newer book, and may raise.
@@ -297,23 +297,23 @@ class Catalogue:
             for _ in range(_CHANGE_TRIES_MAX):
                 self._looks += 1
                 look, began_us = self._looks, self._clock.now_us()
-                found = self._engine.read(CATALOGUE_SPACE, (CATALOGUE_PLACE,))
-                values = await found if isinstance(found, Awaitable) else found
+                result = self._engine.read(CATALOGUE_SPACE, (CATALOGUE_PLACE,))
+                values = await result if isinstance(result, Awaitable) else result
                 text = values[0]
-                book = parse_catalogue(text)
-                changed = make(book)
-                if changed is book:
+                state = parse_catalogue(text)
+                new_state = update(state)
+                if new_state is state:
                     self._take(text, look, began_us)
-                    return book
-                new = encode_catalogue(changed)
+                    return state
+                new = encode_catalogue(new_state)
                 self._looks += 1
                 look, began_us = self._looks, self._clock.now_us()
                 if await self._engine.swap(Change(CATALOGUE_SPACE, *CATALOGUE_PLACE, new), text):
                     self._take(new, look, began_us)
-                    return changed
+                    return new_state
         raise Unavailable("the catalogue of tables", "too many change it at once; try again")
 
-    async def made(self, table: str) -> TableView:
+    async def create_table(self, table: str) -> TableView:
         """The view of a table that is to be written to; it appears if there is room for it."""
         view = self.views.get(table)
         if view is not None:
@@ -321,26 +321,26 @@ class Catalogue:
         check_table_name(table)
         most = self._settings.tables_max
 
-        def with_it(book: CatalogueState) -> CatalogueState:
-            if table in book.tables:
-                return book
-            if len(book.tables) >= most:
+        def with_it(state: CatalogueState) -> CatalogueState:
+            if table in state.tables:
+                return state
+            if len(state.tables) >= most:
                 remedy = f"there are {most} tables, as many as may be; use one of them"
                 raise BadValue("table", table, remedy)
-            return with_table(book, table, TableState())
+            return with_table(state, table, TableState())
 
         # Those who come while it is made find it made, and read no book of their own.
-        async with self._making:
+        async with self._creating:
             if table not in self.views:
                 await self.change(with_it)
         return self.view(table)
 
     def settled(self, table: str) -> bool:
         """Whether everybody knows the phase that this table is in."""
-        seen = self.seen.get(table)
-        if seen is None or seen[0] != self.book.tables.get(table):
+        since = self.phase_since.get(table)
+        if since is None or since[0] != self.state.tables.get(table):
             return False
-        return self._clock.now_us() - seen[1] >= self._settings.settle_us
+        return self._clock.now_us() - since[1] >= self._settings.settle_us
 
     async def follow(self) -> None:
         """Keep it fresh until cancelled. Whatever fails is tried again."""
@@ -355,10 +355,10 @@ class Catalogue:
             await asyncio.sleep(min(_RETRY_S, pause_s) if failed else pause_s)
 
 
-def _view(book: CatalogueState, table: str, state: TableState) -> TableView:
+def _view(catalogue: CatalogueState, table: str, state: TableState) -> TableView:
     beside, hides = "", False
     if state.phase in OVERLAID_PHASES:
         beside = upload_space(state.upload)
-        hides = book.uploads[state.upload].mode == REPLACE
+        hides = catalogue.uploads[state.upload].mode == REPLACE
     live = live_space(table)
-    return TableView(live, state.phase, state.epoch, beside=beside, hides=hides, known=True)
+    return TableView(live, state.phase, state.epoch, beside=beside, hides=hides, exists=True)

@@ -18,9 +18,9 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.key_values import TABLE_CHARS_MAX
 
 CATALOGUE_VERSION: Final = 2
-_READ_VERSIONS: Final = (1, CATALOGUE_VERSION)  # the first kept no digests
+_READABLE_VERSIONS: Final = (1, CATALOGUE_VERSION)  # the first kept no digests
 # Of an upload, in its row. When it ended is told beside: who does not know of it still reads on.
-_SAID_FIELDS: Final = 11
+_ROW_FIELDS: Final = 11
 
 # The phases of a table.
 NORMAL: Final = "normal"
@@ -98,43 +98,43 @@ def upload_space(upload: str) -> str:
     return f"u/{upload}"
 
 
-def find_upload(book: CatalogueState, table: str, name: str) -> UploadState | None:
+def find_upload(catalogue: CatalogueState, table: str, name: str) -> UploadState | None:
     """The latest upload of that name."""
-    for one in reversed(list(book.uploads.values())):
+    for one in reversed(list(catalogue.uploads.values())):
         if one.table == table and one.name == name:
             return one
     return None
 
 
-def with_table(book: CatalogueState, table: str, state: TableState) -> CatalogueState:
+def with_table(catalogue: CatalogueState, table: str, state: TableState) -> CatalogueState:
     """The book with this table so."""
-    return book._replace(tables={**book.tables, table: state})
+    return catalogue._replace(tables={**catalogue.tables, table: state})
 
 
-def with_upload(book: CatalogueState, state: UploadState) -> CatalogueState:
+def with_upload(catalogue: CatalogueState, state: UploadState) -> CatalogueState:
     """The book with this upload so."""
-    return book._replace(uploads={**book.uploads, state.upload: state})
+    return catalogue._replace(uploads={**catalogue.uploads, state.upload: state})
 
 
-def without_oldest(book: CatalogueState, ended_max: int) -> CatalogueState:
+def without_oldest(catalogue: CatalogueState, ended_max: int) -> CatalogueState:
     """Only so many of the uploads that have ended, the last ones."""
-    ended = [one.upload for one in book.uploads.values() if one.state in (DONE, ABANDONED)]
-    gone = frozenset(ended[: max(len(ended) - ended_max, 0)])
-    kept = {upload: one for upload, one in book.uploads.items() if upload not in gone}
-    return book._replace(uploads=kept)
+    ended = [one.upload for one in catalogue.uploads.values() if one.state in (DONE, ABANDONED)]
+    forgotten = frozenset(ended[: max(len(ended) - ended_max, 0)])
+    uploads = {upload: one for upload, one in catalogue.uploads.items() if upload not in forgotten}
+    return catalogue._replace(uploads=uploads)
 
 
-def encode_catalogue(book: CatalogueState) -> bytes:
+def encode_catalogue(catalogue: CatalogueState) -> bytes:
     """The book as it is kept."""
-    said = {
+    record = {
         "version": CATALOGUE_VERSION,
-        "tables": {name: list(state) for name, state in book.tables.items()},
-        "uploads": [list(state)[:_SAID_FIELDS] for state in book.uploads.values()],
-        "ended": {one.upload: one.ended_us for one in book.uploads.values() if one.ended_us},
-        "dropping": list(book.dropping),
-        "begun": book.begun,
+        "tables": {name: list(state) for name, state in catalogue.tables.items()},
+        "uploads": [list(state)[:_ROW_FIELDS] for state in catalogue.uploads.values()],
+        "ended": {one.upload: one.ended_us for one in catalogue.uploads.values() if one.ended_us},
+        "dropping": list(catalogue.dropping),
+        "begun": catalogue.begun,
     }
-    return json.dumps(said, separators=(",", ":")).encode()
+    return json.dumps(record, separators=(",", ":")).encode()
 
 
 def parse_catalogue(text: bytes | None) -> CatalogueState:
@@ -142,15 +142,15 @@ def parse_catalogue(text: bytes | None) -> CatalogueState:
     if text is None:
         return EMPTY_CATALOGUE
     try:
-        said = json.loads(text)
-        version = said["version"]
-        if version in _READ_VERSIONS:
-            tables = {name: TableState(*state) for name, state in said["tables"].items()}
-            uploads = {state[0]: UploadState(*state) for state in said["uploads"]}
-            for upload, ended_us in said.get("ended", {}).items():
+        record = json.loads(text)
+        version = record["version"]
+        if version in _READABLE_VERSIONS:
+            tables = {name: TableState(*state) for name, state in record["tables"].items()}
+            uploads = {state[0]: UploadState(*state) for state in record["uploads"]}
+            for upload, ended_us in record.get("ended", {}).items():
                 if upload in uploads:
                     uploads[upload] = uploads[upload]._replace(ended_us=int(ended_us))
-            return CatalogueState(tables, uploads, tuple(said["dropping"]), said["begun"])
+            return CatalogueState(tables, uploads, tuple(record["dropping"]), record["begun"])
     except (ValueError, TypeError, KeyError, IndexError):
         raise Unavailable(
             "the catalogue of tables", "what is kept cannot be read; restore the engine's backup"

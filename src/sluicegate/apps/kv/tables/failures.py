@@ -30,12 +30,12 @@ class Failures:
         """Count it, and log it unless it was logged before."""
         self.count += 1
         expected = isinstance(error, SluicegateError)
-        said = str(error) if expected else f"{type(error).__name__}: {error}"
-        self.last_error = said
-        if said in self._logged:
+        text = str(error) if expected else f"{type(error).__name__}: {error}"
+        self.last_error = text
+        if text in self._logged:
             return
         if len(self._logged) >= _MESSAGES_MAX:
             self._logged.clear()
-        self._logged.add(said)
+        self._logged.add(text)
         trace = None if expected else error
-        _log.warning("%s: %s; it is tried again", self._work, said, exc_info=trace)
+        _log.warning("%s: %s; it is tried again", self._work, text, exc_info=trace)

@@ -20,11 +20,11 @@ Swap: TypeAlias = "tuple[Change, bytes | None]"
 async def swap_all(engine: Engine, swaps: Sequence[Swap]) -> list[bool]:
     """Make them all; whether each was made. Raises what the first that failed raised."""
     # All are waited for, also when one fails: none may land after we have gone.
-    told = await asyncio.gather(
+    results = await asyncio.gather(
         *[engine.swap(change, expected) for change, expected in swaps], return_exceptions=True
     )
     done: list[bool] = []
-    for one in told:
+    for one in results:
         if isinstance(one, BaseException):
             raise one
         done.append(one)

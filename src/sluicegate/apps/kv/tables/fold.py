@@ -68,9 +68,9 @@ class UploadFold:
         admit: Admit,
         lease: JobLease,
         table: str,
-        book: CatalogueState,
+        catalogue_state: CatalogueState,
     ) -> None:
-        state = book.tables[table]
+        state = catalogue_state.tables[table]
         self._engine = engine
         self._catalogue = catalogue
         self._clock = clock
@@ -81,7 +81,7 @@ class UploadFold:
         self._live = live_space(table)
         self._upload = state.upload
         self._epoch = state.epoch
-        self._replaces = book.uploads[state.upload].mode == REPLACE
+        self._replaces = catalogue_state.uploads[state.upload].mode == REPLACE
 
     async def step(self) -> bool:
         """One batch; whether everything is in the table."""
@@ -96,34 +96,34 @@ class UploadFold:
         if not entries:
             lease.after = None
             lease.stage = PURGING if copying and self._replaces else FINISHED
-            await self._keep(now=True)
+            await self._save(now=True)
             return lease.stage == FINISHED
         size = sum(len(entry[2]) for entry in entries)
         work = partial(self._copy if copying else self._purge, entries)
         await run_admitted(self._admit, keeper_call(), self._clock, len(entries), size, work)
         lease.after = (entries[-1][0], entries[-1][1])
-        await self._keep(now=False)
+        await self._save(now=False)
         return False
 
-    async def _keep(self, *, now: bool) -> None:
-        if not await self._lease.keep(now=now):
+    async def _save(self, *, now: bool) -> None:
+        if not await self._lease.save(now=now):
             raise Conflict(f"the folding of {self._table}", "another dispatcher goes on with it")
 
     async def _copy(self, entries: Sequence[Entry]) -> None:
-        left = entries
-        while left:
-            await self._allowed()
-            places = [(entry[0], entry[1]) for entry in left]
-            told = self._engine.read(self._live, places)
-            live = await told if isinstance(told, Awaitable) else told
+        remaining = entries
+        while remaining:
+            await self._check_phase()
+            places = [(entry[0], entry[1]) for entry in remaining]
+            result = self._engine.read(self._live, places)
+            live = await result if isinstance(result, Awaitable) else result
             swaps: list[Swap] = []
             due: list[Entry] = []
-            for entry, stored in zip(left, live, strict=True):
+            for entry, stored in zip(remaining, live, strict=True):
                 if stored is None or opened(stored).epoch < self._epoch:
                     swaps.append((self._change(entry), stored))
                     due.append(entry)
             done = await self._swap(swaps)
-            left = [entry for entry, was in zip(due, done, strict=True) if not was]
+            remaining = [entry for entry, was in zip(due, done, strict=True) if not was]
 
     def _change(self, entry: Entry) -> Change:
         value, expires_us, _ = opened(entry[2])
@@ -132,7 +132,7 @@ class UploadFold:
         return Change(self._live, entry[0], entry[1], stored, purge_us)
 
     async def _purge(self, entries: Sequence[Entry]) -> None:
-        await self._allowed()
+        await self._check_phase()
         # One that was written meanwhile has the new epoch, and the swap fails: it stays.
         await self._swap(
             [
@@ -149,7 +149,7 @@ class UploadFold:
             done += await swap_all(self._engine, swaps[at : at + most])
         return done
 
-    async def _allowed(self) -> None:
+    async def _check_phase(self) -> None:
         """Nothing is swapped on an old view of the table."""
         view = await self._catalogue.current(self._table)
         if view.epoch != self._epoch or view.phase != FOLDING:

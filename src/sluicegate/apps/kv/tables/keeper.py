@@ -76,9 +76,9 @@ class TableKeeper:
         "_admit",
         "_catalogue",
         "_clock",
+        "_drop_since",
         "_engine",
         "_failures",
-        "_first_seen",
         "_holder",
         "_leases",
         "_settings",
@@ -104,7 +104,7 @@ class TableKeeper:
         self._admit = admit
         self._holder = holder
         self._leases: dict[str, JobLease] = {}
-        self._first_seen: dict[str, int] = {}  # what is to be dropped
+        self._drop_since: dict[str, int] = {}  # what is to be dropped
         self._stepping = False
         self._failures = Failures("keeping tables")
         self._sweep_failures = Failures("sweeping tables")
@@ -121,13 +121,13 @@ class TableKeeper:
             self._stepping = False
 
     async def _step(self) -> bool:
-        book = self._catalogue.book
-        taken_in = frozenset(state.upload for state in book.tables.values())
+        catalogue = self._catalogue.state
+        taken_in = frozenset(state.upload for state in catalogue.tables.values())
         for upload in [one for one in self._leases if one not in taken_in]:
             del self._leases[upload]  # somebody else has finished it
         busy = False
         failed: Exception | None = None
-        for table, state in book.tables.items():
+        for table, state in catalogue.tables.items():
             try:
                 if state.phase == FOLDING:
                     busy = await self._fold(table, state) or busy
@@ -143,7 +143,7 @@ class TableKeeper:
 
     async def advance(self, table: str) -> bool:
         """Move this table on if it is due and needs no folding; whether it was."""
-        state = self._catalogue.book.tables.get(table)
+        state = self._catalogue.state.tables.get(table)
         if state is None or state.phase in (NORMAL, FOLDING) or not self._catalogue.settled(table):
             return False
         await self._move(table, state)
@@ -187,7 +187,7 @@ class TableKeeper:
     def stats(self) -> KeeperStats:
         """What is folded here and how far it is, and what failed."""
         folding: list[FoldProgress] = []
-        for table, state in self._catalogue.book.tables.items():
+        for table, state in self._catalogue.state.tables.items():
             lease = self._leases.get(state.upload)
             if lease is not None:
                 after = lease.after
@@ -212,21 +212,23 @@ class TableKeeper:
     async def _move(self, table: str, state: TableState) -> None:
         if state.phase == SEALING:
             whole = await self._whole(state.upload)
-            to = partial(_layered if whole else _reopened, table, state)
+            to = partial(_to_layered if whole else _to_open, table, state)
         elif state.phase == LAYERED:
-            to = partial(_folding, table, state)
+            to = partial(_to_folding, table, state)
         else:
             ended_max = self._settings.ended_uploads_max
-            to = partial(_normal, table, state, ended_max, self._clock.now_us())
+            to = partial(_to_normal, table, state, ended_max, self._clock.now_us())
         await self._catalogue.change(to)
 
     async def _whole(self, upload: str) -> bool:
         """Whether the parts are those that were committed, and no other was ever begun."""
-        said = self._catalogue.book.uploads.get(upload)
-        if said is None:
+        committed = self._catalogue.state.uploads.get(upload)
+        if committed is None:
             return False  # it has ended meanwhile, and the table is another
         parts = await read_parts(self._engine, upload)
-        return list(parts) == list(range(said.parts)) and all(one.kept for one in parts.values())
+        return list(parts) == list(range(committed.parts)) and all(
+            one.stored for one in parts.values()
+        )
 
     async def _fold(self, table: str, state: TableState) -> bool:
         lease = self._leases.get(state.upload)
@@ -241,8 +243,8 @@ class TableKeeper:
             if not await lease.take():
                 return False
             self._leases[state.upload] = lease
-        book = self._catalogue.book
-        if book.tables.get(table) != state:
+        catalogue = self._catalogue.state
+        if catalogue.tables.get(table) != state:
             return False  # it went on while other tables had their turn
         fold = UploadFold(
             self._engine,
@@ -252,7 +254,7 @@ class TableKeeper:
             self._admit,
             lease,
             table,
-            book,
+            catalogue,
         )
         try:
             for _ in range(_BATCHES_MAX):
@@ -266,15 +268,15 @@ class TableKeeper:
             raise
         if not self._catalogue.settled(table):
             return False
-        await self._catalogue.change(partial(_folded, table, state))
+        await self._catalogue.change(partial(_to_folded, table, state))
         self._leases.pop(state.upload, None)
         return True
 
     async def _drop_due(self) -> bool:
-        due = self._catalogue.book.dropping
+        due = self._catalogue.state.dropping
         now_us = self._clock.now_us()
-        self._first_seen = {upload: self._first_seen.get(upload, now_us) for upload in due}
-        for upload, since_us in self._first_seen.items():
+        self._drop_since = {upload: self._drop_since.get(upload, now_us) for upload in due}
+        for upload, since_us in self._drop_since.items():
             if now_us - since_us >= self._settings.settle_us:
                 await self._drop(upload)
                 return True
@@ -285,48 +287,52 @@ class TableKeeper:
         await forget_parts(self._engine, upload)
         await forget_totals(self._engine, upload)
         await self._engine.write([Change(CATALOGUE_SPACE, *lease_place(upload), None)])
-        await self._catalogue.change(partial(_dropped, upload))
+        await self._catalogue.change(partial(_without_drop, upload))
 
 
-def _layered(table: str, state: TableState, book: CatalogueState) -> CatalogueState:
-    if book.tables.get(table) != state:
-        return book  # somebody else was first
-    return with_table(book, table, state._replace(phase=LAYERED))
+def _to_layered(table: str, state: TableState, catalogue: CatalogueState) -> CatalogueState:
+    if catalogue.tables.get(table) != state:
+        return catalogue  # somebody else was first
+    return with_table(catalogue, table, state._replace(phase=LAYERED))
 
 
-def _reopened(table: str, state: TableState, book: CatalogueState) -> CatalogueState:
-    if book.tables.get(table) != state:
-        return book
-    upload = book.uploads[state.upload]._replace(state=OPEN, parts=0, rows=0, bytes=0, digest="")
-    book = with_table(book, table, TableState(NORMAL, state.epoch))
-    return with_upload(book, upload)
+def _to_open(table: str, state: TableState, catalogue: CatalogueState) -> CatalogueState:
+    if catalogue.tables.get(table) != state:
+        return catalogue
+    upload = catalogue.uploads[state.upload]._replace(
+        state=OPEN, parts=0, rows=0, bytes=0, digest=""
+    )
+    catalogue = with_table(catalogue, table, TableState(NORMAL, state.epoch))
+    return with_upload(catalogue, upload)
 
 
-def _folding(table: str, state: TableState, book: CatalogueState) -> CatalogueState:
-    if book.tables.get(table) != state:
-        return book
-    upload = book.uploads[state.upload]._replace(state=FOLDING)
-    return with_upload(with_table(book, table, state._replace(phase=FOLDING)), upload)
+def _to_folding(table: str, state: TableState, catalogue: CatalogueState) -> CatalogueState:
+    if catalogue.tables.get(table) != state:
+        return catalogue
+    upload = catalogue.uploads[state.upload]._replace(state=FOLDING)
+    return with_upload(with_table(catalogue, table, state._replace(phase=FOLDING)), upload)
 
 
-def _folded(table: str, state: TableState, book: CatalogueState) -> CatalogueState:
-    if book.tables.get(table) != state:
-        return book
-    return with_table(book, table, state._replace(phase=FOLDED))
+def _to_folded(table: str, state: TableState, catalogue: CatalogueState) -> CatalogueState:
+    if catalogue.tables.get(table) != state:
+        return catalogue
+    return with_table(catalogue, table, state._replace(phase=FOLDED))
 
 
-def _normal(
-    table: str, state: TableState, ended_max: int, now_us: int, book: CatalogueState
+def _to_normal(
+    table: str, state: TableState, ended_max: int, now_us: int, catalogue: CatalogueState
 ) -> CatalogueState:
-    if book.tables.get(table) != state:
-        return book
-    upload: UploadState = book.uploads[state.upload]._replace(state=DONE, ended_us=now_us)
-    book = with_table(book, table, TableState(NORMAL, state.epoch))
-    book = with_upload(book, upload)._replace(dropping=(*book.dropping, state.upload))
-    return without_oldest(book, ended_max)
+    if catalogue.tables.get(table) != state:
+        return catalogue
+    upload: UploadState = catalogue.uploads[state.upload]._replace(state=DONE, ended_us=now_us)
+    catalogue = with_table(catalogue, table, TableState(NORMAL, state.epoch))
+    catalogue = with_upload(catalogue, upload)._replace(
+        dropping=(*catalogue.dropping, state.upload)
+    )
+    return without_oldest(catalogue, ended_max)
 
 
-def _dropped(upload: str, book: CatalogueState) -> CatalogueState:
-    if upload not in book.dropping:
-        return book
-    return book._replace(dropping=tuple(one for one in book.dropping if one != upload))
+def _without_drop(upload: str, catalogue: CatalogueState) -> CatalogueState:
+    if upload not in catalogue.dropping:
+        return catalogue
+    return catalogue._replace(dropping=tuple(one for one in catalogue.dropping if one != upload))

@@ -18,7 +18,7 @@ from sluicegate.contracts.errors import Unavailable
 _VERSION: Final = 1
 
 
-class _Said(NamedTuple):
+class _LeaseRecord(NamedTuple):
     """What a record says."""
 
     holder: str
@@ -35,10 +35,10 @@ class JobLease:
         "_clock",
         "_engine",
         "_holder",
-        "_kept",
         "_lease_us",
         "_place",
-        "_said_us",
+        "_stored",
+        "_written_us",
         "after",
         "stage",
     )
@@ -51,66 +51,66 @@ class JobLease:
         self._place: Place = (b"l/" + job.encode(), b"")
         self._holder = holder
         self._lease_us = lease_us
-        self._kept: bytes | None = None
-        self._said_us = 0
+        self._stored: bytes | None = None
+        self._written_us = 0
         self.stage = ""
         self.after: Place | None = None
 
     async def take(self) -> bool:
         """Take it, unless somebody else holds it."""
-        told = self._engine.read(CATALOGUE_SPACE, (self._place,))
-        kept = (await told if isinstance(told, Awaitable) else told)[0]
-        if kept is not None:
-            said = self._read(kept)
-            if said.holder not in ("", self._holder) and self._clock.now_us() < said.until_us:
+        result = self._engine.read(CATALOGUE_SPACE, (self._place,))
+        stored = (await result if isinstance(result, Awaitable) else result)[0]
+        if stored is not None:
+            record = self._parse(stored)
+            if record.holder not in ("", self._holder) and self._clock.now_us() < record.until_us:
                 return False
-            self.stage, self.after = said.stage, said.after
-        self._kept = kept
-        return await self._say(self._holder)
+            self.stage, self.after = record.stage, record.after
+        self._stored = stored
+        return await self._write(self._holder)
 
-    def _read(self, kept: bytes) -> _Said:
+    def _parse(self, stored: bytes) -> _LeaseRecord:
         what = f"the lease {self._place[0].decode()} in the catalogue"
         try:
-            said = json.loads(kept)
-            version = said["version"]
+            record = json.loads(stored)
+            version = record["version"]
             if version == _VERSION:
-                after = said["after"]
-                return _Said(
-                    str(said["holder"]),
-                    int(said["until_us"]),
-                    str(said["stage"]),
+                after = record["after"]
+                return _LeaseRecord(
+                    str(record["holder"]),
+                    int(record["until_us"]),
+                    str(record["stage"]),
                     None if after is None else (bytes.fromhex(after[0]), bytes.fromhex(after[1])),
                 )
         except (ValueError, TypeError, KeyError, IndexError):
-            seen = "what is kept cannot be read; take the record away, and the job begins anew"
-            raise Unavailable(what, seen) from None
+            detail = "what is kept cannot be read; take the record away, and the job begins anew"
+            raise Unavailable(what, detail) from None
         raise Unavailable(what, f"it is of version {version}; upgrade this dispatcher")
 
-    async def keep(self, *, now: bool = False) -> bool:
+    async def save(self, *, now: bool = False) -> bool:
         """Say how far it is, if it is time to; False if somebody else has it."""
-        if not now and self._clock.now_us() < self._said_us + self._lease_us // 4:
+        if not now and self._clock.now_us() < self._written_us + self._lease_us // 4:
             return True
-        return await self._say(self._holder)
+        return await self._write(self._holder)
 
     async def leave(self) -> None:
         """Give it up, and say how far it is."""
-        await self._say("")
+        await self._write("")
 
-    async def _say(self, holder: str) -> bool:
+    async def _write(self, holder: str) -> bool:
         now_us = self._clock.now_us()
         after = None if self.after is None else [self.after[0].hex(), self.after[1].hex()]
-        said = {
+        record = {
             "version": _VERSION,
             "holder": holder,
             "until_us": now_us + self._lease_us,
             "stage": self.stage,
             "after": after,
         }
-        text = json.dumps(said, separators=(",", ":")).encode()
-        if not await self._engine.swap(Change(CATALOGUE_SPACE, *self._place, text), self._kept):
+        text = json.dumps(record, separators=(",", ":")).encode()
+        if not await self._engine.swap(Change(CATALOGUE_SPACE, *self._place, text), self._stored):
             return False
-        self._kept = text
-        self._said_us = now_us
+        self._stored = text
+        self._written_us = now_us
         return True
 
 

@@ -88,7 +88,7 @@ class SpaceCursor:
                     span._replace(end=last) if span.reverse else span._replace(begin=last + b"\x00")
                 )
                 self._span = span
-            told = self._engine.scan(
+            result = self._engine.scan(
                 self._space,
                 self._partition,
                 begin=span.begin,
@@ -97,7 +97,7 @@ class SpaceCursor:
                 rows_max=rows_max,
                 bytes_max=bytes_max,
             )
-            page = await told if isinstance(told, Awaitable) else told
+            page = await result if isinstance(result, Awaitable) else result
             self._rows, self._at = page.rows, 0
             self.more = page.more and bool(page.rows)
             self.rows_scanned += page.rows_scanned
@@ -131,18 +131,18 @@ class RowCollector:
             self.full = True
         return True
 
-    def passed(self, sort: bytes) -> None:
+    def skip(self, sort: bytes) -> None:
         """What cannot be seen was passed."""
         if not self.full:
             self.last = sort
 
     @property
-    def rows_wanted(self) -> int:
+    def rows_left(self) -> int:
         """Rows that the next page may bring: what is left, and the one behind."""
         return max(self._rows_max - len(self.rows), 0) + 1
 
     @property
-    def bytes_wanted(self) -> int:
+    def bytes_left(self) -> int:
         """Likewise."""
         return max(self._bytes_max - self._bytes, 1)
 
@@ -151,29 +151,29 @@ class RowCollector:
 class PageSizes:
     """How large the next page may be."""
 
-    __slots__ = ("_rows_least", "_scanned", "_taken")
+    __slots__ = ("_collected", "_rows_least", "_scanned")
 
     def __init__(self) -> None:
         self._rows_least = 0
         self._scanned = 0
-        self._taken = 0
+        self._collected = 0
 
     async def next(
-        self, taking: RowCollector, *, rows_scanned: int, scan_rows_max: int
+        self, collector: RowCollector, *, rows_scanned: int, scan_rows_max: int
     ) -> tuple[int, int]:
         """Its rows and bytes; whoever waits for the loop goes first, unless it is the first page.
 
         Together the pages look at no more than `scan_rows_max`, as far as the engine counts.
         """
         if rows_scanned > 0:
-            taken = len(taking.rows)
-            brought = taken - self._taken
-            if rows_scanned - self._scanned > 2 * brought:  # most of it was dead
+            collected = len(collector.rows)
+            gained = collected - self._collected
+            if rows_scanned - self._scanned > 2 * gained:  # most of it was dead
                 self._rows_least = min(max(2 * self._rows_least, PAGE_ROWS_LEAST), PAGE_ROWS_MOST)
-            self._scanned, self._taken = rows_scanned, taken
+            self._scanned, self._collected = rows_scanned, collected
             await asyncio.sleep(0)
-        rows_max = max(taking.rows_wanted, self._rows_least)
-        bytes_max = max(taking.bytes_wanted, self._rows_least * _PAGE_ROW_BYTES)
+        rows_max = max(collector.rows_left, self._rows_least)
+        bytes_max = max(collector.bytes_left, self._rows_least * _PAGE_ROW_BYTES)
         return min(rows_max, max(scan_rows_max - rows_scanned, 1)), bytes_max
 
 
@@ -187,30 +187,32 @@ async def scan_rows(
 ) -> ScanResult:
     """The rows of the span that can be seen at this instant."""
     live = SpaceCursor(engine, view.live, partition, span)
-    taking = RowCollector(span)
+    collector = RowCollector(span)
     if view.plain:
-        await _one(live, taking, now_us, scan_rows_max)
+        await _scan_live(live, collector, now_us, scan_rows_max)
         return ScanResult(
-            taking.rows, taking.more, taking.last, live.rows_scanned, live.bytes_scanned
+            collector.rows, collector.more, collector.last, live.rows_scanned, live.bytes_scanned
         )
     beside = SpaceCursor(engine, view.beside, partition, span)
-    await _two(live, beside, taking, view, span.reverse, now_us, scan_rows_max)
+    await _scan_both(live, beside, collector, view, span.reverse, now_us, scan_rows_max)
     rows_scanned = live.rows_scanned + beside.rows_scanned
     bytes_scanned = live.bytes_scanned + beside.bytes_scanned
-    return ScanResult(taking.rows, taking.more, taking.last, rows_scanned, bytes_scanned)
+    return ScanResult(collector.rows, collector.more, collector.last, rows_scanned, bytes_scanned)
 
 
-async def _one(live: SpaceCursor, taking: RowCollector, now_us: int, scan_rows_max: int) -> None:
+async def _scan_live(
+    live: SpaceCursor, collector: RowCollector, now_us: int, scan_rows_max: int
+) -> None:
     pages = PageSizes()
     while True:
         if live.empty:
             if not live.more:
                 return
-            if live.rows_scanned >= scan_rows_max and taking.last is not None:
-                taking.more = True
+            if live.rows_scanned >= scan_rows_max and collector.last is not None:
+                collector.more = True
                 return
             rows_max, bytes_max = await pages.next(
-                taking, rows_scanned=live.rows_scanned, scan_rows_max=scan_rows_max
+                collector, rows_scanned=live.rows_scanned, scan_rows_max=scan_rows_max
             )
             await live.fill(rows_max, bytes_max)
             if live.empty:
@@ -218,20 +220,20 @@ async def _one(live: SpaceCursor, taking: RowCollector, now_us: int, scan_rows_m
         sort, stored = live.head
         live.step()
         if stored and stored[0] == PLAIN:
-            if not taking.take(sort, stored[1:], 0):
+            if not collector.take(sort, stored[1:], 0):
                 return
         else:
-            kept = opened(stored)
-            if _dead(kept, now_us):
-                taking.passed(sort)
-            elif kept.value is not None and not taking.take(sort, kept.value, kept.expires_us):
+            row = opened(stored)
+            if _is_dead(row, now_us):
+                collector.skip(sort)
+            elif row.value is not None and not collector.take(sort, row.value, row.expires_us):
                 return
 
 
-async def _two(
+async def _scan_both(
     live: SpaceCursor,
     beside: SpaceCursor,
-    taking: RowCollector,
+    collector: RowCollector,
     view: TableView,
     reverse: bool,
     now_us: int,
@@ -241,25 +243,25 @@ async def _two(
     while True:
         if (live.empty and live.more) or (beside.empty and beside.more):
             rows_scanned = live.rows_scanned + beside.rows_scanned
-            if rows_scanned >= scan_rows_max and taking.last is not None:
-                taking.more = True
+            if rows_scanned >= scan_rows_max and collector.last is not None:
+                collector.more = True
                 return
             # A page at a time of each: which row is next depends on both.
             rows_max, bytes_max = await pages.next(
-                taking, rows_scanned=rows_scanned, scan_rows_max=scan_rows_max
+                collector, rows_scanned=rows_scanned, scan_rows_max=scan_rows_max
             )
             await live.fill(rows_max, bytes_max)
             await beside.fill(rows_max, bytes_max)
         if live.empty and beside.empty:
             return
-        sort, kept = _next(live, beside, view, reverse)
-        if kept is None or kept.value is None or _dead(kept, now_us):
-            taking.passed(sort)
-        elif not taking.take(sort, kept.value, kept.expires_us):
+        sort, row = _merge_next(live, beside, view, reverse)
+        if row is None or row.value is None or _is_dead(row, now_us):
+            collector.skip(sort)
+        elif not collector.take(sort, row.value, row.expires_us):
             return
 
 
-def _next(
+def _merge_next(
     live: SpaceCursor, beside: SpaceCursor, view: TableView, reverse: bool
 ) -> tuple[bytes, Kept | None]:
     """The next sort key of either layer, and what holds there; None hides it."""
@@ -273,15 +275,15 @@ def _next(
         if under == sort:
             live.step()
             beside.step()
-            kept = opened(stored)
-            return sort, kept if kept.epoch >= view.epoch else opened(under_stored)
+            row = opened(stored)
+            return sort, row if row.epoch >= view.epoch else opened(under_stored)
         if (under > sort) if reverse else (under < sort):
             beside.step()
             return under, opened(under_stored)
     live.step()
-    kept = opened(stored)
-    return sort, None if view.hides and kept.epoch < view.epoch else kept
+    row = opened(stored)
+    return sort, None if view.hides and row.epoch < view.epoch else row
 
 
-def _dead(kept: Kept, now_us: int) -> bool:
-    return kept.value is None or 0 < kept.expires_us <= now_us
+def _is_dead(row: Kept, now_us: int) -> bool:
+    return row.value is None or 0 < row.expires_us <= now_us

@@ -65,11 +65,11 @@ class TableSweep:
     async def step(self) -> bool | None:
         """One batch: True at the end of a whole round; None if somebody else has the lease."""
         lease = self._lease
-        tables = sorted(self._catalogue.book.tables)
+        tables = sorted(self._catalogue.state.tables)
         table = next((name for name in tables if name >= lease.stage), None)
         if table is None:
             lease.stage, lease.after = "", None
-            return True if await lease.keep() else None
+            return True if await lease.save() else None
         if table != lease.stage:
             lease.stage, lease.after = table, None
         entries: Sequence[Entry] = ()
@@ -83,18 +83,18 @@ class TableSweep:
             lease.after = (entries[-1][0], entries[-1][1])
         else:
             lease.stage, lease.after = table + "\x00", None  # the first name behind it
-        return False if await lease.keep() else None
+        return False if await lease.save() else None
 
     async def _remove(self, table: str, entries: Sequence[Entry]) -> None:
         now_us = self._clock.now_us()
         live = live_space(table)
-        gone: list[Swap] = []
+        dead: list[Swap] = []
         for partition, sort, stored in entries:
-            kept = opened(stored)
-            if kept.value is None or 0 < kept.expires_us <= now_us:
-                gone.append((Change(live, partition, sort, None), stored))
+            row = opened(stored)
+            if row.value is None or 0 < row.expires_us <= now_us:
+                dead.append((Change(live, partition, sort, None), stored))
         most = self._settings.sweep_at_once
-        for at in range(0, len(gone), most):
+        for at in range(0, len(dead), most):
             if (await self._catalogue.current(table)).phase != NORMAL:
                 return
-            self.removed += sum(await swap_all(self._engine, gone[at : at + most]))
+            self.removed += sum(await swap_all(self._engine, dead[at : at + most]))

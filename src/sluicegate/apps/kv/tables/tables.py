@@ -66,17 +66,17 @@ class Tables:
         if view is None or not view.plain or now_us > catalogue.fresh_until_us:
             return self._read_one(table, partition, sort, now_us)
         until_us = catalogue.fresh_until_us
-        found = self._engine.read(view.live, ((partition, sort),))
-        if isinstance(found, (list, tuple)):
-            stored: bytes | None = found[0]
+        values = self._engine.read(view.live, ((partition, sort),))
+        if isinstance(values, (list, tuple)):
+            stored: bytes | None = values[0]
             if stored is None:
                 return None
-            return _seen(sort, stored, now_us)
-        return self._later_one(found, table, view, until_us, partition, sort, now_us)
+            return _visible_row(sort, stored, now_us)
+        return self._later_one(values, table, view, until_us, partition, sort, now_us)
 
     async def _later_one(
         self,
-        found: MaybeAwaitable[Sequence[bytes | None]],
+        pending: MaybeAwaitable[Sequence[bytes | None]],
         table: str,
         view: TableView,
         until_us: int,
@@ -84,11 +84,11 @@ class Tables:
         sort: bytes,
         now_us: int,
     ) -> Row | None:
-        values = await found if isinstance(found, Awaitable) else found
+        values = await pending if isinstance(pending, Awaitable) else pending
         if not await self._still(table, view, until_us):
             return await self._read_one(table, partition, sort, self._clock.now_us())
         stored = values[0]
-        return None if stored is None else _seen(sort, stored, now_us)
+        return None if stored is None else _visible_row(sort, stored, now_us)
 
     async def _read_one(self, table: str, partition: bytes, sort: bytes, now_us: int) -> Row | None:
         rows = await self._read(table, ((partition, sort),), now_us)
@@ -103,31 +103,31 @@ class Tables:
         if view is None or not view.plain or now_us > catalogue.fresh_until_us:
             return self._read(table, places, now_us)
         until_us = catalogue.fresh_until_us
-        found = self._engine.read(view.live, places)
-        if isinstance(found, (list, tuple)):
-            return _each_seen(places, found, now_us)
-        return self._later(found, table, view, until_us, places, now_us)
+        values = self._engine.read(view.live, places)
+        if isinstance(values, (list, tuple)):
+            return _visible_rows(places, values, now_us)
+        return self._later(values, table, view, until_us, places, now_us)
 
     async def _later(
         self,
-        found: MaybeAwaitable[Sequence[bytes | None]],
+        pending: MaybeAwaitable[Sequence[bytes | None]],
         table: str,
         view: TableView,
         until_us: int,
         places: Sequence[Place],
         now_us: int,
     ) -> Sequence[Row | None]:
-        values = await found if isinstance(found, Awaitable) else found
+        values = await pending if isinstance(pending, Awaitable) else pending
         if not await self._still(table, view, until_us):
             return await self._read(table, places, self._clock.now_us())
-        return _each_seen(places, values, now_us)
+        return _visible_rows(places, values, now_us)
 
     async def _read(self, table: str, places: Sequence[Place], now_us: int) -> Sequence[Row | None]:
         old = await self._catalogue.readable(table)
         if old is not None:
-            kept, _ = await self._look(old, places)
-            if all(one is None or one.epoch <= old.epoch for one in kept):
-                return _each_row(places, kept, now_us)
+            effective, _ = await self._look(old, places)
+            if all(one is None or one.epoch <= old.epoch for one in effective):
+                return _rows_of(places, effective, now_us)
         return await self._read_fresh(table, places, now_us)
 
     async def _read_fresh(
@@ -136,33 +136,33 @@ class Tables:
         for _ in range(self._settings.swap_tries_max):
             view = await self._catalogue.current(table)
             until_us = self._catalogue.fresh_until_us
-            kept, _ = await self._look(view, places)
+            effective, _ = await self._look(view, places)
             if await self._still(table, view, until_us):
-                return _each_row(places, kept, now_us)
+                return _rows_of(places, effective, now_us)
         raise _too_slow(table)
 
     async def _look(
         self, view: TableView, places: Sequence[Place]
     ) -> tuple[list[Kept | None], Sequence[bytes | None]]:
         """What holds at these places, and what the live space has there."""
-        told = self._engine.read(view.live, places)
-        live = await told if isinstance(told, Awaitable) else told
-        kept: list[Kept | None] = [None if one is None else opened(one) for one in live]
+        result = self._engine.read(view.live, places)
+        live = await result if isinstance(result, Awaitable) else result
+        effective: list[Kept | None] = [None if one is None else opened(one) for one in live]
         if view.plain:
-            return kept, live
+            return effective, live
         older: list[int] = []
-        for at, one in enumerate(kept):
+        for at, one in enumerate(effective):
             if one is None or one.epoch < view.epoch:
                 older.append(at)
         if older:
-            told = self._engine.read(view.beside, [places[at] for at in older])
-            under = await told if isinstance(told, Awaitable) else told
+            result = self._engine.read(view.beside, [places[at] for at in older])
+            under = await result if isinstance(result, Awaitable) else result
             for at, stored in zip(older, under, strict=True):
                 if stored is not None:
-                    kept[at] = opened(stored)
+                    effective[at] = opened(stored)
                 elif view.hides:
-                    kept[at] = None
-        return kept, live
+                    effective[at] = None
+        return effective, live
 
     async def scan(self, table: str, partition: bytes, span: KeyRange, now_us: int) -> ScanResult:
         """Rows of one partition, and what it took to find them."""
@@ -170,17 +170,17 @@ class Tables:
         for _ in range(self._settings.swap_tries_max):
             view = await self._catalogue.current(table)
             until_us = self._catalogue.fresh_until_us
-            told = await scan_rows(
+            result = await scan_rows(
                 self._engine, view, partition, span, now_us, self._settings.scan_rows_max
             )
             if await self._still(table, view, until_us):
-                return told
+                return result
             now_us = self._clock.now_us()
         raise _too_slow(table)
 
     async def write(self, table: str, writes: Sequence[Write], now_us: int) -> None:
         """Put and delete, durably; those in one partition all or none."""
-        view = await self._made(table)
+        view = await self._writable_view(table)
         until_us = self._catalogue.fresh_until_us
         await self._engine.write([self._change(view, one, now_us) for one in writes])
         await self._acknowledge(table, view, until_us)
@@ -194,14 +194,14 @@ class Tables:
         for _ in range(self._settings.swap_tries_max):
             view = await self._catalogue.current(table)
             until_us = self._catalogue.fresh_until_us
-            kept, live = await self._look(view, ((write.partition, sort),))
-            row = None if kept[0] is None else _row(sort, kept[0], now_us)
+            effective, live = await self._look(view, ((write.partition, sort),))
+            row = None if effective[0] is None else _row(sort, effective[0], now_us)
             if not _holds(condition, row):
                 if not await self._still(table, view, until_us):
                     continue
                 return WriteIfResult(False, row)
-            if not view.known:
-                await self._made(table)
+            if not view.exists:
+                await self._writable_view(table)
                 continue
             change = self._change(view, write, now_us)
             if await self._engine.swap(change, live[0]):
@@ -228,8 +228,8 @@ class Tables:
         for _ in range(self._settings.swap_tries_max):
             view = await self._catalogue.current(table)
             until_us = self._catalogue.fresh_until_us
-            kept, live = await self._look(view, ((partition, sort),))
-            row = None if kept[0] is None else _row(sort, kept[0], now_us)
+            effective, live = await self._look(view, ((partition, sort),))
+            row = None if effective[0] is None else _row(sort, effective[0], now_us)
             if row is None:
                 if not await self._still(table, view, until_us):
                     continue
@@ -271,13 +271,13 @@ class Tables:
             alive = [
                 (entry[0], entry[1])
                 for entry in entries
-                if _seen(entry[1], entry[2], now_us) is not None
+                if _visible_row(entry[1], entry[2], now_us) is not None
             ]
         else:
-            kept, _ = await self._look(view, places)
+            effective, _ = await self._look(view, places)
             alive = [
                 place
-                for place, one in zip(places, kept, strict=True)
+                for place, one in zip(places, effective, strict=True)
                 if one is not None and _row(place[1], one, now_us) is not None
             ]
         return PlacePage(alive, (stage + last[0], last[1]))
@@ -314,9 +314,9 @@ class Tables:
             purge_us = expires_us + self._settings.purge_after_us
         return Change(view.live, partition, sort, stored, purge_us)
 
-    async def _made(self, table: str) -> TableView:
+    async def _writable_view(self, table: str) -> TableView:
         view = await self._catalogue.current(table)
-        return view if view.known else await self._catalogue.made(check_table_name(table))
+        return view if view.exists else await self._catalogue.create_table(check_table_name(table))
 
     async def _still(self, table: str, view: TableView, until_us: int) -> bool:
         """Whether what was just done by this view, good until then, is as good as done now."""
@@ -327,29 +327,29 @@ class Tables:
     async def _acknowledge(self, table: str, view: TableView, until_us: int) -> None:
         """Nothing, unless it took so long that others no longer reckon with it."""
         if not await self._still(table, view, until_us):
-            seen = "the write took too long; it may be there or not"
-            raise Unavailable(f"the table {table}", seen)
+            detail = "the write took too long; it may be there or not"
+            raise Unavailable(f"the table {table}", detail)
 
 
-def _each_seen(
-    places: Sequence[Place], found: Sequence[bytes | None], now_us: int
+def _visible_rows(
+    places: Sequence[Place], values: Sequence[bytes | None], now_us: int
 ) -> list[Row | None]:
     rows: list[Row | None] = []
-    for place, stored in zip(places, found, strict=True):
-        rows.append(None if stored is None else _seen(place[1], stored, now_us))
+    for place, stored in zip(places, values, strict=True):
+        rows.append(None if stored is None else _visible_row(place[1], stored, now_us))
     return rows
 
 
-def _each_row(
-    places: Sequence[Place], kept: Sequence[Kept | None], now_us: int
+def _rows_of(
+    places: Sequence[Place], effective: Sequence[Kept | None], now_us: int
 ) -> list[Row | None]:
     rows: list[Row | None] = []
-    for place, one in zip(places, kept, strict=True):
+    for place, one in zip(places, effective, strict=True):
         rows.append(None if one is None else _row(place[1], one, now_us))
     return rows
 
 
-def _seen(sort: bytes, stored: bytes, now_us: int) -> Row | None:
+def _visible_row(sort: bytes, stored: bytes, now_us: int) -> Row | None:
     if stored and stored[0] == PLAIN:
         return Row(sort, stored[1:])
     return _row(sort, opened(stored), now_us)

@@ -70,5 +70,5 @@ def _check_of(table: str, partition: bytes, reverse: bool, last_sort: bytes) -> 
     # With the lengths of what stands before the last, so that no two can be taken for each other.
     head = bytes((_VERSION, 1 if reverse else 0))
     lengths = len(name).to_bytes(2, "big") + len(partition).to_bytes(2, "big")
-    said = head + lengths + name + partition + last_sort
-    return blake2b(said, digest_size=_CHECK_BYTES).digest()
+    signed = head + lengths + name + partition + last_sort
+    return blake2b(signed, digest_size=_CHECK_BYTES).digest()

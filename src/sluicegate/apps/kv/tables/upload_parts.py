@@ -25,7 +25,7 @@ _PAGE_BYTES: Final = 1 << 20
 class UploadPart(NamedTuple):
     """One part of an upload."""
 
-    kept: bool
+    stored: bool
     rows: int
     size_bytes: int
     sha256: bytes
@@ -37,7 +37,7 @@ def part_change(upload: str, number: int, part: UploadPart | None) -> Change:
     if part is not None:
         value = b"".join(
             (
-                bytes((_VERSION, part.kept)),
+                bytes((_VERSION, part.stored)),
                 part.rows.to_bytes(8, "big"),
                 part.size_bytes.to_bytes(8, "big"),
                 part.sha256,
@@ -49,8 +49,8 @@ def part_change(upload: str, number: int, part: UploadPart | None) -> Change:
 def parse_part(record: bytes) -> UploadPart:
     """What a record says."""
     if len(record) != _RECORD_BYTES or record[0] != _VERSION:
-        seen = "it was written by a newer release; upgrade this dispatcher"
-        raise Unavailable("the record of a part", seen)
+        detail = "it was written by a newer release; upgrade this dispatcher"
+        raise Unavailable("the record of a part", detail)
     rows, size = int.from_bytes(record[2:10], "big"), int.from_bytes(record[10:18], "big")
     return UploadPart(bool(record[1]), rows, size, record[18:])
 
@@ -58,17 +58,17 @@ def parse_part(record: bytes) -> UploadPart:
 async def read_part(engine: Engine, upload: str, number: int) -> UploadPart | None:
     """One part, if it is claimed."""
     place = (_partition(upload), number.to_bytes(4, "big"))
-    told = engine.read(CATALOGUE_SPACE, (place,))
-    record = (await told if isinstance(told, Awaitable) else told)[0]
+    result = engine.read(CATALOGUE_SPACE, (place,))
+    record = (await result if isinstance(result, Awaitable) else result)[0]
     return None if record is None else parse_part(record)
 
 
 async def read_parts(engine: Engine, upload: str) -> dict[int, UploadPart]:
     """All that are claimed or kept, by number, in order."""
-    found: dict[int, UploadPart] = {}
+    parts: dict[int, UploadPart] = {}
     begin = b""
     while True:
-        told = engine.scan(
+        result = engine.scan(
             CATALOGUE_SPACE,
             _partition(upload),
             begin=begin,
@@ -77,11 +77,11 @@ async def read_parts(engine: Engine, upload: str) -> dict[int, UploadPart]:
             rows_max=_PAGE_ROWS,
             bytes_max=_PAGE_BYTES,
         )
-        page = await told if isinstance(told, Awaitable) else told
+        page = await result if isinstance(result, Awaitable) else result
         for sort, record in page.rows:
-            found[int.from_bytes(sort, "big")] = parse_part(record)
+            parts[int.from_bytes(sort, "big")] = parse_part(record)
         if not page.more or not page.rows:
-            return found
+            return parts
         begin = page.rows[-1][0] + b"\x00"
         await asyncio.sleep(0)
 

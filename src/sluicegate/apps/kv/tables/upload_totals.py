@@ -57,16 +57,16 @@ class UploadTotals(NamedTuple):
     """Those that were begun, whatever came of them, and those of them that are kept."""
 
     begun: PartSum = PartSum()
-    kept: PartSum = PartSum()
+    stored: PartSum = PartSum()
 
     def and_part(self, number: int, part: UploadPart) -> UploadTotals:
         """With this part as it is now; the same if it was counted so."""
-        begun, kept = self
+        begun, stored = self
         if not begun.has(number):
             begun = begun.and_part(number, part)
-        if part.kept and not kept.has(number):
-            kept = kept.and_part(number, part)
-        return UploadTotals(begun, kept)
+        if part.stored and not stored.has(number):
+            stored = stored.and_part(number, part)
+        return UploadTotals(begun, stored)
 
 
 async def count_part(
@@ -83,7 +83,7 @@ async def count_part(
         else:
             before = _totals_of(record)
         totals = before.and_part(number, part)
-        new = not part.kept and not before.begun.has(number)
+        new = not part.stored and not before.begun.has(number)
         if new and totals.begun.size_bytes > bytes_max:
             raise BadValue("rows", part.size_bytes, f"an upload takes {bytes_max:,}")
         text = _text(totals)
@@ -111,8 +111,8 @@ async def forget_totals(engine: Engine, upload: str) -> None:
 
 
 async def _record(engine: Engine, upload: str) -> bytes | None:
-    told = engine.read(CATALOGUE_SPACE, (_place(upload),))
-    return (await told if isinstance(told, Awaitable) else told)[0]
+    result = engine.read(CATALOGUE_SPACE, (_place(upload),))
+    return (await result if isinstance(result, Awaitable) else result)[0]
 
 
 async def sum_parts(engine: Engine, upload: str, but: int = -1) -> UploadTotals:
@@ -120,7 +120,7 @@ async def sum_parts(engine: Engine, upload: str, but: int = -1) -> UploadTotals:
     parts = await read_parts(engine, upload)
     parts.pop(but, None)
     return UploadTotals(
-        _sum(parts), _sum({number: one for number, one in parts.items() if one.kept})
+        _sum(parts), _sum({number: one for number, one in parts.items() if one.stored})
     )
 
 
@@ -134,8 +134,8 @@ def _sum(parts: Mapping[int, UploadPart]) -> PartSum:
 
 
 def _text(totals: UploadTotals) -> bytes:
-    begun, kept = totals
-    counts = (begun.rows, begun.size_bytes, kept.rows, kept.size_bytes)
+    begun, stored = totals
+    counts = (begun.rows, begun.size_bytes, stored.rows, stored.size_bytes)
     bits = _bits(begun)
     return b"".join(
         (
@@ -143,7 +143,7 @@ def _text(totals: UploadTotals) -> bytes:
             *[count.to_bytes(_COUNT_BYTES, "big") for count in counts],
             len(bits).to_bytes(4, "big"),
             bits,
-            _bits(kept),
+            _bits(stored),
         )
     )
 
@@ -154,8 +154,8 @@ def _bits(some: PartSum) -> bytes:
 
 def _totals_of(record: bytes) -> UploadTotals:
     if len(record) < _BITS_AT or record[0] != _VERSION:
-        seen = "it was written by a newer release; upgrade this dispatcher"
-        raise Unavailable("the totals of an upload", seen)
+        detail = "it was written by a newer release; upgrade this dispatcher"
+        raise Unavailable("the totals of an upload", detail)
     counts = [
         int.from_bytes(record[at : at + _COUNT_BYTES], "big")
         for at in range(1, _BITS_AT - 4, _COUNT_BYTES)

@@ -89,7 +89,7 @@ class TableUploads:
         "_keeper",
         "_pause",
         "_settings",
-        "_turns",
+        "_slot",
     )
 
     def __init__(
@@ -111,7 +111,7 @@ class TableUploads:
         self._admit = admit
         self._pause = pause
         self._counting = asyncio.Lock()
-        self._turns = asyncio.Lock()
+        self._slot = asyncio.Lock()
 
     async def begin(self, table: str, name: str, mode: str, call: CallContext) -> Upload:
         """Open an upload of that name, or find it as it stands."""
@@ -122,12 +122,14 @@ class TableUploads:
             raise BadValue("name", name, remedy)
         if mode not in MODES:
             raise BadValue("mode", mode, f"say {' or '.join(MODES)}")
-        opened = partial(_opened, table, name, mode, call.identity.name, self._clock.now_us())
-        book = await self._catalogue.change(partial(opened, self._settings))
-        state = _found(book, table, name)
+        open_upload = partial(
+            _with_new_upload, table, name, mode, call.identity.name, self._clock.now_us()
+        )
+        catalogue = await self._catalogue.change(partial(open_upload, self._settings))
+        state = _find(catalogue, table, name)
         if state.state != OPEN:
             return _upload(state)
-        return _upload(state, (await rebuild_totals(self._engine, state.upload)).kept)
+        return _upload(state, (await rebuild_totals(self._engine, state.upload)).stored)
 
     async def part(
         self, table: str, name: str, number: int, rows: bytes, sha256: bytes, call: CallContext
@@ -147,12 +149,12 @@ class TableUploads:
             remedy = f"it is not that of the rows ({digest.hex()}); send the part again"
             raise BadValue("sha256", sha256.hex(), remedy)
         there = await read_part(self._engine, state.upload, number)
-        if there is not None and there.kept and there.sha256 == digest:
-            kept = there
+        if there is not None and there.stored and there.sha256 == digest:
+            stored = there
         else:
-            kept = await self._taken(state, number, rows, digest, call)
-        totals = await self._counted(state, number, kept)
-        return _upload(await self._open(table, name), totals.kept)
+            stored = await self._load_part(state, number, rows, digest, call)
+        totals = await self._count_part(state, number, stored)
+        return _upload(await self._open(table, name), totals.stored)
 
     async def commit(
         self, table: str, name: str, parts: int, rows: int, sha256: bytes, call: CallContext
@@ -162,24 +164,24 @@ class TableUploads:
         until_us = self._clock.now_us() + self._settings.commit_wait_us
         await self._catalogue.refresh()
         while True:
-            state = _found(self._catalogue.book, table, name)
+            state = _find(self._catalogue.state, table, name)
             if state.state == ABANDONED:
                 raise Conflict(f"the upload {name}", "it was abandoned")
             if state.state == OPEN:
-                whole = await self._checked(state, parts, rows, sha256)
-                await self._catalogue.change(partial(_sealed, whole))
+                whole = await self._check_whole(state, parts, rows, sha256)
+                await self._catalogue.change(partial(_with_sealed, whole))
             elif (state.parts, state.rows) != (parts, rows):
-                seen = f"it was committed with {state.parts} parts and {state.rows} rows"
-                raise Conflict(f"the upload {name}", seen)
+                detail = f"it was committed with {state.parts} parts and {state.rows} rows"
+                raise Conflict(f"the upload {name}", detail)
             elif state.digest not in ("", sha256.hex()):
-                seen = f"it was committed with the sha256 {state.digest}"
-                raise Conflict(f"the upload {name}", seen)
+                detail = f"it was committed with the sha256 {state.digest}"
+                raise Conflict(f"the upload {name}", detail)
             elif state.state in (FOLDING, DONE):
-                return await self._told(state)
+                return await self._describe(state)
             await self._keeper.advance(table)
             if self._clock.now_us() >= until_us:
-                seen = "it takes long to become visible, or an earlier one is still being folded"
-                raise Unavailable(f"the upload {name}", f"{seen}; commit it again later")
+                detail = "it takes long to become visible, or an earlier one is still being folded"
+                raise Unavailable(f"the upload {name}", f"{detail}; commit it again later")
             await self._pause(self._settings.stale_us / 4e6)
             await self._catalogue.refresh()
 
@@ -187,26 +189,26 @@ class TableUploads:
         """Forget what was loaded."""
         call.identity.must_on(table, TableGrant.BULK)
         now_us, ended_max = self._clock.now_us(), self._settings.ended_uploads_max
-        forgotten = partial(_abandoned, table, name, ended_max, now_us)
-        return await self._told(_found(await self._catalogue.change(forgotten), table, name))
+        forgotten = partial(_with_abandoned, table, name, ended_max, now_us)
+        return await self._describe(_find(await self._catalogue.change(forgotten), table, name))
 
     async def show(self, table: str, name: str, call: CallContext) -> Upload:
         """How it stands."""
         call.identity.must_on(table, TableGrant.BULK)
         await self._catalogue.refresh()
-        return await self._told(_found(self._catalogue.book, table, name))
+        return await self._describe(_find(self._catalogue.state, table, name))
 
     async def all(self, table: str, call: CallContext) -> Sequence[Upload]:
         """Those that are open, and the last that were; oldest first."""
         call.identity.must_on(table, TableGrant.BULK)
         await self._catalogue.refresh()
-        found = [one for one in self._catalogue.book.uploads.values() if one.table == table]
-        return [await self._told(one) for one in found]
+        uploads = [one for one in self._catalogue.state.uploads.values() if one.table == table]
+        return [await self._describe(one) for one in uploads]
 
     async def _open(self, table: str, name: str) -> UploadState:
         """The upload as it stands now; a conflict unless it is open."""
         await self._catalogue.refresh()
-        state = _found(self._catalogue.book, table, name)
+        state = _find(self._catalogue.state, table, name)
         if state.state != OPEN:
             raise Conflict(f"the upload {name}", f"it is {state.state}, and takes no more parts")
         return state
@@ -216,7 +218,7 @@ class TableUploads:
         reader = RowReader(self._settings.value_bytes_max)
         entries: list[Entry] = []
         for at in range(0, max(len(rows), 1), _PIECE_BYTES):
-            await self._turn()
+            await self._await_slot()
             for partition, sort, value, ttl_us in reader.feed(rows[at : at + _PIECE_BYTES]):
                 expires_us = min(state.begun_us + ttl_us, EXPIRES_US_MAX) if ttl_us else 0
                 stored = kept_row(value, expires_us=expires_us, epoch=0)
@@ -227,7 +229,7 @@ class TableUploads:
         reader.end()
         return entries
 
-    async def _taken(
+    async def _load_part(
         self, state: UploadState, number: int, rows: bytes, digest: bytes, call: CallContext
     ) -> UploadPart:
         """The part, claimed, counted, loaded and kept."""
@@ -235,7 +237,7 @@ class TableUploads:
         claim = UploadPart(False, len(entries), len(rows), digest)
         await self._claim(state, number, claim)
         try:
-            await self._counted(state, number, claim)
+            await self._count_part(state, number, claim)
         except BadValue:
             await self._engine.swap(
                 part_change(state.upload, number, None),
@@ -243,15 +245,16 @@ class TableUploads:
             )
             raise
         await self._load(state, entries, call)
-        kept = claim._replace(kept=True)
+        stored = claim._replace(stored=True)
         swapped = await self._engine.swap(
-            part_change(state.upload, number, kept), part_change(state.upload, number, claim).value
+            part_change(state.upload, number, stored),
+            part_change(state.upload, number, claim).value,
         )
-        if not swapped and await read_part(self._engine, state.upload, number) != kept:
+        if not swapped and await read_part(self._engine, state.upload, number) != stored:
             raise Conflict(f"part {number} of {state.name}", "the upload has ended")
-        return kept
+        return stored
 
-    async def _counted(self, state: UploadState, number: int, part: UploadPart) -> UploadTotals:
+    async def _count_part(self, state: UploadState, number: int, part: UploadPart) -> UploadTotals:
         # One at a time: those who change one record at once only make each other begin anew.
         async with self._counting:
             most = self._settings.upload_bytes_max
@@ -260,7 +263,7 @@ class TableUploads:
             await self._must_be_open(state)
         except Conflict:
             # It may have been dropped before the record came; then it is dropped once more.
-            await self._catalogue.change(partial(_dropped_again, state.upload))
+            await self._catalogue.change(partial(_with_dropped_again, state.upload))
             raise
         return totals
 
@@ -269,8 +272,8 @@ class TableUploads:
         if not await self._engine.swap(change, None):
             there = await read_part(self._engine, state.upload, number)
             if there is None or there.sha256 != claim.sha256:
-                seen = "another part was sent under this number; abandon the upload to begin anew"
-                raise Conflict(f"part {number} of {state.name}", seen)
+                detail = "another part was sent under this number; abandon the upload to begin anew"
+                raise Conflict(f"part {number} of {state.name}", detail)
             return
         # Whoever sealed it before this look finds the claim; after it, we find it sealed.
         try:
@@ -288,37 +291,37 @@ class TableUploads:
                 end += 1
             chunk = entries[at:end]
             work = partial(self._load_some, state, chunk)
-            await self._admitted(call, len(chunk), size, work)
+            await self._run_admitted(call, len(chunk), size, work)
             at = end
 
     async def _load_some(self, state: UploadState, chunk: Sequence[Entry]) -> None:
         """Load these if it is open, as seen after they were admitted: that may take long."""
-        await self._turn()
+        await self._await_slot()
         await self._must_be_open(state)
         await self._engine.load(upload_space(state.upload), chunk)
         try:
             await self._must_be_open(state)
         except Conflict:
             # It may have been dropped before these came; then it is dropped once more.
-            await self._catalogue.change(partial(_dropped_again, state.upload))
+            await self._catalogue.change(partial(_with_dropped_again, state.upload))
             raise
 
-    async def _turn(self) -> None:
+    async def _await_slot(self) -> None:
         """Wait for a turn of the loop that no other part has, a pause behind the last.
 
         Parts that wait for one commit go on together: whoever reads would wait for all of them. And
         without a pause two threads would be busy with nothing else, so that a read waits for both.
         """
-        async with self._turns:
+        async with self._slot:
             await self._pause(self._settings.load_pause_us / 1e6)
 
     async def _must_be_open(self, state: UploadState) -> None:
         await self._catalogue.current(state.table)
-        now = self._catalogue.book.uploads.get(state.upload)
+        now = self._catalogue.state.uploads.get(state.upload)
         if now is None or now.state != OPEN:
             raise Conflict(f"the upload {state.name}", "it was ended meanwhile")
 
-    async def _admitted(
+    async def _run_admitted(
         self, call: CallContext, rows: int, size: int, load: Callable[[], Awaitable[None]]
     ) -> None:
         """Load once it may enter; a part half loaded is work lost, so it waits a little."""
@@ -333,48 +336,52 @@ class TableUploads:
             else:
                 return
 
-    async def _checked(
+    async def _check_whole(
         self, state: UploadState, parts: int, rows: int, sha256: bytes
     ) -> UploadState:
         """The upload with its totals, if it is whole."""
         if parts > self._settings.parts_max:
             raise BadValue("parts", parts, f"an upload has up to {self._settings.parts_max:,}")
-        kept = await read_parts(self._engine, state.upload)
-        missing = [number for number in range(parts) if number not in kept or not kept[number].kept]
+        stored_parts = await read_parts(self._engine, state.upload)
+        missing = [
+            number
+            for number in range(parts)
+            if number not in stored_parts or not stored_parts[number].stored
+        ]
         if missing:
-            said = ", ".join(map(str, missing[:10]))
-            raise BadValue("parts", parts, f"these are not kept yet: {said}; send them")
-        if len(kept) != parts:
-            remedy = f"{len(kept)} were begun; send them whole, or abandon the upload"
+            numbers = ", ".join(map(str, missing[:10]))
+            raise BadValue("parts", parts, f"these are not kept yet: {numbers}; send them")
+        if len(stored_parts) != parts:
+            remedy = f"{len(stored_parts)} were begun; send them whole, or abandon the upload"
             raise BadValue("parts", parts, remedy)
-        total = sum(one.rows for one in kept.values())
+        total = sum(one.rows for one in stored_parts.values())
         if total != rows:
             raise BadValue("rows", rows, f"{total} are kept; see which parts you mean")
-        digest = sha256_of(b"".join(one.sha256 for one in kept.values())).digest()
+        digest = sha256_of(b"".join(one.sha256 for one in stored_parts.values())).digest()
         if len(sha256) != SHA256_BYTES or digest != sha256:
             remedy = "it is not that of the digests of the parts that are kept"
             raise BadValue("sha256", sha256.hex(), remedy)
-        size = sum(one.size_bytes for one in kept.values())
+        size = sum(one.size_bytes for one in stored_parts.values())
         return state._replace(parts=parts, rows=rows, bytes=size, digest=digest.hex())
 
-    async def _told(self, state: UploadState) -> Upload:
+    async def _describe(self, state: UploadState) -> Upload:
         if state.state != OPEN:
             return _upload(state)
-        return _upload(state, (await sum_parts(self._engine, state.upload)).kept)
+        return _upload(state, (await sum_parts(self._engine, state.upload)).stored)
 
 
-def _upload(state: UploadState, kept: PartSum | None = None) -> Upload:
-    """As it is told; `kept` is what is kept of one that is open."""
-    if kept is None:
-        kept = PartSum(state.rows, state.bytes, (1 << state.parts) - 1)
+def _upload(state: UploadState, stored: PartSum | None = None) -> Upload:
+    """As it is told; `stored` is what is kept of one that is open."""
+    if stored is None:
+        stored = PartSum(state.rows, state.bytes, (1 << state.parts) - 1)
     return Upload(
         state.table,
         state.name,
         state.mode,
         state.state,
-        kept.numbers(),
-        kept.rows,
-        kept.size_bytes,
+        stored.numbers(),
+        stored.rows,
+        stored.size_bytes,
         state.begun_us,
         state.by,
     )
@@ -386,75 +393,75 @@ async def _digest(rows: bytes) -> bytes:
     return await asyncio.to_thread(lambda: sha256_of(rows).digest())
 
 
-def _found(book: CatalogueState, table: str, name: str) -> UploadState:
-    state = find_upload(book, table, name)
+def _find(catalogue: CatalogueState, table: str, name: str) -> UploadState:
+    state = find_upload(catalogue, table, name)
     if state is None:
         raise BadValue("name", name, f"there is no such upload into {table}; begin it")
     return state
 
 
-def _opened(
+def _with_new_upload(
     table: str,
     name: str,
     mode: str,
     by: str,
     now_us: int,
     settings: TableSettings,
-    book: CatalogueState,
+    catalogue: CatalogueState,
 ) -> CatalogueState:
-    there = find_upload(book, table, name)
+    there = find_upload(catalogue, table, name)
     if there is not None and there.state != ABANDONED:
         if there.mode != mode:
             raise Conflict(f"the upload {name}", f"it was begun with the mode {there.mode}")
-        return book
-    open_ones = [one for one in book.uploads.values() if one.state == OPEN]
+        return catalogue
+    open_ones = [one for one in catalogue.uploads.values() if one.state == OPEN]
     for one in open_ones:
         if one.table == table:
-            seen = f"{one.name} is open; commit or abandon it first"
-            raise Conflict(f"the uploads into {table}", seen)
+            detail = f"{one.name} is open; commit or abandon it first"
+            raise Conflict(f"the uploads into {table}", detail)
     if len(open_ones) >= settings.uploads_max:
-        seen = f"{len(open_ones)} are open, as many as may be; try again when one has ended"
-        raise Unavailable("another upload", seen)
-    if table not in book.tables:
-        if len(book.tables) >= settings.tables_max:
+        detail = f"{len(open_ones)} are open, as many as may be; try again when one has ended"
+        raise Unavailable("another upload", detail)
+    if table not in catalogue.tables:
+        if len(catalogue.tables) >= settings.tables_max:
             remedy = f"there are {settings.tables_max} tables, as many as may be; use one of them"
             raise BadValue("table", table, remedy)
-        book = with_table(book, table, TableState())
-    begun = book.begun + 1
-    state = UploadState(str(begun), table, name, mode, OPEN, now_us, by)
-    return with_upload(book._replace(begun=begun), state)
+        catalogue = with_table(catalogue, table, TableState())
+    number = catalogue.begun + 1
+    state = UploadState(str(number), table, name, mode, OPEN, now_us, by)
+    return with_upload(catalogue._replace(begun=number), state)
 
 
-def _sealed(whole: UploadState, book: CatalogueState) -> CatalogueState:
-    there = book.uploads.get(whole.upload)
-    table = book.tables[whole.table]
+def _with_sealed(whole: UploadState, catalogue: CatalogueState) -> CatalogueState:
+    there = catalogue.uploads.get(whole.upload)
+    table = catalogue.tables[whole.table]
     if there is None or there.state != OPEN or table.phase != NORMAL:
-        return book  # somebody was first, or an earlier upload is still being folded
+        return catalogue  # somebody was first, or an earlier upload is still being folded
     state = TableState(SEALING, table.epoch + 1, whole.upload)
-    book = with_table(book, whole.table, state)
-    return with_upload(book, whole._replace(state=SEALING))
+    catalogue = with_table(catalogue, whole.table, state)
+    return with_upload(catalogue, whole._replace(state=SEALING))
 
 
-def _abandoned(
-    table: str, name: str, ended_max: int, now_us: int, book: CatalogueState
+def _with_abandoned(
+    table: str, name: str, ended_max: int, now_us: int, catalogue: CatalogueState
 ) -> CatalogueState:
-    state = _found(book, table, name)
+    state = _find(catalogue, table, name)
     if state.state == ABANDONED:
-        return book
-    at = book.tables[table]
+        return catalogue
+    at = catalogue.tables[table]
     mine = at.upload == state.upload
     if state.state == DONE or (mine and at.phase in (LAYERED, FOLDING, FOLDED)):
         raise Conflict(f"the upload {name}", "it can be seen, and cannot be abandoned")
     if mine:
-        book = with_table(book, table, TableState(NORMAL, at.epoch))
+        catalogue = with_table(catalogue, table, TableState(NORMAL, at.epoch))
     ended = state._replace(state=ABANDONED, parts=0, rows=0, bytes=0, digest="", ended_us=now_us)
-    book = with_upload(book, ended)._replace(dropping=(*book.dropping, state.upload))
-    return without_oldest(book, ended_max)
+    catalogue = with_upload(catalogue, ended)._replace(dropping=(*catalogue.dropping, state.upload))
+    return without_oldest(catalogue, ended_max)
 
 
-def _dropped_again(upload: str, book: CatalogueState) -> CatalogueState:
-    there = book.uploads.get(upload)
+def _with_dropped_again(upload: str, catalogue: CatalogueState) -> CatalogueState:
+    there = catalogue.uploads.get(upload)
     ended = there is None or there.state in (ABANDONED, DONE)
-    if not ended or upload in book.dropping:
-        return book  # it is dropped once it has ended, or soon
-    return book._replace(dropping=(*book.dropping, upload))
+    if not ended or upload in catalogue.dropping:
+        return catalogue  # it is dropped once it has ended, or soon
+    return catalogue._replace(dropping=(*catalogue.dropping, upload))

@@ -45,5 +45,5 @@ def run(arguments: Namespace, out: TextIO | None = None) -> int:
     return show(arguments, lines, _all, place, terminal=os.environ.get("TERM", ""))
 
 
-def _all(seen: dict[str, Any]) -> Any:
-    return seen
+def _all(picture: dict[str, Any]) -> Any:
+    return picture

@@ -21,16 +21,16 @@ _CUT: Final = "\N{HORIZONTAL ELLIPSIS}"
 Picture = Mapping[str, Any]
 
 
-def top_lines(seen: Picture, *, rows: int = ROWS_MAX) -> list[str]:
+def top_lines(picture: Picture, *, rows: int = ROWS_MAX) -> list[str]:
     """All of it."""
     sections = (
-        _head(seen),
-        _callers(seen["callers"], rows),
-        _refusals(seen["refusals"], rows),
-        _classes(seen["classes"]),
-        _engine(seen["engine"], rows),
-        hot_lines(seen, rows=min(rows, 5)),
-        _uploads(seen["uploads"], rows),
+        _head(picture),
+        _callers(picture["callers"], rows),
+        _refusals(picture["refusals"], rows),
+        _classes(picture["classes"]),
+        _engine(picture["engine"], rows),
+        hot_lines(picture, rows=min(rows, 5)),
+        _uploads(picture["uploads"], rows),
     )
     lines: list[str] = []
     for section in sections:
@@ -39,19 +39,19 @@ def top_lines(seen: Picture, *, rows: int = ROWS_MAX) -> list[str]:
     return lines
 
 
-def hot_lines(seen: Picture, *, rows: int = ROWS_MAX) -> list[str]:
+def hot_lines(picture: Picture, *, rows: int = ROWS_MAX) -> list[str]:
     """The board of hot keys."""
-    shield = seen["shield"]
-    looked = shield["looked"]
-    kept = (shield["served"] + shield["joined"] + shield["stale_served"]) / looked if looked else 0
+    shield = picture["shield"]
+    reads = shield["looked"]
+    spared = (shield["served"] + shield["joined"] + shield["stale_served"]) / reads if reads else 0
     head = (
-        f"hot keys: {rate(looked)} point reads/s, {share(kept)} without the engine; "
+        f"hot keys: {rate(reads)} point reads/s, {share(spared)} without the engine; "
         f"{shield['cached']:,} kept in {size(shield['cached_bytes'])}, "
         f"{shield['waiting']:,} waiting"
     )
-    if not seen["hot"]:
+    if not picture["hot"]:
         return [head, "  none is hot"]
-    told = [
+    cells = [
         (
             spelt(one["key"]),
             share(one["share"]),
@@ -60,13 +60,13 @@ def hot_lines(seen: Picture, *, rows: int = ROWS_MAX) -> list[str]:
             rate(one["forwarded"]),
             size(one["size_bytes"]),
         )
-        for one in seen["hot"][:rows]
+        for one in picture["hot"][:rows]
     ]
     columns = ("key", "share", "reads/s", "cached/s", "forwarded/s", "bytes")
-    return [head, *table(columns, told), *_more(seen["hot"], rows, "key")]
+    return [head, *table(columns, cells), *_more(picture["hot"], rows, "key")]
 
 
-def shown(text: object, chars_max: int = NAME_CHARS_MAX) -> str:
+def printable(text: object, chars_max: int = NAME_CHARS_MAX) -> str:
     """What a stranger has chosen, on one line, harmless, and not too long."""
     clean = harmless(str(text)[: chars_max + 1])
     clean = "".join(one if one.isprintable() else _INSTEAD for one in clean)
@@ -78,11 +78,11 @@ def spelt(key: str) -> str:
     try:
         table_name, partition, sort = place_of(key)
     except BadValue:
-        return shown(key, KEY_CHARS_SHOWN)
+        return printable(key, KEY_CHARS_SHOWN)
     parts = [table_name, partition.decode("utf-8", "replace")]
     if sort:
         parts.append(sort.decode("utf-8", "replace"))
-    return shown(":".join(parts), KEY_CHARS_SHOWN)
+    return printable(":".join(parts), KEY_CHARS_SHOWN)
 
 
 def rate(value: float) -> str:
@@ -109,36 +109,40 @@ def span(us: float | None) -> str:
     return "-" if us is None else f"{us / 1_000:,.2f} ms"
 
 
-def _head(seen: Picture) -> list[str]:
+def _head(picture: Picture) -> list[str]:
     lines = []
-    alive = [one for one in seen["dispatchers"] if not one["error"]]
-    work, stress, queue = seen["work"], seen["stress"], seen["queue"]
-    shield = seen["shield"]
-    kept = shield["served"] + shield["joined"] + shield["stale_served"]
+    alive = [one for one in picture["dispatchers"] if not one["error"]]
+    work, stress, queue = picture["work"], picture["stress"], picture["queue"]
+    shield = picture["shield"]
+    spared = shield["served"] + shield["joined"] + shield["stale_served"]
     lines.append(
-        f"{counted(len(alive), 'dispatcher')}: {rate(work['entered'] + kept)} asked/s, "
-        f"{rate(kept)} answered from memory, "
+        f"{counted(len(alive), 'dispatcher')}: {rate(work['entered'] + spared)} asked/s, "
+        f"{rate(spared)} answered from memory, "
         f"{rate(work['admitted'])} admitted, {rate(work['refused'])} refused, "
         f"{work['under_way']:,} under way"
     )
     lines += [
-        f"  {shown(one['url'], 80)} does not answer: {shown(one['error'], 80)}"
-        for one in seen["dispatchers"]
+        f"  {printable(one['url'], 80)} does not answer: {printable(one['error'], 80)}"
+        for one in picture["dispatchers"]
         if one["error"]
     ]
-    store = seen["store"]
+    store = picture["store"]
     if store["gone_for"]:
         lines.append(
             f"the store does not answer {store['gone_for']:,} of "
             f"{counted(store['asked_by'], 'dispatcher')}, "
-            f"for {store['gone_us'] / 1e6:,.0f} s: {shown(store['why'], 80)}"
+            f"for {store['gone_us'] / 1e6:,.0f} s: {printable(store['why'], 80)}"
         )
     if stress:
         why = (
-            f" ({', '.join(shown(one) for one in stress.get('why', ()))})" if stress["why"] else ""
+            f" ({', '.join(printable(one) for one in stress.get('why', ()))})"
+            if stress["why"]
+            else ""
         )
-        slowest = f" of {shown(stress['slowest'])}" if stress.get("slowest") else ""
-        lines.append(f"{shown(stress['level'])}{why}: latency ratio {stress['ratio']:.2f}{slowest}")
+        slowest = f" of {printable(stress['slowest'])}" if stress.get("slowest") else ""
+        lines.append(
+            f"{printable(stress['level'])}{why}: latency ratio {stress['ratio']:.2f}{slowest}"
+        )
     overloaded = ", overloaded" if queue["overloaded"] else ""
     lines.append(
         f"queue: {queue['queued']:,} waiting ({size(queue['queued_bytes'])}), "
@@ -151,55 +155,60 @@ def _head(seen: Picture) -> list[str]:
 def _callers(callers: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
     if not callers:
         return []
-    told = [
-        (shown(one["caller"]), rate(one["ru"]), rate(one["admitted"]), rate(one["refused"]))
+    cells = [
+        (printable(one["caller"]), rate(one["ru"]), rate(one["admitted"]), rate(one["refused"]))
         for one in callers[:rows]
     ]
     return [
-        *table(("caller", "RU/s", "admitted/s", "refused/s"), told),
+        *table(("caller", "RU/s", "admitted/s", "refused/s"), cells),
         *_more(callers, rows, "caller"),
     ]
 
 
 def _refusals(refusals: Mapping[str, float], rows: int) -> list[str]:
-    told = [(shown(name), rate(value)) for name, value in refusals.items() if value > 0]
-    return table(("refused as", "per s"), told[:rows]) if told else []
+    cells = [(printable(name), rate(value)) for name, value in refusals.items() if value > 0]
+    return table(("refused as", "per s"), cells[:rows]) if cells else []
 
 
 def _classes(classes: Sequence[Mapping[str, Any]]) -> list[str]:
-    told = [
+    cells = [
         (
-            shown(one["class"]),
+            printable(one["class"]),
             f"{one['price']:,.2f}",
             rate(one["admitted"]),
             rate(one["refused"]),
         )
         for one in classes
     ]
-    return table(("class", "price", "admitted/s", "refused/s"), told) if told else []
+    return table(("class", "price", "admitted/s", "refused/s"), cells) if cells else []
 
 
 def _engine(engine: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
-    told = [
-        (shown(one["operation"]), rate(one["worked"]), span(one["mean_us"]), rate(one["failed"]))
+    cells = [
+        (
+            printable(one["operation"]),
+            rate(one["worked"]),
+            span(one["mean_us"]),
+            rate(one["failed"]),
+        )
         for one in engine[:rows]
     ]
-    return table(("engine", "per s", "mean", "failed/s"), told) if told else []
+    return table(("engine", "per s", "mean", "failed/s"), cells) if cells else []
 
 
 def _uploads(uploads: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
-    told = [
+    cells = [
         (
-            shown(f"{one['table']}/{one['name']}"),
-            shown(one["mode"]),
-            shown(one["state"]),
+            printable(f"{one['table']}/{one['name']}"),
+            printable(one["mode"]),
+            printable(one["state"]),
             f"{one['rows']:,}",
             size(one["bytes"]),
-            shown(one["by"]),
+            printable(one["by"]),
         )
         for one in uploads[:rows]
     ]
-    return table(("upload", "mode", "state", "rows", "bytes", "by"), told) if told else []
+    return table(("upload", "mode", "state", "rows", "bytes", "by"), cells) if cells else []
 
 
 def _more(entries: Sequence[object], rows: int, thing: str) -> list[str]:

@@ -81,7 +81,7 @@ def _rates_of(
     return sums
 
 
-def _named(
+def _pair_entries(
     pairs: Pairs, section: str, name: str
 ) -> Iterator[tuple[Board | None, Board, Board, Mapping[str, Any]]]:
     """Entries of a list, with the one of the same name before it; empty if it was not there."""
@@ -91,43 +91,43 @@ def _named(
             yield before, after, entry, old.get(entry[name], {})
 
 
-def _summed(
+def _sum_rates(
     pairs: Pairs, section: str, name: str, counts: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for before, after, new, old in _named(pairs, section, name):
-        sums = found.setdefault(str(new[name]), dict.fromkeys(counts, 0.0))
+    rates: dict[str, dict[str, float]] = {}
+    for before, after, new, old in _pair_entries(pairs, section, name):
+        sums = rates.setdefault(str(new[name]), dict.fromkeys(counts, 0.0))
         for count in counts:
             sums[count] += per_s(before, after, old.get(count, 0), new.get(count, 0))
-    return found
+    return rates
 
 
 def _callers(pairs: Pairs) -> list[dict[str, Any]]:
     """Who spends most stands first."""
-    found = _summed(pairs, "callers", "caller", ("mru", "admitted", "refused"))
-    told = [
+    rates = _sum_rates(pairs, "callers", "caller", ("mru", "admitted", "refused"))
+    entries = [
         {"caller": caller, "ru": sums["mru"] / 1_000, **_without(sums, "mru")}
-        for caller, sums in found.items()
+        for caller, sums in rates.items()
     ]
-    return sorted(told, key=lambda one: (-one["ru"], -one["refused"], one["caller"]))
+    return sorted(entries, key=lambda one: (-one["ru"], -one["refused"], one["caller"]))
 
 
 def _refusals(pairs: Pairs) -> dict[str, float]:
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for before, after in pairs:
         old = {} if before is None else before.get("refusals", {})
         for reason, count in after.get("refusals", {}).items():
             rate = per_s(before, after, old.get(reason, 0), count)
-            found[reason] = found.get(reason, 0.0) + rate
-    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
+            rates[reason] = rates.get(reason, 0.0) + rate
+    return dict(sorted(rates.items(), key=lambda one: (-one[1], one[0])))
 
 
 def _stress(boards: Sequence[Board]) -> dict[str, Any]:
     """Of the dispatcher with the lowest latency ratio."""
-    told: list[dict[str, Any]] = [board["stress"] for board in boards if board.get("stress")]
-    if not told:
+    states: list[dict[str, Any]] = [board["stress"] for board in boards if board.get("stress")]
+    if not states:
         return {}
-    return min(told, key=_ratio_of)
+    return min(states, key=_ratio_of)
 
 
 def _ratio_of(stress: Mapping[str, Any]) -> float:
@@ -136,30 +136,30 @@ def _ratio_of(stress: Mapping[str, Any]) -> float:
 
 def _store(boards: Sequence[Board]) -> dict[str, Any]:
     """How many lean on a store, and how many of them it does not answer, the longest how long."""
-    told = [(board["store"], board.get("at_us", 0)) for board in boards if board.get("store")]
-    gone = [(one, at_us) for one, at_us in told if one.get("gone")]
+    stores = [(board["store"], board.get("at_us", 0)) for board in boards if board.get("store")]
+    silent = [(one, at_us) for one, at_us in stores if one.get("gone")]
     nobody: tuple[Mapping[str, Any], int] = ({}, 0)
-    first, at_us = min(gone, key=_since_of, default=nobody)
+    first, at_us = min(silent, key=_since_of, default=nobody)
     since_us = int(first.get("since_us", 0))
     return {
-        "asked_by": len(told),
-        "gone_for": len(gone),
+        "asked_by": len(stores),
+        "gone_for": len(silent),
         "gone_us": max(0, at_us - since_us) if since_us else 0,
         "why": str(first.get("why", "")),
     }
 
 
-def _since_of(told: tuple[Mapping[str, Any], int]) -> int:
-    return int(told[0].get("since_us", 0))
+def _since_of(store: tuple[Mapping[str, Any], int]) -> int:
+    return int(store[0].get("since_us", 0))
 
 
 def _classes(pairs: Pairs) -> list[dict[str, Any]]:
-    found = _summed(pairs, "classes", "class", ("admitted", "refused"))
+    rates = _sum_rates(pairs, "classes", "class", ("admitted", "refused"))
     prices: dict[str, int] = {}
-    for _, _, new, _ in _named(pairs, "classes", "class"):
+    for _, _, new, _ in _pair_entries(pairs, "classes", "class"):
         name = str(new["class"])
         prices[name] = max(prices.get(name, 0), new.get("price_milli", 1_000))
-    return [{"class": name, "price": prices[name] / 1_000, **sums} for name, sums in found.items()]
+    return [{"class": name, "price": prices[name] / 1_000, **sums} for name, sums in rates.items()]
 
 
 def _queue(boards: Sequence[Board]) -> dict[str, Any]:
@@ -197,15 +197,15 @@ def _engine(pairs: Pairs) -> list[dict[str, Any]]:
 
 def _hot(pairs: Pairs) -> list[dict[str, Any]]:
     """The hot keys of all dispatchers, the hottest first; the share is of what they remember."""
-    found = _summed(pairs, "hot", "key", ("served", "forwarded"))
+    rates = _sum_rates(pairs, "hot", "key", ("served", "forwarded"))
     guaranteed: dict[str, int] = {}
     sizes: dict[str, int] = {}
-    for _, _, new, _ in _named(pairs, "hot", "key"):
+    for _, _, new, _ in _pair_entries(pairs, "hot", "key"):
         key = str(new["key"])
         guaranteed[key] = guaranteed.get(key, 0) + new.get("guaranteed", 0)
         sizes[key] = max(sizes.get(key, 0), new.get("size_bytes", 0))
     remembered = sum(after.get("shield", {}).get("remembered", 0) for _, after in pairs)
-    told = [
+    entries = [
         {
             "key": key,
             "guaranteed": guaranteed[key],
@@ -214,9 +214,9 @@ def _hot(pairs: Pairs) -> list[dict[str, Any]]:
             **sums,
             "size_bytes": sizes[key],
         }
-        for key, sums in found.items()
+        for key, sums in rates.items()
     ]
-    return sorted(told, key=lambda one: (-one["guaranteed"], one["key"]))
+    return sorted(entries, key=lambda one: (-one["guaranteed"], one["key"]))
 
 
 def _without(sums: Mapping[str, float], name: str) -> dict[str, float]:

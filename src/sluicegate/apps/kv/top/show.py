@@ -43,16 +43,16 @@ def show(
             before: Sequence[BoardSample] = read_boards(sources)
             while True:
                 wait(arguments.every)
-                after = _understood(before, read_boards(sources), lines)
+                after = _readable(before, read_boards(sources), lines)
                 dead = [sample for sample in after if sample.board is None]
                 if arguments.once and len(dead) == len(after):
                     raise Unavailable(dispatcher_at(dead[0].url), dead[0].error)
-                seen = picture(before, after)
+                view = picture(before, after)
                 if arguments.json:
-                    out.write(json.dumps(values(seen)) + "\n")
+                    out.write(json.dumps(values(view)) + "\n")
                     out.flush()
                 else:
-                    put(lines(seen))
+                    put(lines(view))
                 if arguments.once:
                     return 0
                 before = after
@@ -60,21 +60,21 @@ def show(
             return 0
 
 
-def _understood(
+def _readable(
     before: Sequence[BoardSample], after: Sequence[BoardSample], lines: Lines
 ) -> Sequence[BoardSample]:
     """The same, with the reason in place of each board that no picture can be made of."""
     earlier = {sample.url: [sample] for sample in before}
-    told: list[BoardSample] = []
+    samples: list[BoardSample] = []
     for sample in after:
         try:
             lines(picture(earlier.get(sample.url, []), [sample]))
         except _UNREADABLE as error:
             why = f"its board cannot be understood ({type(error).__name__}: {error})"
-            told.append(BoardSample(sample.url, None, why))
+            samples.append(BoardSample(sample.url, None, why))
         else:
-            told.append(sample)
-    return told
+            samples.append(sample)
+    return samples
 
 
 def _put(arguments: Namespace, out: TextIO, terminal: str, stack: ExitStack) -> Show:
