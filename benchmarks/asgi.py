@@ -29,7 +29,7 @@ from sluicegate.contracts.arrival import Arrival
 from sluicegate.contracts.guard import Judgement
 from sluicegate.doors import headers
 from sluicegate.doors.asgi import LimitMiddleware
-from sluicegate.rules.guard import Guard
+from sluicegate.rules.web.guard import RulesGuard
 
 REQUESTS = 2_000
 ROUNDS = 9
@@ -93,7 +93,7 @@ def ours(style: str = "ietf", *, plain: bool = False) -> App:
     guard: Any = ByAddress(limiter)
     if not plain:
         rule = {"match": {"path": "/**"}, "key": "address", "limit": RULE}
-        guard = Guard({"limits": {"pages": rule}}, limiter)
+        guard = RulesGuard({"limits": {"pages": rule}}, limiter)
     app = bare()
     app.add_middleware(LimitMiddleware, guard=guard, headers=style)
     return app

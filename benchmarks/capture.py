@@ -20,7 +20,7 @@ from benchmarks.rounds import Bars, build_of, interleaved, print_results, ratio
 from sluicegate import Limiter
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.rules.resources.service import Checker
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.shadow.ask_keys import check_key, mesh_key
 from sluicegate.shadow.capture import recorder as hook
 from sluicegate.shadow.capture.key import open_key
@@ -81,7 +81,7 @@ def deciding(folder: Path, asks: Sequence[CheckRequest]) -> Callable[[], int]:
     """Decide each, counts in memory."""
     path = folder / "rules.yaml"
     path.write_text(RULES)
-    book = ServiceBook.load([path])
+    book = ServiceRuleSet.load([path])
     limiter = Limiter()
     limiter.replace_rules(book.rules)
     checker = Checker(limiter, Calm(), Calm(), book=book.resources)

@@ -22,13 +22,13 @@ from benchmarks.rounds import build_of, interleaved, ratio
 from sluicegate import Limiter
 from sluicegate.contracts.checks import Descriptor, MeshRequest
 from sluicegate.rules.mesh import service
-from sluicegate.rules.mesh.book import MeshBook
-from sluicegate.rules.mesh.parse import parse_domain
+from sluicegate.rules.mesh.parser import parse_domain
 from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.problems import Problems
-from sluicegate.rules.shapes import Shapes
+from sluicegate.rules.shared_limits import SharedLimits
 from sluicegate.testing import HandClock
 from sluicegate.testing.calm import Calm
 
@@ -66,25 +66,25 @@ class Loaded:
 
     def __init__(self, rules: int, semantics: Semantics) -> None:
         gc.collect()
-        before, shapes, domains, spent_s = resident_bytes(), Shapes(), [], 0.0
+        before, shared_limits, domains, spent_s = resident_bytes(), SharedLimits(), [], 0.0
         for first in range(0, rules, FILE_RULES):
             plain = tree(first, min(FILE_RULES, rules - first))
             began = time.process_time()
             problems = Problems("bench", {})
-            domain = parse_domain(plain, problems, shapes, semantics)
+            domain = parse_domain(plain, problems, shared_limits, semantics)
             problems.raise_if_any()
             assert domain is not None
             domains.append(domain)
             spent_s += time.process_time() - began
         began = time.process_time()
-        self.book = MeshBook(domains, merge_domains=True)
+        self.book = MeshRuleSet(domains, merge_domains=True)
         self.load_s = spent_s + time.process_time() - began
         del domain, domains, plain
         gc.collect()
         self.bytes_a_rule = (resident_bytes() - before) / rules
         self.rules = rules
         limiter = Limiter(clock=HandClock(NOW_US))
-        limiter.replace_rules(shapes.rules)
+        limiter.replace_rules(shared_limits.rules)
         calm = Calm()
         settings = MeshSettings(semantics=semantics)
         self.mesh = Mesh(limiter, calm, calm, settings=settings, book=self.book)
@@ -111,7 +111,7 @@ def drawn(rules: int, different: int) -> list[Entries]:
     ]
 
 
-def looking(book: MeshBook, asked: Sequence[Entries]) -> Callable[[], int]:
+def looking(book: MeshRuleSet, asked: Sequence[Entries]) -> Callable[[], int]:
     """Look each of them up."""
 
     def run() -> int:

@@ -33,7 +33,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.resources import service
 from sluicegate.rules.resources.paths import plain_path
 from sluicegate.rules.resources.service import Checker
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.system import now_us
 from sluicegate.testing.calm import Calm
 
@@ -78,7 +78,7 @@ def asks_of(rules: int, seed: int = 4) -> list[bytes]:
     return [FORMS[n % len(FORMS)][1].format(n=n).encode() for n in numbers]
 
 
-def finding(book: ServiceBook, asks: list[bytes]) -> Callable[[], int]:
+def finding(book: ServiceRuleSet, asks: list[bytes]) -> Callable[[], int]:
     """Look all of them up."""
     resources = book.resources
 
@@ -91,7 +91,7 @@ def finding(book: ServiceBook, asks: list[bytes]) -> Callable[[], int]:
     return run
 
 
-def checking(book: ServiceBook, asks: list[bytes]) -> Callable[[], int]:
+def checking(book: ServiceRuleSet, asks: list[bytes]) -> Callable[[], int]:
     """Check all of them, counts in memory."""
     limiter = Limiter()
     limiter.replace_rules(book.rules)
@@ -129,11 +129,11 @@ async def stalls(work: Callable[[], object]) -> tuple[float, float]:
 
 def measure(folder: Path, small: Path, rules: int) -> None:
     """In a process of its own."""
-    few = ServiceBook.load([small])
+    few = ServiceRuleSet.load([small])
     gc.collect()
     before = resident()
     began = time.perf_counter()
-    many = ServiceBook.load([folder])
+    many = ServiceRuleSet.load([folder])
     took_s = time.perf_counter() - began
     gc.collect()
     print(f"\n{rules:,} rules, {build_of(service.__file__)}")
@@ -141,10 +141,10 @@ def measure(folder: Path, small: Path, rules: int) -> None:
     print(f"  weight            {(resident() - before) / rules:9.0f} bytes a rule, texts included")
     (folder / "00000000.yaml").write_text(text_of(0, min(RULES_A_FILE, rules), 999_999))
     began = time.perf_counter()
-    many = ServiceBook.load([folder], before=many)
+    many = ServiceRuleSet.load([folder], before=many)
     print(f"  load, one changed {time.perf_counter() - began:9.1f} s")
     (folder / "00000000.yaml").write_text(text_of(0, min(RULES_A_FILE, rules)))
-    longest_s, took_s = asyncio.run(stalls(lambda: ServiceBook.load([folder], before=many)))
+    longest_s, took_s = asyncio.run(stalls(lambda: ServiceRuleSet.load([folder], before=many)))
     calm_s, _ = asyncio.run(stalls(lambda: time.sleep(took_s)))
     beside = f"{longest_s * 1e3:.0f} ms; beside nothing {calm_s * 1e3:.0f} ms"
     print(f"  in a thread       {took_s:9.1f} s, a loop beside it waits at most {beside}")

@@ -33,7 +33,7 @@ from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.resources import packed
 from sluicegate.rules.resources.service import Checker
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.codec import pack, unpack
 from sluicegate.rules.snapshot.delta import apply_delta, make_delta
@@ -149,7 +149,7 @@ def load(folder: Path, rules: int) -> None:
     """Weigh the rules as they are read from files."""
     gc.collect()
     before = resident()
-    book = ServiceBook.load([folder / "rules"])
+    book = ServiceRuleSet.load([folder / "rules"])
     gc.collect()
     weight = (resident() - before) / rules
     print(f"  weight from files {weight:9.0f} bytes a rule ({len(book):,} rules)")
@@ -188,7 +188,7 @@ def measure(folder: Path, rules: int) -> None:
     bars.exit()
 
 
-def looked_up(book: ServiceBook, asks: list[Ask]) -> float:
+def looked_up(book: ServiceRuleSet, asks: list[Ask]) -> float:
     """The time of a look-up; that of making the path anew is taken off."""
     find = book.resources.find
 
@@ -220,7 +220,7 @@ class Deciding:
         self.asks = asks
         self.at = 0
 
-    def put(self, book: ServiceBook, before: ServiceBook | None) -> None:
+    def put(self, book: ServiceRuleSet, before: ServiceRuleSet | None) -> None:
         """Put rules in force, as the service does."""
         self.limiter.replace_rules(book.rules_beside(before))
         self.checker.book = book.resources
@@ -258,8 +258,8 @@ def p99(took: list[int]) -> float:
 class Beside:
     """Makes a book in another thread."""
 
-    def __init__(self, work: Callable[[], tuple[Snapshot, ServiceBook]]) -> None:
-        self.made: tuple[Snapshot, ServiceBook] | None = None
+    def __init__(self, work: Callable[[], tuple[Snapshot, ServiceRuleSet]]) -> None:
+        self.made: tuple[Snapshot, ServiceRuleSet] | None = None
         self.took_s = 0.0
         self._work = work
         self.thread = threading.Thread(target=self._run)
@@ -270,7 +270,7 @@ class Beside:
         self.took_s = time.perf_counter() - began
         self.made = made
 
-    def taken(self) -> tuple[Snapshot, ServiceBook]:
+    def taken(self) -> tuple[Snapshot, ServiceRuleSet]:
         """What was made."""
         self.thread.join()
         if self.made is None:
@@ -292,8 +292,8 @@ def swapping(
         delta = back if turn % 2 else there
 
         def work(
-            snapshot: Snapshot = snapshot, book: ServiceBook = book, delta: bytes = delta
-        ) -> tuple[Snapshot, ServiceBook]:
+            snapshot: Snapshot = snapshot, book: ServiceRuleSet = book, delta: bytes = delta
+        ) -> tuple[Snapshot, ServiceRuleSet]:
             after = apply_delta(snapshot, delta)
             return after, book_of(after, version=after.content, before=book)
 
@@ -312,13 +312,13 @@ def swapping(
     )
     bars.check(times <= P99_TIMES_MAX, f"p99 of decisions meanwhile is {times:.2f} x of steady")
 
-    def whole() -> tuple[Snapshot, ServiceBook]:
+    def whole() -> tuple[Snapshot, ServiceRuleSet]:
         after = unpack(data)
         return after, book_of(after, version="whole")
 
     old = [snapshot, book]
     del snapshot, book
-    steady, during, beside = taking_up(deciding, cast("ServiceBook", old.pop()), whole, old)
+    steady, during, beside = taking_up(deciding, cast("ServiceRuleSet", old.pop()), whole, old)
     print(
         f"  a whole snapshot: {beside.took_s:.2f} s beside decisions; "
         f"p99 {p99(steady) / 1e3:.1f} us, then {p99(during) / 1e3:.1f} us; "
@@ -328,8 +328,8 @@ def swapping(
 
 def taking_up(
     deciding: Deciding,
-    book: ServiceBook,
-    work: Callable[[], tuple[Snapshot, ServiceBook]],
+    book: ServiceRuleSet,
+    work: Callable[[], tuple[Snapshot, ServiceRuleSet]],
     old: list[object] | None = None,
 ) -> tuple[list[int], list[int], Beside]:
     """Decisions before, and then while new rules are made and put in force."""

@@ -9,11 +9,11 @@ import pytest
 from sluicegate.command_line.charts import (
     BarSegment,
     Curve,
+    axis_ticks,
     bar_chart,
     gauge_chart,
     line_chart,
     spread_labels,
-    tick_step,
 )
 
 
@@ -64,7 +64,7 @@ def test_labels_keep_their_order_and_cover_none_of_each_other() -> None:
 
 
 def test_an_axis_has_at_most_five_ticks_at_plain_numbers() -> None:
-    steps = [tick_step(most) for most in (1, 5, 6, 10, 0.05, 130, 15_000)]
+    steps = [axis_ticks(most)[0] for most in (1, 5, 6, 10, 0.05, 130, 15_000)]
     assert steps == pytest.approx([0.2, 1, 2, 2, 0.01, 50, 5_000])
 
 

@@ -13,7 +13,7 @@ from sluicegate import Limiter
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.doors.asgi import CLOSE_CODE, LimitMiddleware
 from sluicegate.doors.wsgi import LimitMiddleware as WsgiMiddleware
-from sluicegate.rules.guard import Guard
+from sluicegate.rules.web.guard import RulesGuard
 from sluicegate.testing import HandClock
 from tests.doors.bare import ask, http_scope, ws_scope
 from tests.doors.test_asgi import echo, hello
@@ -21,7 +21,7 @@ from tests.doors.test_wsgi import Got
 from tests.doors.test_wsgi import hello as wsgi_hello
 
 
-def guard() -> Guard:
+def guard() -> RulesGuard:
     rules = {
         "health": {"match": {"path": "/health"}, "exempt": True},
         "login": {"match": {"path": "/login", "method": "POST"}, "key": "address", "limit": "1/m"},
@@ -37,7 +37,7 @@ def guard() -> Guard:
             "limit": "1/m",
         },
     }
-    return Guard({"limits": rules}, Limiter(clock=HandClock()))
+    return RulesGuard({"limits": rules}, Limiter(clock=HandClock()))
 
 
 def test_a_rulebook_decides_by_path_method_header_address_and_user() -> None:

@@ -20,7 +20,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from sluicegate import Limiter
 from sluicegate.doors.asgi import LimitMiddleware
 from sluicegate.doors.fastapi import by_address, install, limit
-from sluicegate.rules.guard import Guard
+from sluicegate.rules.web.guard import RulesGuard
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -41,7 +41,7 @@ def by_middleware(limiter: Limiter) -> FastAPI:
         "each": {"limit": "2/day", "key": "address"},
         "all": {"limit": "100/day; 100/hour", "key": "everyone"},
     }
-    app.add_middleware(LimitMiddleware, guard=Guard({"limits": rules}, limiter))
+    app.add_middleware(LimitMiddleware, guard=RulesGuard({"limits": rules}, limiter))
     return app
 
 

@@ -20,8 +20,8 @@ from sluicegate.doors import django as django_door
 from sluicegate.doors.asgi import LimitMiddleware
 from sluicegate.doors.fastapi import by_address, limit
 from sluicegate.doors.flask import SluicegateLimits
-from sluicegate.rules.guard import Guard
 from sluicegate.rules.problems import BadRules
+from sluicegate.rules.web.guard import RulesGuard
 from tests.doors.project import set_up
 
 BOOK: dict[str, Any] = {"limits": {"all": {"limit": "1/minute", "key": "everyone"}}}
@@ -102,7 +102,7 @@ def test_a_wrong_word_in_a_rule_file_is_an_error_that_tells_the_right_one(
     file = tmp_path / name
     file.write_text(WRONG[name])
     with pytest.raises(BadRules, match=r"limti.*limit"):
-        Guard(file, Limiter())
+        RulesGuard(file, Limiter())
 
 
 def test_a_list_of_rates_is_a_list_and_a_text_is_one() -> None:
@@ -110,15 +110,15 @@ def test_a_list_of_rates_is_a_list_and_a_text_is_one() -> None:
     limiter = Limiter()
     several = ["1/minute", "2/hour"]
     for limit_, counts in ((several, [1, 2]), ("1/minute; 2/hour", [1, 2]), ("1/minute", [1])):
-        Guard({"limits": {"all": {"limit": limit_, "key": "everyone"}}}, limiter)
+        RulesGuard({"limits": {"all": {"limit": limit_, "key": "everyone"}}}, limiter)
         assert [one.count for one in limiter.limits_of("all")] == counts
         assert [one.count for one in limiter.limits_of(Rule(limit_))] == counts
     with pytest.raises(BadRules):
-        Guard({"limits": {"all": {"limit": {"1/minute": 1}, "key": "everyone"}}}, limiter)
+        RulesGuard({"limits": {"all": {"limit": {"1/minute": 1}, "key": "everyone"}}}, limiter)
 
 
 def test_a_wrong_setting_of_a_door_is_told_when_the_door_is_made() -> None:
-    guard = Guard(BOOK, Limiter())
+    guard = RulesGuard(BOOK, Limiter())
     for wrong in ({"headers": "itef"}, {"trust_proxies": -1}):
         settings: Any = wrong
         with pytest.raises(BadValue):
@@ -159,7 +159,7 @@ def test_a_wrong_limit_of_a_django_view_is_told_when_the_view_is_decorated() -> 
 def test_a_wrong_django_setting_is_an_error_when_the_project_starts(wrong: dict[str, Any]) -> None:
     set_up("tests.doors.test_django")
     with (
-        override_settings(**{"SLUICEGATE_GUARD": Guard(BOOK, Limiter()), **wrong}),
+        override_settings(**{"SLUICEGATE_GUARD": RulesGuard(BOOK, Limiter()), **wrong}),
         pytest.raises(BadValue, match=r"SLUICEGATE|headers|trust_proxies"),
     ):
         django_door.LimitMiddleware(view)

@@ -18,7 +18,7 @@ from fastapi.responses import PlainTextResponse
 from sluicegate import Limiter
 from sluicegate.doors.asgi import LimitMiddleware
 from sluicegate.doors.fastapi import install, limit
-from sluicegate.rules.guard import Guard
+from sluicegate.rules.web.guard import RulesGuard
 from sluicegate.testing import HandClock
 
 
@@ -31,9 +31,9 @@ def got(app: Any, *paths: str) -> list[httpx.Response]:
     return asyncio.run(story())
 
 
-def guard(rate: str = "1/minute") -> Guard:
+def guard(rate: str = "1/minute") -> RulesGuard:
     rules = {"limits": {"all": {"limit": rate, "key": ["address", "path"]}}}
-    return Guard(rules, Limiter(clock=HandClock()))
+    return RulesGuard(rules, Limiter(clock=HandClock()))
 
 
 def said() -> str:

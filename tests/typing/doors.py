@@ -25,11 +25,11 @@ from sluicegate.doors.flask import SluicegateLimits
 from sluicegate.doors.interceptors import AsyncLimitInterceptor, LimitInterceptor
 from sluicegate.doors.proxies import Proxies
 from sluicegate.doors.wsgi import LimitMiddleware as WsgiMiddleware
-from sluicegate.rules.guard import Guard
+from sluicegate.rules.web.guard import RulesGuard
 
 limiter = Limiter(rules={"login": "5/minute"})
 limiting: Limiting = limiter
-guard = Guard({"limits": {}}, limiter)
+guard = RulesGuard({"limits": {}}, limiter)
 any_guard: AnyGuard = guard
 
 starlette = Starlette(middleware=[Middleware(LimitMiddleware, guard=guard, trust_proxies=1)])

@@ -3,7 +3,7 @@
 A chart is made of numbers that were worked out here and of words that were escaped here. It holds
 no script, no style and no address: classes say what it looks like, so a page may forbid everything
 but its own style sheet. `line_chart`, `bar_chart` and `gauge_chart` are whole charts; who needs
-another one draws it with a `Picture`, `tick_step` and `spread_labels`.
+another one draws it with a `Picture`, `axis_ticks` and `spread_labels`.
 """
 
 from __future__ import annotations
@@ -109,8 +109,7 @@ def line_chart(
     if most is None:
         values = [value for one in curves for value in one.values if value is not None]
         most = max([bound or 0.0, *values]) or 1.0
-    step = tick_step(most)
-    ticks = math.ceil(most / step - 1e-9)
+    step, ticks = axis_ticks(most)
     right, floor = WIDTH - _RIGHT, _LINES_TALL - _BOTTOM
     picture = Picture(title, WIDTH, _LINES_TALL)
 
@@ -183,10 +182,12 @@ def gauge_chart(title: str, rows: Sequence[tuple[str, float]], kind: str) -> str
     return picture.render()
 
 
-def tick_step(most: float) -> float:
-    """Return a distance of ticks that is easy to read and needs at most five for an axis."""
+def axis_ticks(most: float) -> tuple[float, int]:
+    """Return a distance of ticks that is easy to read, and how many of them, at most five."""
     unit = 10.0 ** math.floor(math.log10(most / _TICKS_MAX))
-    return next(unit * step for step in _STEPS if unit * step * _TICKS_MAX >= most * (1 - 1e-9))
+    wanted = most * (1 - 1e-9)
+    step = next(unit * step for step in _STEPS if unit * step * _TICKS_MAX >= wanted)
+    return step, math.ceil(wanted / step)
 
 
 def spread_labels(wanted: Sequence[float], lowest: float) -> list[float]:

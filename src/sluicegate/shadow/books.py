@@ -12,12 +12,12 @@ from hashlib import sha256
 from typing import Final, final
 
 from sluicegate.contracts.rulebook import Files
-from sluicegate.rules.mesh.book import MeshBook
 from sluicegate.rules.mesh.rule import Semantics
-from sluicegate.rules.resources.book import EMPTY_BOOK
-from sluicegate.rules.resources.parse import RULES_MAX
-from sluicegate.rules.service_book import VERSION_CHARS, Part, ServiceBook, read_part
-from sluicegate.rules.shapes import SHAPES_MAX_DEFAULT
+from sluicegate.rules.mesh.rule_set import MeshRuleSet
+from sluicegate.rules.resources.parser import RULES_MAX
+from sluicegate.rules.resources.rule_set import EMPTY_RULE_SET
+from sluicegate.rules.service_rule_set import VERSION_CHARS, ParsedFile, ServiceRuleSet, read_part
+from sluicegate.rules.shared_limits import SHARED_LIMITS_MAX_DEFAULT
 from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.snapshot import compile_snapshot, rules_files
 
@@ -62,10 +62,10 @@ def is_rules_file(name: str) -> bool:
     return bool(rules_files({name: b""}))
 
 
-def read_file(name: str, data: bytes, semantics: Semantics | str) -> tuple[Part, object]:
+def read_file(name: str, data: bytes, semantics: Semantics | str) -> tuple[ParsedFile, object]:
     """What a file says, and its plain values; read as the service reads it."""
     sha = sha256(data).hexdigest()
-    return read_part(name, sha, data, Semantics(semantics), RULES_MAX, SHAPES_MAX_DEFAULT)
+    return read_part(name, sha, data, Semantics(semantics), RULES_MAX, SHARED_LIMITS_MAX_DEFAULT)
 
 
 def enforced(name: str, data: bytes, semantics: Semantics | str) -> bytes:
@@ -96,8 +96,8 @@ def _enforced(value: object) -> tuple[object, bool]:
     return made, any_found
 
 
-def _book(files: Files, semantics: Semantics, merge_domains: bool) -> ServiceBook:
+def _book(files: Files, semantics: Semantics, merge_domains: bool) -> ServiceRuleSet:
     if not files:
-        return ServiceBook(MeshBook(), EMPTY_BOOK, {}, "", ())
+        return ServiceRuleSet(MeshRuleSet(), EMPTY_RULE_SET, {}, "", ())
     snapshot = compile_snapshot(files, semantics=semantics, merge_domains=merge_domains)
     return book_of(snapshot, version=snapshot.content[:VERSION_CHARS])

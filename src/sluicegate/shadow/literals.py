@@ -15,7 +15,7 @@ from typing import Final
 
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.rulebook import Files
-from sluicegate.rules.mesh.parse import is_mesh
+from sluicegate.rules.mesh.parser import is_mesh
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.resources.priorities import NAME_HEADER_DEFAULT
 from sluicegate.shadow.books import is_rules_file, read_file

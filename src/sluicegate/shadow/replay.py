@@ -21,7 +21,7 @@ from typing import Final, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.mesh.settings import MeshSettings
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.shadow.books import Rules
 from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.gathering import ascending
@@ -124,8 +124,8 @@ def replay(
 
 
 def pair_of(
-    current: ServiceBook,
-    candidate: ServiceBook,
+    current: ServiceRuleSet,
+    candidate: ServiceRuleSet,
     mesh: MeshSettings,
     captured: Captured,
     *,

@@ -90,7 +90,7 @@ def _native(rule: ResourceRule) -> Said:
         words.append(f"of {Criticality(rule.priority).name}")
     if kind.shadow:
         words.append("(tried out)")
-    whole = (kind.shape, kind.per.value, rule.path, rule.client_type, rule.priority)
+    whole = (kind.shared_id, kind.per.value, rule.path, rule.client_type, rule.priority)
     return Said(" ".join(words), whole)
 
 
@@ -108,7 +108,7 @@ def _envoy(rule: MeshRule) -> Said:
     if form.shadow:
         words += " (tried out)"
     counted = [
-        (str(counting.shape), counting.count, counting.period_us, counting.above)
+        (str(counting.rule), counting.count, counting.period_us, counting.above)
         for counting in form.countings
     ]
     whole = (

@@ -31,7 +31,7 @@ from sluicegate.rules.mesh.service import Mesh, hits_of
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.resources.rule import ResourceRule
 from sluicegate.rules.resources.service import Checker, bound, claims_of
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.shadow.virtual import CalmGate, OneAnswer, VirtualClock
 from sluicegate.stores.memory.joint import binding, take_all
 from sluicegate.stores.memory.store import RULES_MAX_DEFAULT
@@ -67,8 +67,8 @@ class Prepared:
         "key",
         "part",
         "priority",
+        "rule",
         "rules",
-        "shape",
         "trial",
         "way",
     )
@@ -81,7 +81,7 @@ class Prepared:
         self._counters: tuple[tuple[int, str], ...] = ()  # where nothing else says them
         self.key = ""
         self.cost = 0
-        self.shape: RuleLike = ""
+        self.rule: RuleLike = ""
         self.claims: tuple[Claim, ...] = ()
         self.asks: list[TableAsk] = []
         self.part: Part | None = None
@@ -117,7 +117,7 @@ class Side:
         "trials",
     )
 
-    def __init__(self, book: ServiceBook, clock: VirtualClock, mesh: MeshSettings) -> None:
+    def __init__(self, book: ServiceRuleSet, clock: VirtualClock, mesh: MeshSettings) -> None:
         self._book = book
         self._clock = clock
         self._settings = mesh
@@ -169,7 +169,7 @@ class Side:
         found = self.prepared[place]
         way = found.way
         if way == ONE:
-            decision = self._limiter.take(found.key, found.cost, found.shape)
+            decision = self._limiter.take(found.key, found.cost, found.rule)
             if not decision.allowed:
                 return 1
             if decision.reason is not None:
@@ -178,7 +178,7 @@ class Side:
         if way == DESCRIPTOR:
             part = found.part
             assert part is not None
-            part.decision = self._limiter.take(part.key, part.hits, found.shape)
+            part.decision = self._limiter.take(part.key, part.hits, found.rule)
             part.settle()
             if not part.over:
                 return ADMIT
@@ -218,7 +218,7 @@ class Side:
             found.way = IN_FULL
             found.keep([*enumerate(keys)])
         elif len(rules) == 1:
-            found.key, found.cost, found.shape = keys[0], settled.cost, rules[0].kind.shape
+            found.key, found.cost, found.rule = keys[0], settled.cost, rules[0].kind.shared_id
         else:
             found.way, found.cost = TOGETHER, settled.cost
             found.claims = tuple(claims_of(ask, settled))
@@ -249,7 +249,7 @@ class Side:
         if len(descriptors) == 1 and rules and self._is_short(ask, rules[0]):
             found.way = DESCRIPTOR
             found.part = one.parts[0]
-            found.shape = one.parts[0].counting.shape
+            found.rule = one.parts[0].counting.rule
         return found
 
     def _is_short(self, ask: MeshRequest, rule: MeshRule) -> bool:

@@ -29,7 +29,7 @@ from sluicegate.policies.utilization_gate import OpenGate
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.resources.service import Checker
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import now_us
 from sluicegate.telemetry.audit_ring import AuditRing
@@ -83,11 +83,11 @@ class Service:
         self.service.beside = self.beside.checker
 
     @staticmethod
-    def book(folder: Path, *texts: str) -> ServiceBook:
+    def book(folder: Path, *texts: str) -> ServiceRuleSet:
         folder.mkdir()
         for at, text in enumerate(texts):
             (folder / f"{at}.yaml").write_text(text)
-        return ServiceBook.load([folder])
+        return ServiceRuleSet.load([folder])
 
     def admitted(self, user: str, times: int = 10) -> int:
         answers = [self.service.check(CheckRequest(user, "/play"), EVERYBODY) for _ in range(times)]

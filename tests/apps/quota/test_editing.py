@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sluicegate.apps.quota import editing
 from sluicegate.apps.quota.editing import quotas_in, with_quotas
 from sluicegate.contracts.errors import BadValue
-from sluicegate.rules.plain_yaml import read_yaml
+from sluicegate.rules.plain_values import read_yaml
 
 FILE = "callers.yaml"
 RULES = """\

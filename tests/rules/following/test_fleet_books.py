@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.rules.following.fleet_books import PLACES, FleetBooks, in_share
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.snapshot import compile_snapshot
 from tests.rules.releases.press import files
 
-OLD: ServiceBook = book_of(compile_snapshot(files(a=1)), version="1")
-NEW: ServiceBook = book_of(compile_snapshot(files(a=2)), version="2")
+OLD: ServiceRuleSet = book_of(compile_snapshot(files(a=1)), version="1")
+NEW: ServiceRuleSet = book_of(compile_snapshot(files(a=2)), version="2")
 
 callers = st.text(max_size=30)
 shares = st.integers(0, PLACES)

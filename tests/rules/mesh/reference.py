@@ -1,7 +1,7 @@
 """What envoyproxy/ratelimit decides, written out as slowly and plainly as it can be.
 
-No index, no shapes, no store: a walk through the tree, and a dict of counters. What is tested is
-held against this.
+No index, no shared limits, no store: a walk through the tree, and a dict of counters. What is
+tested is held against this.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from sluicegate import Limiter
 from sluicegate.contracts.checks import COST_UNSET, Descriptor, MeshRequest, MeshResponse, Override
-from sluicegate.rules.mesh.book import MeshBook
-from sluicegate.rules.mesh.parse import parse_domain
+from sluicegate.rules.mesh.parser import parse_domain
+from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.problems import Problems
-from sluicegate.rules.shapes import Shapes
+from sluicegate.rules.shared_limits import SharedLimits
 from sluicegate.testing import HandClock
 from tests.rules.mesh.reference import SECONDS, Reference, Said, Status
 from tests.rules.mesh.world import ENVOY, Noted, OpenGate
@@ -91,14 +91,14 @@ STEPS = st.lists(
 )
 
 
-def compiled(tree: list[dict[str, Any]], limiter: Limiter) -> MeshBook:
-    """The book of a tree, with its shapes in the limiter."""
-    problems, shapes = Problems("tree", {}), Shapes()
-    domain = parse_domain({"domain": "d.e", "descriptors": tree}, problems, shapes, ENVOY)
+def compiled(tree: list[dict[str, Any]], limiter: Limiter) -> MeshRuleSet:
+    """The book of a tree, with its shared_limits in the limiter."""
+    problems, shared_limits = Problems("tree", {}), SharedLimits()
+    domain = parse_domain({"domain": "d.e", "descriptors": tree}, problems, shared_limits, ENVOY)
     problems.raise_if_any()
     assert domain is not None
-    limiter.replace_rules(shapes.rules)
-    return MeshBook([domain])
+    limiter.replace_rules(shared_limits.rules)
+    return MeshRuleSet([domain])
 
 
 def asked(descriptors: list[Said], hits: int) -> MeshRequest:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from sluicegate import Limiter
 from sluicegate.contracts.checks import COST_UNSET, Descriptor, MeshRequest, MeshResponse, Override
-from sluicegate.rules.mesh.book import MeshBook
-from sluicegate.rules.mesh.parse import parse_domain
+from sluicegate.rules.mesh.parser import parse_domain
 from sluicegate.rules.mesh.rule import MeshRule
+from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.problems import Problems
-from sluicegate.rules.shapes import Shapes
+from sluicegate.rules.shared_limits import SharedLimits
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import HandClock
 from tests.rules.mesh.reference import SECONDS, Said
@@ -25,13 +25,13 @@ from tests.rules.mesh.world import SLUICEGATE, Noted, OpenGate
 WAYS = ("sliding_window", "gcra", "fixed_window", "token_bucket", "leaky_bucket", "sliding_log")
 
 
-def ours(tree: list[dict[str, Any]], shapes: Shapes) -> MeshBook:
+def ours(tree: list[dict[str, Any]], shared_limits: SharedLimits) -> MeshRuleSet:
     """The book of a tree."""
     problems = Problems("tree", {})
-    domain = parse_domain({"domain": "d", "descriptors": tree}, problems, shapes, SLUICEGATE)
+    domain = parse_domain({"domain": "d", "descriptors": tree}, problems, shared_limits, SLUICEGATE)
     problems.raise_if_any()
     assert domain is not None
-    return MeshBook([domain])
+    return MeshRuleSet([domain])
 
 
 def with_ways(tree: list[dict[str, Any]], ways: list[str]) -> list[dict[str, Any]]:
@@ -79,9 +79,9 @@ async def room(mesh: Mesh, limiter: Limiter, ask: MeshRequest) -> list[tuple[boo
 async def story(
     tree: list[dict[str, Any]], steps: Any, ways: list[str], clock: HandClock, limiter: Limiter
 ) -> None:
-    shapes = Shapes()
-    book = ours(with_ways(tree, ways), shapes)
-    limiter.replace_rules(shapes.rules)
+    shared_limits = SharedLimits()
+    book = ours(with_ways(tree, ways), shared_limits)
+    limiter.replace_rules(shared_limits.rules)
     ledger = Noted()
     mesh = Mesh(limiter, OpenGate(), ledger, book=book)
     for advance_s, descriptors, hits in steps:

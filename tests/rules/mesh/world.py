@@ -18,14 +18,14 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import SHED
 from sluicegate.contracts.rule import Limit
-from sluicegate.rules.mesh.book import MeshBook
-from sluicegate.rules.mesh.parse import Domain, parse_domain
+from sluicegate.rules.mesh.parser import Domain, parse_domain
 from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.mesh.settings import MeshSettings
+from sluicegate.rules.plain_values import read_text
 from sluicegate.rules.problems import Problems
-from sluicegate.rules.reading import read_text
-from sluicegate.rules.shapes import Shapes
+from sluicegate.rules.shared_limits import SharedLimits
 from sluicegate.testing import HandClock
 
 ENVOY, SLUICEGATE = Semantics.ENVOY, Semantics.SLUICEGATE
@@ -66,7 +66,10 @@ class Noted:
 
 
 def domain_of(
-    text: str, semantics: Semantics = ENVOY, shapes: Shapes | None = None, source: str = "mesh.yaml"
+    text: str,
+    semantics: Semantics = ENVOY,
+    shared_limits: SharedLimits | None = None,
+    source: str = "mesh.yaml",
 ) -> Domain:
     """The domain that a file says, or `BadRules`."""
     read = read_text(text, form="yaml", source=source)
@@ -74,7 +77,7 @@ def domain_of(
     domain = parse_domain(
         read.value,
         problems,
-        Shapes() if shapes is None else shapes,
+        SharedLimits() if shared_limits is None else shared_limits,
         semantics,
         source=source,
         line=read.lines.get(("domain",), 0),
@@ -102,10 +105,10 @@ class World:
 
     def load(self, text: str) -> None:
         """Have these rules instead."""
-        shapes = Shapes()
-        domain = domain_of(text, self.settings.semantics, shapes)
-        self.limiter.replace_rules(shapes.rules)
-        self.mesh.book = MeshBook([domain])
+        shared_limits = SharedLimits()
+        domain = domain_of(text, self.settings.semantics, shared_limits)
+        self.limiter.replace_rules(shared_limits.rules)
+        self.mesh.book = MeshRuleSet([domain])
 
     def ask(self, *descriptors: Descriptor, domain: str = "shop", hits: int = 0) -> MeshResponse:
         """The answer, which is there at once."""

@@ -10,13 +10,13 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
 from sluicegate.limits.limiter import Limiter
+from sluicegate.rules.plain_values import read_text
 from sluicegate.rules.problems import BadRules, FieldPath, Problem, Problems
-from sluicegate.rules.reading import read_text
-from sluicegate.rules.resources.book import ResourceBook
-from sluicegate.rules.resources.making import compile_book
-from sluicegate.rules.resources.parse import NativeFile, parse_native
+from sluicegate.rules.resources.compiler import compile_rules
+from sluicegate.rules.resources.parser import NativeFile, parse_native
+from sluicegate.rules.resources.rule_set import ResourceRuleSet
 from sluicegate.rules.resources.service import Checker
-from sluicegate.rules.shapes import Shapes
+from sluicegate.rules.shared_limits import SharedLimits
 from sluicegate.testing import HandClock, SeededChance, hand_limiter
 
 
@@ -72,31 +72,31 @@ def native(*rules: Mapping[str, object], **top: object) -> dict[str, object]:
     return {"version": 1, **top, "rules": [*rules]}
 
 
-def parsed(value: object, source: str = "rules.yaml") -> tuple[NativeFile, Shapes]:
+def parsed(value: object, source: str = "rules.yaml") -> tuple[NativeFile, SharedLimits]:
     """What a file says, from plain values or from YAML; all that is wrong is raised."""
     lines: dict[FieldPath, int] = {}
     if isinstance(value, str):
         value, lines = read_text(value, form="yaml", source=source)
-    problems, shapes = Problems(source, lines), Shapes()
-    file = parse_native(value, problems, shapes)
+    problems, shared_limits = Problems(source, lines), SharedLimits()
+    file = parse_native(value, problems, shared_limits)
     problems.raise_if_any()
     assert file is not None
-    return file, shapes
+    return file, shared_limits
 
 
-def book_of(*files: object) -> tuple[ResourceBook, Shapes]:
-    both = Shapes()
+def book_of(*files: object) -> tuple[ResourceRuleSet, SharedLimits]:
+    both = SharedLimits()
     read: list[NativeFile] = []
     wrong: list[Problem] = []
     for value in files:
-        file, shapes = parsed(value)
-        both.rules.update(shapes.rules)
+        file, shared_limits = parsed(value)
+        both.rules.update(shared_limits.rules)
         read.append(file)
 
     def complain(number: int, at: FieldPath, value: object, remedy: str) -> None:
         wrong.append(Problem(f"{number}:{'.'.join(map(str, at))}", value, remedy))
 
-    book = compile_book(read, complain)
+    book = compile_rules(read, complain)
     if wrong:
         raise BadRules("book", wrong)
     return book, both
@@ -109,10 +109,10 @@ class Story:
         self, *rules: Mapping[str, object], top: Mapping[str, object] = {}, **settings: Any
     ):
         limiter_settings = settings.pop("limiter", {})
-        self.book, self.shapes = book_of(native(*rules, **top))
+        self.book, self.shared_limits = book_of(native(*rules, **top))
         self.limiter: Limiter
         self.clock: HandClock
-        self.limiter, self.clock = hand_limiter(rules=self.shapes.rules, **limiter_settings)
+        self.limiter, self.clock = hand_limiter(rules=self.shared_limits.rules, **limiter_settings)
         self.gate, self.ledger = OpenGate(), Told()
         self.checker = Checker(
             self.limiter, self.gate, self.ledger, book=self.book, chance=SeededChance(7), **settings

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.limits.limiter import Limiter
-from sluicegate.rules.resources.callers import Callers
+from sluicegate.rules.resources.callers import CallerRules
 from sluicegate.rules.resources.service import Checker
 from sluicegate.testing import HandClock, SeededChance, hand_limiter
 from tests.rules.resources.stories import OpenGate, Story, Told, book_of, problems_of, rule
@@ -138,7 +138,7 @@ def test_no_rule_is_called_as_a_quota_is() -> None:
 
 @given(st.fractions(1, 1_000), st.integers(1, 1 << 40))
 def test_a_price_is_rounded_up_to_the_next_whole_unit(factor: object, weight: int) -> None:
-    callers = Callers(penalties={"a": factor})  # type: ignore[dict-item] # a fraction
+    callers = CallerRules(penalties={"a": factor})  # type: ignore[dict-item] # a fraction
     price = callers.price("a", weight)
     assert price - 1 < weight * factor <= price  # type: ignore[operator] # likewise
     assert callers.price("b", weight) == weight

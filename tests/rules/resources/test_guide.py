@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.rules.reading import read_text
-from sluicegate.rules.resources.book import ResourceBook
-from sluicegate.rules.resources.making import compile_book
-from sluicegate.rules.resources.parse import CALLERS, FIELDS, PRIORITIES, TERMS, TOP
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.plain_values import read_text
+from sluicegate.rules.resources.compiler import compile_rules
+from sluicegate.rules.resources.parser import CALLERS, FIELDS, PRIORITIES, TERMS, TOP
+from sluicegate.rules.resources.rule_set import ResourceRuleSet
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from tests.rules.resources.stories import native, parsed, rule
 
 ROOT = Path(__file__).parents[3]
@@ -20,9 +20,9 @@ PAGE = (ROOT / "docs" / "guides" / "limiter-rules.md").read_text(encoding="utf-8
 BLOCKS = re.findall(r"^```(yaml|toml|python)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
-def book_of(value: object) -> ResourceBook:
+def book_of(value: object) -> ResourceRuleSet:
     wrong: list[object] = []
-    book = compile_book([parsed(value)[0]], lambda *told: wrong.append(told))
+    book = compile_rules([parsed(value)[0]], lambda *told: wrong.append(told))
     assert wrong == []
     return book
 
@@ -61,7 +61,7 @@ def test_every_example_of_a_field_is_one() -> None:
 
 
 def test_the_example_folder_is_a_book_of_both_formats() -> None:
-    book = ServiceBook.load([ROOT / "deploy" / "limiter" / "rules"])
+    book = ServiceRuleSet.load([ROOT / "deploy" / "limiter" / "rules"])
     assert [(file.format, file.rules > 0) for file in book.files] == [
         ("native", True),
         ("envoy", True),

@@ -20,12 +20,12 @@ from sluicegate.rules.resources.pages import (
     record_of,
 )
 from sluicegate.rules.resources.paths import ResourceIndex, plain_path, plain_pattern
-from sluicegate.rules.resources.rule import ANY_PRIORITY, Kind, Per, ResourceRule
+from sluicegate.rules.resources.rule import ANY_PRIORITY, LimitKind, Per, ResourceRule
 
 
-def kind(seconds: int, *, shadow: bool = False) -> Kind:
+def kind(seconds: int, *, shadow: bool = False) -> LimitKind:
     limit = Limit(1, seconds * 1_000_000, algorithm=Algorithm.FIXED_WINDOW)
-    return Kind(f"~{seconds}", limit, Per.USER, shadow=shadow)
+    return LimitKind(f"~{seconds}", limit, Per.USER, shadow=shadow)
 
 
 # Two marks share their first bytes, so they are told apart by all of them.
@@ -69,7 +69,7 @@ def plain(rules: list[ResourceRule]) -> ResourceIndex:
 
 def told(rules: tuple[ResourceRule, ...]) -> list[tuple[object, ...]]:
     return [
-        (rule.rule_id, rule.kind.shape, rule.path, rule.client_type, rule.priority)
+        (rule.rule_id, rule.kind.shared_id, rule.path, rule.client_type, rule.priority)
         for rule in rules
     ]
 
@@ -98,13 +98,17 @@ RULES = st.lists(
         st.sampled_from(list(KINDS.values())),
     ),
     max_size=24,
-    unique_by=lambda said: (plain_pattern(said[0]) if said[0] else "", *said[1:3], said[3].shape),
+    unique_by=lambda said: (
+        plain_pattern(said[0]) if said[0] else "",
+        *said[1:3],
+        said[3].shared_id,
+    ),
 )
 
 
 @given(said=RULES, seed=st.integers(0, 1 << 32))
 def test_it_finds_what_the_index_of_rules_finds(
-    said: list[tuple[str, str, int, Kind]], seed: int
+    said: list[tuple[str, str, int, LimitKind]], seed: int
 ) -> None:
     draws = random.Random(seed)
     rules = [

@@ -14,16 +14,16 @@ from sluicegate.rules.resources.paths import (
     plain_path,
     plain_pattern,
 )
-from sluicegate.rules.resources.rule import ANY_PRIORITY, Kind, Per, ResourceRule
+from sluicegate.rules.resources.rule import ANY_PRIORITY, LimitKind, Per, ResourceRule
 
 
-def kind(count: int = 1, *, per: Per = Per.USER, shadow: bool = False, s: int = 1) -> Kind:
+def kind(count: int = 1, *, per: Per = Per.USER, shadow: bool = False, s: int = 1) -> LimitKind:
     limit = Limit(count, s * 1_000_000, algorithm=Algorithm.FIXED_WINDOW)
-    return Kind(f"~{count}", limit, per, shadow=shadow)
+    return LimitKind(f"~{count}", limit, per, shadow=shadow)
 
 
 def rule(
-    path: str, client_type: str = "", priority: int = ANY_PRIORITY, said: Kind | None = None
+    path: str, client_type: str = "", priority: int = ANY_PRIORITY, said: LimitKind | None = None
 ) -> ResourceRule:
     name = f"{path} {client_type} {priority}"
     pattern = plain_pattern(path) if path else path

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.rules.resources.callers import Callers
-from sluicegate.rules.resources.priorities import Names, Priorities
+from sluicegate.rules.resources.callers import CallerRules
+from sluicegate.rules.resources.priorities import Priorities, PriorityNames
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 TABLE = {"Play*": DEGRADED, "PlaybackStart": CRITICAL, "*Prefetch": BULK, "*": BEST_EFFORT}
-OURS = Priorities(Names(TABLE), Callers({"gateway": CRITICAL, "batch": BULK}))
+OURS = Priorities(PriorityNames(TABLE), CallerRules({"gateway": CRITICAL, "batch": BULK}))
 
 
 def named(name: str, header: str = "x-netflix.request-name") -> Criticality:
@@ -24,15 +24,15 @@ def test_without_a_claim_the_requests_name_says_it() -> None:
 def test_without_claim_or_name_it_is_the_default() -> None:
     assert OURS.settle("gateway", None, {}) is DEGRADED
     assert named("PlaybackStart", "x-other") is DEGRADED
-    bulk = Priorities(Names({"a": CRITICAL}, default=BULK))
+    bulk = Priorities(PriorityNames({"a": CRITICAL}, default=BULK))
     assert bulk.settle("x", None, {"x-netflix.request-name": "b"}) is BULK
     assert bulk.settle("x", None, {}) is BULK
 
 
 def test_a_name_nobody_would_write_is_no_name() -> None:
     assert named("Play" * 64) is DEGRADED
-    assert Priorities(Names({"a*": BULK})).names.find("a" * 256) is BULK
-    assert Priorities(Names({"a*": BULK})).names.find("a" * 257) is DEGRADED
+    assert Priorities(PriorityNames({"a*": BULK})).names.find("a" * 256) is BULK
+    assert Priorities(PriorityNames({"a*": BULK})).names.find("a" * 257) is DEGRADED
 
 
 def test_a_claim_is_believed_up_to_what_the_caller_may_claim() -> None:
@@ -42,5 +42,5 @@ def test_a_claim_is_believed_up_to_what_the_caller_may_claim() -> None:
     assert OURS.settle("batch", CRITICAL, headers) is BULK
     assert OURS.settle("stranger", CRITICAL, headers) is DEGRADED
     assert OURS.settle("stranger", BEST_EFFORT, headers) is BEST_EFFORT
-    strict = Priorities(callers=Callers(strangers=BULK))
+    strict = Priorities(callers=CallerRules(strangers=BULK))
     assert strict.settle("stranger", DEGRADED, {}) is BULK

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def serving(server: RedisServer, *rules: Mapping[str, object]) -> tuple[Checker, Limiter]:
-    book, shapes = book_of(native(*rules))
-    limiter = Limiter(store_url=server.url, rules=shapes.rules)
+    book, shared_limits = book_of(native(*rules))
+    limiter = Limiter(store_url=server.url, rules=shared_limits.rules)
     return Checker(limiter, OpenGate(), Told(), book=book, lease_us_max=3_600_000_000), limiter
 
 

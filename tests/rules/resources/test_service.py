@@ -238,7 +238,7 @@ def test_a_book_is_swapped_by_assigning_it() -> None:
     story = Story(rule("a", "/a", 2))
     story.check(path="/a")
     book, shapes = book_of(native(rule("a", "/a", 2), rule("b", "/b", 1)))
-    story.limiter.replace_rules({**story.shapes.rules, **shapes.rules})
+    story.limiter.replace_rules({**story.shared_limits.rules, **shapes.rules})
     story.checker.book = book
     assert story.check(path="/b").decision.rule_id == "b"
     # What has stayed as it was has kept its counts.

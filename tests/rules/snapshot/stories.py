@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.problems import BadRules
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 
 Files: TypeAlias = dict[str, bytes]
 
@@ -106,7 +106,7 @@ def outcome(work: Callable[[], Any], folder: Path | None = None) -> Any:
         return words.replace(f"{folder}/", "") if folder is not None else words
 
 
-def told(book: ServiceBook) -> dict[str, Any]:
+def told(book: ServiceRuleSet) -> dict[str, Any]:
     """All that can be seen of a book."""
     resources = book.resources
     found: dict[str, Any] = {}
@@ -129,7 +129,7 @@ def told(book: ServiceBook) -> dict[str, Any]:
             for number in range(24)
             for rule in [resources.rule(f"rule-{number}")]
         },
-        "shapes": book.rules,
+        "shared_limits": book.rules,
         "files": book.files,
         "count": (len(book), len(resources)),
         "header": priorities.client_type_header,
@@ -144,7 +144,7 @@ def told(book: ServiceBook) -> dict[str, Any]:
 
 
 def of_kind(kind: Any) -> tuple[object, ...]:
-    return (kind.shape, kind.limit, kind.per, kind.shadow, kind.units, kind.surcharge)
+    return (kind.shared_id, kind.limit, kind.per, kind.shadow, kind.units, kind.surcharge)
 
 
 BOOKS = st.builds(files_of, st.lists(NATIVE, min_size=1, max_size=3), st.lists(NODE, max_size=3))

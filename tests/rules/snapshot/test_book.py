@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.mesh.rule import Semantics
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.codec import pack, unpack
 from sluicegate.rules.snapshot.sections import Damaged
@@ -26,7 +26,7 @@ def test_a_book_of_a_snapshot_decides_as_one_of_the_files(
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = written(Path(name), files)
-        loaded = outcome(lambda: ServiceBook.load([folder], semantics=semantics), folder)
+        loaded = outcome(lambda: ServiceRuleSet.load([folder], semantics=semantics), folder)
     made = outcome(lambda: compile_snapshot(files, semantics=semantics))
     if isinstance(made, str) or isinstance(loaded, str):
         assert made == loaded

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.problems import BadRules
-from sluicegate.rules.service_book import ServiceBook, find_files
+from sluicegate.rules.service_rule_set import ServiceRuleSet, find_files
 from sluicegate.rules.snapshot.codec import pack
 from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot, rules_files
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome, written
@@ -49,7 +49,7 @@ BAD: list[Files] = [
 @pytest.mark.parametrize("files", BAD)
 def test_what_is_wrong_is_told_as_it_is_of_files(tmp_path: Path, files: Files) -> None:
     folder = written(tmp_path, files)
-    loaded = outcome(lambda: ServiceBook.load([folder]), folder)
+    loaded = outcome(lambda: ServiceRuleSet.load([folder]), folder)
     assert isinstance(loaded, str)
     assert outcome(lambda: compile_snapshot(files)) == loaded
 
@@ -59,10 +59,10 @@ def test_bounds_are_kept(tmp_path: Path) -> None:
         "a.yaml": rules({"rule_id": "a", "resource_path": "/a"}),
         "b.yaml": rules({"rule_id": "b", "limit": 6}),
     }
-    compile_snapshot(files, rules_max=2, shapes_max=2, files_max=2, file_bytes_max=200)
+    compile_snapshot(files, rules_max=2, shared_limits_max=2, files_max=2, file_bytes_max=200)
     for bounds in (
         {"rules_max": 1},
-        {"shapes_max": 1},
+        {"shared_limits_max": 1},
         {"files_max": 1},
         {"file_bytes_max": 20},
     ):

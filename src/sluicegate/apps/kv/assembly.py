@@ -50,7 +50,7 @@ from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.event_log import EventLog
 from sluicegate.contracts.key_values import CallContext, Upload
 from sluicegate.policies.stack import StackPermit
-from sluicegate.rules.service_watch import ServiceRules
+from sluicegate.rules.service_rules import ServiceRules
 from sluicegate.stores.open_engine import open_engine
 from sluicegate.system import SystemChance, SystemClock, memory_bytes
 from sluicegate.telemetry.prometheus import MetricFamily, gauge

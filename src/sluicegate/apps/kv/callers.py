@@ -20,10 +20,10 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.rule import Limit
 from sluicegate.policies.penalty import Penalty
 from sluicegate.rules.following.fleet_books import FleetBooks
-from sluicegate.rules.resources.callers import Callers
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.resources.callers import CallerRules
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 
-NOBODY: Final = Callers()
+NOBODY: Final = CallerRules()
 
 
 @final
@@ -61,7 +61,7 @@ class CallerTable:
         self._books: FleetBooks | None = None
         self._identities: Sequence[Identity] = ()
 
-    def put_in_force(self, book: ServiceBook) -> None:
+    def put_in_force(self, book: ServiceRuleSet) -> None:
         """The rules are these from now on."""
         self._callers = book.resources.priorities.callers
         self._tell()
@@ -96,7 +96,7 @@ class CallerTable:
                 quotas[caller] = max(1, units_in(rule.kind.limit, self._epoch_us))
         return quotas
 
-    def _of(self, caller: str) -> Callers:
+    def _of(self, caller: str) -> CallerRules:
         """What this caller goes by."""
         books = self._books
         if books is not None and books.runs_canary(caller):

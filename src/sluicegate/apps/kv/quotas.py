@@ -32,7 +32,7 @@ from sluicegate.policies.budgets import Budget
 from sluicegate.policies.group_settings import ResourceGroupsSettings, read_groups
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.policies.resource_groups import ResourceGroups
-from sluicegate.rules.plain_yaml import read_yaml
+from sluicegate.rules.plain_values import read_yaml
 from sluicegate.stores.redis.topology import Client
 from sluicegate.stores.redis.url import RedisSettings
 from sluicegate.telemetry.prometheus import MetricFamily, counter, gauge

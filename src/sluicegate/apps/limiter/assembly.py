@@ -47,8 +47,8 @@ from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.mesh.settings import HEADER_NAMES, MeshSettings
 from sluicegate.rules.resources.service import Checker
-from sluicegate.rules.service_book import ServiceBook
-from sluicegate.rules.service_watch import ServiceRules
+from sluicegate.rules.service_rule_set import ServiceRuleSet
+from sluicegate.rules.service_rules import ServiceRules
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import HEADERS_DEFAULT, CaptureSettings
 from sluicegate.shadow.captured import ALL
@@ -89,7 +89,7 @@ class Assembly:
             refusals_max=settings.audit_refusals, admissions_max=settings.audit_admissions
         )
         self.store_tally = StoreMetrics(self.clock)
-        self.book: ServiceBook | None = None
+        self.book: ServiceRuleSet | None = None
         self.letters = _letters(settings, worker)
         box = None
         if self.letters is not None:
@@ -160,7 +160,7 @@ class Assembly:
             if ended is not None:
                 raise ended
 
-    def put_in_force(self, book: ServiceBook) -> None:
+    def put_in_force(self, book: ServiceRuleSet) -> None:
         """Let everything that comes from now on go by this book."""
         self.limiter.replace_rules(book.rules_beside(self.book))
         self._take(book)
@@ -290,7 +290,7 @@ class Assembly:
 
     # Inside.
 
-    def _take(self, book: ServiceBook) -> None:
+    def _take(self, book: ServiceRuleSet) -> None:
         self.mesh.book = book.mesh
         self.checker.book = book.resources
         self.book = book

@@ -15,11 +15,11 @@ from typing import final
 
 from sluicegate.apps.limiter.ledger import ServiceLedger
 from sluicegate.contracts.checks import CheckRequest, MeshRequest
-from sluicegate.rules.mesh.book import MeshBook
+from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.mesh.service import Mesh
-from sluicegate.rules.resources.book import EMPTY_BOOK, ResourceBook
+from sluicegate.rules.resources.rule_set import EMPTY_RULE_SET, ResourceRuleSet
 from sluicegate.rules.resources.service import Checker
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 
 
 @final
@@ -66,7 +66,7 @@ class Beside:
         self.mesh = mesh
         self.ledger = ledger
 
-    def begin(self, version: int, takes: Callable[[str], bool], book: ServiceBook) -> Trial:
+    def begin(self, version: int, takes: Callable[[str], bool], book: ServiceRuleSet) -> Trial:
         """Another trial, of this book; what it decides is counted from nothing."""
         self._decide_by(book.mesh, book.resources)
         self.ledger.count_anew()
@@ -74,9 +74,9 @@ class Beside:
 
     def end(self) -> None:
         """Nobody is on trial any more."""
-        self._decide_by(MeshBook(), EMPTY_BOOK)  # the rules themselves need not be kept
+        self._decide_by(MeshRuleSet(), EMPTY_RULE_SET)  # the rules themselves need not be kept
 
-    def _decide_by(self, mesh: MeshBook, resources: ResourceBook) -> None:
+    def _decide_by(self, mesh: MeshRuleSet, resources: ResourceRuleSet) -> None:
         self.mesh.book = mesh
         self.checker.book = resources
 

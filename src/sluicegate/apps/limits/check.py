@@ -15,9 +15,9 @@ from sluicegate.apps.limits.words import (
 )
 from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import SluicegateError
-from sluicegate.rules.advice import Advice, advise
 from sluicegate.rules.problems import BadRules
-from sluicegate.rules.rulebook import Rulebook
+from sluicegate.rules.web.advice import Advice, advise
+from sluicegate.rules.web.rule_set import WebRuleSet
 
 _HEAD: Final = ("rule", "matches", "counted by", "limits", "terms")
 
@@ -26,7 +26,7 @@ class Checked(NamedTuple):
     """A file that was looked at: its book, or why there is none."""
 
     source: str
-    book: Rulebook | None
+    book: WebRuleSet | None
     error: SluicegateError | None
     advice: Sequence[Advice] = ()
 
@@ -44,7 +44,7 @@ def check(files: Sequence[str], *, as_json: bool, strict: bool) -> int:
 
 def _look(file: str) -> Checked:
     try:
-        book = Rulebook.load(file)
+        book = WebRuleSet.load(file)
     except SluicegateError as error:
         return Checked(file, None, error)
     return Checked(file, book, None, advise(book))

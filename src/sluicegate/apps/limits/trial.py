@@ -17,9 +17,9 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rates import parse_rate
-from sluicegate.rules.guard import Guard
-from sluicegate.rules.reading import read_bytes
-from sluicegate.rules.rulebook import Matched, Rulebook
+from sluicegate.rules.plain_values import read_bytes
+from sluicegate.rules.web.guard import RulesGuard
+from sluicegate.rules.web.rule_set import MatchedRule, WebRuleSet
 from sluicegate.testing import START_US, HandClock
 from sluicegate.wire.json_objects import parse_object
 
@@ -79,10 +79,10 @@ def try_out(file: str, request: str, *, times: str, every: str, as_json: bool) -
     """Print which rules match and what they decide."""
     arrival = MadeUp(_request(request))
     count, every_us = _times(times), _every_us(every)
-    book = Rulebook.load(file)
+    book = WebRuleSet.load(file)
     matched = book.matches(arrival)
     clock = HandClock()
-    guard = Guard(book, Limiter(clock=clock), clock=clock)
+    guard = RulesGuard(book, Limiter(clock=clock), clock=clock)
     tried: list[Tried] = []
     for _ in range(count):
         judgement = guard.judge(arrival)
@@ -97,7 +97,7 @@ def try_out(file: str, request: str, *, times: str, every: str, as_json: bool) -
     return 0
 
 
-def _lines(arrival: MadeUp, matched: Sequence[Matched], tried: Sequence[Tried]) -> list[str]:
+def _lines(arrival: MadeUp, matched: Sequence[MatchedRule], tried: Sequence[Tried]) -> list[str]:
     lines = [f"{arrival.method} {arrival.path}", ""]
     if not matched:
         return [*lines, "No rule matches: it is not limited."]
@@ -146,7 +146,9 @@ def _summary(tried: Sequence[Tried], shown: int) -> str:
     return words + "."
 
 
-def _json(book: Rulebook, matched: Sequence[Matched], tried: Sequence[Tried]) -> dict[str, object]:
+def _json(
+    book: WebRuleSet, matched: Sequence[MatchedRule], tried: Sequence[Tried]
+) -> dict[str, object]:
     return {
         "version": book.version,
         "matched": [
@@ -177,7 +179,7 @@ def _tried_json(one: Tried) -> dict[str, object]:
     }
 
 
-def _key(one: Matched) -> str:
+def _key(one: MatchedRule) -> str:
     return one.key or f"none: {EXEMPT} by this rule"
 
 

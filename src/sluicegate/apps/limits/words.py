@@ -5,12 +5,12 @@ from __future__ import annotations
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.rates import format_rate
 from sluicegate.limits.rule import Mode, Rule
-from sluicegate.rules.entry import Entry
+from sluicegate.rules.web.rule import WebRule
 
 EXEMPT = "not limited"
 
 
-def key_words(entry: Entry) -> str:
+def key_words(entry: WebRule) -> str:
     """Whose requests are counted together."""
     if entry.key is None:
         return "-"
@@ -19,7 +19,7 @@ def key_words(entry: Entry) -> str:
     return str(entry.key)
 
 
-def limit_words(entry: Entry) -> str:
+def limit_words(entry: WebRule) -> str:
     """How much."""
     if entry.rule is None:
         return EXEMPT
@@ -32,7 +32,7 @@ def rate_words(limit: Limit) -> str:
     return format_rate(limit) + ("" if usual else f" by {limit.algorithm.value}")
 
 
-def term_words(entry: Entry) -> str:
+def term_words(entry: WebRule) -> str:
     """On which terms; what is as usual is left out."""
     words: list[str] = []
     if entry.off or (entry.rule is not None and entry.rule.mode is not Mode.ENFORCE):
@@ -59,7 +59,7 @@ def _rule_terms(rule: Rule) -> list[str]:
     return words
 
 
-def entry_json(entry: Entry) -> dict[str, object]:
+def entry_json(entry: WebRule) -> dict[str, object]:
     """A rule for programs."""
     return {
         "name": entry.name,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sluicegate.apps.quota.dates import date_of
 from sluicegate.apps.quota.names import shown
 from sluicegate.apps.quota.series import DAY_HOURS, Caller
-from sluicegate.command_line.charts import Picture, spread_labels, tick_step
+from sluicegate.command_line.charts import Picture, axis_ticks, spread_labels
 
 WIDTH: Final = 960
 HEIGHT: Final = 240
@@ -29,14 +28,12 @@ def quota_chart(caller: Caller, first_day: int) -> str:
     title = f"{shown(caller.name)}: request units a second over {days} days"
     picture = Picture(title, WIDTH, HEIGHT)
     right, floor = WIDTH - RIGHT, HEIGHT - BOTTOM
-    highest = _highest(caller)
-    step = max(1, round(tick_step(highest)))
-    ticks = math.ceil(highest / step)
+    step, ticks = axis_ticks(_highest(caller))
 
     def x_of(hour: float) -> float:
         return LEFT + (right - LEFT) * hour / (days * DAY_HOURS)
 
-    def y_of(value: int) -> float:
+    def y_of(value: float) -> float:
         return floor - (floor - TOP) * value / (step * ticks)
 
     def band(kind: str, since: int, until: int, words: str = "") -> None:
@@ -50,7 +47,7 @@ def quota_chart(caller: Caller, first_day: int) -> str:
     for at in range(ticks + 1):
         y = y_of(step * at)
         picture.line("grid", LEFT, y, right, y)
-        picture.text("axis end", LEFT - 8, y + 4, short(step * at))
+        picture.text("axis end", LEFT - 8, y + 4, short(round(step * at)))
     for day in _dated(first_day, days):
         x = x_of(day * DAY_HOURS)
         picture.line("mark", x, floor, x, floor + 5)
@@ -84,7 +81,8 @@ def short(value: int) -> str:
 
 def _highest(caller: Caller) -> int:
     values = [value for value in caller.hours if value is not None]
-    return max([1, *values, caller.proposal.quota or 0, caller.current or 0])
+    # From 5 on ticks are whole numbers.
+    return max([5, *values, caller.proposal.quota or 0, caller.current or 0])
 
 
 def _dated(first_day: int, days: int) -> Iterator[int]:

@@ -21,8 +21,8 @@ from sluicegate.apps.quota.page import page_of
 from sluicegate.apps.quota.series import RU_MAX, Caller, Month, Wishes, callers_of
 from sluicegate.command_line.text import counted, harmless
 from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError, Unavailable
-from sluicegate.rules.reading import read_bytes
-from sluicegate.rules.service_book import FILE_BYTES_MAX
+from sluicegate.rules.plain_values import read_bytes
+from sluicegate.rules.service_rule_set import FILE_BYTES_MAX
 from sluicegate.service.settings import whole
 from sluicegate.system import now_us
 from sluicegate.telemetry.usage_files import DAY_MINUTES, MINUTE_US

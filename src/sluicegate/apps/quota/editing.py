@@ -20,12 +20,11 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.rules.plain_yaml import read_yaml
+from sluicegate.rules.plain_values import form_of, read_text, read_yaml
 from sluicegate.rules.problems import Problems
-from sluicegate.rules.reading import form_of, read_text
-from sluicegate.rules.resources.parse import is_native, parse_native
-from sluicegate.rules.service_book import with_items
-from sluicegate.rules.shapes import Shapes
+from sluicegate.rules.resources.parser import is_native, parse_native
+from sluicegate.rules.service_rule_set import with_items
+from sluicegate.rules.shared_limits import SharedLimits
 
 _BOM: Final = "\ufeff"
 _SECOND_US: Final = 1_000_000
@@ -51,7 +50,7 @@ def quotas_in(text: str, source: str) -> dict[str, int]:
     if not is_native(read.value):
         return {}
     problems = Problems(source, with_items(read.lines))
-    native = parse_native(read.value, problems, Shapes())
+    native = parse_native(read.value, problems, SharedLimits())
     problems.raise_if_any()
     if native is None or native.callers is None:
         return {}

@@ -18,9 +18,9 @@ from sluicegate.apps.rulebook.output import show_proposal, write_json
 from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.plain_values import read_bytes
 from sluicegate.rules.problems import BadRules
-from sluicegate.rules.reading import read_bytes
-from sluicegate.rules.service_book import ENVOY, FILE_BYTES_MAX, ServiceBook, find_files
+from sluicegate.rules.service_rule_set import ENVOY, FILE_BYTES_MAX, ServiceRuleSet, find_files
 
 
 def texts_of(paths: Sequence[str], *, under: str) -> dict[str, str | None]:
@@ -40,7 +40,7 @@ def texts_of(paths: Sequence[str], *, under: str) -> dict[str, str | None]:
 def lint(arguments: Namespace) -> int:
     """Print what the files say; 1 if they cannot be used."""
     try:
-        book = ServiceBook.load(
+        book = ServiceRuleSet.load(
             arguments.paths,
             semantics=arguments.semantics,
             merge_domains=arguments.merge_domains,
@@ -93,7 +93,7 @@ envoy
 
 def import_envoy(arguments: Namespace) -> int:
     """Say what the files hold, and propose them."""
-    book = ServiceBook.load(
+    book = ServiceRuleSet.load(
         arguments.paths, semantics=arguments.semantics, merge_domains=arguments.merge_domains
     )
     others = [file.name for file in book.files if file.format != ENVOY]
@@ -117,7 +117,7 @@ def import_envoy(arguments: Namespace) -> int:
     return 0
 
 
-def _tell(book: ServiceBook, names: list[str], *, ours: bool) -> None:
+def _tell(book: ServiceRuleSet, names: list[str], *, ours: bool) -> None:
     rows = [
         (name, counted(file.rules, "rule"), file.sha)
         for name, file in zip(names, book.files, strict=True)

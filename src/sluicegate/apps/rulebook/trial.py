@@ -13,8 +13,8 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rulebook import FAILED, PASSED, Files, Judge, Verdict
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
-from sluicegate.rules.reading import read_bytes
-from sluicegate.rules.service_book import FILE_BYTES_MAX, find_files
+from sluicegate.rules.plain_values import read_bytes
+from sluicegate.rules.service_rule_set import FILE_BYTES_MAX, find_files
 from sluicegate.service.settings import whole
 from sluicegate.shadow.folder_judge import FolderJudge
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge

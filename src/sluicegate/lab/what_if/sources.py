@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rulebook import Files
 from sluicegate.lab.what_if.play import BOOKS_MAX, Book
-from sluicegate.rules.reading import read_bytes
-from sluicegate.rules.service_book import FILE_BYTES_MAX, find_files
+from sluicegate.rules.plain_values import read_bytes
+from sluicegate.rules.service_rule_set import FILE_BYTES_MAX, find_files
 from sluicegate.shadow.books import Rules
 from sluicegate.shadow.capture.key import CaptureKey, read_key
 from sluicegate.shadow.capture.reader import read_capture

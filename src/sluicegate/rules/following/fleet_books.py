@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final, final
 
 from sluicegate.limits.rule import Rule
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 
 PLACES: Final = 10_000
 _DIGEST_BYTES: Final = 8
@@ -26,9 +26,9 @@ class FleetBooks:
 
     def __init__(
         self,
-        live: ServiceBook,
+        live: ServiceRuleSet,
         live_version: int,
-        canary: ServiceBook | None = None,
+        canary: ServiceRuleSet | None = None,
         canary_version: int = 0,
         share: int = 0,
         salt: str = "",
@@ -49,7 +49,7 @@ class FleetBooks:
         digest.update(caller.encode("utf-8", "surrogatepass"))
         return int.from_bytes(digest.digest(), "big") % PLACES < self.share
 
-    def book_for(self, caller: str) -> ServiceBook:
+    def book_for(self, caller: str) -> ServiceRuleSet:
         """The rules that this caller goes by."""
         if self.canary is not None and self.runs_canary(caller):
             return self.canary

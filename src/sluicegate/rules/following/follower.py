@@ -52,7 +52,7 @@ from sluicegate.rules.following.status import Attempt, Counts, FollowerMetrics, 
 from sluicegate.rules.releases.documents import check_node
 from sluicegate.rules.releases.signatures import SignedRollout, Untrusted, open_rollout
 from sluicegate.rules.releases.store import ReleaseStore
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.system import SystemChance, SystemClock
 
 EVERY_S_ALONE: Final = 1.0  # where nobody announces anything
@@ -251,7 +251,7 @@ class Follower:
         return self._in_force().books
 
     @property
-    def book(self) -> ServiceBook:
+    def book(self) -> ServiceRuleSet:
         """The live rules in force."""
         return self.books.live
 

@@ -17,7 +17,7 @@ from sluicegate.contracts.rulebook import Release
 from sluicegate.rules.following.last_good import Chain, LastGood, Step
 from sluicegate.rules.releases.signatures import SignedRelease, Untrusted, open_release
 from sluicegate.rules.releases.store import ReleaseStore
-from sluicegate.rules.service_book import ServiceBook
+from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.sections import Damaged
 from sluicegate.rules.snapshot.snapshot import Snapshot
@@ -35,7 +35,7 @@ class Held(NamedTuple):
 
     release: Release
     snapshot: Snapshot
-    book: ServiceBook
+    book: ServiceRuleSet
     chain: Chain
 
 
@@ -124,7 +124,7 @@ def _over(store: ReleaseStore, between: SignedRelease, have: Sequence[Held]) -> 
     return Held(release, fetched.snapshot, source.book, (*source.chain, step))
 
 
-def restore(store: ReleaseStore, chain: Chain, before: ServiceBook | None = None) -> Held:
+def restore(store: ReleaseStore, chain: Chain, before: ServiceRuleSet | None = None) -> Held:
     """The edition that these steps lead to; each of them is verified as if it had just come."""
     first = _opened(store, chain[0])
     snapshot, release = store.unpacked(first.release, chain[0].data), first.release
@@ -157,7 +157,9 @@ def _opened(store: ReleaseStore, step: Step) -> SignedRelease:
     return open_release(step.signed, store.verifier)
 
 
-def _built(release: Release, snapshot: Snapshot, before: ServiceBook | None, chain: Chain) -> Held:
+def _built(
+    release: Release, snapshot: Snapshot, before: ServiceRuleSet | None, chain: Chain
+) -> Held:
     if snapshot.rules != release.rules:
         remedy = f"its snapshot has {snapshot.rules:,}; make the edition anew"
         raise BadValue("edition.rules", release.rules, remedy)

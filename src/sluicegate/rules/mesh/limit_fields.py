@@ -25,7 +25,7 @@ from sluicegate.rules.mesh.rule import (
     default_algorithm,
 )
 from sluicegate.rules.problems import FieldPath, Problems
-from sluicegate.rules.shapes import Shapes
+from sluicegate.rules.shared_limits import SharedLimits
 
 RATE_LIMIT: Final = (
     "unit",
@@ -69,11 +69,13 @@ class Said(NamedTuple):
 class LimitFields:
     """Reads limits and makes each counting once."""
 
-    __slots__ = ("_known", "_problems", "_semantics", "_shapes")
+    __slots__ = ("_known", "_problems", "_semantics", "_shared_limits")
 
-    def __init__(self, problems: Problems, shapes: Shapes, semantics: Semantics) -> None:
+    def __init__(
+        self, problems: Problems, shared_limits: SharedLimits, semantics: Semantics
+    ) -> None:
         self._problems = problems
-        self._shapes = shapes
+        self._shared_limits = shared_limits
         self._semantics = semantics
         self._known: dict[tuple[object, ...], Counting] = {}
 
@@ -181,7 +183,7 @@ class LimitFields:
             count_refused=harsh,
         )
         try:
-            shape = self._shapes.name(rule)
+            shape = self._shared_limits.name(rule)
         except BadValue as error:
             self._wrong(at, error.value, error.remedy)
             return None

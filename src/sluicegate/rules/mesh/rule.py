@@ -33,9 +33,9 @@ class Semantics(Enum):
 
 @final
 class Counting:
-    """One limit of a rule: how much, and under which shape a limiter counts it.
+    """One limit of a rule: how much, and under which rule of a limiter it is counted.
 
-    With `above` the shape has room for one unit more than the limit: so a limiter that counts what
+    With `above` that rule has room for one unit more than the limit: so a limiter that counts what
     it refuses tells a counter that is full from one that has been passed.
     """
 
@@ -46,19 +46,19 @@ class Counting:
         "limit",
         "period_us",
         "room",
-        "shape",
+        "rule",
         "suffix",
         "told",
     )
 
     def __init__(
-        self, shape: str | Rule, limit: Limit | None, told: MeshLimit, *, above: bool, suffix: str
+        self, rule: str | Rule, limit: Limit | None, told: MeshLimit, *, above: bool, suffix: str
     ) -> None:
-        self.shape: Final[str | Rule] = shape
+        self.rule: Final[str | Rule] = rule
         self.told: Final = told
         self.count: Final = told.requests_per_unit
         self.above: Final = above
-        self.blocks: Final = limit is None  # a limit of nothing, that no shape can say
+        self.blocks: Final = limit is None  # a limit of nothing, that no rule can say
         self.period_us: Final = 1 if limit is None else limit.period_us
         room = 0 if limit is None else limit.burst
         self.room: Final = room - 1 if above else room

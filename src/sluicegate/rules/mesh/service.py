@@ -38,11 +38,11 @@ from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.wait_lines import finish
 from sluicegate.rules.mesh.answer import NO_LIMIT, degraded, limit_headers, metadata, shed, stressed
 from sluicegate.rules.mesh.asked import REMAINING_UNLIMITED, Asked, Part, asked
-from sluicegate.rules.mesh.book import MeshBook
 from sluicegate.rules.mesh.identity import entity_of, tally_key
 from sluicegate.rules.mesh.over_cache import OverCache
 from sluicegate.rules.mesh.overrides import Overrides
 from sluicegate.rules.mesh.rule import MeshRule, Semantics
+from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.mesh.tally import Tallies, Tally, TallyNow
 
@@ -78,7 +78,7 @@ class Mesh:
         ledger: Ledger,
         *,
         settings: MeshSettings | None = None,
-        book: MeshBook | None = None,
+        book: MeshRuleSet | None = None,
     ) -> None:
         self.settings: Final = settings or MeshSettings()
         self.book = book
@@ -132,7 +132,7 @@ class Mesh:
                     return self._shed(ask, refusal, [rule], [asked_of(rule, entity, hits)], now_us)
                 part = Part(counting, shared_key(entity, rule.rule_id), hits)
                 if self._local:
-                    part.decision = self._limiter.take(part.key, hits, counting.shape)
+                    part.decision = self._limiter.take(part.key, hits, counting.rule)
                     return self._one(ask, rule, entity, part, now_us)
                 return self._one_later(ask, rule, entity, part, now_us)
         if count > self.settings.descriptors_max:
@@ -146,7 +146,7 @@ class Mesh:
     async def _one_later(
         self, ask: MeshRequest, rule: MeshRule, entity: str, part: Part, now_us: int
     ) -> MeshResponse:
-        part.decision = await self._limiter.atake(part.key, part.hits, part.counting.shape)
+        part.decision = await self._limiter.atake(part.key, part.hits, part.counting.rule)
         return self._one(ask, rule, entity, part, now_us)
 
     def _one(
@@ -183,7 +183,7 @@ class Mesh:
 
     # Any request.
 
-    async def _several(self, ask: MeshRequest, book: MeshBook, now_us: int) -> MeshResponse:
+    async def _several(self, ask: MeshRequest, book: MeshRuleSet, now_us: int) -> MeshResponse:
         rules = self.rules_of(ask, book)
         asking: list[Asked] = []
         places: list[Asked | None] = []
@@ -205,7 +205,7 @@ class Mesh:
             await self._decide_together(asking)
         return self._answered(ask, rules, places, now_us)
 
-    def rules_of(self, ask: MeshRequest, book: MeshBook) -> list[MeshRule | None]:
+    def rules_of(self, ask: MeshRequest, book: MeshRuleSet) -> list[MeshRule | None]:
         """The rule of each descriptor; those that another replaces are none."""
         index = book.index(ask.domain)
         if index is None:
@@ -271,14 +271,14 @@ class Mesh:
     async def _ask(self, part: Part, keep: bool) -> Decision:
         limiter, counting = self._limiter, part.counting
         if not keep:
-            return await limiter.apeek(part.key, part.cost, counting.shape)
+            return await limiter.apeek(part.key, part.cost, counting.rule)
         if part.cost == 0 and not counting.above:
             return await self._looked(part)
-        return await limiter.atake(part.key, part.cost, counting.shape)
+        return await limiter.atake(part.key, part.cost, counting.rule)
 
     async def _looked(self, part: Part) -> Decision:
         """Whether one unit more would be refused; nothing is taken."""
-        decision = await self._limiter.apeek(part.key, 1, part.counting.shape)
+        decision = await self._limiter.apeek(part.key, 1, part.counting.rule)
         if decision.allowed and decision.reason is None and not decision.degraded:
             return decision.with_more(1)
         return decision
@@ -313,14 +313,14 @@ class Mesh:
         return not one.over
 
     async def _ask_together(self, parts: Sequence[Part]) -> None:
-        claims = [Claim(part.key, part.counting.shape, part.cost) for part in parts]
+        claims = [Claim(part.key, part.counting.rule, part.cost) for part in parts]
         judgement = await self._limiter.ajudge(*claims)
         _hand_out(parts, judgement.counted)
         if judgement.decision.allowed or any(_is_refused(part) for part in parts[1:]):
             return
         # A refusal that was remembered is told of one counter only, by the name of its shape.
         shape = judgement.decision.rule_id
-        alike = [part for part in parts if part.counting.shape == shape]
+        alike = [part for part in parts if part.counting.rule == shape]
         if len(judgement.counted) == 1 and len(alike) > 1:
             for part in alike:
                 part.decision = await self._limiter.apeek(part.key, part.cost, shape)
@@ -457,7 +457,7 @@ def asked_of(rule: MeshRule, entity: str, hits: int) -> Asked:
 def _counter_of(part: Part) -> str:
     """What tells a counter from all others: limits that descriptors bring along have their own."""
     counting = part.counting
-    if isinstance(counting.shape, str):
+    if isinstance(counting.rule, str):
         return part.key
     return shared_key(part.key, f"{counting.count}/{counting.period_us}")
 
@@ -495,7 +495,7 @@ def _hand_out(parts: Sequence[Part], counted: Sequence[Counted]) -> None:
 
 
 def _is_of(part: Part, name: str) -> bool:
-    shape = part.counting.shape
+    shape = part.counting.rule
     if isinstance(shape, str):
         return shape == name
     return not name.startswith(SHARED)  # a limit that a descriptor brought along has no shape

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rulebook import FileChange
-from sluicegate.rules.reading import form_of, read_text
+from sluicegate.rules.plain_values import form_of, read_text
 
 LINES_MAX: Final = 5_000  # of a file that is compared line by line
 DIFF_LINES_MAX: Final = 2_000  # that are shown of it

@@ -1,4 +1,4 @@
-"""Callers: what a service's owner says of those who call it, each by name.
+"""CallerRules: what a service's owner says of those who call it, each by name.
 
     names       the highest class that a caller may claim
     quotas      a limit of its own on everything it asks for, beside the rules for what it asks
@@ -30,7 +30,7 @@ _NO_PENALTIES: Final[Mapping[str, Fraction]] = {}
 
 
 @final
-class Callers:
+class CallerRules:
     """The tables of callers. `special` is whether quotas or penalties say anything."""
 
     __slots__ = ("_penalties", "highest", "pins", "quotas", "special", "strangers")

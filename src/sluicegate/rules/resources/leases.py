@@ -29,7 +29,7 @@ LEASE_US_MAX_DEFAULT: Final = 10_000_000
 NOT_KEPT: Final = ""  # the id of a lease that nobody can give back
 
 
-class Part(NamedTuple):
+class LeasePart(NamedTuple):
     """What a lease has taken of one rule: its key, and how to give back."""
 
     key: str
@@ -43,7 +43,9 @@ class OpenLease:
 
     __slots__ = ("deadline_us", "holder", "parts", "units")
 
-    def __init__(self, holder: str, units: int, deadline_us: int, parts: Sequence[Part]) -> None:
+    def __init__(
+        self, holder: str, units: int, deadline_us: int, parts: Sequence[LeasePart]
+    ) -> None:
         self.holder = holder
         self.units = units
         self.deadline_us = deadline_us

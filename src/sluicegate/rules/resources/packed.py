@@ -38,7 +38,7 @@ from sluicegate.rules.resources.pages import (
     records_of,
 )
 from sluicegate.rules.resources.paths import NO_RULES, Rules
-from sluicegate.rules.resources.rule import ANY_PRIORITY, EVERY_PATH, Kind, ResourceRule
+from sluicegate.rules.resources.rule import ANY_PRIORITY, EVERY_PATH, LimitKind, ResourceRule
 
 FAMILIES: Final = 64
 WILD: Final = FAMILIES  # of patterns that begin with a name in braces, or have no segment
@@ -83,7 +83,7 @@ def form_of(key: bytes) -> tuple[int, str, bool]:
 
 
 @final
-class Shape:
+class PathForm:
     """How literals and names alternate, and for whom there are rules of this shape."""
 
     __slots__ = ("depth", "flag", "last_only", "named", "plain", "typed")
@@ -99,20 +99,22 @@ class Shape:
 
 
 @final
-class Family:
+class PathFamily:
     """All shapes that the paths of a family may be of."""
 
     __slots__ = ("below", "exact", "here", "walks")
 
     def __init__(self, forms: Mapping[str, tuple[int, int]]) -> None:
-        self.exact = Shape("", 0, *forms.get(EXACT, (0, 0)))
+        self.exact = PathForm("", 0, *forms.get(EXACT, (0, 0)))
         # '/' goes before '{', so the order of texts is that of earlier literals.
         shapes = sorted(forms.keys() - {EXACT, EVERYWHERE})
-        here = [Shape(shape, TEMPLATE, *forms[shape]) for shape in shapes if shape[-1] != ALL_BELOW]
-        below = [
-            Shape(shape[:-1], BELOW, *forms[shape]) for shape in shapes if shape[-1] == ALL_BELOW
+        here = [
+            PathForm(shape, TEMPLATE, *forms[shape]) for shape in shapes if shape[-1] != ALL_BELOW
         ]
-        self.here: list[list[Shape]] = []
+        below = [
+            PathForm(shape[:-1], BELOW, *forms[shape]) for shape in shapes if shape[-1] == ALL_BELOW
+        ]
+        self.here: list[list[PathForm]] = []
         for shape in here:
             while len(self.here) <= shape.depth:
                 self.here.append([])
@@ -128,7 +130,7 @@ class PackedIndex:
     __slots__ = ("_count", "_everywhere", "_families", "_kinds", "_pages", "_slots", "_slots_mask")
 
     def __init__(
-        self, pages: Sequence[bytes], forms: Forms, kinds: Mapping[bytes, Kind], count: int
+        self, pages: Sequence[bytes], forms: Forms, kinds: Mapping[bytes, LimitKind], count: int
     ) -> None:
         self._pages: list[bytes] = list(pages)
         self._count = count
@@ -136,15 +138,15 @@ class PackedIndex:
         for (family, shape), counts in forms.items():
             shapes[family][shape] = counts
         wild = shapes[WILD]
-        self._families = [Family(_both(of_family, wild)) for of_family in shapes]
-        self._everywhere = Shape("", 0, *wild.get(EVERYWHERE, (0, 0)))
+        self._families = [PathFamily(_both(of_family, wild)) for of_family in shapes]
+        self._everywhere = PathForm("", 0, *wild.get(EVERYWHERE, (0, 0)))
         # Most marks are told apart by what a list is faster at than a dict: two of their bytes.
-        self._kinds: dict[bytes, Kind] = dict(kinds)
+        self._kinds: dict[bytes, LimitKind] = dict(kinds)
         slots = 256
         while slots < SLOTS_MAX and slots < 8 * len(kinds):
             slots *= 2
         self._slots_mask: i64 = slots - 1
-        self._slots: list[Kind | None] = [None] * slots
+        self._slots: list[LimitKind | None] = [None] * slots
         taken: set[int] = set()
         for mark, kind in kinds.items():
             slot = (mark[0] | mark[1] << 8) & (slots - 1)
@@ -185,7 +187,7 @@ class PackedIndex:
             rule_id, kind, path.decode(), client_type.decode(), record[2] & PRIORITY
         )
 
-    def _walk(self, family: Family, path: bytes, client_type: str, priority: int) -> Rules:
+    def _walk(self, family: PathFamily, path: bytes, client_type: str, priority: int) -> Rules:
         depth, last, braces = _scanned(path)
         if braces:
             plain = _without_names(path)
@@ -208,7 +210,7 @@ class PackedIndex:
         return NO_RULES
 
     def _fitting(
-        self, shape: Shape, key: bytes, client_type: str, priority: int, path: str
+        self, shape: PathForm, key: bytes, client_type: str, priority: int, path: str
     ) -> Rules:
         """The rules of a shape; `path` is what the key says, if that is known."""
         if shape.typed and client_type:
@@ -323,5 +325,5 @@ def _both(
     return both
 
 
-def _shallowness(shape: Shape) -> int:
+def _shallowness(shape: PathForm) -> int:
     return -shape.depth

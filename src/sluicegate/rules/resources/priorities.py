@@ -6,7 +6,7 @@ the table, it is the default. Neither the default nor what strangers may claim c
 is for those who are named. What a *name* says is not clamped, since the table is the operator's; so
 a header that names requests should be set where callers cannot reach it.
 
-Names are exact, or globs in the order of the file; an exact one goes before any glob.
+PriorityNames are exact, or globs in the order of the file; an exact one goes before any glob.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, final
 
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.kernels.glob_index import GlobIndex
-from sluicegate.rules.resources.callers import Callers
+from sluicegate.rules.resources.callers import CallerRules
 
 NAME_HEADER_DEFAULT: Final = "x-netflix.request-name"
 CLIENT_TYPE_HEADER_DEFAULT: Final = "x-client-type"
@@ -28,7 +28,7 @@ _NOBODY: Final[Mapping[str, Criticality]] = {}
 
 
 @final
-class Names:
+class PriorityNames:
     """The table of request names; a `ValueError` says why its globs would be slow."""
 
     __slots__ = ("_exact", "_globs", "_of_globs", "default", "header")
@@ -67,12 +67,12 @@ class Priorities:
 
     def __init__(
         self,
-        names: Names | None = None,
-        callers: Callers | None = None,
+        names: PriorityNames | None = None,
+        callers: CallerRules | None = None,
         client_type_header: str = CLIENT_TYPE_HEADER_DEFAULT,
     ) -> None:
-        self.names = Names() if names is None else names
-        self.callers = Callers() if callers is None else callers
+        self.names = PriorityNames() if names is None else names
+        self.callers = CallerRules() if callers is None else callers
         self.client_type_header = client_type_header
 
     def settle(

@@ -28,12 +28,12 @@ class Per(Enum):
 
 @final
 @mypyc_attr(acyclic=True)
-class Kind:
+class LimitKind:
     """What rules say that say the same: a limit on its terms, and whose work it counts together.
 
-    `shape` is the name of the limit for the limiter. `units` is the most that is admitted at once,
-    or in a window. A block of a lease lives for `life_us` at most, and costs `surcharge` beside its
-    units; `leasable` is false for what counts each unit at its own instant.
+    `shared_id` is the rule_id of the shared limit in the limiter. `units` is the most that is
+    admitted at once, or in a window. A block of a lease lives for `life_us` at most, and costs
+    `surcharge` beside its units; `leasable` is false for what counts each unit at its own instant.
     """
 
     __slots__ = (
@@ -43,13 +43,13 @@ class Kind:
         "of_user",
         "per",
         "shadow",
-        "shape",
+        "shared_id",
         "surcharge",
         "units",
     )
 
-    def __init__(self, shape: str, limit: Limit, per: Per, *, shadow: bool) -> None:
-        self.shape = shape
+    def __init__(self, shared_id: str, limit: Limit, per: Per, *, shadow: bool) -> None:
+        self.shared_id = shared_id
         self.limit = limit
         self.per = per
         self.of_user = per is Per.USER
@@ -84,7 +84,7 @@ class ResourceRule:
     __slots__ = ("client_type", "kind", "path", "priority", "rule_id")
 
     def __init__(
-        self, rule_id: str, kind: Kind, path: str, client_type: str, priority: int
+        self, rule_id: str, kind: LimitKind, path: str, client_type: str, priority: int
     ) -> None:
         self.rule_id = rule_id
         self.kind = kind

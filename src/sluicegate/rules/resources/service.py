@@ -32,18 +32,18 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
-from sluicegate.rules.resources.book import EMPTY_BOOK, ResourceBook
 from sluicegate.rules.resources.leases import (
     LEASE_US_MAX_DEFAULT,
     LEASES_MAX,
     NOT_KEPT,
+    LeasePart,
     OpenLease,
     OpenLeases,
-    Part,
     ladder,
 )
 from sluicegate.rules.resources.paths import Rules, plain_path
 from sluicegate.rules.resources.rule import ResourceRule
+from sluicegate.rules.resources.rule_set import EMPTY_RULE_SET, ResourceRuleSet
 from sluicegate.stores.memory.joint import binding
 from sluicegate.system import SystemChance
 
@@ -93,7 +93,7 @@ class Checker:
         gate: Gate,
         ledger: Ledger,
         *,
-        book: ResourceBook = EMPTY_BOOK,
+        book: ResourceRuleSet = EMPTY_RULE_SET,
         weight_max: int = WEIGHT_MAX_DEFAULT,
         asks_max: int = ASKS_MAX_DEFAULT,
         lease_us_max: int = LEASE_US_MAX_DEFAULT,
@@ -137,7 +137,7 @@ class Checker:
         if len(rules) == 1:
             rule = rules[0]
             key = rule.key(ask.user_id, settled.path)
-            decision = self._limiter.take(key, settled.cost, rule.kind.shape)
+            decision = self._limiter.take(key, settled.cost, rule.kind.shared_id)
         else:
             judgement = self._limiter.judge(*claims_of(ask, settled))
             rule = bound(judgement, rules)
@@ -149,7 +149,7 @@ class Checker:
         if len(rules) == 1:
             rule = rules[0]
             key = rule.key(ask.user_id, settled.path)
-            decision = await self._limiter.atake(key, settled.cost, rule.kind.shape)
+            decision = await self._limiter.atake(key, settled.cost, rule.kind.shared_id)
         else:
             judgement = await self._limiter.ajudge(*claims_of(ask, settled))
             rule = bound(judgement, rules)
@@ -181,7 +181,7 @@ class Checker:
             return self._peek_far(ask, settled)
         cost = settled.cost
         looks = [
-            self._limiter.peek(rule.key(ask.user_id, settled.path), cost, rule.kind.shape)
+            self._limiter.peek(rule.key(ask.user_id, settled.path), cost, rule.kind.shared_id)
             for rule in settled.rules
         ]
         return self._looked(settled, looks)
@@ -189,7 +189,7 @@ class Checker:
     async def _peek_far(self, ask: CheckRequest, settled: Settled) -> CheckResponse:
         cost = settled.cost
         looks = [
-            self._limiter.apeek(rule.key(ask.user_id, settled.path), cost, rule.kind.shape)
+            self._limiter.apeek(rule.key(ask.user_id, settled.path), cost, rule.kind.shared_id)
             for rule in settled.rules
         ]
         return self._looked(settled, await asyncio.gather(*looks))
@@ -209,7 +209,7 @@ class Checker:
         keys = [rule.key(ask.user_id, settled.path) for rule in rules]
         self._leases.void({*keys})
         for rule, key in zip(rules, keys, strict=True):
-            await self._limiter.areset(key, rule.kind.shape)
+            await self._limiter.areset(key, rule.kind.shared_id)
         self._leases.void({*keys})  # those that were taken meanwhile
         return len(rules)
 
@@ -267,16 +267,16 @@ class Checker:
 
     async def _reserve(
         self, user_id: str, settled: Settled, units: int
-    ) -> tuple[list[Part], ResourceRule | None, Decision]:
+    ) -> tuple[list[LeasePart], ResourceRule | None, Decision]:
         """Take so many units of every rule, or of none; then which rule refused, and how."""
-        parts: list[Part] = []
+        parts: list[LeasePart] = []
         for rule in settled.rules:
             key, cost = rule.key(user_id, settled.path), units + rule.kind.surcharge
-            reservation = await self._limiter.areserve(key, cost, rule.kind.shape)
+            reservation = await self._limiter.areserve(key, cost, rule.kind.shared_id)
             if not reservation:
                 await _cancel(parts)
                 return [], rule, reservation.decision
-            parts.append(Part(key, cost, reservation))
+            parts.append(LeasePart(key, cost, reservation))
         return parts, None, parts[-1].reservation.decision
 
     async def _leased(
@@ -284,7 +284,7 @@ class Checker:
         ask: CheckRequest,
         settled: Settled,
         units: int,
-        parts: list[Part],
+        parts: list[LeasePart],
         now_us: int,
         holder: str,
     ) -> LeaseResponse:
@@ -293,7 +293,7 @@ class Checker:
         decisions = [part.reservation.decision for part in parts]
         answer = self._looked(settled, decisions)
         lives_us = self._lease_us_max
-        kept: list[Part] = []
+        kept: list[LeasePart] = []
         for rule, part in zip(rules, parts, strict=True):
             decision = part.reservation.decision
             if not rule.kind.shadow:
@@ -379,7 +379,7 @@ def _unlimited() -> Decision:
 def claims_of(ask: CheckRequest, settled: Settled) -> list[Claim]:
     """What the rules of an ask claim together."""
     return [
-        Claim(rule.key(ask.user_id, settled.path), rule.kind.shape, settled.cost)
+        Claim(rule.key(ask.user_id, settled.path), rule.kind.shared_id, settled.cost)
         for rule in settled.rules
     ]
 
@@ -388,7 +388,7 @@ def bound(judgement: Judgement, rules: Rules) -> ResourceRule:
     """The rule whose decision binds; a limiter names the shape, and counts in the rules' order."""
     decision = judgement.decision
     shape = decision.rule_id
-    same = [rule for rule in rules if rule.kind.shape == shape]
+    same = [rule for rule in rules if rule.kind.shared_id == shape]
     if len(same) > 1:
         place = 0
         for counted in judgement.counted:
@@ -410,7 +410,7 @@ def _rungs(rules: Rules, units: int) -> list[int]:
     return ladder(units, most)
 
 
-async def _cancel(parts: Sequence[Part]) -> None:
+async def _cancel(parts: Sequence[LeasePart]) -> None:
     for part in parts:
         await part.reservation.acancel()
 

@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sluicegate.limits.rule import Rule
-from sluicegate.rules.mesh.book import MeshBook
-from sluicegate.rules.mesh.parse import Domain, parse_domain
+from sluicegate.rules.mesh.parser import Domain, parse_domain
 from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.problems import BadRules, FieldPath, Problems
-from sluicegate.rules.resources.book import ResourceBook
-from sluicegate.rules.resources.making import priorities_of
+from sluicegate.rules.resources.compiler import priorities_of
 from sluicegate.rules.resources.packed import PackedIndex
-from sluicegate.rules.resources.parse import NativeFile, parse_native
+from sluicegate.rules.resources.parser import NativeFile, parse_native
 from sluicegate.rules.resources.priorities import Priorities
-from sluicegate.rules.resources.rule import Kind
-from sluicegate.rules.service_book import ENVOY, ServiceBook
-from sluicegate.rules.shapes import Shapes
+from sluicegate.rules.resources.rule import LimitKind
+from sluicegate.rules.resources.rule_set import ResourceRuleSet
+from sluicegate.rules.service_rule_set import ENVOY, ServiceRuleSet
+from sluicegate.rules.shared_limits import SharedLimits
 from sluicegate.rules.snapshot.sections import Damaged
 from sluicegate.rules.snapshot.snapshot import Snapshot
 
@@ -34,7 +34,7 @@ _UPGRADE: Final = "upgrade this node; it may be older than who made the snapshot
 class KindNow(NamedTuple):
     """What a kind means here; nothing for one that is off."""
 
-    kind: Kind | None
+    kind: LimitKind | None
     rule: Rule | None
 
 
@@ -43,7 +43,7 @@ class HeadNow(NamedTuple):
 
     domain: Domain | None
     native: NativeFile | None
-    shapes: Mapping[str, Rule]
+    shared_limits: Mapping[str, Rule]
 
 
 class Remade(NamedTuple):
@@ -54,11 +54,13 @@ class Remade(NamedTuple):
     kinds: Mapping[bytes, KindNow]
     heads: Mapping[tuple[str, bytes], HeadNow]
     order: tuple[tuple[str, bytes], ...]
-    mesh: MeshBook
+    mesh: MeshRuleSet
     priorities: Priorities
 
 
-def book_of(snapshot: Snapshot, *, version: str, before: ServiceBook | None = None) -> ServiceBook:
+def book_of(
+    snapshot: Snapshot, *, version: str, before: ServiceRuleSet | None = None
+) -> ServiceRuleSet:
     """The rules of a snapshot, ready to be put in force; `Damaged` if they cannot be understood."""
     known = before.remade if before is not None and isinstance(before.remade, Remade) else None
     if known is not None and known.semantics is not snapshot.semantics:
@@ -72,16 +74,16 @@ def book_of(snapshot: Snapshot, *, version: str, before: ServiceBook | None = No
         mesh, priorities = _tables([*heads.values()], snapshot.merge_domains)
     rules: dict[str, Rule] = {}
     for head in heads.values():
-        rules.update(head.shapes)
-    meant: dict[bytes, Kind] = {}
+        rules.update(head.shared_limits)
+    meant: dict[bytes, LimitKind] = {}
     for mark, now in kinds.items():
         if now.kind is not None and now.rule is not None:
             meant[mark] = now.kind
-            rules[now.kind.shape] = now.rule
+            rules[now.kind.shared_id] = now.rule
     index = PackedIndex(snapshot.pages, snapshot.forms, meant, snapshot.native)
-    return ServiceBook(
+    return ServiceRuleSet(
         mesh,
-        ResourceBook(index, priorities),
+        ResourceRuleSet(index, priorities),
         rules,
         version,
         snapshot.files,
@@ -117,14 +119,14 @@ def _kinds(snapshot: Snapshot, known: Mapping[bytes, KindNow]) -> dict[bytes, Ki
 
 def _understood(file: dict[str, Any], marks: Sequence[bytes]) -> dict[bytes, KindNow]:
     problems = Problems("a snapshot", {})
-    shapes = Shapes(_NO_BOUND)
-    native = parse_native(file, problems, shapes, rules_max=_NO_BOUND)
+    shared_limits = SharedLimits(_NO_BOUND)
+    native = parse_native(file, problems, shared_limits, rules_max=_NO_BOUND)
     _raise_if_any(problems)
     meant = {} if native is None else {rule.rule_id: rule.kind for rule in native.rules}
     found: dict[bytes, KindNow] = {}
     for place, mark in enumerate(marks):
         kind = meant.get(f"k{place}")
-        found[mark] = KindNow(kind, None if kind is None else shapes.rules[kind.shape])
+        found[mark] = KindNow(kind, None if kind is None else shared_limits.rules[kind.shared_id])
     return found
 
 
@@ -147,21 +149,21 @@ def _heads(
 def _head(name: str, form: str, text: bytes, semantics: Semantics) -> HeadNow:
     value = _json(text)
     problems = Problems(name, {})
-    shapes = Shapes(_NO_BOUND)
+    shared_limits = SharedLimits(_NO_BOUND)
     domain, native = None, None
     if form == ENVOY:
-        domain = parse_domain(value, problems, shapes, semantics, source=name)
+        domain = parse_domain(value, problems, shared_limits, semantics, source=name)
     else:
         whole = {**value, "rules": []} if isinstance(value, dict) else value
-        native = parse_native(whole, problems, shapes)
+        native = parse_native(whole, problems, shared_limits)
     _raise_if_any(problems)
-    return HeadNow(domain, native, shapes.rules)
+    return HeadNow(domain, native, shared_limits.rules)
 
 
-def _tables(heads: Sequence[HeadNow], merge_domains: bool) -> tuple[MeshBook, Priorities]:
+def _tables(heads: Sequence[HeadNow], merge_domains: bool) -> tuple[MeshRuleSet, Priorities]:
     domains = [head.domain for head in heads if head.domain is not None]
     try:
-        mesh = MeshBook(domains, merge_domains=merge_domains)
+        mesh = MeshRuleSet(domains, merge_domains=merge_domains)
     except BadRules as error:
         raise _not_understood(error) from None
     natives = [head.native for head in heads if head.native is not None]

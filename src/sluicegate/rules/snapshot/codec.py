@@ -33,7 +33,7 @@ from sluicegate.rules.resources.pages import (
     records_of,
 )
 from sluicegate.rules.resources.rule import ANY_PRIORITY
-from sluicegate.rules.service_book import FileNow
+from sluicegate.rules.service_rule_set import RulesFile
 from sluicegate.rules.snapshot.digests import ROWS_A_TURN, give_way, mark_of, page_digests
 from sluicegate.rules.snapshot.sections import (
     BYTES_MAX,
@@ -132,14 +132,14 @@ class Outline(NamedTuple):
 
     semantics: Semantics
     merge_domains: bool
-    files: tuple[FileNow, ...]
+    files: tuple[RulesFile, ...]
     forms: Forms
 
 
 def outline_of(text: bytes) -> Outline:
     """The outline that a text says; an error of the ordinary kinds if it says none."""
     said: Any = json.loads(text)
-    files = tuple(FileNow(*file) for file in said["files"])
+    files = tuple(RulesFile(*file) for file in said["files"])
     for file in files:
         if [type(field) for field in file] != [str, str, int, str]:
             raise ValueError("a file is not told as files are")

@@ -18,7 +18,7 @@ from sluicegate.rules.resources.pages import (
     page_of,
     record_of,
 )
-from sluicegate.rules.resources.parse import NativeFile
+from sluicegate.rules.resources.parser import NativeFile
 from sluicegate.rules.resources.paths import plain_pattern
 from sluicegate.rules.resources.rule import ANY_PRIORITY
 from sluicegate.rules.snapshot.digests import canonical, mark_of

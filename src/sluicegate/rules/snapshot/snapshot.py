@@ -11,7 +11,7 @@ in common they share.
 all pages. The digest of each of these is kept, so that of a changed snapshot follows from what has
 changed.
 
-The files of a commit are those that `ServiceBook.load` would find in a folder that holds them, and
+The files of a commit are those that `ServiceRuleSet.load` would find in a folder that holds them, and
 they are read, checked and told of as it does. This file is not for the compiler: a book of a
 million rules takes a while, and whoever else runs here must have his turns.
 """
@@ -23,24 +23,24 @@ from hashlib import sha256
 from typing import Any, Final, cast, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.rules.mesh.book import MeshBook
 from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.problems import BadRules, Problem
 from sluicegate.rules.resources.packed import Forms
-from sluicegate.rules.resources.parse import RULES_MAX
-from sluicegate.rules.service_book import (
+from sluicegate.rules.resources.parser import RULES_MAX
+from sluicegate.rules.service_rule_set import (
     DEPTH_MAX,
     FILE_BYTES_MAX,
     FILES_MAX,
     NATIVE,
     SUFFIXES,
-    FileNow,
-    Part,
+    ParsedFile,
+    RulesFile,
     compiled,
     read_part,
-    shapes_of,
+    shared_limits_of,
 )
-from sluicegate.rules.shapes import SHAPES_MAX_DEFAULT
+from sluicegate.rules.shared_limits import SHARED_LIMITS_MAX_DEFAULT
 from sluicegate.rules.snapshot.collector import Gather
 from sluicegate.rules.snapshot.digests import canonical, digest_of, page_digest
 
@@ -79,7 +79,7 @@ class Snapshot:
         *,
         semantics: Semantics,
         merge_domains: bool,
-        files: Sequence[FileNow],
+        files: Sequence[RulesFile],
         heads: Sequence[bytes],
         kinds: Mapping[bytes, bytes],
         uses: Mapping[bytes, int],
@@ -129,7 +129,7 @@ def compile_snapshot(
     *,
     semantics: Semantics = Semantics.SLUICEGATE,
     rules_max: int = RULES_MAX,
-    shapes_max: int = SHAPES_MAX_DEFAULT,
+    shared_limits_max: int = SHARED_LIMITS_MAX_DEFAULT,
     files_max: int = FILES_MAX,
     file_bytes_max: int = FILE_BYTES_MAX,
     merge_domains: bool = False,
@@ -146,8 +146,8 @@ def compile_snapshot(
     if not names:
         raise BadValue("rules", [*files][:8], f"give a file named with {', '.join(SUFFIXES)}")
     gather = Gather()
-    parts: list[Part] = []
-    shown: list[FileNow] = []
+    parts: list[ParsedFile] = []
+    shown: list[RulesFile] = []
     heads: list[bytes] = []
     for name in names:
         data = files[name]
@@ -155,14 +155,14 @@ def compile_snapshot(
             remedy = f"it is larger than {file_bytes_max:,} bytes; make it smaller"
             raise BadRules(name, [Problem("", name, remedy)])
         sha = sha256(data).hexdigest()
-        part, value = read_part(name, sha, data, semantics, rules_max, shapes_max)
+        part, value = read_part(name, sha, data, semantics, rules_max, shared_limits_max)
         parts.append(part)
         shown.append(part.shown(name))
         heads.append(_head(name, part, cast("dict[str, Any]", value), gather))
     domains = [part.domain for part in parts if part.domain is not None]
-    MeshBook(domains, merge_domains=merge_domains)
+    MeshRuleSet(domains, merge_domains=merge_domains)
     compiled(parts, rules_max, files.__getitem__)
-    shapes_of(parts, shapes_max)
+    shared_limits_of(parts, shared_limits_max)
     try:
         pages, kinds, uses, forms = gather.end()
     except ValueError as error:
@@ -203,7 +203,7 @@ def _in_folders(name: str) -> list[str]:
     return name.split("/")
 
 
-def _head(name: str, part: Part, value: dict[str, Any], gather: Gather) -> bytes:
+def _head(name: str, part: ParsedFile, value: dict[str, Any], gather: Gather) -> bytes:
     """What a file says besides its native rules, which go to `gather`."""
     head = value
     if part.native is not None:

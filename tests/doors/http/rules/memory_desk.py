@@ -29,8 +29,8 @@ from sluicegate.contracts.rulebook import (
     REPLACED,
     ROLLED_BACK,
 )
+from sluicegate.rules.plain_values import form_of, read_text
 from sluicegate.rules.problems import Problems
-from sluicegate.rules.reading import form_of, read_text
 
 T = TypeVar("T")
 FIRST = "rules:\n  - rule_id: shop\n    limit: 10\n"

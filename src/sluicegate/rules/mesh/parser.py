@@ -1,0 +1,324 @@
+"""Parse: from the plain values of a file for a mesh to a domain, with every problem noted.
+
+The format is that of envoyproxy/ratelimit: a domain, and a tree of descriptors. What that service
+refuses is refused here, with the line and what to do; what it takes is taken, and a few fields more
+(see `limit_fields.py`). The tree is walked once, in the order of the file, for of several globs the
+first that matches wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.criticality import Criticality, parse_criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.glob_index import parse as parse_glob
+from sluicegate.limits.rule import Mode
+from sluicegate.rules.mesh.identity import rule_id
+from sluicegate.rules.mesh.limit_fields import LimitFields, Said
+from sluicegate.rules.mesh.rule import (
+    EXACT,
+    SHARED_BY_PATTERN,
+    VARYING,
+    Counting,
+    Form,
+    MeshRule,
+    Path,
+    Semantics,
+)
+from sluicegate.rules.problems import FieldPath, Problems
+from sluicegate.rules.shared_limits import SharedLimits
+
+DEPTH_MAX: Final = 16
+LIMITS_A_RULE_MAX: Final = 8
+TOP: Final = ("domain", "descriptors")
+NODE: Final = (
+    "key",
+    "value",
+    "rate_limit",
+    "rate_limits",
+    "descriptors",
+    "shadow_mode",
+    "quota_mode",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+    "metadata",
+    "priority",
+    "mode",
+)
+_FLAGS: Final = (
+    "shadow_mode",
+    "quota_mode",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+)
+
+
+@final
+class Domain:
+    """The rules of one domain of one file: paths, and what stands at their ends.
+
+    A path without a rule is an allow-list's: it takes requests away from wider rules.
+    """
+
+    __slots__ = ("line", "name", "rules", "source")
+
+    def __init__(
+        self, name: str, rules: list[tuple[Path, MeshRule | None]], source: str, line: int
+    ) -> None:
+        self.name = name
+        self.rules = rules
+        self.source = source
+        self.line = line
+
+
+def is_mesh(value: object) -> bool:
+    """Whether plain values are in this format, and not in another of ours."""
+    return isinstance(value, dict) and "domain" in value
+
+
+def parse_domain(
+    value: object,
+    problems: Problems,
+    shared_limits: SharedLimits,
+    semantics: Semantics,
+    *,
+    source: str = "",
+    line: int = 0,
+) -> Domain | None:
+    """The domain that a whole file says; None if it has none. What is wrong is in `problems`.
+
+    `source` and `line` say where the domain stands, for the error of two files that say the same.
+    """
+    return _Parser(problems, shared_limits, semantics).file(value, source, line)
+
+
+class _Above(NamedTuple):
+    """What the nodes above have said."""
+
+    path: Path
+    levels: tuple[int, ...]
+    real: tuple[int, ...]
+
+
+@final
+class _Parser:
+    """Walks the tree, and knows where it is."""
+
+    __slots__ = ("_domain", "_forms", "_limits", "_problems", "_rules", "_texts")
+
+    def __init__(
+        self, problems: Problems, shared_limits: SharedLimits, semantics: Semantics
+    ) -> None:
+        self._problems = problems
+        self._limits = LimitFields(problems, shared_limits, semantics)
+        self._forms: dict[tuple[object, ...], Form] = {}
+        self._rules: list[tuple[Path, MeshRule | None]] = []
+        self._texts: dict[str, str] = {}
+        self._domain = ""
+
+    def file(self, value: object, source: str, line: int) -> Domain | None:
+        if not isinstance(value, dict):
+            self._wrong((), value, "a file for a mesh has a domain and descriptors")
+            return None
+        self._known_only((), value, TOP)
+        domain = self._text(("domain",), value.get("domain"))
+        if not domain:
+            self._wrong(("domain",), value.get("domain"), "name the domain: it must not be empty")
+            return None
+        self._domain = domain
+        self._level(("descriptors",), value.get("descriptors"), _Above((), (), ()))
+        return Domain(domain, self._rules, source, line)
+
+    def _level(self, at: FieldPath, value: object, above: _Above) -> None:
+        """All nodes beside each other."""
+        if value is None:
+            return
+        if not isinstance(value, list):
+            self._wrong(at, value, "give a list of descriptors, each with a key")
+            return
+        if len(above.path) >= DEPTH_MAX:
+            self._wrong(at, "...", f"at most {DEPTH_MAX} descriptors in one another")
+            return
+        exact: set[tuple[str, str | None]] = set()
+        globs: set[tuple[str, tuple[str, ...]]] = set()
+        for place, node in enumerate(value):
+            here = (*at, place)
+            if not isinstance(node, dict):
+                self._wrong(here, node, "a descriptor is a mapping with a key")
+                continue
+            self._known_only(here, node, NODE)
+            key = self._text((*here, "key"), node.get("key"))
+            said = self._text((*here, "value"), node.get("value")) or None
+            if not key:
+                # An item of a list has no line of its own; its first field has.
+                first = "key" if "key" in node else next(iter(node), "key")
+                remedy = "name the key of this descriptor: it must not be empty"
+                self._wrong((*here, first), node.get("key"), remedy)
+                continue
+            if (key, said) in exact:
+                shown = key if said is None else f"{key}: {said}"
+                self._wrong((*here, "key"), shown, "it stands twice at this level; keep one")
+                continue
+            exact.add((key, said))
+            if said is not None and "*" in said:
+                glob = (key, parse_glob(said))
+                if glob in globs:
+                    continue  # another spelling of an earlier one, which wins always
+                globs.add(glob)
+            self._node(here, node, key, said, above)
+
+    def _node(
+        self, at: FieldPath, node: Mapping[str, object], key: str, said: str | None, above: _Above
+    ) -> None:
+        flags = {name: self._flag((*at, name), node.get(name)) for name in _FLAGS if name in node}
+        is_glob = said is not None and "*" in said
+        shared = flags.get("share_threshold", False)
+        if shared and not is_glob:
+            remedy = "leave it out, or give a value with a '*' in it"
+            self._wrong((*at, "share_threshold"), True, remedy)
+        depth = len(above.path)
+        level = SHARED_BY_PATTERN if shared else VARYING if is_glob or said is None else EXACT
+        real = above.real
+        if flags.get("value_to_metric", False) and level != SHARED_BY_PATTERN:
+            real = (*real, depth)
+        step = (self._kept(key), None if said is None else self._kept(said))
+        below = _Above((*above.path, step), (*above.levels, level), real)
+        rule = self._rule(at, node, flags, below)
+        children = node.get("descriptors")
+        if rule is not None or not children:
+            self._rules.append((below.path, rule))
+        self._level((*at, "descriptors"), children, below)
+
+    def _rule(
+        self, at: FieldPath, node: Mapping[str, object], flags: Mapping[str, bool], below: _Above
+    ) -> MeshRule | None:
+        mode = self._mode(at, node, flags)
+        priority = self._priority((*at, "priority"), node.get("priority"))
+        metadata = node.get("metadata")
+        if metadata is not None and not isinstance(metadata, dict):
+            self._wrong((*at, "metadata"), metadata, "give a mapping")
+            metadata = None
+        said = self._said(at, node, mode)
+        if not said or mode is Mode.OFF:
+            return None
+        countings = tuple([one.counting for one in said if one.counting is not None])
+        names = tuple([one.name for one in said if one.name])
+        replaces = frozenset(name for one in said for name in one.replaces)
+        levels, real = below.levels, below.real
+        if flags.get("detailed_metric", False):
+            real = tuple(range(len(levels)))
+        shadow, quota = mode is Mode.SHADOW, flags.get("quota_mode", False)
+        key = (countings, levels, names, replaces, shadow, quota, priority, real)
+        form = self._forms.get(key) if metadata is None else None
+        if form is None:
+            form = Form(
+                countings,
+                levels,
+                names=names,
+                replaces=replaces,
+                shadow=shadow,
+                quota=quota,
+                priority=priority,
+                real=real,
+                metadata=metadata,
+            )
+            if metadata is None:
+                self._forms[key] = form
+        return MeshRule(form, rule_id(self._domain, below.path))
+
+    def _said(self, at: FieldPath, node: Mapping[str, object], mode: Mode) -> list[Said]:
+        one, several = node.get("rate_limit"), node.get("rate_limits")
+        if several is None:
+            if one is None:
+                return []
+            if not isinstance(one, dict):
+                self._wrong((*at, "rate_limit"), one, "give a mapping: {unit, requests_per_unit}")
+                return []
+            said = self._limits.read((*at, "rate_limit"), one, mode)
+            return [] if said is None else [said]
+        here = (*at, "rate_limits")
+        if one is not None:
+            self._wrong(here, "...", "leave it out, or rate_limit: put all limits into one list")
+            return []
+        if not isinstance(several, list) or not 1 <= len(several) <= LIMITS_A_RULE_MAX:
+            self._wrong(here, several, f"give a list of 1 to {LIMITS_A_RULE_MAX} limits")
+            return []
+        return self._each(here, several, mode)
+
+    def _each(self, at: FieldPath, several: list[object], mode: Mode) -> list[Said]:
+        found: list[Said] = []
+        periods: set[int] = set()
+        for place, one in enumerate(several):
+            if not isinstance(one, dict):
+                self._wrong((*at, place), one, "give a mapping: {unit, requests_per_unit}")
+                continue
+            if one.get("unlimited") is True:
+                self._wrong((*at, place, "unlimited"), True, "it stands alone, under rate_limit")
+                continue
+            said = self._limits.read((*at, place), one, mode)
+            if said is None:
+                continue
+            counting: Counting | None = said.counting
+            period_us = 0 if counting is None else counting.period_us
+            if counting is not None and not counting.blocks and period_us in periods:
+                self._wrong((*at, place), "...", "another limit here has this window; keep one")
+            periods.add(period_us)
+            found.append(said)
+        return found
+
+    # Fields.
+
+    def _mode(self, at: FieldPath, node: Mapping[str, object], flags: Mapping[str, bool]) -> Mode:
+        shadow = flags.get("shadow_mode", False)
+        said = node.get("mode")
+        if said is None:
+            return Mode.SHADOW if shadow else Mode.ENFORCE
+        for mode in Mode:
+            if said == mode.value:
+                if shadow and mode is not Mode.SHADOW:
+                    self._wrong((*at, "mode"), said, "leave it out, or shadow_mode")
+                return mode
+        self._wrong((*at, "mode"), said, "give one of enforce, shadow, off")
+        return Mode.ENFORCE
+
+    def _priority(self, at: FieldPath, value: object) -> Criticality | None:
+        if value is None:
+            return None
+        try:
+            return parse_criticality(self._text(at, value))
+        except BadValue as error:
+            self._wrong(at, value, error.remedy)
+            return None
+
+    def _flag(self, at: FieldPath, value: object) -> bool:
+        if value is not None and type(value) is not bool:
+            self._wrong(at, value, "give true or false")
+        return value is True
+
+    def _text(self, at: FieldPath, value: object) -> str:
+        if value is None:
+            return ""
+        if type(value) is int:
+            return str(value)
+        if not isinstance(value, str):
+            self._wrong(at, value, "give a text, in quotes")
+            return ""
+        return value
+
+    def _known_only(
+        self, at: FieldPath, fields: Mapping[str, object], known: tuple[str, ...]
+    ) -> None:
+        for name in fields:
+            if name not in known:
+                self._problems.add_unknown((*at, name), fields[name], known)
+
+    def _kept(self, text: str) -> str:
+        """Equal texts are kept once."""
+        return self._texts.setdefault(text, text)
+
+    def _wrong(self, at: FieldPath, value: object, remedy: str) -> None:
+        self._problems.add(at, value, remedy)

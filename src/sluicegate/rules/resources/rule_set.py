@@ -1,0 +1,54 @@
+"""Rule set: all native rules of one version, compiled, immutable, looked up without any I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.rules.resources.packed import PackedIndex
+from sluicegate.rules.resources.paths import NO_RULES, ResourceIndex, Rules
+from sluicegate.rules.resources.priorities import Priorities
+from sluicegate.rules.resources.rule import ResourceRule
+
+
+@final
+class ResourceRuleSet:
+    """Rules by path, kind of client and priority, and the tables that settle a priority.
+
+    One that was read from files has its rules by name; a packed one finds the few that are asked
+    for by name in its index.
+    """
+
+    __slots__ = ("_index", "_named", "_packed", "priorities")
+
+    def __init__(
+        self,
+        index: ResourceIndex | PackedIndex,
+        priorities: Priorities,
+        named: Mapping[str, ResourceRule | None] | None = None,
+    ) -> None:
+        self._packed = index if isinstance(index, PackedIndex) else None
+        self._index = index if isinstance(index, ResourceIndex) else None
+        self._named = named
+        self.priorities: Final = priorities
+
+    def __len__(self) -> int:
+        if self._packed is not None:
+            return len(self._packed)
+        return 0 if self._named is None else len(self._named)
+
+    def rule(self, rule_id: str) -> ResourceRule | None:
+        """The rule of that name; None if there is none, or it is off."""
+        if self._packed is not None:
+            return self._packed.rule(rule_id)
+        return None if self._named is None else self._named.get(rule_id)
+
+    def find(self, path: str, client_type: str, priority: Criticality) -> Rules:
+        """The rules that apply together to a plain path (see `plain_path`)."""
+        if self._packed is not None:
+            return self._packed.find(path, client_type, priority)
+        return NO_RULES if self._index is None else self._index.find(path, client_type, priority)
+
+
+EMPTY_RULE_SET: Final = ResourceRuleSet(ResourceIndex(), Priorities(), {})

@@ -1,0 +1,350 @@
+"""Service book: all rules of a rate-limit service, from files of both formats, compiled as one.
+
+A file is of Envoy's format or of ours by what it says, not by its name. Everything that is wrong
+with a file is told at once, and a book is made of all files or of none.
+
+A reload reads the files that have changed; what the others said is kept from the book before, so a
+change in one of a hundred large files costs that file and the making of the indexes. JSON is YAML
+too, and is read as what it is some thirty times faster: large books are best written as JSON.
+
+Bounds: `files_max` files, `file_bytes_max` each, `rules_max` native rules, `shared_limits_max`
+different limits in all, and the reader's own; folders are followed `DEPTH_MAX` deep.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.limits.rule import Rule
+from sluicegate.rules.mesh.parser import Domain, is_mesh, parse_domain
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.rule_set import MeshRuleSet
+from sluicegate.rules.plain_values import Read, form_of, read_bytes, read_text
+from sluicegate.rules.problems import PROBLEMS_MAX, BadRules, FieldPath, Problem, Problems
+from sluicegate.rules.resources.compiler import compile_rules
+from sluicegate.rules.resources.parser import RULES_MAX, NativeFile, is_native, parse_native
+from sluicegate.rules.resources.rule_set import ResourceRuleSet
+from sluicegate.rules.shared_limits import SHARED_LIMITS_MAX_DEFAULT, SharedLimits
+from sluicegate.wire.json_objects import parse_json
+
+FILES_MAX: Final = 10_000
+FILE_BYTES_MAX: Final = 16 << 20
+DEPTH_MAX: Final = 8
+VERSION_CHARS: Final = 12
+ENVOY: Final = "envoy"
+NATIVE: Final = "native"
+
+SUFFIXES: Final = (".yaml", ".yml", ".toml")
+
+
+class RulesFile(NamedTuple):
+    """A file of a book, as it is shown."""
+
+    name: str  # below the folder it was found in
+    format: str
+    rules: int
+    sha: str
+
+
+class _Found(NamedTuple):
+    """Where a file is, and what it is called."""
+
+    path: str
+    name: str
+
+
+@final
+class ParsedFile:
+    """What one file says."""
+
+    __slots__ = ("domain", "native", "path", "rules", "sha", "shared_limits")
+
+    def __init__(
+        self,
+        path: str,
+        sha: str,
+        domain: Domain | None,
+        native: NativeFile | None,
+        shared_limits: Mapping[str, Rule],
+    ) -> None:
+        self.path = path
+        self.sha = sha
+        self.domain = domain
+        self.native = native
+        self.shared_limits = shared_limits
+        self.rules = native.said if native is not None else len(domain.rules) if domain else 0
+
+    def shown(self, name: str) -> RulesFile:
+        """The file under the name it has below its folder."""
+        kind = ENVOY if self.native is None else NATIVE
+        return RulesFile(name, kind, self.rules, self.sha[:VERSION_CHARS])
+
+
+@final
+class ServiceRuleSet:
+    """All rules in force; immutable.
+
+    `rules` are the limits by the names that both halves know them by, for `replace_rules`. A book
+    that was made of a snapshot has in `remade` what the next can be made of sooner.
+    """
+
+    __slots__ = ("_parts", "_settings", "files", "mesh", "remade", "resources", "rules", "version")
+
+    def __init__(
+        self,
+        mesh: MeshRuleSet,
+        resources: ResourceRuleSet,
+        rules: Mapping[str, Rule],
+        version: str,
+        files: Sequence[RulesFile],
+        parts: Sequence[ParsedFile] = (),
+        settings: object = None,
+        remade: object = None,
+    ) -> None:
+        self.mesh: Final = mesh
+        self.resources: Final = resources
+        self.rules: Final = rules
+        self.version: Final = version
+        self.files: Final = tuple(files)
+        self._parts = {part.path: part for part in parts}
+        self._settings = settings
+        self.remade = remade
+
+    def __len__(self) -> int:
+        return sum(file.rules for file in self.files)
+
+    def rules_beside(self, before: ServiceRuleSet | None) -> dict[str, Rule]:
+        """The limits of this book and of the one before it.
+
+        A decision under way may still name one of the old, so a limiter knows both for one
+        generation. A name says all there is to a limit, so one that is in both is the same.
+        """
+        return {**(before.rules if before is not None else {}), **self.rules}
+
+    @classmethod
+    def load(
+        cls,
+        paths: Sequence[str | os.PathLike[str]],
+        *,
+        semantics: Semantics | str = Semantics.SLUICEGATE,
+        before: ServiceRuleSet | None = None,
+        rules_max: int = RULES_MAX,
+        shared_limits_max: int = SHARED_LIMITS_MAX_DEFAULT,
+        files_max: int = FILES_MAX,
+        file_bytes_max: int = FILE_BYTES_MAX,
+        merge_domains: bool = False,
+    ) -> ServiceRuleSet:
+        """Read files, and all that folders hold.
+
+        `BadRules` says what is wrong with one of them, `Unavailable` what could not be read.
+        """
+        settings = (Semantics(semantics), rules_max, shared_limits_max, file_bytes_max)
+        known = before._parts if before is not None and before._settings == settings else {}
+        parts: list[ParsedFile] = []
+        files: list[RulesFile] = []
+        digest = sha256()
+        for path, name in find_files(paths, files_max=files_max):
+            data = read_bytes(path, file_bytes_max)
+            sha = sha256(data).hexdigest()
+            part = known.get(path)
+            if part is None or part.sha != sha:
+                part, _ = read_part(
+                    path, sha, data, Semantics(semantics), rules_max, shared_limits_max
+                )
+            parts.append(part)
+            files.append(part.shown(name))
+            digest.update(f"{name}\0{sha}\n".encode("utf-8", "surrogateescape"))
+        domains = [part.domain for part in parts if part.domain is not None]
+        return cls(
+            MeshRuleSet(domains, merge_domains=merge_domains),
+            compiled(parts, rules_max, lambda path: read_bytes(path, FILE_BYTES_MAX)),
+            shared_limits_of(parts, shared_limits_max),
+            digest.hexdigest()[:VERSION_CHARS],
+            files,
+            parts,
+            settings,
+        )
+
+
+def find_files(
+    paths: Sequence[str | os.PathLike[str]], *, files_max: int = FILES_MAX
+) -> list[_Found]:
+    """The rules files that these are or hold, in the order of the paths and then of their names.
+
+    In folders only what is named as YAML or TOML, and nothing that begins with a dot: editors leave
+    such files, and Kubernetes keeps the real ones of a ConfigMap in such folders.
+    """
+    found: dict[str, _Found] = {}
+    for path in [os.fspath(path) for path in paths]:
+        if not os.path.isdir(path):
+            found.setdefault(path, _Found(path, os.path.basename(path)))
+            continue
+        below = _below(path, "", 0, files_max)
+        if not below:
+            names = ", ".join(SUFFIXES)
+            raise BadValue("rules", path, f"put a rules file there, named with {names} at the end")
+        for one in below:
+            found.setdefault(one.path, one)
+    if len(found) > files_max:
+        raise BadValue("rules", f"{len(found):,} files", f"at most {files_max:,} (files_max)")
+    if not found:
+        raise BadValue("rules", list(paths), "give at least one file or folder")
+    return [*found.values()]
+
+
+def _below(folder: str, within: str, depth: int, files_max: int) -> list[_Found]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        words = error.strerror or str(error)
+        raise Unavailable(f"the rules folder {folder}", words) from None
+    found: list[_Found] = []
+    for name in names:
+        if name[0] in ".#~":
+            continue
+        path, shown = os.path.join(folder, name), f"{within}{name}"
+        if os.path.isdir(path):
+            if depth < DEPTH_MAX:
+                found += _below(path, f"{shown}/", depth + 1, files_max)
+        elif name.lower().endswith(SUFFIXES):
+            found.append(_Found(path, shown))
+        if len(found) > files_max:
+            break
+    return found
+
+
+# One file.
+
+
+def read_part(
+    path: str, sha: str, data: bytes, semantics: Semantics, rules_max: int, shared_limits_max: int
+) -> tuple[ParsedFile, object]:
+    """What a file says, and the plain values of it; `BadRules` if anything in it is wrong."""
+    failed: BadRules | RecursionError | None = None
+    read = _read_json(data)
+    if read is not None:
+        try:
+            return _parsed(path, sha, read, semantics, rules_max, shared_limits_max), read.value
+        except (BadRules, RecursionError) as error:
+            failed = error  # read it once more, for the lines
+    try:
+        read = read_text(data, form=form_of(path), source=path)
+    except BadRules as error:
+        # JSON has no bound on how many values there are, YAML has.
+        raise failed if isinstance(failed, BadRules) else error from None
+    return _parsed(path, sha, read, semantics, rules_max, shared_limits_max), read.value
+
+
+def _parsed(
+    path: str, sha: str, read: Read, semantics: Semantics, rules_max: int, shared_limits_max: int
+) -> ParsedFile:
+    value, lines = read.value, with_items(read.lines)
+    problems = Problems(path, lines)
+    shared_limits = SharedLimits(shared_limits_max)
+    domain, native = None, None
+    if is_mesh(value):
+        domain = parse_domain(
+            value, problems, shared_limits, semantics, source=path, line=lines.get(("domain",), 0)
+        )
+    elif is_native(value):
+        native = parse_native(value, problems, shared_limits, rules_max=rules_max)
+    else:
+        problems.add((), value, _neither(value))
+    problems.raise_if_any()
+    return ParsedFile(path, sha, domain, native, shared_limits.rules)
+
+
+def with_items(lines: Mapping[FieldPath, int]) -> dict[FieldPath, int]:
+    """The lines of fields, and where each item of a list begins: what it lacks has no line."""
+    items: dict[FieldPath, int] = {}
+    for at, line in lines.items():
+        item = at[:-1]
+        if item and isinstance(item[-1], int) and items.get(item, line) >= line:
+            items[item] = line
+    return {**items, **lines}
+
+
+def _neither(value: object) -> str:
+    if isinstance(value, dict) and "limits" in value:
+        return (
+            "a file with `limits:` is for the middlewares of a web application; "
+            "for the service write `rules:`, or a `domain:` as Envoy's rate-limit service has it"
+        )
+    return (
+        "say `version: 1` and `rules:`, or a `domain:` and `descriptors:` "
+        "as Envoy's rate-limit service has them"
+    )
+
+
+def _read_json(data: bytes) -> Read | None:
+    """What the text says if it is JSON; None if it is not, or not plainly."""
+    if data.lstrip()[:1] != b"{":
+        return None
+    try:
+        return Read(parse_json(data), {})
+    except BadValue:
+        return None
+
+
+# All of them.
+
+
+def compiled(
+    parts: Sequence[ParsedFile], rules_max: int, data_of: Callable[[str], bytes]
+) -> ResourceRuleSet:
+    """The native half; `BadRules` says what is wrong between files, with lines from `data_of`."""
+    own = [part for part in parts if part.native is not None]
+    found: list[tuple[int, FieldPath, object, str]] = []
+    more = 0
+
+    def complain(number: int, at: FieldPath, value: object, remedy: str) -> None:
+        nonlocal more
+        if len(found) < PROBLEMS_MAX:
+            found.append((number, at, value, remedy))
+        else:
+            more += 1
+
+    files = [part.native for part in own if part.native is not None]
+    book = compile_rules(files, complain, rules_max=rules_max)
+    if found:
+        raise _refused([part.path for part in own], found, more, data_of)
+    return book
+
+
+def _refused(
+    paths: Sequence[str],
+    found: Sequence[tuple[int, FieldPath, object, str]],
+    more: int,
+    data_of: Callable[[str], bytes],
+) -> BadRules:
+    """The error for what is wrong between files, told of the first file that has any of it."""
+    path = paths[found[0][0]]
+    here = [one for one in found if paths[one[0]] == path]
+    try:
+        lines = read_text(data_of(path), form=form_of(path), source=path).lines
+    except (BadValue, Unavailable):
+        lines = {}  # it has gone meanwhile, or is JSON of more values than YAML may have
+    problems = Problems(path, with_items(lines))
+    for _, at, value, remedy in here:
+        problems.add(at, value, remedy)
+    try:
+        problems.raise_if_any()
+    except BadRules as error:
+        return BadRules(error.source, error.problems, more + len(found) - len(here))
+    raise AssertionError("a refusal has a problem")
+
+
+def shared_limits_of(parts: Sequence[ParsedFile], shared_limits_max: int) -> dict[str, Rule]:
+    """The different limits of all files."""
+    rules: dict[str, Rule] = {}
+    for part in parts:
+        rules.update(part.shared_limits)
+        if len(rules) > shared_limits_max:
+            remedy = f"say at most {shared_limits_max:,} (shared_limits_max)"
+            shown = f"{len(rules):,} different limits"
+            raise BadRules(part.path, [Problem("rules", shown, remedy)])
+    return rules

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.file_watch import Watch
+
+# Looked at by hand, a watch needs no thread and no time.
+
+
+def watched(path: Path) -> tuple[Watch, list[str]]:
+    told: list[str] = []
+
+    def tell() -> None:
+        told.append(path.read_text() if path.exists() else "gone")
+
+    return Watch(path, tell), told
+
+
+def write_in_place(path: Path, text: str) -> None:
+    path.write_text(text)
+    # As if some time had passed since the last write, however coarse the file system's clock.
+    found = path.stat()
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1_000_000))
+
+
+def replace(path: Path, text: str) -> None:
+    new = path.with_name("new")
+    new.write_text(text)
+    new.rename(path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text("one")
+    return path
+
+
+def test_a_file_that_stays_as_it_is_is_not_told(file: Path) -> None:
+    watch, told = watched(file)
+    assert not any(watch.look() for _ in range(3))
+    file.read_text()
+    assert not watch.look()
+    assert told == []
+
+
+def test_a_rename_over_it_is_told_at_once(file: Path) -> None:
+    watch, told = watched(file)
+    replace(file, "two")
+    assert watch.look()
+    assert not watch.look()
+    assert told == ["two"]
+
+
+def test_a_write_in_place_is_told_when_it_has_come_to_rest(file: Path) -> None:
+    watch, told = watched(file)
+    write_in_place(file, "")  # truncated
+    assert not watch.look()
+    write_in_place(file, "tw")  # half written
+    assert not watch.look()
+    write_in_place(file, "two")
+    assert not watch.look()
+    assert watch.look()
+    assert not watch.look()
+    assert told == ["two"]
+
+
+def test_a_write_that_keeps_size_and_time_is_told(file: Path) -> None:
+    watch, told = watched(file)
+    before = file.stat()
+    threading.Event().wait(0.02)  # the change of the inode has a clock of its own
+    file.write_text("two")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_mtime_ns, file.stat().st_size) == (before.st_mtime_ns, before.st_size)
+    assert [watch.look(), watch.look()] == [False, True]
+    assert told == ["two"]
+
+
+def test_a_write_that_is_taken_back_is_told_all_the_same(file: Path) -> None:
+    watch, told = watched(file)
+    write_in_place(file, "two")
+    assert not watch.look()
+    write_in_place(file, "one")
+    assert [watch.look(), watch.look()] == [False, True]
+    assert told == ["one"]
+
+
+def test_deletion_and_return_are_told(file: Path) -> None:
+    watch, told = watched(file)
+    file.unlink()
+    assert [watch.look(), watch.look()] == [True, False]
+    file.write_text("back")
+    assert [watch.look(), watch.look()] == [True, False]
+    assert told == ["gone", "back"]
+
+
+def test_a_file_that_is_not_there_yet_is_awaited(tmp_path: Path) -> None:
+    watch, told = watched(tmp_path / "later.yaml")
+    assert not watch.look()
+    (tmp_path / "later.yaml").write_text("here")
+    assert watch.look()
+    assert told == ["here"]
+
+
+def test_a_link_turned_elsewhere_is_told(tmp_path: Path) -> None:
+    # rules.yaml -> ..data/rules.yaml, ..data -> ..v1; a new version turns ..data by a rename.
+    for version in ("one", "two"):
+        (tmp_path / f"..{version}").mkdir()
+        (tmp_path / f"..{version}" / "rules.yaml").write_text(version)
+    (tmp_path / "..data").symlink_to("..one")
+    (tmp_path / "rules.yaml").symlink_to("..data/rules.yaml")
+    watch, told = watched(tmp_path / "rules.yaml")
+    (tmp_path / "..data_tmp").symlink_to("..two")
+    (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+    assert [watch.look(), watch.look()] == [True, False]
+    assert told == ["two"]
+
+
+def test_what_fails_when_told_is_logged_and_told_of_the_next_change(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+
+    def tell() -> None:
+        told.append(file.read_text())
+        raise RuntimeError("not today")
+
+    watch = Watch(file, tell)
+    with caplog.at_level(logging.ERROR, "sluicegate.rules"):
+        for text in ("two", "three"):
+            replace(file, text)
+            assert watch.look()
+    assert told == ["two", "three"]
+    assert "not today" in caplog.text
+
+
+def test_a_thread_of_its_own_looks_until_it_is_closed(file: Path) -> None:
+    told = threading.Event()
+    before = threading.active_count()
+    with Watch(file, told.set, every_s=0.01) as watch:
+        assert watch.start() is watch  # once is enough
+        assert threading.active_count() == before + 1
+        replace(file, "two")
+        assert told.wait(10)
+    assert threading.active_count() == before
+    told.clear()
+    replace(file, "three")
+    assert not told.wait(0.05)
+    watch.close()
+    assert watch.start() is watch  # what is closed stays closed
+    assert threading.active_count() == before
+
+
+def test_it_may_be_closed_by_what_it_tells(file: Path) -> None:
+    done = threading.Event()
+
+    def close() -> None:
+        watch.close()
+        done.set()
+
+    watch = Watch(file, close, every_s=0.01).start()
+    replace(file, "two")
+    assert done.wait(10)
+
+
+@pytest.mark.parametrize("every_s", [0, 0.001, -1, 1e9, float("nan")])
+def test_the_time_between_looks_is_bounded(file: Path, every_s: float) -> None:
+    with pytest.raises(BadValue, match="every_s"):
+        Watch(file, lambda: None, every_s=every_s)
+
+
+IN_A_CHILD = """
+import os, sys, threading
+from pathlib import Path
+from sluicegate.rules.file_watch import Watch
+
+file = Path(sys.argv[1])
+told = threading.Event()
+watch = Watch(file, told.set, every_s=0.01).start()
+child = os.fork()
+if child == 0:
+    new = file.with_name("new")
+    new.write_text("two")
+    new.rename(file)
+    os._exit(0 if told.wait(20) else 1)
+ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+sys.exit(ended if told.wait(20) else 2)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_after_a_fork_parent_and_child_both_watch(file: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", IN_A_CHILD, str(file)],
+        check=False,
+        timeout=60,
+        capture_output=True,
+    )
+    assert (ran.returncode, ran.stderr.decode()) == (0, "")

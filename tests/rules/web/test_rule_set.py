@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluicegate.limits.rule import Mode
+from sluicegate.rules.web.keys import key_reader
+from sluicegate.rules.web.rule import WebRule
+from sluicegate.rules.web.rule_set import GROUP_MIN, WebRuleSet
+from tests.rules.web.arrivals import Came
+
+
+def book(**rules: dict[str, object]) -> WebRuleSet:
+    """Rules that need only say what is of interest."""
+    made: dict[str, object] = {
+        name: rule if rule.get("exempt") else {"key": "everyone", "limit": "5/s", **rule}
+        for name, rule in rules.items()
+    }
+    return WebRuleSet.of({"limits": made})
+
+
+def asked(rules: WebRuleSet, *arrivals: Came) -> list[list[str]]:
+    """The names of the rules that have a say."""
+    return [[str(claim.rule) for claim in rules.claims(came)] for came in arrivals]
+
+
+def test_every_rule_that_matches_has_a_say_in_the_order_of_the_file() -> None:
+    rules = book(
+        everything={},
+        api={"match": {"path": "/api/**"}},
+        users={"match": {"path": "/api/users/{id}"}},
+        me={"match": {"path": "/api/users/me"}},
+        posts={"match": {"path": "/api/users/me", "method": ["POST", "put"]}},
+    )
+    assert asked(
+        rules, Came("/"), Came("/api"), Came("/api/users/7"), Came("/api/users/me", "PUT")
+    ) == [
+        ["everything"],
+        ["everything", "api"],
+        ["everything", "api", "users"],
+        ["everything", "api", "users", "me", "posts"],
+    ]
+
+
+def test_what_no_rule_is_about_claims_nothing() -> None:
+    rules = book(api={"match": {"path": "/api/**", "method": "GET"}})
+    assert asked(rules, Came("/"), Came("/api/x", "POST"), Came("/api/x", "get")) == [[], [], []]
+
+
+def test_headers_users_and_addresses_are_matched() -> None:
+    rules = book(
+        exact={"match": {"header": {"X-Plan": "free"}}},
+        one_of={"match": {"header": {"x-plan": ["free", "trial-*"]}}},
+        any={"match": {"header": {"x-plan": "*"}}},
+        present={"match": {"header": {"x-plan": True}}},
+        absent={"match": {"header": {"x-plan": False}}},
+        ann={"match": {"user": "ann"}},
+        staff={"match": {"user": "*@staff"}},
+        anonymous={"match": {"user": False}},
+        inside={"match": {"address": ["10.0.0.0/8", "2001:db8::/32"]}},
+        both={"match": {"header": {"x-plan": "free", "x-beta": True}, "user": True}},
+    )
+    away = "192.0.2.1"
+    assert asked(
+        rules,
+        Came(address=away),
+        Came(address=away, headers={"x-plan": "free"}),
+        Came(address=away, headers={"x-plan": "trial-7"}),
+        Came(address=away, headers={"x-plan": "FREE"}),
+        Came(address=away, user="ann"),
+        Came(address="2001:db8::7", user="bob@staff"),
+        Came(address=away, user="x", headers={"x-plan": "free", "x-beta": "1"}),
+    ) == [
+        ["absent", "anonymous"],
+        ["exact", "one_of", "any", "present", "anonymous"],
+        ["one_of", "any", "present", "anonymous"],
+        ["any", "present", "anonymous"],
+        ["absent", "ann"],
+        ["absent", "staff", "inside"],
+        ["exact", "one_of", "any", "present", "both"],
+    ]
+
+
+def test_stop_ends_the_search_where_it_applies() -> None:
+    rules = book(
+        upload={"match": {"path": "/upload"}, "key": "user", "or_key": "skip", "stop": True},
+        rest={},
+    )
+    # Without its key the rule does not apply, and so stops nothing.
+    assert asked(rules, Came("/upload", user="ann"), Came("/upload"), Came("/")) == [
+        ["upload"],
+        ["rest"],
+        ["rest"],
+    ]
+
+
+def test_a_trial_stops_nothing_and_what_is_off_is_not_there() -> None:
+    rules = book(trial={"stop": True, "mode": "shadow"}, off={"mode": "off", "stop": True}, rest={})
+    assert asked(rules, Came()) == [["trial", "rest"]]
+    assert rules.rules["off"].mode is Mode.OFF
+
+
+def test_an_exemption_ends_all_wherever_it_stands() -> None:
+    rules = book(
+        everything={},
+        health={"match": {"path": "/health"}, "exempt": True},
+        inside={"match": {"path": "/api/**", "address": "10.0.0.0/8"}, "exempt": True},
+        off={"match": {"path": "/x"}, "exempt": True, "mode": "off"},
+        api={"match": {"path": "/api/**"}},
+    )
+    out = "192.0.2.1"
+    assert asked(
+        rules, Came("/health"), Came("/api/x"), Came("/api/x", address=out), Came("/x")
+    ) == [[], [], ["everything", "api"], ["everything"]]
+    assert [one.entry.name for one in rules.matches(Came("/health"))] == ["health"]
+    assert [one.entry.name for one in rules.matches(Came("/api/x"))] == ["inside"]
+
+
+def test_a_rule_without_its_key_falls_back_and_without_that_does_not_apply() -> None:
+    rules = book(
+        user={"key": "user"},
+        tenant={"key": "header:x-tenant", "or_key": "skip"},
+        address={"key": "address"},
+        shared={"key": "user", "or_key": "everyone"},
+    )
+    missed: list[str] = []
+    claims = rules.claims(Came(user="ann", headers={"x-tenant": "acme"}), missed.append)
+    assert [claim.key for claim in claims] == [
+        "user:ann",
+        "header:x-tenant:acme",
+        "address:10.0.0.1",
+        "user:ann",
+    ]
+    assert missed == []
+    claims = rules.claims(Came(), missed.append)
+    assert [claim.key for claim in claims] == ["address:10.0.0.1", "address:10.0.0.1", "everyone"]
+    assert missed == ["tenant"]
+    missed.clear()
+    claims = rules.claims(Came(address=""), missed.append)
+    assert [(claim.rule, claim.key) for claim in claims] == [("shared", "everyone")]
+    assert missed == ["user", "tenant", "address"]
+
+
+def test_costs_go_with_the_claims() -> None:
+    rules = book(two={"cost": 2}, said={"cost": {"header": "x-cost", "max": 10}})
+    assert [claim.cost for claim in rules.claims(Came(headers={"x-cost": "7"}))] == [2, 7]
+    assert [claim.cost for claim in rules.claims(Came(headers={"x-cost": "99"}))] == [2, 10]
+    assert [claim.cost for claim in rules.claims(Came())] == [2, 1]
+
+
+def test_many_rules_for_values_of_one_header_are_looked_up() -> None:
+    read: list[str] = []
+
+    class Counting(Came):
+        def header(self, name: str) -> str:
+            read.append(name)
+            return super().header(name)
+
+    tenants: dict[str, dict[str, object]] = {
+        f"t{n}": {"match": {"header": {"x-tenant": [f"tenant-{n}", f"alias-{n}"]}}}
+        for n in range(500)
+    }
+    rules = book(first={}, **tenants, last={"match": {"header": {"x-tenant": "tenant-7"}}})
+    assert asked(
+        rules,
+        Counting(headers={"x-tenant": "tenant-7"}),
+        Counting(headers={"x-tenant": "alias-8"}),
+        Counting(headers={"x-tenant": "nobody"}),
+    ) == [["first", "t7", "last"], ["first", "t8"], ["first"]]
+    assert len(read) < 10
+
+
+def test_many_rules_for_networks_are_not_taken_for_values() -> None:
+    networks = [f"10.{n}.0.0/16" for n in range(2 * GROUP_MIN)]
+    said: dict[str, dict[str, object]] = {
+        f"n{at}": {"match": {"address": network}} for at, network in enumerate(networks)
+    }
+    rules = book(**said)
+    assert asked(rules, Came(address="10.3.4.5")) == [["n3"]]
+
+
+def test_a_book_tells_what_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("version: 1\nlimits: {a: {key: user, limit: 1/s}}")
+    rules = WebRuleSet.load(file)
+    assert rules.source == str(file)
+    assert len(rules) == 1
+    assert rules.version in repr(rules)
+    with pytest.raises(TypeError):
+        rules.rules["a"] = rules.rules["a"]  # type: ignore[index]
+
+
+# Against the plainest reading of the rules: every entry, every part, one after the other.
+
+values = st.sampled_from(["a", "b", "c", ""])
+wanted = st.sampled_from([True, False, "a", "b", ["a", "b"], "a*", ["b", "*c"]])
+matches = st.fixed_dictionaries(
+    {},
+    optional={
+        "path": st.sampled_from(["/a", "/a/**", "/{x}", "/{x}/b", "/a/{x}", "/**", ["/a", "/b"]]),
+        "method": st.sampled_from(["GET", ["GET", "POST"]]),
+        "header": st.dictionaries(st.sampled_from(["h1", "h2"]), wanted, min_size=1),
+        "user": wanted,
+        "address": st.sampled_from(["10.0.0.0/8", "10.0.0.1"]),
+    },
+)
+rule_values = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "match": matches,
+            "key": st.sampled_from(["user", "address", "everyone", ["user", "header:h1"]]),
+            "limit": st.just("5/s"),
+            "stop": st.sampled_from([False, False, True]),
+            "mode": st.sampled_from(["enforce", "enforce", "shadow", "off"]),
+        },
+    ),
+    matches.filter(bool).map(lambda match: {"match": match, "exempt": True}),
+)
+arrivals = st.builds(
+    lambda path, method, address, user, h1, h2: Came(
+        path, method, address=address, user=user, headers={"h1": h1, "h2": h2}
+    ),
+    st.sampled_from(["/", "/a", "/b", "/a/b", "/a/c", "//a/", "/a/b/c"]),
+    st.sampled_from(["GET", "POST", "PUT"]),
+    st.sampled_from(["10.0.0.1", "10.9.9.9", "192.0.2.1", ""]),
+    values,
+    values,
+    values,
+)
+
+
+def plainly_fits(entry: WebRule, came: Came) -> bool:
+    from tests.rules.web.test_paths import fits
+
+    match = entry.match
+    if match.paths and not any(
+        fits(str(pattern).replace("{x}", "*"), came.path) for pattern in match.paths
+    ):
+        return False
+    if match.methods and came.method not in match.methods:
+        return False
+    for what, want in match.conditions:
+        if what == "address":
+            whole = isinstance(want, tuple) and want[0] == "10.0.0.1"
+            if not (came.address() == "10.0.0.1" if whole else came.address()[:3] == "10."):
+                return False
+            continue
+        value = came.user() if what == "user" else came.header(what.removeprefix("header:"))
+        if isinstance(want, bool):
+            if bool(value) != want:
+                return False
+        elif not any(
+            value.startswith("a")
+            if one == "a*"
+            else value.endswith("c")
+            if one == "*c"
+            else value == one
+            for one in want
+        ):
+            return False
+    return True
+
+
+def plainly(rules: WebRuleSet, came: Came) -> list[tuple[str, str]]:
+    fitting = [one for one in rules.entries if not one.off and plainly_fits(one, came)]
+    if any(entry.exempt for entry in fitting):
+        return []
+    found = []
+    for entry in fitting:
+        keys = [key_reader(key)(came) for key in (entry.key, entry.or_key) if key is not None]
+        key = next((key for key in keys if key), "")
+        if key:
+            found.append((entry.name, key))
+            if entry.stop and entry.rule is not None and entry.rule.mode is Mode.ENFORCE:
+                break
+    return found
+
+
+@settings(max_examples=80)
+@given(st.lists(rule_values, min_size=1, max_size=3 * GROUP_MIN), st.lists(arrivals, max_size=8))
+def test_the_compiled_book_says_what_the_plain_reading_says(
+    said: list[dict[str, object]], came: list[Came]
+) -> None:
+    rules = WebRuleSet.of({"limits": {f"r{at}": rule for at, rule in enumerate(said)}})
+    for one in came:
+        claims = [(str(claim.rule), claim.key) for claim in rules.claims(one)]
+        assert claims == plainly(rules, one), one
+        matched = rules.matches(one)
+        assert claims == [(found.entry.name, found.key) for found in matched if found.key]
