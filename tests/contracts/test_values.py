@@ -10,7 +10,7 @@ import pytest
 from sluicegate import BadValue, Criticality, Decision, Limit, Refused, Unavailable
 from sluicegate.contracts import decision as decision_module
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, parse_criticality
-from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, RetryAdvice, reason_named
+from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, RetryAdvice, find_reason
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.contracts.rule import Algorithm
 
@@ -28,7 +28,7 @@ def test_every_reason_has_words_and_codes_for_every_door(name: str) -> None:
     assert reason.http_status in {429, 503, 504}
     assert reason.resp_error.isupper()
     assert reason.retryable == (reason.retry is not RetryAdvice.NEVER)
-    assert reason_named(name) is reason
+    assert find_reason(name) is reason
 
 
 def test_too_much_from_the_caller_and_too_little_from_us_have_different_codes() -> None:
@@ -191,14 +191,14 @@ def test_a_request_made_anew_claims_the_same_and_knows_nothing_of_the_first() ->
     )
     first.cost_ru = 50
     first.measured = Measured(service_us=1)
-    again = first.anew()
+    again = first.copy()
     kept = {name for name in vars(Request) if not name.startswith("_")}
     claims = {name for name in kept if not callable(getattr(Request, name))}
     assert claims > {"key", "attributes"}
     for name in claims - {"cost_ru", "measured"}:
         assert getattr(again, name) == getattr(first, name), name
     assert (again.cost_ru, again.measured) == (3, None)
-    assert first.anew({"c": "d"}).attributes == {"c": "d"}
+    assert first.copy({"c": "d"}).attributes == {"c": "d"}
 
 
 def test_nobody_changes_a_decision() -> None:

@@ -89,7 +89,7 @@ def test_equal_hosts_get_equal_shares() -> None:
 def test_who_is_ejected_gets_nothing_until_it_is_taken_back_and_then_little_at_first() -> None:
     policy = balance()
     for n in range(10):
-        policy.outlier.tell("h3", CallResult(ResultKind.FAILED), 1, f"k{n}", 0)
+        policy.outlier.record("h3", CallResult(ResultKind.FAILED), 1, f"k{n}", 0)
     policy.outlier.sweep(S)
     until_us = policy.outlier.standing("h3").until_us
     calls: Counter[str] = Counter()
@@ -119,7 +119,7 @@ def test_in_a_panic_all_hosts_are_used() -> None:
     policy = balance(settings=OutlierSettings(ejected_percent_max=100))
     for n in range(10):
         for host in HOSTS[:8]:
-            policy.outlier.tell(host, CallResult(ResultKind.FAILED), 1, f"k {host} {n}", 0)
+            policy.outlier.record(host, CallResult(ResultKind.FAILED), 1, f"k {host} {n}", 0)
     policy.outlier.sweep(S)
     assert policy.outlier.stats().panics
     policy.admit(Request("k"), S)
@@ -172,11 +172,11 @@ def test_what_was_unwound_was_never_sent() -> None:
         permit = policy.admit(Request("k"), n, avoid=("b",))
         assert isinstance(permit, BalancePermit)
         assert permit.end(Outcome.DROPPED, n, spent=False)
-    assert policy.outlier.stats().told == 0
+    assert policy.outlier.stats().recorded == 0
     dropped = policy.admit(Request("k"), 0)
     assert isinstance(dropped, BalancePermit)
     dropped.end(Outcome.DROPPED, 0)
-    assert policy.outlier.stats().told == 1
+    assert policy.outlier.stats().recorded == 1
 
 
 def test_a_group_without_hosts_refuses_with_its_reason() -> None:

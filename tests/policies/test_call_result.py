@@ -43,8 +43,8 @@ def test_errors_of_the_network_are_failures_and_only_a_refused_connection_was_no
     assert named(ConnectionResetError()).kind is ResultKind.FAILED
     assert named(TimeoutError()).kind is ResultKind.TIMED_OUT
     assert named(Unavailable("it", "gone")).kind is ResultKind.FAILED
-    assert not named(ConnectionRefusedError()).begun
-    assert named(ConnectionResetError()).begun
+    assert not named(ConnectionRefusedError()).may_have_run
+    assert named(ConnectionResetError()).may_have_run
 
 
 def test_a_bug_is_nobodys_answer() -> None:
@@ -76,11 +76,11 @@ def test_a_cancelled_call_stays_cancelled() -> None:
 
 
 def test_the_result_is_the_value_or_raises_what_went_wrong() -> None:
-    assert CallResult(ResultKind.OK, 3).result() == 3
+    assert CallResult(ResultKind.OK, 3).unwrap() == 3
     with pytest.raises(TimeoutError):
-        CallResult[int](ResultKind.TIMED_OUT, error=TimeoutError()).result()
+        CallResult[int](ResultKind.TIMED_OUT, error=TimeoutError()).unwrap()
     with pytest.raises(Unavailable):
-        CallResult[int](ResultKind.FAILED).result()
+        CallResult[int](ResultKind.FAILED).unwrap()
 
 
 def test_every_kind_has_an_outcome() -> None:
@@ -88,7 +88,7 @@ def test_every_kind_has_an_outcome() -> None:
     assert outcomes[ResultKind.OK] is Outcome.SUCCESS
     dropped = {kind for kind, outcome in outcomes.items() if outcome is Outcome.DROPPED}
     assert dropped == {ResultKind.TIMED_OUT, ResultKind.UNREACHED, ResultKind.OVERLOADED}
-    assert {kind for kind in ResultKind if CallResult[int](kind).failed} == {
+    assert {kind for kind in ResultKind if CallResult[int](kind).is_failure} == {
         ResultKind.FAILED,
         ResultKind.TIMED_OUT,
         ResultKind.UNREACHED,

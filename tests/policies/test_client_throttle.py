@@ -131,20 +131,20 @@ def test_what_a_backend_says_it_admits_is_refused_here_at_once_below_that() -> N
 
 def test_critical_work_passes_the_gate_whatever_is_said_and_the_gate_reopens_when_told() -> None:
     policy = throttle()
-    policy.told("a", CRITICAL, 0)
+    policy.record_level("a", CRITICAL, 0)
     assert call(policy, of(CRITICAL), ResultKind.OK, 1)
     assert not call(policy, of(DEGRADED), ResultKind.OK, 1)
-    policy.told("a", BULK, 2)
+    policy.record_level("a", BULK, 2)
     assert call(policy, of(BULK), ResultKind.OK, 3)
 
 
 def test_gates_are_bounded() -> None:
     policy = throttle(keys_max=2)
     for shard in "abc":
-        policy.told(shard, DEGRADED, 0)
+        policy.record_level(shard, DEGRADED, 0)
     assert isinstance(policy.admit(of(BULK, "b"), 1), Decision)
     assert not isinstance(policy.admit(of(BULK, "c"), 1), Decision)
-    policy.told("c", DEGRADED, 2 * S)
+    policy.record_level("c", DEGRADED, 2 * S)
     assert isinstance(policy.admit(of(BULK, "c"), 2 * S), Decision)
 
 

@@ -470,7 +470,7 @@ def test_where_the_table_is_full_who_asks_fetches_alone() -> None:
 def test_nobody_who_asks_after_a_write_gets_what_was_before_it() -> None:
     async def story(world: World) -> None:
         before = await world.ask()
-        assert world.shared.wrote("k")
+        assert world.shared.invalidate("k")
         assert world.flights[0].void
         after = await world.ask()
         assert not world.flights[1].void
@@ -485,7 +485,7 @@ def test_nobody_who_asks_after_a_write_gets_what_was_before_it() -> None:
         world.answers[2].set_result("newest")
         await world.settle()
         assert joined.result() == "newest"
-        assert not world.shared.wrote("k")
+        assert not world.shared.invalidate("k")
 
     run(story)
 
@@ -493,7 +493,7 @@ def test_nobody_who_asks_after_a_write_gets_what_was_before_it() -> None:
 def test_a_cancelled_flight_of_before_a_write_takes_no_newer_one_with_it() -> None:
     async def story(world: World) -> None:
         before = await world.ask()
-        world.shared.wrote("k")
+        world.shared.invalidate("k")
         after = await world.ask()
         before.cancel()
         await world.settle()
@@ -638,7 +638,7 @@ def test_a_write_voids_both_and_nobody_joins_either() -> None:
         first = await world.ask()
         await world.wait(300_000)
         second = await world.ask()
-        assert world.shared.wrote("k")
+        assert world.shared.invalidate("k")
         assert world.flights[0].void
         assert world.flights[1].void
         after = await world.ask()
@@ -701,7 +701,7 @@ def test_in_any_interleaving_of_reads_writes_and_ends_no_read_is_older_than_its_
             elif what == 4:
                 version[key] += 1
                 cache.invalidate(key)
-                world.shared.wrote(key)
+                world.shared.invalidate(key)
             elif what == 5 and tasks:
                 dice.choice(tasks).cancel()
             elif what == 6:

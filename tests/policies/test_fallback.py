@@ -41,12 +41,12 @@ def test_a_stale_value_stands_in_with_its_age_and_its_mark() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = fallback()
         good = await policy.call(says(ResultKind.OK, "cats"), TRENDS, loop)
-        assert (good.result(), good.degraded, good.age_us) == ("cats", False, 0)
+        assert (good.unwrap(), good.degraded, good.age_us) == ("cats", False, 0)
         await pause_us(10 * S)
         stale = await policy.call(says(ResultKind.FAILED), TRENDS, loop, default=nothing)
-        assert (stale.result(), stale.degraded, stale.age_us) == ("cats", True, 10 * S)
+        assert (stale.unwrap(), stale.degraded, stale.age_us) == ("cats", True, 10 * S)
         assert isinstance(stale.error, TimeoutError), "what went wrong is not lost"
-        assert stale.stopped == "failed"
+        assert stale.stop_reason == "failed"
         assert policy.stats()[:5] == (2, 1, 1, 0, 0)
 
     run(story)
@@ -57,10 +57,10 @@ def test_a_value_that_is_too_old_gives_way_to_the_default_and_that_to_the_failur
         policy = fallback(stale_us_max=5 * S)
         await policy.call(says(ResultKind.OK, "cats"), TRENDS, loop)
         await pause_us(5 * S - 1)
-        assert (await policy.call(says(ResultKind.FAILED), TRENDS, loop)).result() == "cats"
+        assert (await policy.call(says(ResultKind.FAILED), TRENDS, loop)).unwrap() == "cats"
         await pause_us(1)
         marked = await policy.call(says(ResultKind.FAILED), TRENDS, loop, default=nothing)
-        assert (marked.result(), marked.degraded) == ("nothing", True)
+        assert (marked.unwrap(), marked.degraded) == ("nothing", True)
         failed = await policy.call(says(ResultKind.FAILED), TRENDS, loop)
         assert failed.kind is ResultKind.FAILED
         assert policy.stats()[:5] == (4, 1, 1, 1, 1)
@@ -92,10 +92,10 @@ def test_a_failure_of_critical_work_is_not_hidden() -> None:
         answer = await policy.call(says(ResultKind.FAILED), critical, loop, default=nothing)
         assert not answer.ok
         with pytest.raises(TimeoutError):
-            answer.result()
+            answer.unwrap()
         marking = fallback(critical="mark")
         answer = await marking.call(says(ResultKind.FAILED), critical, loop, default=nothing)
-        assert (answer.result(), answer.degraded) == ("nothing", True)
+        assert (answer.unwrap(), answer.degraded) == ("nothing", True)
         assert marking.stats().critical_marked == 1
         assert policy.stats().critical_marked == 0
 
@@ -165,7 +165,7 @@ def test_it_leaves_the_caller_the_rest_of_its_time() -> None:
         over = Request("k", deadline_us=START_US)
         assert (await policy.call(work, over, loop, default=nothing)).degraded
         assert asked == 0
-        assert (await fallback(timeout_us=0).call(work, TRENDS, loop)).result() == "x"
+        assert (await fallback(timeout_us=0).call(work, TRENDS, loop)).unwrap() == "x"
 
     run(story)
 
@@ -206,7 +206,7 @@ def test_after_a_write_neither_what_was_kept_nor_what_was_being_fetched_is_used(
         )
         await pause_us(50_000)
         assert policy.forget(TRENDS)
-        assert (await fetch).result() == "old too"
+        assert (await fetch).unwrap() == "old too"
         assert not (await policy.call(says(ResultKind.FAILED), TRENDS, loop)).ok
 
     run(story)
@@ -255,7 +255,7 @@ def test_nothing_leaks_and_a_stand_in_is_always_marked(
                 await call
         else:
             answer = call.result()
-            assert answer.degraded == (answer.ok and answer.result() == "nothing")
+            assert answer.degraded == (answer.ok and answer.unwrap() == "nothing")
         await pause_us(1)
         assert policy.stats().running == 0
 

@@ -65,7 +65,7 @@ def test_a_late_call_is_sent_once_more_and_the_first_answer_wins() -> None:
         began_us = loop.now_us()
         answer = await policy.call(backend.work, GET, loop, idempotent=True)
         took_us = loop.now_us() - began_us
-        assert answer.result() == 1
+        assert answer.unwrap() == 1
         assert 14 * MS < took_us < 16 * MS, "the p95 of 10 ms and the hedge's 5 ms"
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -80,10 +80,10 @@ def test_a_call_in_time_is_not_hedged_and_the_first_may_still_win() -> None:
         policy = hedge()
         await warm(policy, loop)
         quick = Backend((5 * MS, ResultKind.OK))
-        assert (await policy.call(quick.work, GET, loop, idempotent=True)).result() == 0
+        assert (await policy.call(quick.work, GET, loop, idempotent=True)).unwrap() == 0
         assert quick.asked == 1
         close = Backend((12 * MS, ResultKind.OK), (50 * MS, ResultKind.OK))
-        assert (await policy.call(close.work, GET, loop, idempotent=True)).result() == 0
+        assert (await policy.call(close.work, GET, loop, idempotent=True)).unwrap() == 0
         await pause_us(1)
         assert close.cancelled == [1]
         assert policy.stats().won == 0
@@ -150,7 +150,7 @@ def test_an_error_does_not_win_while_another_attempt_runs() -> None:
         policy = hedge()
         await warm(policy, loop)
         backend = Backend((20 * MS, ResultKind.FAILED), (20 * MS, ResultKind.OK))
-        assert (await policy.call(backend.work, GET, loop, idempotent=True)).result() == 1
+        assert (await policy.call(backend.work, GET, loop, idempotent=True)).unwrap() == 1
         both = Backend((20 * MS, ResultKind.FAILED), (20 * MS, ResultKind.OVERLOADED))
         answer = await policy.call(both.work, GET, loop, idempotent=True)
         assert not answer.ok
@@ -229,7 +229,7 @@ def test_the_winner_does_not_wait_for_a_loser_that_will_not_go() -> None:
             return CallResult(ResultKind.OK, 0)
 
         began_us = loop.now_us()
-        assert (await policy.call(work, GET, loop, idempotent=True)).result() == 1
+        assert (await policy.call(work, GET, loop, idempotent=True)).unwrap() == 1
         assert loop.now_us() - began_us < 20 * MS
         assert policy.stats().running == 1
         await pause_us(2 * S)

@@ -85,14 +85,14 @@ def test_that_there_is_nothing_is_kept_for_a_shorter_time() -> None:
 def test_a_fill_that_began_before_a_write_is_void() -> None:
     hot = heated()
     fetch = hot.begin("hot", START)
-    hot.wrote("hot")
+    hot.invalidate("hot")
     assert not fetch.put("old", 10, now_us=START, draw=0.5)
     assert hot.look("hot", START, 0.5) == (MISS, None)
     missing = hot.begin("hot", START)
-    hot.wrote("hot")
+    hot.invalidate("hot")
     assert not missing.put_missing(now_us=START, draw=0.5)
     assert fill(hot, "new", START)
-    assert hot.wrote("hot")
+    assert hot.invalidate("hot")
     assert hot.look("hot", START, 0.5) == (MISS, None)
     assert hot.stats().void == 2
 
@@ -247,7 +247,7 @@ def test_on_the_node_that_writes_no_read_is_older_than_the_last_write(
             flying.append((key, str(version[key]), fetch.put))
         elif what == "w":
             version[key] += 1
-            hot.wrote(str(key))
+            hot.invalidate(str(key))
         elif flying:
             _, brought, put = flying.pop(key % len(flying))
             assert callable(put)

@@ -26,7 +26,7 @@ def second(
             kind = bad.get(host, ResultKind.OK)
             took_us = (took or {}).get(host, 10_000)
             at_us = now_us + n * 20_000
-            judge.tell(host, CallResult(kind), took_us, f"{host} {now_us} {n}", at_us)
+            judge.record(host, CallResult(kind), took_us, f"{host} {now_us} {n}", at_us)
 
 
 def weights(judge: Outlier, now_us: int) -> list[float]:
@@ -50,7 +50,7 @@ def test_a_failing_host_is_out_within_a_second_and_comes_back_slowly(kind: Resul
     assert 0.1 <= back < 0.2
     assert 0.5 <= judge.weight("h3", (n + 5) * S) <= 0.7
     assert judge.weight("h3", (n + 11) * S) == 1.0
-    assert judge.stats()[:6] == (10, 0, False, 1, 1, judge.stats().told)
+    assert judge.stats()[:6] == (10, 0, False, 1, 1, judge.stats().recorded)
 
 
 def test_what_it_did_before_its_ejection_does_not_eject_it_again() -> None:
@@ -101,14 +101,14 @@ def test_a_request_that_breaks_whatever_serves_it_is_no_hosts_fault() -> None:
     for n in range(200):
         for host in HOSTS:
             at_us = n * 10_000
-            judge.tell(host, FAILED, 1_000, "poison", at_us)
-            judge.tell(host, OK, 10_000, f"good {n}", at_us)
+            judge.record(host, FAILED, 1_000, "poison", at_us)
+            judge.record(host, OK, 10_000, f"good {n}", at_us)
     assert weights(judge, 3 * S) == [1.0] * 10
     assert judge.stats().poisonous == 1
     off = outlier(ejected_percent_max=100, poison_keys_max=0)
     for n in range(200):
         for host in HOSTS:
-            off.tell(host, FAILED, 1_000, "poison", n * 10_000)
+            off.record(host, FAILED, 1_000, "poison", n * 10_000)
     assert off.stats().out > 0
 
 
@@ -117,7 +117,7 @@ def test_one_hot_key_does_not_protect_a_bad_host() -> None:
     for n in range(100):
         for host in HOSTS:
             answer = FAILED if host in {"h1", "h2"} else OK
-            judge.tell(host, answer, 10_000, "hot", n * 20_000)
+            judge.record(host, answer, 10_000, "hot", n * 20_000)
     judge.sweep(2 * S)
     assert judge.weight("h1", 2 * S) == 0.0
     assert judge.weight("h2", 2 * S) == 0.0
@@ -126,7 +126,7 @@ def test_one_hot_key_does_not_protect_a_bad_host() -> None:
 def test_failures_in_a_row_have_no_success_between_them() -> None:
     judge = outlier(failure_percent=0, deviations=0.0)
     for n in range(100):
-        judge.tell("h1", OK if n % 5 == 4 else FAILED, 1, f"k{n}", 0)
+        judge.record("h1", OK if n % 5 == 4 else FAILED, 1, f"k{n}", 0)
     judge.sweep(S)
     assert judge.weight("h1", S) == 1.0
 
@@ -134,7 +134,7 @@ def test_failures_in_a_row_have_no_success_between_them() -> None:
 def test_a_key_that_fails_on_one_host_only_blames_it_every_time() -> None:
     judge = outlier()
     for _ in range(5):
-        judge.tell("h1", FAILED, 1, "k", 0)
+        judge.record("h1", FAILED, 1, "k", 0)
     judge.sweep(S)
     assert judge.weight("h1", S) == 0.0
     assert judge.stats().poisonous == 0
@@ -143,17 +143,17 @@ def test_a_key_that_fails_on_one_host_only_blames_it_every_time() -> None:
 def test_a_key_that_has_succeeded_somewhere_is_not_poison() -> None:
     judge = outlier()
     for host in HOSTS[:3]:
-        judge.tell(host, FAILED, 1, "k", 0)
+        judge.record(host, FAILED, 1, "k", 0)
     assert judge.stats().poisonous == 1
-    judge.tell("h9", OK, 1, "k", 0)
+    judge.record("h9", OK, 1, "k", 0)
     assert judge.stats().poisonous == 0
 
 
 def test_keys_that_failed_are_bounded() -> None:
     judge = outlier(poison_keys_max=4, poison_hosts=2, failures_in_row=0)
     for n in range(100):
-        judge.tell("h1", FAILED, 1, f"k{n}", 0)
-        judge.tell("h2", FAILED, 1, f"k{n}", 0)
+        judge.record("h1", FAILED, 1, f"k{n}", 0)
+        judge.record("h2", FAILED, 1, f"k{n}", 0)
     assert judge.stats().poisonous == 4
 
 
@@ -168,7 +168,7 @@ def test_a_group_that_changes_keeps_the_standing_of_who_stays() -> None:
     assert judge.weight("h3", S) == 0.0
     assert judge.weight("new", S) == 1.0
     assert judge.weight("h0", S) == 0.0
-    judge.tell("h0", FAILED, 1, "k", S)
+    judge.record("h0", FAILED, 1, "k", S)
 
 
 def test_a_clock_that_goes_back_changes_nobodys_standing() -> None:
@@ -176,7 +176,7 @@ def test_a_clock_that_goes_back_changes_nobodys_standing() -> None:
     second(judge, 10 * S, {"h3": ResultKind.FAILED})
     assert judge.weight("h3", 11 * S) == 0.0
     assert judge.weight("h3", 0) == 0.0
-    judge.tell("h1", OK, 1, "k", 0)
+    judge.record("h1", OK, 1, "k", 0)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class Told:
 def work(penalty: Penalty, caller: str, ms: int, now_us: int, *, cached: bool = False) -> None:
     request = Request("k", caller=caller)
     request.measured = Measured(ms * 1_000, 1, 1, cached)
-    penalty.ended(request, Outcome.SUCCESS, now_us)
+    penalty.record_end(request, Outcome.SUCCESS, now_us)
 
 
 def windows(penalty: Penalty, count: int, first: int = 0, **took_ms: int) -> int:

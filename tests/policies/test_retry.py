@@ -63,7 +63,7 @@ def test_a_call_that_fails_is_sent_again_after_a_wait() -> None:
         backend = Backend(loop, CallResult(ResultKind.FAILED), CallResult(ResultKind.TIMED_OUT))
         policy = retry()
         answer = await policy.call(backend.work, Request("k"), loop, idempotent=True)
-        assert answer.result() == "done"
+        assert answer.unwrap() == "done"
         assert len(backend.asked_us) == 3
         assert 0 < backend.asked_us[1] <= 100_000
         assert backend.asked_us[1] < backend.asked_us[2] <= 300_000
@@ -137,7 +137,7 @@ def test_after_a_busy_loop_the_deadline_is_looked_at_again() -> None:
         backend = Backend(loop, CallResult(ResultKind.FAILED))
         request = Request("k", deadline_us=START_US + S)
         answer = await retry().call(backend.work, request, Late(), idempotent=True)
-        assert answer.stopped == "deadline"
+        assert answer.stop_reason == "deadline"
         assert len(backend.asked_us) == 1
 
     run(story)
@@ -164,8 +164,8 @@ def test_only_one_layer_retries() -> None:
         answer = await outer.call(second, request, loop, idempotent=True)
         assert asked == 3, "not 27"
         assert answer.dont_retry
-        assert answer.stopped == "attempts"
-        assert outer.stats().told_not_to == 1
+        assert answer.stop_reason == "attempts"
+        assert outer.stats().marked_final == 1
 
     run(story)
 

@@ -303,7 +303,7 @@ def test_ten_times_too_much_bulk_leaves_the_rest_alone() -> None:
             if tick >= 1_000:
                 came[place] += 1
                 passed[place] += admitted
-        stress.queued(waiting * MS, now_us)
+        stress.record_queue_delay(waiting * MS, now_us)
         if tick >= 1_000:
             served += min(waiting, 10)
         waiting = max(0, waiting - 10)

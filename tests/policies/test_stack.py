@@ -108,14 +108,14 @@ class Told:
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
 
-    def waited(self, request: Request, delay_us: int, now_us: int) -> None:
+    def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
         self.heard.append(("waited", delay_us, now_us))
 
-    def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
+    def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         assert decision.reason is not None
         self.heard.append(("refused", stage, decision.reason.name, now_us))
 
-    def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
+    def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         self.heard.append(("ended", outcome, request.measured, now_us))
 
 
@@ -622,7 +622,7 @@ def lied(*, clamp_first: bool) -> tuple[float, float]:
         passed = {"bot": 0, "shop": 0}
         for tick in range(300):
             clock.advance(ms=20)
-            stress.queued(35 * MS if tick < 150 else 5 * MS, clock.now_us())
+            stress.record_queue_delay(35 * MS if tick < 150 else 5 * MS, clock.now_us())
             for number in range(20):
                 who = "bot" if number % 2 else "shop"
                 claim = Criticality.CRITICAL if who == "bot" else Criticality.DEGRADED

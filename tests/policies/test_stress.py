@@ -31,7 +31,7 @@ def worked(
 ) -> int:
     """A hundred pieces of work a second for so many seconds; where that ends."""
     for step in range(s * 100):
-        stress.worked(operation, service_us, begin_us + step * 10 * MS)
+        stress.record_work(operation, service_us, begin_us + step * 10 * MS)
     return begin_us + s * S
 
 
@@ -86,7 +86,7 @@ def test_a_change_of_the_mix_is_not_a_slow_down() -> None:
     for step in range(120_000):
         now_us = NOW + step * MS
         scan = chance.random() < (0.02 if step < 90_000 else 0.5)
-        stress.worked("scan" if scan else "get", 200 * MS if scan else 5 * MS, now_us)
+        stress.record_work("scan" if scan else "get", 200 * MS if scan else 5 * MS, now_us)
     assert stress.read(now_us).level is CALM
 
 
@@ -104,14 +104,14 @@ def test_the_worst_class_counts() -> None:
 def test_cache_hits_and_cancelled_work_are_not_the_backends() -> None:
     stress = Stress()
     request = Request("k", operation="get")
-    stress.ended(request, Outcome.SUCCESS, NOW)
+    stress.record_end(request, Outcome.SUCCESS, NOW)
     request.measured = Measured(100, from_cache=True)
-    stress.ended(request, Outcome.SUCCESS, NOW)
+    stress.record_end(request, Outcome.SUCCESS, NOW)
     request.measured = Measured(100)
-    stress.ended(request, Outcome.IGNORE, NOW)
+    stress.record_end(request, Outcome.IGNORE, NOW)
     assert stress.stats().worked == 0
-    stress.ended(request, Outcome.SUCCESS, NOW)
-    stress.ended(request, Outcome.DROPPED, NOW)  # a timeout took at least that long
+    stress.record_end(request, Outcome.SUCCESS, NOW)
+    stress.record_end(request, Outcome.DROPPED, NOW)  # a timeout took at least that long
     assert stress.stats().worked == 2
     assert stress.read(NOW).level is CALM
 
@@ -120,10 +120,10 @@ def test_a_full_machine_is_crowded_with_hysteresis() -> None:
     stress = Stress(StressSettings(refresh_us=0))
     seen = []
     for utilization in (0.85, 0.86, 0.80, 0.98, 0.76, 0.75, 0.85):
-        stress.utilized(utilization, NOW)
+        stress.record_utilization(utilization, NOW)
         seen.append(stress.read(NOW).level)
     assert seen == [CALM, STRESSED, STRESSED, HARD, STRESSED, CALM, CALM]
-    stress.utilized(7.0, NOW)
+    stress.record_utilization(7.0, NOW)
     picture = stress.read(NOW)
     assert picture.utilization == 1.0
     assert picture.why == ("utilization is 100%",)
@@ -133,58 +133,59 @@ def test_a_full_machine_is_crowded_with_hysteresis() -> None:
 @pytest.mark.parametrize("told", [-0.1, float("nan"), float("inf")])
 def test_a_utilization_that_is_none_is_refused(told: float) -> None:
     with pytest.raises(BadValue, match="utilization"):
-        Stress().utilized(told, NOW)
+        Stress().record_utilization(told, NOW)
 
 
 def test_waiting_and_lagging_are_crowded_and_the_means_count() -> None:
     stress = Stress(StressSettings(refresh_us=0))
     for delay_ms in (10, 30, 20):
-        stress.queued(delay_ms * MS, NOW)
+        stress.record_queue_delay(delay_ms * MS, NOW)
     assert stress.read(NOW).level is CALM
-    stress.waited(Request("k"), 24 * MS, NOW)
+    stress.record_wait(Request("k"), 24 * MS, NOW)
     picture = stress.read(NOW)
     assert picture.queue_us == 21 * MS
     assert picture.crowded
     assert picture.why == ("work waits 21.0 ms in the queue",)
-    stress.looped(51 * MS, NOW)
+    stress.record_loop_lag(51 * MS, NOW)
     assert stress.read(NOW).why[1] == "the event loop is 51.0 ms late"
     assert stress.read(NOW).level is STRESSED
-    stress.looped(2 * S, NOW)
+    stress.record_loop_lag(2 * S, NOW)
     assert stress.read(NOW).level is HARD
 
 
 def test_the_depth_is_that_of_the_worst_of_what_crowds() -> None:
     stress = Stress(StressSettings(refresh_us=0))
-    stress.utilized(0.9, NOW)
+    stress.record_utilization(0.9, NOW)
     assert stress.read(NOW).depth == pytest.approx(0.9 / 0.85)
-    stress.looped(100 * MS, NOW)
+    stress.record_loop_lag(100 * MS, NOW)
     assert stress.read(NOW).depth == 2.0
-    stress.queued(60 * MS, NOW)
+    stress.record_queue_delay(60 * MS, NOW)
     assert stress.read(NOW).depth == 3.0
     assert stress.read(NOW + 60 * S).depth == 0.0
     now_us = worked(stress, 400 * MS, begin_us=NOW + 60 * S, s=90)
-    stress.queued(800 * MS, now_us)
+    stress.record_queue_delay(800 * MS, now_us)
     assert stress.read(now_us).depth == pytest.approx(4.0, rel=0.02)
 
 
 def test_a_long_wait_is_hard_overload() -> None:
     stress = Stress()
-    stress.queued(201 * MS, NOW)
+    stress.record_queue_delay(201 * MS, NOW)
     assert stress.read(NOW).level is HARD
 
 
 def test_the_queues_numbers_grow_with_the_work_behind_it() -> None:
     stress = Stress()
     now_us = worked(stress, 400 * MS, begin_us=NOW, s=90)
-    stress.queued(190 * MS, now_us)
+    stress.record_queue_delay(190 * MS, now_us)
     assert stress.read(now_us).level is CALM
     worked(stress, 500 * MS, begin_us=NOW, s=90, operation="a slower one")
-    stress.queued(230 * MS, now_us)
+    stress.record_queue_delay(230 * MS, now_us)
     assert stress.read(now_us + 50 * MS).level is STRESSED
 
 
 @pytest.mark.parametrize(
-    ("signal", "kept_us"), [("utilized", 5 * S), ("queued", 200 * MS), ("looped", 5 * S)]
+    ("signal", "kept_us"),
+    [("record_utilization", 5 * S), ("record_queue_delay", 200 * MS), ("record_loop_lag", 5 * S)],
 )
 def test_a_sensor_that_falls_silent_is_forgotten(signal: str, kept_us: int) -> None:
     stress = Stress()
@@ -198,7 +199,7 @@ def test_a_sensor_that_falls_silent_is_forgotten(signal: str, kept_us: int) -> N
 def test_the_picture_is_drawn_once_each_refresh_and_when_the_clock_went_back() -> None:
     stress = Stress()
     first = stress.read(NOW)
-    stress.utilized(1.0, NOW)
+    stress.record_utilization(1.0, NOW)
     assert stress.read(NOW + 50 * MS - 1) is first
     assert stress.read(NOW + 50 * MS).level is HARD
     assert stress.read(NOW - S).at_us == NOW - S
@@ -208,7 +209,7 @@ def test_the_picture_is_drawn_once_each_refresh_and_when_the_clock_went_back() -
 def test_classes_beyond_the_bound_share_one() -> None:
     stress = Stress(StressSettings(operations_max=2))
     for number in range(40):
-        stress.worked(f"op{number}", 5 * MS, NOW)
+        stress.record_work(f"op{number}", 5 * MS, NOW)
     stats = stress.stats()
     assert isinstance(stats, StressStats)
     assert (stats.operations, stats.worked) == (3, 40)

@@ -21,20 +21,20 @@ def admission(remaining: int = 5) -> Decision:
 
 def test_a_refusal_is_found_with_all_that_explains_it() -> None:
     ring = AuditRing()
-    ring.note("ann", "login", 2, Criticality.BULK, refusal(7), 10 * S)
-    (entry,) = ring.about("ann")
+    ring.record("ann", "login", 2, Criticality.BULK, refusal(7), 10 * S)
+    (entry,) = ring.find("ann")
     assert entry.rule_id == "login"
     assert (entry.first_us, entry.last_us, entry.times, entry.weight) == (10 * S, 10 * S, 1, 2)
     assert (entry.priority, entry.reason, entry.allowed) == ("BULK", "rate_limited", False)
     assert (entry.remaining, entry.retry_after_us, entry.degraded) == (0, 7, False)
-    assert ring.about("bob") == []
+    assert ring.find("bob") == []
 
 
 def test_what_repeats_itself_within_a_second_is_one_entry() -> None:
     ring = AuditRing()
     for at in range(1_000):
-        ring.note("ann", "login", 1, Criticality.BULK, refusal(at), 10 * S + at * 1_999)
-    entries = ring.about("ann")
+        ring.record("ann", "login", 1, Criticality.BULK, refusal(at), 10 * S + at * 1_999)
+    entries = ring.find("ann")
     assert [entry.times for entry in entries] == [499, 501]
     assert sum(entry.weight for entry in entries) == 1_000
     assert entries[0].retry_after_us == 999  # as it was at the last
@@ -43,11 +43,11 @@ def test_what_repeats_itself_within_a_second_is_one_entry() -> None:
 
 def test_another_reason_or_another_rule_is_another_entry() -> None:
     ring = AuditRing()
-    ring.note("ann", "a", 1, Criticality.BULK, refusal(), 1)
-    ring.note("ann", "b", 1, Criticality.BULK, refusal(), 2)
-    ring.note("ann", "a", 1, Criticality.BULK, refusal(reason=SHED), 3)
-    ring.note("ann", "a", 1, Criticality.BULK, admission(), 4)
-    assert [(e.rule_id, e.reason) for e in ring.about("ann")] == [
+    ring.record("ann", "a", 1, Criticality.BULK, refusal(), 1)
+    ring.record("ann", "b", 1, Criticality.BULK, refusal(), 2)
+    ring.record("ann", "a", 1, Criticality.BULK, refusal(reason=SHED), 3)
+    ring.record("ann", "a", 1, Criticality.BULK, admission(), 4)
+    assert [(e.rule_id, e.reason) for e in ring.find("ann")] == [
         ("a", ""),
         ("a", "shed"),
         ("b", "rate_limited"),
@@ -58,9 +58,9 @@ def test_another_reason_or_another_rule_is_another_entry() -> None:
 def test_another_priority_is_another_entry() -> None:
     ring = AuditRing()
     for at, priority in enumerate([Criticality.BULK, Criticality.DEGRADED, Criticality.BULK]):
-        ring.note("ann", "a", 1, priority, refusal(reason=SHED), 10 * at)
-        ring.note("ann", "a", 1, priority, admission(), 10 * at + 1)
-    assert [(e.priority, e.reason, e.times) for e in ring.about("ann")] == [
+        ring.record("ann", "a", 1, priority, refusal(reason=SHED), 10 * at)
+        ring.record("ann", "a", 1, priority, admission(), 10 * at + 1)
+    assert [(e.priority, e.reason, e.times) for e in ring.find("ann")] == [
         ("BULK", "", 2),
         ("BULK", "shed", 2),
         ("DEGRADED", "", 1),
@@ -70,31 +70,31 @@ def test_another_priority_is_another_entry() -> None:
 
 def test_a_flood_of_admissions_washes_no_refusal_away() -> None:
     ring = AuditRing(refusals_max=4, admissions_max=4)
-    ring.note("ann", "login", 1, Criticality.BULK, refusal(), 1)
+    ring.record("ann", "login", 1, Criticality.BULK, refusal(), 1)
     for at in range(100):
-        ring.note(f"user {at}", "login", 1, Criticality.BULK, admission(), at)
-    assert len(ring.about("ann")) == 1
+        ring.record(f"user {at}", "login", 1, Criticality.BULK, admission(), at)
+    assert len(ring.find("ann")) == 1
     assert len(ring) == 5
 
 
 def test_the_oldest_goes_first_and_the_bound_holds() -> None:
     ring = AuditRing(refusals_max=3, admissions_max=1)
     for at in range(10):
-        ring.note(f"user {at}", "login", 1, Criticality.BULK, refusal(), at)
-        ring.note(f"user {at}", "login", 1, Criticality.BULK, refusal(), at)
-    assert [entry.entity for entry in ring.about(None)] == ["user 9", "user 8", "user 7"]
-    assert {entry.times for entry in ring.about(None)} == {2}
+        ring.record(f"user {at}", "login", 1, Criticality.BULK, refusal(), at)
+        ring.record(f"user {at}", "login", 1, Criticality.BULK, refusal(), at)
+    assert [entry.entity for entry in ring.find(None)] == ["user 9", "user 8", "user 7"]
+    assert {entry.times for entry in ring.find(None)} == {2}
 
 
 def test_a_degraded_admission_and_a_trial_are_kept_with_the_refusals() -> None:
     ring = AuditRing(refusals_max=8, admissions_max=1)
-    ring.note("ann", "a", 1, Criticality.BULK, admission().with_marks(degraded=True), 1)
+    ring.record("ann", "a", 1, Criticality.BULK, admission().with_marks(degraded=True), 1)
     tried = Decision(True, 0, 3, 3, RATE_LIMITED, "r").with_marks(shadow=True)
-    ring.note("ann", "b", 1, Criticality.BULK, tried, 2)
-    ring.note("ann", "c", 1, Criticality.BULK, admission().with_marks(overridden=True), 3)
+    ring.record("ann", "b", 1, Criticality.BULK, tried, 2)
+    ring.record("ann", "c", 1, Criticality.BULK, admission().with_marks(overridden=True), 3)
     for at in range(5):
-        ring.note(f"user {at}", "a", 1, Criticality.BULK, admission(), at)
-    assert [(e.degraded, e.shadow, e.overridden) for e in ring.about("ann")] == [
+        ring.record(f"user {at}", "a", 1, Criticality.BULK, admission(), at)
+    assert [(e.degraded, e.shadow, e.overridden) for e in ring.find("ann")] == [
         (False, False, True),
         (False, True, False),
         (True, False, False),
@@ -104,15 +104,15 @@ def test_a_degraded_admission_and_a_trial_are_kept_with_the_refusals() -> None:
 def test_since_and_count_bound_what_is_told() -> None:
     ring = AuditRing()
     for at in range(10):
-        ring.note("ann", f"rule {at}", 1, Criticality.BULK, refusal(), at * S)
-    assert len(ring.about("ann", since_us=7 * S)) == 3
-    assert [entry.rule_id for entry in ring.about("ann", count_max=2)] == ["rule 9", "rule 8"]
+        ring.record("ann", f"rule {at}", 1, Criticality.BULK, refusal(), at * S)
+    assert len(ring.find("ann", since_us=7 * S)) == 3
+    assert [entry.rule_id for entry in ring.find("ann", count_max=2)] == ["rule 9", "rule 8"]
 
 
 def test_a_long_entity_is_kept_cut_and_found_whole() -> None:
     ring = AuditRing()
-    ring.note("a" * 5_000, "login", 1, Criticality.BULK, refusal(), 1)
-    (entry,) = ring.about("a" * 5_000)
+    ring.record("a" * 5_000, "login", 1, Criticality.BULK, refusal(), 1)
+    (entry,) = ring.find("a" * 5_000)
     assert len(entry.entity) == 256
 
 

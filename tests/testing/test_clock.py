@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sluicegate import BadValue, Limiter
-from sluicegate.contracts.clock import Pausing
+from sluicegate.contracts.clock import PausableClock
 from sluicegate.testing import START_US, HandClock
 
 
@@ -25,7 +25,7 @@ def test_a_hand_clock_goes_back_only_on_purpose() -> None:
 
 
 def test_who_waits_on_a_hand_clock_moves_it() -> None:
-    clock: Pausing = HandClock(10)
+    clock: PausableClock = HandClock(10)
     clock.pause(5)
     assert clock.now_us() == 15
 

@@ -281,7 +281,7 @@ class Client:
         except BadValue:
             raise
         except SluicegateError as error:
-            seen = error.seen if isinstance(error, Unavailable) else str(error)
+            seen = error.detail if isinstance(error, Unavailable) else str(error)
             return self._failed(pair, weight, seen)
         self._asked += 1
         if blocks is not None:
@@ -320,7 +320,7 @@ class Client:
         try:
             reply, via = await link.ask_one(lease_command(pair, units))
         except Unavailable as error:
-            if not error.seen.startswith(_NO_GRANT):
+            if not error.detail.startswith(_NO_GRANT):
                 raise
             blocks.bar(block, BARRED_US, sent_us)  # it may check, and that is enough
             return

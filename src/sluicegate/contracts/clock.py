@@ -17,7 +17,7 @@ class Clock(Protocol):
         ...
 
 
-class Pausing(Clock, Protocol):
+class PausableClock(Clock, Protocol):
     """A clock that nobody needs to wait for: a pause moves it."""
 
     def pause(self, us: int) -> None:

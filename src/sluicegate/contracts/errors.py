@@ -40,13 +40,13 @@ class BadValue(SluicegateError, ValueError):  # noqa: N818 - it names the thing,
 class Unavailable(SluicegateError):  # noqa: N818 - likewise
     """Something we lean on does not answer: what it is, and what was seen."""
 
-    def __init__(self, what: str, seen: str) -> None:
-        super().__init__(f"{what} is unavailable: {seen}")
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(f"{what} is unavailable: {detail}")
         self.what = what
-        self.seen = seen
+        self.detail = detail
 
     def __reduce__(self) -> tuple[type[Unavailable], tuple[str, str]]:
-        return type(self), (self.what, self.seen)
+        return type(self), (self.what, self.detail)
 
 
 class HasWriter(Unavailable):
@@ -103,10 +103,10 @@ class MissingPackage(SluicegateError):  # noqa: N818 - likewise
 class Conflict(SluicegateError):  # noqa: N818 - likewise
     """Somebody else changed it first: what it is, and what is there now. Read it, and try again."""
 
-    def __init__(self, what: str, seen: str) -> None:
-        super().__init__(f"{what} was changed by somebody else: {seen}")
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(f"{what} was changed by somebody else: {detail}")
         self.what = what
-        self.seen = seen
+        self.detail = detail
 
     def __reduce__(self) -> tuple[type[Conflict], tuple[str, str]]:
-        return Conflict, (self.what, self.seen)
+        return Conflict, (self.what, self.detail)

@@ -64,7 +64,7 @@ class Reason:
 
     def __reduce__(self) -> tuple[Callable[[str], Reason], tuple[str]]:
         # A reason stays the one row of its name across processes.
-        return reason_named, (self.name,)
+        return find_reason, (self.name,)
 
 
 def _too_much(name: str, sentence: str, retry: RetryAdvice = RetryAdvice.LATER) -> Reason:
@@ -179,6 +179,6 @@ REASONS: Final[dict[str, Reason]] = {
 }
 
 
-def reason_named(name: str) -> Reason:
+def find_reason(name: str) -> Reason:
     """The row of that name; a reason crosses processes by its name."""
     return REASONS[name]

@@ -98,7 +98,7 @@ class Request:
         self.measured: Measured | None = None
         self.attributes = attributes
 
-    def anew(self, attributes: Mapping[str, str] | None = None) -> Request:
+    def copy(self, attributes: Mapping[str, str] | None = None) -> Request:
         """A request of its own that claims the same; nothing is predicted or measured of it."""
         return Request(
             self.key,

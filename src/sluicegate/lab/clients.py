@@ -161,7 +161,7 @@ class RetryingCall:
 
 
 def _again(request: Request, now_us: int) -> Request:
-    again = request.anew(AGAIN)
+    again = request.copy(AGAIN)
     again.arrived_us = now_us
     if request.deadline_us is not None:
         again.deadline_us = now_us + request.deadline_us - request.arrived_us

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast, final
 
-from sluicegate.contracts.clock import Clock, Pausing
+from sluicegate.contracts.clock import Clock, PausableClock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.guard import Counted, Judgement
@@ -458,7 +458,9 @@ class Limiter:
     def _ticket(self, ticket: Ticket) -> Ticket:
         clock = self._clock
         return (
-            ManualClockTicket(cast("Pausing", clock), ticket) if hasattr(clock, "pause") else ticket
+            ManualClockTicket(cast("PausableClock", clock), ticket)
+            if hasattr(clock, "pause")
+            else ticket
         )
 
     def _known(self, keys: Keys, key: str, units: int, now_us: int) -> Decision | None:

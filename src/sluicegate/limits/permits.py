@@ -22,7 +22,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, SupportsIndex, cast, final
 from weakref import WeakSet
 
-from sluicegate.contracts.clock import Clock, Pausing
+from sluicegate.contracts.clock import Clock, PausableClock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
 from sluicegate.contracts.observer import Observer
@@ -371,7 +371,9 @@ class Permits:
     def _ticket(self, ticket: Ticket) -> Ticket:
         clock = self._clock
         return (
-            ManualClockTicket(cast("Pausing", clock), ticket) if hasattr(clock, "pause") else ticket
+            ManualClockTicket(cast("PausableClock", clock), ticket)
+            if hasattr(clock, "pause")
+            else ticket
         )
 
     def _seen(self, permit: Permit, began_us: int) -> Permit:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar, final
 
-from sluicegate.contracts.clock import Pausing
+from sluicegate.contracts.clock import PausableClock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import LINE_FULL, WAIT_TIMEOUT, Reason
 from sluicegate.kernels.verdict import NEVER
@@ -68,7 +68,7 @@ class ManualClockTicket:
 
     __slots__ = ("_clock", "_inner")
 
-    def __init__(self, clock: Pausing, inner: Ticket) -> None:
+    def __init__(self, clock: PausableClock, inner: Ticket) -> None:
         self._clock = clock
         self._inner = inner
 

@@ -1,8 +1,8 @@
 """Attempts: tasks of the running loop that may be given up before they end.
 
-An attempt that is given up is cancelled and not waited for: what was won must not wait for what was
-lost. It is held until it has ended, so that it is not lost to the garbage collector, and an error
-that it ends with is neither unseen nor anybody's answer: it goes to the loop's exception handler.
+An attempt that is given up is cancelled and not waited for. A reference is held until it has ended,
+so that the garbage collector does not take it, and an error that it ends with goes to the loop's
+exception handler.
 
 Bounds: as many as their policy starts; `running` says how many have not ended.
 """
@@ -37,7 +37,7 @@ class Attempts:
         """Begin an attempt."""
         task = asyncio.get_running_loop().create_task(result_of(work))
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._forget)
         return task
 
     def give_up(self, task: asyncio.Task[CallResult[T]]) -> bool:
@@ -48,7 +48,7 @@ class Attempts:
         task.cancel()
         return True
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _forget(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if task not in self._given_up:
             return

@@ -1,4 +1,4 @@
-"""Balance: judges which host of a group gets the next call.
+"""Balance: decides which host of a group gets the next call.
 
 Two hosts are drawn and the less loaded one is taken (`kernels/two_choices.py`): the load is the
 peak latency, or the age of the calls in flight if that is more, times how many there are. A failure
@@ -9,9 +9,9 @@ Whom `outlier` has ejected is not drawn; whom it has taken back starts slowly; i
 all are drawn. Hosts in `avoid` (where an earlier attempt of the same work went) are passed over if
 there are others.
 
-The permit has the `host` to call. What a refusal of overload says of a host: it is busy, so it
-counts as a failure here, at its own Retry-After, though it is no reason to eject it. A quota's
-refusal and a cancelled call say nothing.
+The permit has the `host` to call. A host that refuses for overload is busy: here that counts as a
+failure, at its own Retry-After, though it is no reason to eject it. A quota's
+refusal and a cancelled call count as nothing.
 
 Cost: two draws and two exponentials. A change of who is in rebuilds one list. Bounds: `hosts_max`
 hosts of the outlier's settings; six numbers each. A caller that never ends its permits makes a host
@@ -35,7 +35,7 @@ from sluicegate.policies.outlier import Outlier
 from sluicegate.policies.settings import wrong_setting
 
 RULE_ID: Final = "balance"
-# A group without hosts has them again when it is told; there is nothing to compute.
+# A group without hosts has some again after `set_hosts`; there is nothing to compute.
 NO_HOST_RETRY_US: Final = 1_000_000
 
 _OUTCOME_KINDS: Final = {
@@ -81,7 +81,7 @@ class _Host:
 
 @final
 class Balance:
-    """Gives each call to the less loaded of two hosts."""
+    """Sends each call to the less loaded of two hosts."""
 
     __slots__ = (
         "_chance",
@@ -115,19 +115,21 @@ class Balance:
         self.set_hosts(names, 0)
 
     def set_hosts(self, hosts: Iterable[str], now_us: int) -> None:
-        """The group as it is now; who stays keeps what is known of it."""
+        """Replace the group; a host that stays keeps its load."""
         names = list(dict.fromkeys(hosts))
         self.outlier.set_hosts(names)
-        known = self._hosts
+        previous = self._hosts
         self._hosts = {
-            name: known[name] if name in known else _Host(name, HostLoad(self.settings, now_us))
+            name: previous[name]
+            if name in previous
+            else _Host(name, HostLoad(self.settings, now_us))
             for name in names
         }
         self._usable = [host for host in self._usable if host.name in self._hosts]
         self._version = -1
 
     def set_size(self, host: str, size: float) -> None:
-        """How much a host can carry beside the others, 1 unless said."""
+        """Set how much a host can carry beside the others (1 by default)."""
         found = self._hosts[host]
         try:
             found.load.set_weight(size * found.weight)
@@ -139,7 +141,7 @@ class Balance:
         self, request: Request, now_us: int, avoid: Collection[str] = _NOTHING_AVOIDED
     ) -> BalancePermit | Decision:
         """A permit for a call to its `host`; refused only if there is no host at all."""
-        hosts = self._in_use(now_us)
+        hosts = self._usable_hosts(now_us)
         if avoid:
             hosts = [host for host in hosts if host.name not in avoid] or hosts
         count = len(hosts)
@@ -167,8 +169,8 @@ class Balance:
             self._picked, self._refused, self._inflight, len(self._hosts), len(self._usable)
         )
 
-    def _in_use(self, now_us: int) -> list[_Host]:
-        """Whom to draw from; a list that changes only when somebody goes or comes back."""
+    def _usable_hosts(self, now_us: int) -> list[_Host]:
+        """The hosts to draw from; the list changes only when one is ejected or comes back."""
         outlier = self.outlier
         names = self._hosts
         if names:
@@ -187,24 +189,24 @@ class Balance:
             host.weight = weight
             host.load.set_weight(host.size * weight)
 
-    def _ended(
-        self, host: _Host, answer: CallResult[object], key: str, began_us: int, now_us: int
+    def _record_end(
+        self, host: _Host, result: CallResult[object], key: str, began_us: int, now_us: int
     ) -> None:
         self._inflight -= 1
-        kind = answer.kind
+        kind = result.kind
         if kind is ResultKind.CANCELLED or kind is ResultKind.LIMITED:
             host.load.cancel(began_us)
             return
-        if answer.failed or kind is ResultKind.OVERLOADED:
-            host.load.fail(began_us, now_us, answer.retry_after_us)
+        if result.is_failure or kind is ResultKind.OVERLOADED:
+            host.load.fail(began_us, now_us, result.retry_after_us)
         else:
             host.load.succeed(began_us, now_us)
-        self.outlier.tell(host.name, answer, now_us - began_us, key, now_us)
+        self.outlier.record(host.name, result, now_us - began_us, key, now_us)
 
 
 @final
 class BalancePermit:
-    """A call to `host`; tell it how the call went."""
+    """A call to `host`, to be ended with its result."""
 
     __slots__ = ("_began_us", "_done", "_host", "_key", "_policy", "host")
 
@@ -221,10 +223,10 @@ class BalancePermit:
         kind = _OUTCOME_KINDS[outcome] if spent else ResultKind.CANCELLED
         return self.end_with(CallResult(kind), now_us)
 
-    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
-        """End it by what the host answered."""
+    def end_with(self, result: CallResult[object], now_us: int) -> bool:
+        """End it with the result of the call."""
         if self._done:
             return False
         self._done = True
-        self._policy._ended(self._host, answer, self._key, self._began_us, now_us)
+        self._policy._record_end(self._host, result, self._key, self._began_us, now_us)
         return True

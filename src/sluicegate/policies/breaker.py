@@ -1,4 +1,4 @@
-"""Breaker: judges whether what a request needs is worth asking at all.
+"""Breaker: decides whether the backend that a request needs is worth calling at all.
 
 One breaker for each backend (`request.shard`) and class of work: a breaker for a whole service
 turns one bad shard into a total outage, and scans that time out must not stop the reads. The kernel
@@ -9,8 +9,8 @@ a quota), a cancelled call and the caller's own fault say nothing about its heal
 where a back-pressure error trips the breaker at once, is `on_pressure="trip"`; by default a refusal
 is left to the client throttle, which holds back in proportion where a breaker holds back all.
 
-    permit.end_with(answer, now_us)    how the call went, in the words of `policies/call_result.py`
-    permit.end(outcome, now_us)        for who knows no more: DROPPED is a failure
+    permit.end_with(result, now_us)    how the call went, in the terms of `policies/call_result.py`
+    permit.end(outcome, now_us)        if no more is known: DROPPED is a failure
 
 Cost: a look-up, two comparisons and a permit. Bounds: `keys_max` breakers; one that is open, or was
 used in the last `idle_us`, is never forgotten. What comes above that passes unjudged and is counted
@@ -74,7 +74,7 @@ class BreakerSettings(CircuitSettings):
 
 
 class BreakerStats(NamedTuple):
-    """Calls admitted, refused and under way; breakers kept, of which not closed; not judged."""
+    """Calls admitted, refused and under way; breakers entry, of which not closed; not judged."""
 
     admitted: int
     refused: int
@@ -86,8 +86,8 @@ class BreakerStats(NamedTuple):
 
 
 @final
-class _Kept:
-    """One breaker and when it was last used."""
+class _Entry:
+    """One circuit and when it was last used."""
 
     __slots__ = ("circuit", "idle_us", "used_us")
 
@@ -112,8 +112,8 @@ class Breaker:
         "_by_criticality",
         "_by_operation",
         "_chance",
+        "_circuits",
         "_inflight",
-        "_kept",
         "_opened",
         "_refused",
         "settings",
@@ -124,7 +124,7 @@ class Breaker:
         self._by_operation = self.settings.by_operation
         self._by_criticality = self.settings.by_criticality
         self._chance = chance
-        self._kept: KeyedTable[_Kept] = KeyedTable(self.settings.keys_max)
+        self._circuits: KeyedTable[_Entry] = KeyedTable(self.settings.keys_max)
         self._admitted = 0
         self._refused = 0
         self._inflight = 0
@@ -132,127 +132,134 @@ class Breaker:
 
     def admit(self, request: Request, now_us: int) -> Admission:
         """A permit while the breaker is closed or wants a probe; else the time to come back."""
-        kept = self._kept.entries.get(self._key(request))
-        if kept is None:
-            kept = self._enter(self._key(request), now_us)
-            if kept is None:
+        entry = self._circuits.entries.get(self._key(request))
+        if entry is None:
+            entry = self._enter(self._key(request), now_us)
+            if entry is None:
                 return NOTHING_HELD
-        generation = kept.circuit.enter(now_us)
+        generation = entry.circuit.enter(now_us)
         if generation == REFUSED:
             self._refused += 1
-            wait_us = kept.circuit.retry_after_us(now_us)
+            wait_us = entry.circuit.retry_after_us(now_us)
             return Decision(False, 0, wait_us, max(wait_us, 0), BREAKER_OPEN, RULE_ID)
-        kept.used_us = now_us
+        entry.used_us = now_us
         self._admitted += 1
         self._inflight += 1
-        return BreakerPermit(self, kept, generation, now_us)
+        return BreakerPermit(self, entry, generation, now_us)
 
     def force(self, request: Request, state: str, now_us: int) -> bool:
         """Hold the breaker of this request "open" or "closed" by hand, or "release" it."""
         if state not in {"open", "closed", "release"}:
             raise BadValue("breaker.force", state, "give 'open', 'closed' or 'release'")
-        kept = self._kept.entries.get(self._key(request)) or self._enter(self._key(request), now_us)
-        if kept is None:
+        key = self._key(request)
+        entry = self._circuits.entries.get(key) or self._enter(key, now_us)
+        if entry is None:
             return False
-        kept.used_us = now_us
+        entry.used_us = now_us
         if state == "open":
-            kept.circuit.force_open()
+            entry.circuit.force_open()
         elif state == "closed":
-            kept.circuit.force_closed()
+            entry.circuit.force_closed()
         else:
-            kept.circuit.release()
+            entry.circuit.release()
         return True
 
     def states(self) -> dict[Key, str]:
-        """The state of every breaker that is kept, as of its last call."""
-        return {key: STATES[kept.circuit.state] for key, kept in self._kept.entries.items()}
+        """The state of every breaker that is entry, as of its last call."""
+        return {key: STATES[entry.circuit.state] for key, entry in self._circuits.entries.items()}
 
     def stats(self) -> BreakerStats:
         """What was decided so far, and how things stand."""
-        not_closed = sum([kept.circuit.state != CLOSED for kept in self._kept.entries.values()])
+        not_closed = sum(
+            [entry.circuit.state != CLOSED for entry in self._circuits.entries.values()]
+        )
         return BreakerStats(
             self._admitted,
             self._refused,
             self._inflight,
             self._opened,
-            len(self._kept),
+            len(self._circuits),
             not_closed,
-            self._kept.untracked,
+            self._circuits.untracked,
         )
 
     def _key(self, request: Request) -> Key:
         return key_of(request, by_operation=self._by_operation, by_criticality=self._by_criticality)
 
-    def _enter(self, key: Key, now_us: int) -> _Kept | None:
-        if not self._kept.has_room(now_us):
+    def _enter(self, key: Key, now_us: int) -> _Entry | None:
+        if not self._circuits.has_room(now_us):
             return None
-        kept = _Kept(Circuit(self.settings), self.settings.idle_us)
-        self._kept.entries[key] = kept
-        return kept
+        entry = _Entry(Circuit(self.settings), self.settings.idle_us)
+        self._circuits.entries[key] = entry
+        return entry
 
-    def _left(self, kept: _Kept, generation: int, word: int, took_us: int, now_us: int) -> None:
+    def _record_end(
+        self, entry: _Entry, generation: int, outcome: int, took_us: int, now_us: int
+    ) -> None:
         """A call ended, with one of the kernel's three words."""
         self._inflight -= 1
-        before = kept.circuit.generation
+        before = entry.circuit.generation
         # Only what may open it draws; a draw a call would be felt.
-        draw = 0.0 if word == IGNORED else self._chance.draw()
-        kept.circuit.leave(generation, word, took_us, now_us, draw)
-        self._note(kept, before)
+        draw = 0.0 if outcome == IGNORED else self._chance.draw()
+        entry.circuit.leave(generation, outcome, took_us, now_us, draw)
+        self._count_opening(entry, before)
 
-    def _pressed(self, kept: _Kept, generation: int, hint_us: int, now_us: int) -> None:
+    def _record_pressure(self, entry: _Entry, generation: int, hint_us: int, now_us: int) -> None:
         """A call ended with a back-pressure error, in the seed's form: open at once."""
         self._inflight -= 1
-        before = kept.circuit.generation
+        before = entry.circuit.generation
         if generation == before:
-            kept.circuit.trip(now_us, self._chance.draw(), hint_us)
-        self._note(kept, before)
+            entry.circuit.trip(now_us, self._chance.draw(), hint_us)
+        self._count_opening(entry, before)
 
-    def _note(self, kept: _Kept, generation_before: int) -> None:
-        if kept.circuit.generation != generation_before and kept.circuit.state != CLOSED:
+    def _count_opening(self, entry: _Entry, generation_before: int) -> None:
+        if entry.circuit.generation != generation_before and entry.circuit.state != CLOSED:
             self._opened += 1
 
 
 @final
 class BreakerPermit:
-    """The right to one call; tell it how the call went."""
+    """The right to one call, to be ended with its result."""
 
-    __slots__ = ("_began_us", "_ended", "_generation", "_kept", "_policy")
+    __slots__ = ("_began_us", "_ended", "_entry", "_generation", "_policy")
 
-    def __init__(self, policy: Breaker, kept: _Kept, generation: int, now_us: int) -> None:
+    def __init__(self, policy: Breaker, entry: _Entry, generation: int, now_us: int) -> None:
         self._policy = policy
-        self._kept = kept
+        self._entry = entry
         self._generation = generation
         self._began_us = now_us
         self._ended = False
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """End it; DROPPED counts as a failure, IGNORE and what was never begun as nothing."""
-        word = IGNORED
+        ending = IGNORED
         if spent and outcome is not Outcome.IGNORE:
-            word = SUCCESS if outcome is Outcome.SUCCESS else FAILURE
-        return self._end(word, now_us)
+            ending = SUCCESS if outcome is Outcome.SUCCESS else FAILURE
+        return self._end(ending, now_us)
 
-    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
-        """End it by what the backend answered."""
-        kind = answer.kind
+    def end_with(self, result: CallResult[object], now_us: int) -> bool:
+        """End it with the result of the call."""
+        kind = result.kind
         if kind is ResultKind.OK or kind is ResultKind.REJECTED:
             return self._end(SUCCESS, now_us)
-        if answer.failed:
+        if result.is_failure:
             return self._end(FAILURE, now_us)
         if kind is ResultKind.OVERLOADED and self._policy.settings.on_pressure == TRIP_ON_PRESSURE:
             if self._ended:
                 return False
             self._ended = True
-            self._policy._pressed(self._kept, self._generation, answer.retry_after_us, now_us)
+            self._policy._record_pressure(
+                self._entry, self._generation, result.retry_after_us, now_us
+            )
             return True
         return self._end(IGNORED, now_us)
 
-    def _end(self, word: int, now_us: int) -> bool:
+    def _end(self, ending: int, now_us: int) -> bool:
         if self._ended:
             return False
         self._ended = True
         took_us = now_us - self._began_us
-        self._policy._left(
-            self._kept, self._generation, word, took_us if took_us > 0 else 0, now_us
+        self._policy._record_end(
+            self._entry, self._generation, ending, took_us if took_us > 0 else 0, now_us
         )
         return True

@@ -2,9 +2,9 @@
 
 An outcome has three words, which is enough for a limiter that adapts. A client must know more: a
 refusal is no failure, a quota's refusal is no overload, and what was never begun may be sent again.
-Each policy takes from the answer what concerns it; nobody else interprets errors.
+Each policy takes from the result what concerns it; nothing else interprets errors.
 
-    kind          evidence of bad health   was it begun   what an adaptive limit learns
+    kind          evidence of bad health   may it have run   what an adaptive limit learns
     OK                     no                  yes          SUCCESS
     REJECTED               no                  yes          IGNORE     the caller's own fault
     FAILED                 yes                 yes          IGNORE     an error of the backend
@@ -16,7 +16,7 @@ Each policy takes from the answer what concerns it; nobody else interprets error
 
 The marks a backend may add (back-pressure): `retry_after_us`, `dont_retry`, and `admits`, the least
 class that it serves at present. The marks that a client's policies add: `degraded` and `age_us` (a
-stand-in of a fallback), `stopped` (why there was no further attempt).
+stand-in of a fallback), `stop_reason` (why there was no further attempt).
 
 `result_of` runs a piece of work and names what came of it. It knows the errors of `contracts`,
 time-outs and broken connections. Everything else is a bug, of ours or of the work, and passes
@@ -71,7 +71,7 @@ _OUTCOMES: Final = {
 
 @final
 class CallResult(Generic[T]):
-    """What came of a call. `result()` is its value, or raises what went wrong."""
+    """What came of a call. `unwrap()` is its value, or raises what went wrong."""
 
     __slots__ = (
         "admits",
@@ -81,7 +81,7 @@ class CallResult(Generic[T]):
         "error",
         "kind",
         "retry_after_us",
-        "stopped",
+        "stop_reason",
         "value",
     )
 
@@ -103,7 +103,7 @@ class CallResult(Generic[T]):
         self.admits = admits
         self.degraded = False
         self.age_us = 0
-        self.stopped = ""
+        self.stop_reason = ""
 
     @property
     def ok(self) -> bool:
@@ -111,12 +111,12 @@ class CallResult(Generic[T]):
         return self.kind is ResultKind.OK
 
     @property
-    def failed(self) -> bool:
+    def is_failure(self) -> bool:
         """Whether it is evidence that the backend is not well."""
         return self.kind in FAILURES
 
     @property
-    def begun(self) -> bool:
+    def may_have_run(self) -> bool:
         """Whether the backend may have done the work, or a part of it."""
         return self.kind not in NOT_BEGUN
 
@@ -125,7 +125,7 @@ class CallResult(Generic[T]):
         """The word for permits that need no more."""
         return _OUTCOMES[self.kind]
 
-    def result(self) -> T:
+    def unwrap(self) -> T:
         """The value; if there is none, the error is raised."""
         if self.kind is ResultKind.OK:
             return cast("T", self.value)
@@ -139,9 +139,9 @@ class CallResult(Generic[T]):
 
 
 def result_of_error(error: Exception) -> CallResult[object] | None:
-    """The answer that an error stands for; None if it is nobody's answer but a bug."""
+    """The result that an error stands for; None if the error is a bug."""
     if isinstance(error, Refused):
-        return _answer_of_refusal(error, error.decision)
+        return _result_of_refusal(error, error.decision)
     if isinstance(error, TimeoutError):
         return CallResult(ResultKind.TIMED_OUT, error=error)
     if isinstance(error, ConnectionRefusedError):
@@ -151,7 +151,7 @@ def result_of_error(error: Exception) -> CallResult[object] | None:
     return None
 
 
-def _answer_of_refusal(error: Exception, decision: Decision) -> CallResult[object]:
+def _result_of_refusal(error: Exception, decision: Decision) -> CallResult[object]:
     reason = decision.reason
     kind = ResultKind.OVERLOADED
     dont_retry = decision.retry_after_us == NEVER
@@ -166,7 +166,7 @@ def _answer_of_refusal(error: Exception, decision: Decision) -> CallResult[objec
 
 
 async def result_of(work: Awaitable[CallResult[T]]) -> CallResult[T]:
-    """Wait for the work; an error that says how the backend is becomes its answer."""
+    """Await the work; an error that tells how the backend is becomes its result."""
     try:
         return await work
     except Exception as error:

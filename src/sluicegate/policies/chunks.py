@@ -45,4 +45,4 @@ def _part(request: Request, first: int, rows: int, size_bytes: int) -> Request:
         ROWS: str(rows),
         SIZE: str(size_bytes),
     }
-    return request.anew(attributes)
+    return request.copy(attributes)

@@ -1,15 +1,15 @@
-"""Client throttle: judges whether a backend that refuses is worth asking once more.
+"""Client throttle: decides whether a backend that refuses is worth another call.
 
 One throttle for each backend and class: in one for all, the refusals of bulk work would silence
 what is critical. The kernel is `kernels/client_throttle.py`: calls refused here count as requests,
 and one call a `probe_us` passes in any case.
 
-Beside it stands the gate of the backend's own word. An answer may say the least class that the
+Beside it stands the gate of the backend's own word. A result may carry the least class that the
 backend `admits` at present; for `level_hold_us` what matters less is refused here at once, before
 it has cost anything. It ends by itself, and CRITICAL always passes it. A call is sent if both let
 it; what the gate refuses is not counted, for the throttle is to learn from what was asked.
 
-What an answer says to the throttle: accepted is whatever the backend worked on, were it with an
+What a result means to the throttle: accepted is whatever the backend worked on, were it with an
 error of its own. Overload, a time-out and no connection are not. A quota's refusal will not get
 better by asking less, a cancelled call says nothing, and one that was unwound was never sent: they
 are entered as accepted, so that they hold nothing back.
@@ -61,7 +61,7 @@ class ClientThrottleSettings(ThrottleSettings):
 
 
 class ClientThrottleStats(NamedTuple):
-    """Calls sent, held back by the throttle and by the gate, under way; throttles kept."""
+    """Calls sent, held back by the throttle and by the gate, under way; throttles entry."""
 
     sent: int
     throttled: int
@@ -72,8 +72,8 @@ class ClientThrottleStats(NamedTuple):
 
 
 @final
-class _Kept:
-    """One throttle and when it was last used."""
+class _Entry:
+    """One window and when it was last used."""
 
     __slots__ = ("history_us", "used_us", "window")
 
@@ -89,7 +89,7 @@ class _Kept:
 
 @final
 class _Level:
-    """The least class that a backend said it admits, and until when we believe it."""
+    """The least class that a backend admits by its own word, and until when that holds."""
 
     __slots__ = ("least", "until_us")
 
@@ -104,7 +104,7 @@ class _Level:
 
 @final
 class ClientThrottle:
-    """Refuses here what the backend would refuse there."""
+    """Refuses locally what the backend would refuse."""
 
     __slots__ = (
         "_by_criticality",
@@ -112,10 +112,10 @@ class ClientThrottle:
         "_chance",
         "_gated",
         "_inflight",
-        "_kept",
         "_levels",
         "_sent",
         "_throttled",
+        "_windows",
         "settings",
     )
 
@@ -124,7 +124,7 @@ class ClientThrottle:
         self._by_operation = self.settings.by_operation
         self._by_criticality = self.settings.by_criticality
         self._chance = chance
-        self._kept: KeyedTable[_Kept] = KeyedTable(self.settings.keys_max)
+        self._windows: KeyedTable[_Entry] = KeyedTable(self.settings.keys_max)
         self._levels: KeyedTable[_Level] = KeyedTable(self.settings.keys_max)
         self._sent = 0
         self._throttled = 0
@@ -142,23 +142,23 @@ class ClientThrottle:
                 and request.criticality > Criticality.CRITICAL
             ):
                 self._gated += 1
-                return _refused(level.until_us - now_us)
+                return _refusal(level.until_us - now_us)
         key = key_of(request, by_operation=self._by_operation, by_criticality=self._by_criticality)
-        kept = self._kept.entries.get(key)
-        if kept is None:
-            kept = self._enter(key, now_us)
-            if kept is None:
+        entry = self._windows.entries.get(key)
+        if entry is None:
+            entry = self._enter(key, now_us)
+            if entry is None:
                 return NOTHING_HELD
-        kept.used_us = now_us
-        if not kept.window.admit(self._chance.draw(), now_us):
+        entry.used_us = now_us
+        if not entry.window.admit(self._chance.draw(), now_us):
             self._throttled += 1
-            return _refused(self.settings.probe_us)
+            return _refusal(self.settings.probe_us)
         self._sent += 1
         self._inflight += 1
-        return ClientThrottlePermit(self, kept, request.shard)
+        return ClientThrottlePermit(self, entry, request.shard)
 
-    def told(self, shard: str, admits: Criticality, now_us: int) -> None:
-        """A backend said the least class that it admits; CRITICAL is the least it can say."""
+    def record_level(self, shard: str, admits: Criticality, now_us: int) -> None:
+        """Record the least class that a backend admits; CRITICAL is the least possible."""
         key = (shard, "", -1)
         level = self._levels.entries.get(key)
         if level is None:
@@ -176,37 +176,37 @@ class ClientThrottle:
             self._throttled,
             self._gated,
             self._inflight,
-            len(self._kept),
-            self._kept.untracked,
+            len(self._windows),
+            self._windows.untracked,
         )
 
-    def _enter(self, key: Key, now_us: int) -> _Kept | None:
-        if not self._kept.has_room(now_us):
+    def _enter(self, key: Key, now_us: int) -> _Entry | None:
+        if not self._windows.has_room(now_us):
             return None
-        kept = _Kept(ThrottleWindow(self.settings), self.settings.history_us)
-        self._kept.entries[key] = kept
-        return kept
+        entry = _Entry(ThrottleWindow(self.settings), self.settings.history_us)
+        self._windows.entries[key] = entry
+        return entry
 
-    def _ended(self, kept: _Kept, accepted: bool, now_us: int) -> None:
+    def _record_end(self, entry: _Entry, accepted: bool, now_us: int) -> None:
         self._inflight -= 1
         if accepted:
-            kept.used_us = max(kept.used_us, now_us)
-            kept.window.accepted(now_us)
+            entry.used_us = max(entry.used_us, now_us)
+            entry.window.accepted(now_us)
 
 
-def _refused(wait_us: int) -> Decision:
+def _refusal(wait_us: int) -> Decision:
     return Decision(False, 0, wait_us, wait_us, CLIENT_THROTTLED, RULE_ID)
 
 
 @final
 class ClientThrottlePermit:
-    """The right to send one call; tell it how the call went."""
+    """The right to send one call, to be ended with its result."""
 
-    __slots__ = ("_done", "_kept", "_policy", "_shard")
+    __slots__ = ("_done", "_entry", "_policy", "_shard")
 
-    def __init__(self, policy: ClientThrottle, kept: _Kept, shard: str) -> None:
+    def __init__(self, policy: ClientThrottle, entry: _Entry, shard: str) -> None:
         self._policy = policy
-        self._kept = kept
+        self._entry = entry
         self._shard = shard
         self._done = False
 
@@ -214,17 +214,17 @@ class ClientThrottlePermit:
         """End it; DROPPED was not accepted, everything else holds nothing back."""
         return self._end(not spent or outcome is not Outcome.DROPPED, now_us)
 
-    def end_with(self, answer: CallResult[object], now_us: int) -> bool:
-        """End it by what the backend answered, and believe what it says it admits."""
-        if not self._end(answer.kind not in NOT_ACCEPTED, now_us):
+    def end_with(self, result: CallResult[object], now_us: int) -> bool:
+        """End it with the result of the call, and record the level that it carries."""
+        if not self._end(result.kind not in NOT_ACCEPTED, now_us):
             return False
-        if answer.admits is not None:
-            self._policy.told(self._shard, answer.admits, now_us)
+        if result.admits is not None:
+            self._policy.record_level(self._shard, result.admits, now_us)
         return True
 
     def _end(self, accepted: bool, now_us: int) -> bool:
         if self._done:
             return False
         self._done = True
-        self._policy._ended(self._kept, accepted, now_us)
+        self._policy._record_end(self._entry, accepted, now_us)
         return True

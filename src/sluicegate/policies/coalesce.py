@@ -18,7 +18,8 @@ what goes wrong otherwise.
 - *A fetch that hangs holds nobody for ever.* Those who try again would join it again and keep it in
   the air. So who comes when it is overdue (`overdue_us`, and four times what is usual) begins a
   second one, and whichever lands first answers all; between two writes there are at most two.
-- *A write parts the stream.* After `wrote(key)` nobody joins the flight that began before; those in
+- *A write parts the stream.* After `invalidate(key)` nobody joins the flight that began before;
+those in
   it had asked before the write was done. `Flight.void` tells the fetch not to fill a cache.
 
 Not more than `waiters_max` wait for one flight: one more is refused, WAITERS_FULL. Where there are
@@ -101,7 +102,7 @@ class Flight(Generic[T]):
     def __init__(self, key: str, request: Request, begun_us: int) -> None:
         self.key = key
         # A request of its own: the first one to ask may leave, and keeps what it claimed.
-        self.request = request.anew()
+        self.request = request.copy()
         self.request.cost_ru = request.cost_ru
         self.begun_us = begun_us
         self.was = request.criticality  # when it took off
@@ -184,7 +185,7 @@ class Coalesce(Generic[T]):
             self._raise_to(flight, request, now_us)
         return await self._wait(flight, request, now_us)
 
-    def wrote(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         """The key has been written: nobody joins what began before. Call it before acknowledging.
 
         False if nothing was in the air.

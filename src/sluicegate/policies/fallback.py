@@ -1,9 +1,9 @@
-"""Fallback: judges what a caller gets when a soft dependency fails.
+"""Fallback: decides what a caller gets when a soft dependency fails.
 
 A page can be served without its trends. So a dependency that is soft gets a limited time, and when
-it fails the answer is, in this order: the last good one if it is not older than `stale_us_max`,
+it fails the result is, in this order: the last good one if it is not older than `stale_us_max`,
 then the caller's default, then the failure. A stand-in is never passed off as the real thing: it is
-an OK answer with `degraded` set, the `age_us` of a stale value, and the failure's `error` still in
+an OK result with `degraded` set, the `age_us` of a stale value, and the failure's `error` still in
 it; and it is counted.
 
 A failure of CRITICAL work is not hidden: it stays the failure that it is, unless the settings say
@@ -14,10 +14,10 @@ fault (REJECTED) or was given up (CANCELLED) has no stand-in either, and neither
 less `reserve_us`, which the caller needs for the rest of its work. A dependency that hangs is given
 up; it cannot hold the caller.
 
-A write to what was kept must be told (`forget`), or a stand-in could be older than the caller's own
-write. The table is `kernels/lru_ttl.py`, counted in values.
+Call `forget` after a write, or a stand-in could be older than the caller's own write. The table is
+`kernels/lru_ttl.py`, counted in values.
 
-Cost: a task a call if it has a time-out; a put to each good answer. Bounds: `values_max` values;
+Cost: a task a call if it has a time-out; a put to each good result. Bounds: `values_max` values;
 what one weighs is the caller's business.
 """
 
@@ -88,8 +88,8 @@ class FallbackStats(NamedTuple):
     values: int
 
 
-class _Kept(NamedTuple, Generic[T]):
-    """A good answer's value, and when it came."""
+class _KeptValue(NamedTuple, Generic[T]):
+    """The value of a good result, and when it came."""
 
     value: T
     at_us: int
@@ -97,7 +97,7 @@ class _Kept(NamedTuple, Generic[T]):
 
 @final
 class Fallback(Generic[T]):
-    """Has something to say when a soft dependency has not."""
+    """Replaces the failures of soft dependencies."""
 
     __slots__ = (
         "_attempts",
@@ -116,7 +116,7 @@ class Fallback(Generic[T]):
         self.settings = FallbackSettings() if settings is None else settings
         self._attempts = Attempts()
         # Each value counts as one byte, so the bound is a number of values.
-        self._kept: LruTtl[_Kept[T]] = LruTtl(
+        self._kept: LruTtl[_KeptValue[T]] = LruTtl(
             self.settings.values_max,
             ttl_us=max(self.settings.stale_us_max, 1),
             jitter=0.0,
@@ -139,44 +139,44 @@ class Fallback(Generic[T]):
         *,
         default: Callable[[], T] | None = None,
     ) -> CallResult[T]:
-        """The dependency's answer, or what stands in for it, marked."""
+        """The dependency's result, or what stands in for it, marked."""
         self._calls += 1
         key = key_of_value(request)
         epoch = self._kept.begin(key)
-        answer = await self._ask(work, request, clock)
+        result = await self._call(work, request, clock)
         now_us = clock.now_us()
-        if answer.ok:
+        if result.ok:
             self._good += 1
-            if self.settings.stale_us_max > 0 and not answer.degraded:
-                kept = _Kept(answer.result(), now_us)
+            if self.settings.stale_us_max > 0 and not result.degraded:
+                kept = _KeptValue(result.unwrap(), now_us)
                 self._kept.put(key, kept, 1, epoch=epoch, now_us=now_us, draw=0.0)
-            return answer
-        return self.stand_in(request, answer, now_us, default)
+            return result
+        return self.stand_in(request, result, now_us, default)
 
     def stand_in(
-        self, request: Request, answer: CallResult[T], now_us: int, default: Callable[[], T] | None
+        self, request: Request, result: CallResult[T], now_us: int, default: Callable[[], T] | None
     ) -> CallResult[T]:
-        """What the caller gets instead of an answer that is none."""
+        """Return what the caller gets instead of a failure."""
         critical = request.criticality is Criticality.CRITICAL
-        if answer.kind not in REPLACED or (critical and self.settings.critical == FAIL):
+        if result.kind not in REPLACED or (critical and self.settings.critical == FAIL):
             self._failed += 1
-            return answer
+            return result
         _, kept = self._kept.get(key_of_value(request), now_us, 0.0)
         if kept is not None:
             self._stale += 1
-            found = _degraded(kept.value, answer)
+            found = _degraded(kept.value, result)
             found.age_us = max(now_us - kept.at_us, 0)
         elif default is not None:
             self._defaulted += 1
-            found = _degraded(default(), answer)
+            found = _degraded(default(), result)
         else:
             self._failed += 1
-            return answer
+            return result
         self._critical_marked += critical
         return found
 
     def forget(self, request: Request) -> bool:
-        """After a write: what was kept of this, and what is being fetched, is not to be used."""
+        """Drop the value kept for this request, and the fetch under way; call it after a write."""
         return self._kept.invalidate(key_of_value(request))
 
     def budget_us(self, request: Request, now_us: int) -> int | None:
@@ -202,7 +202,7 @@ class Fallback(Generic[T]):
             len(self._kept),
         )
 
-    async def _ask(self, work: Work[T], request: Request, clock: Clock) -> CallResult[T]:
+    async def _call(self, work: Work[T], request: Request, clock: Clock) -> CallResult[T]:
         budget_us = self.budget_us(request, clock.now_us())
         if budget_us is None:
             return await result_of(work(0))
@@ -221,17 +221,17 @@ class Fallback(Generic[T]):
 
 
 def key_of_value(request: Request) -> str:
-    """Who asks whom for what: an answer given to one caller is never another's."""
+    """Backend, operation, caller and key: a value kept for one caller is never another's."""
     shard, operation, caller = request.shard, request.operation, request.caller
     # With the lengths in front no two of them run into each other, whatever they contain.
     return f"{len(shard)} {len(operation)} {len(caller)} {shard}{operation}{caller}{request.key}"
 
 
-def _degraded(value: T, answer: CallResult[T]) -> CallResult[T]:
+def _degraded(value: T, result: CallResult[T]) -> CallResult[T]:
     found = CallResult(
-        ResultKind.OK, value, error=answer.error, retry_after_us=answer.retry_after_us
+        ResultKind.OK, value, error=result.error, retry_after_us=result.retry_after_us
     )
     found.degraded = True
-    found.dont_retry = answer.dont_retry
-    found.stopped = answer.kind.value
+    found.dont_retry = result.dont_retry
+    found.stop_reason = result.kind.value
     return found

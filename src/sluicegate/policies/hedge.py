@@ -1,7 +1,7 @@
-"""Hedge: judges whether a call that is late is sent a second time, while the first still runs.
+"""Hedge: decides whether a late call is sent a second time while the first still runs.
 
 Source: the hedged requests of Dean and Barroso, "The Tail at Scale" (2013). After the p95 of such
-calls another is sent; the first answer wins and the other is cancelled. One call in twenty is late
+calls another is sent; the first result wins and the other is cancelled. One call in twenty is late
 by that rule, so the tail is cut for 5 per cent more work.
 
 What keeps it from doing harm:
@@ -11,7 +11,7 @@ What keeps it from doing harm:
                    everything is late, and hedging all of it would be the end
     the class      `least_class` and above; bulk work has time
     the deadline   a hedge that could not even be sent before it is not waited for
-    the samples    no hedge before `samples_min` calls were seen
+    the samples    no hedge before `samples_min` calls have ended
 
 An error does not win while another attempt runs; but an error before the p95 is not hedged at once
 either, that is the retry's business. What loses is entered in the p95 with the time it had taken
@@ -92,16 +92,16 @@ class HedgeStats(NamedTuple):
 
 
 @final
-class _Kept:
-    """What is known of the latency of one operation of one backend."""
+class _Entry:
+    """The latency of one operation of one backend."""
 
-    __slots__ = ("_asked_us", "_delay_us", "_settings", "latency", "used_us")
+    __slots__ = ("_computed_us", "_delay_us", "_settings", "latency", "used_us")
 
     def __init__(self, settings: HedgeSettings, scale: Scale) -> None:
         self._settings = settings
         self.latency = WindowedQuantile(settings.windows, settings.sub_window_us, scale)
         self.used_us = 0
-        self._asked_us = -WAIT_US_MAX
+        self._computed_us = -WAIT_US_MAX
         self._delay_us = NEVER
 
     def at_rest(self, now_us: int) -> bool:
@@ -114,10 +114,10 @@ class _Kept:
         self.latency.add(max(took_us, 0), now_us)
 
     def delay_us(self, now_us: int) -> int:
-        """When a call is late, as of at most `refresh_us` ago; `NEVER` if too few were seen."""
+        """When a call is late, as of at most `refresh_us` ago; `NEVER` after too few calls."""
         settings = self._settings
-        if now_us - self._asked_us >= settings.refresh_us:
-            self._asked_us = now_us
+        if now_us - self._computed_us >= settings.refresh_us:
+            self._computed_us = now_us
             self._delay_us = NEVER
             if self.latency.count(now_us) >= settings.samples_min:
                 late_us = self.latency.quantile(settings.quantile, now_us) or 0.0
@@ -129,14 +129,14 @@ class _Kept:
 
 @final
 class Hedge:
-    """Sends a late call once more and takes the first answer."""
+    """Sends a late call once more and takes the first result."""
 
     __slots__ = (
         "_attempts",
         "_budget_spent",
         "_calls",
+        "_entries",
         "_hedges",
-        "_kept",
         "_scale",
         "_won",
         "budgets",
@@ -149,7 +149,7 @@ class Hedge:
         self.budgets = budgets
         self._attempts = Attempts()
         self._scale = Scale()
-        self._kept: KeyedTable[_Kept] = KeyedTable(self.settings.keys_max)
+        self._entries: KeyedTable[_Entry] = KeyedTable(self.settings.keys_max)
         self._calls = 0
         self._hedges = 0
         self._won = 0
@@ -160,10 +160,10 @@ class Hedge:
         settings = self.settings
         if not idempotent or settings.hedges_max == 0 or request.criticality > settings.least_class:
             return NEVER
-        kept = self._of(request, now_us)
-        if kept is None:
+        entry = self._entry_of(request, now_us)
+        if entry is None:
             return NEVER
-        delay_us = kept.delay_us(now_us)
+        delay_us = entry.delay_us(now_us)
         deadline_us = request.deadline_us
         if deadline_us is not None and now_us + delay_us >= deadline_us:
             return NEVER
@@ -172,7 +172,7 @@ class Hedge:
     async def call(
         self, work: Work[T], request: Request, clock: Clock, *, idempotent: bool = False
     ) -> CallResult[T]:
-        """The first answer; `work` is asked for each attempt with its number, from 0."""
+        """Return the first result; `work` is called for each attempt with its number, from 0."""
         self._calls += 1
         began_us = clock.now_us()
         delay_us = self.delay_us(request, began_us, idempotent=idempotent)
@@ -205,11 +205,11 @@ class Hedge:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             for task in [task for task in waiting if task in done]:
-                answer = task.result()
-                if answer.kind is ResultKind.OK or answer.kind is ResultKind.REJECTED:
+                result = task.result()
+                if result.kind is ResultKind.OK or result.kind is ResultKind.REJECTED:
                     self._won += task is not running[0]
-                    return answer
-                worst = answer
+                    return result
+                worst = result
                 waiting.remove(task)
             if not waiting and worst is not None:
                 return worst
@@ -229,8 +229,8 @@ class Hedge:
             self._won,
             self._budget_spent,
             self._attempts.running,
-            len(self._kept),
-            self._kept.untracked,
+            len(self._entries),
+            self._entries.untracked,
         )
 
     def _may_send(self, request: Request, now_us: int) -> bool:
@@ -253,15 +253,15 @@ class Hedge:
             kind = first.result().kind
             if kind not in {ResultKind.OK, ResultKind.REJECTED, ResultKind.TIMED_OUT}:
                 return
-        kept = self._of(request, now_us)
-        if kept is not None:
-            kept.add(took_us, now_us)
+        entry = self._entry_of(request, now_us)
+        if entry is not None:
+            entry.add(took_us, now_us)
 
-    def _of(self, request: Request, now_us: int) -> _Kept | None:
+    def _entry_of(self, request: Request, now_us: int) -> _Entry | None:
         key = key_of(request, by_operation=True, by_criticality=False)
-        kept = self._kept.entries.get(key)
-        if kept is None and self._kept.has_room(now_us):
-            kept = _Kept(self.settings, self._scale)
-            kept.used_us = now_us
-            self._kept.entries[key] = kept
-        return kept
+        entry = self._entries.entries.get(key)
+        if entry is None and self._entries.has_room(now_us):
+            entry = _Entry(self.settings, self._scale)
+            entry.used_us = now_us
+            self._entries.entries[key] = entry
+        return entry

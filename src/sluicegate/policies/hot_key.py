@@ -19,10 +19,10 @@ Weights are the caller's: 1 counts hits, request units or bytes find the large v
 for seldom.
 Counts are halved every `window_us`; a key that cools is not served any more when its ttl is over.
 
-Writes: `fill = begin(key, now)`, fetch, `fill.put(...)`; and `wrote(key)` when a write is done,
-before it is acknowledged. A fill whose key was written meanwhile is void. A strong read passes by
-(`strong=True`): it is counted and told nothing. So on the node that writes no read is older than
-the last write, on others by at most `staleness_us_max` and one fetch.
+Writes: `fill = begin(key, now)`, fetch, `fill.put(...)`; and `invalidate(key)` when a write is
+done, before it is acknowledged. A fill whose key was written meanwhile is void. A strong read
+passes by (`strong=True`): it is counted and told nothing. So on the node that writes no read is
+older than the last write, on others by at most `staleness_us_max` and one fetch.
 
 One node does not see what is hot only in sum: tell others `top`, and `heed` what they tell.
 
@@ -240,7 +240,7 @@ class HotKey(Generic[V]):
         """A fetch begins: after MISS, STALE or REFRESH. Before it reads, or a write is missed."""
         return Fill(self, key, self._cache.begin(key), now_us)
 
-    def wrote(self, key: str) -> bool:
+    def invalidate(self, key: str) -> bool:
         """The key has been written: forget it, and void all fetches under way."""
         return self._cache.invalidate(key)
 

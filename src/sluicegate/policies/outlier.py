@@ -1,13 +1,13 @@
-"""Outlier: judges which hosts of a group are left out for a while.
+"""Outlier: decides which hosts of a group are left out for a while.
 
-It is told how each call to each host went, and sweeps once a `sweep_us`, with whatever is told or
-asked next: it has no timer. The kernel is `kernels/outlier.py`: failures in a row, share of
+It records how each call to each host went, and sweeps once a `sweep_us`, with the next call of
+any method: it has no timer. The kernel is `kernels/outlier.py`: failures in a row, share of
 failures, success rate and latency against the others; at most a share of the group is out, each
 return has its own instant. `weight` is what a balancer asks: 0 for a host that is out, less than 1
 for one that has just come back (its traffic grows over `ramp_us`), 1 for the others. When so many
 are out that the rest could not carry the load (`panic_percent`), all are used again.
 
-Which answers are evidence: errors, time-outs and missing connections. A host that refuses because
+Which results are evidence: errors, time-outs and missing connections. A host that refuses because
 it has too much is not ejected, or in a general overload the last ones standing would get the rest.
 
 A request that breaks whatever host serves it is no host's fault. A key that has failed on
@@ -78,14 +78,14 @@ class OutlierSettings(SweepSettings):
 
 
 class OutlierStats(NamedTuple):
-    """Hosts, of which out; whether all are used although; ejections and returns; calls told."""
+    """Hosts, of which out; whether all are used anyhow; ejections, returns; calls recorded."""
 
     hosts: int
     out: int
     panics: bool
     ejections: int
     returns: int
-    told: int
+    recorded: int
     poisonous: int
 
 
@@ -100,7 +100,7 @@ class HostStanding(NamedTuple):
 
 @final
 class _Host:
-    """What was told of one host in the window, and how it stands."""
+    """The calls of one host in the window, and how it stands."""
 
     __slots__ = (
         "back_us",
@@ -125,8 +125,8 @@ class _Host:
         self.reason = ""
         self.back_us = -WAIT_US_MAX
 
-    def seen(self, name: str, requests_min: int, now_us: int) -> HostStats:
-        """The host as a sweep sees it."""
+    def host_stats(self, name: str, requests_min: int, now_us: int) -> HostStats:
+        """The host as the kernel's sweep takes it."""
         self.requests.advance(now_us)
         self.failures.advance(now_us)
         latency_us = 0.0
@@ -146,7 +146,7 @@ class _Host:
 
 @final
 class Outlier:
-    """Leaves out the hosts that do worse than the others."""
+    """Ejects the hosts that do worse than the others."""
 
     __slots__ = (
         "_chance",
@@ -154,10 +154,10 @@ class Outlier:
         "_failed_on",
         "_hosts",
         "_panics",
+        "_recorded",
         "_returns",
         "_scale",
         "_sweep_us",
-        "_told",
         "out",
         "settings",
         "version",
@@ -176,7 +176,7 @@ class Outlier:
         self._panics = False
         self._ejections = 0
         self._returns = 0
-        self._told = 0
+        self._recorded = 0
         self.version = 0  # changes with who is in
         self.set_hosts(hosts)
 
@@ -194,22 +194,22 @@ class Outlier:
         }
         self._count()
 
-    def tell(
-        self, host: str, answer: CallResult[object], took_us: int, key: str, now_us: int
+    def record(
+        self, host: str, result: CallResult[object], took_us: int, key: str, now_us: int
     ) -> None:
-        """How a call to a host went. A host that is not of the group is passed over."""
+        """Record how a call to a host went; a host outside of the group is ignored."""
         if now_us >= self._sweep_us:
             self.sweep(now_us)
         found = self._hosts.get(host)
-        kind = answer.kind
+        kind = result.kind
         if found is None or kind in {
             ResultKind.CANCELLED,
             ResultKind.OVERLOADED,
             ResultKind.LIMITED,
         }:
             return
-        self._told += 1
-        if answer.failed:
+        self._recorded += 1
+        if result.is_failure:
             if not self._is_poison(key, host):
                 found.requests.add(1, now_us)
                 found.failures.add(1, now_us)
@@ -241,8 +241,8 @@ class Outlier:
         """Look at all hosts at once; done by itself every `sweep_us` with the next call."""
         self._sweep_us = now_us + self.settings.sweep_us
         least = self.settings.requests_min
-        seen = [host.seen(name, least, now_us) for name, host in self._hosts.items()]
-        verdicts = sweep(seen, self.settings, now_us, self._chance.draw())
+        stats = [host.host_stats(name, least, now_us) for name, host in self._hosts.items()]
+        verdicts = sweep(stats, self.settings, now_us, self._chance.draw())
         for verdict in verdicts:
             host = self._hosts[verdict.name]
             if verdict.ejected:
@@ -276,7 +276,7 @@ class Outlier:
             self._panics,
             self._ejections,
             self._returns,
-            self._told,
+            self._recorded,
             poisonous,
         )
 

@@ -94,7 +94,7 @@ class Penalty:
         account = self._accounts.get(caller)
         return ONE_MILLI if account is None else account.price_milli
 
-    def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
+    def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """What the backend did for this caller."""
         measured = request.measured
         if measured is None or measured.from_cache or measured.service_us <= 0:

@@ -1,20 +1,20 @@
 """Retry: judges whether a call that went wrong is sent again, and when.
 
-`decide` is the judgement, a pure function of what is known; `Retry.call` does what it says. It is
-asked in this order, and the first no ends it:
+`decide` is the judgement, a pure function; `Retry.call` carries it out. The checks run in this
+order, and the first that fails ends it:
 
-    the answer     only what may be better next time: failures, time-outs, refusals of overload;
+    the result     only what may be better next time: failures, time-outs, refusals of overload;
                    a quota's refusal only if it said when to come back
-    the marks      the backend, or a retry below us, said not to
+    the marks      the backend, or a retry below us, marked it `dont_retry`
     the work       what may have been begun is repeated only if it is idempotent
     the number     `attempts` of the request's class, the first one included
     the deadline   after the wait there must be `slack_us` left, or it would be done for nobody
     the budget     a share of the traffic (`policies/retry_budget.py`), never a multiple of it
 
 The wait is the kernel's (`kernels/backoff.py`): full jitter, and a Retry-After is the least it may
-be, with jitter above it, so that those who were told the same instant do not all come at it.
+be, with jitter above it, so that callers with the same Retry-After do not all come at one instant.
 
-Only one layer retries. Three layers of three attempts are 27 calls of the lowest; so an answer that
+Only one layer retries. Three layers of three attempts are 27 calls of the lowest; so a result that
 leaves here unmended is marked `dont_retry`, and a retry above us, in this process or behind a door
 that passes the mark on, lets it be. `stopped` says why there was no further attempt.
 
@@ -45,7 +45,7 @@ from sluicegate.policies.retry_budget import RetryBudgets
 from sluicegate.policies.settings import within, wrong_setting
 
 T = TypeVar("T")
-# A piece of work is asked for with the number of the attempt, from 0.
+# Work is called with the number of the attempt, from 0.
 Work = Callable[[int], Awaitable[CallResult[T]]]
 
 RULE_ID: Final = "retry"
@@ -57,7 +57,7 @@ NEVER_ON_OVERLOAD: Final = "never"
 
 # Why there was no further attempt.
 NOT_FOR_RETRY: Final = "not_for_retry"
-TOLD_NOT_TO: Final = "dont_retry"
+MARKED_FINAL: Final = "dont_retry"
 NOT_IDEMPOTENT: Final = "not_idempotent"
 ATTEMPTS_SPENT: Final = "attempts"
 TOO_LATE: Final = DEADLINE.name
@@ -105,7 +105,7 @@ class RetryStats(NamedTuple):
     attempts: int
     mended: int
     inflight: int
-    told_not_to: int
+    marked_final: int
     not_idempotent: int
     attempts_spent: int
     too_late: int
@@ -123,7 +123,7 @@ def decide(
     settings: RetrySettings,
     backoff: Backoff,
     request: Request,
-    answer: CallResult[T],
+    result: CallResult[T],
     attempt: int,
     now_us: int,
     draw: float,
@@ -132,22 +132,22 @@ def decide(
     previous_us: int = 0,
 ) -> RetryPlan:
     """Whether attempt number `attempt` is followed by another; all but the budget."""
-    kind = answer.kind
+    kind = result.kind
     if kind in {ResultKind.OK, ResultKind.REJECTED, ResultKind.CANCELLED}:
         return RetryPlan(NEVER, NOT_FOR_RETRY)
-    if answer.dont_retry or (
+    if result.dont_retry or (
         kind is ResultKind.OVERLOADED and settings.on_overload == NEVER_ON_OVERLOAD
     ):
-        return RetryPlan(NEVER, TOLD_NOT_TO)
-    if kind is ResultKind.LIMITED and answer.retry_after_us <= 0:
+        return RetryPlan(NEVER, MARKED_FINAL)
+    if kind is ResultKind.LIMITED and result.retry_after_us <= 0:
         return RetryPlan(NEVER, NOT_FOR_RETRY)
-    if answer.begun and not idempotent:
+    if result.may_have_run and not idempotent:
         return RetryPlan(NEVER, NOT_IDEMPOTENT)
     if attempt + 1 >= settings.attempts[request.criticality]:
         return RetryPlan(NEVER, ATTEMPTS_SPENT)
-    wait_us = backoff.wait_us(attempt, draw, hint_us=answer.retry_after_us, previous_us=previous_us)
+    wait_us = backoff.wait_us(attempt, draw, hint_us=result.retry_after_us, previous_us=previous_us)
     if wait_us == NEVER:
-        return RetryPlan(NEVER, TOLD_NOT_TO)
+        return RetryPlan(NEVER, MARKED_FINAL)
     deadline_us = request.deadline_us
     if deadline_us is not None and now_us + wait_us + settings.slack_us >= deadline_us:
         return RetryPlan(NEVER, TOO_LATE)
@@ -156,7 +156,7 @@ def decide(
 
 @final
 class Retry:
-    """Sends a call again while that is likely to help and hurts nobody."""
+    """Repeats a call while that is likely to help and does no harm."""
 
     __slots__ = (
         "_attempts",
@@ -189,7 +189,7 @@ class Retry:
     async def call(
         self, work: Work[T], request: Request, clock: Clock, *, idempotent: bool = False
     ) -> CallResult[T]:
-        """The answer of the last attempt; `work` is asked for each with its number, from 0."""
+        """Return the last attempt's result; `work` is called for each with its number, from 0."""
         self._calls += 1
         self._inflight += 1
         self.budgets.deposit(request, clock.now_us())
@@ -205,16 +205,16 @@ class Retry:
         waited_us = 0
         while True:
             self._attempts += 1
-            answer = await result_of(work(attempt))
-            if answer.ok:
+            result = await result_of(work(attempt))
+            if result.ok:
                 self._mended += attempt > 0
-                return answer
+                return result
             now_us = clock.now_us()
             plan = decide(
                 self.settings,
                 self._backoff,
                 request,
-                answer,
+                result,
                 attempt,
                 now_us,
                 self._chance.draw(),
@@ -222,9 +222,9 @@ class Retry:
                 previous_us=waited_us,
             )
             if plan.wait_us == NEVER:
-                return self._give_up(answer, plan.stopped)
+                return self._give_up(result, plan.stopped)
             if not self.budgets.withdraw(request, now_us):
-                return self._give_up(answer, BUDGET_SPENT)
+                return self._give_up(result, BUDGET_SPENT)
             waited_us = plan.wait_us
             if waited_us > 0:
                 await asyncio.sleep(waited_us / 1_000_000)
@@ -233,7 +233,7 @@ class Retry:
                 if deadline_us is not None and (
                     clock.now_us() + self.settings.slack_us >= deadline_us
                 ):
-                    return self._give_up(answer, TOO_LATE)
+                    return self._give_up(result, TOO_LATE)
             attempt += 1
 
     def stats(self) -> RetryStats:
@@ -244,16 +244,16 @@ class Retry:
             self._attempts,
             self._mended,
             self._inflight,
-            stopped.get(TOLD_NOT_TO, 0),
+            stopped.get(MARKED_FINAL, 0),
             stopped.get(NOT_IDEMPOTENT, 0),
             stopped.get(ATTEMPTS_SPENT, 0),
             stopped.get(TOO_LATE, 0),
             stopped.get(BUDGET_SPENT, 0),
         )
 
-    def _give_up(self, answer: CallResult[T], stopped: str) -> CallResult[T]:
+    def _give_up(self, result: CallResult[T], stopped: str) -> CallResult[T]:
         self._stopped[stopped] = self._stopped.get(stopped, 0) + 1
-        answer.dont_retry = True
-        if not answer.stopped:
-            answer.stopped = stopped
-        return answer
+        result.dont_retry = True
+        if not result.stop_reason:
+            result.stop_reason = stopped
+        return result

@@ -41,7 +41,7 @@ class RetryBudgetSettings(RetryShareSettings):
 
 
 class RetryBudgetStats(NamedTuple):
-    """First calls paid for; repeats granted and refused; budgets kept; calls without one."""
+    """First calls paid for; repeats granted and refused; budgets entry; calls without one."""
 
     deposits: int
     granted: int
@@ -51,7 +51,7 @@ class RetryBudgetStats(NamedTuple):
 
 
 @final
-class _Kept:
+class _Entry:
     __slots__ = ("budget", "used_us", "window_us")
 
     def __init__(self, budget: RetryBudget, window_us: int) -> None:
@@ -68,49 +68,53 @@ class _Kept:
 class RetryBudgets:
     """The budgets of a client: first calls pay in, retries and hedges take out."""
 
-    __slots__ = ("_deposits", "_granted", "_kept", "_refused", "settings")
+    __slots__ = ("_deposits", "_entries", "_granted", "_refused", "settings")
 
     def __init__(self, settings: RetryBudgetSettings | None = None) -> None:
         self.settings = RetryBudgetSettings() if settings is None else settings
-        self._kept: KeyedTable[_Kept] = KeyedTable(self.settings.keys_max)
+        self._entries: KeyedTable[_Entry] = KeyedTable(self.settings.keys_max)
         self._deposits = 0
         self._granted = 0
         self._refused = 0
 
     def deposit(self, request: Request, now_us: int) -> None:
         """Pay in for a first call."""
-        kept = self._of(request, now_us)
-        if kept is not None:
+        entry = self._entry_of(request, now_us)
+        if entry is not None:
             self._deposits += 1
-            kept.used_us = now_us
-            kept.budget.deposit(now_us)
+            entry.used_us = now_us
+            entry.budget.deposit(now_us)
 
     def withdraw(self, request: Request, now_us: int) -> bool:
         """Take out one repeat of this request's backend and class, if there is one."""
-        kept = self._of(request, now_us)
-        if kept is None or not kept.budget.withdraw(now_us):
+        entry = self._entry_of(request, now_us)
+        if entry is None or not entry.budget.withdraw(now_us):
             self._refused += 1
             return False
-        kept.used_us = now_us
+        entry.used_us = now_us
         self._granted += 1
         return True
 
     def balance(self, request: Request, now_us: int) -> int:
         """How many repeats would be granted at once."""
-        kept = self._of(request, now_us)
-        return 0 if kept is None else kept.budget.balance(now_us)
+        entry = self._entry_of(request, now_us)
+        return 0 if entry is None else entry.budget.balance(now_us)
 
     def stats(self) -> RetryBudgetStats:
         """What was decided so far."""
         return RetryBudgetStats(
-            self._deposits, self._granted, self._refused, len(self._kept), self._kept.untracked
+            self._deposits,
+            self._granted,
+            self._refused,
+            len(self._entries),
+            self._entries.untracked,
         )
 
-    def _of(self, request: Request, now_us: int) -> _Kept | None:
+    def _entry_of(self, request: Request, now_us: int) -> _Entry | None:
         key = key_of(request, by_operation=False, by_criticality=True)
-        kept = self._kept.entries.get(key)
-        if kept is None and self._kept.has_room(now_us):
-            kept = _Kept(RetryBudget(self.settings), self.settings.window_us)
-            kept.used_us = now_us
-            self._kept.entries[key] = kept
-        return kept
+        entry = self._entries.entries.get(key)
+        if entry is None and self._entries.has_room(now_us):
+            entry = _Entry(RetryBudget(self.settings), self.settings.window_us)
+            entry.used_us = now_us
+            self._entries.entries[key] = entry
+        return entry

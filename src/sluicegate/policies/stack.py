@@ -27,23 +27,23 @@ What changes when two of them swap, in the rigs of the tests:
   calls. The other way a caller over its quota would be counted in the level histogram as demand,
   and answered as if the service were at fault (503) and not the caller (429).
 
-The law: each stage is asked in turn, and the first refusal ends it. What earlier stages hold is
+Each stage is called in order, and the first refusal ends it. What earlier stages hold is
 then given back in reverse order with `spent=False`; the same if whoever waits is cancelled, or a
 stage fails. What all admit holds one `StackPermit`, which ends all of them in reverse, once.
 
-`admit` is a coroutine. Where no stage would have to wait, which is what most requests meet, `ready`
-says so and `admit_now` does the same without one.
+`admit` is a coroutine. Where no stage would have to wait, as for most requests, `ready` is true and
+`admit_now` does the same without one.
 
-A stage that answers at once is told the instant, and all of them between two waits the same one. A
+A stage that answers at once is given the instant, the same one for all of them between two waits. A
 stage that waits is given the clock. A permit that ends without `request.measured` is measured here:
 from the instant at which the last stage admitted it, so no queue of ours is in it.
 
-Observers hear of each wait (since the request was read off its socket, if that is known: what the
+Observers are given each wait (since the request was read off its socket, if that is known: what the
 event loop did not get round to is a queue too), each refusal and each end, as far as they have the
-methods for it. They must be quick and must not raise.
+methods. They must be quick and must not raise.
 
-Cost: for each stage a call to ask and one to end, and a coroutine where anybody waits. What is
-called is looked up once, when the stack is made. Bound: `STAGES_MAX`.
+Cost: for each stage a call to admit and one to end, and a coroutine where anybody waits. Methods
+are looked up once, when the stack is built. Bound: `STAGES_MAX`.
 """
 
 from __future__ import annotations
@@ -69,41 +69,41 @@ STAGES_MAX: Final = 32
 OBSERVERS_MAX: Final = 16
 
 
-class HearsWaits(Protocol):
-    """Hears of waiting; it may not raise."""
+class WaitObserver(Protocol):
+    """Is given waits; it may not raise."""
 
-    def waited(self, request: Request, delay_us: int, now_us: int) -> None:
+    def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
         """A stage that waits has let it through, or refused it, so long after it had arrived."""
         ...
 
 
-class HearsRefusals(Protocol):
-    """Hears of refusals; it may not raise."""
+class RefusalObserver(Protocol):
+    """Is given refusals; it may not raise."""
 
-    def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
+    def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """A stage has refused it."""
         ...
 
 
-class HearsEnds(Protocol):
-    """Hears of ends; it may not raise."""
+class EndObserver(Protocol):
+    """Is given ends; it may not raise."""
 
-    def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
+    def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """Admitted work has ended; `request.measured` says what it was."""
         ...
 
 
-StackObserver: TypeAlias = HearsWaits | HearsRefusals | HearsEnds
+StackObserver: TypeAlias = WaitObserver | RefusalObserver | EndObserver
 
 
 class StageStats(NamedTuple):
-    """One stage: what it said, how often it was unwound, and its policy's own statistics."""
+    """One stage: its decisions, how often it was unwound, and its policy's own statistics."""
 
     name: str
     admitted: int
     refused: int
     unwound: int
-    own: Any  # what `stats()` of the policy says; None if it has none
+    own: Any  # `stats()` of the policy; None if it has none
 
 
 class StackStats(NamedTuple):
@@ -121,19 +121,19 @@ class StackStats(NamedTuple):
 
 @final
 class Stage:
-    """One place in a stack; made by `at_once` or `waits`."""
+    """One place in a stack; built by `at_once` or `waits`."""
 
-    __slots__ = ("at_once", "name", "told", "waiting")
+    __slots__ = ("at_once", "name", "observe", "waiting")
 
     def __init__(
-        self, name: str, policy: Policy | None, waiting: WaitingPolicy | None, told: bool = True
+        self, name: str, policy: Policy | None, waiting: WaitingPolicy | None, observe: bool = True
     ) -> None:
         if not name:
             raise BadValue("stage.name", name, "give a name; statistics and refusals show it")
         self.name = name
         self.at_once = policy
         self.waiting = waiting
-        self.told = told
+        self.observe = observe
 
 
 def at_once(name: str, policy: Policy) -> Stage:
@@ -141,17 +141,17 @@ def at_once(name: str, policy: Policy) -> Stage:
     return Stage(name, policy, None)
 
 
-def waits(name: str, policy: WaitingPolicy, *, told: bool = True) -> Stage:
+def waits(name: str, policy: WaitingPolicy, *, observe: bool = True) -> Stage:
     """A stage that may suspend before it answers.
 
-    With `told=False` observers do not hear of it: its waiting says nothing of the service, and who
-    has waited counts as arriving then.
+    With `observe=False` observers get no wait from it: its waiting says nothing about the service,
+    and who has waited counts as arriving then.
     """
-    return Stage(name, None, policy, told)
+    return Stage(name, None, policy, observe)
 
 
 @final
-class Step:
+class _Step:
     """A stage in use, and its counts."""
 
     __slots__ = (
@@ -159,10 +159,10 @@ class Step:
         "admitted",
         "at_once",
         "name",
+        "observe",
         "ready",
         "refused",
-        "tells",
-        "told",
+        "reports",
         "unwound",
         "waiting",
     )
@@ -171,11 +171,11 @@ class Step:
         self.name = stage.name
         self.at_once = stage.at_once
         self.waiting = stage.waiting
-        self.told = stage.told
-        self.tells = stage.told and stage.waiting is not None
-        # None: it cannot say, so whoever comes may have to wait.
+        self.observe = stage.observe
+        self.reports = stage.observe and stage.waiting is not None
+        # None: the policy cannot tell, so any request may have to wait.
         self.ready: Callable[[Request, int], bool] | None = None
-        self.admit_now: Callable[[Request, int], Admission] = _never_prompt
+        self.admit_now: Callable[[Request, int], Admission] = _refuse_prompt
         if stage.at_once is not None:
             self.admit_now = stage.at_once.admit
         elif hasattr(stage.waiting, "ready") and hasattr(stage.waiting, "admit_now"):
@@ -192,8 +192,8 @@ class Step:
         return StageStats(self.name, self.admitted, self.refused, self.unwound, own)
 
 
-def _never_prompt(request: Request, now_us: int) -> Admission:
-    """Of a stage that cannot say whether anybody has to wait: nobody asks it so."""
+def _refuse_prompt(request: Request, now_us: int) -> Admission:
+    """The `admit_now` of a stage that has none; never called, since its `ready` is None."""
     raise AssertionError(request)
 
 
@@ -211,7 +211,7 @@ class StackPermit:
         self.request = request
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
-        """End what every stage holds, in reverse, and tell the observers."""
+        """End the permits of all stages, in reverse, and notify the observers."""
         if self._ended:
             return False
         self._ended = True
@@ -224,18 +224,18 @@ class StackPermit:
 
 @final
 class Stack:
-    """Asks its stages in their order."""
+    """Runs a request through its stages in order."""
 
     __slots__ = (
         "_admitted",
         "_broken_off",
+        "_end_observers",
         "_ended",
         "_entered",
-        "_hear_ends",
-        "_hear_refusals",
-        "_hear_waits",
+        "_refusal_observers",
         "_refused",
         "_steps",
+        "_wait_observers",
         "_waits",
     )
 
@@ -248,13 +248,11 @@ class Stack:
         for name in names:
             if names.count(name) > 1:
                 raise BadValue("stage.name", name, "give each stage of a stack its own name")
-        self._steps = [Step(stage) for stage in stages]
+        self._steps = [_Step(stage) for stage in stages]
         self._waits = [step for step in self._steps if step.waiting is not None]
-        self._hear_waits: list[Callable[[Request, int, int], None]] = _all_of("waited", observers)
-        self._hear_refusals: list[Callable[[Request, str, Decision, int], None]] = _all_of(
-            "refused", observers
-        )
-        self._hear_ends: list[Callable[[Request, Outcome, int], None]] = _all_of("ended", observers)
+        self._wait_observers = _methods_of("record_wait", observers)
+        self._refusal_observers = _methods_of("record_refusal", observers)
+        self._end_observers = _methods_of("record_end", observers)
         self._entered = self._admitted = self._refused = self._broken_off = self._ended = 0
 
     def ready(self, request: Request, now_us: int) -> bool:
@@ -274,11 +272,11 @@ class Stack:
         try:
             for step in self._steps:
                 admission = step.admit_now(request, now_us)
-                if step.tells:
-                    self._tell_waited(request, now_us, now_us)
+                if step.reports:
+                    self._report_wait(request, now_us, now_us)
                 if isinstance(admission, Decision):
                     if not admission.allowed:
-                        self._turn_away(request, admission, held, passed, now_us)
+                        self._refuse(request, admission, held, passed, now_us)
                         return admission
                 elif admission is not NOTHING_HELD:
                     held.append(admission)
@@ -292,7 +290,7 @@ class Stack:
         return StackPermit(self, request, held, now_us)
 
     async def admit(self, request: Request, clock: Clock) -> StackPermit | Decision:
-        """Ask every stage; what is refused, cancelled or broken off on the way holds nothing."""
+        """Run every stage; what is refused, cancelled or fails on the way holds nothing."""
         self._entered += 1
         request.measured = None
         began_us = now_us = clock.now_us()
@@ -310,8 +308,8 @@ class Stack:
                     assert waiting is not None  # a stage is one or the other
                     admission = await waiting.admit(request, clock)
                     now_us = clock.now_us()
-                    if step.told:
-                        self._tell_waited(request, began_us, now_us)
+                    if step.observe:
+                        self._report_wait(request, began_us, now_us)
                     else:
                         request.arrived_us += now_us - began_us if request.arrived_us else 0
                         began_us = now_us
@@ -328,14 +326,14 @@ class Stack:
             self._unwind(held, passed, clock.now_us())
             raise
         if refused is not None:
-            self._turn_away(request, refused, held, passed, now_us)
+            self._refuse(request, refused, held, passed, now_us)
             return refused
         self._admitted += 1
         return StackPermit(self, request, held, now_us)
 
-    def enter(self, request: Request, clock: Clock) -> Entered:
+    def enter(self, request: Request, clock: Clock) -> StackContext:
         """`async with`: raises `Refused`, and ends the permit however the block ends."""
-        return Entered(self, request, clock)
+        return StackContext(self, request, clock)
 
     def close(
         self, request: Request, held: list[Permit], outcome: Outcome, now_us: int, spent: bool
@@ -346,8 +344,8 @@ class Stack:
             end_all(held, outcome, now_us, spent)
         finally:
             if spent:
-                for hear in self._hear_ends:
-                    hear(request, outcome, now_us)
+                for record in self._end_observers:
+                    record(request, outcome, now_us)
             else:
                 for step in self._steps:
                     step.unwound += 1
@@ -365,16 +363,16 @@ class Stack:
             tuple([step.stats() for step in self._steps]),
         )
 
-    def _turn_away(
+    def _refuse(
         self, request: Request, decision: Decision, held: list[Permit], passed: int, now_us: int
     ) -> None:
-        """The stage after those that it passed has refused it."""
+        """Record the refusal by the stage after the `passed` ones, and unwind those."""
         step = self._steps[passed]
         step.refused += 1
         self._refused += 1
         self._unwind(held, passed, now_us)
-        for hear in self._hear_refusals:
-            hear(request, step.name, decision, now_us)
+        for record in self._refusal_observers:
+            record(request, step.name, decision, now_us)
 
     def _unwind(self, held: list[Permit], passed: int, now_us: int) -> None:
         """Give back what the first stages hold."""
@@ -382,17 +380,17 @@ class Stack:
             self._steps[place].unwound += 1
         end_all(held, Outcome.IGNORE, now_us, False)
 
-    def _tell_waited(self, request: Request, began_us: int, now_us: int) -> None:
+    def _report_wait(self, request: Request, began_us: int, now_us: int) -> None:
         since_us = request.arrived_us
         if not 0 < since_us < began_us:
             since_us = began_us
-        for hear in self._hear_waits:
-            hear(request, now_us - since_us, now_us)
+        for record in self._wait_observers:
+            record(request, now_us - since_us, now_us)
 
 
 @final
-class Entered:
-    """A block of work inside a stack."""
+class StackContext:
+    """The `async with` of one request."""
 
     __slots__ = ("_clock", "_permit", "_request", "_stack")
 
@@ -420,8 +418,8 @@ class Entered:
             permit.end(outcome_of(raised), self._clock.now_us())
 
 
-def _all_of(name: str, observers: Sequence[StackObserver]) -> list[Any]:
-    """That method of all who have it."""
+def _methods_of(name: str, observers: Sequence[StackObserver]) -> list[Callable[..., None]]:
+    """That method of each observer that has it."""
     return [getattr(observer, name) for observer in observers if hasattr(observer, name)]
 
 

@@ -270,7 +270,7 @@ class Stress:
         self._due_us = 0
         self._worked = self._pictures = self._times_stressed = 0
 
-    def worked(self, operation: str, service_us: int, now_us: int) -> None:
+    def record_work(self, operation: str, service_us: int, now_us: int) -> None:
         """The backend did a piece of work: how long it took there, without any queue of ours.
 
         A timeout is fed as the time it took. A cache hit is not fed.
@@ -281,18 +281,18 @@ class Stress:
         ratio.add(service_us if service_us > 0 else 0, now_us)
         self._worked += 1
 
-    def utilized(self, utilization: float, now_us: int) -> None:
+    def record_utilization(self, utilization: float, now_us: int) -> None:
         """A reading of how full the machine is; above 1 counts as 1."""
         if not 0.0 <= utilization < 1e9:
             raise BadValue("utilization", utilization, "give a finite share, 0 idle and 1 full")
         self._utilization = min(utilization, 1.0)
         self._utilized_us = now_us
 
-    def queued(self, delay_us: int, now_us: int) -> None:
+    def record_queue_delay(self, delay_us: int, now_us: int) -> None:
         """A piece of work left a queue, for whatever reason, after so long."""
         self._queue.add(delay_us, now_us, self._window_us)
 
-    def looped(self, lag_us: int, now_us: int) -> None:
+    def record_loop_lag(self, lag_us: int, now_us: int) -> None:
         """A timer of the event loop came so much too late."""
         self._lag.add(lag_us, now_us, self._window_us)
 
@@ -305,14 +305,14 @@ class Stress:
 
     # A stack tells its observers; these are what concerns stress.
 
-    def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
+    def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """Admitted work has ended: if a backend did it, its time counts."""
         measured = request.measured
         if measured is None or measured.from_cache or outcome is Outcome.IGNORE:
             return
-        self.worked(request.operation, measured.service_us, now_us)
+        self.record_work(request.operation, measured.service_us, now_us)
 
-    def waited(self, request: Request, delay_us: int, now_us: int) -> None:
+    def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
         """A stage that waits has let it through, or has refused it."""
         self._queue.add(delay_us, now_us, self._window_us)
 

@@ -122,7 +122,7 @@ class _Ring:
         self._at = 0
         self._open: list[dict[str, dict[str, _Slot]]] = [{} for _ in Criticality]
 
-    def note(
+    def record(
         self,
         kind: str,
         entity: str,
@@ -159,7 +159,7 @@ class _Ring:
         self._slots[self._at] = slot
         self._at = (self._at + 1) % self._size
 
-    def found(self, entity: str | None, since_us: int) -> list[AuditEntry]:
+    def find(self, entity: str | None, since_us: int) -> list[AuditEntry]:
         return [
             slot.entry()
             for slot in self._slots
@@ -188,7 +188,7 @@ class AuditRing:
         self._refusals = _Ring(refusals_max)
         self._admissions = _Ring(admissions_max)
 
-    def note(
+    def record(
         self,
         entity: str,
         rule_id: str,
@@ -202,19 +202,19 @@ class AuditRing:
             entity = entity[:ENTITY_CHARS_MAX]
         reason = decision.reason
         if reason is None and not decision.degraded and not decision.overridden:
-            self._admissions.note(rule_id, entity, rule_id, weight, priority, decision, at_us)
+            self._admissions.record(rule_id, entity, rule_id, weight, priority, decision, at_us)
             return
         marks = decision.degraded * 4 + decision.shadow * 2 + decision.overridden
         kind = f"{rule_id}\x1f{'' if reason is None else reason.name}\x1f{marks}"
-        self._refusals.note(kind, entity, rule_id, weight, priority, decision, at_us)
+        self._refusals.record(kind, entity, rule_id, weight, priority, decision, at_us)
 
-    def about(
+    def find(
         self, entity: str | None, *, since_us: int = 0, count_max: int = 100
     ) -> list[AuditEntry]:
         """The entries about an entity (None: about any), the newest first."""
         if entity is not None:
             entity = entity[:ENTITY_CHARS_MAX]
-        found = self._refusals.found(entity, since_us) + self._admissions.found(entity, since_us)
+        found = self._refusals.find(entity, since_us) + self._admissions.find(entity, since_us)
         found.sort(key=_last_us, reverse=True)
         return found[:count_max]
 

@@ -19,7 +19,7 @@ from enum import Enum
 from threading import Lock
 from typing import Final, final
 
-from sluicegate.contracts.clock import Pausing
+from sluicegate.contracts.clock import PausableClock
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 
@@ -59,7 +59,7 @@ class Faults:
 
     __slots__ = ("_clock", "_hanging", "_lock", "_told", "calls")
 
-    def __init__(self, clock: Pausing | None = None) -> None:
+    def __init__(self, clock: PausableClock | None = None) -> None:
         self._clock = clock
         self._lock = Lock()
         self._told: list[Fault] = []

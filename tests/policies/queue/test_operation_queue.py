@@ -39,20 +39,20 @@ def test_what_waits_in_it_waits_for_its_own_kind_and_nobody_hears_of_it() -> Non
     class Ear:
         heard: list[int] = []  # noqa: RUF012 - one ear, one list
 
-        def waited(self, request: Request, delay_us: int, now_us: int) -> None:
+        def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
             self.heard.append(delay_us)
 
-        def refused(
+        def record_refusal(
             self, request: Request, stage: str, decision: Decision, now_us: int
         ) -> None: ...
 
-        def ended(self, request: Request, outcome: Outcome, now_us: int) -> None: ...
+        def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None: ...
 
     async def story() -> None:
         clock = HandClock()
         lane = OperationQueue(["scan"], QueueSettings(places=1, wait_us_max=10_000_000))
         plain = OperationQueue(["scan", "get"], QueueSettings(places=9))
-        stack = Stack(waits("lane", lane, told=False), waits("line", plain), observers=[Ear()])
+        stack = Stack(waits("lane", lane, observe=False), waits("line", plain), observers=[Ear()])
         first = await stack.admit(scan(), clock)
         assert isinstance(first, StackPermit)
         later = scan()

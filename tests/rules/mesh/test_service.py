@@ -63,7 +63,7 @@ def test_what_cannot_be_asked_is_told_with_its_field() -> None:
     shop.mesh.book = None
     with pytest.raises(Unavailable) as missing:
         shop.ask(by(USER))
-    assert missing.value.seen == "no rate limit configuration loaded"
+    assert missing.value.detail == "no rate limit configuration loaded"
 
 
 def test_descriptors_are_bounded() -> None:

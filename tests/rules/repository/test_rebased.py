@@ -78,7 +78,7 @@ def test_a_file_changed_on_both_sides_is_named(repository: Repository) -> None:
         repository.rebased(ours, theirs)
     assert seen.value.what == "a.yaml, web/b.yaml"
     for one in (ours, theirs, base):
-        assert one[:12] in seen.value.seen
+        assert one[:12] in seen.value.detail
 
 
 def test_of_many_such_files_some_are_named_and_the_rest_counted(repository: Repository) -> None:

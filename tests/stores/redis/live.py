@@ -83,7 +83,7 @@ class Load:
                 self.done[key].append(time())
             except Unavailable as error:
                 ended = time()
-                self.failed[key].append((ended, ended - began, error.seen))
+                self.failed[key].append((ended, ended - began, error.detail))
                 await asyncio.sleep(0.001)  # as a caller with another request to look at
             if self.pause_s:
                 await asyncio.sleep(self.pause_s)

@@ -31,7 +31,7 @@ def wires() -> Iterator[Wires]:
 def seen(future: asyncio.Future[Any]) -> str:
     error = future.exception()
     assert isinstance(error, Unavailable), error
-    return error.seen
+    return error.detail
 
 
 def test_calls_of_one_turn_leave_in_one_write_and_in_order(wires: Wires) -> None:

@@ -71,7 +71,7 @@ def sample_of(source: Where) -> BoardSample:
     try:
         return BoardSample(source.url, _board(source, _fetch(source)))
     except Unavailable as error:
-        return BoardSample(source.url, None, error.seen)
+        return BoardSample(source.url, None, error.detail)
 
 
 def _board(source: Where, state: Any) -> dict[str, Any]:

@@ -168,7 +168,7 @@ class PolicyChain:
             at_once("criticality", self.clamp),
             at_once("request units", self.units),
             at_once("shed", self.levels),
-            waits("heavy", self.heavy, told=False),
+            waits("heavy", self.heavy, observe=False),
             waits("queue", self.queue),
             at_once("bulkhead", self.bulkhead),
         ]

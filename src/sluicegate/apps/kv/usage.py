@@ -59,7 +59,7 @@ class CallerUsage:
         self.reasons: dict[str, int] = {}
         self._engine: dict[str, EngineTotals] = {}
 
-    def refused(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
+    def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """It may not enter."""
         account = self._account(request.caller)
         account.refused += 1
@@ -67,7 +67,7 @@ class CallerUsage:
         reason = "" if decision.reason is None else decision.reason.name
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
-    def ended(self, request: Request, outcome: Outcome, now_us: int) -> None:
+    def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """It was done, or was lost on the way."""
         account = self._account(request.caller)
         account.admitted += 1

@@ -32,4 +32,4 @@ class Vitals:
             due_s = loop.time() + TICK_S
             await asyncio.sleep(TICK_S)
             late_us = int((loop.time() - due_s) * 1e6)
-            self._stress.looped(max(0, late_us), self._clock.now_us())
+            self._stress.record_loop_lag(max(0, late_us), self._clock.now_us())

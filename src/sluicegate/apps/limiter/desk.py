@@ -50,7 +50,7 @@ class LimiterDesk:
     ) -> Sequence[Mapping[str, object]] | Awaitable[Sequence[Mapping[str, object]]]:
         """Recent decisions about a user, newest first."""
         by.must(Grant.AUDIT)
-        found = self._ring.about(user or None, since_us=since_us or 0, count_max=count_max)
+        found = self._ring.find(user or None, since_us=since_us or 0, count_max=count_max)
         entries = [{**entry._asdict(), "worker": self._peers.worker} for entry in found]
         if self._overview.alone:
             return entries

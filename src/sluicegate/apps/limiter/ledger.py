@@ -60,6 +60,6 @@ class ServiceLedger:
         if not decision.allowed:
             self.refused[priority] += 1
         self.tally.record_decision(rule_id, priority, decision, at_us - began_us)
-        self.ring.note(entity, rule_id, cost, priority, decision, at_us)
+        self.ring.record(entity, rule_id, cost, priority, decision, at_us)
         if decision.degraded and self._offer is not None:
             self._offer(entity, rule_id, cost, priority, decision, at_us, limit)

@@ -74,9 +74,9 @@ def reworded(error: SluicegateError) -> SluicegateError:
     if type(error) is BadValue:
         sentence = _sentence(error)
         return error if sentence == str(error) else Reworded(sentence, error)
-    if isinstance(error, Conflict) and _UNDER_WAY in error.seen:
+    if isinstance(error, Conflict) and _UNDER_WAY in error.detail:
         return SluicegateError(
-            error.seen
+            error.detail
         )  # whoever has begun it, nothing was changed behind a back
     if isinstance(error, Unauthenticated) and _BEARER in error.remedy:
         return Unauthenticated(_NAMED)
@@ -87,7 +87,7 @@ def reworded(error: SluicegateError) -> SluicegateError:
 
 def unreached(error: Unavailable, *, secure: bool, certified: bool) -> Unavailable:
     """What a server that could not be asked may lack, where that can be guessed."""
-    seen = error.seen
+    seen = error.detail
     if any(words in seen for words in _NOT_TRUSTED):
         advice = "no authority that is trusted here has signed its certificate; give --ca FILE"
         return Unavailable(error.what, advice)

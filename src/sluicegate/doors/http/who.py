@@ -62,7 +62,7 @@ def reply_to(error: SluicegateError) -> Reply:
         return problem(403, "Forbidden", str(error), more=more)
     if isinstance(error, Unavailable):
         retry = ((b"retry-after", b"1"),)
-        seen = {"what": error.what, "seen": error.seen}
+        seen = {"what": error.what, "seen": error.detail}
         return problem(503, "Service Unavailable", str(error), headers=retry, more=seen)
     if isinstance(error, Refused):
         members = details(Judgement(error.decision, ()))
@@ -72,7 +72,7 @@ def reply_to(error: SluicegateError) -> Reply:
         status = 503 if reason is None else reason.http_status
         return Reply(status, json_bytes(members), PROBLEM, wait)
     if isinstance(error, Conflict):
-        more = {"what": error.what, "seen": error.seen}
+        more = {"what": error.what, "seen": error.detail}
         return problem(409, "Conflict", str(error), more=more)
     return problem(409, "Conflict", str(error))
 

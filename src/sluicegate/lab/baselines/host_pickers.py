@@ -146,7 +146,7 @@ class _ReportedCall:
         self.host = host
 
     def end_with(self, answer: CallResult[object], now_us: int) -> bool:
-        self._outlier.tell(self.host, answer, now_us - self._began_us, self._key, now_us)
+        self._outlier.record(self.host, answer, now_us - self._began_us, self._key, now_us)
         return True
 
 

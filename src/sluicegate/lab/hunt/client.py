@@ -170,7 +170,7 @@ class HuntClient:
             place.end_with(answer, now_us)
             if isinstance(throttle, ClientThrottlePermit):
                 throttle.end_with(answer, now_us)
-            if answer.failed:
+            if answer.is_failure:
                 operation = request.operation
                 self.failures[operation] = self.failures.get(operation, 0) + 1
             if isinstance(gate, BreakerPermit):

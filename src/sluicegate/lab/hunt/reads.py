@@ -125,7 +125,7 @@ class HuntReads:
                 return
             except Unavailable as error:
                 if error.what == "the shared fetch":
-                    sentence = f"a reader of {key} was told of another's end: {error.seen}"
+                    sentence = f"a reader of {key} was told of another's end: {error.detail}"
                     self.record.add_violation("nobody's end is another's", sentence)
                 continue
             except asyncio.CancelledError:
@@ -244,8 +244,8 @@ class HuntReads:
         try:
             await self.world.sleep_us(took_us - at_us)
         finally:
-            self.hot.wrote(key)
-            self.shared.wrote(key)
+            self.hot.invalidate(key)
+            self.shared.invalidate(key)
             self.fetching.pop(key, None)
             store.acknowledged[key] = max(store.acknowledged.get(key, 0), number)
 

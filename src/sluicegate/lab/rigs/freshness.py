@@ -177,7 +177,7 @@ class _Race:
         async def work(_: int) -> CallResult[int]:
             return CallResult(ResultKind.OK, await read(self._path, request))
 
-        return (await self._fallback.call(work, request, self._world.clock)).result()
+        return (await self._fallback.call(work, request, self._world.clock)).unwrap()
 
     async def _write(self, key: str) -> None:
         await self._gate()

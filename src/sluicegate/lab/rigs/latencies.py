@@ -166,7 +166,7 @@ class PolicyStressReader:
 
     def __init__(self, settings: StressSettings | None = None) -> None:
         self._policy = Stress(settings)
-        self.worked = self._policy.worked
+        self.worked = self._policy.record_work
 
     def reading(self, now_us: int) -> StressReading:
         """The picture's ratio."""

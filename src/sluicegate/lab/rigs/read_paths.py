@@ -115,9 +115,9 @@ class ShieldedReads:
     def wrote(self, key: str) -> None:
         """Void what is cached and what is being fetched."""
         if self.hot is not None:
-            self.hot.wrote(key)
+            self.hot.invalidate(key)
         if self.shared is not None and self._split_on_write:
-            self.shared.wrote(key)
+            self.shared.invalidate(key)
 
     async def _load(self, key: str, state: int) -> int:
         clock = self._clock

@@ -8,7 +8,7 @@ units), chunks and this cap answered 99.99% of the reads with a p99 of 9.6 ms, u
 with 91 ms.
 
 What waits here waits for its own kind, which says nothing of the service: put it in a stack with
-`told=False`. Cost: a look at a set for all others. Bound: that of its queue.
+`observe=False`. Cost: a look at a set for all others. Bound: that of its queue.
 """
 
 from __future__ import annotations

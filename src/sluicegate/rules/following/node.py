@@ -105,7 +105,7 @@ def start(follower: Follower, settings: FollowSettings) -> Follower:
     try:
         return follower.start()
     except Unavailable as error:
-        seen = error.seen
+        seen = error.detail
         folder = settings.rulebook.removeprefix(_FILES)
         if folder != settings.rulebook and not os.path.isdir(folder):
             seen = f"{seen}; there is no folder {folder}"

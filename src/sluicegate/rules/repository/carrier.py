@@ -41,7 +41,7 @@ def main() -> None:
     try:
         answer = {"commit": _fetch(task) if task["do"] == FETCH else _push(task)}
     except Conflict as error:
-        answer = {"conflict": error.what, "seen": error.seen}
+        answer = {"conflict": error.what, "seen": error.detail}
     except BadValue as error:
         answer = {"field": error.field, "value": str(error.value), "remedy": error.remedy}
     except Exception as error:  # whatever a server, a network or dulwich makes of it

@@ -203,7 +203,7 @@ class GroupCommitter:
         """Refuse whatever comes, and fail whatever waits."""
         with self._ready:
             self._ended = True
-            self._ended_by = error.seen
+            self._ended_by = error.detail
             left = [*self._group, *self._waiting]
             self._group = ()
             self._waiting.clear()

@@ -16,13 +16,13 @@ from sluicegate.wire.resp import ErrorReply
 def as_unavailable(error: BaseException, what: str = "Redis") -> Unavailable:
     """Return a new error for one of those that wait for the same answer."""
     if isinstance(error, Unavailable):
-        return Unavailable(error.what, error.seen)
+        return Unavailable(error.what, error.detail)
     return Unavailable(what, str(error) or type(error).__name__)
 
 
 def seen_in(error: BaseException) -> str:
     """Return what was seen, without the name of what it was seen of."""
-    return error.seen if isinstance(error, Unavailable) else str(error)
+    return error.detail if isinstance(error, Unavailable) else str(error)
 
 
 async def reply_of(call: Awaitable[Reply], what: str) -> Reply:

@@ -384,7 +384,7 @@ class Node:
             elif not self._answers:
                 await connection.ask("PING")
         except SluicegateError as error:
-            self._seen = error.seen if isinstance(error, Unavailable) else str(error)
+            self._seen = error.detail if isinstance(error, Unavailable) else str(error)
             self._tried = True
             self._fail_early(error)
             return False

@@ -223,7 +223,7 @@ def test_requests_beyond_the_bounds_wait_or_are_refused_at_once(
         )
         refused = [answer for answer in answers if isinstance(answer, Unavailable)]
         assert len(refused) == 10 - 2 - 3
-        assert "waiting_max" in refused[0].seen
+        assert "waiting_max" in refused[0].detail
         assert await engine.read("t", [(b"p", b"")]) == [None]
 
     told(story, url_of(cassandra, "&inflight_max=2&waiting_max=3&load_max=2"))

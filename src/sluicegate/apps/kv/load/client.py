@@ -122,7 +122,7 @@ class UploadClient:
             try:
                 answer = self._line.ask(method, path, body, headers)
             except Unavailable as error:
-                detail, hint_us = error.seen, 0
+                detail, hint_us = error.detail, 0
             else:
                 if answer.taken:
                     return answer.said if isinstance(answer.said, dict) else {}

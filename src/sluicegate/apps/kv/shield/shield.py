@@ -280,7 +280,7 @@ class Shield:
         """The engine will be asked to write this key: nothing is kept of it until `wrote`."""
         plain = self._plain(key)
         self._writing[plain] = self._writing.get(plain, 0) + 1
-        self._hot.wrote(self._now(key))
+        self._hot.invalidate(self._now(key))
 
     def wrote(self, key: str) -> None:
         """The engine has answered, or failed: once for each `writing`, before anybody is told."""
@@ -291,8 +291,8 @@ class Shield:
         elif writers:
             del self._writing[plain]
         now = self._now(key)  # the table may have turned while the engine wrote
-        self._hot.wrote(now)
-        self._flights.wrote(now)
+        self._hot.invalidate(now)
+        self._flights.invalidate(now)
 
     def turned(self, table: str) -> None:
         """All of this table was replaced: nothing kept of it is served. Before anybody is told."""
@@ -373,7 +373,7 @@ class Shield:
         until_us = clock.now_us() + self.settings.stale_wait_us
         if request.deadline_us is not None and request.deadline_us <= until_us:
             return request
-        hurried = request.anew()
+        hurried = request.copy()
         hurried.cost_ru = request.cost_ru
         hurried.deadline_us = until_us
         return hurried
@@ -386,7 +386,7 @@ class Shield:
         if len(self._ahead) >= self.settings.ahead_max:
             self._ahead_skipped += 1
             return False
-        detached = request.anew()
+        detached = request.copy()
         detached.cost_ru = request.cost_ru
         detached.deadline_us = clock.now_us() + self.settings.ahead_us
         task = asyncio.get_running_loop().create_task(self._go_ahead(detached, shared_fetch))

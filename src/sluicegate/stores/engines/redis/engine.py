@@ -303,7 +303,7 @@ class RedisEngine:
             told = await client.call("CONFIG", "GET", POLICY, key=key)
         except (ErrorReply, Unavailable) as error:
             # CONFIG is forbidden to us, or has another name. Anything else is the call's own fate.
-            if isinstance(error, Unavailable) and "NOPERM" not in error.seen:
+            if isinstance(error, Unavailable) and "NOPERM" not in error.detail:
                 raise
             self._warn(str(error))
             self._trusted.add(run)
