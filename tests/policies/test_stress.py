@@ -189,7 +189,7 @@ def test_the_queues_numbers_grow_with_the_work_behind_it() -> None:
 )
 def test_a_sensor_that_falls_silent_is_forgotten(signal: str, kept_us: int) -> None:
     stress = Stress()
-    getattr(stress, signal)(1 if signal == "utilized" else 10 * S, NOW)
+    getattr(stress, signal)(1 if signal == "record_utilization" else 10 * S, NOW)
     assert stress.read(NOW + kept_us).level is HARD
     picture = stress.read(NOW + kept_us + 100 * MS)
     assert picture.level is CALM
