@@ -14,12 +14,12 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarks.rounds import Bars, build_of
-from sluicegate.lab import fast, full
-from sluicegate.lab.contenders import kernel_line, queue
-from sluicegate.lab.ledger import Ledger
+from sluicegate.lab import kernel_mode, task_mode
+from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.server_chain import server_chain
 from sluicegate.lab.scenarios.overload import rig
+from sluicegate.lab.station_candidates import kernel_queue, queue
 from sluicegate.policies import stack
 
 TASKS_PER_S = 20_000
@@ -28,7 +28,7 @@ ROUNDS = 3
 SPANS_US = {2: 8_000_000, 10: 3_000_000}
 
 
-def per_s(play: Callable[[Rig, int], Ledger], played: Rig, seed: int) -> float:
+def per_s(play: Callable[[Rig, int], RunLedger], played: Rig, seed: int) -> float:
     """Arrivals a second of this thread's CPU."""
     begun_ns = time.thread_time_ns()
     ledger = play(played, seed)
@@ -39,10 +39,10 @@ def main() -> None:
     """Measure, print, and judge."""
     bars = Bars()
     print(f"Simulated requests a second, one core, policies {build_of(stack.__file__)}\n")
-    ways: dict[str, Callable[[Rig, int], Ledger]] = {
-        "tasks, server chain": lambda rig, seed: full.play(rig, server_chain, seed),
-        "tasks, queue alone": lambda rig, seed: full.play(rig, queue, seed),
-        "kernels": lambda rig, seed: fast.play(rig, kernel_line, seed),
+    ways: dict[str, Callable[[Rig, int], RunLedger]] = {
+        "tasks, server chain": lambda rig, seed: task_mode.run_policy(rig, server_chain, seed),
+        "tasks, queue alone": lambda rig, seed: task_mode.run_policy(rig, queue, seed),
+        "kernels": lambda rig, seed: kernel_mode.run_queue(rig, kernel_queue, seed),
     }
     seen: dict[str, list[float]] = {}
     for seed in range(ROUNDS):

@@ -14,13 +14,21 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.policy import Admission
 from sluicegate.contracts.request import Request
-from sluicegate.lab import command, scenarios, show
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.contenders import ALL, StationContender, in_line, in_world
+from sluicegate.lab import command, scenarios
+from sluicegate.lab.arguments import parse_seeds
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import figures
+from sluicegate.lab.progress import ProgressBar
 from sluicegate.lab.rig import Rig
-from sluicegate.lab.scenario import BrokenTrial
+from sluicegate.lab.scenario import FailedRun
 from sluicegate.lab.scenario import Scenario as AScenario
+from sluicegate.lab.station_candidates import (
+    ALL,
+    StationCandidate,
+    kernel_candidate,
+    policy_candidate,
+)
+from sluicegate.lab.text import format_number
 from sluicegate.lab.world import World
 from tests.lab import tiny
 from tests.lab.rigs import small
@@ -33,12 +41,12 @@ SMALL = AScenario(
     title="A small overload",
     why="It is quick.",
     rigs={"2x": small(2), "4x": small(4)},
-    contenders={name: ALL[name] for name in ("kernels", "fifo", "bounded-fifo")},
+    candidates={name: ALL[name] for name in ("kernels", "fifo", "bounded-fifo")},
     ours="kernels",
     must_fail=("fifo",),
     goals=(Goal(figure="goodput", at_least=0.95), Goal(figure="p99_ms", at_most=60, cases=("4x",))),
     measure=figures,
-    shown=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
+    columns=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
     scale="one tenth of the time",
 )
 
@@ -115,7 +123,7 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
 @pytest.mark.parametrize(("seed", "runs"), [("-1", "1"), ("x", "1"), ("0", "0"), ("0", "9" * 9)])
 def test_seeds_that_cannot_be_run_are_refused(seed: str, runs: str) -> None:
     with pytest.raises(BadValue):
-        command.parse_seeds(seed, runs)
+        parse_seeds(seed, runs)
 
 
 def test_a_scenario_of_ones_own_is_run_by_the_path_of_its_file(
@@ -208,12 +216,12 @@ def test_every_verb_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_bar_grows_on_a_terminal_and_is_gone_at_the_end() -> None:
     written: list[str] = []
-    progress = command.bar(written.append, live=True)
+    progress = ProgressBar(written.append, live=True).show
     progress(1, 4, "kernels 2x seed 0")
     assert written[-1].startswith("\r[######..................] 1/4 kernels 2x seed 0")
     progress(4, 4, "kernels 2x seed 0")
     assert written[-1].strip("\r ") == ""
-    silent = command.bar(written.append, live=False)
+    silent = ProgressBar(written.append, live=False).show
     silent(1, 4, "kernels")
     assert len(written) == 2
 
@@ -231,11 +239,11 @@ def test_a_policy_that_never_answers_is_told_with_the_command_that_repeats_it(
     def greedy(rig: Rig, world: World) -> Greedy:
         return Greedy()
 
-    contenders = {**SMALL.contenders, "greedy": in_world(greedy)}
+    candidates = {**SMALL.candidates, "greedy": policy_candidate(greedy)}
     monkeypatch.setattr(
-        scenarios, "TABLE", {"small": replace(SMALL, contenders=contenders, ours="greedy")}
+        scenarios, "TABLE", {"small": replace(SMALL, candidates=candidates, ours="greedy")}
     )
-    with pytest.raises(BrokenTrial) as caught:
+    with pytest.raises(FailedRun) as caught:
         lab("run", "small", "--seed", "5", "--runs", "1")
     repeat = "repeat it: sluicegate lab run small --case 2x --as greedy --seed 5 --runs 1"
     assert str(caught.value).endswith(repeat)
@@ -247,16 +255,16 @@ def test_a_bug_in_a_contender_keeps_its_traceback_and_says_how_to_repeat_it(
     def broken(rig: Rig) -> object:
         raise LookupError("a bug")
 
-    contenders: dict[str, StationContender] = dict(SMALL.contenders)
-    contenders["broken"] = in_line(broken)  # type: ignore[arg-type]
-    monkeypatch.setattr(scenarios, "TABLE", {"small": replace(SMALL, contenders=contenders)})
+    candidates: dict[str, StationCandidate] = dict(SMALL.candidates)
+    candidates["broken"] = kernel_candidate(broken)  # type: ignore[arg-type]
+    monkeypatch.setattr(scenarios, "TABLE", {"small": replace(SMALL, candidates=candidates)})
     with pytest.raises(LookupError) as caught:
         lab("run", "small", "--as", "broken", "--case", "4x", "--runs", "1")
     assert "--case 4x --as broken --seed 0" in caught.value.__notes__[0]
 
 
 def test_numbers_are_short_and_never_in_powers_of_ten() -> None:
-    assert show.number(115_756.0) == "115,756"
-    assert show.number(0.98765) == "0.9877"
-    assert show.number(0.00006) == "0.00006"
-    assert show.number(inf) == "never"
+    assert format_number(115_756.0) == "115,756"
+    assert format_number(0.98765) == "0.9877"
+    assert format_number(0.00006) == "0.00006"
+    assert format_number(inf) == "never"

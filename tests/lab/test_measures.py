@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.checks import Goal, judge
-from sluicegate.lab.course import Course
-from sluicegate.lab.ledger import BUCKET_US, Ledger
+from sluicegate.lab.goals import Goal, judge_goals
+from sluicegate.lab.ledger import BUCKET_US, RunLedger
 from sluicegate.lab.measures import (
     amplification,
     capacity_us,
@@ -22,13 +21,14 @@ from sluicegate.lab.measures import (
     refused_p99_ms,
     settled_s,
 )
+from sluicegate.lab.speed_profile import SpeedProfile
 from tests.lab.rigs import small
 
 SECOND = 1_000_000
 
 
-def ledger(span_us: int = 10 * SECOND, warm_us: int = 0) -> Ledger:
-    return Ledger(small(1).kinds, warm_us=warm_us, span_us=span_us)
+def ledger(span_us: int = 10 * SECOND, warm_us: int = 0) -> RunLedger:
+    return RunLedger(small(1).kinds, warm_us=warm_us, span_us=span_us)
 
 
 def test_a_quantile_is_a_value_that_was_seen() -> None:
@@ -61,7 +61,7 @@ def test_an_interval_is_student_s() -> None:
 
 
 def test_a_brown_out_is_not_counted_as_capacity() -> None:
-    rig = small(1, course=Course(((1 * SECOND, 0.25), (2 * SECOND, 1.0))))
+    rig = small(1, speed_profile=SpeedProfile(((1 * SECOND, 0.25), (2 * SECOND, 1.0))))
     assert capacity_us(rig, 0, 4 * SECOND) == 32 * 3.25 * SECOND
 
 
@@ -96,15 +96,15 @@ def test_it_has_settled_when_no_later_tail_is_half_as_long_again() -> None:
 
 def test_the_ledger_counts_what_ends_after_the_warm_up() -> None:
     kept = ledger(warm_us=1_000)
-    kept.offered(0, 500, False)
-    kept.answered(0, 3, 500, 900, 70, in_time=True)
-    kept.offered(0, 1_000, False)
-    kept.offered(0, 1_001, True)
-    kept.answered(0, 3, 1_000, 1_400, 50, in_time=True)
-    kept.answered(0, 3, 1_001, 1_500, 60, in_time=False)
-    kept.refused(0, 950, 999)
-    kept.refused(0, 1_000, 1_007)
-    row = kept.rows[0]
+    kept.record_offer(0, 500, False)
+    kept.record_answer(0, 3, 500, 900, 70, in_time=True)
+    kept.record_offer(0, 1_000, False)
+    kept.record_offer(0, 1_001, True)
+    kept.record_answer(0, 3, 1_000, 1_400, 50, in_time=True)
+    kept.record_answer(0, 3, 1_001, 1_500, 60, in_time=False)
+    kept.record_refusal(0, 950, 999)
+    kept.record_refusal(0, 1_000, 1_007)
+    row = kept.by_kind[0]
     assert (row.offered, row.good, row.late, row.refused) == (2, 1, 1, 1)
     assert (row.good_us, row.refused_us, row.callers[3]) == ([400], [7], 1)
     assert (kept.useful_us, kept.wasted_us) == (50, 60)
@@ -117,7 +117,7 @@ def test_figures_of_a_run_without_an_end_meet_no_goal() -> None:
     assert found["p99_ms"] == inf
     assert found["success.get"] == 0.0
     assert found["goodput"] == 0
-    assert not Goal(figure="p99_ms", at_most=60).met(found["p99_ms"], small(1))
+    assert not Goal(figure="p99_ms", at_most=60).is_met(found["p99_ms"], small(1))
 
 
 def test_a_goal_takes_the_worst_of_all_seeds_and_says_which() -> None:
@@ -130,7 +130,7 @@ def test_a_goal_takes_the_worst_of_all_seeds_and_says_which() -> None:
         Goal(figure="goodput", at_least=0.98, cases=("a",)),
         Goal(figure="p99_ms", at_most=60),
     )
-    told = [(f.case, f.goal.figure, f.worst, f.seed, f.met) for f in judge(goals, rigs, seen)]
+    told = [(f.case, f.goal.figure, f.worst, f.seed, f.met) for f in judge_goals(goals, rigs, seen)]
     assert told == [
         ("a", "goodput", 0.97, 2, False),
         ("a", "p99_ms", 60.0, 2, True),
@@ -141,9 +141,9 @@ def test_a_goal_takes_the_worst_of_all_seeds_and_says_which() -> None:
 def test_a_goal_may_ask_the_rig_for_its_bound() -> None:
     goal = Goal(figure="goodput", at_least=lambda rig: 0.98 * rig.ceiling(10))
     rig = small(10, refusal_cost=0.01)
-    assert goal.words(rig) == "goodput >= 0.8909"
-    assert goal.met(0.9, rig)
-    assert not goal.met(0.88, rig)
+    assert goal.text(rig) == "goodput >= 0.8909"
+    assert goal.is_met(0.9, rig)
+    assert not goal.is_met(0.88, rig)
 
 
 def test_a_goal_has_one_bound() -> None:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.lab.network import Answer, Asker, Link, Network, NetworkStats, Question
-from sluicegate.lab.spans import Constant, Exponential
+from sluicegate.lab.durations import Constant, Exponential
+from sluicegate.lab.network import Answer, Asker, Network, NetworkLink, NetworkStats, Question
 from sluicegate.lab.world import World, run
 
 COUNT = 4_000
 
 
-def sent_over(link: Link, *, seed: int = 1) -> tuple[list[tuple[int, int]], NetworkStats]:
+def sent_over(link: NetworkLink, *, seed: int = 1) -> tuple[list[tuple[int, int]], NetworkStats]:
     """Number and instant of all that arrived of COUNT messages, one every 100 us."""
 
     async def main(world: World) -> tuple[list[tuple[int, int]], NetworkStats]:
@@ -36,31 +36,31 @@ def sent_over(link: Link, *, seed: int = 1) -> tuple[list[tuple[int, int]], Netw
 
 
 def test_a_link_delivers_all_in_order_after_its_delay() -> None:
-    arrived, stats = sent_over(Link(delay=Constant(700)))
+    arrived, stats = sent_over(NetworkLink(delay=Constant(700)))
     assert arrived == [(number, number * 100 + 700) for number in range(COUNT)]
     assert stats == NetworkStats(COUNT, COUNT, 0, 0, 0, 0)
 
 
 def test_a_delay_that_scatters_keeps_the_order_and_never_delivers_at_once() -> None:
-    arrived, _ = sent_over(Link(delay=Exponential(1_000.0)))
+    arrived, _ = sent_over(NetworkLink(delay=Exponential(1_000.0)))
     assert [number for number, _ in arrived] == list(range(COUNT))
     assert all(at_us > number * 100 for number, at_us in arrived)
 
 
 def test_a_link_without_a_delay_still_takes_a_microsecond() -> None:
-    arrived, _ = sent_over(Link(delay=Constant(0)))
+    arrived, _ = sent_over(NetworkLink(delay=Constant(0)))
     assert arrived[0] == (0, 1)
 
 
 def test_losses_and_doubles_are_as_many_as_the_link_says() -> None:
-    arrived, stats = sent_over(Link(loss=0.1, duplicate=0.05))
+    arrived, stats = sent_over(NetworkLink(loss=0.1, duplicate=0.05))
     assert stats.lost == pytest.approx(0.1 * COUNT, rel=0.15)
     assert stats.duplicated == pytest.approx(0.9 * 0.05 * COUNT, rel=0.25)
     assert len(arrived) == stats.delivered == COUNT - stats.lost + stats.duplicated
 
 
 def test_what_is_reordered_passes_others() -> None:
-    arrived, stats = sent_over(Link(delay=Exponential(2_000.0), reorder=0.2))
+    arrived, stats = sent_over(NetworkLink(delay=Exponential(2_000.0), reorder=0.2))
     numbers = [number for number, _ in arrived]
     assert sorted(numbers) == list(range(COUNT))
     assert numbers != sorted(numbers)
@@ -68,14 +68,14 @@ def test_what_is_reordered_passes_others() -> None:
 
 
 def test_the_same_seed_has_the_same_accidents() -> None:
-    link = Link(delay=Exponential(500.0), loss=0.1, reorder=0.1, duplicate=0.1)
+    link = NetworkLink(delay=Exponential(500.0), loss=0.1, reorder=0.1, duplicate=0.1)
     assert sent_over(link) == sent_over(link)
     assert sent_over(link) != sent_over(link, seed=2)
 
 
-def in_world(main: Callable[[World, Network, list[object]], object]) -> list[object]:
+def policy_candidate(main: Callable[[World, Network, list[object]], object]) -> list[object]:
     async def whole(world: World) -> list[object]:
-        network = Network(world, Link(delay=Constant(100)))
+        network = Network(world, NetworkLink(delay=Constant(100)))
         heard: list[object] = []
         for place in ("a", "b", "c"):
             network.join(place, lambda source, message, to=place: heard.append((to, message)))  # type: ignore[misc]
@@ -96,7 +96,7 @@ def test_a_partition_cuts_between_its_sides_until_it_heals() -> None:
         world.call_at_us(500, network.heal)
         world.call_at_us(501, network.send, "a", "c", 3)
 
-    assert in_world(main) == [("b", 1), ("c", 3)]
+    assert policy_candidate(main) == [("b", 1), ("c", 3)]
 
 
 def test_a_partition_loses_what_is_under_way() -> None:
@@ -105,7 +105,7 @@ def test_a_partition_loses_what_is_under_way() -> None:
         world.call_at_us(50, network.cut, "a", "b")
         network.send("b", "a", 2)
 
-    assert in_world(main) == [("a", 2)]
+    assert policy_candidate(main) == [("a", 2)]
 
 
 def test_a_place_that_left_hears_nothing_and_may_come_back() -> None:
@@ -115,12 +115,12 @@ def test_a_place_that_left_hears_nothing_and_may_come_back() -> None:
         world.call_at_us(500, network.join, "b", lambda source, message: heard.append(message))
         world.call_at_us(501, network.send, "a", "b", 2)
 
-    assert in_world(main) == [2]
+    assert policy_candidate(main) == [2]
 
 
 def test_a_question_is_answered_or_given_up_and_none_is_kept() -> None:
     async def main(world: World) -> tuple[object, str, int]:
-        network = Network(world, Link(delay=Constant(100)))
+        network = Network(world, NetworkLink(delay=Constant(100)))
         asker = Asker(network, "a")
 
         def answer(source: str, message: object) -> None:
@@ -147,7 +147,7 @@ def test_a_question_is_answered_or_given_up_and_none_is_kept() -> None:
 
 def test_links_that_make_no_sense_are_refused() -> None:
     with pytest.raises(BadValue, match=r"link\.loss"):
-        Link(loss=1.5)
+        NetworkLink(loss=1.5)
 
     async def main(world: World) -> None:
         network = Network(world)
@@ -160,8 +160,8 @@ def test_links_that_make_no_sense_are_refused() -> None:
 
 def test_a_link_of_its_own_is_for_one_direction_only() -> None:
     async def main(world: World) -> list[tuple[str, int]]:
-        links = {("a", "b"): Link(delay=Constant(5_000))}
-        network = Network(world, Link(delay=Constant(100)), links=links)
+        links = {("a", "b"): NetworkLink(delay=Constant(5_000))}
+        network = Network(world, NetworkLink(delay=Constant(100)), links=links)
         heard: list[tuple[str, int]] = []
         for place in ("a", "b"):
             network.join(place, lambda source, _: heard.append((source, world.elapsed_us)))

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.contenders import ALL, BASELINES, OURS
-from sluicegate.lab.scenario import KERNELS, TASKS, AnyScenario, gather, steps
+from sluicegate.lab.scenario import KERNELS, TASKS, AnyScenario, run_trials
 from sluicegate.lab.scenarios import TABLE, find
+from sluicegate.lab.station_candidates import ALL, BASELINES, OURS
 from tests.lab.rigs import small
 from tests.prove.seeds import in_slice, seeds, whole
 
 SCENARIOS = list(TABLE.values())
 # The quick ones: those of one station. Others are tried scaled down in tests/lab/scenarios.
-STATIONS = [scenario for scenario in SCENARIOS if "kernels" in scenario.contenders]
+STATIONS = [scenario for scenario in SCENARIOS if "kernels" in scenario.candidates]
 SECOND = 1_000_000
 
 
-def met(scenario: AnyScenario, contender: str, of: Iterable[int] = range(1)) -> bool:
-    return gather(scenario, steps(scenario, [contender], of)).met(contender)
+def met(scenario: AnyScenario, candidate: str, of: Iterable[int] = range(1)) -> bool:
+    return run_trials(scenario, [candidate], of).meets_goals(candidate)
 
 
 @pytest.mark.parametrize("scenario", STATIONS, ids=lambda scenario: scenario.name)
@@ -49,7 +50,7 @@ PROVEN = [
     scenario
     for scenario in SCENARIOS
     if in_slice(scenario.number, SLICES)
-    and scenario.contender(scenario.ours).mode in {KERNELS, TASKS}
+    and scenario.candidate(scenario.ours).mode in {KERNELS, TASKS}
 ]
 
 
@@ -75,32 +76,31 @@ def test_scenarios_are_numbered_in_order_and_found_by_name_or_number() -> None:
         find("overlord")
 
 
-def test_every_contender_is_ours_or_a_baseline() -> None:
+def test_every_candidate_is_ours_or_a_baseline() -> None:
     assert set(ALL) == set(OURS) | set(BASELINES)
     assert not set(OURS) & set(BASELINES)
 
 
-def test_trials_run_every_contender_case_and_seed_and_count_them() -> None:
+def test_trials_run_every_candidate_case_and_seed() -> None:
     scenario = replace(
         TABLE["overload"], rigs={"2x": small(2), "3x": small(3)}, goals=TABLE["overload"].goals[-1:]
     )
-    seen = list(steps(scenario, ["kernels", "fifo"], range(4, 6)))
-    assert [(s.contender, s.case, s.seed) for s in seen[:4]] == [
-        ("kernels", "2x", 4),
-        ("fifo", "2x", 4),
-        ("kernels", "3x", 4),
-        ("fifo", "3x", 4),
+    results = run_trials(scenario, ["kernels", "fifo"], range(4, 6))
+    runs = [
+        (name, case, seed)
+        for name, cases in results.figures.items()
+        for case, of_seeds in cases.items()
+        for seed in of_seeds
     ]
-    assert (seen[-1].done, seen[-1].runs) == (8, 8)
-    again = list(steps(scenario, ["kernels", "fifo"], range(4, 6)))
-    assert seen == again
+    assert runs == [*product(("kernels", "fifo"), ("2x", "3x"), (4, 5))]
+    assert run_trials(scenario, ["kernels", "fifo"], range(4, 6)) == results
 
 
 def test_a_scenario_that_names_nobody_real_is_refused() -> None:
     overload = TABLE["overload"]
     with pytest.raises(BadValue, match="must_fail"):
         replace(overload, must_fail=("nobody",))
-    with pytest.raises(BadValue, match="contender"):
-        overload.contender("nobody")
+    with pytest.raises(BadValue, match="candidate"):
+        overload.candidate("nobody")
     with pytest.raises(BadValue, match=r"goal\.cases"):
         replace(overload, rigs={"9x": small(9)})

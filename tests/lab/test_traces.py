@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Even, Poisson
-from sluicegate.lab.traces import Access, BadRow, Columns, files, open_trace, told_format
-from sluicegate.lab.traces.access import spread
-from sluicegate.lab.traces.shapes import SHAPES, HotShift, ScanMix, Shape, Zipf, made
-from sluicegate.lab.traces.tables import parse_time
+from sluicegate.lab.traces import files
+from sluicegate.lab.traces.formats import Columns, detect_format, open_trace, parse_time
+from sluicegate.lab.traces.shapes import (
+    SHAPES,
+    HotShift,
+    ScanMix,
+    TraceShape,
+    Zipf,
+    generate_trace,
+)
+from sluicegate.lab.traces.trace import BadTraceRow, TraceRow, spread
 from sluicegate.testing import SeededChance
 
 SECOND = 1_000_000
@@ -33,7 +40,7 @@ def written(folder: Path, name: str, text: str) -> str:
     return str(path)
 
 
-def read(path: str, kind: str | None = None, columns: Columns | None = None) -> list[Access]:
+def read(path: str, kind: str | None = None, columns: Columns | None = None) -> list[TraceRow]:
     return list(open_trace(path, kind, columns).rows())
 
 
@@ -42,13 +49,13 @@ def read(path: str, kind: str | None = None, columns: Columns | None = None) -> 
 
 def test_a_table_of_our_own_has_time_key_size_and_cost_in_any_order(tmp_path: Path) -> None:
     path = written(tmp_path, "a.csv", "key,cost,time,size\na,3,100.5,10\nb,1,101,20\n")
-    assert read(path) == [Access(0, "a", 10, 3), Access(500_000, "b", 20, 1)]
+    assert read(path) == [TraceRow(0, "a", 10, 3), TraceRow(500_000, "b", 20, 1)]
 
 
 def test_what_a_table_lacks_has_a_default_that_claims_nothing(tmp_path: Path) -> None:
     trace = open_trace(written(tmp_path, "a.csv", "time\n1\n2\n"))
     assert (trace.timed, trace.keyed) == (True, False)
-    assert list(trace.rows()) == [Access(0, "", 0, 1), Access(SECOND, "", 0, 1)]
+    assert list(trace.rows()) == [TraceRow(0, "", 0, 1), TraceRow(SECOND, "", 0, 1)]
     trace = open_trace(written(tmp_path, "b.csv", "key\na\nb\n"))
     assert (trace.timed, trace.keyed) == (False, True)
 
@@ -56,7 +63,7 @@ def test_what_a_table_lacks_has_a_default_that_claims_nothing(tmp_path: Path) ->
 def test_columns_are_found_by_name_or_by_number_with_a_header_or_without(tmp_path: Path) -> None:
     columns = Columns(time="ts", key="path", size=None, cost=("in", "out"), unit="ms")
     path = written(tmp_path, "a.csv", "ts,path,in,out\n5,/a,1,2\n8,/b,3,4\n")
-    assert read(path, "csv", columns) == [Access(0, "/a", 0, 3), Access(3_000, "/b", 0, 7)]
+    assert read(path, "csv", columns) == [TraceRow(0, "/a", 0, 3), TraceRow(3_000, "/b", 0, 7)]
     numbered = Columns(time="0", key="1", size=None, cost=("2", "3"), unit="ms")
     assert read(path, "csv", numbered) == read(path, "csv", columns)
     bare = written(tmp_path, "b.csv", "5,/a,1,2\n8,/b,3,4\n")
@@ -88,7 +95,7 @@ def test_what_is_no_time_is_not_taken_for_one(text: str) -> None:
 @pytest.mark.parametrize("row", ["x,b,1,1", "2,b", "2,b,x,1", "-5,b,1,1", "2,b,-1,1", "2,b,inf,1"])
 def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: str) -> None:
     path = written(tmp_path, "a.csv", f"time,key,size,cost\n1,a,1,1\n{row}\n")
-    with pytest.raises(BadRow, match=r"a\.csv, line 3"):
+    with pytest.raises(BadTraceRow, match=r"a\.csv, line 3"):
         read(path)
 
 
@@ -96,7 +103,7 @@ def test_so_many_bad_rows_may_be_passed_over_and_no_more(tmp_path: Path) -> None
     path = written(tmp_path, "a.csv", "time,key\n1,a\nx,b\n\n2,c\ny,d\n")
     columns = Columns(bad_rows_max=2)
     assert [row.key for row in read(path, "csv", columns)] == ["a", "c"]
-    with pytest.raises(BadRow, match="line 6"):
+    with pytest.raises(BadTraceRow, match="line 6"):
         read(path, "csv", Columns(bad_rows_max=1))
 
 
@@ -123,17 +130,17 @@ def test_settings_that_cannot_be_are_refused() -> None:
 
 def test_azure_costs_are_tokens_read_and_written(tmp_path: Path) -> None:
     path = written(tmp_path, "llm.csv", AZURE)
-    assert told_format(path) == "azure"
-    assert read(path) == [Access(0, "", 4808, 4818), Access(500_000, "", 3180, 3188)]
+    assert detect_format(path) == "azure"
+    assert read(path) == [TraceRow(0, "", 4808, 4818), TraceRow(500_000, "", 3180, 3188)]
 
 
 def test_twitter_rows_of_one_second_are_set_apart_within_it(tmp_path: Path) -> None:
     path = written(tmp_path, "cluster", TWITTER)
-    assert told_format(path) == "twitter"
+    assert detect_format(path) == "twitter"
     assert read(path) == [
-        Access(0, "k1", 300, 1),
-        Access(500_000, "k2", 100, 1),
-        Access(2 * SECOND, "k1", 300, 1),
+        TraceRow(0, "k1", 300, 1),
+        TraceRow(500_000, "k2", 100, 1),
+        TraceRow(2 * SECOND, "k1", 300, 1),
     ]
 
 
@@ -141,7 +148,7 @@ def test_twitter_rows_of_one_second_are_set_apart_within_it(tmp_path: Path) -> N
 def test_spreading_keeps_order_loses_nobody_and_passes_no_next_instant(
     instants: list[int], unit: int
 ) -> None:
-    rows = [Access(at * 3, str(at)) for at in sorted(instants)]
+    rows = [TraceRow(at * 3, str(at)) for at in sorted(instants)]
     found = list(spread(rows, unit))
     assert [row.key for row in found] == [row.key for row in rows]
     assert all(early.at_us <= late.at_us for early, late in pairwise(found))
@@ -149,7 +156,7 @@ def test_spreading_keeps_order_loses_nobody_and_passes_no_next_instant(
 
 
 def test_rows_of_one_second_come_before_the_next_instant_there_is() -> None:
-    rows = [Access(0, "a"), Access(0, "b"), Access(100_000, "c")]
+    rows = [TraceRow(0, "a"), TraceRow(0, "b"), TraceRow(100_000, "c")]
     assert [row.at_us for row in spread(rows, SECOND)] == [0, 50_000, 100_000]
 
 
@@ -183,9 +190,9 @@ def test_keys_are_read_in_chunks_and_half_a_key_is_told(tmp_path: Path) -> None:
 def test_packed_files_are_read_as_they_are(tmp_path: Path, ending: str, pack: object) -> None:
     assert callable(pack)
     (tmp_path / f"a.csv{ending}").write_bytes(pack(b"\xef\xbb\xbftime,key\n1,a\n2,b\n"))
-    assert read(str(tmp_path / f"a.csv{ending}")) == [Access(0, "a"), Access(SECOND, "b")]
+    assert read(str(tmp_path / f"a.csv{ending}")) == [TraceRow(0, "a"), TraceRow(SECOND, "b")]
     (tmp_path / f"a.trace{ending}").write_bytes(pack(struct.pack(">I", 9)))
-    assert read(str(tmp_path / f"a.trace{ending}")) == [Access(0, "9")]
+    assert read(str(tmp_path / f"a.trace{ending}")) == [TraceRow(0, "9")]
 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz"])
@@ -223,9 +230,9 @@ def test_a_trace_is_a_stream_of_which_nothing_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_shape_is_the_same_for_the_same_seed_and_goes_forward_in_time(name: str) -> None:
-    rows = list(islice(made(name, 3).rows(), 500))
-    assert rows == list(islice(made(name, 3).rows(), 500))
-    assert rows != list(islice(made(name, 4).rows(), 500))
+    rows = list(islice(generate_trace(name, 3).rows(), 500))
+    assert rows == list(islice(generate_trace(name, 3).rows(), 500))
+    assert rows != list(islice(generate_trace(name, 4).rows(), 500))
     assert all(early.at_us <= late.at_us for early, late in pairwise(rows))
     assert rows[-1].at_us < SHAPES[name].span_us
 
@@ -249,18 +256,18 @@ def test_hot_keys_are_others_after_a_while() -> None:
 
 
 def test_scans_are_few_and_dear() -> None:
-    shape = Shape(
+    shape = TraceShape(
         arrivals=Poisson(1_000), keys=ScanMix(share=0.1, scan_cost=50), span_us=5 * SECOND
     )
-    rows = list(shape.accesses(1))
+    rows = list(shape.rows(1))
     scans = [row for row in rows if row.cost > 1]
     assert {row.cost for row in scans} == {50}
     assert len(scans) / len(rows) == pytest.approx(0.1, abs=0.02)
 
 
 def test_a_shape_ends_when_its_span_does() -> None:
-    shape = Shape(arrivals=Even(10), keys=Zipf(), span_us=SECOND)
-    assert [row.at_us for row in shape.accesses(0)] == [n * 100_000 for n in range(1, 10)]
+    shape = TraceShape(arrivals=Even(10), keys=Zipf(), span_us=SECOND)
+    assert [row.at_us for row in shape.rows(0)] == [n * 100_000 for n in range(1, 10)]
 
 
 def test_shapes_that_cannot_be_are_refused() -> None:
@@ -272,7 +279,7 @@ def test_shapes_that_cannot_be_are_refused() -> None:
         lambda: HotShift(every_us=0),
         lambda: ScanMix(share=-1),
         lambda: ScanMix(scan_cost=0),
-        lambda: made("square", 0),
+        lambda: generate_trace("square", 0),
     ):
         with pytest.raises(BadValue):
             make()

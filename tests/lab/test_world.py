@@ -158,7 +158,7 @@ def test_a_clock_that_stands_for_ever_is_a_livelock() -> None:
             await asyncio.sleep(0)
 
     with pytest.raises(Livelock, match="at 1000000 us"):
-        run(busy, 0, turns_at_once_max=1_000)
+        run(busy, 0, ticks_at_once_max=1_000)
 
 
 def test_a_loop_of_waits_for_nothing_is_a_livelock_too() -> None:
@@ -167,7 +167,7 @@ def test_a_loop_of_waits_for_nothing_is_a_livelock_too() -> None:
             await world.sleep_us(0)
 
     with pytest.raises(Livelock, match="at 0 us"):
-        run(busy, 0, turns_at_once_max=1_000)
+        run(busy, 0, ticks_at_once_max=1_000)
 
 
 def test_a_busy_instant_does_not_count_against_the_next() -> None:
@@ -178,7 +178,7 @@ def test_a_busy_instant_does_not_count_against_the_next() -> None:
             await world.sleep_us(1)
         return world.elapsed_us
 
-    assert run(main, 0, turns_at_once_max=1_000).value == 10
+    assert run(main, 0, ticks_at_once_max=1_000).value == 10
 
 
 def test_a_run_that_does_not_end_is_ended() -> None:

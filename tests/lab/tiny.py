@@ -11,7 +11,7 @@ from math import inf
 from threading import Event
 from typing import Final
 
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.scenario import (
     AS_BARS,
     DRILL,
@@ -19,10 +19,10 @@ from sluicegate.lab.scenario import (
     OVER_CASES,
     OVER_TIME,
     TASKS,
-    Contender,
+    Candidate,
     Curves,
     Figures,
-    Picture,
+    PlotSpec,
     Scenario,
 )
 
@@ -36,9 +36,9 @@ class Tiny:
     broken: bool = False
 
 
-def good(speed: float) -> Contender[Tiny, float]:
+def good(speed: float) -> Candidate[Tiny, float]:
     """Answers `speed` of what is asked."""
-    return Contender(lambda rig, seed: speed + seed / 1000, TASKS)
+    return Candidate(lambda rig, seed: speed + seed / 1000, TASKS)
 
 
 def bad(rig: Tiny, seed: int) -> float:
@@ -77,24 +77,24 @@ SCENARIO: Final = Scenario(
     title="A tiny claim, with <angles> & all",
     why="It is quick.",
     rigs={"1x": Tiny(1.0), "2x": Tiny(2.0)},
-    contenders={
+    candidates={
         "ours": good(0.9),
         "without": good(0.2),
-        "other": Contender(lambda rig, seed: 0.6, KERNELS),
-        "real": Contender(lambda rig, seed: 0.85, DRILL),
+        "other": Candidate(lambda rig, seed: 0.6, KERNELS),
+        "real": Candidate(lambda rig, seed: 0.85, DRILL),
     },
     ours="ours",
     must_fail=("without",),
     goals=(Goal(figure="share", at_least=0.8), Goal(figure="p99_ms", at_most=12, cases=("2x",))),
     measure=measure,
     curves=curves,
-    shown=("share", "p99_ms"),
-    pictures=(
-        Picture("What is answered", ("share",), over=OVER_CASES, y="of what is asked", x="load"),
-        Picture("How long", ("p99_ms",), over=OVER_CASES, y="ms", x="load", log_y=True),
-        Picture("Both", ("share", "p99_ms"), over=AS_BARS, y="share, and ms"),
-        Picture("Over time", ("good_per_s",), over=OVER_TIME, y="a second", x="seconds"),
-        Picture("Asked", ("offered_per_s", "good_per_s"), over=OVER_TIME, y="a second", x="s"),
+    columns=("share", "p99_ms"),
+    plots=(
+        PlotSpec("What is answered", ("share",), over=OVER_CASES, y="of what is asked", x="load"),
+        PlotSpec("How long", ("p99_ms",), over=OVER_CASES, y="ms", x="load", log_y=True),
+        PlotSpec("Both", ("share", "p99_ms"), over=AS_BARS, y="share, and ms"),
+        PlotSpec("Over time", ("good_per_s",), over=OVER_TIME, y="a second", x="seconds"),
+        PlotSpec("Asked", ("offered_per_s", "good_per_s"), over=OVER_TIME, y="a second", x="s"),
     ),
     scale="a millionth of the real one",
 )

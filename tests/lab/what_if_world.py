@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sluicegate.lab.durations import Constant, Duration
 from sluicegate.lab.retries import Retries
-from sluicegate.lab.spans import Constant, Span
 from sluicegate.lab.what_if.plan import QUEUE_MAX_DEFAULT, WHOLE_US, Plan, Served, served_by
-from sluicegate.lab.what_if.play import POOL, Book, Tried, classes_of, play_all, yardstick
 from sluicegate.lab.what_if.report import report_of
+from sluicegate.lab.what_if.runs import POOL, Book, Tried, classes_of, play_all, yardstick
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.shadow.books import Rules
 from sluicegate.shadow.captured import Captured
@@ -47,7 +47,7 @@ def plan(
     served: Served | None = None,
     *,
     timeout_ms: float = 500,
-    service: Span = STEADY,
+    service: Duration = STEADY,
     speed: float = 1.0,
     retries: Retries | None = None,
     queue_max: int = QUEUE_MAX_DEFAULT,

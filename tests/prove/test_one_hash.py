@@ -69,7 +69,7 @@ def chosen() -> list[str]:
     if not wish:
         return []
     timed = {KERNELS, TASKS}  # by virtual time; no two runs by the wall's are the same
-    names = [name for name, one in TABLE.items() if one.contender(one.ours).mode in timed]
+    names = [name for name, one in TABLE.items() if one.candidate(one.ours).mode in timed]
     return names if os.environ.get("SLUICEGATE_PROVE") == "full" else [names[wish[0] % len(names)]]
 
 

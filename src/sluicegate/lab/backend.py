@@ -1,8 +1,8 @@
 """Backend: workers that serve one piece of work each, and the queue before them, in full view.
 
 It is what the policies protect, and has no policy: whoever comes while all workers are busy waits,
-first in, first out, without a bound unless one is set. Its course says how fast it works when; a
-shard may be slower than the others by a factor. Urgent work (telling somebody that he is refused)
+first in, first out, without a bound unless one is set. Its speed profile says how fast it works; a
+shard may be slower than the others by a factor. Urgent work (telling callers that they are refused)
 goes before the rest.
 """
 
@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.lab.course import STEADY, Course
-from sluicegate.lab.spans import Span
+from sluicegate.lab.durations import Duration
+from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 from sluicegate.lab.world import World
 
 SLOWNESS_MAX: Final = 1e6
@@ -58,11 +58,11 @@ class Backend:
     def __init__(
         self,
         world: World,
-        service: Span,
+        service: Duration,
         *,
         name: str = "backend",
         workers: int = 32,
-        course: Course = STEADY,
+        speed_profile: SpeedProfile = STEADY,
         slow_shards: Mapping[str, float] = ALL_ALIKE,
         queue_max: int | None = None,
     ) -> None:
@@ -72,8 +72,8 @@ class Backend:
             if not 0 < factor <= SLOWNESS_MAX:
                 raise BadValue(f"slow_shards.{shard}", factor, "give a factor above 0")
         self._world = world
-        self._draw = service.drawer(world.chance(f"{name}/service"))
-        self._course = course
+        self._draw = service.sampler(world.chance(f"{name}/service"))
+        self._course = speed_profile
         self._slow = dict(slow_shards)
         self._queue_max = queue_max
         self._queue: deque[asyncio.Future[None]] = deque()
@@ -122,24 +122,24 @@ class Backend:
         if not urgent and self._queue_max is not None and len(queue) >= self._queue_max:
             self._refused += 1
             raise Unavailable(self.name, f"its queue of {self._queue_max} is full")
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(waiter)
         self._queue_peak = max(self._queue_peak, len(self._queue) + len(self._urgent))
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._free()  # it was our turn already
+            if waiter.done() and not waiter.cancelled():
+                self._free()  # its turn had come
             else:
                 with suppress(ValueError):  # a worker may have passed it by
-                    queue.remove(turn)
+                    queue.remove(waiter)
             raise
 
     def _free(self) -> None:
         for queue in (self._urgent, self._queue):
             while queue:
-                turn = queue.popleft()
-                if not turn.done():
-                    turn.set_result(None)  # the worker goes from hand to hand
+                waiter = queue.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)  # the worker takes the next
                     return
         self._idle += 1

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeAlias, final
 
 from sluicegate.contracts.request import Request
+from sluicegate.lab.durations import Duration
 from sluicegate.lab.retries import NO_MORE, Retrier
-from sluicegate.lab.spans import Span
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.world import World
 
 Call: TypeAlias = Callable[[Request], Awaitable[bool]]  # whether it was answered in time
@@ -25,7 +25,7 @@ AGAIN: Final[Mapping[str, str]] = {"retry": "yes"}
 _US: Final = 1e6
 
 
-def make_request(world: World, kind: Kind, caller: int) -> Request:
+def make_request(world: World, kind: WorkKind, caller: int) -> Request:
     """A request of that kind and caller, arriving now."""
     now_us = world.clock.now_us()
     return Request(
@@ -41,7 +41,7 @@ def make_request(world: World, kind: Kind, caller: int) -> Request:
 
 
 async def open_loop(
-    world: World, kind: Kind, call: Callable[[Request], Awaitable[object]], *, until_us: int
+    world: World, kind: WorkKind, call: Callable[[Request], Awaitable[object]], *, until_us: int
 ) -> None:
     """A task for each arrival of `kind`, until the run is `until_us` old."""
     pick = world.chance(f"callers/{kind.name}").draw
@@ -74,7 +74,7 @@ async def open_loop(
 
 async def run_callers(
     world: World,
-    calls: Iterable[tuple[Kind, Callable[[Request], Awaitable[object]]]],
+    calls: Iterable[tuple[WorkKind, Callable[[Request], Awaitable[object]]]],
     *,
     until_us: int,
 ) -> None:
@@ -86,12 +86,12 @@ async def run_callers(
 
 
 async def closed_loop(
-    world: World, kind: Kind, call: Call, *, think: Span, until_us: int, users: int
+    world: World, kind: WorkKind, call: Call, *, think: Duration, until_us: int, users: int
 ) -> None:
     """`users` who send, wait for the answer, think, and send again; `kind.arrivals` is not read."""
 
     async def user(number: int) -> None:
-        think_us = think.drawer(world.chance(f"think/{kind.name}/{number}"))
+        think_us = think.sampler(world.chance(f"think/{kind.name}/{number}"))
         while world.elapsed_us < until_us:
             await world.sleep_us(max(think_us(), 1))
             await call(make_request(world, kind, number % kind.callers))
@@ -102,7 +102,7 @@ async def closed_loop(
 
 
 async def bots(
-    world: World, kind: Kind, call: Call, *, pause_us: int, until_us: int, count: int
+    world: World, kind: WorkKind, call: Call, *, pause_us: int, until_us: int, count: int
 ) -> None:
     """`count` callers who send the next request `pause_us` after each answer, whatever it says."""
 

@@ -1,147 +1,165 @@
-"""Jobs: runs of scenarios in several processes, each run a value that names what is to be played.
+"""Jobs: runs of scenarios in several processes.
 
-A scenario holds functions, which do not travel between processes; its place does: the name of one
-of ours, or the path of a file. A child looks it up once. Runs come back as they end, and say how
-long they took. With one job all of it happens in this process.
+A scenario holds functions, which do not travel between processes; a run names it instead: by the
+name of one of ours, or the path of a file. A child looks it up once. Results come back as runs end,
+and say how long they took. With one job everything runs in this process.
 
-The law: children never outlive us. Whoever stops taking runs (an error, Ctrl-C) ends them at once,
-and a child whose parent has died ends itself.
+Children never outlive us: whoever stops taking results (an error, Ctrl-C) ends them at once, and a
+child whose parent has died ends itself.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import chain
 from traceback import format_exc
 from typing import Final, NamedTuple
 
 from sluicegate.command_line.process_pool import children
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.lab.progress import RunProgress
 from sluicegate.lab.scenario import (
     AnyScenario,
-    BrokenTrial,
     Curves,
+    FailedRun,
     Figures,
+    ScenarioResults,
     repeat_command,
     repeatable,
 )
-from sluicegate.lab.tune.defaults import Change, changed
+from sluicegate.lab.tune.defaults import SettingChange, override_defaults
 from sluicegate.system import now_us
 
-JOBS_MAX: Final = 256
 POINTS_MAX: Final = 500  # of a curve
-_AHEAD: Final = 2  # runs a child that are set, so that none waits for us
+_AHEAD: Final = 2  # runs a child that are submitted, so that none waits for us
 
 
-class Unit(NamedTuple):
-    """One run to be played: whose, and whether curves are wanted of it."""
+class RunSpec(NamedTuple):
+    """One run: whose, and whether its curves are wanted."""
 
     where: str  # the scenario's name, number or file
-    contender: str
+    candidate: str
     case: str
     seed: int
-    drawn: bool = False
-    changes: tuple[Change, ...] = ()  # of the settings' defaults
+    with_curves: bool = False
+    changes: tuple[SettingChange, ...] = ()  # of the settings' defaults
 
 
-class Ran(NamedTuple):
-    """A run that was played, and how long it took by the clock on the wall."""
+class RunResult(NamedTuple):
+    """A run that has ended, and how long it took by the clock on the wall."""
 
-    unit: Unit
+    spec: RunSpec
     figures: Figures
     curves: Curves
     wall_us: int
 
 
-class _Failed(NamedTuple):
-    """A run that was not: an error may not travel, its words do."""
+class _Failure(NamedTuple):
+    """Why a run failed; errors may not travel between processes, their text does."""
 
     sentence: str
     trace: str
 
 
-def parse_jobs(jobs: str) -> int:
-    """How many processes; `auto` is as many as there are cores."""
-    if jobs == "auto":
-        return min(os.cpu_count() or 1, JOBS_MAX)
-    if not jobs.isdecimal() or not 1 <= int(jobs) <= JOBS_MAX:
-        raise BadValue("--jobs", jobs, f"give a whole number from 1 to {JOBS_MAX}, or auto")
-    return int(jobs)
-
-
-def play(unit: Unit) -> Ran:
-    """One run, here and now."""
-    scenario = _found(unit.where)
+def run_one(spec: RunSpec) -> RunResult:
+    """Run it in this process."""
+    scenario = _find(spec.where)
     begun_us = now_us()
-    with repeatable(scenario, unit.contender, unit.case, unit.seed, where=unit.where):
-        rig = scenario.rigs[unit.case]
-        with changed(unit.changes):
-            result = scenario.contender(unit.contender).play(rig, unit.seed)
-        measured = scenario.measure(rig, result)
-        curves = scenario.curves(rig, result) if unit.drawn else {}
-    taken = {name: thinned(points) for name, points in curves.items()}
-    return Ran(unit, measured, taken, now_us() - begun_us)
+    with repeatable(scenario, spec.candidate, spec.case, spec.seed, where=spec.where):
+        rig = scenario.rigs[spec.case]
+        with override_defaults(spec.changes):
+            result = scenario.candidate(spec.candidate).run(rig, spec.seed)
+        figures = scenario.measure(rig, result)
+        curves = scenario.curves(rig, result) if spec.with_curves else {}
+    thin = {name: thin_out(points) for name, points in curves.items()}
+    return RunResult(spec, figures, thin, now_us() - begun_us)
 
 
-def play_all(units: Iterable[Unit], jobs: int) -> Iterator[Ran]:
-    """All of them, each as it ends."""
+def run_all(specs: Iterable[RunSpec], jobs: int) -> Iterator[RunResult]:
+    """Run all of them, and yield each result as its run ends."""
     if jobs == 1:
-        yield from map(play, units)
+        yield from map(run_one, specs)
         return
-    left = iter(units)
+    left = iter(specs)
     with children(jobs) as pool:
-        under_way: dict[Future[Ran | _Failed], Unit] = {}
+        under_way: dict[Future[RunResult | _Failure], RunSpec] = {}
         while True:
-            for unit in left:
-                under_way[pool.submit(_play_there, unit)] = unit
+            for spec in left:
+                under_way[pool.submit(_run_in_child, spec)] = spec
                 if len(under_way) >= _AHEAD * jobs:
                     break
             if not under_way:
                 return
             ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
             for future in ended:
-                yield _taken(future, under_way.pop(future))
+                yield _result_of(future, under_way.pop(future))
 
 
-def thinned(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most `POINTS_MAX` of them, evenly, the last included."""
-    kept = list(points)
-    if len(kept) <= POINTS_MAX:
-        return kept
-    last = len(kept) - 1
-    return [kept[at * last // (POINTS_MAX - 1)] for at in range(POINTS_MAX)]
+def run_groups(
+    groups: Sequence[Sequence[RunSpec]], progress: RunProgress, jobs: int
+) -> Iterator[list[RunResult]]:
+    """Run all groups, and yield the results of each once all its runs have ended, in order."""
+    progress.expect([*chain(*groups)], jobs)
+    group_of = {spec: at for at, group in enumerate(groups) for spec in group}
+    results: list[list[RunResult]] = [[] for _ in groups]
+    at = 0
+    for result in run_all(chain(*groups), jobs):
+        progress.record(result)
+        results[group_of[result.spec]].append(result)
+        while at < len(groups) and len(results[at]) == len(groups[at]):
+            progress.end()
+            yield results[at]
+            at += 1
 
 
-def _found(where: str) -> AnyScenario:
+def collect_results(scenario: AnyScenario, results: Iterable[RunResult]) -> ScenarioResults:
+    """Gather the results of one scenario, in the same order however they came."""
+    figures: dict[str, dict[str, dict[int, Figures]]] = {}
+    order = {case: at for at, case in enumerate(scenario.rigs)}
+    for result in sorted(results, key=lambda one: (order[one.spec.case], one.spec.seed)):
+        by_case = figures.setdefault(result.spec.candidate, {})
+        by_case.setdefault(result.spec.case, {})[result.spec.seed] = result.figures
+    return ScenarioResults(scenario, figures)
+
+
+def thin_out(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most `POINTS_MAX` of the points, evenly, the last included."""
+    every = list(points)
+    if len(every) <= POINTS_MAX:
+        return every
+    last = len(every) - 1
+    return [every[at * last // (POINTS_MAX - 1)] for at in range(POINTS_MAX)]
+
+
+def _find(where: str) -> AnyScenario:
     from sluicegate.lab.scenarios import find  # noqa: PLC0415 - the scenarios come with it
 
     return find(where)
 
 
-def _taken(future: Future[Ran | _Failed], unit: Unit) -> Ran:
+def _result_of(future: Future[RunResult | _Failure], spec: RunSpec) -> RunResult:
     try:
-        ran = future.result()
+        result = future.result()
     except BrokenProcessPool as error:
-        what = f"the process that played {unit.contender} in {unit.where} ({unit.case})"
-        seen = "it has died; with --jobs 1 it is played in this process"
-        raise Unavailable(what, seen) from error
-    if isinstance(ran, _Failed):
-        broken = BrokenTrial(ran.sentence)
-        broken.add_note(ran.trace)
-        raise broken
-    return ran
+        what = f"the process that ran {spec.candidate} in {spec.where} ({spec.case})"
+        reason = "it has died; with --jobs 1 it runs in this process"
+        raise Unavailable(what, reason) from error
+    if isinstance(result, _Failure):
+        failed = FailedRun(result.sentence)
+        failed.add_note(result.trace)
+        raise failed
+    return result
 
 
-def _play_there(unit: Unit) -> Ran | _Failed:
-    """In a child."""
+def _run_in_child(spec: RunSpec) -> RunResult | _Failure:
     try:
-        return play(unit)
-    except BrokenTrial as error:
-        return _Failed(str(error), format_exc())
+        return run_one(spec)
+    except FailedRun as error:
+        return _Failure(str(error), format_exc())
     except Exception as error:
-        scenario = _found(unit.where)
-        command = repeat_command(scenario, unit.contender, unit.case, unit.seed, where=unit.where)
+        scenario = _find(spec.where)
+        command = repeat_command(scenario, spec.candidate, spec.case, spec.seed, where=spec.where)
         sentence = f"{type(error).__name__}: {error}; repeat it: {command}"
-        return _Failed(sentence, format_exc())
+        return _Failure(sentence, format_exc())

@@ -1,4 +1,4 @@
-"""Ledger: what became of each unit of work, counted as it ends.
+"""RunLedger: what became of each unit of work, counted as it ends.
 
 Only what ends after the warm-up is counted, and of the classes only what also arrived after it.
 `measures` reads it.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import WorkKind
 
 BUCKET_US: Final = 100_000
 
 
 @final
-class Row:
+class KindCounts:
     """The counts of one kind."""
 
     __slots__ = ("callers", "good", "good_us", "late", "offered", "refused", "refused_us")
@@ -30,16 +30,16 @@ class Row:
 
 
 @final
-class Ledger:
+class RunLedger:
     """The counts of a run."""
 
     __slots__ = (
+        "by_kind",
         "good_at",
         "good_us_at",
         "offered_at",
         "queue_peak",
         "retries",
-        "rows",
         "served",
         "span_us",
         "started",
@@ -51,8 +51,8 @@ class Ledger:
         "work_us",
     )
 
-    def __init__(self, kinds: tuple[Kind, ...], *, warm_us: int, span_us: int) -> None:
-        self.rows = [Row(kind.callers) for kind in kinds]
+    def __init__(self, kinds: tuple[WorkKind, ...], *, warm_us: int, span_us: int) -> None:
+        self.by_kind = [KindCounts(kind.callers) for kind in kinds]
         self.warm_us = warm_us
         self.span_us = span_us
         buckets = span_us // BUCKET_US + 1
@@ -69,23 +69,23 @@ class Ledger:
         self.useful_us = 0
         self.wasted_us = 0  # on answers that came too late
 
-    def offered(self, kind: int, at_us: int, retry: bool) -> None:
-        """A unit has arrived."""
+    def record_offer(self, kind: int, at_us: int, retry: bool) -> None:
+        """Count a unit that has arrived."""
         bucket = at_us // BUCKET_US
         if bucket < len(self.offered_at):
             self.offered_at[bucket] += 1
         if at_us < self.warm_us:
             return
-        self.rows[kind].offered += 1
+        self.by_kind[kind].offered += 1
         if retry:
             self.retries += 1
         else:
             self.started += 1
 
-    def answered(
+    def record_answer(
         self, kind: int, caller: int, arrived_us: int, at_us: int, work_us: int, in_time: bool
     ) -> None:
-        """A unit was served."""
+        """Count a unit that was served."""
         if in_time:
             bucket = at_us // BUCKET_US
             if bucket < len(self.good_at):
@@ -94,7 +94,7 @@ class Ledger:
                 self.good_us_at[bucket].append(at_us - arrived_us)
         if at_us < self.warm_us:
             return
-        row = self.rows[kind]
+        row = self.by_kind[kind]
         self.work_us += work_us
         if in_time:
             self.useful_us += work_us
@@ -105,10 +105,10 @@ class Ledger:
             self.wasted_us += work_us
             row.late += 1
 
-    def refused(self, kind: int, arrived_us: int, at_us: int) -> None:
-        """A unit was refused, and its caller told."""
+    def record_refusal(self, kind: int, arrived_us: int, at_us: int) -> None:
+        """Count a unit that was refused."""
         if at_us < self.warm_us:
             return
-        row = self.rows[kind]
+        row = self.by_kind[kind]
         row.refused += 1
         row.refused_us.append(at_us - arrived_us)

@@ -13,7 +13,7 @@ from math import ceil, inf, sqrt
 from statistics import fmean, stdev
 from typing import Final, NamedTuple
 
-from sluicegate.lab.ledger import BUCKET_US, Ledger
+from sluicegate.lab.ledger import BUCKET_US, RunLedger
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.scenario import Curves, Figures
 
@@ -67,43 +67,43 @@ def jain(values: Sequence[float]) -> float:
 
 def capacity_us(rig: Rig, begin_us: int, end_us: int) -> float:
     """Work that all workers together can do between the two instants."""
-    return rig.workers * rig.course.work_us(begin_us, end_us)
+    return rig.workers * rig.speed_profile.work_us(begin_us, end_us)
 
 
-def goodput(rig: Rig, ledger: Ledger) -> float:
+def goodput(rig: Rig, ledger: RunLedger) -> float:
     """Work answered in time, as a share of capacity."""
     return ledger.useful_us / capacity_us(rig, rig.warm_us, rig.span_us)
 
 
-def wasted(rig: Rig, ledger: Ledger) -> float:
+def wasted(rig: Rig, ledger: RunLedger) -> float:
     """Work answered too late, as a share of capacity."""
     return ledger.wasted_us / capacity_us(rig, rig.warm_us, rig.span_us)
 
 
-def good_quantile_ms(ledger: Ledger, share: float) -> float:
+def good_quantile_ms(ledger: RunLedger, share: float) -> float:
     """A quantile of the time from arrival to an answer in time."""
-    return quantile([us for row in ledger.rows for us in row.good_us], share) / 1000
+    return quantile([us for row in ledger.by_kind for us in row.good_us], share) / 1000
 
 
-def refused_p99_ms(ledger: Ledger) -> float:
+def refused_p99_ms(ledger: RunLedger) -> float:
     """How long all but one in a hundred of the refused waited for it; 0 if nobody was refused."""
-    waits = [us for row in ledger.rows for us in row.refused_us]
+    waits = [us for row in ledger.by_kind for us in row.refused_us]
     return quantile(waits, 0.99) / 1000 if waits else 0.0
 
 
-def success(ledger: Ledger, kind: int) -> float:
+def success(ledger: RunLedger, kind: int) -> float:
     """Of the attempts of a kind that have ended, those that were answered in time."""
-    row = ledger.rows[kind]
+    row = ledger.by_kind[kind]
     ended = row.good + row.late + row.refused
     return row.good / ended if ended else 0.0
 
 
-def amplification(ledger: Ledger) -> float:
+def amplification(ledger: RunLedger) -> float:
     """Attempts for each call."""
     return (ledger.started + ledger.retries) / ledger.started if ledger.started else inf
 
 
-def recovery_s(ledger: Ledger, hurt_us: int, restored_us: int) -> float:
+def recovery_s(ledger: RunLedger, hurt_us: int, restored_us: int) -> float:
     """From `restored_us` until answers come, for a second, at 95% of the rate before `hurt_us`."""
     before = ledger.good_at[ledger.warm_us // BUCKET_US : hurt_us // BUCKET_US]
     enough = RECOVERED_SHARE * fmean(before) * WINDOW_BUCKETS
@@ -114,7 +114,7 @@ def recovery_s(ledger: Ledger, hurt_us: int, restored_us: int) -> float:
     return inf
 
 
-def least_goodput(rig: Rig, ledger: Ledger, begin_us: int) -> float:
+def least_goodput(rig: Rig, ledger: RunLedger, begin_us: int) -> float:
     """Over every second from `begin_us` on, the least work answered in time over capacity."""
     first, end = begin_us // BUCKET_US, ledger.span_us // BUCKET_US
     window_us = WINDOW_BUCKETS * BUCKET_US
@@ -125,7 +125,7 @@ def least_goodput(rig: Rig, ledger: Ledger, begin_us: int) -> float:
     )
 
 
-def settled_s(ledger: Ledger, begin_us: int, *, window_buckets: int = 5) -> float:
+def settled_s(ledger: RunLedger, begin_us: int, *, window_buckets: int = 5) -> float:
     """From `begin_us` until the p99 of half a second stays below 1.5 times where it ends up.
 
     Where it ends up is the median of the second half of the windows.
@@ -146,12 +146,12 @@ def settled_s(ledger: Ledger, begin_us: int, *, window_buckets: int = 5) -> floa
     return (unsettled[-1] + 1) * BUCKET_US / 1e6
 
 
-def mean_wait_us(ledger: Ledger) -> float:
+def mean_wait_us(ledger: RunLedger) -> float:
     """The mean time in the queue of those that were served."""
     return ledger.waited_us / ledger.served if ledger.served else inf
 
 
-TABLE: Final[Mapping[str, Callable[[Rig, Ledger], float]]] = {
+TABLE: Final[Mapping[str, Callable[[Rig, RunLedger], float]]] = {
     "goodput": goodput,
     "p50_ms": lambda _, ledger: good_quantile_ms(ledger, 0.50),
     "p99_ms": lambda _, ledger: good_quantile_ms(ledger, 0.99),
@@ -159,11 +159,11 @@ TABLE: Final[Mapping[str, Callable[[Rig, Ledger], float]]] = {
     "queue_peak": lambda _, ledger: float(ledger.queue_peak),
     "wasted": wasted,
     "amplification": lambda _, ledger: amplification(ledger),
-    "jain": lambda _, ledger: jain([n for row in ledger.rows for n in row.callers]),
+    "jain": lambda _, ledger: jain([n for row in ledger.by_kind for n in row.callers]),
 }
 
 
-def figures(rig: Rig, ledger: Ledger) -> Figures:
+def figures(rig: Rig, ledger: RunLedger) -> Figures:
     """All of the table, and the success of each kind."""
     found = {name: measure(rig, ledger) for name, measure in TABLE.items()}
     for number, kind in enumerate(rig.kinds):
@@ -171,7 +171,7 @@ def figures(rig: Rig, ledger: Ledger) -> Figures:
     return found
 
 
-def curves(rig: Rig, ledger: Ledger) -> Curves:
+def curves(rig: Rig, ledger: RunLedger) -> Curves:
     """What a run did over time, in seconds: a point for each tenth of one."""
     per_s = 1_000_000 / BUCKET_US
     values = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.lab.spans import Constant, Drawer, Span
+from sluicegate.lab.durations import Constant, Duration, Sampler
 from sluicegate.lab.world import World
 
 Deliver: TypeAlias = Callable[[str, object], None]  # who sent it, and what
@@ -23,10 +23,10 @@ SHARE_NONE: Final = 0.0
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class NetworkLink:
     """One direction between two places: shares are of messages, from 0 to 1."""
 
-    delay: Span = Constant(500)  # noqa: RUF009 - frozen
+    delay: Duration = Constant(500)  # noqa: RUF009 - frozen
     loss: float = SHARE_NONE
     reorder: float = SHARE_NONE
     duplicate: float = SHARE_NONE
@@ -55,9 +55,9 @@ class _Way:
 
     __slots__ = ("delay_us", "draw", "last_us", "link")
 
-    def __init__(self, link: Link, world: World, name: str) -> None:
+    def __init__(self, link: NetworkLink, world: World, name: str) -> None:
         self.link = link
-        self.delay_us: Drawer = link.delay.drawer(world.chance(f"{name}/delay"))
+        self.delay_us: Sampler = link.delay.sampler(world.chance(f"{name}/delay"))
         self.draw = world.chance(f"{name}/fate").draw
         self.last_us = 0
 
@@ -85,12 +85,12 @@ class Network:
     def __init__(
         self,
         world: World,
-        link: Link | None = None,
+        link: NetworkLink | None = None,
         *,
-        links: Mapping[tuple[str, str], Link] | None = None,
+        links: Mapping[tuple[str, str], NetworkLink] | None = None,
     ) -> None:
         self._world = world
-        self._link = Link() if link is None else link
+        self._link = NetworkLink() if link is None else link
         self._links = dict(links or {})
         self._places: dict[str, Deliver] = {}
         self._ways: dict[tuple[str, str], _Way] = {}

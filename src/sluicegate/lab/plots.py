@@ -1,14 +1,14 @@
 """Plots: the pictures of a scenario, drawn from what its runs left behind.
 
-    over cases, one figure        a line for each contender; ours with the span of its seeds
-    over cases, several figures   a panel for each contender, a line for each figure
-    over time, one curve          a panel for each case, a line for each contender
+    over cases, one figure        a line for each candidate; ours with the span of its seeds
+    over cases, several figures   a panel for each candidate, a line for each figure
+    over time, one curve          a panel for each case, a line for each candidate
     over time, several curves     a panel for each case of ours and of who must fail
-    as bars                       a group for each figure, a bar for each contender
+    as bars                       a group for each figure, a bar for each candidate
 
 Ours is thick and in front, others are thin, a goal is a dashed line, and names stand where lines
 end. A figure that cannot be told (nothing ever came back) is a mark at the edge that says "never".
-Of many contenders a few are drawn, and `left_out` says who is not.
+Of many candidates a few are drawn, and `left_out` says who is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib import import_module
 from math import inf, isfinite, log10
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.plots_style import (
     GRID,
     HUES,
@@ -31,8 +31,8 @@ from sluicegate.lab.plots_style import (
     THIN,
     drawing,
 )
-from sluicegate.lab.scenario import AS_BARS, OVER_CASES, OVER_TIME, AnyScenario, Curves, Picture
-from sluicegate.lab.show import number
+from sluicegate.lab.scenario import AS_BARS, OVER_CASES, OVER_TIME, AnyScenario, Curves, PlotSpec
+from sluicegate.lab.text import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,14 +50,14 @@ _FAINT: Final = 0.5
 _CROWDED: Final = 12  # points, from which on they need no marks
 
 
-class Seen(NamedTuple):
-    """What there is to draw: figures by contender, case and seed, curves by contender and case."""
+class PlotData(NamedTuple):
+    """What there is to draw: figures by candidate, case and seed, curves by candidate and case."""
 
     figures: Mapping[str, Mapping[str, Mapping[int, Mapping[str, float]]]]
     curves: Mapping[str, Mapping[str, Curves]]
 
 
-class Line(NamedTuple):
+class _PlotLine(NamedTuple):
     """One line of a panel."""
 
     name: str
@@ -70,15 +70,17 @@ class Line(NamedTuple):
     faint: bool = False  # what lies between two points means nothing
 
 
-def draw(scenario: AnyScenario, picture: Picture, seen: Seen, *, titled: bool) -> Figure | None:
+def draw(
+    scenario: AnyScenario, picture: PlotSpec, data: PlotData, *, titled: bool
+) -> Figure | None:
     """The picture; None if there is nothing of it."""
     with drawing() as figure_class:
         if picture.over == OVER_CASES and len(scenario.rigs) > 1:
-            drawn = _over_cases(figure_class, scenario, picture, seen)
+            drawn = _over_cases(figure_class, scenario, picture, data)
         elif picture.over == OVER_TIME:
-            drawn = _over_time(figure_class, scenario, picture, seen)
+            drawn = _over_time(figure_class, scenario, picture, data)
         else:
-            drawn = _bars(figure_class, scenario, picture, seen)
+            drawn = _bars(figure_class, scenario, picture, data)
         if drawn is not None and titled:
             drawn.suptitle(
                 f"{scenario.name}: {picture.title}", x=0.01, ha="left", fontsize=11, color=INK
@@ -86,18 +88,18 @@ def draw(scenario: AnyScenario, picture: Picture, seen: Seen, *, titled: bool) -
         return drawn
 
 
-def drawn_contenders(scenario: AnyScenario, picture: Picture, seen: Seen) -> list[str]:
+def plotted_candidates(scenario: AnyScenario, picture: PlotSpec, data: PlotData) -> list[str]:
     """Ours, those who must fail, and the first few others that have anything to show."""
     first = [scenario.ours, *scenario.must_fail]
-    source: Mapping[str, object] = seen.curves if picture.over == OVER_TIME else seen.figures
-    others = [name for name in scenario.contenders if name not in first]
+    source: Mapping[str, object] = data.curves if picture.over == OVER_TIME else data.figures
+    others = [name for name in scenario.candidates if name not in first]
     found = [name for name in (*first, *others) if source.get(name)]
     return found[: len(first) + OTHERS_MAX]
 
 
-def left_out(scenario: AnyScenario, picture: Picture, seen: Seen) -> list[str]:
+def left_out(scenario: AnyScenario, picture: PlotSpec, data: PlotData) -> list[str]:
     """Who contends and is not drawn, and which cases are not."""
-    drawn = drawn_contenders(scenario, picture, seen)
+    drawn = plotted_candidates(scenario, picture, data)
     if picture.over != AS_BARS and len(picture.names) > 1:
         drawn = _apart(scenario, drawn)
     cases = list(scenario.rigs)
@@ -105,7 +107,7 @@ def left_out(scenario: AnyScenario, picture: Picture, seen: Seen) -> list[str]:
         cases = cases[_cases_max(picture, drawn) :]
     else:
         cases = [] if picture.over == OVER_CASES else cases[PANELS_MAX:]
-    missing = [name for name in scenario.contenders if name not in drawn]
+    missing = [name for name in scenario.candidates if name not in drawn]
     return missing + [f"case {case}" for case in cases]
 
 
@@ -115,16 +117,16 @@ def _apart(scenario: AnyScenario, names: Sequence[str]) -> list[str]:
     return found if len(scenario.rigs) * len(found) <= PANELS_MAX else found[:2]
 
 
-def _cases_max(picture: Picture, names: Sequence[str]) -> int:
+def _cases_max(picture: PlotSpec, names: Sequence[str]) -> int:
     each = 1 if len(picture.names) == 1 else max(len(names), 1)
     return max(PANELS_MAX // each, 1)
 
 
 def colours(scenario: AnyScenario) -> dict[str, str]:
-    """A colour for each contender, the same in all pictures of the scenario."""
+    """A colour for each candidate, the same in all pictures of the scenario."""
     others = [
         name
-        for name in scenario.contenders
+        for name in scenario.candidates
         if name != scenario.ours and name not in scenario.must_fail
     ]
     found = {name: HUES[min(at, len(HUES) - 1)] for at, name in enumerate(others)}
@@ -132,7 +134,7 @@ def colours(scenario: AnyScenario) -> dict[str, str]:
     return found | {scenario.ours: OURS}
 
 
-def spoken(name: str) -> str:
+def without_unit(name: str) -> str:
     """A figure's or a curve's name without its unit, which the axis says."""
     for unit in ("_per_s", "_ms", "_us", "_s"):
         name = name.removesuffix(unit)
@@ -153,17 +155,17 @@ def spread(places: Sequence[float], gap: float, most: float = 1.0) -> list[float
 
 
 def _over_cases(
-    figure_class: type[Figure], scenario: AnyScenario, picture: Picture, seen: Seen
+    figure_class: type[Figure], scenario: AnyScenario, picture: PlotSpec, data: PlotData
 ) -> Figure | None:
     cases = list(scenario.rigs)
-    names = drawn_contenders(scenario, picture, seen)
+    names = plotted_candidates(scenario, picture, data)
     paint = colours(scenario)
-    panels: list[tuple[str, list[Line]]] = []
+    panels: list[tuple[str, list[_PlotLine]]] = []
     if len(picture.names) == 1:
         figure = picture.names[0]
         lines = [
             _case_line(
-                who, who, figure, cases, seen, paint[who], front=who == scenario.ours
+                who, who, figure, cases, data, paint[who], front=who == scenario.ours
             )._replace(dashes=_dashes(scenario, who), faint=not _are_ordered(cases))
             for who in names
         ]
@@ -172,7 +174,7 @@ def _over_cases(
         for who in names:
             if who == scenario.ours or who in scenario.must_fail:
                 lines = [
-                    _case_line(spoken(figure), who, figure, cases, seen, hue, front=False)
+                    _case_line(without_unit(figure), who, figure, cases, data, hue, front=False)
                     for figure, hue in zip(picture.names, _hues(), strict=False)
                 ]
                 panels.append((who, [line for line in lines if line.points]))
@@ -191,41 +193,50 @@ def _over_cases(
 
 
 def _case_line(
-    name: str, who: str, figure: str, cases: Sequence[str], seen: Seen, colour: str, *, front: bool
-) -> Line:
+    name: str,
+    who: str,
+    figure: str,
+    cases: Sequence[str],
+    data: PlotData,
+    colour: str,
+    *,
+    front: bool,
+) -> _PlotLine:
     points, low, high = [], [], []
     for at, case in enumerate(cases):
-        runs = seen.figures.get(who, {}).get(case, {})
+        runs = data.figures.get(who, {}).get(case, {})
         values = [run[figure] for run in runs.values() if figure in run]
         if values:
             points.append((float(at), sum(values) / len(values)))
             low.append(min(values))
             high.append(max(values))
-    return Line(name, points, colour, front, low, high)
+    return _PlotLine(name, points, colour, front, low, high)
 
 
 def _over_time(
-    figure_class: type[Figure], scenario: AnyScenario, picture: Picture, seen: Seen
+    figure_class: type[Figure], scenario: AnyScenario, picture: PlotSpec, data: PlotData
 ) -> Figure | None:
-    names = drawn_contenders(scenario, picture, seen)
+    names = plotted_candidates(scenario, picture, data)
     paint = colours(scenario)
-    panels: list[tuple[str, str, list[Line]]] = []
+    panels: list[tuple[str, str, list[_PlotLine]]] = []
     if len(picture.names) > 1:
         names = _apart(scenario, names)
     for case in list(scenario.rigs)[: _cases_max(picture, names)]:
         if len(picture.names) == 1:
             curve = picture.names[0]
             lines = [
-                Line(who, points, paint[who], who == scenario.ours, dashes=_dashes(scenario, who))
+                _PlotLine(
+                    who, points, paint[who], who == scenario.ours, dashes=_dashes(scenario, who)
+                )
                 for who in names
-                if (points := seen.curves.get(who, {}).get(case, {}).get(curve))
+                if (points := data.curves.get(who, {}).get(case, {}).get(curve))
             ]
             panels.append((case, case if len(scenario.rigs) > 1 else "", lines))
             continue
         for who in names:
-            found = seen.curves.get(who, {}).get(case, {})
+            found = data.curves.get(who, {}).get(case, {})
             lines = [
-                Line(spoken(name), found[name], hue, False)
+                _PlotLine(without_unit(name), found[name], hue, False)
                 for name, hue in zip(picture.names, _hues(), strict=False)
                 if found.get(name)
             ]
@@ -245,10 +256,10 @@ def _over_time(
 
 
 def _bars(
-    figure_class: type[Figure], scenario: AnyScenario, picture: Picture, seen: Seen
+    figure_class: type[Figure], scenario: AnyScenario, picture: PlotSpec, data: PlotData
 ) -> Figure | None:
-    names = drawn_contenders(scenario, picture, seen)
-    cases = [case for case in scenario.rigs if any(seen.figures[who].get(case) for who in names)]
+    names = plotted_candidates(scenario, picture, data)
+    cases = [case for case in scenario.rigs if any(data.figures[who].get(case) for who in names)]
     rows = [(figure, who) for figure in picture.names for who in names]
     if not rows or not cases:
         return None
@@ -260,7 +271,7 @@ def _bars(
     )
     axes = figure.subplots(1, len(cases), sharey=True, squeeze=False)[0]
     for case, ax in zip(cases, axes, strict=True):
-        _bar_panel(ax, scenario, picture, seen, case, names)
+        _bar_panel(ax, scenario, picture, data, case, names)
         if len(scenario.rigs) > 1:
             ax.set_title(case, loc="left", fontsize=9, color=INK)
         ax.set_xlabel(picture.y)
@@ -270,8 +281,8 @@ def _bars(
 def _bar_panel(
     ax: Axes,
     scenario: AnyScenario,
-    picture: Picture,
-    seen: Seen,
+    picture: PlotSpec,
+    data: PlotData,
     case: str,
     names: Sequence[str],
 ) -> None:
@@ -284,13 +295,13 @@ def _bar_panel(
     for figure in picture.names:
         begun = place
         for who in names:
-            runs = seen.figures[who].get(case, {}).values()
+            runs = data.figures[who].get(case, {}).values()
             values = [run[figure] for run in runs if figure in run]
             mean = sum(values) / len(values) if values else 0.0
             known.append(mean if isfinite(mean) else 0.0)
             drawn.append((place, mean, paint[who], who == scenario.ours))
             places.append(place)
-            labels.append(who if len(picture.names) == 1 else f"{spoken(figure)}  {who}")
+            labels.append(who if len(picture.names) == 1 else f"{without_unit(figure)}  {who}")
             place += 1
         spans.append((figure, begun - 0.5, place - 0.5))
         place += 1
@@ -318,7 +329,7 @@ def _bar_panel(
             color=GRID if never else colour,
             alpha=1.0 if front else 0.75,
         )
-        text = "never" if never else number(mean)
+        text = "never" if never else format_number(mean)
         ax.annotate(
             text,
             (0 if never and not picture.log_y else (least / 3 if never else mean), at),
@@ -356,7 +367,9 @@ def _panels(figure_class: type[Figure], count: int) -> tuple[Figure, list[Axes]]
     return figure, axes[:count]
 
 
-def _plot(axes: Sequence[Axes], panels: Sequence[tuple[str, list[Line]]], picture: Picture) -> None:
+def _plot(
+    axes: Sequence[Axes], panels: Sequence[tuple[str, list[_PlotLine]]], picture: PlotSpec
+) -> None:
     """Each panel's lines on scales that all panels share, then the names at their ends."""
     floor = _floor(panels) if picture.log_y else -inf
     for ax, (title, lines) in zip(axes, panels, strict=True):
@@ -377,7 +390,7 @@ def _plot(axes: Sequence[Axes], panels: Sequence[tuple[str, list[Line]]], pictur
         _name_ends(ax, lines, floor)
 
 
-def _line(ax: Axes, line: Line, floor: float) -> None:
+def _line(ax: Axes, line: _PlotLine, floor: float) -> None:
     xs = [x for x, _ in line.points]
     crowded = len(xs) > _CROWDED
     width = (THICK if line.front else THIN) * (0.75 if crowded else 1)
@@ -396,14 +409,14 @@ def _line(ax: Axes, line: Line, floor: float) -> None:
         ax.fill_between(xs, low, high, color=line.colour, alpha=0.15, linewidth=0, zorder=2)
 
 
-def _floor(panels: Sequence[tuple[str, list[Line]]]) -> float:
+def _floor(panels: Sequence[tuple[str, list[_PlotLine]]]) -> float:
     """Where nothing is drawn on a log scale: a little below the least that is something."""
     least = [y for _, lines in panels for line in lines for _, y in line.points if y > 0]
     return min(least, default=1.0) / 2
 
 
 def _scale(
-    axes: Sequence[Axes], panels: Sequence[tuple[str, list[Line]]], picture: Picture
+    axes: Sequence[Axes], panels: Sequence[tuple[str, list[_PlotLine]]], picture: PlotSpec
 ) -> None:
     ys = [y for _, lines in panels for line in lines for _, y in line.points if isfinite(y)]
     ax = axes[0]  # the others share its scale
@@ -415,11 +428,11 @@ def _scale(
             # Nothing has no place on such a scale; it is given the lowest, and its name.
             floor = _floor(panels)
             above = [at for at in ax.get_yticks() if 1.5 * floor < at <= limits[1]]
-            ax.set_yticks([floor, *above], ["0", *map(number, above)])
+            ax.set_yticks([floor, *above], ["0", *map(format_number, above)])
         return
     most = max([*ys, 0.0]) or 1.0
     ax.set_ylim(min([*ys, 0.0]), most * 1.06)
-    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: number(value)))
+    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format_number(value)))
 
 
 def _plain_log(axis: Any, limits: tuple[float, float]) -> None:
@@ -428,11 +441,11 @@ def _plain_log(axis: Any, limits: tuple[float, float]) -> None:
     decades = log10(max(limits[1] / max(limits[0], _LOG_LEAST), 1.0))
     few = (1.0,) if decades > 4 else (1.0, 3.0) if decades > 2 else (1.0, 2.0, 5.0)
     axis.set_major_locator(ticker.LogLocator(base=10, subs=few))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: number(value)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format_number(value)))
     axis.set_minor_locator(ticker.NullLocator())
 
 
-def _nevers(ax: Axes, xs: Sequence[float], line: Line) -> None:
+def _nevers(ax: Axes, xs: Sequence[float], line: _PlotLine) -> None:
     at_top: Any = ax.get_xaxis_transform()
     ax.plot(
         xs,
@@ -447,7 +460,7 @@ def _nevers(ax: Axes, xs: Sequence[float], line: Line) -> None:
     )
 
 
-def _name_ends(ax: Axes, lines: Sequence[Line], floor: float) -> None:
+def _name_ends(ax: Axes, lines: Sequence[_PlotLine], floor: float) -> None:
     """Each name at the right, beside its last point, none on top of another."""
     figure: Any = ax.figure
     figure.canvas.draw()  # so that scales are what they will be
@@ -517,7 +530,7 @@ def _goals(scenario: AnyScenario, figure: str, case: str | None) -> list[Goal]:
     ]
 
 
-def _label(axes: Sequence[Axes], picture: Picture) -> None:
+def _label(axes: Sequence[Axes], picture: PlotSpec) -> None:
     for ax in axes:
         if ax.get_subplotspec() is None or ax.get_subplotspec().is_last_row():  # type: ignore[union-attr]
             ax.set_xlabel(picture.x)

@@ -27,7 +27,7 @@ from sluicegate.contracts.errors import SluicegateError
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-TURNS_AT_ONCE_MAX: Final = 1_000_000
+TICKS_AT_ONCE_MAX: Final = 1_000_000
 SPAN_US_MAX: Final = 400 * 86_400_000_000
 
 _US: Final = 1e6
@@ -69,14 +69,14 @@ class VirtualLoop(BaseEventLoop):
     _stopping: bool
 
     def __init__(
-        self, *, span_us_max: int = SPAN_US_MAX, turns_at_once_max: int = TURNS_AT_ONCE_MAX
+        self, *, span_us_max: int = SPAN_US_MAX, ticks_at_once_max: int = TICKS_AT_ONCE_MAX
     ) -> None:
         super().__init__()
         self.elapsed_us = 0
         self.steps = 0
         self.failure: BaseException | None = None  # ends the run at the end of the turn
         self._span_us_max = span_us_max
-        self._turns_at_once_max = turns_at_once_max
+        self._turns_at_once_max = ticks_at_once_max
         self._turns_at_once = 0
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []

@@ -19,10 +19,10 @@ from contextlib import suppress
 from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.virtual_loop import (
     SPAN_US_MAX,
-    TURNS_AT_ONCE_MAX,
+    TICKS_AT_ONCE_MAX,
     BrokenRun,
     VirtualLoop,
     describe,
@@ -77,7 +77,7 @@ class World:
         self.seed = seed
         self.clock = WorldClock(loop)
         self._loop = loop
-        self._dice = Dice(seed)
+        self._dice = RandomSource(seed)
 
     @property
     def elapsed_us(self) -> int:
@@ -143,13 +143,13 @@ def run(
     seed: int,
     *,
     span_us_max: int = SPAN_US_MAX,
-    turns_at_once_max: int = TURNS_AT_ONCE_MAX,
+    ticks_at_once_max: int = TICKS_AT_ONCE_MAX,
     leaks_allowed: bool = False,
 ) -> Run[T]:
     """Run `main` in a world of its own, from time zero until it ends."""
     if seed < 0:
         raise BadValue("seed", seed, "give a whole number from 0")
-    loop = VirtualLoop(span_us_max=span_us_max, turns_at_once_max=turns_at_once_max)
+    loop = VirtualLoop(span_us_max=span_us_max, ticks_at_once_max=ticks_at_once_max)
     loop.set_exception_handler(_fail)
     try:
         task = loop.create_task(main(World(seed, loop)), name="main")

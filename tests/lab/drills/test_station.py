@@ -8,15 +8,14 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.course import Course
 from sluicegate.lab.drills import server, station
 from sluicegate.lab.measures import figures
 from sluicegate.lab.retries import NAIVE
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.speed_profile import SpeedProfile
 
 RIG = Rig(
-    kinds=(Kind(name="get", arrivals=Poisson(400), timeout_us=200_000),),
+    kinds=(WorkKind(name="get", arrivals=Poisson(400), timeout_us=200_000),),
     workers=2,
     span_us=1_500_000,
     warm_us=500_000,
@@ -34,7 +33,7 @@ def test_at_twice_the_load_the_queue_answers_in_time_and_a_plain_pool_answers_no
 
 def test_what_is_sent_is_accounted_for() -> None:
     ledger = station.play(replace(RIG, span_us=800_000, warm_us=0), "queue", 2)
-    row = ledger.rows[0]
+    row = ledger.by_kind[0]
     assert row.offered == pytest.approx(320, rel=0.25)
     assert 0.5 * row.offered < row.good + row.late + row.refused <= row.offered
 
@@ -43,7 +42,7 @@ def test_what_a_drill_cannot_do_is_refused() -> None:
     with pytest.raises(BadValue, match="steady rig"):
         station.play(replace(RIG, retries=NAIVE), "queue", 1)
     with pytest.raises(BadValue, match="steady rig"):
-        station.play(replace(RIG, course=Course(((1, 0.5),))), "queue", 1)
+        station.play(replace(RIG, speed_profile=SpeedProfile(((1, 0.5),))), "queue", 1)
 
 
 def test_a_policy_that_is_none_is_named_and_the_drill_says_that_nobody_listens(

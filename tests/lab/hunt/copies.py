@@ -37,7 +37,7 @@ print(json.dumps([broken.invariant for broken in violations_of(parse(sys.stdin.r
 # Hunts on one stage for one invariant, and prints a small setup that breaks it.
 FIND: Final = """
 import json, sys
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.hunt.draws import STAGES, SetupDraws
 from sluicegate.lab.hunt.search import breaks
 from sluicegate.lab.hunt.setup import render
@@ -45,7 +45,7 @@ from sluicegate.lab.hunt.shrink import shrink
 stage, invariant, first, last, tries = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
 breaks_it = breaks(invariant)
 for seed in range(first, last):
-    drawn = STAGES[stage](seed, SetupDraws(Dice(seed).of("setup")))
+    drawn = STAGES[stage](seed, SetupDraws(RandomSource(seed).of("setup")))
     if breaks_it(drawn):
         small = shrink(drawn, breaks_it, tries_max=tries).setup
         print(json.dumps({"seed": seed, "text": render(small, invariant)}))

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser
+from calendar import timegm
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -17,26 +19,34 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
 from sluicegate.lab import jobs, plots, plots_style, scenarios
+from sluicegate.lab.arguments import parse_jobs
 from sluicegate.lab.arrivals import Poisson, Steps
-from sluicegate.lab.course import Course
-from sluicegate.lab.jobs import Ran, Unit
-from sluicegate.lab.progress import Progress, in_words
-from sluicegate.lab.report import command as report
+from sluicegate.lab.jobs import RunResult, RunSpec
+from sluicegate.lab.progress import RunProgress
+from sluicegate.lab.report import command
 from sluicegate.lab.report import page as report_page
-from sluicegate.lab.report.command import Played, Report
-from sluicegate.lab.report.words import civil, days_from_civil, listed, rigs_in_words, slug, utc
+from sluicegate.lab.report import results as report
+from sluicegate.lab.report.results import LabReport, ScenarioReport
+from sluicegate.lab.report.text import civil, describe_rigs, format_instant
 from sluicegate.lab.retries import NAIVE, SMART
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.scenario import BrokenTrial, Step, gather
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.scenario import FailedRun
+from sluicegate.lab.speed_profile import SpeedProfile
+from sluicegate.lab.text import format_time_left, join_names, slug
 from tests.lab import tiny
 
 TINY = str(Path(tiny.__file__))
 SECOND = 1_000_000
 
 
-def quiet() -> Progress:
-    return Progress(lambda text: None, live=False)
+def lab_report(*words: str) -> int:
+    parser = ArgumentParser(allow_abbrev=False)
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
+
+
+def quiet() -> RunProgress:
+    return RunProgress(lambda text: None, live=False)
 
 
 @pytest.fixture(autouse=True)
@@ -48,37 +58,37 @@ def _table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ours_is_played_with_every_seed_and_all_others_with_the_first() -> None:
-    (played,) = report.play(["tiny"], range(3), 1, quiet()).played
+    (played,) = report.run_report(["tiny"], range(3), 1, quiet()).scenarios
     assert {who: sorted(cases["2x"]) for who, cases in played.figures.items()} == {
         "ours": [0, 1, 2],
         "without": [0],
         "other": [0],
         "real": [0],
     }
-    assert played.kept()
-    assert played.fails_as_it_must("without")
+    assert played.holds()
+    assert not played.meets_goals("without")
 
 
 def test_others_are_played_as_far_as_a_picture_has_room_and_all_if_that_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     more = {f"more-{number}": tiny.good(0.5) for number in range(9)}
-    crowd = replace(tiny.SCENARIO, contenders={**more, **tiny.SCENARIO.contenders})
+    crowd = replace(tiny.SCENARIO, candidates={**more, **tiny.SCENARIO.candidates})
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": crowd})
-    (played,) = report.play(["tiny"], range(1), 1, quiet()).played
+    (played,) = report.run_report(["tiny"], range(1), 1, quiet()).scenarios
     assert set(played.figures) == {
         *(f"more-{number}" for number in range(plots.OTHERS_MAX)),
         "ours",
         "without",
         "real",
     }
-    (played,) = report.play(["tiny"], range(1), 1, quiet(), everyone=True).played
-    assert set(played.figures) == set(crowd.contenders)
+    (played,) = report.run_report(["tiny"], range(1), 1, quiet(), everyone=True).scenarios
+    assert set(played.figures) == set(crowd.candidates)
 
 
 def test_the_worst_seed_of_ours_is_judged() -> None:
-    (played,) = report.play(["tiny"], range(3), 1, quiet()).played
-    assert [(f.case, f.goal.figure, f.seed) for f in played.findings("ours")] == [
+    (played,) = report.run_report(["tiny"], range(3), 1, quiet()).scenarios
+    assert [(f.case, f.goal.figure, f.seed) for f in played.judge("ours")] == [
         ("1x", "share", 0),
         ("2x", "share", 0),
         ("2x", "p99_ms", 0),
@@ -88,20 +98,20 @@ def test_the_worst_seed_of_ours_is_judged() -> None:
 def test_who_must_fail_and_does_not_is_tried_with_the_other_seeds_and_then_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    contenders = {**tiny.SCENARIO.contenders, "without": tiny.good(0.95)}
-    monkeypatch.setattr(scenarios, "TABLE", {"tiny": replace(tiny.SCENARIO, contenders=contenders)})
-    found = report.play(["tiny"], range(3), 1, quiet())
-    (played,) = found.played
+    candidates = {**tiny.SCENARIO.candidates, "without": tiny.good(0.95)}
+    monkeypatch.setattr(scenarios, "TABLE", {"tiny": replace(tiny.SCENARIO, candidates=candidates)})
+    found = report.run_report(["tiny"], range(3), 1, quiet())
+    (played,) = found.scenarios
     assert sorted(played.figures["without"]["1x"]) == [0, 1, 2]
-    assert not played.kept()
-    assert not found.kept()
+    assert not played.holds()
+    assert not found.holds()
     assert "without must fail and does not" in "\n".join(report.summary(found))
 
 
 def test_drills_can_be_left_out_and_have_no_speed() -> None:
-    (played,) = report.play(["tiny"], range(1), 1, quiet(), drills=False).played
+    (played,) = report.run_report(["tiny"], range(1), 1, quiet(), drills=False).scenarios
     assert "real" not in played.figures
-    (played,) = report.play(["tiny"], range(3), 1, quiet()).played
+    (played,) = report.run_report(["tiny"], range(3), 1, quiet()).scenarios
     assert played.drills() == ["real"]
     assert played.speed("real") is None
     played.wall_us["ours"] = 2 * SECOND
@@ -112,15 +122,15 @@ def test_what_is_played_by_the_clock_on_the_wall_is_played_after_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     order: list[tuple[str, int]] = []
-    play_all = jobs.play_all
+    run_all = jobs.run_all
 
-    def watched(units: Iterable[Unit], count: int) -> Iterator[Ran]:
-        for ran in play_all(units, 1):
-            order.append((ran.unit.contender, count))
+    def watched(units: Iterable[RunSpec], count: int) -> Iterator[RunResult]:
+        for ran in run_all(units, 1):
+            order.append((ran.spec.candidate, count))
             yield ran
 
-    monkeypatch.setattr(report, "play_all", watched)
-    report.play(["tiny"], range(1), 2, quiet())
+    monkeypatch.setattr(report, "run_all", watched)
+    report.run_report(["tiny"], range(1), 2, quiet())
     assert order[:-2].count(("real", 1)) == 0
     assert order[-2:] == [("real", 1), ("real", 1)]
     assert ("ours", 2) in order
@@ -131,34 +141,34 @@ def test_a_scenario_that_is_a_drill_is_left_out_with_the_drills(
 ) -> None:
     drill = replace(tiny.SCENARIO, ours="real")
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": drill})
-    assert report.play(["tiny"], range(1), 1, quiet(), drills=False).played == ()
+    assert report.run_report(["tiny"], range(1), 1, quiet(), drills=False).scenarios == ()
 
 
 def test_a_missed_goal_is_named_with_what_was_seen_and_forgiven_only_where_it_is_explained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    contenders = {**tiny.SCENARIO.contenders, "ours": tiny.good(0.7)}
-    missing = replace(tiny.SCENARIO, contenders=contenders)
+    candidates = {**tiny.SCENARIO.candidates, "ours": tiny.good(0.7)}
+    missing = replace(tiny.SCENARIO, candidates=candidates)
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": missing})
-    found = report.play(["tiny"], range(2), 1, quiet())
+    found = report.run_report(["tiny"], range(2), 1, quiet())
     told = list(report.summary(found))
     assert told[0].startswith("MISSED")
     assert "2x: share >= 0.8, and it is 0.7 with seed 0" in told[2]
-    assert not found.kept()
+    assert not found.holds()
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": replace(missing, limits="It is small.")})
-    found = report.play(["tiny"], range(2), 1, quiet())
-    assert found.kept()
-    assert not found.played[0].kept()
+    found = report.run_report(["tiny"], range(2), 1, quiet())
+    assert found.holds()
+    assert not found.scenarios[0].holds()
 
 
 def test_names_are_those_given_or_all_and_files_stand_beside_them() -> None:
-    assert report.chosen([]) == ["tiny"]
-    assert report.chosen(["all", TINY]) == ["tiny", TINY]
-    assert report.chosen(["tiny", "tiny"]) == ["tiny"]
+    assert report.choose_scenarios([]) == ["tiny"]
+    assert report.choose_scenarios(["all", TINY]) == ["tiny", TINY]
+    assert report.choose_scenarios(["tiny", "tiny"]) == ["tiny"]
 
 
 def test_the_numbers_are_kept_for_machines_too() -> None:
-    found = report.as_json(report.play(["tiny"], range(1), 1, quiet()))
+    found = report.as_json(report.run_report(["tiny"], range(1), 1, quiet()))
     text = json.dumps(found, allow_nan=False)
     assert json.loads(text)["scenarios"][0]["figures"]["without"]["1x"]["0"]["p99_ms"] is None
 
@@ -188,7 +198,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture
 def page(tmp_path: Path) -> str:
-    found = report.play(["tiny"], range(2), 1, quiet())
+    found = report.run_report(["tiny"], range(2), 1, quiet())
     return report_page.write_page(found, tmp_path, print).read_text(encoding="utf-8")
 
 
@@ -200,8 +210,8 @@ def test_the_page_needs_nothing_but_itself(page: str, tmp_path: Path) -> None:
     assert all(link.startswith("#") for link in seen.links)
     assert len(seen.ids) == len(set(seen.ids))
     assert {link[1:] for link in seen.links} <= set(seen.ids)
-    assert seen.tags.count("svg") == len(tiny.SCENARIO.pictures)
-    assert len(list(tmp_path.glob("tiny-*.png"))) == len(tiny.SCENARIO.pictures)
+    assert seen.tags.count("svg") == len(tiny.SCENARIO.plots)
+    assert len(list(tmp_path.glob("tiny-*.png"))) == len(tiny.SCENARIO.plots)
 
 
 def test_the_page_says_what_is_claimed_what_was_seen_and_how_to_see_it_again(page: str) -> None:
@@ -217,10 +227,10 @@ def test_the_page_says_what_is_claimed_what_was_seen_and_how_to_see_it_again(pag
 
 
 def test_the_page_shows_limits_and_the_run_that_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    contenders = {**tiny.SCENARIO.contenders, "ours": tiny.good(0.7)}
-    missing = replace(tiny.SCENARIO, contenders=contenders, limits="It is <small>.")
+    candidates = {**tiny.SCENARIO.candidates, "ours": tiny.good(0.7)}
+    missing = replace(tiny.SCENARIO, candidates=candidates, limits="It is <small>.")
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": missing})
-    text = report_page.html(report.play(["tiny"], range(2), 1, quiet()), {})
+    text = report_page.html(report.run_report(["tiny"], range(2), 1, quiet()), {})
     assert "It is &lt;small&gt;." in text
     assert "MISSED" in text
     assert "--case 2x --as ours --seed 0 --runs 1" in text
@@ -228,7 +238,7 @@ def test_the_page_shows_limits_and_the_run_that_missed(monkeypatch: pytest.Monke
 
 
 def test_the_page_turns_dark_with_its_reader() -> None:
-    text = report_page.html(Report((), range(1), 1, 0.0, 0), {})
+    text = report_page.html(LabReport((), range(1), 1, 0.0, 0), {})
     assert "prefers-color-scheme: dark" in text
     light, dark = text.split("@media (prefers-color-scheme: dark)")[:2]
     for name in plots_style.DARK:
@@ -240,10 +250,12 @@ def test_the_page_turns_dark_with_its_reader() -> None:
 
 
 def test_what_all_cases_have_in_common_is_said_once() -> None:
-    kind = Kind(name="get", arrivals=Poisson(6_400), timeout_us=500_000)
+    kind = WorkKind(name="get", arrivals=Poisson(6_400), timeout_us=500_000)
     rig = Rig(kinds=(kind,), refusal_cost=0.01)
-    slow = replace(rig, course=Course(((5 * SECOND, 0.3), (6 * SECOND, 1.0))), retries=NAIVE)
-    common, own = rigs_in_words({"a": rig, "b": replace(slow, retries=SMART), "c": slow})
+    slow = replace(
+        rig, speed_profile=SpeedProfile(((5 * SECOND, 0.3), (6 * SECOND, 1.0))), retries=NAIVE
+    )
+    common, own = describe_rigs({"a": rig, "b": replace(slow, retries=SMART), "c": slow})
     assert common.startswith("32 workers of 10 ms (exponential), 6,400 a second come")
     assert "a refusal costs 1%" in common
     assert own["a"] == ""
@@ -252,13 +264,13 @@ def test_what_all_cases_have_in_common_is_said_once() -> None:
 
 
 def test_rigs_of_any_kind_are_told_by_their_fields() -> None:
-    common, own = rigs_in_words(tiny.SCENARIO.rigs)
+    common, own = describe_rigs(tiny.SCENARIO.rigs)
     assert common == "span 2 s, broken: no"
     assert own == {"1x": "load 1", "2x": "load 2"}
-    assert rigs_in_words({"it": object()}) == ("", {"it": ""})
-    steps = Rig(kinds=(Kind(name="get", arrivals=Steps(((0, 1.0),)), cost=3),))
-    assert "steps arrivals" in rigs_in_words({"it": steps})[0]
-    assert "cost 3" in rigs_in_words({"it": steps})[0]
+    assert describe_rigs({"it": object()}) == ("", {"it": ""})
+    steps = Rig(kinds=(WorkKind(name="get", arrivals=Steps(((0, 1.0),)), cost=3),))
+    assert "steps arrivals" in describe_rigs({"it": steps})[0]
+    assert "cost 3" in describe_rigs({"it": steps})[0]
 
 
 @pytest.mark.parametrize(
@@ -267,19 +279,19 @@ def test_rigs_of_any_kind_are_told_by_their_fields() -> None:
 )
 def test_days_are_dates_and_dates_are_days(days: int, date: tuple[int, int, int]) -> None:
     assert civil(days) == date
-    assert days_from_civil(*date) == days
+    assert timegm((*date, 0, 0, 0)) == days * 86_400
 
 
 def test_every_day_of_four_hundred_years_has_its_date() -> None:
     seen = [civil(days) for days in range(-40_000, 106_097)]
     assert seen == sorted(set(seen))
-    assert [days_from_civil(*date) for date in seen] == list(range(-40_000, 106_097))
+    assert [timegm((*date, 0, 0, 0)) // 86_400 for date in seen] == list(range(-40_000, 106_097))
 
 
 def test_instants_lists_and_names_are_said_as_one_says_them() -> None:
-    assert utc(1_700_158_623 * SECOND) == "2023-11-16 18:17 UTC"
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert format_instant(1_700_158_623 * SECOND) == "2023-11-16 18:17 UTC"
+    assert join_names(["a"]) == "a"
+    assert join_names(["a", "b", "c"]) == "a, b and c"
     assert slug("Retry storm/2") == "retry-storm-2"
     assert slug("//") == "scenario"
 
@@ -291,13 +303,13 @@ def test_the_time_left_is_that_of_the_runs_left_by_their_like_and_divided_by_the
     None
 ):
     written: list[str] = []
-    progress = Progress(written.append, live=True)
-    units = [Unit("a", "ours", case, seed) for seed in range(2) for case in ("slow", "quick")]
+    progress = RunProgress(written.append, live=True)
+    units = [RunSpec("a", "ours", case, seed) for seed in range(2) for case in ("slow", "quick")]
     progress.expect(units, 2)
     assert progress.left_us() == 0  # nothing is known yet
-    progress.ran(Ran(units[0], {}, {}, 100 * SECOND))
+    progress.record(RunResult(units[0], {}, {}, 100 * SECOND))
     assert progress.left_us() == (100 + 100 + 100) * SECOND // 2  # the like of it, as far as known
-    progress.ran(Ran(units[1], {}, {}, 10 * SECOND))
+    progress.record(RunResult(units[1], {}, {}, 10 * SECOND))
     assert progress.left_us() == (100 + 10) * SECOND // 2
     assert "2/4 a ours quick, 55 s left" in written[-1]
     progress.end()
@@ -306,37 +318,39 @@ def test_the_time_left_is_that_of_the_runs_left_by_their_like_and_divided_by_the
 
 def test_a_bar_is_not_written_where_nobody_looks() -> None:
     written: list[str] = []
-    progress = Progress(written.append, live=False)
-    progress.expect([Unit("a", "ours", "x", 0)], 1)
-    progress.ran(Ran(Unit("a", "ours", "x", 0), {}, {}, 5))
+    progress = RunProgress(written.append, live=False)
+    progress.expect([RunSpec("a", "ours", "x", 0)], 1)
+    progress.record(RunResult(RunSpec("a", "ours", "x", 0), {}, {}, 5))
     progress.end()
     assert written == []
 
 
 def test_off_a_terminal_a_long_play_says_a_line_for_each_tenth() -> None:
     written: list[str] = []
-    progress = Progress(written.append, live=False)
-    units = [Unit("a", "ours", "x", seed) for seed in range(40)]
+    progress = RunProgress(written.append, live=False)
+    units = [RunSpec("a", "ours", "x", seed) for seed in range(40)]
     progress.expect(units, 1)
     for unit in units:
-        progress.ran(Ran(unit, {}, {}, SECOND))
+        progress.record(RunResult(unit, {}, {}, SECOND))
     assert len(written) == 10
     assert written[0] == "4/40 a ours x, 36 s left\n"
 
 
 def test_times_are_said_in_the_unit_that_fits() -> None:
-    assert in_words(99 * SECOND) == "99 s"
-    assert in_words(150 * SECOND) == "3 min"
-    assert in_words(7_800 * SECOND) == "2 h 10 min"
+    assert format_time_left(99 * SECOND) == "99 s"
+    assert format_time_left(150 * SECOND) == "3 min"
+    assert format_time_left(7_800 * SECOND) == "2 h 10 min"
 
 
 # Jobs.
 
 
 def test_two_processes_find_what_one_finds() -> None:
-    units = [Unit(TINY, who, case, 1, True) for who in ("ours", "without") for case in ("1x", "2x")]
-    here = {ran.unit: (ran.figures, ran.curves) for ran in jobs.play_all(units, 1)}
-    there = {ran.unit: (ran.figures, ran.curves) for ran in jobs.play_all(units, 2)}
+    units = [
+        RunSpec(TINY, who, case, 1, True) for who in ("ours", "without") for case in ("1x", "2x")
+    ]
+    here = {ran.spec: (ran.figures, ran.curves) for ran in jobs.run_all(units, 1)}
+    there = {ran.spec: (ran.figures, ran.curves) for ran in jobs.run_all(units, 2)}
     assert here == there
     assert len(here[units[0]][1]["good_per_s"]) == jobs.POINTS_MAX
 
@@ -347,11 +361,11 @@ def test_a_bug_in_a_child_is_told_with_its_trace_and_the_command_that_repeats_it
     file = tmp_path / "mine.py"
     text = Path(TINY).read_text(encoding="utf-8")
     text = text.replace(
-        '"real": Contender(lambda rig, seed: 0.85, DRILL)', '"real": Contender(bad, DRILL)'
+        '"real": Candidate(lambda rig, seed: 0.85, DRILL)', '"real": Candidate(bad, DRILL)'
     )
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(BrokenTrial) as caught:
-        list(jobs.play_all([Unit(str(file), "real", "2x", 4)], 2))
+    with pytest.raises(FailedRun) as caught:
+        list(jobs.run_all([RunSpec(str(file), "real", "2x", 4)], 2))
     assert str(caught.value).startswith(
         "LookupError: no such thing; repeat it: sluicegate lab run "
     )
@@ -361,16 +375,16 @@ def test_a_bug_in_a_child_is_told_with_its_trace_and_the_command_that_repeats_it
 
 def test_a_child_that_dies_is_told_and_not_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    text = Path(TINY).read_text(encoding="utf-8").replace("good(0.2)", "Contender(dies, TASKS)")
+    text = Path(TINY).read_text(encoding="utf-8").replace("good(0.2)", "Candidate(dies, TASKS)")
     file.write_text(text, encoding="utf-8")
     with pytest.raises(Unavailable, match=r"played without in .*mine\.py"):
-        list(jobs.play_all([Unit(str(file), "without", "1x", 0)], 2))
+        list(jobs.run_all([RunSpec(str(file), "without", "1x", 0)], 2))
 
 
 def test_ctrl_c_ends_the_children_too(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     text = Path(TINY).read_text(encoding="utf-8")
-    text = text.replace("good(0.9)", "Contender(sleeps, TASKS)")
+    text = text.replace("good(0.9)", "Candidate(sleeps, TASKS)")
     file.write_text(text, encoding="utf-8")
     words = [sys.executable, "-m", "sluicegate.cli", "lab", "run", str(file), "--jobs", "2"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as run:
@@ -410,29 +424,29 @@ def alive(pid: int) -> bool:
 
 def test_runs_that_end_in_any_order_make_the_same_trial() -> None:
     ended = [
-        Step("ours", case, seed, {"share": 1.0, "p99_ms": 1.0}, 0, 0)
+        RunResult(RunSpec("tiny", "ours", case, seed), {"share": 1.0, "p99_ms": 1.0}, {}, 0)
         for case in ("1x", "2x")
         for seed in range(3)
     ]
-    trial, again = gather(tiny.SCENARIO, ended), gather(tiny.SCENARIO, reversed(ended))
-    assert json.dumps(trial.seen) == json.dumps(again.seen)  # in the same order too
-    assert trial.findings("ours") == again.findings("ours")
+    trial, again = (jobs.collect_results(tiny.SCENARIO, of) for of in (ended, ended[::-1]))
+    assert json.dumps(trial.figures) == json.dumps(again.figures)  # in the same order too
+    assert trial.judge("ours") == again.judge("ours")
 
 
 def test_jobs_are_a_number_or_auto() -> None:
-    assert jobs.parse_jobs("3") == 3
-    assert jobs.parse_jobs("auto") >= 1
+    assert parse_jobs("3") == 3
+    assert parse_jobs("auto") >= 1
     for wrong in ("0", "-1", "x", "9999"):
         with pytest.raises(BadValue, match="--jobs"):
-            jobs.parse_jobs(wrong)
+            parse_jobs(wrong)
 
 
 def test_curves_are_thinned_to_their_ends() -> None:
     points = [(float(at), 0.0) for at in range(1_234)]
-    kept = jobs.thinned(points)
+    kept = jobs.thin_out(points)
     assert len(kept) == jobs.POINTS_MAX
     assert (kept[0], kept[-1]) == (points[0], points[-1])
-    assert jobs.thinned(points[:9]) == points[:9]
+    assert jobs.thin_out(points[:9]) == points[:9]
 
 
 # What is missing.
@@ -443,13 +457,13 @@ def test_without_matplotlib_the_extra_is_named_before_anything_is_played(
 ) -> None:
     monkeypatch.setattr(plots_style, "find_spec", lambda name: None)
     with pytest.raises(MissingPackage, match=re.escape("sluicegate[lab]")):
-        report.run(["nope"], range(1), str(tmp_path), print, print, quiet(), jobs=1, drills=True)
+        lab_report("nope", "--out", str(tmp_path))
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadValue, match="--out"):
-        report.folder_for(str(tmp_path / "file"))
+        lab_report("--out", str(tmp_path / "file"))
 
 
 def test_nothing_of_the_report_is_imported_with_sluicegate() -> None:
@@ -460,6 +474,6 @@ def test_nothing_of_the_report_is_imported_with_sluicegate() -> None:
 
 
 def test_speed_is_not_told_of_a_rig_without_a_span() -> None:
-    played = Played("tiny", replace(tiny.SCENARIO, rigs={"1x": object(), "2x": object()}))  # type: ignore[dict-item]
-    played.take(Ran(Unit("tiny", "ours", "1x", 0), {"share": 1.0}, {}, 5))
+    played = ScenarioReport("tiny", replace(tiny.SCENARIO, rigs={"1x": object(), "2x": object()}))  # type: ignore[dict-item]
+    played.record(RunResult(RunSpec("tiny", "ours", "1x", 0), {"share": 1.0}, {}, 5))
     assert played.speed("ours") is None

@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.lab.arrivals import Even
-from sluicegate.lab.course import Course
+from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs.tenants import TenantAccount, Tenants, TenantsRun
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.ablation import SCENARIO, curves, least_ms, measure, rig, seconds
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.speed_profile import SpeedProfile
 
 SECOND = 1_000_000
 
 
-def met(contender: str, of: Tenants) -> bool:
+def met(candidate: str, of: Tenants) -> bool:
     scenario = replace(SCENARIO, rigs={"one": of})
-    return gather(scenario, steps(scenario, [contender], [1])).met(contender)
+    return run_trials(scenario, [candidate], [1]).meets_goals(candidate)
 
 
 def test_both_keep_the_reads_flat_through_a_burst() -> None:
@@ -42,9 +42,9 @@ def test_no_control_at_all_is_not_flat() -> None:
 
 
 TWO = Tenants(
-    kinds=(Kind(name="read", arrivals=Even(1)),),
+    kinds=(WorkKind(name="read", arrivals=Even(1)),),
     ru_us=10_000,
-    course=Course(((3 * SECOND, 0.5), (5 * SECOND, 1.0))),
+    speed_profile=SpeedProfile(((3 * SECOND, 0.5), (5 * SECOND, 1.0))),
     span_us=8 * SECOND,
     warm_us=SECOND,
 )

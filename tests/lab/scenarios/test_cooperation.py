@@ -10,9 +10,9 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.lab.baselines.sre_throttle import HISTORY_US, SrePermit, SreThrottle
-from sluicegate.lab.contenders import queue
 from sluicegate.lab.rigs.cooperation import client_throttle, measure, play
 from sluicegate.lab.scenarios.cooperation import RIG, SCENARIO
+from sluicegate.lab.station_candidates import queue
 from sluicegate.testing import SeededChance
 from tests.lab.scenarios.trials import met
 
@@ -44,7 +44,7 @@ def test_whoever_sends_everything_fails(name: str) -> None:
 def test_every_call_is_held_back_or_sent_and_of_what_is_sent_every_end_is_told() -> None:
     rig = replace(SMALL["10x"], span_us=600 * MS, warm_us=1)
     ended = play(rig, queue, client_throttle, 3)
-    row = ended.ledger.rows[0]
+    row = ended.ledger.by_kind[0]
     assert ended.called == ended.held_back + row.offered
     assert 0 <= row.offered - row.good - row.late - row.refused < 100  # under way
     found = measure(rig, ended)

@@ -18,7 +18,7 @@ from sluicegate.lab.rigs.drift import (
     measure,
     play,
 )
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.cost_drift import SCENARIO, WEIGHTS, form
 from sluicegate.policies.request_units import RequestUnits
 from tests.prove.seeds import seeds
@@ -34,17 +34,17 @@ SMALL = replace(
 )
 
 
-def met(contender: str) -> bool:
-    return gather(SMALL, steps(SMALL, [contender], [1])).met(contender)
+def met(candidate: str) -> bool:
+    return run_trials(SMALL, [candidate], [1]).meets_goals(candidate)
 
 
 def test_ours_meets_the_goals_whatever_has_drifted() -> None:
     assert met("request-units")
 
 
-@pytest.mark.parametrize("contender", SCENARIO.must_fail)
-def test_who_must_fail_misses(contender: str) -> None:
-    assert not met(contender)
+@pytest.mark.parametrize("candidate", SCENARIO.must_fail)
+def test_who_must_fail_misses(candidate: str) -> None:
+    assert not met(candidate)
 
 
 @pytest.mark.prove
@@ -53,7 +53,7 @@ def test_a_million_requests_later_it_has_not_diverged() -> None:
     for seed in seeds(1, 1) or range(1):
         figures = measure(rig, play(rig, form(), WEIGHTS, seed))
         for goal in SCENARIO.goals:
-            assert goal.met(figures[goal.figure], rig), (goal, figures)
+            assert goal.is_met(figures[goal.figure], rig), (goal, figures)
 
 
 def entry(

@@ -9,11 +9,11 @@ import pytest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Even, Poisson
 from sluicegate.lab.baselines.host_pickers import round_robin
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.durations import Constant
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rigs.hosts import HostsRig, MakePicker, balanced, play
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.gray_host import HOUR, SCENARIO
-from sluicegate.lab.spans import Constant
 
 S = 1_000_000
 RIG = HostsRig(arrivals=Even(100), service=Constant(5_000), gray=0, span_us=10 * S)
@@ -77,17 +77,17 @@ def test_the_same_seed_is_the_same_run() -> None:
     first, again = play(rig, balanced(), 3), play(rig, balanced(), 3)
     assert first.good_us == again.good_us
     assert first.good_us != play(rig, balanced(), 4).good_us
-    assert Dice(3).of("balance").draw() == Dice(3).of("balance").draw()
+    assert RandomSource(3).of("balance").draw() == RandomSource(3).of("balance").draw()
 
 
 @pytest.mark.parametrize(
-    ("contender", "well"), [("balance", True), ("round-robin", False), ("without-both", False)]
+    ("candidate", "well"), [("balance", True), ("round-robin", False), ("without-both", False)]
 )
 def test_the_balancer_meets_the_goals_and_those_who_must_fail_do_not(
-    contender: str, well: bool
+    candidate: str, well: bool
 ) -> None:
     short = replace(SCENARIO, rigs=SHORT)
-    assert gather(short, steps(short, [contender], range(1))).met(contender) is well
+    assert run_trials(short, [candidate], range(1)).meets_goals(candidate) is well
 
 
 def test_its_curves_are_short_and_in_percent() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.rigs.latencies import LatencyRig, LatencyRun, StressReading, WorkClass, play
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.latency_ratio import SCENARIO, STRESS, day
 
 S = 1_000_000
@@ -92,20 +92,20 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contender", "well"), [("stress", True), *((name, False) for name in SCENARIO.must_fail)]
+    ("candidate", "well"), [("stress", True), *((name, False) for name in SCENARIO.must_fail)]
 )
-def test_ours_meets_the_goals_and_those_who_must_fail_do_not(contender: str, well: bool) -> None:
-    case = "day" if contender == "without-classes" else "stress"
+def test_ours_meets_the_goals_and_those_who_must_fail_do_not(candidate: str, well: bool) -> None:
+    case = "day" if candidate == "without-classes" else "stress"
     rigs = SHORT if well else {case: SHORT[case]}
     goals = tuple(goal for goal in SCENARIO.goals if not goal.cases or case in goal.cases)
     small = replace(SCENARIO, rigs=rigs, goals=SCENARIO.goals if well else goals)
-    assert gather(small, steps(small, [contender], range(1))).met(contender) is well
+    assert run_trials(small, [candidate], range(1)).meets_goals(candidate) is well
 
 
 @pytest.mark.prove
 def test_a_day_of_24_hours_passes_without_an_alarm() -> None:
     whole = replace(SCENARIO, rigs={"day": day(24)}, goals=SCENARIO.goals[-1:])
-    assert gather(whole, steps(whole, ["stress"], range(1))).met("stress")
+    assert run_trials(whole, ["stress"], range(1)).meets_goals("stress")
 
 
 def test_its_curves_are_short() -> None:

@@ -14,6 +14,7 @@ from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Even
 from sluicegate.lab.baselines.rate_gates import QpsQuota
+from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs.tenants import (
     TenantGate,
     Tenants,
@@ -23,9 +24,8 @@ from sluicegate.lab.rigs.tenants import (
     play,
     units_of,
 )
-from sluicegate.lab.scenario import AnyScenario, gather, steps
+from sluicegate.lab.scenario import AnyScenario, run_trials
 from sluicegate.lab.scenarios.noisy_neighbour import SCENARIO, rig
-from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World
 
 SECOND = 1_000_000
@@ -33,21 +33,21 @@ SMALL = replace(SCENARIO, rigs={"10x": rig(ru_us=4_000.0, span_us=2_500_000)})
 SMALLER = replace(SCENARIO, rigs={"10x": rig(ru_us=8_000.0, span_us=2_500_000)})
 
 
-def met(scenario: AnyScenario, contender: str) -> bool:
-    return gather(scenario, steps(scenario, [contender], [1])).met(contender)
+def met(scenario: AnyScenario, candidate: str) -> bool:
+    return run_trials(scenario, [candidate], [1]).meets_goals(candidate)
 
 
 def test_ours_meets_the_goals_in_a_rig_half_as_fast() -> None:
     assert met(SMALL, "chunks")
 
 
-@pytest.mark.parametrize("contender", SCENARIO.must_fail)
-def test_who_must_fail_misses(contender: str) -> None:
-    assert not met(SMALLER, contender)
+@pytest.mark.parametrize("candidate", SCENARIO.must_fail)
+def test_who_must_fail_misses(candidate: str) -> None:
+    assert not met(SMALLER, candidate)
 
 
 def one_kind(**changes: object) -> Tenants:
-    kind = Kind(name="scan", arrivals=Even(10), cost=20, timeout_us=SECOND)
+    kind = WorkKind(name="scan", arrivals=Even(10), cost=20, timeout_us=SECOND)
     some: dict[str, object] = {"kinds": (kind,), "workers": 4, "span_us": 2 * SECOND, "warm_us": 0}
     return Tenants(**(some | changes))  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ class Turnstile:
 
 def test_a_part_that_is_refused_after_the_first_asks_again_when_it_was_told_to() -> None:
     turnstile = Turnstile(refusals=1, retry_us=70_000)
-    the_rig = one_kind(kinds=(Kind(name="scan", arrivals=Even(1), cost=20, timeout_us=SECOND),))
+    the_rig = one_kind(kinds=(WorkKind(name="scan", arrivals=Even(1), cost=20, timeout_us=SECOND),))
 
     def make(rig: Tenants, world: World) -> TenantGate:
         return TenantGate(turnstile, cut=lambda request: units_of(rig).chunks(request, 10))

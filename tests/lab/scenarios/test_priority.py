@@ -10,11 +10,10 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.dagor import Cohorts, Dagor, dagor
 from sluicegate.lab.baselines.pid import Pid
-from sluicegate.lab.lines import Unit
-from sluicegate.lab.rig import Rig
+from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import clamp, server_chain, turning
 from sluicegate.lab.scenarios.priority import SCENARIO, rig
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.work_queue import WorkUnit
 from sluicegate.lab.world import World, run
 from sluicegate.policies.stack import Stack
 from tests.lab.scenarios.trials import met
@@ -24,15 +23,15 @@ SECOND = 1_000_000
 SMALL = {"5x": replace(rig(5), span_us=1_200 * MS, warm_us=400 * MS)}
 BY_CLASS = Rig(
     kinds=tuple(
-        Kind(name=each.name.lower(), arrivals=Poisson(1), criticality=each, callers=1_000)
+        WorkKind(name=each.name.lower(), arrivals=Poisson(1), criticality=each, callers=1_000)
         for each in Criticality
     ),
     workers=10,
 )
 
 
-def unit(criticality: Criticality, caller: int, now_us: int) -> Unit:
-    return Unit(int(criticality), caller, now_us, now_us + 500 * MS, 0)
+def unit(criticality: Criticality, caller: int, now_us: int) -> WorkUnit:
+    return WorkUnit(int(criticality), caller, now_us, now_us + 500 * MS, 0)
 
 
 def test_the_chain_serves_what_matters_and_wastes_no_worker() -> None:
@@ -73,7 +72,7 @@ def test_cohorts_go_class_by_class_and_change_with_the_hour() -> None:
 
 def crowd(line: Dagor | Pid, begin_us: int, count: int) -> dict[Criticality, int]:
     """One of each class in turn, half a millisecond apart; who is let in is served at once."""
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     entered = dict.fromkeys(Criticality, 0)
     for number in range(count):
         now_us = begin_us + number * 500
@@ -98,7 +97,7 @@ def test_dagor_comes_down_by_a_twentieth_a_window_from_the_lowest_class_up() -> 
 
 def test_dagor_serves_in_order_and_ends_a_window_after_2000_units_too() -> None:
     line = dagor(BY_CLASS)
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     first, second = unit(Criticality.BULK, 1, 0), unit(Criticality.CRITICAL, 2, 0)
     line.arrive(first, 0, lost)
     line.arrive(second, 0, lost)
@@ -117,7 +116,7 @@ def test_dagor_opens_again_by_a_hundredth_and_bounds_what_waits() -> None:
     line = dagor(BY_CLASS)
     for window in range(4):
         crowd(line, window * SECOND, 2_000)
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     begin_us = 10 * SECOND
     for number in range(400):
         line.arrive(unit(Criticality.CRITICAL, number, begin_us), begin_us, lost)
@@ -131,7 +130,7 @@ def test_dagor_opens_again_by_a_hundredth_and_bounds_what_waits() -> None:
 
 def crowd_quick(line: Dagor, begin_us: int) -> dict[Criticality, int]:
     """The same, and nobody waits."""
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     entered = dict.fromkeys(Criticality, 0)
     for number in range(6_000):
         now_us = begin_us + number * 500
@@ -146,7 +145,7 @@ def crowd_quick(line: Dagor, begin_us: int) -> dict[Criticality, int]:
 
 def test_pid_refuses_the_lowest_when_more_comes_in_than_goes_out() -> None:
     line = Pid(Cohorts(BY_CLASS, SECOND), 50.0)
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     for number in range(1_000):
         now_us = number * 500
         line.arrive(unit(Criticality(number % 4), number, now_us), now_us, lost)
@@ -158,7 +157,7 @@ def test_pid_refuses_the_lowest_when_more_comes_in_than_goes_out() -> None:
 
 def test_pid_serves_class_by_class_and_gives_up_what_waited_too_long() -> None:
     line = Pid(Cohorts(BY_CLASS, SECOND), 50.0)
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     bulk, critical = unit(Criticality.BULK, 1, 0), unit(Criticality.CRITICAL, 2, 10 * MS)
     line.arrive(bulk, 0, lost)
     line.arrive(critical, 10 * MS, lost)
@@ -170,7 +169,7 @@ def test_pid_serves_class_by_class_and_gives_up_what_waited_too_long() -> None:
 
 def test_pid_does_not_refuse_while_there_are_free_slots() -> None:
     line = Pid(Cohorts(BY_CLASS, SECOND), 50.0)
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     for number in range(200):
         now_us = number * 10 * MS
         line.arrive(unit(Criticality.BULK, number, now_us), now_us, lost)

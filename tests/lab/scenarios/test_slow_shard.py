@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.course import STEADY, Course
 from sluicegate.lab.rigs.shards import Shards, curves, measure, play
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.slow_shard import CAP, POOL, SCENARIO, bulkhead, shared_pool, without
+from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 
 SECOND = 1_000_000
 SLOW = SCENARIO.rigs["slow"]
@@ -19,21 +19,23 @@ SMALL = replace(
 )
 
 
-def met(contender: str) -> bool:
-    return gather(SMALL, steps(SMALL, [contender], [1])).met(contender)
+def met(candidate: str) -> bool:
+    return run_trials(SMALL, [candidate], [1]).meets_goals(candidate)
 
 
 def test_ours_meets_the_goals_for_a_second() -> None:
     assert met("bulkhead")
 
 
-@pytest.mark.parametrize("contender", SCENARIO.must_fail)
-def test_who_must_fail_misses(contender: str) -> None:
-    assert not met(contender)
+@pytest.mark.parametrize("candidate", SCENARIO.must_fail)
+def test_who_must_fail_misses(candidate: str) -> None:
+    assert not met(candidate)
 
 
 def test_all_that_is_open_is_counted_at_its_shard_and_never_passes_what_the_gate_has() -> None:
-    rig = Shards(course=Course(((0, 1 / 50),)), per_s=2_000, shards=4, span_us=SECOND, warm_us=0)
+    rig = Shards(
+        speed_profile=SpeedProfile(((0, 1 / 50),)), per_s=2_000, shards=4, span_us=SECOND, warm_us=0
+    )
     slow, *healthy = play(rig, without, 2)
     assert 40 < slow.inflight_peak <= POOL
     assert all(shard.inflight_peak < 40 for shard in healthy)
@@ -46,7 +48,11 @@ def test_all_that_is_open_is_counted_at_its_shard_and_never_passes_what_the_gate
 
 def test_a_call_is_given_up_at_its_deadline_wherever_it_stands() -> None:
     rig = Shards(
-        course=Course(((0, 1 / 1_000),)), per_s=500, shards=1, timeout_us=100_000, span_us=SECOND
+        speed_profile=SpeedProfile(((0, 1 / 1_000),)),
+        per_s=500,
+        shards=1,
+        timeout_us=100_000,
+        span_us=SECOND,
     )
     rig = replace(rig, warm_us=0)
     shard = play(rig, shared_pool, 3)[0]
@@ -56,7 +62,7 @@ def test_a_call_is_given_up_at_its_deadline_wherever_it_stands() -> None:
 
 
 def test_figures_are_of_the_worst_shard_and_curves_of_all_of_them() -> None:
-    rig = Shards(course=STEADY, per_s=1_000, shards=3, slow=1, span_us=SECOND, warm_us=0)
+    rig = Shards(speed_profile=STEADY, per_s=1_000, shards=3, slow=1, span_us=SECOND, warm_us=0)
     shards = play(rig, bulkhead, 4)
     shards[2].failed += 500
     figures = measure(rig, shards)
@@ -70,6 +76,6 @@ def test_figures_are_of_the_worst_shard_and_curves_of_all_of_them() -> None:
 
 def test_a_rig_of_no_shards_or_of_too_many_slow_ones_is_refused() -> None:
     with pytest.raises(BadValue, match="shards"):
-        Shards(course=STEADY, shards=0)
+        Shards(speed_profile=STEADY, shards=0)
     with pytest.raises(BadValue, match="slow"):
-        Shards(course=STEADY, shards=2, slow=3)
+        Shards(speed_profile=STEADY, shards=2, slow=3)

@@ -75,4 +75,4 @@ def test_a_run_is_a_function_of_its_seed() -> None:
 
 
 def test_the_scenario_names_who_must_fail() -> None:
-    assert set(SCENARIO.must_fail) < set(SCENARIO.contenders)
+    assert set(SCENARIO.must_fail) < set(SCENARIO.candidates)

@@ -20,7 +20,7 @@ from sluicegate.lab.rigs.accounts import (
     settled_s,
     suppressing,
 )
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.suppression import SCENARIO
 from sluicegate.testing import SeededChance
 
@@ -117,17 +117,17 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contender", "well"),
+    ("candidate", "well"),
     [("ladder", True), *((name, False) for name in SCENARIO.must_fail)],
 )
-def test_ours_meets_the_goals_and_those_who_must_fail_do_not(contender: str, well: bool) -> None:
+def test_ours_meets_the_goals_and_those_who_must_fail_do_not(candidate: str, well: bool) -> None:
     rigs = {"step": STEP, "bursts": BURSTS} | ({"surge": SURGE} if well else {})
     goals = [
         replace(goal, cases=tuple(case for case in goal.cases if case in rigs))
         for goal in SCENARIO.goals
     ]
     small = replace(SCENARIO, rigs=rigs, goals=tuple(goal for goal in goals if goal.cases))
-    assert gather(small, steps(small, [contender], range(1))).met(contender) is well
+    assert run_trials(small, [candidate], range(1)).meets_goals(candidate) is well
 
 
 def test_its_curves_are_short_and_in_limits() -> None:

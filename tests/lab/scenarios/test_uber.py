@@ -18,11 +18,9 @@ from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.rate_gates import TokenPool
 from sluicegate.lab.clients import make_request
-from sluicegate.lab.course import Course
-from sluicegate.lab.full import Server
-from sluicegate.lab.ledger import Ledger
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.ledger import RunLedger
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.uber import (
     QUEUE_TASK_BYTES,
     RIG,
@@ -35,7 +33,8 @@ from sluicegate.lab.scenarios.uber import (
     measure,
     reference,
 )
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.speed_profile import SpeedProfile
+from sluicegate.lab.task_mode import PolicyServer
 from sluicegate.lab.world import World, run
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.stack import Stack
@@ -45,20 +44,20 @@ SMALL_RIG = replace(
     RIG,
     kinds=(replace(RIG.kinds[0], arrivals=Poisson(1_200), timeout_us=3 * SECOND),),
     workers=8,
-    course=Course(((SECOND, 1 / 3),)),
+    speed_profile=SpeedProfile(((SECOND, 1 / 3),)),
     span_us=9 * SECOND,
     warm_us=SECOND // 2,
 )
 SMALL = replace(SCENARIO, rigs={"tripled": SMALL_RIG})
 
 
-def met(contender: str) -> bool:
-    return gather(SMALL, steps(SMALL, [contender], [1])).met(contender)
+def met(candidate: str) -> bool:
+    return run_trials(SMALL, [candidate], [1]).meets_goals(candidate)
 
 
 @pytest.fixture(scope="module")
 def bucket() -> TripledRun:
-    told = SMALL.contender("token-bucket").play(SMALL_RIG, 1)
+    told = SMALL.candidate("token-bucket").run(SMALL_RIG, 1)
     assert isinstance(told, TripledRun)
     return told
 
@@ -76,7 +75,7 @@ def test_the_reference_against_itself_gains_nothing(bucket: TripledRun) -> None:
     assert "token-bucket" in SCENARIO.must_fail
     for goal in SCENARIO.goals:
         assert figures[goal.figure] == 0.0
-        assert not goal.met(0.0, SMALL_RIG)
+        assert not goal.is_met(0.0, SMALL_RIG)
     assert figures["tasks_peak"] == reference(SMALL_RIG, 1).tasks_peak
     assert figures["calm_per_s"] == pytest.approx(800, rel=0.1), "it was tuned well"
 
@@ -123,10 +122,10 @@ def test_a_live_task_holds_about_as_much_as_is_said(
     make: Callable[[], WaitingPolicy], task_bytes: int
 ) -> None:
     count = 500
-    rig = Rig(kinds=(Kind(name="upsert", arrivals=Poisson(1), timeout_us=SECOND),), workers=8)
+    rig = Rig(kinds=(WorkKind(name="upsert", arrivals=Poisson(1), timeout_us=SECOND),), workers=8)
 
     async def main(world: World) -> float:
-        server = Server(world, rig, make(), Ledger(rig.kinds, warm_us=0, span_us=SECOND))
+        server = PolicyServer(world, rig, make(), RunLedger(rig.kinds, warm_us=0, span_us=SECOND))
         door, loop = server.door(0, rig.kinds[0]), asyncio.get_running_loop()
 
         async def come() -> None:

@@ -17,7 +17,7 @@ from sluicegate.lab.rigs.windows import (
     TraceRig,
     play,
 )
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.window_accuracy import RIGS, SCENARIO
 from sluicegate.testing import SeededChance
 
@@ -96,14 +96,14 @@ def test_the_same_seed_is_the_same_trace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contender", "well"), [("cells", True), ("two-counters", False), ("without-sliding", False)]
+    ("candidate", "well"), [("cells", True), ("two-counters", False), ("without-sliding", False)]
 )
 def test_ten_cells_meet_the_goals_and_those_who_must_fail_do_not(
-    contender: str, well: bool
+    candidate: str, well: bool
 ) -> None:
     short = {case: replace(rig, span_us=3 * WINDOW_US) for case, rig in RIGS.items()}
     small = replace(SCENARIO, rigs=short)
-    assert gather(small, steps(small, [contender], range(1))).met(contender) is well
+    assert run_trials(small, [candidate], range(1)).meets_goals(candidate) is well
 
 
 def test_its_curves_are_short() -> None:

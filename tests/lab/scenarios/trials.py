@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sluicegate.lab.scenario import AnyScenario, gather, steps
+from sluicegate.lab.scenario import AnyScenario, run_trials
 
 
-def met(scenario: AnyScenario, contender: str, rigs: Mapping[str, Any]) -> bool:
+def met(scenario: AnyScenario, candidate: str, rigs: Mapping[str, Any]) -> bool:
     """Whether one run of each rig meets the goals that are for it."""
     goals = tuple(
         replace(goal, cases=())
@@ -17,4 +17,4 @@ def met(scenario: AnyScenario, contender: str, rigs: Mapping[str, Any]) -> bool:
         if not goal.cases or set(goal.cases) & set(rigs)
     )
     scaled = replace(scenario, rigs=rigs, goals=goals)
-    return gather(scaled, steps(scaled, [contender], range(1))).met(contender)
+    return run_trials(scaled, [candidate], range(1)).meets_goals(candidate)

@@ -9,19 +9,19 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.lab import command, plots_style, scenarios, sweeps
-from sluicegate.lab.progress import Progress
-from sluicegate.lab.scenario import TASKS, Contender
+from sluicegate.lab.progress import RunProgress
+from sluicegate.lab.scenario import TASKS, Candidate
 from sluicegate.lab.tune import command as tune
-from sluicegate.lab.tune.defaults import Change, changed, find_field, parse_change
+from sluicegate.lab.tune.defaults import SettingChange, find_field, override_defaults, parse_change
 from sluicegate.lab.tune.sweep import (
     Axis,
     Frontier,
-    Sweep,
-    Tried,
-    frontier,
+    PointResult,
+    SettingsSweep,
+    find_frontier,
     grid,
     more_is_better,
-    try_all,
+    run_sweep,
 )
 from sluicegate.policies.deadline import DeadlineSettings
 from tests.lab import tiny
@@ -29,9 +29,9 @@ from tests.lab import tiny
 # The share is as the slack's quantile; so a sweep of the quantile moves it.
 LIVELY = replace(
     tiny.SCENARIO,
-    contenders={
-        **tiny.SCENARIO.contenders,
-        "ours": Contender(lambda rig, seed: DeadlineSettings().quantile - seed / 1000, TASKS),
+    candidates={
+        **tiny.SCENARIO.candidates,
+        "ours": Candidate(lambda rig, seed: DeadlineSettings().quantile - seed / 1000, TASKS),
     },
 )
 
@@ -41,12 +41,12 @@ def _table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": LIVELY})
 
 
-def quantile(value: object) -> Change:
-    return Change(DeadlineSettings.__module__, "DeadlineSettings", "quantile", value)
+def quantile(value: object) -> SettingChange:
+    return SettingChange(DeadlineSettings.__module__, "DeadlineSettings", "quantile", value)
 
 
-def sweep_of(*values: float, **changes: object) -> Sweep:
-    made = Sweep(
+def sweep_of(*values: float, **changes: object) -> SettingsSweep:
+    made = SettingsSweep(
         name="tiny",
         title="A tiny sweep",
         points=grid([[quantile(value) for value in values]]),
@@ -57,8 +57,11 @@ def sweep_of(*values: float, **changes: object) -> Sweep:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def tried(*pairs: tuple[float, float], missed: tuple[int, ...] = ()) -> list[Tried]:
-    return [Tried((), x, y, ("a goal",) if at in missed else ()) for at, (x, y) in enumerate(pairs)]
+def tried(*pairs: tuple[float, float], missed: tuple[int, ...] = ()) -> list[PointResult]:
+    return [
+        PointResult((), x, y, ("a goal",) if at in missed else ())
+        for at, (x, y) in enumerate(pairs)
+    ]
 
 
 def lab(*words: str) -> int:
@@ -72,10 +75,10 @@ def lab(*words: str) -> int:
 
 def test_a_default_is_another_for_a_while_and_then_what_it_was() -> None:
     before = DeadlineSettings().quantile
-    with changed([quantile(0.4), quantile(0.5)]):  # the last of them counts
+    with override_defaults([quantile(0.4), quantile(0.5)]):  # the last of them counts
         assert DeadlineSettings().quantile == 0.5
         assert DeadlineSettings(quantile=0.7).quantile == 0.7  # what is set stays set
-        with changed([quantile(0.6)]):
+        with override_defaults([quantile(0.6)]):
             assert DeadlineSettings().quantile == 0.6
         assert DeadlineSettings().quantile == 0.5
     assert DeadlineSettings().quantile == before
@@ -83,13 +86,13 @@ def test_a_default_is_another_for_a_while_and_then_what_it_was() -> None:
 
 def test_a_default_is_put_back_when_a_run_fails() -> None:
     before = DeadlineSettings().quantile
-    with pytest.raises(LookupError), changed([quantile(0.5)]):
+    with pytest.raises(LookupError), override_defaults([quantile(0.5)]):
         raise LookupError
     assert DeadlineSettings().quantile == before
 
 
 def test_a_default_that_cannot_be_is_refused_by_the_settings_themselves() -> None:
-    with changed([quantile(2.0)]), pytest.raises(BadValue, match=r"deadline\.quantile"):
+    with override_defaults([quantile(2.0)]), pytest.raises(BadValue, match=r"deadline\.quantile"):
         DeadlineSettings()
 
 
@@ -109,7 +112,7 @@ def test_values_are_read_as_what_the_default_is() -> None:
     assert parse_change("deadline.slack", "false").value is False
     assert parse_change("queue.standing_us", "none").value is None
     assert parse_change("queue.form", "facebook").value == "facebook"
-    assert parse_change("queue.standing_us", "none").words() == "standing_us=none"
+    assert parse_change("queue.standing_us", "none").text() == "standing_us=none"
     with pytest.raises(BadValue, match="true or false"):
         parse_change("deadline.slack", "perhaps")
     with pytest.raises(BadValue, match="give numbers"):
@@ -121,26 +124,26 @@ def test_values_are_read_as_what_the_default_is() -> None:
 
 def test_who_is_beaten_in_both_is_not_on_the_frontier() -> None:
     seen = tried((1, 9), (2, 4), (5, 5), (9, 1))
-    assert frontier(seen, x_more=False, y_more=False).points == (0, 1, 3)
-    assert frontier(seen, x_more=True, y_more=False).points == (3,)
-    assert frontier(seen, x_more=True, y_more=True).points == (3, 2, 0)
+    assert find_frontier(seen, x_more=False, y_more=False).points == (0, 1, 3)
+    assert find_frontier(seen, x_more=True, y_more=False).points == (3,)
+    assert find_frontier(seen, x_more=True, y_more=True).points == (3, 2, 0)
 
 
 def test_the_knee_is_where_a_little_more_of_one_begins_to_cost_much_of_the_other() -> None:
     seen = tried((0, 100), (1, 20), (2, 15), (50, 10), (100, 0))
-    assert frontier(seen, x_more=False, y_more=False).knee == 2  # 0.02 + 0.15
-    assert frontier(tried((5, 5)), x_more=False, y_more=False) == Frontier((0,), 0)
+    assert find_frontier(seen, x_more=False, y_more=False).knee == 2  # 0.02 + 0.15
+    assert find_frontier(tried((5, 5)), x_more=False, y_more=False) == Frontier((0,), 0)
 
 
 def test_points_that_miss_a_goal_are_left_aside_unless_all_do() -> None:
     pairs = ((1.0, 1.0), (2.0, 3.0), (3.0, 2.0))
-    assert frontier(tried(*pairs, missed=(0,)), x_more=False, y_more=False).points == (1, 2)
-    assert frontier(tried(*pairs, missed=(0, 1, 2)), x_more=False, y_more=False).points == (0,)
+    assert find_frontier(tried(*pairs, missed=(0,)), x_more=False, y_more=False).points == (1, 2)
+    assert find_frontier(tried(*pairs, missed=(0, 1, 2)), x_more=False, y_more=False).points == (0,)
 
 
 def test_what_cannot_be_told_is_never_the_knee() -> None:
-    assert frontier(tried((inf, 1), (2, 2)), x_more=False, y_more=False) == Frontier((1,), 1)
-    assert frontier(tried((inf, 1)), x_more=False, y_more=False) == Frontier((), None)
+    assert find_frontier(tried((inf, 1), (2, 2)), x_more=False, y_more=False) == Frontier((1,), 1)
+    assert find_frontier(tried((inf, 1)), x_more=False, y_more=False) == Frontier((), None)
 
 
 def test_more_is_better_as_the_goals_say_or_the_name() -> None:
@@ -154,8 +157,8 @@ def test_more_is_better_as_the_goals_say_or_the_name() -> None:
 
 
 def test_every_point_is_played_with_its_defaults_and_its_worst_seed_counts() -> None:
-    progress = Progress(lambda text: None, live=False)
-    found = list(try_all(sweep_of(0.85, 0.95, 0.6), range(3), progress))
+    progress = RunProgress(lambda text: None, live=False)
+    found = list(run_sweep(sweep_of(0.85, 0.95, 0.6), range(3), progress))
     assert [one.x for one in found] == [pytest.approx(value - 0.002) for value in (0.85, 0.95, 0.6)]
     assert found[0].y == pytest.approx(10 / 0.848)
     assert [one.missed for one in found] == [(), (), ("tiny 2x share", "tiny 2x p99_ms")]
@@ -165,29 +168,31 @@ def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     text = Path(tiny.__file__).read_text(encoding="utf-8")
     text = text.replace(
-        "good(0.9)", "Contender(lambda rig, seed: DeadlineSettings().quantile, TASKS)"
+        "good(0.9)", "Candidate(lambda rig, seed: DeadlineSettings().quantile, TASKS)"
     )
     text = text.replace(
-        "from sluicegate.lab.checks",
-        "from sluicegate.policies.deadline import DeadlineSettings\nfrom sluicegate.lab.checks",
+        "from sluicegate.lab.goals",
+        "from sluicegate.policies.deadline import DeadlineSettings\nfrom sluicegate.lab.goals",
     )
     file.write_text(text, encoding="utf-8")
     where = str(file)
     axes = {"x": Axis(where, "2x", "share"), "y": Axis(where, "2x", "p99_ms")}
     sweep = sweep_of(0.85, 0.95, cases={where: ("2x",)}, **axes)
-    quiet = Progress(lambda text: None, live=False)
-    assert list(try_all(sweep, range(2), quiet, jobs=2)) == list(try_all(sweep, range(2), quiet))
+    quiet = RunProgress(lambda text: None, live=False)
+    assert list(run_sweep(sweep, range(2), quiet, jobs=2)) == list(
+        run_sweep(sweep, range(2), quiet)
+    )
 
 
 def test_axes_and_cases_that_are_not_there_are_refused() -> None:
-    quiet = Progress(lambda text: None, live=False)
+    quiet = RunProgress(lambda text: None, live=False)
     for wrong, field in (
         (sweep_of(0.9, x=Axis("nope", "2x", "share")), "axis"),
         (sweep_of(0.9, x=Axis("tiny", "2x", "nothing")), "axis"),
         (sweep_of(0.9, cases={"tiny": ("9x",)}), "case"),
     ):
         with pytest.raises(BadValue) as caught:
-            list(try_all(wrong, range(1), quiet))
+            list(run_sweep(wrong, range(1), quiet))
         assert caught.value.field == field
     with pytest.raises(BadValue, match="points"):
         sweep_of(0.9, points=())
@@ -242,12 +247,12 @@ def test_sweeps_of_ours_name_fields_scenarios_and_cases_that_are_there(
         for where, cases in sweep.cases.items():
             scenario = scenarios.find(where)
             assert set(cases) <= set(scenario.rigs)
-            scenario.contender(sweep.contender or scenario.ours)
+            scenario.candidate(sweep.candidate or scenario.ours)
         for point in sweep.points:
             for change in point:
                 settings, _ = find_field(f"{change.settings}.{change.field}")
                 assert settings.__name__ == change.settings
-            with changed(point):
+            with override_defaults(point):
                 settings()  # each value is one that the settings allow
 
 

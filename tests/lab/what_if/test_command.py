@@ -8,11 +8,11 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.durations import Exponential
 from sluicegate.lab.retries import NAIVE, Retries
-from sluicegate.lab.spans import Exponential
+from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
 from sluicegate.lab.what_if.plan import WHOLE_US, Served
-from sluicegate.lab.what_if.play import FRONT_NAMES, play_all
-from sluicegate.lab.what_if.tally import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
+from sluicegate.lab.what_if.runs import FRONT_NAMES, play_all
 from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.report.report import as_json
 from tests.lab.what_if_world import (

@@ -19,14 +19,14 @@ from sluicegate.contracts.policy import Admission
 from sluicegate.contracts.reasons import OVERLOADED
 from sluicegate.contracts.request import Request
 from sluicegate.lab.baselines.fifo_pool import fifo_pool
+from sluicegate.lab.durations import Exponential
 from sluicegate.lab.retries import Retries
 from sluicegate.lab.rig import Rig
-from sluicegate.lab.spans import Exponential
-from sluicegate.lab.what_if.front import play_front
+from sluicegate.lab.what_if.fifo_run import Pool
+from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, TURNED_AWAY, Tally, Waits
 from sluicegate.lab.what_if.plan import WHOLE_US, Plan, a_share_of
-from sluicegate.lab.what_if.play import Book
-from sluicegate.lab.what_if.pool import Pool
-from sluicegate.lab.what_if.tally import GAVE_UP, GOOD, TURNED_AWAY, Tally, Waits
+from sluicegate.lab.what_if.policy_run import play_front
+from sluicegate.lab.what_if.runs import Book
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.lab.world import World
 from sluicegate.rules.mesh.rule import Semantics

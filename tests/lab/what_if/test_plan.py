@@ -6,7 +6,7 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.spans import Constant, Exponential, Lognormal
+from sluicegate.lab.durations import Constant, Exponential, Lognormal
 from sluicegate.lab.what_if.plan import Plan, Served, costs_of, served_by, service_of
 
 EVEN = (10_000.0,) * 4

@@ -15,8 +15,8 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.what_if.charts import apart, curves, round_up
 from sluicegate.lab.what_if.page import page_of
 from sluicegate.lab.what_if.plan import CLASSES
+from sluicegate.lab.what_if.sentence import sentence_of
 from sluicegate.lab.what_if.text import text_of
-from sluicegate.lab.what_if.words import sentence_of
 from sluicegate.shadow.report.report import as_json
 from tests.lab.what_if_world import NONE, book, every, fixed, report
 from tests.shadow.replay.captures import check, vips

@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate.cli import main
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.ycsb.command import chosen
 from sluicegate.lab.ycsb.keys import Rows, Zipfian, strewn
 from sluicegate.lab.ycsb.records import (
@@ -21,8 +21,8 @@ from sluicegate.lab.ycsb.records import (
     MISSING,
     STALE,
     UNHEARD_OF,
-    Ledger,
     Record,
+    WriteLedger,
     decode,
     encode,
 )
@@ -101,7 +101,7 @@ def test_a_value_says_what_it_is_and_any_flipped_bit_shows() -> None:
 
 
 def test_each_wrong_value_is_told_by_its_fault() -> None:
-    ledger = Ledger()
+    ledger = WriteLedger()
     version = ledger.begin(7)
     ledger.end(7, made=True)
     floor = ledger.floor(7)
@@ -120,7 +120,7 @@ def test_each_wrong_value_is_told_by_its_fault() -> None:
 
 
 def test_of_writes_that_overlap_either_may_be_the_last() -> None:
-    ledger = Ledger()
+    ledger = WriteLedger()
     first = ledger.begin(1)
     second = ledger.begin(1)
     assert ledger.floor(1) == 0
@@ -134,7 +134,7 @@ def test_of_writes_that_overlap_either_may_be_the_last() -> None:
 
 
 def test_behind_a_write_that_may_have_failed_no_age_is_wrong() -> None:
-    ledger = Ledger()
+    ledger = WriteLedger()
     for made in (True, None, True):
         ledger.begin(1)
         ledger.end(1, made=made)
@@ -148,7 +148,7 @@ def run_of(mix: str, target: EngineTarget | None = None, settings: YcsbSettings 
     async def story() -> Outcome:
         asked = EngineTarget(MemoryEngine(), "t") if target is None else target
         try:
-            return await YcsbRun(asked, MIXES[mix], settings, Dice(1).of).outcome()
+            return await YcsbRun(asked, MIXES[mix], settings, RandomSource(1).of).outcome()
         finally:
             await asked.close()
 
@@ -253,7 +253,7 @@ def wrong_run(mix: str, target: Wrapped, **more: bool) -> Outcome:
 
     async def story() -> Outcome:
         try:
-            return await YcsbRun(target, MIXES[mix], settings, Dice(1).of).outcome()
+            return await YcsbRun(target, MIXES[mix], settings, RandomSource(1).of).outcome()
         finally:
             await target.close()
 
@@ -303,7 +303,9 @@ def test_what_an_earlier_run_has_inserted_is_not_held_against_this_one() -> None
         settings = YcsbSettings(rows=130, ops=400, tasks=4, value_bytes=100)
         try:
             for run, mix in enumerate("DEE"):
-                outcome = await YcsbRun(target, MIXES[mix], settings, Dice(1).of, run=run).outcome()
+                outcome = await YcsbRun(
+                    target, MIXES[mix], settings, RandomSource(1).of, run=run
+                ).outcome()
                 assert outcome.right, outcome.shown
         finally:
             await target.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.ycsb.run import MIXES, Outcome, YcsbRun, YcsbSettings
 from sluicegate.lab.ycsb.targets import EngineTarget
 from sluicegate.stores.open_engine import open_engine
@@ -28,7 +28,7 @@ def outcome_of(url: str, mix: str) -> Outcome:
     async def story() -> Outcome:
         target = EngineTarget(open_engine(url), f"ycsb.{mix.lower()}")
         try:
-            return await YcsbRun(target, MIXES[mix], FEW, Dice(7).of).outcome()
+            return await YcsbRun(target, MIXES[mix], FEW, RandomSource(7).of).outcome()
         finally:
             await target.close()
 

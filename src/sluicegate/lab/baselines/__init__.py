@@ -13,9 +13,9 @@ from sluicegate.lab.baselines.dagor import dagor
 from sluicegate.lab.baselines.pid import pid
 from sluicegate.lab.baselines.queues import bounded_fifo, no_control, plain_lifo
 from sluicegate.lab.baselines.rate_gates import static_rate, token_rate
-from sluicegate.lab.fast import MakeLine
+from sluicegate.lab.kernel_mode import MakeQueue
 
-TABLE: Final[dict[str, MakeLine]] = {
+TABLE: Final[dict[str, MakeQueue]] = {
     "bounded-fifo": bounded_fifo,
     "dagor": dagor,
     "folly": folly_codel,

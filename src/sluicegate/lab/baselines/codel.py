@@ -18,8 +18,8 @@ from typing import Final, final
 
 from sluicegate.kernels.codel import Codel
 from sluicegate.lab.baselines.queues import NoControl
-from sluicegate.lab.lines import Unit
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.work_queue import WorkUnit
 
 TARGET_US: Final = 5_000
 INTERVAL_US: Final = 100_000
@@ -35,7 +35,7 @@ class FollyCodel(NoControl):
         super().__init__()
         self._codel = Codel()
 
-    def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
+    def take(self, now_us: int, lost: list[WorkUnit]) -> WorkUnit | None:
         """Return the oldest that CoDel lets pass."""
         while self.units:
             unit = self.units.popleft()
@@ -59,7 +59,7 @@ class PacketCodel(NoControl):
         self._count = 0
         self._last_count = 0
 
-    def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
+    def take(self, now_us: int, lost: list[WorkUnit]) -> WorkUnit | None:
         """Return the oldest that is not dropped."""
         unit, may_drop = self._pop(now_us)
         if self._dropping:
@@ -84,7 +84,7 @@ class PacketCodel(NoControl):
             self._last_count = self._count
         return unit
 
-    def _pop(self, now_us: int) -> tuple[Unit | None, bool]:
+    def _pop(self, now_us: int) -> tuple[WorkUnit | None, bool]:
         if not self.units:
             self._high_until_us = 0
             return None, False

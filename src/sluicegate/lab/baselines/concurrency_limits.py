@@ -31,7 +31,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import OVERLOADED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.concurrency_limit import SampleWindow
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rigs.gates import GateRig
 
 INITIAL: Final = 20
@@ -215,22 +215,22 @@ class PublishedVegas:
         return self.limit
 
 
-def aimd(rig: GateRig, dice: Dice) -> LimitGate:
+def aimd(rig: GateRig, random_source: RandomSource) -> LimitGate:
     """Return AIMD fed with every sample, as published."""
-    return LimitGate(PublishedAimd(), dice.of("gate"), None)
+    return LimitGate(PublishedAimd(), random_source.of("gate"), None)
 
 
-def fitted_aimd(rig: GateRig, dice: Dice) -> LimitGate:
+def fitted_aimd(rig: GateRig, random_source: RandomSource) -> LimitGate:
     """Return AIMD fed with means of a second, and the right time for this service."""
     limit = PublishedAimd(timeout_us=int(AIMD_FITTED_TIMES * rig.service.mean_us), limit_min=1)
-    return LimitGate(limit, dice.of("gate"), SampleWindow())
+    return LimitGate(limit, random_source.of("gate"), SampleWindow())
 
 
-def gradient2(rig: GateRig, dice: Dice) -> LimitGate:
+def gradient2(rig: GateRig, random_source: RandomSource) -> LimitGate:
     """Return Gradient2 fed with means of a second, at least ten samples each."""
-    return LimitGate(PublishedGradient2(), dice.of("gate"), SampleWindow())
+    return LimitGate(PublishedGradient2(), random_source.of("gate"), SampleWindow())
 
 
-def vegas(rig: GateRig, dice: Dice) -> LimitGate:
+def vegas(rig: GateRig, random_source: RandomSource) -> LimitGate:
     """Return Vegas fed with means of a second, at least ten samples each."""
-    return LimitGate(PublishedVegas(), dice.of("gate"), SampleWindow())
+    return LimitGate(PublishedVegas(), random_source.of("gate"), SampleWindow())

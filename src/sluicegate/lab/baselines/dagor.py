@@ -21,8 +21,8 @@ from typing import Final, final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.kernels.priority_shed import PriorityShed, cohort, level_of
 from sluicegate.lab.baselines.queues import NoControl
-from sluicegate.lab.lines import Unit
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.work_queue import WorkUnit
 
 WINDOW_US: Final = 1_000_000
 WINDOW_UNITS: Final = 2_000
@@ -44,7 +44,7 @@ class Cohorts:
         self._hour = -1
         self._levels: dict[tuple[int, int], int] = {}
 
-    def level(self, unit: Unit, now_us: int) -> int:
+    def level(self, unit: WorkUnit, now_us: int) -> int:
         """Return a level: class by class, and within a class cohort by cohort."""
         hour = now_us // self._hour_us
         if hour != self._hour:
@@ -81,7 +81,7 @@ class Dagor(NoControl):
         self._end_us = WINDOW_US
         self._arrived = self._count = self._sum_us = 0
 
-    def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
+    def arrive(self, unit: WorkUnit, now_us: int, lost: list[WorkUnit]) -> None:
         """Refuse the unit if it is above the level or the queue is full."""
         if now_us >= self._end_us or self._arrived >= WINDOW_UNITS:
             self._end(now_us)
@@ -92,7 +92,7 @@ class Dagor(NoControl):
         else:
             lost.append(unit)
 
-    def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
+    def take(self, now_us: int, lost: list[WorkUnit]) -> WorkUnit | None:
         """Return the oldest, and note how long it waited."""
         if not self.units:
             return None

@@ -23,7 +23,7 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.kernels.two_choices import HostLoad, LoadSettings, choose
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rigs.hosts import NOBODY, HostsRig
 from sluicegate.policies.call_result import CallResult
 from sluicegate.policies.outlier import Outlier, OutlierSettings
@@ -150,16 +150,16 @@ class _ReportedCall:
         return True
 
 
-def round_robin(rig: HostsRig, dice: Dice) -> RoundRobin:
+def round_robin(rig: HostsRig, random_source: RandomSource) -> RoundRobin:
     """Return round robin over all hosts of the rig."""
     return RoundRobin(rig.names)
 
 
-def peak_ewma(rig: HostsRig, dice: Dice) -> PeakEwmaPicker:
+def peak_ewma(rig: HostsRig, random_source: RandomSource) -> PeakEwmaPicker:
     """Return Peak EWMA over all hosts of the rig."""
-    return PeakEwmaPicker(rig.names, dice.of("balance"))
+    return PeakEwmaPicker(rig.names, random_source.of("balance"))
 
 
-def slow_sweep(rig: HostsRig, dice: Dice) -> SlowSweep:
+def slow_sweep(rig: HostsRig, random_source: RandomSource) -> SlowSweep:
     """Return a slow sweep over all hosts of the rig."""
-    return SlowSweep(rig.names, dice.of("balance"))
+    return SlowSweep(rig.names, random_source.of("balance"))

@@ -22,8 +22,8 @@ from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.baselines.dagor import COHORTS, HOUR_US, Cohorts
-from sluicegate.lab.lines import Unit
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.work_queue import WorkUnit
 
 TICK_US: Final = 100_000
 KP: Final = 0.1
@@ -51,14 +51,14 @@ class Pid:
     def __init__(self, cohorts: Cohorts, served_in_a_tick: float) -> None:
         self._cohorts = cohorts
         self._served_in_a_tick = served_in_a_tick
-        self._queues: list[deque[Unit]] = [deque() for _ in Criticality]
+        self._queues: list[deque[WorkUnit]] = [deque() for _ in Criticality]
         self._samples: deque[int] = deque(maxlen=SAMPLES)
         self._level = len(Criticality) * COHORTS
         self._tick_us = TICK_US
         self._entered = self._begun = 0
         self._sum = 0.0
 
-    def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
+    def arrive(self, unit: WorkUnit, now_us: int, lost: list[WorkUnit]) -> None:
         """Refuse the unit if it is above the level."""
         while now_us >= self._tick_us:
             self._tick()
@@ -70,7 +70,7 @@ class Pid:
         self._entered += 1
         self._queues[level // COHORTS].append(unit)
 
-    def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
+    def take(self, now_us: int, lost: list[WorkUnit]) -> WorkUnit | None:
         """Return the oldest of the most important class that has not waited for too long."""
         for queue in self._queues:
             while queue:

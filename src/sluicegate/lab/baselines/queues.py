@@ -19,8 +19,8 @@ from collections import deque
 from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.lines import Unit
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.work_queue import WorkUnit
 
 LENGTH_PER_WORKER: Final = 2
 
@@ -31,13 +31,13 @@ class NoControl:
     __slots__ = ("units",)
 
     def __init__(self) -> None:
-        self.units: deque[Unit] = deque()
+        self.units: deque[WorkUnit] = deque()
 
-    def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
+    def arrive(self, unit: WorkUnit, now_us: int, lost: list[WorkUnit]) -> None:
         """Append the unit."""
         self.units.append(unit)
 
-    def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
+    def take(self, now_us: int, lost: list[WorkUnit]) -> WorkUnit | None:
         """Return the oldest."""
         return self.units.popleft() if self.units else None
 
@@ -58,7 +58,7 @@ class BoundedFifo(NoControl):
             raise BadValue("length_max", length_max, "give at least 1")
         self._length_max = length_max
 
-    def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
+    def arrive(self, unit: WorkUnit, now_us: int, lost: list[WorkUnit]) -> None:
         """Append the unit, or refuse it if the queue is full."""
         (lost if len(self.units) >= self._length_max else self.units).append(unit)
 
@@ -69,7 +69,7 @@ class PlainLifo(NoControl):
 
     __slots__ = ()
 
-    def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
+    def take(self, now_us: int, lost: list[WorkUnit]) -> WorkUnit | None:
         """Return the newest."""
         return self.units.pop() if self.units else None
 

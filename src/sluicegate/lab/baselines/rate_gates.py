@@ -35,8 +35,8 @@ from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.lab.baselines.fifo_pool import FifoPermit, FifoPool
 from sluicegate.lab.baselines.queues import NoControl
-from sluicegate.lab.lines import Unit
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.work_queue import WorkUnit
 from sluicegate.lab.world import World
 
 STATIC_SHARE: Final = 0.9
@@ -55,7 +55,7 @@ class StaticRate(NoControl):
         super().__init__()
         self._window = FixedWindow(per_s, SECOND_US)
 
-    def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
+    def arrive(self, unit: WorkUnit, now_us: int, lost: list[WorkUnit]) -> None:
         """Append the unit, or refuse it if the window is spent."""
         (self.units if self._window.take(1, now_us).allowed else lost).append(unit)
 
@@ -70,7 +70,7 @@ class TokenRate(NoControl):
         super().__init__()
         self._bucket = TokenBucket(per_s, SECOND_US, burst)
 
-    def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
+    def arrive(self, unit: WorkUnit, now_us: int, lost: list[WorkUnit]) -> None:
         """Append the unit, or refuse it if there is no token."""
         (self.units if self._bucket.take(1, now_us).allowed else lost).append(unit)
 

@@ -16,13 +16,13 @@ from typing import Final
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.lab.arrivals import Poisson, Steps
-from sluicegate.lab.dice import Dice
 from sluicegate.lab.drills.dispatcher import Caller, Dispatcher, Fleet, until_us, wait_s
 from sluicegate.lab.drills.drill import Bar, Drill, Outcome, Panel, Setting
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import Load, Stream
 from sluicegate.lab.drills.record import US, Record, whole
 from sluicegate.lab.drills.slots import NO_QUOTA, fill, gets, keys
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.policies.hot_key import COLD, HotKey, HotKeySettings
 from sluicegate.system import now_us
 
@@ -53,10 +53,10 @@ DETECTED_MS: Final = 50.0
 def policy_detection_ms(seed: int, settings: HotKeySettings | None = None) -> float:
     """On virtual time, at 20,000 reads a second: until reads of all hot keys are served."""
     hot: HotKey[bytes] = HotKey(settings or HotKeySettings())
-    dice = Dice(seed)
-    draw = dice.of("detection").draw
+    random_source = RandomSource(seed)
+    draw = random_source.of("detection").draw
     noticed: set[str] = set()
-    for at_us in Poisson(FEED_PER_S).instants_us(dice.of("detection/instants")):
+    for at_us in Poisson(FEED_PER_S).instants_us(random_source.of("detection/instants")):
         if at_us > FEED_US:
             break
         is_hot = draw() < HOT_SHARE

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Arrivals
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.random_source import RandomSource
 
 REQUESTS_MAX: Final = 5_000_000
 CONNECTIONS_MAX: Final = 4_000
@@ -90,11 +90,11 @@ class Schedule(NamedTuple):
 
 def schedule(load: Load) -> Schedule:
     """The same load and seed, the same schedule."""
-    dice = Dice(load.seed)
+    random_source = RandomSource(load.seed)
     rows: list[tuple[int, int, int]] = []
     for number, stream in enumerate(load.streams):
-        pick, count = dice.of(f"commands/{stream.name}").draw, len(stream.commands)
-        instants = stream.arrivals.instants_us(dice.of(f"arrivals/{stream.name}"))
+        pick, count = random_source.of(f"commands/{stream.name}").draw, len(stream.commands)
+        instants = stream.arrivals.instants_us(random_source.of(f"arrivals/{stream.name}"))
         for at_us in takewhile(lambda at_us: at_us < load.span_us, instants):
             rows.append((at_us, number, int(pick() * count)))
             if len(rows) > REQUESTS_MAX:

@@ -16,11 +16,11 @@ from contextlib import suppress
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.lab.course import STEADY
-from sluicegate.lab.dice import Dice
 from sluicegate.lab.drills.server import SERVED
-from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.ledger import RunLedger
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.speed_profile import STEADY
 from sluicegate.system import now_us as system_now_us
 
 CONNECTIONS: Final = 4
@@ -40,10 +40,10 @@ class Sent(NamedTuple):
     work_us: int
 
 
-def play(rig: Rig, policy: str, seed: int) -> Ledger:
+def play(rig: Rig, policy: str, seed: int) -> RunLedger:
     """One run, in real time: the ledger it filled."""
-    if rig.course != STEADY or rig.retries is not None:
-        raise BadValue("rig", "course or retries", "give a drill a steady rig without retries")
+    if rig.speed_profile != STEADY or rig.retries is not None:
+        raise BadValue("rig", "speed_profile, retries", "give a drill a steady rig without retries")
     child = subprocess.Popen(
         [sys.executable, "-m", "sluicegate.lab.drills.server", policy, str(rig.workers)],
         stdin=subprocess.PIPE,
@@ -64,7 +64,7 @@ def play(rig: Rig, policy: str, seed: int) -> Ledger:
                 pipe.close()
 
 
-async def _drive(rig: Rig, seed: int, child: subprocess.Popen[str]) -> Ledger:
+async def _drive(rig: Rig, seed: int, child: subprocess.Popen[str]) -> RunLedger:
     assert child.stdout is not None
     loop = asyncio.get_running_loop()
     try:
@@ -86,13 +86,13 @@ class Callers:
     def __init__(self, rig: Rig, seed: int) -> None:
         self._rig = rig
         self._seed = seed
-        self._ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
+        self._ledger = RunLedger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
         self._under_way: dict[int, Sent] = {}
         self._writers: list[asyncio.StreamWriter] = []
         self._number = 0
         self._began_us = 0
 
-    async def play(self, port: int) -> Ledger:
+    async def play(self, port: int) -> RunLedger:
         """Send what the seed says, when it says so, until the span is over."""
         listeners = []
         for _ in range(CONNECTIONS):
@@ -115,10 +115,10 @@ class Callers:
     async def _send(self, number: int) -> None:
         """The units of one kind: each at its instant, or as soon as this process gets to it."""
         rig, kind = self._rig, self._rig.kinds[number]
-        dice = Dice(self._seed)
-        pick = dice.of(f"callers/{kind.name}").draw
-        work_us = rig.service.drawer(dice.of(f"service/{kind.name}"))
-        for at_us in kind.arrivals.instants_us(dice.of(f"arrivals/{kind.name}")):
+        random_source = RandomSource(self._seed)
+        pick = random_source.of(f"callers/{kind.name}").draw
+        work_us = rig.service.sampler(random_source.of(f"service/{kind.name}"))
+        for at_us in kind.arrivals.instants_us(random_source.of(f"arrivals/{kind.name}")):
             if at_us >= rig.span_us:
                 break
             wait_us = at_us - self._elapsed_us()
@@ -132,7 +132,7 @@ class Callers:
         kind = self._rig.kinds[sent.kind]
         self._number += 1
         self._under_way[self._number] = sent
-        self._ledger.offered(sent.kind, sent.at_us, False)
+        self._ledger.record_offer(sent.kind, sent.at_us, False)
         waiting = len(self._under_way) - self._rig.workers
         self._ledger.queue_peak = max(self._ledger.queue_peak, waiting)
         words = (self._number, int(kind.criticality), kind.timeout_us, sent.work_us)
@@ -150,9 +150,11 @@ class Callers:
             return
         if word == SERVED:
             in_time = now_us - sent.at_us <= self._rig.kinds[sent.kind].timeout_us
-            self._ledger.answered(sent.kind, sent.caller, sent.at_us, now_us, sent.work_us, in_time)
+            self._ledger.record_answer(
+                sent.kind, sent.caller, sent.at_us, now_us, sent.work_us, in_time
+            )
         else:
-            self._ledger.refused(sent.kind, sent.at_us, now_us)
+            self._ledger.record_refusal(sent.kind, sent.at_us, now_us)
 
     def _elapsed_us(self) -> int:
         return system_now_us() - self._began_us

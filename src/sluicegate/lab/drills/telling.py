@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any, Final
 
 from sluicegate.lab.drills.drill import Bar, Drill, Outcome, Setting
-from sluicegate.lab.show import number
+from sluicegate.lab.text import format_number
 
 VERSION: Final = 1  # of what programs read
 
@@ -77,7 +77,7 @@ def _with_unit(value: float, bar: Bar) -> str:
 
 
 def _value(value: float) -> str:
-    return number(value) if isfinite(value) else "never"
+    return format_number(value) if isfinite(value) else "never"
 
 
 def _finite(value: float) -> float | None:

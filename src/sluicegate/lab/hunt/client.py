@@ -13,11 +13,11 @@ from typing import Final, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.request import Request
-from sluicegate.lab.course import Course
+from sluicegate.lab.durations import Exponential
 from sluicegate.lab.hunt.record import CANCELLED, DONE, HuntRecord, HuntUnit
 from sluicegate.lab.hunt.setup import HuntLoad, Setup
 from sluicegate.lab.hunt.stage import MS, active, play_callers, recheck, speeds_of
-from sluicegate.lab.spans import Exponential
+from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.world import World
 from sluicegate.policies.balance import Balance
 from sluicegate.policies.breaker import Breaker, BreakerPermit
@@ -72,8 +72,8 @@ class HuntClient:
         self.hedge = Hedge(self.budgets, HedgeSettings(samples_min=knob("hedge_from", 50)))
         self.fallback: Fallback[object] = Fallback()
         service = Exponential(float(knob("service_us", 5_000)))
-        self.service_us = {host: service.drawer(chance(f"service/{host}")) for host in self.hosts}
-        self.courses: dict[str, Course] = dict(speeds_of(setup, self.hosts))
+        self.service_us = {host: service.sampler(chance(f"service/{host}")) for host in self.hosts}
+        self.courses: dict[str, SpeedProfile] = dict(speeds_of(setup, self.hosts))
         self.draw = chance("fate").draw
         self.failures: dict[str, int] = {}  # by operation: what a breaker may open on
         self.calling = self.attempting = 0

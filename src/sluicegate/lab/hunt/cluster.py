@@ -14,11 +14,11 @@ from typing import Final, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
+from sluicegate.lab.durations import Exponential
 from sluicegate.lab.hunt.record import HuntRecord, SpendingLimit
 from sluicegate.lab.hunt.setup import HuntLoad, Setup
 from sluicegate.lab.hunt.stage import COURSE_US, MS, SAMPLE_US, active, arrivals_of, settled
-from sluicegate.lab.network import Link, Network
-from sluicegate.lab.spans import Exponential
+from sluicegate.lab.network import Network, NetworkLink
 from sluicegate.lab.world import World
 from sluicegate.policies.suppress import FactorMessage, Suppress, SuppressReport
 from sluicegate.policies.suppress_master import AccountLimit, SuppressMaster
@@ -51,7 +51,7 @@ class HuntCluster:
         self.boots = dict.fromkeys(self.names, 0)
         self.nodes: dict[str, Suppress] = {}
         self.informed: set[tuple[str, str]] = set()  # nodes, and accounts whose limit they know
-        link = Link(
+        link = NetworkLink(
             delay=Exponential(float(knob("delay_us", 5_000))),
             loss=knob("loss", 0) / 1_000,
             reorder=knob("reorder", 0) / 1_000,

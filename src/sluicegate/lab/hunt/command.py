@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Hunt, or play a file again."""
-    from sluicegate.lab.command import bar  # noqa: PLC0415 - it is there by then
+    from sluicegate.lab.progress import ProgressBar  # noqa: PLC0415 - it is there by then
 
     if arguments.again is not None:
         return again(Path(arguments.again), sys.stdout.write)
@@ -59,7 +59,7 @@ def run(arguments: Namespace) -> int:
     return hunt(
         seeds,
         sys.stdout.write,
-        bar(sys.stderr.write, live=sys.stderr.isatty()),
+        ProgressBar(sys.stderr.write, live=sys.stderr.isatty()).show,
         jobs=whole("--jobs", arguments.jobs, 1, JOBS_MAX),
         minutes=None if arguments.minutes is None else parse_minutes(arguments.minutes),
         out=Path(arguments.out),

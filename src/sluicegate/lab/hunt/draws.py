@@ -8,8 +8,8 @@ from math import exp, log
 from typing import Final, TypeVar
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.lab.dice import Dice
 from sluicegate.lab.hunt.setup import HuntFault, HuntLoad, Setup
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.testing import SeededChance
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class SetupDraws:
 
 def draw_setup(seed: int) -> Setup:
     """What is played for this seed."""
-    draws = SetupDraws(Dice(seed).of("setup"))
+    draws = SetupDraws(RandomSource(seed).of("setup"))
     return STAGES[draws.one_of(_ORDER)](seed, draws)
 
 

@@ -16,10 +16,10 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
+from sluicegate.lab.durations import Exponential
 from sluicegate.lab.hunt.record import CANCELLED, DONE, REFUSED, HuntRecord, HuntUnit
 from sluicegate.lab.hunt.setup import HuntLoad, Setup
 from sluicegate.lab.hunt.stage import MS, active, play_callers, recheck
-from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.hot_key import COLD, MISS, REFRESH, STALE, Fill, HotKey, HotKeySettings
@@ -71,7 +71,7 @@ class HuntReads:
             CoalesceSettings(waiters_max=self.waiters_max, flights_max=self.flights_max),
             None if self.queue is None else self.queue.requeue,
         )
-        self.fetch_us = Exponential(float(knob("fetch_us", 5_000))).drawer(chance("fetch"))
+        self.fetch_us = Exponential(float(knob("fetch_us", 5_000))).sampler(chance("fetch"))
         self.draw = chance("cache").draw
         self.reading = self.refreshing = 0
         # When those began that are in the air, of what was begun after the last write.

@@ -18,6 +18,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import BULKHEAD_FULL
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.backend import Backend
+from sluicegate.lab.durations import Exponential
 from sluicegate.lab.hunt.chain import REQUEST_BYTES, HuntChain
 from sluicegate.lab.hunt.record import AT_WORK, CANCELLED, DONE, REFUSED, HuntRecord, HuntUnit
 from sluicegate.lab.hunt.setup import HuntLoad, Setup
@@ -31,7 +32,6 @@ from sluicegate.lab.hunt.stage import (
     settled,
     speeds_of,
 )
-from sluicegate.lab.spans import Exponential
 from sluicegate.lab.world import World
 from sluicegate.policies.queue.queue import WAITER_BYTES
 from sluicegate.policies.stack import StackPermit
@@ -64,7 +64,7 @@ class HuntServer:
         courses = speeds_of(setup, self.shards)
         each = max(workers // len(self.shards), 1)
         self.backends = {
-            shard: Backend(world, service, name=shard, workers=each, course=courses[shard])
+            shard: Backend(world, service, name=shard, workers=each, speed_profile=courses[shard])
             for shard in self.shards
         }
         self.chain = HuntChain(world, setup, record, self.shards)

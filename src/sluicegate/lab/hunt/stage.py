@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeAlias, final
 
 from sluicegate.lab.arrivals import Arrivals, OnOff, Poisson
-from sluicegate.lab.course import Course
 from sluicegate.lab.hunt.record import HuntRecord
 from sluicegate.lab.hunt.setup import HuntFault, HuntLoad, Setup
+from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.virtual_loop import BrokenRun
 from sluicegate.lab.world import World, run
 
@@ -156,12 +156,12 @@ def sample_us(setup: Setup) -> int:
     return min(max(setup.span_us // 400, SAMPLE_US), COURSE_US)
 
 
-def speeds_of(setup: Setup, places: Iterable[str]) -> Mapping[str, Course]:
+def speeds_of(setup: Setup, places: Iterable[str]) -> Mapping[str, SpeedProfile]:
     """Return how fast each place works when, by `slow` and `pause`, there or everywhere.
 
     Where two overlap the last one of the setup counts.
     """
-    return {place: Course(_changes(setup, place)) for place in places}
+    return {place: SpeedProfile(_changes(setup, place)) for place in places}
 
 
 def active(setup: Setup, what: str, at_us: int, where: str) -> HuntFault | None:

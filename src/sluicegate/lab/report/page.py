@@ -1,4 +1,4 @@
-"""Report, its page: one HTML file that needs nothing else, and the same pictures as PNG.
+"""LabReport, its page: one HTML file that needs nothing else, and the same pictures as PNG.
 
 Pictures stand in it as SVG, their colours are the page's, so it turns dark where its reader's
 screen is. There is no script and no address in it; it can be mailed, kept, printed.
@@ -14,13 +14,12 @@ from typing import Final
 
 from sluicegate import __version__
 from sluicegate.lab import plots
-from sluicegate.lab.checks import Finding
+from sluicegate.lab.goals import GoalResult
 from sluicegate.lab.plots_style import DARK, LIGHT, png, svg
-from sluicegate.lab.progress import in_words
-from sluicegate.lab.report.command import Played, Report
-from sluicegate.lab.report.words import MODES, listed, rigs_in_words, slug, utc
-from sluicegate.lab.scenario import Picture, repeat_command
-from sluicegate.lab.show import number
+from sluicegate.lab.report.results import LabReport, ScenarioReport
+from sluicegate.lab.report.text import MODES, describe_rigs, format_instant
+from sluicegate.lab.scenario import PlotSpec, repeat_command
+from sluicegate.lab.text import format_number, format_time_left, join_names, slug
 
 PAGE: Final = "report.html"
 _WIDE_POINTS: Final = 600  # a picture of more than one panel
@@ -55,7 +54,7 @@ th.figure { text-align: right; }
 tr.head td { border-bottom: none; padding-top: 14px; }
 tr.head b { font-weight: 600; }
 table.overview { width: 100%; }
-.pictures { display: grid; gap: 20px 32px; grid-template-columns: 1fr 1fr; margin-top: 16px; }
+.plots { display: grid; gap: 20px 32px; grid-template-columns: 1fr 1fr; margin-top: 16px; }
 figure { margin: 0; min-width: 0; }
 figure.wide { grid-column: 1 / -1; }
 figure.wide svg { max-width: 100%; }
@@ -66,20 +65,20 @@ pre { background: var(--soft); border-radius: 6px; font-size: 12.5px; margin: 8p
   overflow-x: auto; padding: 10px 12px; }
 summary { color: var(--muted); cursor: pointer; font-size: 13.5px; margin-top: 16px; }
 .limits { border-left: 3px solid var(--must-fail); margin: 12px 0; padding: 2px 12px; }
-@media (max-width: 760px) { .pictures { grid-template-columns: 1fr; } }
+@media (max-width: 760px) { .plots { grid-template-columns: 1fr; } }
 @media print { section { break-inside: avoid; } }
 """
 
 
-def write_page(report: Report, folder: Path, tell: Callable[[str], object]) -> Path:
+def write_page(report: LabReport, folder: Path, write: Callable[[str], object]) -> Path:
     """The page and the PNGs, into `folder`; the path of the page."""
-    drawn = {played.where: list(_pictures(played, folder, tell)) for played in report.played}
+    drawn = {played.where: list(_pictures(played, folder, write)) for played in report.scenarios}
     page = folder / PAGE
     page.write_text(html(report, drawn), encoding="utf-8")
     return page
 
 
-def html(report: Report, drawn: dict[str, list[str]]) -> str:
+def html(report: LabReport, drawn: dict[str, list[str]]) -> str:
     """The page; `drawn` has the pictures of each scenario."""
     parts = [
         "<!doctype html>",
@@ -90,7 +89,7 @@ def html(report: Report, drawn: dict[str, list[str]]) -> str:
         *_index(report),
         *_overview(report),
     ]
-    for played in report.played:
+    for played in report.scenarios:
         parts += _section(played, drawn.get(played.where, []))
     parts.append("</main></body></html>\n")
     return "\n".join(parts)
@@ -104,29 +103,29 @@ def _styled() -> str:
     return _STYLE.replace("LIGHT", light).replace("DARK", dark)
 
 
-def _head(report: Report) -> Iterator[str]:
-    kept = sum(played.kept() for played in report.played)
+def _head(report: LabReport) -> Iterator[str]:
+    kept = sum(played.holds() for played in report.scenarios)
     seeds = report.seeds
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     yield "<h1>Sluicegate lab report</h1>"
     yield (
-        f"<p>{kept} of {len(report.played)} claims hold: ours meets every goal with the worst of "
-        f"its seeds, and whoever must fail does.</p>"
+        f"<p>{kept} of {len(report.scenarios)} claims hold: ours meets every goal with the "
+        "worst of its seeds, and whoever must fail does.</p>"
     )
     yield (
-        f'<p class="quiet">{which}; played in {in_words(int(report.wall_s * 1e6))} by '
-        f"{report.jobs} process{'' if report.jobs == 1 else 'es'}; {utc(report.at_us)}; "
+        f'<p class="quiet">{which}; played in {format_time_left(int(report.wall_s * 1e6))} by '
+        f"{report.jobs} process{'' if report.jobs == 1 else 'es'}; {format_instant(report.at_us)}; "
         f"sluicegate {escape(__version__)}, Python {platform.python_version()}, "
         f"{escape(platform.machine())}. The same seed gives the same run to the byte.</p>"
     )
 
 
-def _index(report: Report) -> Iterator[str]:
+def _index(report: LabReport) -> Iterator[str]:
     """Every claim as a mark and a name, to be taken in at a glance."""
     yield "<nav>"
-    for played in report.played:
+    for played in report.scenarios:
         scenario = played.scenario
-        kind, mark = ("met", "&#10003;") if played.kept() else ("missed", "&#10007;")
+        kind, mark = ("met", "&#10003;") if played.holds() else ("missed", "&#10007;")
         yield (
             f'<a href="#{slug(scenario.name)}"><span class="{kind}">{mark}</span>&nbsp;'
             f"{scenario.number}&nbsp;{escape(scenario.name)}</a>"
@@ -134,7 +133,7 @@ def _index(report: Report) -> Iterator[str]:
     yield "</nav>"
 
 
-def _overview(report: Report) -> Iterator[str]:
+def _overview(report: LabReport) -> Iterator[str]:
     """Every claim, its rig and its acceptance figures, in one table."""
     yield '<div class="scroll"><table class="overview">'
     yield (
@@ -142,11 +141,11 @@ def _overview(report: Report) -> Iterator[str]:
         "<th class=figure>Worst</th><th></th><th>Must fail</th>"
         "<th class=figure>Simulated&nbsp;/ wall</th></tr>"
     )
-    for played in report.played:
+    for played in report.scenarios:
         scenario = played.scenario
-        common, own = rigs_in_words(scenario.rigs)
+        common, own = describe_rigs(scenario.rigs)
         speed = played.speed(scenario.ours)
-        shown_speed = "" if speed is None else f"{number(_short(speed))} s/s"
+        shown_speed = "" if speed is None else f"{format_number(_short(speed))} s/s"
         yield (
             f'<tr class="head"><td colspan="5"><a href="#{slug(scenario.name)}"><b>'
             f"{scenario.number}&ensp;{escape(scenario.title)}</b></a>"
@@ -154,7 +153,7 @@ def _overview(report: Report) -> Iterator[str]:
             f"<td>{_must_fail(played)}</td><td class=figure>{shown_speed}</td></tr>"
         )
         told = set()
-        for finding in played.findings(scenario.ours):
+        for finding in played.judge(scenario.ours):
             case = escape(finding.case)
             if own[finding.case] and finding.case not in told:
                 case += f' <span class="quiet">{escape(own[finding.case])}</span>'
@@ -162,15 +161,15 @@ def _overview(report: Report) -> Iterator[str]:
             yield (
                 f"<tr><td>{escape(finding.goal.figure)}</td><td>{case}</td>"
                 f"<td class=figure>{_bound(finding, played)}</td>"
-                f"<td class=figure>{number(finding.worst)}</td>"
+                f"<td class=figure>{format_number(finding.worst)}</td>"
                 f"<td>{_mark(finding.met)}</td><td></td><td></td></tr>"
             )
     yield "</table></div>"
 
 
-def _section(played: Played, pictures: list[str]) -> Iterator[str]:
+def _section(played: ScenarioReport, pictures: list[str]) -> Iterator[str]:
     scenario = played.scenario
-    mark = _mark(played.met(scenario.ours))
+    mark = _mark(played.meets_goals(scenario.ours))
     yield f'<section id="{slug(scenario.name)}">'
     yield (
         f'<h2><span class="number">{scenario.number}</span>{escape(scenario.title)}'
@@ -190,20 +189,20 @@ def _section(played: Played, pictures: list[str]) -> Iterator[str]:
     yield "</section>"
 
 
-def _goals(played: Played) -> Iterator[str]:
+def _goals(played: ScenarioReport) -> Iterator[str]:
     """Goal by goal: ours as simulated, drills beside it, and who must fail."""
     scenario = played.scenario
     beside = [name for name in played.drills() if name != scenario.ours]
     failing = [name for name in scenario.must_fail if name in played.figures]
     names = [scenario.ours, *beside, *failing]
-    columns = {name: played.findings(name) for name in names if any(played.figures[name].values())}
+    columns = {name: played.judge(name) for name in names if any(played.figures[name].values())}
     yield '<div class="scroll"><table><tr><th>Goal</th><th>Case</th><th class=figure>Bound</th>'
     for name in columns:
-        mode = MODES.get(scenario.contender(name).mode, scenario.contender(name).mode)
+        mode = MODES.get(scenario.candidate(name).mode, scenario.candidate(name).mode)
         role = "must fail" if name in failing else mode
         yield f"<th class=figure>{escape(name)}<br>{escape(role)}</th>"
     yield "<th></th></tr>"
-    rows = [(finding.case, finding.goal) for finding in played.findings(scenario.ours)]
+    rows = [(finding.case, finding.goal) for finding in played.judge(scenario.ours)]
     for at, (case, goal) in enumerate(rows):
         ours = columns[scenario.ours][at]
         yield (
@@ -218,12 +217,12 @@ def _goals(played: Played) -> Iterator[str]:
     yield f"<p>{_must_fail_words(played)}</p>"
 
 
-def _everyone(played: Played) -> Iterator[str]:
+def _everyone(played: ScenarioReport) -> Iterator[str]:
     """The figures of all who contend, folded away."""
     scenario = played.scenario
-    shown = scenario.shown
-    yield "<details><summary>All contenders: the mean of their seeds</summary>"
-    yield '<div class="scroll"><table><tr><th>Case</th><th>Contender</th>'
+    shown = scenario.columns
+    yield "<details><summary>All candidates: the mean of their seeds</summary>"
+    yield '<div class="scroll"><table><tr><th>Case</th><th>Candidate</th>'
     yield "".join(f"<th class=figure>{escape(name)}</th>" for name in shown)
     yield "<th class=figure>runs</th><th class=figure>simulated&nbsp;/ wall</th></tr>"
     for case in scenario.rigs:
@@ -234,10 +233,10 @@ def _everyone(played: Played) -> Iterator[str]:
             cells = []
             for name in shown:
                 values = [found[name] for found in runs if name in found]
-                mean = number(sum(values) / len(values)) if values else ""
+                mean = format_number(sum(values) / len(values)) if values else ""
                 cells.append(f"<td class=figure>{mean}</td>")
             speed = played.speed(who)
-            told = "" if speed is None else number(_short(speed))
+            told = "" if speed is None else format_number(_short(speed))
             name = f"<b>{escape(who)}</b>" if who == scenario.ours else escape(who)
             yield (
                 f"<tr><td>{escape(case)}</td><td>{name}</td>{''.join(cells)}"
@@ -246,14 +245,14 @@ def _everyone(played: Played) -> Iterator[str]:
     yield "</table></div></details>"
 
 
-def _commands(played: Played) -> Iterator[str]:
+def _commands(played: ScenarioReport) -> Iterator[str]:
     scenario = played.scenario
     name = played.where if played.where.endswith(".py") else scenario.name
     lines = [
         f"sluicegate lab run {name}",
         f"sluicegate lab compare {name} --with {','.join(scenario.must_fail)}",
     ]
-    for finding in played.findings(scenario.ours):
+    for finding in played.judge(scenario.ours):
         if not finding.met:
             lines.append(  # noqa: PERF401 - a comprehension of this length is no help
                 repeat_command(
@@ -263,14 +262,16 @@ def _commands(played: Played) -> Iterator[str]:
     yield f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 
-def _pictures(played: Played, folder: Path, tell: Callable[[str], object]) -> Iterator[str]:
+def _pictures(
+    played: ScenarioReport, folder: Path, write: Callable[[str], object]
+) -> Iterator[str]:
     scenario = played.scenario
-    seen = plots.Seen(played.figures, played.curves)
-    for at, picture in enumerate(scenario.pictures, 1):
+    seen = plots.PlotData(played.figures, played.curves)
+    for at, picture in enumerate(scenario.plots, 1):
         name = f"{slug(scenario.name)}-{at}"
         figure = plots.draw(scenario, picture, seen, titled=True)
         if figure is None:
-            tell(f"{scenario.name}: nothing to draw of {picture.title!r}\n")
+            write(f"{scenario.name}: nothing to draw of {picture.title!r}\n")
             continue
         (folder / f"{name}.png").write_bytes(png(figure))
         figure = plots.draw(scenario, picture, seen, titled=False)
@@ -279,26 +280,28 @@ def _pictures(played: Played, folder: Path, tell: Callable[[str], object]) -> It
         yield _picture(played, picture, seen, svg(figure, name, picture.title), wide=wide)
 
 
-def _picture(played: Played, picture: Picture, seen: plots.Seen, drawn: str, *, wide: bool) -> str:
+def _picture(
+    played: ScenarioReport, picture: PlotSpec, seen: plots.PlotData, drawn: str, *, wide: bool
+) -> str:
     missing = plots.left_out(played.scenario, picture, seen)
-    note = f"<span>not drawn: {escape(listed(missing))}</span>" if missing else ""
+    note = f"<span>not drawn: {escape(join_names(missing))}</span>" if missing else ""
     kind = ' class="wide"' if wide else ""
     return f"<figure{kind}><figcaption>{escape(picture.title)}{note}</figcaption>{drawn}</figure>"
 
 
-def _must_fail(played: Played) -> str:
+def _must_fail(played: ScenarioReport) -> str:
     """Who must fail, and a mark for whether it does."""
     marks = []
     for name in played.scenario.must_fail:
-        fails = played.fails_as_it_must(name)
+        fails = not played.meets_goals(name)
         marks.append(f"{escape(name)} {'<span class=met>fails</span>' if fails else _mark(False)}")
     return "<br>".join(marks)
 
 
-def _must_fail_words(played: Played) -> str:
+def _must_fail_words(played: ScenarioReport) -> str:
     told = []
     for name in played.scenario.must_fail:
-        findings = played.findings(name)
+        findings = played.judge(name)
         missed = sum(not finding.met for finding in findings)
         if missed:
             told.append(f"{escape(name)} must fail: it misses {missed} of {len(findings)} goals.")
@@ -310,16 +313,16 @@ def _must_fail_words(played: Played) -> str:
     return " ".join(told)
 
 
-def _bound(finding: Finding, played: Played) -> str:
+def _bound(finding: GoalResult, played: ScenarioReport) -> str:
     bound = finding.goal.bound(played.scenario.rigs[finding.case])
     sign = "&le;" if finding.goal.at_least is None else "&ge;"
-    return f"{sign}&nbsp;{number(bound)}"
+    return f"{sign}&nbsp;{format_number(bound)}"
 
 
-def _worst(finding: Finding | None, *, mark: bool) -> str:
+def _worst(finding: GoalResult | None, *, mark: bool) -> str:
     if finding is None:
         return ""
-    text = number(finding.worst)
+    text = format_number(finding.worst)
     if mark and not finding.met:
         return f'<span class="missed">{text}</span>'
     return text

@@ -3,7 +3,7 @@
 What comes is Poisson, or bursts that conform to the limit to the last unit; it is spread over the
 nodes as unevenly as Zipf's law says, and the hot node may change. Every node reports to a master,
 which answers, over a network that delays, loses and doubles; some nodes may be cut off for a while.
-The contender is a scheme: what a node and what a master does. All of it runs in a world. Figures
+The candidate is a scheme: what a node and what a master does. All of it runs in a world. Figures
 are in units of the limit.
 """
 
@@ -21,9 +21,9 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Arrivals
-from sluicegate.lab.network import Link, Network
-from sluicegate.lab.scenario import Curves, Figures, contender_maker
-from sluicegate.lab.spans import Exponential
+from sluicegate.lab.durations import Exponential
+from sluicegate.lab.network import Network, NetworkLink
+from sluicegate.lab.scenario import Curves, Figures, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.suppress import FactorMessage, Suppress, SuppressReport, SuppressSettings
 from sluicegate.policies.suppress_master import (
@@ -40,7 +40,7 @@ ACCOUNT: Final = "account"
 MASTER: Final = "master"
 
 # The network of one data centre on a bad day.
-GOSSIP: Final = Link(delay=Exponential(10_000.0), loss=0.01, reorder=0.01, duplicate=0.01)
+GOSSIP: Final = NetworkLink(delay=Exponential(10_000.0), loss=0.01, reorder=0.01, duplicate=0.01)
 
 
 @final
@@ -59,7 +59,7 @@ class AccountRig:
     hot: tuple[tuple[int, int], ...] = ((0, 0),)
     parted_us: tuple[int, int] | None = None
     cut: int = 0
-    link: Link = GOSSIP
+    link: NetworkLink = GOSSIP
     step_us: int = 0
     shift_us: int = 0
     drop_us: int = 0
@@ -379,4 +379,4 @@ def curves(rig: AccountRig, run: AccountRun) -> Curves:
     return {"attempted": line(run.attempted), "admitted": line(run.admitted)}
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple, TypeAlias, final
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Steps
+from sluicegate.lab.durations import Duration, Exponential
 from sluicegate.lab.measures import quantile, timeline
 from sluicegate.lab.rigs.read_paths import SERVED, Lookup, ReadPath, VersionedStore
-from sluicegate.lab.scenario import Curves, Figures, contender_maker
-from sluicegate.lab.spans import Exponential, Span
+from sluicegate.lab.scenario import Curves, Figures, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.hot_key import COLD, REFRESH
 
@@ -42,7 +42,7 @@ class FloodRig:
     phase_us: int = 1_000_000  # it begins up to so much later, by chance: at any part of a window
     timeout_us: int = 500_000
     workers: int = 16
-    service: Span = Exponential(2_000.0)  # noqa: RUF009 - frozen
+    service: Duration = Exponential(2_000.0)  # noqa: RUF009 - frozen
     rtt_us: int = 3_000
 
 
@@ -221,4 +221,4 @@ def curves(rig: FloodRig, seen: FloodRun) -> Curves:
     return timeline(series, BUCKET_US, rig.span_us)
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)

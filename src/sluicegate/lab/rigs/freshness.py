@@ -19,9 +19,9 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.durations import Exponential
 from sluicegate.lab.rigs.read_paths import Get, ReadPath, VersionedStore, read
-from sluicegate.lab.scenario import Figures, contender_maker
-from sluicegate.lab.spans import Exponential
+from sluicegate.lab.scenario import Figures, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.fallback import Fallback, FallbackSettings
@@ -298,4 +298,4 @@ def play(rig: FreshnessRig, make_path: MakeReadPath, seed: int) -> FreshnessRun:
     return rig.play(make_path, seed)
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)

@@ -23,10 +23,10 @@ from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.policy import Policy
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Arrivals
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.durations import Duration, Exponential
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.scenario import Curves, Figures, contender_maker
-from sluicegate.lab.spans import Exponential, Span
+from sluicegate.lab.random_source import RandomSource
+from sluicegate.lab.scenario import Curves, Figures, candidate_maker
 
 SAMPLE_US: Final = 100_000
 _REQUEST: Final = Request("call")
@@ -39,7 +39,7 @@ class GateRig:
 
     arrivals: Arrivals
     workers: tuple[tuple[int, int], ...]
-    service: Span = Exponential(20_000.0)  # noqa: RUF009 - frozen
+    service: Duration = Exponential(20_000.0)  # noqa: RUF009 - frozen
     span_us: int = 60_000_000
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class _Gate(Policy, Protocol):
     def limit(self) -> int: ...
 
 
-MakeGate: TypeAlias = Callable[[GateRig, Dice], _Gate]
+MakeGate: TypeAlias = Callable[[GateRig, RandomSource], _Gate]
 
 
 @final
@@ -79,12 +79,12 @@ class GateRun:
 
 def play(rig: GateRig, make_gate: MakeGate, seed: int) -> GateRun:
     """One run."""
-    dice = Dice(seed)
+    random_source = RandomSource(seed)
     run = GateRun(rig.span_us)
-    station = _Station(rig, dice, run)
-    gate = make_gate(rig, dice)
+    station = _Station(rig, random_source, run)
+    gate = make_gate(rig, random_source)
     sample = 0
-    for now_us in rig.arrivals.instants_us(dice.of("arrivals")):
+    for now_us in rig.arrivals.instants_us(random_source.of("arrivals")):
         station.serve_until(min(now_us, rig.span_us))
         while sample < len(run.limits) and sample * SAMPLE_US <= now_us:
             run.limits[sample] = gate.limit
@@ -101,10 +101,10 @@ def play(rig: GateRig, make_gate: MakeGate, seed: int) -> GateRun:
 class _Station:
     """Workers, and who waits for them."""
 
-    def __init__(self, rig: GateRig, dice: Dice, run: GateRun) -> None:
+    def __init__(self, rig: GateRig, random_source: RandomSource, run: GateRun) -> None:
         self._rig = rig
         self._run = run
-        self._service = rig.service.drawer(dice.of("service"))
+        self._service = rig.service.sampler(random_source.of("service"))
         self._ends: list[tuple[int, int, int, Permit]] = []
         self._waiting: deque[tuple[Permit, int]] = deque()
         self._busy = 0
@@ -203,4 +203,4 @@ def curves(rig: GateRig, run: GateRun) -> Curves:
     }
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)

@@ -3,7 +3,7 @@
 A gray host still answers: ten times too slow, or at once and with an error. A run plays calls on a
 heap of events, without a task for each. Each host has its workers and a queue without a bound; a
 caller gives up after `timeout_us`, and the host does the work all the same. What picks the host is
-the contender, and learns how each call went.
+the candidate, and learns how each call went.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Arrivals
-from sluicegate.lab.course import STEADY, Course
-from sluicegate.lab.dice import Dice
-from sluicegate.lab.scenario import contender_maker
-from sluicegate.lab.spans import Exponential, Span
+from sluicegate.lab.durations import Duration, Exponential
+from sluicegate.lab.random_source import RandomSource
+from sluicegate.lab.scenario import candidate_maker
+from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 from sluicegate.policies.balance import Balance, BalanceSettings
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.outlier import Outlier, OutlierSettings
@@ -36,20 +36,20 @@ NOBODY: Final[tuple[str, ...]] = ()
 class HostsRig:
     """Hosts alike but for the first `gray`, which from `gray_from_us` on are slow or in error.
 
-    `course` is the speed of the healthy ones; `errors` is the share of calls that fail on any host.
+    `speed_profile` is that of the healthy ones; `errors` is the share of calls that fail on any.
     """
 
     arrivals: Arrivals
     hosts: int = 10
     workers: int = 4
-    service: Span = Exponential(10_000.0)  # noqa: RUF009 - frozen
+    service: Duration = Exponential(10_000.0)  # noqa: RUF009 - frozen
     timeout_us: int = 500_000
     gray: int = 1
     slower: float = 1.0
     fails: float = 0.0
     gray_from_us: int = 0
     errors: float = 0.0
-    course: Course = STEADY
+    speed_profile: SpeedProfile = STEADY
     span_us: int = 60_000_000
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class _Picker(Protocol):
     def out(self) -> Collection[str]: ...
 
 
-MakePicker: TypeAlias = Callable[[HostsRig, Dice], _Picker]
+MakePicker: TypeAlias = Callable[[HostsRig, RandomSource], _Picker]
 
 
 @final
@@ -117,28 +117,30 @@ class _Host:
         self.free_us = [0] * rig.workers
         self.gray = gray
         slow = gray and rig.slower > 1
-        self.course = Course(((rig.gray_from_us, 1 / rig.slower),)) if slow else rig.course
+        self.speed_profile = (
+            SpeedProfile(((rig.gray_from_us, 1 / rig.slower),)) if slow else rig.speed_profile
+        )
         self.fails = rig.fails if gray else 0.0
 
     def serve(self, work_us: int, now_us: int) -> int:
         """When work that comes now is done."""
-        end_us = self.course.end_us(max(heapq.heappop(self.free_us), now_us), work_us)
+        end_us = self.speed_profile.end_us(max(heapq.heappop(self.free_us), now_us), work_us)
         heapq.heappush(self.free_us, end_us)
         return end_us
 
 
 def play(rig: HostsRig, make_picker: MakePicker, seed: int) -> HostsRun:
     """One run."""
-    dice = Dice(seed)
+    random_source = RandomSource(seed)
     run = HostsRun(rig.span_us)
-    picker = make_picker(rig, dice)
+    picker = make_picker(rig, random_source)
     hosts = {name: _Host(rig, at < rig.gray) for at, name in enumerate(rig.names)}
-    service = rig.service.drawer(dice.of("service"))
-    fate, draw_key = dice.of("fate").draw, dice.of("keys").draw
+    service = rig.service.sampler(random_source.of("service"))
+    fate, draw_key = random_source.of("fate").draw, random_source.of("keys").draw
     keys = [f"key-{number}" for number in range(KEYS)]
     ends: list[tuple[int, int, int, _Pick, ResultKind]] = []
     watch = _Watch(run, hosts, picker)
-    for call, now_us in enumerate(rig.arrivals.instants_us(dice.of("arrivals"))):
+    for call, now_us in enumerate(rig.arrivals.instants_us(random_source.of("arrivals"))):
         while ends and ends[0][0] <= now_us:
             at_us, _, began_us, ended, kind = heapq.heappop(ends)
             ended.end_with(CallResult(kind), at_us)
@@ -219,14 +221,14 @@ class Balanced:
 
 def balanced(
     *, settings: BalanceSettings | None = None, outlier: OutlierSettings | None = None
-) -> Callable[[HostsRig, Dice], Balanced]:
+) -> Callable[[HostsRig, RandomSource], Balanced]:
     """What makes the balancer for a rig; what is not given is as in production."""
 
-    def make(rig: HostsRig, dice: Dice) -> Balanced:
-        watch = Outlier(rig.names, dice.of("outlier"), outlier)
-        return Balanced(Balance(rig.names, dice.of("balance"), settings, watch))
+    def make(rig: HostsRig, random_source: RandomSource) -> Balanced:
+        watch = Outlier(rig.names, random_source.of("outlier"), outlier)
+        return Balanced(Balance(rig.names, random_source.of("balance"), settings, watch))
 
     return make
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)

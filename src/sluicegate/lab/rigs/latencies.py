@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.latency_ratio import LatencyRatio, P2Ratio, RatioSettings, is_stressed
-from sluicegate.lab.dice import Dice
-from sluicegate.lab.scenario import contender_maker
+from sluicegate.lab.random_source import RandomSource
+from sluicegate.lab.scenario import candidate_maker
 from sluicegate.policies.stress import Stress, StressSettings
 
 SECOND_US: Final = 1_000_000
@@ -107,10 +107,10 @@ class LatencyRun:
 
 def play(rig: LatencyRig, make_reader: MakeStressReader, seed: int) -> LatencyRun:
     """One run: a second at a time, its work spread over it."""
-    dice = Dice(seed)
+    random_source = RandomSource(seed)
     reader, run = make_reader(), LatencyRun()
-    chance = [dice.of(work.name).draw for work in rig.works]
-    counts = [dice.of(f"{work.name}/count").draw for work in rig.works]
+    chance = [random_source.of(work.name).draw for work in rig.works]
+    counts = [random_source.of(f"{work.name}/count").draw for work in rig.works]
     times = [work.quantiles_us() for work in rig.works]
     normal = NormalDist()
     # An instant, a class: what ends at the same microsecond is told in the order of the classes.
@@ -220,4 +220,4 @@ def one_for_all() -> RatioStressReader:
     return RatioStressReader(LatencyRatio, by_class=False, enter=DEFAULTS.enter)
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)

@@ -5,7 +5,7 @@ An application that has waited too long gives up, and has nothing to put into th
 is not told, and does the work. Callers try again.
 
 The cache is warm from the first instant: each key is in it with the chance, and the age, that it
-has after a long time. It is the same for all contenders; they differ in how they fetch.
+has after a long time. It is the same for all candidates; they differ in how they fetch.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from sluicegate.kernels.lru_ttl import MISS, LruTtl
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.clients import RetryingCall
+from sluicegate.lab.durations import Exponential
 from sluicegate.lab.measures import timeline
 from sluicegate.lab.retries import Retrier, Retries
-from sluicegate.lab.scenario import Curves, Figures, contender_maker
-from sluicegate.lab.spans import Exponential
+from sluicegate.lab.scenario import Curves, Figures, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.queue.queue import Queue, QueueSettings
@@ -290,4 +290,4 @@ class GuardedPath:
             permit.end(outcome, now_us)
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)

@@ -19,7 +19,7 @@ from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.baselines.plain_window import PlainWindow
-from sluicegate.lab.scenario import WALL, contender_maker
+from sluicegate.lab.scenario import WALL, candidate_maker
 from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
@@ -160,4 +160,4 @@ def _finish(work: Coroutine[Any, Any, object]) -> None:
     raise RuntimeError("a request waited, where none should have to")
 
 
-contender: Final = contender_maker(play, WALL)
+candidate: Final = candidate_maker(play, WALL)

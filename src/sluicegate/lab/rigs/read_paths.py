@@ -18,7 +18,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.request import Request
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.spans import Span
+from sluicegate.lab.durations import Duration
 from sluicegate.lab.world import World
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.hot_key import (
@@ -163,7 +163,7 @@ class VersionedStore:
     def __init__(
         self,
         world: World,
-        service: Span,
+        service: Duration,
         *,
         workers: int,
         rtt_us: int,

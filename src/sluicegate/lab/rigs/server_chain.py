@@ -1,8 +1,8 @@
 """Server chain: the production policies in the order in which a service would use them.
 
-It is a station's policy like any other: `in_world(server_chain)` plays it. What is set is what
-everybody sets: how many may be at work at once, and who may claim to be CRITICAL (in a rig, the
-callers of the kinds that are). The rest is as it comes.
+It is a station's policy like any other: `policy_candidate(server_chain)` runs it. What is set is
+what everybody sets: how many may be at work at once, and who may claim to be CRITICAL (in a rig,
+the callers of the kinds that are). The rest is as it comes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.baselines.fifo_pool import FifoPool
-from sluicegate.lab.full import MakePolicy
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.task_mode import MakePolicy
 from sluicegate.lab.world import World
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline

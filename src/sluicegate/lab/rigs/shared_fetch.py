@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.request import Request
-from sluicegate.lab.scenario import Curves, Figures, contender_maker
+from sluicegate.lab.scenario import Curves, Figures, candidate_maker
 from sluicegate.lab.world import World, run
 
 ERROR: Final = "error"  # the first fetch fails
@@ -207,4 +207,4 @@ def curves(rig: FetchFaults, after: SharedFetchRun) -> Curves:
     }
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)

@@ -2,7 +2,7 @@
 
 A kind's `cost` is in request units here; each takes `ru_us` of a worker in the mean, all of them
 drawn, so a scan of 200 takes about 200 times as long as a read, and a single read's time varies. A
-contender says what is asked once for a request and what for each of the parts it is cut into; a
+candidate says what is asked once for a request and what for each of the parts it is cut into; a
 part that is refused after the first asks again when it was rows to, until its request's deadline.
 """
 
@@ -25,12 +25,12 @@ from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.fifo_pool import FifoPool
 from sluicegate.lab.baselines.rate_gates import QpsQuota
 from sluicegate.lab.clients import run_callers
-from sluicegate.lab.course import STEADY, Course
+from sluicegate.lab.durations import Constant
 from sluicegate.lab.ledger import BUCKET_US
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.scenario import contender_maker
-from sluicegate.lab.spans import Constant
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import WorkKind
+from sluicegate.lab.scenario import candidate_maker
+from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 from sluicegate.lab.world import World, run
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.operation_cost import WorkShape
@@ -49,10 +49,10 @@ Cut: TypeAlias = Callable[[Request], Iterable[Request]]
 class Tenants:
     """Who comes, and the workers that they share."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[WorkKind, ...]
     workers: int = 32
     ru_us: float = 2_000.0
-    course: Course = STEADY
+    speed_profile: SpeedProfile = STEADY
     span_us: int = 6_000_000
     warm_us: int = 1_000_000
 
@@ -69,7 +69,7 @@ class Tenants:
 
     def capacity_us(self) -> float:
         """Work that can be done in what is counted."""
-        return self.workers * self.course.work_us(self.warm_us, self.span_us)
+        return self.workers * self.speed_profile.work_us(self.warm_us, self.span_us)
 
     def alone(self, kind: str) -> Tenants:
         """The same with that kind only."""
@@ -153,11 +153,13 @@ class _TenantServer:
         self._world = world
         self._rig = rig
         self._gate = gate
-        self._backend = Backend(world, Constant(0), workers=rig.workers, course=rig.course)
+        self._backend = Backend(
+            world, Constant(0), workers=rig.workers, speed_profile=rig.speed_profile
+        )
         buckets = rig.span_us // BUCKET_US + 1
         self.accounts = [TenantAccount(buckets) for _ in rig.kinds]
 
-    def door(self, kind: Kind, account: TenantAccount) -> Callable[[Request], Awaitable[None]]:
+    def door(self, kind: WorkKind, account: TenantAccount) -> Callable[[Request], Awaitable[None]]:
         """What the callers of a kind call."""
         draw = self._world.chance(f"work/{kind.name}").draw
         mean_us = -self._rig.ru_us
@@ -345,4 +347,4 @@ class _AllAlike:
         return NOTHING_HELD
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)

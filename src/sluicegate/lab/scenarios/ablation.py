@@ -22,21 +22,21 @@ from typing import Final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.kernels.cost_model import Weights
 from sluicegate.lab.arrivals import Steps
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.course import Course
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import BUCKET_US
 from sluicegate.lab.measures import quantile
+from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs.tenants import (
     TenantAccount,
     Tenants,
     TenantsRun,
-    contender,
+    candidate,
     fifo,
     guarded,
     pooled,
 )
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Curves, Figures, Picture, Scenario
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Curves, Figures, PlotSpec, Scenario
+from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.policies.request_units import RequestUnitsSettings
 
 SECOND: Final = 1_000_000
@@ -63,24 +63,24 @@ def rig(*, burst: bool, slow: bool, workers: int = 32) -> Tenants:
     hundred, timeout_us = 100, 500_000
     return Tenants(
         kinds=(
-            Kind(
+            WorkKind(
                 name="read",
                 arrivals=busy(0.25 * capacity_ru_per_s),
                 timeout_us=timeout_us,
                 callers=hundred,
             ),
-            Kind(
+            WorkKind(
                 name="browse",
                 arrivals=busy(0.35 * capacity_ru_per_s),
                 criticality=Criticality.BEST_EFFORT,
                 timeout_us=timeout_us,
                 callers=hundred,
             ),
-            Kind(name="scan", arrivals=scans, timeout_us=10 * SECOND, cost=SCAN_RU),
+            WorkKind(name="scan", arrivals=scans, timeout_us=10 * SECOND, cost=SCAN_RU),
         ),
         workers=workers,
         ru_us=RU_US,
-        course=Course(((SLOW_US[0], 1 / 3), (SLOW_US[1], 1.0)) if slow else ()),
+        speed_profile=SpeedProfile(((SLOW_US[0], 1 / 3), (SLOW_US[1], 1.0)) if slow else ()),
         span_us=84 * SECOND,
         warm_us=61 * SECOND,
     )
@@ -133,8 +133,10 @@ def seconds(rig: Tenants, account: TenantAccount) -> list[tuple[int, float]]:
 def least_ms(rig: Tenants, second: int) -> float:
     """The p99 of the work itself, at the slowest speed of this second and the one before."""
     begin_us = (second - 1) * SECOND_US
-    changes = [at for at, _ in rig.course.changes if begin_us < at < begin_us + 2 * SECOND_US]
-    speed = min(rig.course.speed(at_us) for at_us in [begin_us, *changes])
+    changes = [
+        at for at, _ in rig.speed_profile.changes if begin_us < at < begin_us + 2 * SECOND_US
+    ]
+    speed = min(rig.speed_profile.speed(at_us) for at_us in [begin_us, *changes])
     return _P99_OF_MEAN * rig.ru_us / speed / 1000
 
 
@@ -148,12 +150,12 @@ SCENARIO: Final = Scenario(
         "slow": rig(burst=False, slow=True),
         "both": rig(burst=True, slow=True),
     },
-    contenders={
-        "both": contender(guarded(BY_COST)),
-        "pricing": contender(pooled(BY_COST)),
-        "ratio-and-codel": contender(guarded(BY_CALL)),
-        "without-ratio": contender(guarded(BY_COST, ratio=False)),
-        "fifo": contender(fifo),
+    candidates={
+        "both": candidate(guarded(BY_COST)),
+        "pricing": candidate(pooled(BY_COST)),
+        "ratio-and-codel": candidate(guarded(BY_CALL)),
+        "without-ratio": candidate(guarded(BY_COST, ratio=False)),
+        "fifo": candidate(fifo),
     },
     ours="both",
     must_fail=("pricing", "ratio-and-codel", "fifo"),
@@ -162,11 +164,11 @@ SCENARIO: Final = Scenario(
         Goal(figure="success.read", at_least=0.99),  # or it would be flat for few
     ),
     measure=measure,
-    shown=("worst_times", "uneven_s", "success.read", "success.browse", "success.scan"),
+    columns=("worst_times", "uneven_s", "success.read", "success.browse", "success.scan"),
     curves=curves,
-    pictures=(
-        Picture("Reads, second by second", ("read_p99_ms",), OVER_TIME, "p99, ms", "s", True),
-        Picture("The worst second", ("worst_times",), AS_BARS, "p99 over the least", "", True),
+    plots=(
+        PlotSpec("Reads, second by second", ("read_p99_ms",), OVER_TIME, "p99, ms", "s", True),
+        PlotSpec("The worst second", ("worst_times",), AS_BARS, "p99 over the least", "", True),
     ),
     scale="3,200 RU a second; the burst is two seconds, the slow-down ten.",
 )

@@ -12,18 +12,18 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.baselines.caches import PlainLookAside
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.retries import NAIVE, SMART
 from sluicegate.lab.rigs.look_aside import (
     Fetch,
     Fill,
     GuardedPath,
     LookAside,
-    contender,
+    candidate,
     curves,
     measure,
 )
-from sluicegate.lab.scenario import OVER_TIME, Picture, Scenario
+from sluicegate.lab.scenario import OVER_TIME, PlotSpec, Scenario
 from sluicegate.lab.world import World
 
 
@@ -43,21 +43,21 @@ SCENARIO: Final = Scenario(
     title="A look-aside cache is flushed",
     why="A cache that the store cannot live without must come back by itself.",
     rigs={"budget": LookAside(retries=SMART), "naive": LookAside(retries=NAIVE)},
-    contenders={
-        "guarded": contender(GuardedPath),
-        "without-coalesce": contender(without_coalesce),
-        "without-queue": contender(without_queue),
-        "look-aside": contender(lambda _, __, fetch, fill: PlainLookAside(fetch, fill)),
+    candidates={
+        "guarded": candidate(GuardedPath),
+        "without-coalesce": candidate(without_coalesce),
+        "without-queue": candidate(without_queue),
+        "look-aside": candidate(lambda _, __, fetch, fill: PlainLookAside(fetch, fill)),
     },
     ours="guarded",
     must_fail=("look-aside", "without-queue"),
     goals=(Goal(figure="refill", at_most=2.0),),
     measure=measure,
     curves=curves,
-    shown=("refill", "recovered_s", "least_s", "hits_at_end", "wasted_fetches"),
-    pictures=(
-        Picture("The hit ratio after a flush", ("hit_ratio",), OVER_TIME, "hits", "seconds"),
-        Picture(
+    columns=("refill", "recovered_s", "least_s", "hits_at_end", "wasted_fetches"),
+    plots=(
+        PlotSpec("The hit ratio after a flush", ("hit_ratio",), OVER_TIME, "hits", "seconds"),
+        PlotSpec(
             "What the store is asked for", ("fetched_per_s",), OVER_TIME, "a second", "seconds"
         ),
     ),

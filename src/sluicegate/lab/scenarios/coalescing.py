@@ -16,18 +16,18 @@ from typing import Final, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.request import Request
 from sluicegate.lab.baselines.single_flight import SingleFlight
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.shared_fetch import (
     CANCEL,
     ERROR,
     TIMEOUT,
     Fetch,
     FetchFaults,
-    contender,
+    candidate,
     curves,
     measure,
 )
-from sluicegate.lab.scenario import OVER_CASES, Picture, Scenario
+from sluicegate.lab.scenario import OVER_CASES, PlotSpec, Scenario
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 
 PATIENT: Final = CoalesceSettings(overdue_us=0)
@@ -77,12 +77,12 @@ SCENARIO: Final = Scenario(
         "crowd-cancel": FetchFaults(fault=CANCEL, readers=10_000, episodes=1),
         "crowd-timeout": FetchFaults(fault=TIMEOUT, readers=10_000, episodes=1),
     },
-    contenders={
-        "coalesce": contender(CoalescedFetch),
-        "without-relief": contender(lambda clock, fetch: CoalescedFetch(clock, fetch, PATIENT)),
-        "without-coalesce": contender(UnsharedFetch),
-        "single-flight": contender(lambda _, fetch: SingleFlight(fetch)),
-        "shielded-flight": contender(lambda _, fetch: SingleFlight(fetch, shielded=True)),
+    candidates={
+        "coalesce": candidate(CoalescedFetch),
+        "without-relief": candidate(lambda clock, fetch: CoalescedFetch(clock, fetch, PATIENT)),
+        "without-coalesce": candidate(UnsharedFetch),
+        "single-flight": candidate(lambda _, fetch: SingleFlight(fetch)),
+        "shielded-flight": candidate(lambda _, fetch: SingleFlight(fetch, shielded=True)),
     },
     ours="coalesce",
     must_fail=("single-flight", "shielded-flight", "without-relief", "without-coalesce"),
@@ -96,9 +96,9 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves,
-    shown=("leaked", "calls_max", "lost", "answered", "late"),
-    pictures=(
-        Picture("Fetches that the store sees", ("calls_max",), OVER_CASES, "calls", log_y=True),
-        Picture("Readers cancelled by another's end", ("lost",), OVER_CASES, "readers"),
+    columns=("leaked", "calls_max", "lost", "answered", "late"),
+    plots=(
+        PlotSpec("Fetches that the store sees", ("calls_max",), OVER_CASES, "calls", log_y=True),
+        PlotSpec("Readers cancelled by another's end", ("lost",), OVER_CASES, "readers"),
     ),
 )

@@ -13,26 +13,25 @@ from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.queues import no_control
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.rig import Rig
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.cooperation import (
     client_throttle,
     curves,
-    in_line,
-    in_world,
+    kernel_candidate,
     measure,
+    policy_candidate,
     sre_throttle,
 )
 from sluicegate.lab.rigs.server_chain import server_chain
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Picture, Scenario
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, PlotSpec, Scenario
 
 WORKERS: Final = 16
 LOAD: Final = 10
 CALLERS: Final = 50
 
 RIG: Final = Rig(
-    kinds=(Kind(name="get", arrivals=Poisson(LOAD * WORKERS * 100), callers=CALLERS),),
+    kinds=(WorkKind(name="get", arrivals=Poisson(LOAD * WORKERS * 100), callers=CALLERS),),
     workers=WORKERS,
     refusal_cost=0.05,
     span_us=14_000_000,
@@ -45,11 +44,11 @@ SCENARIO: Final = Scenario(
     title="Ten times the load where refusing is dear, with and without callers' help",
     why="A server must not spend itself on saying no.",
     rigs={"10x": RIG},
-    contenders={
-        "cooperating": in_world(server_chain, client_throttle),
-        "without-throttle": in_world(server_chain, None),
-        "sre-throttle": in_world(server_chain, sre_throttle),
-        "fifo": in_line(no_control),
+    candidates={
+        "cooperating": policy_candidate(server_chain, client_throttle),
+        "without-throttle": policy_candidate(server_chain, None),
+        "sre-throttle": policy_candidate(server_chain, sre_throttle),
+        "fifo": kernel_candidate(no_control),
     },
     ours="cooperating",
     must_fail=("fifo", "without-throttle"),
@@ -59,10 +58,10 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves,
-    shown=("goodput", "rejects_per_accept", "held_back", "p99_ms", "jain"),
-    pictures=(
-        Picture("Answered in time", ("goodput",), OVER_TIME, "of capacity", "seconds"),
-        Picture("Refused for each answer", ("rejects_per_accept",), AS_BARS, "refusals"),
+    columns=("goodput", "rejects_per_accept", "held_back", "p99_ms", "jain"),
+    plots=(
+        PlotSpec("Answered in time", ("goodput",), OVER_TIME, "of capacity", "seconds"),
+        PlotSpec("Refused for each answer", ("rejects_per_accept",), AS_BARS, "refusals"),
     ),
     scale="half the workers of the other rigs; 50 callers, each with a throttle of its own",
 )

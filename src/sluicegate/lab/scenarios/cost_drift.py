@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.rigs.drift import CountingBudget, Drift, contender, curves, measure
-from sluicegate.lab.scenario import OVER_CASES, OVER_TIME, Picture, Scenario
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.rigs.drift import CountingBudget, Drift, candidate, curves, measure
+from sluicegate.lab.scenario import OVER_CASES, OVER_TIME, PlotSpec, Scenario
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 
 # In a storm what it cost is mostly outliers, which are neither learned nor charged to the full.
@@ -48,12 +48,12 @@ SCENARIO: Final = Scenario(
         "long": Drift(requests=100_000, at=94_000, rows=3.0, liar_every=10),
         "storm": Drift(requests=20_000, at=10_000, storms=0.001),
     },
-    contenders={
-        "request-units": contender(form(), WEIGHTS),
-        "without-ratios": contender(form(ratios_max=0), WEIGHTS),
-        "seed": contender(form(ratios_max=0, settle=False, margin_quantile=None), WEIGHTS),
-        "without-learning": contender(form(learn_rate=0.0), WEIGHTS),
-        "calibrated": contender(form(learn_rate=0.0, settle=False), WEIGHTS),
+    candidates={
+        "request-units": candidate(form(), WEIGHTS),
+        "without-ratios": candidate(form(ratios_max=0), WEIGHTS),
+        "seed": candidate(form(ratios_max=0, settle=False, margin_quantile=None), WEIGHTS),
+        "without-learning": candidate(form(learn_rate=0.0), WEIGHTS),
+        "calibrated": candidate(form(learn_rate=0.0, settle=False), WEIGHTS),
     },
     ours="request-units",
     must_fail=("calibrated", "without-learning", "without-ratios"),
@@ -67,11 +67,13 @@ SCENARIO: Final = Scenario(
         Goal(figure="farthest", at_most=2.0),
     ),
     measure=measure,
-    shown=("wape", "wape_over_floor", "settled_requests", "bias", "bias.honest", "paid.liar"),
+    columns=("wape", "wape_over_floor", "settled_requests", "bias", "bias.honest", "paid.liar"),
     curves=curves,
-    pictures=(
-        Picture("Error over the floor", ("wape_over_floor",), OVER_CASES, "times", "", True),
-        Picture("After the drift", ("wape_over_floor",), OVER_TIME, "error over floor", "requests"),
+    plots=(
+        PlotSpec("Error over the floor", ("wape_over_floor",), OVER_CASES, "times", "", True),
+        PlotSpec(
+            "After the drift", ("wape_over_floor",), OVER_TIME, "error over floor", "requests"
+        ),
     ),
     scale="100,000 requests in a row, not a million; one a millisecond, no queue, no workers.",
 )

@@ -15,13 +15,12 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.dagor import HOUR_US, dagor_each
 from sluicegate.lab.baselines.pid import pid
 from sluicegate.lab.baselines.queues import no_control
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.contenders import in_line, in_world
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
-from sluicegate.lab.rig import Rig
+from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import shed_alone, turning, without_shed
-from sluicegate.lab.scenario import AS_BARS, Picture, Scenario
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.scenario import AS_BARS, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
 
 WORKERS: Final = 16
 USERS: Final = 200
@@ -32,7 +31,7 @@ def rig(load: float) -> Rig:
     """16 workers of 10 ms, 200 users who wait for half a second; four turns of the cohorts."""
     return Rig(
         kinds=(
-            Kind(
+            WorkKind(
                 name="critical",
                 arrivals=Poisson(load * WORKERS * 100),
                 criticality=Criticality.CRITICAL,
@@ -51,14 +50,14 @@ SCENARIO: Final = Scenario(
     title="More CRITICAL work than can be served",
     why="If not all can be served, the same ones should not go without for ever.",
     rigs={"2x": rig(2), "5x": rig(5)},
-    contenders={
-        "chain": in_world(turning(ROTATE_US)),
-        "without-shed": in_world(without_shed),
-        "without-queue": in_world(shed_alone),
-        "dagor": in_line(dagor_each(ROTATE_US)),
-        "dagor-fixed": in_line(dagor_each(HOUR_US)),
-        "pid": in_line(pid),
-        "fifo": in_line(no_control),
+    candidates={
+        "chain": policy_candidate(turning(ROTATE_US)),
+        "without-shed": policy_candidate(without_shed),
+        "without-queue": policy_candidate(shed_alone),
+        "dagor": kernel_candidate(dagor_each(ROTATE_US)),
+        "dagor-fixed": kernel_candidate(dagor_each(HOUR_US)),
+        "pid": kernel_candidate(pid),
+        "fifo": kernel_candidate(no_control),
     },
     ours="chain",
     must_fail=("fifo", "without-queue", "dagor-fixed"),
@@ -68,7 +67,7 @@ SCENARIO: Final = Scenario(
     ),
     measure=figures,
     curves=curves,
-    shown=("goodput", "jain", "success.critical", "p99_ms", "refused_p99_ms"),
-    pictures=(Picture("Fairness over users (1: all alike)", ("jain",), AS_BARS, "Jain's index"),),
+    columns=("goodput", "jain", "success.critical", "p99_ms", "refused_p99_ms"),
+    plots=(PlotSpec("Fairness over users (1: all alike)", ("jain",), AS_BARS, "Jain's index"),),
     scale="half the workers of the other rigs; an hour of the cohorts is two seconds here",
 )

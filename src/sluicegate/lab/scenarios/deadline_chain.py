@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.hops import (
     Hops,
     alike,
-    contender,
+    candidate,
     expired_only,
     guarded,
     measure,
@@ -25,7 +25,7 @@ from sluicegate.lab.rigs.hops import (
     without_deadline,
     without_queue,
 )
-from sluicegate.lab.scenario import AS_BARS, Picture, Scenario
+from sluicegate.lab.scenario import AS_BARS, PlotSpec, Scenario
 
 SCENARIO: Final = Scenario(
     number=19,
@@ -33,13 +33,13 @@ SCENARIO: Final = Scenario(
     title="Three hops with a deadline, at twice the load",
     why="What is refused late has already cost something.",
     rigs={"500 ms": Hops(), "tight": Hops(timeout_us=120_000, span_us=6_000_000)},
-    contenders={
-        "chain": contender(guarded),
-        "alike": contender(alike),
-        "without-deadline": contender(without_deadline),
-        "without-queue": contender(without_queue),
-        "seed-expired": contender(expired_only),
-        "fifo": contender(nothing),
+    candidates={
+        "chain": candidate(guarded),
+        "alike": candidate(alike),
+        "without-deadline": candidate(without_deadline),
+        "without-queue": candidate(without_queue),
+        "seed-expired": candidate(expired_only),
+        "fifo": candidate(nothing),
     },
     ours="chain",
     must_fail=("fifo", "seed-expired", "without-queue"),
@@ -48,9 +48,9 @@ SCENARIO: Final = Scenario(
         Goal(figure="goodput", at_least=0.98, cases=("500 ms",)),
     ),
     measure=measure,
-    shown=("goodput", "wasted", "p50_ms", "p99_ms"),
-    pictures=(
-        Picture("Useful and wasted work", ("goodput", "wasted"), AS_BARS, "of what is possible"),
+    columns=("goodput", "wasted", "p50_ms", "p99_ms"),
+    plots=(
+        PlotSpec("Useful and wasted work", ("goodput", "wasted"), AS_BARS, "of what is possible"),
     ),
     scale="half the workers of the other rigs",
     limits=(

@@ -13,8 +13,8 @@ from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.host_pickers import peak_ewma, round_robin, slow_sweep
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.course import Course
+from sluicegate.lab.durations import Lognormal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile
 from sluicegate.lab.rigs.hosts import (
     NO_EJECTION,
@@ -22,10 +22,10 @@ from sluicegate.lab.rigs.hosts import (
     HostsRig,
     HostsRun,
     balanced,
-    contender,
+    candidate,
 )
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, Picture, Scenario
-from sluicegate.lab.spans import Lognormal
+from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario
+from sluicegate.lab.speed_profile import SpeedProfile
 
 SECOND: Final = 1_000_000
 HOSTS: Final = 10
@@ -47,7 +47,7 @@ HOUR: Final = HostsRig(
     timeout_us=10 * SECOND,
     gray=0,
     errors=0.01,
-    course=Course(((1_200 * SECOND, 0.7), (1_500 * SECOND, 1.0))),
+    speed_profile=SpeedProfile(((1_200 * SECOND, 0.7), (1_500 * SECOND, 1.0))),
     span_us=3_600 * SECOND,
 )
 
@@ -85,14 +85,14 @@ SCENARIO: Final = Scenario(
         "fast-error": replace(MINUTE, fails=1.0),
         "calm-hour": HOUR,
     },
-    contenders={
-        "balance": contender(balanced()),
-        "without-ejection": contender(balanced(outlier=NO_EJECTION)),
-        "without-penalty": contender(balanced(settings=NO_PENALTY)),
-        "without-both": contender(balanced(settings=NO_PENALTY, outlier=NO_EJECTION)),
-        "round-robin": contender(round_robin),
-        "peak-ewma": contender(peak_ewma),
-        "slow-sweep": contender(slow_sweep),
+    candidates={
+        "balance": candidate(balanced()),
+        "without-ejection": candidate(balanced(outlier=NO_EJECTION)),
+        "without-penalty": candidate(balanced(settings=NO_PENALTY)),
+        "without-both": candidate(balanced(settings=NO_PENALTY, outlier=NO_EJECTION)),
+        "round-robin": candidate(round_robin),
+        "peak-ewma": candidate(peak_ewma),
+        "slow-sweep": candidate(slow_sweep),
     },
     ours="balance",
     must_fail=("round-robin", "without-both"),
@@ -104,10 +104,10 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves,
-    shown=("success", "p99_ms", "false_ejections", "out_max", "gray_share"),
-    pictures=(
-        Picture("Calls that failed", ("lost_percent",), OVER_TIME, "% of calls", "seconds"),
-        Picture("What the gray host got", ("gray_percent",), OVER_TIME, "% of calls", "seconds"),
+    columns=("success", "p99_ms", "false_ejections", "out_max", "gray_share"),
+    plots=(
+        PlotSpec("Calls that failed", ("lost_percent",), OVER_TIME, "% of calls", "seconds"),
+        PlotSpec("What the gray host got", ("gray_percent",), OVER_TIME, "% of calls", "seconds"),
     ),
     scale="Ten hosts of 4 workers. In the calm hour a call takes 200 ms, not 10, and there are a "
     "twentieth as many: fewer samples make a false ejection likelier.",

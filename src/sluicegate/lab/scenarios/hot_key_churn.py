@@ -13,17 +13,17 @@ from dataclasses import replace
 from typing import Final
 
 from sluicegate.lab.baselines.key_counters import ExactCounts, LruCounts
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rigs.churn import (
     Churn,
     HotKeyCounter,
     MakeKeyCounter,
-    contender,
+    candidate,
     curves,
     measure,
 )
-from sluicegate.lab.scenario import OVER_CASES, OVER_TIME, Picture, Scenario
+from sluicegate.lab.scenario import OVER_CASES, OVER_TIME, PlotSpec, Scenario
 from sluicegate.policies.hot_key import HotKeySettings
 
 DEFAULTS: Final = HotKeySettings()
@@ -34,7 +34,7 @@ SKEWS: Final = ("zipf-0.8", "zipf-1.0", "zipf-1.2")
 
 def counting(settings: HotKeySettings) -> MakeKeyCounter:
     """Return a maker of the policy with these settings."""
-    return lambda rig, dice: HotKeyCounter(rig, settings, dice)
+    return lambda rig, random_source: HotKeyCounter(rig, settings, random_source)
 
 
 hot_key: Final = counting(DEFAULTS)
@@ -46,12 +46,12 @@ few_counters: Final = counting(HotKeySettings(counters=200))
 without_ageing: Final = counting(HotKeySettings(window_us=3_600_000_000))
 
 
-def exact(rig: Churn, dice: Dice) -> ExactCounts:
+def exact(rig: Churn, random_source: RandomSource) -> ExactCounts:
     """Return exact counts with the product's threshold."""
     return ExactCounts(least=DEFAULTS.hot_min)
 
 
-def lru(rig: Churn, dice: Dice) -> LruCounts:
+def lru(rig: Churn, random_source: RandomSource) -> LruCounts:
     """Return as many counters as the product has."""
     return LruCounts(capacity=DEFAULTS.counters, least=DEFAULTS.hot_min)
 
@@ -69,13 +69,13 @@ SCENARIO: Final = Scenario(
         "zipf-1.0": replace(ZIPF, skew=1.0),
         "zipf-1.2": replace(ZIPF, skew=1.2),
     },
-    contenders={
-        "hot-key": contender(hot_key),
-        "one-percent": contender(one_percent),
-        "few-counters": contender(few_counters),
-        "without-ageing": contender(without_ageing),
-        "exact": contender(exact),
-        "lru": contender(lru),
+    candidates={
+        "hot-key": candidate(hot_key),
+        "one-percent": candidate(one_percent),
+        "few-counters": candidate(few_counters),
+        "without-ageing": candidate(without_ageing),
+        "exact": candidate(exact),
+        "lru": candidate(lru),
     },
     ours="hot-key",
     must_fail=("exact", "lru", "few-counters", "without-ageing"),
@@ -86,15 +86,15 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves,
-    shown=("detect_ms", "recall_100", "memory_mb", "others_hot"),
-    pictures=(
-        Picture(
+    columns=("detect_ms", "recall_100", "memory_mb", "others_hot"),
+    plots=(
+        PlotSpec(
             "How soon the keys of a new set are known",
             ("known",),
             OVER_TIME,
             "share of the keys",
             "milliseconds",
         ),
-        Picture("Memory, cache included", ("memory_mb",), OVER_CASES, "MiB", log_y=True),
+        PlotSpec("Memory, cache included", ("memory_mb",), OVER_CASES, "MiB", log_y=True),
     ),
 )

@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sluicegate.lab.baselines.caches import NoCache, TtlCache
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.rigs.flood import FloodRig, MakeReadPath, contender, curves, measure
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.rigs.flood import FloodRig, MakeReadPath, candidate, curves, measure
 from sluicegate.lab.rigs.read_paths import ShieldedReads
 from sluicegate.lab.scenario import (
     AS_BARS,
     OVER_TIME,
-    Picture,
+    PlotSpec,
     Scenario,
 )
 from sluicegate.policies.hot_key import HotKeySettings
@@ -47,13 +47,13 @@ SCENARIO: Final = Scenario(
     title="A million reads a second, four fifths of them of five keys",
     why="A shard that everybody asks for is lost, and with it whoever needs its other keys.",
     rigs={"flood": FloodRig()},
-    contenders={
-        "shield": contender(shield),
-        "mussel": contender(mussel),
-        "without-coalesce": contender(without_coalesce),
-        "without-hot-key": contender(without_hot_key),
-        "ttl-cache": contender(lambda world, store: TtlCache(world.clock, store.get)),
-        "no-cache": contender(lambda world, store: NoCache(store.get)),
+    candidates={
+        "shield": candidate(shield),
+        "mussel": candidate(mussel),
+        "without-coalesce": candidate(without_coalesce),
+        "without-hot-key": candidate(without_hot_key),
+        "ttl-cache": candidate(lambda world, store: TtlCache(world.clock, store.get)),
+        "no-cache": candidate(lambda world, store: NoCache(store.get)),
     },
     ours="shield",
     must_fail=("ttl-cache", "without-coalesce", "without-hot-key"),
@@ -65,16 +65,16 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves,
-    shown=("early_ratio", "steady_ratio", "detect_ms", "usual_p99", "forwarded"),
-    pictures=(
-        Picture(
+    columns=("early_ratio", "steady_ratio", "detect_ms", "usual_p99", "forwarded"),
+    plots=(
+        PlotSpec(
             "The funnel: reads of hot keys on one node",
             ("received", "not_cached", "forwarded"),
             AS_BARS,
             "reads",
             log_y=True,
         ),
-        Picture(
+        PlotSpec(
             "What reaches the store for the hot keys",
             ("forwarded_per_s",),
             OVER_TIME,

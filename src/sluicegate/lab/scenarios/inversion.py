@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.inversion import (
     LOCK,
     READ,
     Inversion,
+    candidate,
     chain,
-    contender,
     fifo,
     measure,
     naive,
     without_chunks,
     without_raise,
 )
-from sluicegate.lab.scenario import AS_BARS, Picture, Scenario
+from sluicegate.lab.scenario import AS_BARS, PlotSpec, Scenario
 
 SCENARIO: Final = Scenario(
     number=8,
@@ -35,20 +35,18 @@ SCENARIO: Final = Scenario(
         "shared read": Inversion(shared=READ, names=400),
         "lock": Inversion(shared=LOCK, names=64),
     },
-    contenders={
-        "chain": contender(chain),
-        "without-raise": contender(without_raise),
-        "without-chunks": contender(without_chunks),
-        "naive": contender(naive),
-        "fifo": contender(fifo),
+    candidates={
+        "chain": candidate(chain),
+        "without-raise": candidate(without_raise),
+        "without-chunks": candidate(without_chunks),
+        "naive": candidate(naive),
+        "fifo": candidate(fifo),
     },
     ours="chain",
     must_fail=("naive", "without-chunks"),
     goals=(Goal(figure="p99_ratio", at_most=1.2),),
     measure=measure,
-    shown=("p99_ratio", "p99_ms", "p99_alone_ms", "success", "bulk_per_s"),
-    pictures=(
-        Picture("CRITICAL beside BULK, over alone", ("p99_ratio",), AS_BARS, "times the p99"),
-    ),
+    columns=("p99_ratio", "p99_ms", "p99_alone_ms", "success", "bulk_per_s"),
+    plots=(PlotSpec("CRITICAL beside BULK, over alone", ("p99_ratio",), AS_BARS, "times the p99"),),
     scale="half the workers of the other rigs; jobs of 100 ms under 64 locks",
 )

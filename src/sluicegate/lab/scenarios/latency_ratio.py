@@ -14,19 +14,19 @@ from typing import Final
 
 from sluicegate.kernels.latency_ratio import MUSSEL_ENTER
 from sluicegate.lab.baselines.pooled_ratio import PooledRatio
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.latencies import (
     LatencyRig,
     LatencyRun,
     PolicyStressReader,
     WorkClass,
     by_class,
-    contender,
+    candidate,
     never_frozen,
     one_for_all,
     unwindowed_p2,
 )
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, Picture, Scenario
+from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario
 from sluicegate.policies.stress import StressSettings
 
 SECOND: Final = 1_000_000
@@ -86,13 +86,13 @@ SCENARIO: Final = Scenario(
     title="Half an hour of slow work, and a day without any",
     why="An alarm that gets used to the fire is none, nor is one that rings at noon.",
     rigs={"stress": STRESS, "day": day(8)},
-    contenders={
-        "stress": contender(PolicyStressReader),
-        "mussel-p2": contender(lambda: PolicyStressReader(P2)),
-        "p2-unwindowed": contender(by_class(unwindowed_p2, MUSSEL_ENTER)),
-        "pooled": contender(by_class(PooledRatio)),
-        "without-freezing": contender(by_class(never_frozen)),
-        "without-classes": contender(one_for_all),
+    candidates={
+        "stress": candidate(PolicyStressReader),
+        "mussel-p2": candidate(lambda: PolicyStressReader(P2)),
+        "p2-unwindowed": candidate(by_class(unwindowed_p2, MUSSEL_ENTER)),
+        "pooled": candidate(by_class(PooledRatio)),
+        "without-freezing": candidate(by_class(never_frozen)),
+        "without-classes": candidate(one_for_all),
     },
     ours="stress",
     must_fail=("p2-unwindowed", "pooled", "without-freezing", "without-classes"),
@@ -103,8 +103,8 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves,
-    shown=("seen_s", "ratio_max", "clear_s", "trips"),
-    pictures=(Picture("Latency ratio", ("ratio",), OVER_TIME, "ratio", "minutes"),),
+    columns=("seen_s", "ratio_max", "clear_s", "trips"),
+    plots=(PlotSpec("Latency ratio", ("ratio",), OVER_TIME, "ratio", "minutes"),),
     scale="The day passes in 8 hours, so all that drifts does so three times as fast; the proofs "
     "play one of 24.",
 )

@@ -12,13 +12,12 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.contenders import BASELINES, OURS, StationContender
 from sluicegate.lab.drills import station
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.scenario import AS_BARS, DRILL, OVER_TIME, Contender, Picture, Scenario
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.scenario import AS_BARS, DRILL, OVER_TIME, Candidate, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import BASELINES, OURS, StationCandidate
 
 WORKERS: Final = 8
 CAPACITY_PER_S: Final = 800
@@ -27,16 +26,16 @@ CAPACITY_PER_S: Final = 800
 def rig(load: float) -> Rig:
     """8 workers of 10 ms, callers who wait for half a second."""
     return Rig(
-        kinds=(Kind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=500_000),),
+        kinds=(WorkKind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=500_000),),
         workers=WORKERS,
         span_us=4_000_000,
         warm_us=1_000_000,
     )
 
 
-def drill(policy: str) -> StationContender:
+def drill(policy: str) -> StationCandidate:
     """The same in processes of its own, in real time."""
-    return Contender(lambda rig, seed: station.play(rig, policy, seed), DRILL)
+    return Candidate(lambda rig, seed: station.play(rig, policy, seed), DRILL)
 
 
 SCENARIO: Final = Scenario(
@@ -45,7 +44,7 @@ SCENARIO: Final = Scenario(
     title="The same station, simulated and drilled",
     why="What holds on virtual time must hold on a socket.",
     rigs={"calm": rig(0.6), "2x": rig(2)},
-    contenders={
+    candidates={
         "queue": OURS["queue"],
         "queue-drill": drill("queue"),
         "fifo-pool": BASELINES["fifo-pool"],
@@ -59,11 +58,11 @@ SCENARIO: Final = Scenario(
         Goal(figure="p99_ms", at_most=80),
     ),
     measure=figures,
-    shown=("goodput", "p50_ms", "p99_ms", "refused_p99_ms", "queue_peak"),
+    columns=("goodput", "p50_ms", "p99_ms", "refused_p99_ms", "queue_peak"),
     curves=curves,
-    pictures=(
-        Picture("Answered in time", ("goodput",), AS_BARS, "of what can be done"),
-        Picture("Over time", ("good_per_s",), OVER_TIME, "answers a second", "s"),
+    plots=(
+        PlotSpec("Answered in time", ("goodput",), AS_BARS, "of what can be done"),
+        PlotSpec("Over time", ("good_per_s",), OVER_TIME, "answers a second", "s"),
     ),
     scale="A quarter of the workers of `overload`, and of its callers.",
 )

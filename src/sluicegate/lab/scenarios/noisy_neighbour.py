@@ -13,21 +13,21 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import BUCKET_US
 from sluicegate.lab.measures import quantile
+from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs.tenants import (
     Tenants,
     TenantsRun,
     alone_p99_us,
+    candidate,
     chunked,
-    contender,
     fifo,
     qps_quota,
     ru_quota,
 )
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Curves, Figures, Picture, Scenario
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Curves, Figures, PlotSpec, Scenario
 
 WORKERS: Final = 32
 READS: Final = 0.3  # of the capacity
@@ -40,14 +40,14 @@ def rig(ru_us: float = 2_000.0, span_us: int = 6_000_000) -> Tenants:
     capacity_ru_per_s = WORKERS * 1e6 / ru_us
     return Tenants(
         kinds=(
-            Kind(
+            WorkKind(
                 name="read",
                 arrivals=Poisson(READS * capacity_ru_per_s),
                 criticality=Criticality.CRITICAL,
                 timeout_us=500_000,
                 shard="read",
             ),
-            Kind(
+            WorkKind(
                 name="scan",
                 arrivals=Poisson(SCANS * capacity_ru_per_s / SCAN_RU),
                 criticality=Criticality.BULK,
@@ -92,18 +92,18 @@ SCENARIO: Final = Scenario(
     title="A noisy neighbour: scans of 200 RU, ten times what there is, beside point reads",
     why="One tenant's batch job is no other tenant's outage, and idle workers help nobody.",
     rigs={"10x": rig()},
-    contenders={
-        "chunks": contender(chunked()),
-        "without-chunks": contender(chunked(ru=0)),
-        "without-classes": contender(chunked(classes=False)),
-        "without-bulkhead": contender(chunked(scans_max=None)),
-        "charged-by-chunk": contender(chunked(charged_whole=False)),
-        "chunks-20": contender(chunked(ru=20)),
-        "chunks-50": contender(chunked(ru=50)),
-        "half-and-half": contender(chunked(share=0.5, scans_max=WORKERS // 2)),
-        "ru-quota": contender(ru_quota),
-        "qps-quota": contender(qps_quota),
-        "fifo": contender(fifo),
+    candidates={
+        "chunks": candidate(chunked()),
+        "without-chunks": candidate(chunked(ru=0)),
+        "without-classes": candidate(chunked(classes=False)),
+        "without-bulkhead": candidate(chunked(scans_max=None)),
+        "charged-by-chunk": candidate(chunked(charged_whole=False)),
+        "chunks-20": candidate(chunked(ru=20)),
+        "chunks-50": candidate(chunked(ru=50)),
+        "half-and-half": candidate(chunked(share=0.5, scans_max=WORKERS // 2)),
+        "ru-quota": candidate(ru_quota),
+        "qps-quota": candidate(qps_quota),
+        "fifo": candidate(fifo),
     },
     ours="chunks",
     must_fail=("qps-quota", "ru-quota", "without-chunks"),
@@ -114,12 +114,14 @@ SCENARIO: Final = Scenario(
         Goal(figure="bulk_useful", at_least=0.95),  # by scans that ended
     ),
     measure=measure,
-    shown=("success.read", "p99_ms.read", "p99_times_alone", "bulk_share", "bulk_useful"),
+    columns=("success.read", "p99_ms.read", "p99_times_alone", "bulk_share", "bulk_useful"),
     curves=curves,
-    pictures=(
-        Picture("What the reads notice", ("p99_times_alone",), AS_BARS, "p99 over alone", "", True),
-        Picture("What the scans get", ("bulk_share", "bulk_useful"), AS_BARS, "of what is left"),
-        Picture("Reads beside scans", ("read_p99_ms",), OVER_TIME, "p99, ms", "s", True),
+    plots=(
+        PlotSpec(
+            "What the reads notice", ("p99_times_alone",), AS_BARS, "p99 over alone", "", True
+        ),
+        PlotSpec("What the scans get", ("bulk_share", "bulk_useful"), AS_BARS, "of what is left"),
+        PlotSpec("Reads beside scans", ("read_p99_ms",), OVER_TIME, "p99, ms", "s", True),
     ),
     scale="16,000 RU a second: a read is 2 ms of one of 32 workers.",
 )

@@ -13,15 +13,15 @@ from __future__ import annotations
 from statistics import median
 from typing import Final
 
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.overhead import (
     Overhead,
     OverheadRun,
-    contender,
+    candidate,
     plain_window,
     server_chain,
 )
-from sluicegate.lab.scenario import AS_BARS, Figures, Picture, Scenario
+from sluicegate.lab.scenario import AS_BARS, Figures, PlotSpec, Scenario
 
 
 def measure(rig: Overhead, run: OverheadRun) -> Figures:
@@ -39,9 +39,9 @@ SCENARIO: Final = Scenario(
     title="What the whole chain costs a request",
     why="Control that costs more than it saves is switched off.",
     rigs={"calm": Overhead()},
-    contenders={
-        "chain": contender(server_chain),
-        "plain-window": contender(plain_window),
+    candidates={
+        "chain": candidate(server_chain),
+        "plain-window": candidate(plain_window),
     },
     ours="chain",
     must_fail=("plain-window",),
@@ -51,7 +51,7 @@ SCENARIO: Final = Scenario(
         Goal(figure="objects_per_million", at_most=1_000),
     ),
     measure=measure,
-    shown=("p50_us", "p99_us", "objects_per_million"),
-    pictures=(Picture("A request through the chain", ("p50_us", "p99_us"), AS_BARS, "us"),),
+    columns=("p50_us", "p99_us", "objects_per_million"),
+    plots=(PlotSpec("A request through the chain", ("p50_us", "p99_us"), AS_BARS, "us"),),
     scale="100,000 requests one after the other; the long proof is of ten million.",
 )

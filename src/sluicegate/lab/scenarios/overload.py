@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.contenders import ALL
-from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.scenario import OVER_CASES, Figures, Picture, Scenario
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.scenario import OVER_CASES, Figures, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import ALL
 
 CAPACITY_PER_S: Final = 3_200
 LOADS: Final = (2, 5, 10)
@@ -26,7 +25,7 @@ REFUSAL_COST: Final = 0.01
 def rig(load: float) -> Rig:
     """32 workers of 10 ms, callers who wait for half a second."""
     return Rig(
-        kinds=(Kind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=500_000),),
+        kinds=(WorkKind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=500_000),),
         workers=32,
         refusal_cost=REFUSAL_COST,
         span_us=4_000_000,
@@ -34,7 +33,7 @@ def rig(load: float) -> Rig:
     )
 
 
-def measure(rig: Rig, ledger: Ledger) -> Figures:
+def measure(rig: Rig, ledger: RunLedger) -> Figures:
     """The usual, and the goodput that nobody can pass at what was offered."""
     load = sum(ledger.offered_at) * 1e6 / rig.span_us / rig.capacity_per_s
     return figures(rig, ledger) | {"ceiling": rig.ceiling(load)}
@@ -48,7 +47,7 @@ SCENARIO: Final = Scenario(
     title="Overload of 2, 5 and 10 times, one class",
     why="A service keeps answering what it can, whatever is asked of it.",
     rigs=RIGS,
-    contenders=ALL,
+    candidates=ALL,
     ours="queue",
     must_fail=("fifo", "fifo-pool"),
     goals=(
@@ -59,17 +58,17 @@ SCENARIO: Final = Scenario(
         Goal(figure="p99_ms", at_most=60),
     ),
     measure=measure,
-    shown=("goodput", "p99_ms", "ceiling", "refused_p99_ms", "queue_peak"),
+    columns=("goodput", "p99_ms", "ceiling", "refused_p99_ms", "queue_peak"),
     curves=curves,
-    pictures=(
-        Picture(
+    plots=(
+        PlotSpec(
             "Offered load against goodput",
             ("goodput",),
             over=OVER_CASES,
             y="answered in time, of what can be done",
             x="offered load, of what can be done",
         ),
-        Picture(
+        PlotSpec(
             "How long the answers take",
             ("p99_ms",),
             over=OVER_CASES,

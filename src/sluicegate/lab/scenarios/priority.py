@@ -17,18 +17,17 @@ from sluicegate.lab.baselines.codel import folly_codel
 from sluicegate.lab.baselines.dagor import dagor
 from sluicegate.lab.baselines.pid import pid
 from sluicegate.lab.baselines.queues import no_control
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.contenders import in_line, in_world
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
-from sluicegate.lab.rig import Rig
+from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import (
     server_chain,
     shed_alone,
     without_criticality,
     without_shed,
 )
-from sluicegate.lab.scenario import OVER_CASES, Picture, Scenario
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.scenario import OVER_CASES, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
 
 WORKERS: Final = 16
 CAPACITY_PER_S: Final = WORKERS * 100
@@ -42,7 +41,7 @@ def rig(load: float) -> Rig:
     shares = (*DEMAND, *LAST, (Criticality.BULK, load - 1))
     return Rig(
         kinds=tuple(
-            Kind(
+            WorkKind(
                 name=criticality.name.lower().replace("_", "-"),
                 arrivals=Poisson(share * CAPACITY_PER_S),
                 criticality=criticality,
@@ -62,15 +61,15 @@ SCENARIO: Final = Scenario(
     title="Four classes, and an excess of the lowest",
     why="What matters gets through, whatever else is asked.",
     rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
-    contenders={
-        "chain": in_world(server_chain),
-        "without-shed": in_world(without_shed),
-        "without-queue": in_world(shed_alone),
-        "without-criticality": in_world(without_criticality),
-        "dagor": in_line(dagor),
-        "pid": in_line(pid),
-        "folly": in_line(folly_codel),
-        "fifo": in_line(no_control),
+    candidates={
+        "chain": policy_candidate(server_chain),
+        "without-shed": policy_candidate(without_shed),
+        "without-queue": policy_candidate(shed_alone),
+        "without-criticality": policy_candidate(without_criticality),
+        "dagor": kernel_candidate(dagor),
+        "pid": kernel_candidate(pid),
+        "folly": kernel_candidate(folly_codel),
+        "fifo": kernel_candidate(no_control),
     },
     ours="chain",
     must_fail=("fifo", "without-criticality", "without-queue"),
@@ -81,7 +80,7 @@ SCENARIO: Final = Scenario(
     ),
     measure=figures,
     curves=curves,
-    shown=(
+    columns=(
         "success.critical",
         "success.degraded",
         "success.best-effort",
@@ -89,8 +88,8 @@ SCENARIO: Final = Scenario(
         "p99_ms",
         "refused_p99_ms",
     ),
-    pictures=tuple(
-        Picture(title, (figure,), OVER_CASES, y, "offered load, of what can be done")
+    plots=tuple(
+        PlotSpec(title, (figure,), OVER_CASES, y, "offered load, of what can be done")
         for title, figure, y in (
             ("CRITICAL work", "success.critical", "answered in time, of what came"),
             ("BEST_EFFORT work", "success.best-effort", "answered in time, of what came"),

@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.contenders import ALL
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.scenario import OVER_CASES, Picture, Scenario
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.scenario import OVER_CASES, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import ALL
 
 CAPACITY_PER_S: Final = 3_200
 TIMEOUT_S: Final = 0.5
@@ -25,7 +24,9 @@ def rig(load: float) -> Rig:
     """32 workers of 10 ms, callers who wait for half a second; refusals cost nothing."""
     timeout_us = int(TIMEOUT_S * 1_000_000)
     return Rig(
-        kinds=(Kind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=timeout_us),),
+        kinds=(
+            WorkKind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=timeout_us),
+        ),
         workers=32,
         span_us=4_000_000,
         warm_us=1_000_000,
@@ -38,7 +39,7 @@ SCENARIO: Final = Scenario(
     title="Queue disciplines: goodput, memory, and how soon a refusal is told",
     why="A refusal that comes late is as bad as an answer that does.",
     rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
-    contenders=ALL,
+    candidates=ALL,
     ours="queue",
     must_fail=("lifo", "fifo-pool"),
     goals=(
@@ -47,10 +48,10 @@ SCENARIO: Final = Scenario(
         Goal(figure="refused_p99_ms", at_most=20),
     ),
     measure=figures,
-    shown=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
+    columns=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
     curves=curves,
-    pictures=(
-        Picture(
+    plots=(
+        PlotSpec(
             "How soon a refusal is told",
             ("refused_p99_ms",),
             over=OVER_CASES,
@@ -58,7 +59,7 @@ SCENARIO: Final = Scenario(
             x="offered load, of what can be done",
             log_y=True,
         ),
-        Picture(
+        PlotSpec(
             "What is held in memory",
             ("queue_peak",),
             over=OVER_CASES,

@@ -11,15 +11,14 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.contenders import ALL
-from sluicegate.lab.course import Course
-from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures, recovery_s
 from sluicegate.lab.retries import NAIVE, SMART, Retries
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Figures, Picture, Scenario
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Figures, PlotSpec, Scenario
+from sluicegate.lab.speed_profile import SpeedProfile
+from sluicegate.lab.station_candidates import ALL
 
 CAPACITY_PER_S: Final = 3_200
 LOAD: Final = 0.8
@@ -30,16 +29,16 @@ RESTORED_US: Final = 15_000_000
 def rig(retries: Retries) -> Rig:
     """32 workers of 10 ms, of whose speed 0.3 is left for ten seconds."""
     return Rig(
-        kinds=(Kind(name="get", arrivals=Poisson(LOAD * CAPACITY_PER_S), timeout_us=500_000),),
+        kinds=(WorkKind(name="get", arrivals=Poisson(LOAD * CAPACITY_PER_S), timeout_us=500_000),),
         workers=32,
-        course=Course(((HURT_US, 0.3), (RESTORED_US, 1.0))),
+        speed_profile=SpeedProfile(((HURT_US, 0.3), (RESTORED_US, 1.0))),
         retries=retries,
         span_us=22_000_000,
         warm_us=1_000_000,
     )
 
 
-def measure(rig: Rig, ledger: Ledger) -> Figures:
+def measure(rig: Rig, ledger: RunLedger) -> Figures:
     """The usual, and how long it takes after the repair."""
     return figures(rig, ledger) | {"recovery_s": recovery_s(ledger, HURT_US, RESTORED_US)}
 
@@ -50,7 +49,7 @@ SCENARIO: Final = Scenario(
     title="A retry storm after a loss of 70% for ten seconds",
     why="A shortage that is over must be over for the callers too.",
     rigs={"budget": rig(SMART), "naive": rig(NAIVE)},
-    contenders=ALL,
+    candidates=ALL,
     ours="queue",
     must_fail=("fifo", "fifo-pool"),
     goals=(
@@ -60,16 +59,16 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves,
-    shown=("recovery_s", "amplification", "goodput", "p99_ms", "queue_peak"),
-    pictures=(
-        Picture(
+    columns=("recovery_s", "amplification", "goodput", "p99_ms", "queue_peak"),
+    plots=(
+        PlotSpec(
             "Recovery: what is asked, retries included, and what is answered in time",
             ("offered_per_s", "good_per_s"),
             over=OVER_TIME,
             y="a second",
             x="seconds; 70% is lost from 5 to 15",
         ),
-        Picture("Until all is well again", ("recovery_s",), over=AS_BARS, y="seconds"),
-        Picture("Attempts for each call", ("amplification",), over=AS_BARS, y="attempts"),
+        PlotSpec("Until all is well again", ("recovery_s",), over=AS_BARS, y="seconds"),
+        PlotSpec("Attempts for each call", ("amplification",), over=AS_BARS, y="attempts"),
     ),
 )

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.baselines.fifo_pool import FifoPool
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.course import Course
-from sluicegate.lab.rigs.shards import MakeGate, Shards, contender, curves, measure
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Picture, Scenario
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.rigs.shards import MakeGate, Shards, candidate, curves, measure
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, PlotSpec, Scenario
+from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.world import World
 from sluicegate.policies.breaker import Breaker
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
@@ -57,17 +57,17 @@ SCENARIO: Final = Scenario(
     title="One shard of ten fifty times slower",
     why="A part that is slow fills its own compartment, and the ship stays afloat.",
     rigs={
-        "slow": Shards(course=Course(((0, SPEED),))),
-        "turns": Shards(course=Course(((2_000_000, SPEED), (4_000_000, 1.0)))),
-        "two": Shards(course=Course(((0, SPEED),)), slow=2),
+        "slow": Shards(speed_profile=SpeedProfile(((0, SPEED),))),
+        "turns": Shards(speed_profile=SpeedProfile(((2_000_000, SPEED), (4_000_000, 1.0)))),
+        "two": Shards(speed_profile=SpeedProfile(((0, SPEED),)), slow=2),
     },
-    contenders={
-        "bulkhead": contender(bulkhead),
-        "adaptive": contender(adaptive),
-        "with-breaker": contender(with_breaker),
-        "breaker": contender(breaker),
-        "without-bulkhead": contender(without),
-        "shared-pool": contender(shared_pool),
+    candidates={
+        "bulkhead": candidate(bulkhead),
+        "adaptive": candidate(adaptive),
+        "with-breaker": candidate(with_breaker),
+        "breaker": candidate(breaker),
+        "without-bulkhead": candidate(without),
+        "shared-pool": candidate(shared_pool),
     },
     ours="bulkhead",
     must_fail=("shared-pool", "without-bulkhead"),
@@ -77,7 +77,7 @@ SCENARIO: Final = Scenario(
         Goal(figure="p99_ms.healthy", at_most=60),
     ),
     measure=measure,
-    shown=(
+    columns=(
         "success.healthy",
         "p99_ms.healthy",
         "success.slow",
@@ -85,10 +85,10 @@ SCENARIO: Final = Scenario(
         "inflight_peak",
     ),
     curves=curves,
-    pictures=(
-        Picture("What healthy shards answer", ("success.healthy",), AS_BARS, "of their calls"),
-        Picture("Healthy shards", ("healthy_per_s",), OVER_TIME, "answers a second", "s"),
-        Picture("At the slow shard", ("slow_inflight",), OVER_TIME, "calls open", "s"),
+    plots=(
+        PlotSpec("What healthy shards answer", ("success.healthy",), AS_BARS, "of their calls"),
+        PlotSpec("Healthy shards", ("healthy_per_s",), OVER_TIME, "answers a second", "s"),
+        PlotSpec("At the slow shard", ("slow_inflight",), OVER_TIME, "calls open", "s"),
     ),
     scale="8,000 calls a second over ten shards; 200 places in the dispatcher, 40 a shard.",
 )

@@ -15,16 +15,16 @@ from typing import Any, Final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.lab.baselines.caches import TtlCache
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.freshness import (
     FreshnessRig,
     NodesRig,
     RaceRig,
-    contender,
+    candidate,
     measure,
 )
 from sluicegate.lab.rigs.read_paths import Get, ShieldedReads
-from sluicegate.lab.scenario import AS_BARS, Picture, Scenario
+from sluicegate.lab.scenario import AS_BARS, PlotSpec, Scenario
 from sluicegate.policies.hot_key import HotKeySettings
 
 DEFAULTS: Final = HotKeySettings()
@@ -61,11 +61,11 @@ SCENARIO: Final = Scenario(
     title="Reads after writes, through a cache and shared fetches",
     why="Whoever changes a price and reads the old one back has found a bug, not a cache.",
     rigs=RIGS,
-    contenders={
-        "shield": contender(shield),
-        "without-epochs": contender(without_epochs),
-        "without-parting": contender(without_parting),
-        "ttl-cache": contender(ttl_cache),
+    candidates={
+        "shield": candidate(shield),
+        "without-epochs": candidate(without_epochs),
+        "without-parting": candidate(without_parting),
+        "ttl-cache": candidate(ttl_cache),
     },
     ours="shield",
     must_fail=("ttl-cache", "without-epochs", "without-parting"),
@@ -75,9 +75,9 @@ SCENARIO: Final = Scenario(
         Goal(figure="others_beyond_ms", at_most=0.0, cases=("nodes",)),
     ),
     measure=measure,
-    shown=("stale_own", "stale_refills", "others_ms", "others_beyond_ms", "served"),
-    pictures=(
-        Picture(
+    columns=("stale_own", "stale_refills", "others_ms", "others_beyond_ms", "served"),
+    plots=(
+        PlotSpec(
             "Reads older than what their own node had written",
             ("stale_own", "stale_refills"),
             AS_BARS,

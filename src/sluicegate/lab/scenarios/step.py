@@ -11,20 +11,19 @@ from math import inf
 from typing import Final
 
 from sluicegate.lab.arrivals import Steps
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.contenders import ALL
-from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures, least_goodput, settled_s
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, Picture, Scenario
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import ALL
 
 CAPACITY_PER_S: Final = 3_200
 STEP_US: Final = 3_000_000
 
 RIG: Final = Rig(
     kinds=(
-        Kind(
+        WorkKind(
             name="get",
             arrivals=Steps(((0, 0.8 * CAPACITY_PER_S), (STEP_US, 1.4 * CAPACITY_PER_S))),
             timeout_us=500_000,
@@ -36,7 +35,7 @@ RIG: Final = Rig(
 )
 
 
-def measure(rig: Rig, ledger: Ledger) -> Figures:
+def measure(rig: Rig, ledger: RunLedger) -> Figures:
     """The usual, and what happens from the step on."""
     return figures(rig, ledger) | {
         "settled_s": settled_s(ledger, STEP_US),
@@ -44,7 +43,7 @@ def measure(rig: Rig, ledger: Ledger) -> Figures:
     }
 
 
-def curves_of_answers(rig: Rig, ledger: Ledger) -> Curves:
+def curves_of_answers(rig: Rig, ledger: RunLedger) -> Curves:
     """The usual; where nobody was answered, there is no p99."""
     usual = curves(rig, ledger)
     return {**usual, "p99_ms": [(at_s, ms or inf) for at_s, ms in usual["p99_ms"]]}
@@ -56,7 +55,7 @@ SCENARIO: Final = Scenario(
     title="A step from 0.8 to 1.4 of the capacity",
     why="Control that takes longer than the surge is no control.",
     rigs={"step": RIG},
-    contenders=ALL,
+    candidates=ALL,
     ours="queue",
     must_fail=("fifo", "fifo-pool"),
     goals=(
@@ -65,16 +64,16 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves_of_answers,
-    shown=("settled_s", "least_goodput", "p99_ms", "queue_peak"),
-    pictures=(
-        Picture(
+    columns=("settled_s", "least_goodput", "p99_ms", "queue_peak"),
+    plots=(
+        PlotSpec(
             "Answers in time, before the step (at 3 s) and after",
             ("goodput",),
             over=OVER_TIME,
             y="answered in time, of what can be done",
             x="seconds",
         ),
-        Picture(
+        PlotSpec(
             "How long they take",
             ("p99_ms",),
             over=OVER_TIME,

@@ -20,18 +20,18 @@ from sluicegate.lab.baselines.account_schemes import (
     no_suppression,
     two_speed,
 )
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.accounts import (
     SEED_MASTER,
     SEED_NODE,
     AccountRig,
     ConformingArrivals,
-    contender,
+    candidate,
     curves,
     measure,
     suppressing,
 )
-from sluicegate.lab.scenario import OVER_TIME, Picture, Scenario
+from sluicegate.lab.scenario import OVER_TIME, PlotSpec, Scenario
 
 SECOND: Final = 1_000_000
 L: Final = 1_000
@@ -78,13 +78,13 @@ SCENARIO: Final = Scenario(
         "poisson": POISSON,
         "bursts": replace(POISSON, arrivals=ConformingArrivals(per_s=L, burst=L)),
     },
-    contenders={
-        "ladder": contender(suppressing()),
-        "seed-mean": contender(suppressing(SEED_NODE, SEED_MASTER)),
-        "two-speed": contender(two_speed),
-        "demand-shares": contender(demand_shares),
-        "fixed-shares": contender(fixed_shares),
-        "without-suppression": contender(no_suppression),
+    candidates={
+        "ladder": candidate(suppressing()),
+        "seed-mean": candidate(suppressing(SEED_NODE, SEED_MASTER)),
+        "two-speed": candidate(two_speed),
+        "demand-shares": candidate(demand_shares),
+        "fixed-shares": candidate(fixed_shares),
+        "without-suppression": candidate(no_suppression),
     },
     ours="ladder",
     must_fail=("seed-mean", "fixed-shares", "without-suppression"),
@@ -102,9 +102,9 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves,
-    shown=("settled_s", "overshoot_s", "shifted_s", "recovery_s", "parted_max", "refused"),
-    pictures=(
-        Picture("Admitted", ("attempted", "admitted"), OVER_TIME, "limits", "seconds", log_y=True),
+    columns=("settled_s", "overshoot_s", "shifted_s", "recovery_s", "parted_max", "refused"),
+    plots=(
+        PlotSpec("Admitted", ("attempted", "admitted"), OVER_TIME, "limits", "seconds", log_y=True),
     ),
     scale="A limit of 1,000 a second; a partition of 8 nodes of 20, the hottest among them.",
 )

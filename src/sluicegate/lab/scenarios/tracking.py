@@ -14,10 +14,10 @@ from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.concurrency_limits import aimd, fitted_aimd, gradient2, vegas
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.dice import Dice
-from sluicegate.lab.rigs.gates import GateRig, GateRun, MakeGate, contender, curves, measure
-from sluicegate.lab.scenario import OVER_TIME, Contender, Picture, Scenario
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.random_source import RandomSource
+from sluicegate.lab.rigs.gates import GateRig, GateRun, MakeGate, candidate, curves, measure
+from sluicegate.lab.scenario import OVER_TIME, Candidate, PlotSpec, Scenario
 from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 
 SECOND: Final = 1_000_000
@@ -44,20 +44,20 @@ def production(algorithm: str | None = None) -> MakeGate:
     """The production policy, with its defaults or with the number of that name."""
     adaptive = AdaptiveSettings() if algorithm is None else AdaptiveSettings(algorithm=algorithm)
 
-    def make(rig: GateRig, dice: Dice) -> Concurrency:
-        return Concurrency(ConcurrencySettings(adaptive=adaptive), dice.of("gate"))
+    def make(rig: GateRig, random_source: RandomSource) -> Concurrency:
+        return Concurrency(ConcurrencySettings(adaptive=adaptive), random_source.of("gate"))
 
     return make
 
 
-CONTENDERS: Final[Mapping[str, Contender[GateRig, GateRun]]] = {
-    "concurrency": contender(production()),
-    "concurrency-gradient2": contender(production("gradient2")),
-    "vegas": contender(vegas),
-    "gradient2": contender(gradient2),
-    "aimd": contender(aimd),
-    "fitted-aimd": contender(fitted_aimd),
-    "without-tracking": contender(production("fixed")),
+CANDIDATES: Final[Mapping[str, Candidate[GateRig, GateRun]]] = {
+    "concurrency": candidate(production()),
+    "concurrency-gradient2": candidate(production("gradient2")),
+    "vegas": candidate(vegas),
+    "gradient2": candidate(gradient2),
+    "aimd": candidate(aimd),
+    "fitted-aimd": candidate(fitted_aimd),
+    "without-tracking": candidate(production("fixed")),
 }
 
 SCENARIO: Final = Scenario(
@@ -66,7 +66,7 @@ SCENARIO: Final = Scenario(
     title="Capacity halved and restored, ten times: the limit follows",
     why="A limit that does not follow is too high when it matters and too low when it does not.",
     rigs={"cycles": cycles(CYCLES)},
-    contenders=CONTENDERS,
+    candidates=CANDIDATES,
     ours="concurrency",
     must_fail=("gradient2", "without-tracking"),
     goals=(
@@ -76,8 +76,8 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves,
-    shown=("off_max", "p99_growth", "drift", "goodput"),
-    pictures=(Picture("The limit", ("limit", "workers"), OVER_TIME, "at work", "seconds"),),
+    columns=("off_max", "p99_growth", "drift", "goodput"),
+    plots=(PlotSpec("The limit", ("limit", "workers"), OVER_TIME, "at work", "seconds"),),
     limits="Seeds 0 to 4 meet the bound of a quarter without a margin: it is 4 of 16 workers, a "
     "probe alone takes 3, and the mean of 400 exponential times is 5% off by chance. Of the seeds "
     "5 to 8 two are at 0.25, the others at 0.31 and 0.38.",

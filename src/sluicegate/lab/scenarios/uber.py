@@ -21,25 +21,24 @@ from typing import Final, NamedTuple
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.fifo_pool import fifo_pool
 from sluicegate.lab.baselines.rate_gates import token_pool
-from sluicegate.lab.checks import Goal
 from sluicegate.lab.clients import open_loop
-from sluicegate.lab.contenders import queue
-from sluicegate.lab.course import Course
-from sluicegate.lab.full import MakePolicy, Server
-from sluicegate.lab.ledger import BUCKET_US, Ledger
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.ledger import BUCKET_US, RunLedger
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.rig import Rig
+from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.scenario import (
     AS_BARS,
     OVER_TIME,
     TASKS,
-    Contender,
+    Candidate,
     Curves,
     Figures,
-    Picture,
+    PlotSpec,
     Scenario,
 )
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.speed_profile import SpeedProfile
+from sluicegate.lab.station_candidates import queue
+from sluicegate.lab.task_mode import MakePolicy, PolicyServer
 from sluicegate.lab.world import World, run
 from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.queue.queue import Queue, QueueSettings
@@ -55,7 +54,7 @@ TIMES: Final = 3
 
 RIG: Final = Rig(
     kinds=(
-        Kind(
+        WorkKind(
             name="upsert",
             arrivals=Poisson(LOAD * CAPACITY_PER_S),
             timeout_us=3_000_000,
@@ -63,7 +62,7 @@ RIG: Final = Rig(
         ),
     ),
     workers=32,
-    course=Course(((DEAR_US, 1 / TIMES),)),
+    speed_profile=SpeedProfile(((DEAR_US, 1 / TIMES),)),
     span_us=14_000_000,
     warm_us=1_000_000,
 )
@@ -96,7 +95,7 @@ QUEUE_TASK_BYTES: Final = 2_700
 
 
 class Half(NamedTuple):
-    """What one contender did while the work was dear."""
+    """What one candidate did while the work was dear."""
 
     throughput_per_s: float  # answers in time
     p99_ms: float  # of those
@@ -107,7 +106,7 @@ class Half(NamedTuple):
 class TripledRun(NamedTuple):
     """One run, what it is compared with, and the live tasks at each tenth of a second."""
 
-    ledger: Ledger
+    ledger: RunLedger
     half: Half
     reference: Half
     live: list[int]
@@ -115,19 +114,19 @@ class TripledRun(NamedTuple):
 
 def dear_us(rig: Rig) -> int:
     """When the work becomes dear."""
-    return rig.course.changes[0][0]
+    return rig.speed_profile.changes[0][0]
 
 
-def contender(
+def candidate(
     make_policy: MakePolicy, task_bytes: int = QUEUE_TASK_BYTES
-) -> Contender[Rig, TripledRun]:
-    """A policy as a contender."""
+) -> Candidate[Rig, TripledRun]:
+    """A policy as a candidate."""
 
     def compared(rig: Rig, seed: int) -> TripledRun:
         ledger, live = _play(rig, make_policy, seed)
         return TripledRun(ledger, _half(rig, ledger, task_bytes), reference(rig, seed), live)
 
-    return Contender(compared, TASKS)
+    return Candidate(compared, TASKS)
 
 
 @lru_cache(maxsize=64)
@@ -166,7 +165,7 @@ def curves(rig: Rig, run: TripledRun) -> Curves:
     }
 
 
-def _half(rig: Rig, ledger: Ledger, task_bytes: int) -> Half:
+def _half(rig: Rig, ledger: RunLedger, task_bytes: int) -> Half:
     # A third of the dear half passes before it is looked at: both have settled by then.
     begin_us = dear_us(rig) + (rig.span_us - dear_us(rig)) // 3
     first, end = begin_us // BUCKET_US, rig.span_us // BUCKET_US
@@ -179,12 +178,12 @@ def _half(rig: Rig, ledger: Ledger, task_bytes: int) -> Half:
     )
 
 
-def _play(rig: Rig, make_policy: MakePolicy, seed: int) -> tuple[Ledger, list[int]]:
+def _play(rig: Rig, make_policy: MakePolicy, seed: int) -> tuple[RunLedger, list[int]]:
     live: list[int] = []
 
-    async def main(world: World) -> Ledger:
-        ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
-        server = Server(world, rig, make_policy(rig, world), ledger)
+    async def main(world: World) -> RunLedger:
+        ledger = RunLedger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
+        server = PolicyServer(world, rig, make_policy(rig, world), ledger)
         for number, kind in enumerate(rig.kinds):
             work = open_loop(world, kind, server.door(number, kind), until_us=rig.span_us)
             world.spawn(work, f"clients/{kind.name}")
@@ -203,12 +202,12 @@ SCENARIO: Final = Scenario(
     title="Uber's comparison: a tuned token bucket, and then the work costs three times as much",
     why="A quota in calls is right until the calls change; what they cost is not in it.",
     rigs={"tripled": RIG},
-    contenders={
-        "queue": contender(queue),
-        "chain": contender(chain),
-        "bounded": contender(bounded),
-        "token-bucket": contender(token_pool, TOKEN_TASK_BYTES),
-        "without-queue": contender(fifo_pool, TOKEN_TASK_BYTES),
+    candidates={
+        "queue": candidate(queue),
+        "chain": candidate(chain),
+        "bounded": candidate(bounded),
+        "token-bucket": candidate(token_pool, TOKEN_TASK_BYTES),
+        "without-queue": candidate(fifo_pool, TOKEN_TASK_BYTES),
     },
     ours="chain",
     must_fail=("token-bucket", "without-queue"),
@@ -219,18 +218,18 @@ SCENARIO: Final = Scenario(
         Goal(figure="memory_cut", at_least=0.60),
     ),
     measure=measure,
-    shown=("throughput_per_s", "p99_ms", "tasks_peak", "memory_kb", "tasks_cut", "memory_cut"),
+    columns=("throughput_per_s", "p99_ms", "tasks_peak", "memory_kb", "tasks_cut", "memory_cut"),
     curves=curves,
-    pictures=(
-        Picture(
+    plots=(
+        PlotSpec(
             "Against the bucket (Uber: 0.80, 0.70, 0.93, 0.60)",
             ("throughput_gain", "p99_cut", "tasks_cut", "memory_cut"),
             AS_BARS,
             "part of the bucket's",
         ),
-        Picture("Answers", ("good_per_s",), OVER_TIME, "a second", "s"),
-        Picture("How long they take", ("p99_ms",), OVER_TIME, "p99, ms", "s", True),
-        Picture("Live tasks", ("live_tasks",), OVER_TIME, "tasks", "s", True),
+        PlotSpec("Answers", ("good_per_s",), OVER_TIME, "a second", "s"),
+        PlotSpec("How long they take", ("p99_ms",), OVER_TIME, "p99, ms", "s", True),
+        PlotSpec("Live tasks", ("live_tasks",), OVER_TIME, "tasks", "s", True),
     ),
     scale="4,800 calls a second before 32 workers; Uber's run was one storage node.",
 )

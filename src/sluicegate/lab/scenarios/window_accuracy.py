@@ -13,16 +13,16 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.kernels.sliding_window import CELLS_DEFAULT
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.windows import (
     CellsCount,
     FixedCount,
     Sources,
     TraceRig,
     TraceRun,
-    contender,
+    candidate,
 )
-from sluicegate.lab.scenario import AS_BARS, Curves, Figures, Picture, Scenario
+from sluicegate.lab.scenario import AS_BARS, Curves, Figures, PlotSpec, Scenario
 
 SECOND: Final = 1_000_000
 LIMIT: Final = 600
@@ -80,10 +80,10 @@ SCENARIO: Final = Scenario(
     title="A sliding window's count on bursty traces",
     why="Who keeps to a limit must not be punished for the way it is counted.",
     rigs=RIGS,
-    contenders={
-        "cells": contender(lambda: CellsCount(CELLS_DEFAULT)),
-        "two-counters": contender(lambda: CellsCount(1)),
-        "without-sliding": contender(FixedCount),
+    candidates={
+        "cells": candidate(lambda: CellsCount(CELLS_DEFAULT)),
+        "two-counters": candidate(lambda: CellsCount(1)),
+        "without-sliding": candidate(FixedCount),
     },
     ours="cells",
     must_fail=("two-counters", "without-sliding"),
@@ -97,10 +97,10 @@ SCENARIO: Final = Scenario(
     ),
     measure=measure,
     curves=curves,
-    shown=("misclassified", "rate_error", "over", "requests"),
-    pictures=(
-        Picture("Error of the rate", ("rate_error",), AS_BARS, "share"),
-        Picture("Requests misjudged", ("misclassified",), AS_BARS, "share"),
+    columns=("misclassified", "rate_error", "over", "requests"),
+    plots=(
+        PlotSpec("Error of the rate", ("rate_error",), AS_BARS, "share"),
+        PlotSpec("Requests misjudged", ("misclassified",), AS_BARS, "share"),
     ),
     scale="Traces of 18,000 to 175,000 requests by 10 to 122 sources, ten windows of a minute.",
     limits="Where sources hover at the limit, 0.4% of their requests are misjudged (`tight`; the "

@@ -12,12 +12,12 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final
 
-from sluicegate.lab.tune.sweep import Sweep
+from sluicegate.lab.tune.sweep import SettingsSweep
 
 
-def _found() -> list[Sweep]:
+def _found() -> list[SettingsSweep]:
     modules = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))
     return [module.SWEEP for module in modules]
 
 
-TABLE: Final[Mapping[str, Sweep]] = {sweep.name: sweep for sweep in _found()}
+TABLE: Final[Mapping[str, SettingsSweep]] = {sweep.name: sweep for sweep in _found()}

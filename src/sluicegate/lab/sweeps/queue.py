@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sluicegate.lab.tune.defaults import Change
-from sluicegate.lab.tune.sweep import Axis, Point, Sweep
+from sluicegate.lab.tune.defaults import SettingChange
+from sluicegate.lab.tune.sweep import Axis, Point, SettingsSweep
 
 MODULE: Final = "sluicegate.policies.queue.queue"
 US_PER_MS: Final = 1_000
@@ -47,10 +47,12 @@ def point(
     if normal_ms is not None and aggressive_ms is not None:
         values["normal_us"] = normal_ms * US_PER_MS
         values["aggressive_us"] = aggressive_ms * US_PER_MS
-    return tuple(Change(MODULE, "QueueSettings", field, value) for field, value in values.items())
+    return tuple(
+        SettingChange(MODULE, "QueueSettings", field, value) for field, value in values.items()
+    )
 
 
-SWEEP: Final = Sweep(
+SWEEP: Final = SettingsSweep(
     name="queue",
     title="The queue's form, whether it turns round, and its timeouts",
     points=(
@@ -65,5 +67,5 @@ SWEEP: Final = Sweep(
     cases={"overload": ("2x",), "queues": ("2x",), "step": (), "retry-storm": ("budget",)},
     x=Axis("queues", "2x", "refused_p99_ms"),
     y=Axis("overload", "2x", "p99_ms"),
-    contender="queue",
+    candidate="queue",
 )

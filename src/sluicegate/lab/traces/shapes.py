@@ -1,6 +1,6 @@
-"""Shapes: traces that are made, in the shapes that recorded ones have.
+"""Generated traces, in the shapes that recorded ones have.
 
-    zipf        few keys are asked for by most: the n-th in order of heat as often as 1 / n^alpha
+    zipf        the n-th most popular key comes as often as 1 / n^alpha
     bursts      on and off, far above the mean while it is on
     diurnal     a day that swings as a sine, in minutes
     hot-shift   most requests go to a handful of keys, and every few seconds to another handful
@@ -21,8 +21,8 @@ from typing import Final, Protocol, TypeAlias, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Arrivals, Diurnal, OnOff, Poisson
-from sluicegate.lab.dice import Dice
-from sluicegate.lab.traces.access import COST_MAX, Access, Trace
+from sluicegate.lab.random_source import RandomSource
+from sluicegate.lab.traces.trace import COST_MAX, Trace, TraceRow
 
 KEYS_MAX: Final = 10_000_000
 ALPHA_MAX: Final = 10.0
@@ -33,8 +33,8 @@ _MINUTE_US: Final = 60_000_000
 Pick: TypeAlias = Callable[[int], tuple[str, int]]
 
 
-class Keys(Protocol):
-    """Who is asked for."""
+class KeyChoice(Protocol):
+    """Which keys are requested."""
 
     def picker(self, chance: Chance) -> Pick:
         """A draw for each access."""
@@ -122,46 +122,46 @@ class ScanMix:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """When they come, for whom, and for how long."""
+class TraceShape:
+    """When requests come, for which keys, and for how long."""
 
     arrivals: Arrivals
-    keys: Keys
+    keys: KeyChoice
     span_us: int = SPAN_US
 
-    def accesses(self, seed: int) -> Iterator[Access]:
-        """The trace, as a stream."""
-        dice = Dice(seed)
-        pick = self.keys.picker(dice.of("keys"))
-        for at_us in self.arrivals.instants_us(dice.of("arrivals")):
+    def rows(self, seed: int) -> Iterator[TraceRow]:
+        """The rows, as a stream."""
+        random_source = RandomSource(seed)
+        pick = self.keys.picker(random_source.of("keys"))
+        for at_us in self.arrivals.instants_us(random_source.of("arrivals")):
             if at_us >= self.span_us:
                 return
             key, cost = pick(at_us)
-            yield Access(at_us, key, 0, cost)
+            yield TraceRow(at_us, key, 0, cost)
 
 
-SHAPES: Final[Mapping[str, Shape]] = {
-    "zipf": Shape(arrivals=Poisson(2_000), keys=Zipf()),
-    "bursts": Shape(
+SHAPES: Final[Mapping[str, TraceShape]] = {
+    "zipf": TraceShape(arrivals=Poisson(2_000), keys=Zipf()),
+    "bursts": TraceShape(
         arrivals=OnOff(on_per_s=6_000, off_per_s=400, on_us=500_000, off_us=1_500_000),
         keys=Zipf(),
     ),
-    "diurnal": Shape(
+    "diurnal": TraceShape(
         arrivals=Diurnal(mean_per_s=600, swing=0.8, day_us=_MINUTE_US),
         keys=Zipf(),
         span_us=2 * _MINUTE_US,
     ),
-    "hot-shift": Shape(arrivals=Poisson(2_000), keys=HotShift()),
-    "scans": Shape(arrivals=Poisson(1_000), keys=ScanMix()),
+    "hot-shift": TraceShape(arrivals=Poisson(2_000), keys=HotShift()),
+    "scans": TraceShape(arrivals=Poisson(1_000), keys=ScanMix()),
 }
 
 
-def made(name: str, seed: int) -> Trace:
-    """The trace of one of the shapes."""
+def generate_trace(name: str, seed: int) -> Trace:
+    """Generate the trace of one of the shapes."""
     shape = SHAPES.get(name)
     if shape is None:
         raise BadValue("shape", name, f"give one of {', '.join(SHAPES)}")
-    return Trace(name, timed=True, keyed=True, rows=partial(shape.accesses, seed))
+    return Trace(name, timed=True, keyed=True, rows=partial(shape.rows, seed))
 
 
 @lru_cache(maxsize=8)

@@ -8,11 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sluicegate.command_line.text import table
 from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arguments import add_run_arguments, parse_jobs, parse_seeds
+from sluicegate.lab.progress import RunProgress, write_status
+from sluicegate.lab.text import format_number
 
 if TYPE_CHECKING:
-    from sluicegate.lab.tune.defaults import Change
-    from sluicegate.lab.tune.sweep import Frontier, Sweep, Tried
+    from sluicegate.lab.tune.defaults import SettingChange
+    from sluicegate.lab.tune.sweep import Frontier, PointResult, SettingsSweep
 
 EXAMPLES: Final = """\
 examples:
@@ -24,12 +28,11 @@ examples:
   sluicegate lab tune overload --set queue.length_max=50,200,1000 --case 10x \\
       --against goodput,p99_ms
 """
-RUNS_DEFAULT: Final = 3
 VALUES_MAX: Final = 100
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The flags."""
+    """Add the flags."""
     parser.add_argument("name", metavar="NAME", help="a named sweep, or a scenario or its file")
     parser.add_argument(
         "--set",
@@ -39,48 +42,41 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=[],
         help="values to try, each with each of the others; as queue.standing_us=none,0,100000",
     )
-    parser.add_argument("--as", dest="contender", metavar="NAME", help="in place of ours")
+    parser.add_argument("--as", dest="candidate", metavar="NAME", help="in place of ours")
     parser.add_argument("--case", metavar="NAME", help="only this case of the scenario")
     parser.add_argument(
         "--against", metavar="X,Y", help="two figures of the scenario (default: the first it shows)"
     )
-    parser.add_argument("--seed", metavar="N", default="0", help="the first seed (default 0)")
-    parser.add_argument(
-        "--runs", metavar="K", default=str(RUNS_DEFAULT), help="so many seeds (default 3)"
-    )
-    parser.add_argument("--jobs", metavar="N", default="1", help="processes, or auto (default 1)")
+    add_run_arguments(parser, runs=3)
     parser.add_argument("--out", metavar="DIR", help="draw it, into this folder")
 
 
 def run(arguments: Namespace) -> int:
-    """Sweep."""
-    from sluicegate.lab import plots_style  # noqa: PLC0415 - likewise
-    from sluicegate.lab.command import parse_seeds, tell  # noqa: PLC0415 - it is there by then
-    from sluicegate.lab.jobs import parse_jobs  # noqa: PLC0415 - likewise
-    from sluicegate.lab.progress import Progress  # noqa: PLC0415 - likewise
-    from sluicegate.lab.tune import sweep as tune_sweep  # noqa: PLC0415 - likewise
+    """Run the sweep."""
+    from sluicegate.lab import plots_style  # noqa: PLC0415 - the scenarios come with these
+    from sluicegate.lab.tune.sweep import run_sweep  # noqa: PLC0415
 
     if arguments.out is not None:
         plots_style.need()
     seeds = parse_seeds(arguments.seed, arguments.runs)
     jobs = parse_jobs(arguments.jobs)
     sweep = sweep_of(arguments)
-    progress = Progress(tell, live=sys.stderr.isatty())
-    tried = list(tune_sweep.try_all(sweep, seeds, progress, jobs=jobs))
+    progress = RunProgress(write_status, live=sys.stderr.isatty())
+    results = list(run_sweep(sweep, seeds, progress, jobs=jobs))
     progress.end()
-    found = frontier_of(sweep, tried)
-    tell_sweep(sweep, tried, found, seeds, sys.stdout.write)
+    found = frontier_of(sweep, results)
+    write_sweep(sweep, results, found, seeds, sys.stdout.write)
     if arguments.out is not None:
         from sluicegate.lab.tune.plot import draw  # noqa: PLC0415 - it draws
 
-        sys.stdout.write(f"picture: {draw(sweep, tried, found, Path(arguments.out))}\n")
+        sys.stdout.write(f"picture: {draw(sweep, results, found, Path(arguments.out))}\n")
     return 0
 
 
-def sweep_of(arguments: Namespace) -> Sweep:
+def sweep_of(arguments: Namespace) -> SettingsSweep:
     """The named sweep, or the one that the flags describe."""
     from sluicegate.lab import scenarios, sweeps  # noqa: PLC0415 - likewise
-    from sluicegate.lab.tune.sweep import Axis, Sweep, grid  # noqa: PLC0415
+    from sluicegate.lab.tune.sweep import Axis, SettingsSweep, grid  # noqa: PLC0415
 
     if not arguments.sets:
         if arguments.name in sweeps.TABLE:
@@ -89,64 +85,64 @@ def sweep_of(arguments: Namespace) -> Sweep:
         raise BadValue("NAME", arguments.name, f"give --set FIELD=A,B, or a sweep: {known}")
     scenario = scenarios.find(arguments.name)
     case = arguments.case or next(iter(scenario.rigs))
-    figures = scenario.shown[:2]
+    figures = scenario.columns[:2]
     if arguments.against is not None:
         figures = tuple(name.strip() for name in arguments.against.split(","))
     if len(figures) != 2:
         raise BadValue("--against", arguments.against, "name two figures, with a comma between")
-    return Sweep(
+    return SettingsSweep(
         name=scenario.name,
         title=scenario.title,
         points=grid([_changes(text) for text in arguments.sets]),
         cases={arguments.name: (case,) if arguments.case else ()},
         x=Axis(arguments.name, case, figures[0]),
         y=Axis(arguments.name, case, figures[1]),
-        contender=arguments.contender,
+        candidate=arguments.candidate,
     )
 
 
-def frontier_of(sweep: Sweep, tried: Sequence[Tried]) -> Frontier:
-    """The frontier of what was tried."""
+def frontier_of(sweep: SettingsSweep, results: Sequence[PointResult]) -> Frontier:
+    """The frontier of a sweep's results."""
     from sluicegate.lab import scenarios  # noqa: PLC0415 - likewise
-    from sluicegate.lab.tune.sweep import frontier, more_is_better  # noqa: PLC0415
+    from sluicegate.lab.tune.sweep import find_frontier, more_is_better  # noqa: PLC0415
 
     x_more, y_more = (
         more_is_better(scenarios.find(axis.where), axis.figure) for axis in (sweep.x, sweep.y)
     )
-    return frontier(tried, x_more=x_more, y_more=y_more)
+    return find_frontier(results, x_more=x_more, y_more=y_more)
 
 
-def tell_sweep(
-    sweep: Sweep,
-    tried: Sequence[Tried],
+def write_sweep(
+    sweep: SettingsSweep,
+    results: Sequence[PointResult],
     found: Frontier,
     seeds: range,
     write: Callable[[str], object],
 ) -> None:
-    """A row for each point, and the knee."""
-    from sluicegate.lab.show import aligned, number  # noqa: PLC0415 - likewise
-    from sluicegate.lab.tune.defaults import shown  # noqa: PLC0415
+    """Print a row for each point, and the knee."""
+    from sluicegate.lab.tune.defaults import value_text  # noqa: PLC0415 - likewise
 
-    names = list(dict.fromkeys(change.field for one in tried for change in one.point))
-    rows = [(*names, sweep.x.figure, sweep.y.figure, "", "misses")]
-    for at, one in enumerate(tried):
-        values = {change.field: shown(change.value) for change in one.point}
+    names = list(dict.fromkeys(change.field for one in results for change in one.point))
+    rows = []
+    for at, one in enumerate(results):
+        values = {change.field: value_text(change.value) for change in one.point}
         mark = "knee" if at == found.knee else "frontier" if at in found.points else ""
         cells = (values.get(name, "") for name in names)
-        rows.append((*cells, number(one.x), number(one.y), mark, ", ".join(one.missed) or "-"))
+        figures = (format_number(one.x), format_number(one.y))
+        rows.append((*cells, *figures, mark, ", ".join(one.missed) or "-"))
     write(f"{sweep.title}; seeds {seeds[0]} to {seeds[-1]}, the worst of them\n")
-    write(f"  {sweep.x.words()} against {sweep.y.words()}\n")
-    for row in aligned(rows):
-        write(f"  {row}\n")
+    write(f"  {sweep.x.text()} against {sweep.y.text()}\n")
+    for line in table((*names, sweep.x.figure, sweep.y.figure, "", "misses"), rows):
+        write(f"{line}\n")
     if found.knee is None:
         write("no point has both figures: there is no knee\n")
         return
-    knee = tried[found.knee]
-    words = ", ".join(change.words() for change in knee.point)
-    write(f"knee: {words}{'' if not knee.missed else ' (every point misses a goal)'}\n")
+    knee = results[found.knee]
+    text = ", ".join(change.text() for change in knee.point)
+    write(f"knee: {text}{'' if not knee.missed else ' (every point misses a goal)'}\n")
 
 
-def _changes(text: str) -> list[Change]:
+def _changes(text: str) -> list[SettingChange]:
     from sluicegate.lab.tune.defaults import parse_change  # noqa: PLC0415 - likewise
 
     name, equals, values = text.partition("=")

@@ -1,10 +1,10 @@
-"""Tuning, its lever: what a settings class takes for a field that nobody set, for a while.
+"""Other defaults for the fields of a settings class, for the time of one run.
 
-A sweep asks "what if the default were another?" So contenders are played as they are, and whatever
-they set themselves stays set. The lever is the keyword defaults of the class's `__init__`: each
-value is looked at by `__post_init__` like any other.
+A sweep asks "what if the default were another?" Candidates run as they are, and what they set
+themselves stays set. What changes are the keyword defaults of the class's `__init__`, so each value
+is checked by `__post_init__` like any other.
 
-The law: it is pulled in the process that plays the run, and put back when the run has ended.
+Defaults change in the process of the run, and are restored when the run has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any, Final, NamedTuple
 
 import sluicegate.policies
@@ -23,7 +23,7 @@ from sluicegate.contracts.errors import BadValue
 _ENDING: Final = "Settings"
 
 
-class Change(NamedTuple):
+class SettingChange(NamedTuple):
     """The default of one field; named, so that it can travel to another process."""
 
     module: str
@@ -31,23 +31,23 @@ class Change(NamedTuple):
     field: str
     value: object
 
-    def words(self) -> str:
-        """As a person reads it."""
-        return f"{self.field}={shown(self.value)}"
+    def text(self) -> str:
+        """As people read it: `standing_us=none`."""
+        return f"{self.field}={value_text(self.value)}"
 
 
 @contextmanager
-def changed(changes: Sequence[Change]) -> Iterator[None]:
-    """These are the defaults inside."""
-    kept: list[tuple[dict[str, Any], str, object]] = []
+def override_defaults(changes: Sequence[SettingChange]) -> Iterator[None]:
+    """Make these the defaults inside."""
+    before: list[tuple[dict[str, Any], str, object]] = []
     try:
         for change in changes:
             defaults = _defaults(getattr(import_module(change.module), change.settings))
-            kept.append((defaults, change.field, defaults[change.field]))
+            before.append((defaults, change.field, defaults[change.field]))
             defaults[change.field] = change.value
         yield
     finally:
-        for defaults, field, value in reversed(kept):
+        for defaults, field, value in reversed(before):
             defaults[field] = value
 
 
@@ -67,15 +67,15 @@ def find_field(name: str) -> tuple[Any, str]:
     raise BadValue("--set", name, f"say which policy's: {which}")
 
 
-def parse_change(name: str, text: str) -> Change:
-    """A change as it is written on a command line; its type is that of the default."""
+def parse_change(name: str, text: str) -> SettingChange:
+    """Parse a change as it is written on a command line; its type is that of the default."""
     settings, field = find_field(name)
     default = _defaults(settings).get(field)
-    return Change(settings.__module__, settings.__name__, field, _value(name, text, default))
+    return SettingChange(settings.__module__, settings.__name__, field, _value(name, text, default))
 
 
-def shown(value: object) -> str:
-    """A value as it is written."""
+def value_text(value: object) -> str:
+    """A value as it is written on the command line."""
     return "none" if value is None else str(value)
 
 
@@ -108,8 +108,8 @@ def _defaults(settings: Any) -> dict[str, Any]:
 
 def _all_settings() -> Iterator[tuple[str, Any]]:
     """Every settings class of the policies, and what it is the settings of: `queue`, `hot_key`."""
-    for info in iter_modules(sluicegate.policies.__path__):
-        module = import_module(f"sluicegate.policies.{info.name}")
+    for info in walk_packages(sluicegate.policies.__path__, "sluicegate.policies."):
+        module = import_module(info.name)
         for name, value in vars(module).items():
             own = isinstance(value, type) and value.__module__ == module.__name__
             if own and name.endswith(_ENDING) and is_dataclass(value):

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.lab.arguments import SEED_MAX, parse_number, parse_whole
+from sluicegate.lab.progress import ProgressBar, write_status
 
 if TYPE_CHECKING:
     from sluicegate.lab.what_if.plan import Plan
@@ -32,7 +34,6 @@ examples:
 Two of --capacity, --workers and --cost say the third: a unit of weight costs one worker so many
 microseconds. The same capture, rules, flags and seed print the same to the byte.
 """
-SEED_MAX: Final = (1 << 63) - 1
 REQUESTS_DEFAULT: Final = 20_000_000
 REQUESTS_MAX: Final = 1_000_000_000
 _READING: Final = "reading"
@@ -108,31 +109,28 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Play it, and tell."""
     # Rules and policies come with these.
-    from sluicegate.lab.command import bar, tell  # noqa: PLC0415 - it is there by then
     from sluicegate.lab.what_if import sources  # noqa: PLC0415
     from sluicegate.lab.what_if.page import page_of  # noqa: PLC0415
-    from sluicegate.lab.what_if.play import (  # noqa: PLC0415
+    from sluicegate.lab.what_if.report import report_of  # noqa: PLC0415
+    from sluicegate.lab.what_if.runs import (  # noqa: PLC0415
         classes_of,
         known_front,
         play_all,
         yardstick,
     )
-    from sluicegate.lab.what_if.report import report_of  # noqa: PLC0415
     from sluicegate.lab.what_if.text import text_of  # noqa: PLC0415
     from sluicegate.lab.what_if.traffic import Traffic  # noqa: PLC0415
     from sluicegate.shadow.report.report import as_json  # noqa: PLC0415
 
-    speed = number("--speed", arguments.speed)
-    requests_max = whole("--requests", arguments.requests, 1, REQUESTS_MAX)
+    speed = parse_number("--speed", arguments.speed)
+    requests_max = parse_whole("--requests", arguments.requests, 1, REQUESTS_MAX)
     known_front(arguments.front)
     _check_page(arguments.html)
     make_plan = planner(arguments, speed)
-    show = bar(tell, live=sys.stderr.isatty())
-    of = [1]
+    bar = ProgressBar(write_status, live=sys.stderr.isatty())
 
     def progress(done: int, total: int, what: str) -> None:
-        of[0] = max(total, 1)
-        show(done, of[0], what)
+        bar.show(done, max(total, 1), what)
 
     books = sources.read_books(
         arguments.rules, semantics=arguments.semantics, merge_domains=arguments.merge_domains
@@ -149,7 +147,7 @@ def run(arguments: Namespace) -> int:
         plan = make_plan(traffic)
         tried = play_all(plan, traffic, books, front=arguments.front, progress=progress)
     except KeyboardInterrupt:
-        show(of[0], of[0], "")  # all of the bar is cleared
+        bar.clear()
         raise
     report = report_of(
         plan,
@@ -183,17 +181,17 @@ def planner(arguments: Namespace, speed: float) -> Callable[[Traffic], Plan]:
 
     capacity = None
     if arguments.capacity is not None:
-        capacity = number("--capacity", arguments.capacity, CAPACITY_MAX)
+        capacity = parse_number("--capacity", arguments.capacity, CAPACITY_MAX)
     workers = None
     if arguments.workers is not None:
-        workers = whole("--workers", arguments.workers, 1, WORKERS_MAX)
+        workers = parse_whole("--workers", arguments.workers, 1, WORKERS_MAX)
     costs = {} if arguments.cost is None else costs_of(arguments.cost)
     service = service_of(arguments.service)
-    timeout_us = max(round(number("--timeout", arguments.timeout, 86_400_000) * 1_000), 1)
+    timeout_us = max(round(parse_number("--timeout", arguments.timeout, 86_400_000) * 1_000), 1)
     if arguments.retries not in RETRIES:
         raise BadValue("--retries", arguments.retries, f"give one of {', '.join(RETRIES)}")
-    queue_max = whole("--queue", arguments.queue, 1, QUEUE_MAX_MAX)
-    seed = whole("--seed", arguments.seed, 0, SEED_MAX)
+    queue_max = parse_whole("--queue", arguments.queue, 1, QUEUE_MAX_MAX)
+    seed = parse_whole("--seed", arguments.seed, 0, SEED_MAX)
     # What does not fit together is told before anything is read.
     served_by(capacity=capacity, workers=workers, costs=costs, offered_per_s=1.0)
 
@@ -216,24 +214,6 @@ def planner(arguments: Namespace, speed: float) -> Callable[[Traffic], Plan]:
         )
 
     return plan_of
-
-
-def whole(flag: str, text: str, least: int, most: int) -> int:
-    """A whole number within bounds."""
-    if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
-        raise BadValue(flag, text, f"give a whole number from {least:,} to {most:,}")
-    return int(text)
-
-
-def number(flag: str, text: str, most: float = 1e6) -> float:
-    """A number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= most:
-        raise BadValue(flag, text, f"give a number above 0, up to {most:,.0f}")
-    return value
 
 
 def _check_page(path: str | None) -> None:

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.replay_rig import LOAD
+from sluicegate.lab.durations import DURATION_US_MAX, Constant, Duration, Exponential, Lognormal
+from sluicegate.lab.replay.station import LOAD
 from sluicegate.lab.retries import NAIVE, SMART, Retries
 from sluicegate.lab.rig import WORKERS_MAX
-from sluicegate.lab.spans import SPAN_US_MAX, Constant, Exponential, Lognormal, Span
 
 CLASSES: Final = tuple(Criticality)
 WORKERS_DEFAULT: Final = 8
@@ -25,13 +25,13 @@ QUEUE_MAX_MAX: Final = 10_000_000
 TIMEOUT_US_DEFAULT: Final = 500_000
 SPEED_MAX: Final = 1e6
 CAPACITY_MAX: Final = 1e9
-WHOLE_US: Final = 1_000_000  # what a drawer draws on average: the work of a request is a share
+WHOLE_US: Final = 1_000_000  # what a sampler draws on average: the work of a request is a share
 RETRIES: Final[Mapping[str, Retries | None]] = {"none": None, "naive": NAIVE, "smart": SMART}
 _SIGMA: Final = 1.0
 _AGREES: Final = 1e-3
 _US: Final = 1e6
 
-SERVICES: Final[Mapping[str, Callable[[float], Span]]] = {
+SERVICES: Final[Mapping[str, Callable[[float], Duration]]] = {
     "exponential": lambda _: Exponential(float(WHOLE_US)),
     "constant": lambda _: Constant(WHOLE_US),
     "lognormal": lambda sigma: Lognormal(float(WHOLE_US), sigma),
@@ -53,7 +53,7 @@ class Plan:
     """How the traffic is tried; the same for every rulebook."""
 
     served: Served
-    service: Span = Exponential(float(WHOLE_US))  # noqa: RUF009 - frozen
+    service: Duration = Exponential(float(WHOLE_US))  # noqa: RUF009 - frozen
     timeout_us: int = TIMEOUT_US_DEFAULT
     speed: float = 1.0
     retries: Retries | None = None
@@ -61,7 +61,7 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.timeout_us <= SPAN_US_MAX:
+        if not 1 <= self.timeout_us <= DURATION_US_MAX:
             raise BadValue("--timeout", self.timeout_us, "give milliseconds up to a day's")
         if not 0 < self.speed <= SPEED_MAX:
             raise BadValue("--speed", self.speed, f"give a factor above 0, up to {SPEED_MAX:,.0f}")
@@ -79,7 +79,7 @@ def costs_of(text: str) -> dict[Criticality | None, float]:
             value = float(said)
         except ValueError:
             value = 0.0
-        if not 0 < value <= SPAN_US_MAX:
+        if not 0 < value <= DURATION_US_MAX:
             remedy = "give microseconds above 0 for a unit: 20000, or 20000,BULK=50000"
             raise BadValue("--cost", text, remedy)
         if of in costs:
@@ -145,7 +145,7 @@ def a_share_of(served: Served, share: float) -> Served:
     return Served(served.capacity * share, many, unit_us, served.chosen)
 
 
-def service_of(text: str) -> Span:
+def service_of(text: str) -> Duration:
     """`exponential`, `constant`, `lognormal` or `lognormal:SIGMA`."""
     name, _, said = text.partition(":")
     make = SERVICES.get(name)

@@ -14,9 +14,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, TypeAlias
 
-from sluicegate.lab.what_if.plan import CLASSES, Plan
-from sluicegate.lab.what_if.play import Tried
-from sluicegate.lab.what_if.tally import (
+from sluicegate.lab.what_if.outcomes import (
     ENDS,
     GAVE_UP,
     GOOD,
@@ -26,8 +24,10 @@ from sluicegate.lab.what_if.tally import (
     Tally,
     Waits,
 )
+from sluicegate.lab.what_if.plan import CLASSES, Plan
+from sluicegate.lab.what_if.runs import Tried
+from sluicegate.lab.what_if.sentence import sentence_of
 from sluicegate.lab.what_if.traffic import Traffic
-from sluicegate.lab.what_if.words import sentence_of
 from sluicegate.shadow.captured import ALL
 from sluicegate.shadow.report.report import digest_of
 

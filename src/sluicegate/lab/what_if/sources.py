@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rulebook import Files
-from sluicegate.lab.what_if.play import BOOKS_MAX, Book
+from sluicegate.lab.what_if.runs import BOOKS_MAX, Book
 from sluicegate.rules.plain_values import read_bytes
 from sluicegate.rules.service_rule_set import FILE_BYTES_MAX, find_files
 from sluicegate.shadow.books import Rules

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sluicegate.command_line.text import clip, clip_words, count, counted, duration, percent
-from sluicegate.lab.show import number
+from sluicegate.lab.text import format_number
 
 _NAME_CHARS_MAX: Final = 28
 _RULES_SHOWN: Final = 5
@@ -22,12 +22,12 @@ class Row(NamedTuple):
 
 def milliseconds(us: Any) -> str:
     """A wait."""
-    return "-" if us is None else f"{number(us / 1_000)} ms"
+    return "-" if us is None else f"{format_number(us / 1_000)} ms"
 
 
 def rate(per_s: Any) -> str:
     """So many a second."""
-    return f"{number(per_s)}/s"
+    return f"{format_number(per_s)}/s"
 
 
 _ENDED: Final = (
@@ -65,13 +65,13 @@ def heading_of(report: Mapping[str, Any]) -> list[str]:
     comes = (
         f"{counted(capture['requests'], 'request')} of "
         f"{counted(capture['entities'], 'entity', 'entities')} in {duration(capture['span_us'])}"
-        f"{faster}: {number(capture['units_per_s'])} units a second, a load of "
-        f"{number(capture['load'])}"
+        f"{faster}: {format_number(capture['units_per_s'])} units a second, a load of "
+        f"{format_number(capture['load'])}"
     )
     serves = (
         f"{counted(settings['workers'], 'worker')} for "
-        f"{number(settings['capacity_units_per_s'])} units a second, {settings['service']} service "
-        f"times; {settings['with']} before them; callers wait "
+        f"{format_number(settings['capacity_units_per_s'])} units a second, "
+        f"{settings['service']} service times; {settings['with']} before them; callers wait "
         f"{milliseconds(settings['timeout_us'])}{retries}; seed {settings['seed']}"
     )
     return [comes, serves]

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.dice import Dice
-from sluicegate.lab.spans import SPAN_US_MAX
+from sluicegate.lab.durations import DURATION_US_MAX
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.what_if.plan import WHOLE_US, Plan, Served
 from sluicegate.shadow.captured import ALL, Captured
 from sluicegate.shadow.side import Ask
@@ -76,7 +76,7 @@ class Traffic:
 
     def arrivals(self, plan: Plan) -> Iterator[Arrival]:
         """The requests as they come; the same ones each time."""
-        draw = plan.service.drawer(Dice(plan.seed).of("service"))
+        draw = plan.service.sampler(RandomSource(plan.seed).of("service"))
         unit_us, classes, units = plan.served.unit_us, self.classes, self.units
         # Work of an ask, in millionths of what is drawn.
         mean = [unit_us[classes[ask]] * units[ask] / WHOLE_US for ask in range(len(units))]
@@ -84,7 +84,7 @@ class Traffic:
         for at_us, ask in zip(self.captured.at_us, self.captured.which, strict=True):
             latest_us = max(latest_us, at_us - began_us)
             elapsed_us = latest_us if speed == 1.0 else int(latest_us / speed)
-            work_us = min(max(round(mean[ask] * draw()), 1), SPAN_US_MAX)
+            work_us = min(max(round(mean[ask] * draw()), 1), DURATION_US_MAX)
             yield Arrival(ask, elapsed_us, work_us)
 
 

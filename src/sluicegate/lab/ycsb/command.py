@@ -13,7 +13,9 @@ from typing import Final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.arguments import SEED_MAX, parse_whole
+from sluicegate.lab.progress import ProgressBar, write_status
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.ycsb.run import MIXES, Mix, Outcome, Timings, YcsbRun, YcsbSettings
 from sluicegate.lab.ycsb.targets import EngineTarget, RespTarget, Target
 from sluicegate.stores.open_engine import open_engine
@@ -91,10 +93,8 @@ def chosen(text: str) -> list[Mix]:
 
 
 async def _run(arguments: Namespace, mixes: Sequence[Mix], settings: YcsbSettings) -> list[Outcome]:
-    from sluicegate.lab.command import bar, tell  # noqa: PLC0415 - it knows this module
-
-    show = bar(tell, live=sys.stderr.isatty())
-    dice = Dice(_number(arguments, "seed"))
+    bar = ProgressBar(write_status, live=sys.stderr.isatty())
+    random_source = RandomSource(_number(arguments, "seed"))
     chance = SystemChance()
     outcomes = []
     for mix in mixes:
@@ -104,9 +104,9 @@ async def _run(arguments: Namespace, mixes: Sequence[Mix], settings: YcsbSetting
                 target,
                 mix,
                 settings,
-                lambda name, mix=mix: dice.of(f"{mix.name} {name}"),  # type: ignore[misc]
+                lambda name, mix=mix: random_source.of(f"{mix.name} {name}"),  # type: ignore[misc]
                 run=int(chance.draw() * 2**48),
-                tick=show,
+                progress=bar.show,
             )
             outcome = await run.outcome()
         finally:
@@ -173,7 +173,4 @@ def _wrong(outcome: Outcome) -> str:
 
 
 def _number(arguments: Namespace, name: str) -> int:
-    text: str = getattr(arguments, name)
-    if not text.isdecimal():
-        raise BadValue(f"--{name}", text, "give a whole number")
-    return int(text)
+    return parse_whole(f"--{name}", getattr(arguments, name), 0, SEED_MAX)

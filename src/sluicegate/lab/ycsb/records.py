@@ -76,7 +76,7 @@ class _Row:
 
 
 @final
-class Ledger:
+class WriteLedger:
     """What was done to all rows. Rows that were only loaded cost nothing."""
 
     __slots__ = ("_rows", "_version", "run")

@@ -22,7 +22,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue, Conflict, Refused, SluicegateError, Unavailable
 from sluicegate.kernels.windowed_quantile import Scale, Sketch
 from sluicegate.lab.ycsb.keys import ROWS_MAX, Rows
-from sluicegate.lab.ycsb.records import STALE, Ledger, Record, decode, encode
+from sluicegate.lab.ycsb.records import STALE, Record, WriteLedger, decode, encode
 from sluicegate.lab.ycsb.targets import Target
 from sluicegate.wire.resp import ErrorReply
 
@@ -134,14 +134,14 @@ class YcsbRun:
         chances: Callable[[str], Chance],
         *,
         run: int = 0,
-        tick: Callable[[int, int, str], None] | None = None,
+        progress: Callable[[int, int, str], None] | None = None,
     ) -> None:
         self._target = target
         self._mix = mix
         self._settings = settings
         self._chances = chances
-        self._tick = tick
-        self._ledger = Ledger(run)
+        self._progress = progress
+        self._ledger = WriteLedger(run)
         self._rows = Rows(settings.rows)
         scale = Scale()
         self._timings = {name: Timings(scale) for name, _ in mix.shares}
@@ -205,13 +205,13 @@ class YcsbRun:
         while self._left > 0:
             self._left -= 1
             self._show_progress()
-            dice = draw() * 100
+            random_source = draw() * 100
             name = self._mix.shares[-1][0]
             for one, share in self._mix.shares:
-                if dice < share:
+                if random_source < share:
                     name = one
                     break
-                dice -= share
+                random_source -= share
             timings = self._timings[name]
             began = loop.time()
             try:
@@ -230,8 +230,8 @@ class YcsbRun:
 
     def _show_progress(self) -> None:
         ops = self._settings.ops
-        if self._tick is not None and self._left % max(ops // 100, 1) == 0:
-            self._tick(ops - self._left, ops, f"mix {self._mix.name}")
+        if self._progress is not None and self._left % max(ops // 100, 1) == 0:
+            self._progress(ops - self._left, ops, f"mix {self._mix.name}")
 
     # The operations.
 

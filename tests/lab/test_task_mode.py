@@ -9,47 +9,46 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Request
-from sluicegate.lab import fast, full
+from sluicegate.lab import kernel_mode, task_mode
 from sluicegate.lab.arrivals import Even, Poisson, Replay
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.fifo_pool import FifoPool, fifo_pool
 from sluicegate.lab.baselines.queues import NoControl
 from sluicegate.lab.clients import RetryingCall, bots, closed_loop, make_request, open_loop
-from sluicegate.lab.contenders import queue
-from sluicegate.lab.course import Course
+from sluicegate.lab.durations import Constant, Exponential
 from sluicegate.lab.retries import NAIVE, SMART, Retrier
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.spans import Constant, Exponential
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.speed_profile import SpeedProfile
+from sluicegate.lab.station_candidates import queue
 from sluicegate.lab.world import World, run
 from sluicegate.policies.queue.queue import Queue
 from tests.lab.rigs import small
 
 SECOND = 1_000_000
-KIND = Kind(name="get", arrivals=Even(100), timeout_us=100_000, callers=3)
+KIND = WorkKind(name="get", arrivals=Even(100), timeout_us=100_000, callers=3)
 
 
 def test_twenty_runs_of_a_seed_have_one_digest_and_another_seed_another() -> None:
     rig = small(2, span_us=200_000, warm_us=50_000, refusal_cost=0.01)
-    runs = [full.play_full(rig, queue, 7) for _ in range(20)]
+    runs = [task_mode.run_world(rig, queue, 7) for _ in range(20)]
     assert len({ended.digest for ended in runs}) == 1
-    assert len({tuple(ended.ledger.rows[0].good_us) for ended in runs}) == 1
-    assert full.play_full(rig, queue, 8).digest != runs[0].digest
+    assert len({tuple(ended.value.by_kind[0].good_us) for ended in runs}) == 1
+    assert task_mode.run_world(rig, queue, 8).digest != runs[0].digest
 
 
 def test_a_pool_in_full_mode_and_a_queue_in_kernel_mode_tell_the_same_story() -> None:
     rig = small(0.9, span_us=8 * SECOND)
-    with_tasks = full.play(rig, fifo_pool, 3)
-    with_kernels = fast.play(rig, lambda _: NoControl(), 3)
-    assert with_tasks.rows[0].offered == with_kernels.rows[0].offered
+    with_tasks = task_mode.run_policy(rig, fifo_pool, 3)
+    with_kernels = kernel_mode.run_queue(rig, lambda _: NoControl(), 3)
+    assert with_tasks.by_kind[0].offered == with_kernels.by_kind[0].offered
     assert with_tasks.useful_us == pytest.approx(with_kernels.useful_us, rel=0.02)
-    assert with_tasks.rows[0].late == with_kernels.rows[0].late == 0
+    assert with_tasks.by_kind[0].late == with_kernels.by_kind[0].late == 0
 
 
 def test_the_production_queue_keeps_a_service_at_what_is_possible_where_a_pool_dies() -> None:
     rig = small(2, span_us=2 * SECOND, warm_us=SECOND, refusal_cost=0.01)
-    kept = full.play(rig, queue, 1)
-    lost = full.play(rig, fifo_pool, 1)
+    kept = task_mode.run_policy(rig, queue, 1)
+    lost = task_mode.run_policy(rig, fifo_pool, 1)
     capacity_us = 32 * SECOND
     assert kept.useful_us / capacity_us >= 0.98 * rig.ceiling(2)
     assert lost.useful_us / capacity_us < 0.01
@@ -62,17 +61,25 @@ def test_when_a_run_is_over_the_policy_holds_nothing() -> None:
         made.append(queue(rig, world))
         return made[0]
 
-    full.play(small(3, span_us=300_000, warm_us=0), keep, 1)
+    task_mode.run_policy(small(3, span_us=300_000, warm_us=0), keep, 1)
     stats = made[0].stats()
     assert (stats.inflight, stats.queued, stats.queued_bytes) == (0, 0, 0)
 
 
 def test_naive_callers_in_full_mode_try_again_and_their_old_attempts_go_on() -> None:
-    rig = small(0.8, span_us=6 * SECOND, course=Course(((SECOND, 0.1), (2 * SECOND, 1.0))))
-    naive = Rig(kinds=rig.kinds, course=rig.course, span_us=rig.span_us, warm_us=0, retries=NAIVE)
-    ledger = full.play(naive, fifo_pool, 1)
+    rig = small(
+        0.8, span_us=6 * SECOND, speed_profile=SpeedProfile(((SECOND, 0.1), (2 * SECOND, 1.0)))
+    )
+    naive = Rig(
+        kinds=rig.kinds,
+        speed_profile=rig.speed_profile,
+        span_us=rig.span_us,
+        warm_us=0,
+        retries=NAIVE,
+    )
+    ledger = task_mode.run_policy(naive, fifo_pool, 1)
     assert ledger.retries > 0.5 * ledger.started
-    assert ledger.rows[0].late > 0
+    assert ledger.by_kind[0].late > 0
     # The dip is over after a second; the storm is not two seconds later.
     assert sum(ledger.good_at[30:40]) < 0.1 * 0.2 * 3_200
 
@@ -135,7 +142,9 @@ def test_a_slow_shard_is_slower_by_its_factor_and_dear_work_takes_longer() -> No
 
 def test_a_backend_that_is_paused_answers_when_the_pause_is_over() -> None:
     async def main(world: World) -> int:
-        backend = Backend(world, Constant(100), course=Course(((50, 0.0), (5_000, 1.0))))
+        backend = Backend(
+            world, Constant(100), speed_profile=SpeedProfile(((50, 0.0), (5_000, 1.0)))
+        )
         await backend.serve(100)
         return world.elapsed_us
 
@@ -249,7 +258,7 @@ def test_a_smart_call_waits_longer_each_time_and_stops_where_its_budget_ends() -
 
 def test_a_request_carries_what_its_kind_says() -> None:
     async def main(world: World) -> Request:
-        kind = Kind(
+        kind = WorkKind(
             name="scan",
             arrivals=Poisson(1),
             criticality=Criticality.BULK,
@@ -268,10 +277,10 @@ def test_a_request_carries_what_its_kind_says() -> None:
 
 def test_replayed_arrivals_of_one_instant_all_come() -> None:
     rig = Rig(
-        kinds=(Kind(name="get", arrivals=Replay((0, 0, 5, 5)), timeout_us=1_000),),
+        kinds=(WorkKind(name="get", arrivals=Replay((0, 0, 5, 5)), timeout_us=1_000),),
         workers=4,
         service=Constant(10),
         span_us=100,
         warm_us=0,
     )
-    assert full.play(rig, fifo_pool, 0).rows[0].good_us == [10, 10, 10, 10]
+    assert task_mode.run_policy(rig, fifo_pool, 0).by_kind[0].good_us == [10, 10, 10, 10]

@@ -1,43 +1,46 @@
-"""Tables: traces of comma-separated rows: our own, Azure's of LLM inference, Twitter's of caches.
+"""The formats of trace files: tables of comma-separated rows, and files of keys.
 
-What differs is which column is what, and how time is written; both are in `Columns`. A header is
-found by itself. Columns are named by the header, or by their number from 0.
+    trace = open_trace("requests.csv.gz")        detects the format by the name and the first line
+    for row in trace.rows(): ...                 a stream; nothing of it is kept
+
+What differs between tables is which column is what, and how time is written; both are in `Columns`.
+A header is found by itself. Columns are named by the header, or by their number from 0.
 
     csv       time,key,size,cost                                  any of them may be missing
     azure     TIMESTAMP,ContextTokens,GeneratedTokens             cost: tokens read and written
     twitter   time,key,key size,value size,client,operation,ttl   no header, times in seconds
+    keys      32-bit keys in order, and nothing else              see `files`
 
-A row that cannot be read is told with its line, or passed over if so many are allowed.
+A row that cannot be read is an error that names its line, or is skipped if so many are allowed.
 """
 
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.report.words import days_from_civil
-from sluicegate.lab.traces.access import (
+from sluicegate.lab.traces.files import open_file, read_keys, text_lines, unpacked_name
+from sluicegate.lab.traces.trace import (
     AT_US_MAX,
     COST_MAX,
     SIZE_MAX,
-    Access,
-    BadRow,
+    BadTraceRow,
+    Trace,
+    TraceRow,
     from_zero,
     spread,
 )
-from sluicegate.lab.traces.files import lines, opened
+from sluicegate.shadow.instants import instant_us
 
 UNITS: Final = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
 FIELD_CHARS_MAX: Final = 1 << 20
 BAD_ROWS_MAX: Final = 1_000_000
-_DATE: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:Z|\+00:?00)?", re.ASCII
-)
-_DAY_S: Final = 86_400
+FORMATS: Final = ("csv", "azure", "twitter", "keys")
+_TWITTER_FIELDS: Final = 7
 
 
 @final
@@ -69,7 +72,7 @@ AZURE: Final = Columns(
 TWITTER: Final = Columns(time="0", key="1", size="3", cost=())
 
 
-def read_table(path: str, columns: Columns) -> Iterator[Access]:
+def read_table(path: str, columns: Columns) -> Iterator[TraceRow]:
     """The rows of a file, the first at 0, each set apart from those of the same second."""
     rows = _rows(path, columns)
     if columns.time is None:
@@ -79,40 +82,64 @@ def read_table(path: str, columns: Columns) -> Iterator[Access]:
     yield from spread(from_zero(rows, path), unit_us)
 
 
-def first_fields(path: str) -> list[str]:
-    """The fields of the first line, to tell what a file is."""
-    with opened(path) as file:
-        return next(csv.reader(lines(file)), [])
+def open_trace(path: str, format: str | None = None, columns: Columns | None = None) -> Trace:  # noqa: A002
+    """Open the trace in a file; `columns` is for `csv`."""
+    if format is None:
+        format = detect_format(path)  # noqa: A001 - as the flag says it
+    if format == "keys":
+        return Trace(path, timed=False, keyed=True, rows=partial(read_keys, path))
+    if format not in FORMATS:
+        raise BadValue("--format", format, f"give one of {', '.join(FORMATS)}")
+    chosen = {"csv": columns or OWN, "azure": AZURE, "twitter": TWITTER}[format]
+    if format == "csv" and columns is None:
+        names = _numbered(_first_fields(path))
+        chosen = Columns(
+            time="time" if "time" in names else None, key="key" if "key" in names else None
+        )
+        if chosen.time is None and chosen.key is None:
+            raise BadValue("trace", path, "name its columns: --time NAME, --key NAME (or numbers)")
+    return Trace(
+        path,
+        timed=chosen.time is not None,
+        keyed=chosen.key is not None,
+        rows=partial(read_table, path, chosen),
+    )
 
 
-def has_time(path: str, columns: Columns) -> bool:
-    """Whether the file has the column of time."""
-    return columns.time is not None and columns.time in _numbered(first_fields(path))
-
-
-def has_key(path: str, columns: Columns) -> bool:
-    """Whether the file has the column of keys."""
-    return columns.key is not None and columns.key in _numbered(first_fields(path))
+def detect_format(path: str) -> str:
+    """The format of a file, by its name and its first line."""
+    if unpacked_name(path).endswith((".trace", ".bin")):
+        return "keys"
+    fields = _first_fields(path)
+    if AZURE.time in fields:
+        return "azure"
+    if len(fields) == _TWITTER_FIELDS:
+        try:
+            parse_time(fields[0], "s")
+        except ValueError:
+            return "csv"
+        return "twitter"
+    return "csv"
 
 
 def parse_time(text: str, unit: str) -> int:
-    """An instant in microseconds: a number in the unit, or a date and time of day (UTC)."""
-    found = _DATE.fullmatch(text.strip())
-    if found is None:
+    """An instant in microseconds: a number in the unit, or a date and time of day."""
+    try:
         return round(float(text) * UNITS[unit])
-    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
-    micros = int(f"{found[7] or '':0<6.6}")
-    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
-        raise ValueError("no such date")
-    seconds = days_from_civil(year, month, day) * _DAY_S + hour * 3_600 + minute * 60 + second
-    return seconds * 1_000_000 + micros
+    except ValueError:
+        return instant_us(text)
 
 
-def _rows(path: str, columns: Columns) -> Iterator[Access]:
+def _first_fields(path: str) -> list[str]:
+    with open_file(path) as file:
+        return next(csv.reader(text_lines(file)), [])
+
+
+def _rows(path: str, columns: Columns) -> Iterator[TraceRow]:
     csv.field_size_limit(FIELD_CHARS_MAX)
     bad = 0
-    with opened(path) as file:
-        reader = csv.reader(lines(file))
+    with open_file(path) as file:
+        reader = csv.reader(text_lines(file))
         names: dict[str, int] = {}
         for fields in reader:
             if not fields or (len(fields) == 1 and not fields[0].strip()):
@@ -129,12 +156,12 @@ def _rows(path: str, columns: Columns) -> Iterator[Access]:
                 bad += 1
                 if bad > columns.bad_rows_max:
                     shown = ",".join(fields)
-                    raise BadRow(
+                    raise BadTraceRow(
                         path, reader.line_num, shown, f"mend or leave out this row ({error})"
                     ) from error
 
 
-def _row(fields: Sequence[str], names: dict[str, int], columns: Columns) -> Access:
+def _row(fields: Sequence[str], names: dict[str, int], columns: Columns) -> TraceRow:
     at_us = 0
     if columns.time is not None:
         at_us = parse_time(fields[names[columns.time]], columns.unit)
@@ -148,7 +175,7 @@ def _row(fields: Sequence[str], names: dict[str, int], columns: Columns) -> Acce
     cost = max(sum(int(float(text)) for text in costs), 1) if costs else 1
     if not 0 <= size <= SIZE_MAX or cost > COST_MAX:
         raise ValueError("its size or cost is out of range")
-    return Access(at_us, key, size, cost)
+    return TraceRow(at_us, key, size, cost)
 
 
 def _numbered(fields: Sequence[str]) -> dict[str, int]:

@@ -1,9 +1,9 @@
-"""Lines: what stands before the workers, as the kernel-only mode sees it.
+"""The queue before the workers, as the kernel-only mode sees it.
 
-A line is told of an arrival and asked for the next unit; units that it loses it appends to a list.
+A queue takes arrivals and gives the next unit to serve; units that it loses it appends to a list.
 It may refuse an arrival, hold it, or lose it later. The one here is composed of the product's own
-kernels, `adaptive_lifo` and `codel`, and the deadline's slack rule; the lines it is compared with
-are in `baselines`.
+kernels, `adaptive_lifo` and `codel`, and the deadline's slack rule; those it is compared with are
+in `baselines`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from sluicegate.kernels.codel import CodelTimeout
 
 
 @final
-class Unit:
+class WorkUnit:
     """One attempt at one unit of work in the kernel-only mode."""
 
     __slots__ = (
+        "abandoned",
         "arrived_us",
         "attempt",
         "caller",
         "deadline_us",
-        "given_up",
         "kind",
         "work_us",
     )
@@ -37,17 +37,17 @@ class Unit:
         self.deadline_us = deadline_us
         self.attempt = attempt
         self.work_us = 0
-        self.given_up = False  # its caller has turned to something else
+        self.abandoned = False  # its caller waits no longer
 
 
-class Line(Protocol):
-    """What stands before the workers."""
+class WorkQueue(Protocol):
+    """The queue before the workers."""
 
-    def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
+    def arrive(self, unit: WorkUnit, now_us: int, lost: list[WorkUnit]) -> None:
         """Take a unit in, or lose it, or lose another in its place."""
         ...
 
-    def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
+    def take(self, now_us: int, lost: list[WorkUnit]) -> WorkUnit | None:
         """The unit to serve now; None if there is none."""
         ...
 
@@ -57,14 +57,14 @@ class Line(Protocol):
 
 
 @final
-class KernelLine:
+class KernelQueue:
     """Adaptive LIFO, CoDel's timeout, and the slack rule.
 
     A unit is lost when it has waited for its timeout, or when what remains of its time is less than
     `slack_us`, the p99 of the work: it would be served too late.
     """
 
-    __slots__ = ("_codel", "_gone", "_lifo", "_slack_us")
+    __slots__ = ("_codel", "_expired", "_lifo", "_slack_us")
 
     def __init__(
         self,
@@ -76,27 +76,27 @@ class KernelLine:
         lifo: bool = True,
     ) -> None:
         self._codel = CodelTimeout(normal_us=normal_us, aggressive_us=aggressive_us)
-        self._lifo: AdaptiveLifo[Unit] = AdaptiveLifo(
+        self._lifo: AdaptiveLifo[WorkUnit] = AdaptiveLifo(
             length_max=length_max, standing_us=normal_us if lifo else None
         )
-        self._gone: list[QueueEntry[Unit]] = []
+        self._expired: list[QueueEntry[WorkUnit]] = []
         self._slack_us = slack_us
 
-    def arrive(self, unit: Unit, now_us: int, lost: list[Unit]) -> None:
+    def arrive(self, unit: WorkUnit, now_us: int, lost: list[WorkUnit]) -> None:
         """Hold it for as long as CoDel and its own deadline allow."""
         lifo = self._lifo
         timeout_us = self._codel.timeout_us(lifo.length, now_us)
         left_us = unit.deadline_us - now_us - self._slack_us
         if left_us < timeout_us:
             timeout_us = left_us
-        lifo.push(unit, timeout_us, now_us, self._gone)
-        if self._gone:
+        lifo.push(unit, timeout_us, now_us, self._expired)
+        if self._expired:
             self._lose(lost)
 
-    def take(self, now_us: int, lost: list[Unit]) -> Unit | None:
-        """The one whose turn it is, and never one that has expired."""
-        entry = self._lifo.pop(now_us, self._gone)
-        if self._gone:
+    def take(self, now_us: int, lost: list[WorkUnit]) -> WorkUnit | None:
+        """The next one, and never one that has expired."""
+        entry = self._lifo.pop(now_us, self._expired)
+        if self._expired:
             self._lose(lost)
         return None if entry is None else entry.item
 
@@ -104,7 +104,7 @@ class KernelLine:
         """How many are held."""
         return self._lifo.length
 
-    def _lose(self, lost: list[Unit]) -> None:
-        for entry in self._gone:
+    def _lose(self, lost: list[WorkUnit]) -> None:
+        for entry in self._expired:
             lost.append(entry.item)  # noqa: PERF401 - a loop is what mypyc compiles best
-        self._gone.clear()
+        self._expired.clear()

@@ -5,47 +5,54 @@ from statistics import fmean
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.dice import Dice, seed_of
-from sluicegate.lab.spans import Bimodal, Constant, Exponential, Lognormal, Recorded, Span
+from sluicegate.lab.durations import (
+    Bimodal,
+    Constant,
+    Duration,
+    Exponential,
+    Lognormal,
+    RecordedDurations,
+)
+from sluicegate.lab.random_source import RandomSource, derive_seed
 from sluicegate.testing import SeededChance
 
-SPANS: list[Span] = [
+SPANS: list[Duration] = [
     Constant(700),
     Exponential(700.0),
     Lognormal(700.0, 0.8),
     Bimodal(Constant(100), Exponential(6_100.0), 0.1),
-    Recorded((100, 500, 1_500)),
+    RecordedDurations((100, 500, 1_500)),
 ]
 
 
 @pytest.mark.parametrize("span", SPANS, ids=lambda span: type(span).__name__)
-def test_draws_have_the_mean_that_the_span_claims(span: Span) -> None:
-    drawer = span.drawer(SeededChance(1))
-    draws = [drawer() for _ in range(60_000)]
+def test_draws_have_the_mean_that_the_span_claims(span: Duration) -> None:
+    sampler = span.sampler(SeededChance(1))
+    draws = [sampler() for _ in range(60_000)]
     assert fmean(draws) == pytest.approx(span.mean_us, rel=0.02)
     assert min(draws) >= 0
 
 
 @pytest.mark.parametrize("span", SPANS, ids=lambda span: type(span).__name__)
-def test_the_same_stream_draws_the_same(span: Span) -> None:
-    once, again = span.drawer(SeededChance(1)), span.drawer(SeededChance(1))
+def test_the_same_stream_draws_the_same(span: Duration) -> None:
+    once, again = span.sampler(SeededChance(1)), span.sampler(SeededChance(1))
     assert [once() for _ in range(100)] == [again() for _ in range(100)]
 
 
 def test_an_exponential_has_its_p99_where_it_belongs() -> None:
-    drawer = Exponential(10_000.0).drawer(SeededChance(3))
-    draws = sorted(drawer() for _ in range(50_000))
+    sampler = Exponential(10_000.0).sampler(SeededChance(3))
+    draws = sorted(sampler() for _ in range(50_000))
     assert draws[49_500] == pytest.approx(46_052, rel=0.04)
 
 
 def test_a_bimodal_draws_the_seldom_one_as_often_as_it_says() -> None:
-    drawer = Bimodal(Constant(1), Constant(9), 0.06).drawer(SeededChance(3))
-    assert sum(drawer() == 9 for _ in range(50_000)) == pytest.approx(3_000, rel=0.06)
+    sampler = Bimodal(Constant(1), Constant(9), 0.06).sampler(SeededChance(3))
+    assert sum(sampler() == 9 for _ in range(50_000)) == pytest.approx(3_000, rel=0.06)
 
 
 def test_what_was_recorded_comes_in_order_and_then_from_the_beginning() -> None:
-    drawer = Recorded((1, 2, 3)).drawer(SeededChance(2))
-    seen = [drawer() for _ in range(7)]
+    sampler = RecordedDurations((1, 2, 3)).sampler(SeededChance(2))
+    seen = [sampler() for _ in range(7)]
     at = seen[0] - 1
     assert seen == [(at + step) % 3 + 1 for step in range(7)]
 
@@ -57,7 +64,7 @@ def test_what_was_recorded_comes_in_order_and_then_from_the_beginning() -> None:
         lambda: Exponential(0),
         lambda: Lognormal(10, 0),
         lambda: Bimodal(Constant(1), Constant(2), 1.5),
-        lambda: Recorded(()),
+        lambda: RecordedDurations(()),
     ],
 )
 def test_spans_that_make_no_sense_are_refused(make: object) -> None:
@@ -66,7 +73,7 @@ def test_spans_that_make_no_sense_are_refused(make: object) -> None:
 
 
 def test_streams_have_seeds_of_their_own() -> None:
-    assert len({seed_of(seed, name) for seed in range(50) for name in "abcd"}) == 200
-    dice = Dice(4)
-    assert dice.of("a") is dice.of("a")
-    assert dice.of("a").draw() == Dice(4).of("a").draw()
+    assert len({derive_seed(seed, name) for seed in range(50) for name in "abcd"}) == 200
+    random_source = RandomSource(4)
+    assert random_source.of("a") is random_source.of("a")
+    assert random_source.of("a").draw() == RandomSource(4).of("a").draw()

@@ -7,22 +7,22 @@ import pytest
 from sluicegate.lab.baselines import TABLE
 from sluicegate.lab.baselines.codel import FollyCodel, PacketCodel
 from sluicegate.lab.baselines.rate_gates import StaticRate, TokenRate
-from sluicegate.lab.contenders import kernel_line
-from sluicegate.lab.fast import MakeLine
-from sluicegate.lab.lines import KernelLine, Unit
+from sluicegate.lab.kernel_mode import MakeQueue
+from sluicegate.lab.station_candidates import kernel_queue
+from sluicegate.lab.work_queue import KernelQueue, WorkUnit
 from tests.lab.rigs import small
 
 MS = 1_000
 
 
-def unit(arrived_us: int, timeout_us: int = 500 * MS) -> Unit:
-    return Unit(0, 0, arrived_us, arrived_us + timeout_us, 0)
+def unit(arrived_us: int, timeout_us: int = 500 * MS) -> WorkUnit:
+    return WorkUnit(0, 0, arrived_us, arrived_us + timeout_us, 0)
 
 
-@pytest.mark.parametrize("make_line", [*TABLE.values(), kernel_line], ids=[*TABLE, "kernels"])
-def test_a_line_gives_back_what_it_took_in_and_is_empty_then(make_line: MakeLine) -> None:
-    line = make_line(small(1))
-    lost: list[Unit] = []
+@pytest.mark.parametrize("make_queue", [*TABLE.values(), kernel_queue], ids=[*TABLE, "kernels"])
+def test_a_line_gives_back_what_it_took_in_and_is_empty_then(make_queue: MakeQueue) -> None:
+    line = make_queue(small(1))
+    lost: list[WorkUnit] = []
     units = [unit(number) for number in range(5)]
     for number, each in enumerate(units):
         line.arrive(each, number, lost)
@@ -34,8 +34,8 @@ def test_a_line_gives_back_what_it_took_in_and_is_empty_then(make_line: MakeLine
 
 
 def test_the_kernels_line_never_serves_what_has_too_little_time_left() -> None:
-    line = KernelLine(length_max=100, slack_us=46 * MS)
-    lost: list[Unit] = []
+    line = KernelQueue(length_max=100, slack_us=46 * MS)
+    lost: list[WorkUnit] = []
     hopeless, short, long = unit(0, 46 * MS), unit(0, 60 * MS), unit(0, 500 * MS)
     line.arrive(hopeless, 0, lost)
     assert lost == [hopeless]
@@ -46,8 +46,8 @@ def test_the_kernels_line_never_serves_what_has_too_little_time_left() -> None:
 
 
 def test_the_kernels_line_serves_the_newest_once_it_stands_and_pushes_out_the_oldest() -> None:
-    line = KernelLine(length_max=3, slack_us=0, normal_us=100 * MS, aggressive_us=100 * MS)
-    lost: list[Unit] = []
+    line = KernelQueue(length_max=3, slack_us=0, normal_us=100 * MS, aggressive_us=100 * MS)
+    lost: list[WorkUnit] = []
     units = [unit(number * 49 * MS) for number in range(4)]
     for number, each in enumerate(units):
         line.arrive(each, number * 49 * MS, lost)
@@ -56,8 +56,8 @@ def test_the_kernels_line_serves_the_newest_once_it_stands_and_pushes_out_the_ol
 
 
 def test_the_kernels_line_grants_less_time_once_it_stands() -> None:
-    line = KernelLine(length_max=100, slack_us=0, normal_us=20 * MS, aggressive_us=5 * MS)
-    lost: list[Unit] = []
+    line = KernelQueue(length_max=100, slack_us=0, normal_us=20 * MS, aggressive_us=5 * MS)
+    lost: list[WorkUnit] = []
     first, second, third = unit(0), unit(19 * MS), unit(21 * MS)
     line.arrive(first, 0, lost)
     line.arrive(second, 19 * MS, lost)
@@ -69,7 +69,7 @@ def test_the_kernels_line_grants_less_time_once_it_stands() -> None:
 
 def test_folly_sheds_in_an_overloaded_interval_what_waited_twice_the_target() -> None:
     line = FollyCodel()
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     for _ in range(60):
         line.arrive(unit(0), 0, lost)
     for now_ms in range(20, 140, 20):  # the first interval only looks
@@ -86,7 +86,7 @@ def test_folly_sheds_in_an_overloaded_interval_what_waited_twice_the_target() ->
 
 def test_the_rule_for_packets_drops_one_and_then_ever_sooner() -> None:
     line = PacketCodel()
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     dropped_ms: list[int] = []
     for _ in range(3_000):
         line.arrive(unit(-100 * MS), 0, lost)
@@ -100,7 +100,7 @@ def test_the_rule_for_packets_drops_one_and_then_ever_sooner() -> None:
 
 def test_the_rule_for_packets_lets_a_short_queue_alone() -> None:
     line = PacketCodel()
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     for now_ms in range(0, 5_000, 10):
         line.arrive(unit(now_ms * MS), now_ms * MS, lost)
         line.arrive(unit(now_ms * MS), now_ms * MS, lost)
@@ -111,7 +111,7 @@ def test_the_rule_for_packets_lets_a_short_queue_alone() -> None:
 
 def test_the_rule_for_packets_never_drops_the_last_one() -> None:
     line = PacketCodel()
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     for now_ms in range(0, 2_000, 10):
         line.arrive(unit(now_ms * MS - 50 * MS), now_ms * MS, lost)
         assert line.take(now_ms * MS, lost) is not None
@@ -120,7 +120,7 @@ def test_the_rule_for_packets_never_drops_the_last_one() -> None:
 
 def test_a_static_rate_admits_its_number_a_second_whatever_the_queue_says() -> None:
     line = StaticRate(3)
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     for number in range(10):
         line.arrive(unit(number), number, lost)
     assert (line.waiting(), len(lost)) == (3, 7)
@@ -130,7 +130,7 @@ def test_a_static_rate_admits_its_number_a_second_whatever_the_queue_says() -> N
 
 def test_a_token_rate_admits_a_burst_and_then_its_rate() -> None:
     line = TokenRate(10, 2)
-    lost: list[Unit] = []
+    lost: list[WorkUnit] = []
     for number in range(5):
         line.arrive(unit(number), number, lost)
     assert line.waiting() == 2

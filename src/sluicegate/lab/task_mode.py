@@ -1,14 +1,14 @@
 """The full mode: a task for each request, and the production policies as they are.
 
-It plays the same rigs as `fast`, into the same ledger, in a world: a request arrives, the policy
-admits or refuses it, a backend with as many workers as the rig serves it, its permit ends. A
-refusal takes a worker for what the rig says a refusal costs.
+It runs the same rigs as `kernel_mode` into the same ledger, in a world: a request arrives, the
+policy admits or refuses it, a backend with as many workers as the rig serves it, its permit ends. A
+refusal takes a worker for as long as the rig says a refusal costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias, final
+from typing import TypeAlias, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome, Permit
@@ -16,60 +16,52 @@ from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.clients import AGAIN, Call, RetryingCall, run_callers
-from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.retries import Retrier
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.workload import Kind
-from sluicegate.lab.world import World, run
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.world import Run, World, run
 from sluicegate.testing import START_US
 
 MakePolicy: TypeAlias = Callable[[Rig, World], WaitingPolicy]
 
 
-class FullRun(NamedTuple):
-    """The ledger of a run in full mode, and the digest of all that happened."""
-
-    ledger: Ledger
-    digest: str
-    steps: int
+def run_policy(rig: Rig, make_policy: MakePolicy, seed: int) -> RunLedger:
+    """Run the rig with that policy, and return the ledger."""
+    return run_world(rig, make_policy, seed).value
 
 
-def play(rig: Rig, make_policy: MakePolicy, seed: int) -> Ledger:
-    """One run: the ledger it filled."""
-    return play_full(rig, make_policy, seed).ledger
+def run_world(rig: Rig, make_policy: MakePolicy, seed: int) -> Run[RunLedger]:
+    """Run the rig with that policy, and return the ledger with the digest of the run."""
 
-
-def play_full(rig: Rig, make_policy: MakePolicy, seed: int) -> FullRun:
-    """One run, with its digest."""
-
-    async def main(world: World) -> Ledger:
-        ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
-        server = Server(world, rig, make_policy(rig, world), ledger)
+    async def main(world: World) -> RunLedger:
+        ledger = RunLedger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
+        server = PolicyServer(world, rig, make_policy(rig, world), ledger)
         calls = [(kind, server.door(number, kind)) for number, kind in enumerate(rig.kinds)]
         await run_callers(world, calls, until_us=rig.span_us)
         return ledger
 
-    ended = run(main, seed)
-    return FullRun(ended.value, ended.digest, ended.steps)
+    return run(main, seed)
 
 
 @final
-class Server:
-    """A policy, the backend behind it, and the ledger that hears of every end."""
+class PolicyServer:
+    """A policy, the backend behind it, and the ledger of every end."""
 
     __slots__ = ("_backend", "_ledger", "_policy", "_refusal_us", "_rig", "_world", "inside")
 
-    def __init__(self, world: World, rig: Rig, policy: WaitingPolicy, ledger: Ledger) -> None:
+    def __init__(self, world: World, rig: Rig, policy: WaitingPolicy, ledger: RunLedger) -> None:
         self._world = world
         self._rig = rig
         self._policy = policy
         self._ledger = ledger
         self._refusal_us = round(rig.refusal_cost * rig.service.mean_us)
-        self._backend = Backend(world, rig.service, workers=rig.workers, course=rig.course)
-        self.inside = 0  # requests that have come and not gone: held in memory, each with its task
+        self._backend = Backend(
+            world, rig.service, workers=rig.workers, speed_profile=rig.speed_profile
+        )
+        self.inside = 0  # requests with a task that has not ended
 
-    def door(self, number: int, kind: Kind) -> Call:
-        """What the callers of a kind call."""
+    def door(self, number: int, kind: WorkKind) -> Call:
+        """Return what the callers of a kind call."""
         waiting_callers = {f"{kind.name}-{caller}": caller for caller in range(kind.callers)}
 
         async def attempt(request: Request) -> bool:
@@ -83,7 +75,7 @@ class Server:
     async def _answer(self, request: Request, kind: int, caller: int) -> bool:
         ledger, world = self._ledger, self._world
         arrived_us = world.elapsed_us
-        ledger.offered(kind, arrived_us, retry=request.attributes is AGAIN)
+        ledger.record_offer(kind, arrived_us, retry=request.attributes is AGAIN)
         self.inside += 1
         if self.inside > ledger.queue_peak + self._rig.workers:
             ledger.queue_peak = self.inside - self._rig.workers
@@ -92,7 +84,7 @@ class Server:
             if isinstance(admission, Decision):
                 if self._refusal_us:
                     await self._backend.serve(self._refusal_us, urgent=True)
-                ledger.refused(kind, arrived_us, world.elapsed_us)
+                ledger.record_refusal(kind, arrived_us, world.elapsed_us)
                 return False
             return await self._work(request, admission, kind, caller)
         finally:
@@ -112,7 +104,7 @@ class Server:
             now_us = world.elapsed_us
             in_time = request.deadline_us is None or now_us + START_US <= request.deadline_us
             outcome = Outcome.SUCCESS if in_time else Outcome.DROPPED
-            ledger.answered(kind, caller, arrived_us, now_us, work_us, in_time)
+            ledger.record_answer(kind, caller, arrived_us, now_us, work_us, in_time)
             return in_time
         finally:
             request.measured = Measured(service_us=world.elapsed_us - begun_us)

@@ -1,6 +1,6 @@
 """Spans: how long a thing takes, as a distribution that is a value.
 
-A span knows its mean and makes a drawer: a function that draws one duration, in microseconds, from
+A span knows its mean and makes a sampler: a function that draws one duration, in microseconds, from
 the stream it was made with. Durations are rounded to the microsecond, and are never below zero.
 """
 
@@ -14,12 +14,12 @@ from typing import Final, Protocol, TypeAlias, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 
-SPAN_US_MAX: Final = 86_400_000_000
+DURATION_US_MAX: Final = 86_400_000_000
 
-Drawer: TypeAlias = Callable[[], int]
+Sampler: TypeAlias = Callable[[], int]
 
 
-class Span(Protocol):
+class Duration(Protocol):
     """A distribution of durations."""
 
     @property
@@ -27,7 +27,7 @@ class Span(Protocol):
         """The mean."""
         ...
 
-    def drawer(self, chance: Chance) -> Drawer:
+    def sampler(self, chance: Chance) -> Sampler:
         """What draws durations, one a call."""
         ...
 
@@ -40,7 +40,7 @@ class Constant:
     us: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.us <= SPAN_US_MAX:
+        if not 0 <= self.us <= DURATION_US_MAX:
             raise BadValue("us", self.us, "give microseconds from 0 to a day's")
 
     @property
@@ -48,7 +48,7 @@ class Constant:
         """The mean."""
         return float(self.us)
 
-    def drawer(self, chance: Chance) -> Drawer:
+    def sampler(self, chance: Chance) -> Sampler:
         """What draws durations, without a draw."""
         us = self.us
         return lambda: us
@@ -64,7 +64,7 @@ class Exponential:
     def __post_init__(self) -> None:
         _check_mean(self.mean_us)
 
-    def drawer(self, chance: Chance) -> Drawer:
+    def sampler(self, chance: Chance) -> Sampler:
         """What draws durations."""
         mean_us, draw, log = -self.mean_us, chance.draw, math.log
         return lambda: int(mean_us * log(1.0 - draw()) + 0.5)
@@ -83,7 +83,7 @@ class Lognormal:
         if not 0 < self.sigma <= 5:
             raise BadValue("sigma", self.sigma, "give a number above 0, at most 5")
 
-    def drawer(self, chance: Chance) -> Drawer:
+    def sampler(self, chance: Chance) -> Sampler:
         """What draws durations: two draws each, by Box and Muller."""
         mu = math.log(self.mean_us) - self.sigma * self.sigma / 2
         sigma, draw, tau = self.sigma, chance.draw, 2 * math.pi
@@ -100,8 +100,8 @@ class Lognormal:
 class Bimodal:
     """One of two, as a cache's hit and miss; `rare` is the share of the second."""
 
-    often: Span
-    seldom: Span
+    often: Duration
+    seldom: Duration
     rare: float
 
     def __post_init__(self) -> None:
@@ -113,22 +113,22 @@ class Bimodal:
         """The mean."""
         return self.often.mean_us * (1 - self.rare) + self.seldom.mean_us * self.rare
 
-    def drawer(self, chance: Chance) -> Drawer:
+    def sampler(self, chance: Chance) -> Sampler:
         """What draws durations: a draw for which of the two, and then its own."""
-        often, seldom = self.often.drawer(chance), self.seldom.drawer(chance)
+        often, seldom = self.often.sampler(chance), self.seldom.sampler(chance)
         rare, draw = self.rare, chance.draw
         return lambda: seldom() if draw() < rare else often()
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedDurations:
     """Durations as they were seen, in order, and then from the beginning."""
 
     us: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.us or not all(0 <= us <= SPAN_US_MAX for us in self.us):
+        if not self.us or not all(0 <= us <= DURATION_US_MAX for us in self.us):
             raise BadValue("us", self.us, "give at least one, each from 0 to a day's microseconds")
 
     @property
@@ -136,7 +136,7 @@ class Recorded:
         """The mean."""
         return sum(self.us) / len(self.us)
 
-    def drawer(self, chance: Chance) -> Drawer:
+    def sampler(self, chance: Chance) -> Sampler:
         """What gives durations; it starts at a place that chance picks."""
         us, count = self.us, len(self.us)
         at = int(chance.draw() * count) - 1
@@ -150,5 +150,5 @@ class Recorded:
 
 
 def _check_mean(mean_us: float) -> None:
-    if not 0 < mean_us <= SPAN_US_MAX:
+    if not 0 < mean_us <= DURATION_US_MAX:
         raise BadValue("mean_us", mean_us, "give microseconds above 0, at most a day's")

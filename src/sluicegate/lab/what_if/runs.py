@@ -11,10 +11,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.what_if.front import FRONTS, play_front
+from sluicegate.lab.what_if.fifo_run import Pool
+from sluicegate.lab.what_if.outcomes import Tally
 from sluicegate.lab.what_if.plan import Plan
-from sluicegate.lab.what_if.pool import Pool
-from sluicegate.lab.what_if.tally import Tally
+from sluicegate.lab.what_if.policy_run import FRONTS, play_front
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.shadow.books import Rules

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.course import STEADY, Course
+from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 
-BROWN_OUT = Course(((1_000, 0.5), (3_000, 1.0)))
-PAUSE = Course(((1_000, 0.0), (5_000, 1.0)))
+BROWN_OUT = SpeedProfile(((1_000, 0.5), (3_000, 1.0)))
+PAUSE = SpeedProfile(((1_000, 0.0), (5_000, 1.0)))
 
 
 def test_work_takes_what_it_takes_where_nothing_changes() -> None:
@@ -28,10 +28,10 @@ def test_a_pause_lasts_until_it_is_over() -> None:
     assert PAUSE.speed(1_000) == 0.0
 
 
-def slowly(course: Course, begin_us: int, work_us: int) -> int:
+def slowly(speed_profile: SpeedProfile, begin_us: int, work_us: int) -> int:
     at_us, left = begin_us, float(work_us)
     while left > 1e-9:
-        left -= course.speed(at_us)
+        left -= speed_profile.speed(at_us)
         at_us += 1
     return at_us
 
@@ -40,17 +40,17 @@ COURSES = st.lists(
     st.tuples(st.integers(0, 200), st.sampled_from([0.0, 0.25, 0.5, 2.0])),
     max_size=4,
     unique_by=lambda change: change[0],
-).map(lambda changes: Course((*sorted(changes), (300, 1.0))))
+).map(lambda changes: SpeedProfile((*sorted(changes), (300, 1.0))))
 
 
 @given(COURSES, st.integers(0, 250), st.integers(1, 200))
 def test_it_ends_when_a_microsecond_after_the_other_says_so(
-    course: Course, begin_us: int, work_us: int
+    speed_profile: SpeedProfile, begin_us: int, work_us: int
 ) -> None:
-    end_us = course.end_us(begin_us, work_us)
-    assert end_us == slowly(course, begin_us, work_us)
-    assert course.work_us(begin_us, end_us) >= work_us - 1e-6
-    assert course.work_us(begin_us, end_us - 1) < work_us
+    end_us = speed_profile.end_us(begin_us, work_us)
+    assert end_us == slowly(speed_profile, begin_us, work_us)
+    assert speed_profile.work_us(begin_us, end_us) >= work_us - 1e-6
+    assert speed_profile.work_us(begin_us, end_us - 1) < work_us
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_it_ends_when_a_microsecond_after_the_other_says_so(
 )
 def test_courses_that_make_no_sense_are_refused(changes: tuple[tuple[int, float], ...]) -> None:
     with pytest.raises(BadValue):
-        Course(changes)
+        SpeedProfile(changes)
 
 
 def test_work_of_no_length_is_done_at_once_even_in_a_pause() -> None:
-    assert Course(((0, 0.0), (10, 1.0))).end_us(5, 0) == 5
+    assert SpeedProfile(((0, 0.0), (10, 1.0))).end_us(5, 0) == 5

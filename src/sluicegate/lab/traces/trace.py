@@ -1,4 +1,8 @@
-"""Access: one row of a trace, whatever format it was recorded in, and the trace that it is of."""
+"""A trace, and its rows, whatever format it was recorded in.
+
+Times begin at 0 and never go back. A trace without times is an order of keys (`trace.timed`), one
+without keys is an order of costs (`trace.keyed`).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ AT_US_MAX: Final = 1 << 53
 TOGETHER_MAX: Final = 1_000_000  # rows that bear the same instant
 
 
-class Access(NamedTuple):
-    """Somebody asked for something: when, for which key, how large it is, what it cost."""
+class TraceRow(NamedTuple):
+    """A request: when it came, for which key, how large the value is, what it cost."""
 
     at_us: int
     key: str
@@ -22,7 +26,7 @@ class Access(NamedTuple):
     cost: int = 1
 
 
-class BadRow(BadValue):
+class BadTraceRow(BadValue):
     """A row of a file that cannot be read; the field names the file and the line."""
 
     def __init__(self, file: str, line: int, value: object, remedy: str) -> None:
@@ -36,11 +40,11 @@ class Trace(NamedTuple):
     name: str
     timed: bool  # without times it is an order of keys, and no more
     keyed: bool
-    rows: Callable[[], Iterator[Access]]
+    rows: Callable[[], Iterator[TraceRow]]
 
 
-def from_zero(rows: Iterable[Access], file: str) -> Iterator[Access]:
-    """The rows with the first at 0; a row that goes back in time is told."""
+def from_zero(rows: Iterable[TraceRow], file: str) -> Iterator[TraceRow]:
+    """Shift the rows so that the first is at 0; refuse one that goes back in time."""
     first_us = last_us = -1
     for count, row in enumerate(rows, 1):
         if first_us < 0:
@@ -55,25 +59,25 @@ def from_zero(rows: Iterable[Access], file: str) -> Iterator[Access]:
         yield row._replace(at_us=row.at_us - first_us)
 
 
-def spread(rows: Iterable[Access], unit_us: int) -> Iterator[Access]:
-    """Rows of the same instant, set apart evenly over the unit in which time was recorded.
+def spread(rows: Iterable[TraceRow], unit_us: int) -> Iterator[TraceRow]:
+    """Spread rows of the same instant evenly over the unit in which time was recorded.
 
     A thousand requests of one second did not come in one microsecond. They come before the next
     instant there is. Those of one instant are held in memory, `TOGETHER_MAX` at most.
     """
-    held: list[Access] = []
+    together: list[TraceRow] = []
     for row in rows:
-        if held and row.at_us != held[0].at_us:
-            yield from _apart(held, min(unit_us, row.at_us - held[0].at_us))
-            held = []
-        held.append(row)
-        if len(held) > TOGETHER_MAX:
+        if together and row.at_us != together[0].at_us:
+            yield from _apart(together, min(unit_us, row.at_us - together[0].at_us))
+            together = []
+        together.append(row)
+        if len(together) > TOGETHER_MAX:
             raise BadValue(
                 "trace", row.at_us, f"more than {TOGETHER_MAX:,} rows are of one instant"
             )
-    yield from _apart(held, unit_us)
+    yield from _apart(together, unit_us)
 
 
-def _apart(held: list[Access], over_us: int) -> Iterator[Access]:
-    for at, row in enumerate(held):
-        yield row._replace(at_us=row.at_us + at * over_us // len(held))
+def _apart(together: list[TraceRow], over_us: int) -> Iterator[TraceRow]:
+    for at, row in enumerate(together):
+        yield row._replace(at_us=row.at_us + at * over_us // len(together))

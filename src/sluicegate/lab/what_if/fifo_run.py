@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias, final
 
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.retries import NO_MORE, Retrier
+from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
 from sluicegate.lab.what_if.plan import CLASSES, Plan
-from sluicegate.lab.what_if.tally import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.shadow.single import Single
 
@@ -62,8 +62,8 @@ def retriers_of(plan: Plan) -> list[Retrier]:
     """One for the callers of each class; none if nobody retries."""
     if plan.retries is None:
         return []
-    dice = Dice(plan.seed)
-    return [Retrier(plan.retries, dice.of(f"retries/{one.name}")) for one in CLASSES]
+    random_source = RandomSource(plan.seed)
+    return [Retrier(plan.retries, random_source.of(f"retries/{one.name}")) for one in CLASSES]
 
 
 @final

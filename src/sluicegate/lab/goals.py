@@ -1,6 +1,6 @@
-"""Checks: the acceptance figures of a scenario, and what runs say to them.
+"""Goals: the acceptance figures of a scenario, and how runs compare with them.
 
-A goal is met by the worst of all seeds, or it is not met.
+A goal is met when the worst seed meets it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue
 
-Bound: TypeAlias = float | Callable[[Any], float]  # the second where a rig says what is possible
+Bound: TypeAlias = float | Callable[[Any], float]  # a function where the bound depends on the rig
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One figure and its bound; `cases` names the rigs it is for, all if there are none."""
+    """A figure and its bound, for the rigs of `cases`; for all rigs if `cases` is empty."""
 
     figure: str
     at_least: Bound | None = None
@@ -34,26 +34,19 @@ class Goal:
         assert bound is not None
         return bound(rig) if callable(bound) else bound
 
-    def met(self, value: float, rig: Any) -> bool:
+    def is_met(self, value: float, rig: Any) -> bool:
         """Whether a run with this figure meets it."""
         bound = self.bound(rig)
         return value <= bound if self.at_least is None else value >= bound
 
-    def worst(self, values: Sequence[float]) -> int:
-        """Which of the values is the worst."""
-        order = range(len(values))
-        if self.at_least is None:
-            return max(order, key=lambda at: values[at])
-        return min(order, key=lambda at: values[at])
-
-    def words(self, rig: Any) -> str:
-        """As a person reads it."""
+    def text(self, rig: Any) -> str:
+        """As people read it: `goodput >= 0.95`."""
         sign = "<=" if self.at_least is None else ">="
         return f"{self.figure} {sign} {self.bound(rig):.4g}"
 
 
-class Finding(NamedTuple):
-    """What the runs of one rig say to one goal."""
+class GoalResult(NamedTuple):
+    """How the runs of one rig compare with one goal."""
 
     case: str
     goal: Goal
@@ -62,20 +55,19 @@ class Finding(NamedTuple):
     met: bool
 
 
-def judge(
+def judge_goals(
     goals: Sequence[Goal],
     rigs: Mapping[str, Any],
-    seen: Mapping[str, Mapping[int, Mapping[str, float]]],
-) -> list[Finding]:
-    """Every goal against the runs of every rig that it is for: `seen[case][seed]`."""
-    findings: list[Finding] = []
-    for case, runs in seen.items():
+    figures: Mapping[str, Mapping[int, Mapping[str, float]]],
+) -> list[GoalResult]:
+    """Compare every goal with the runs of every rig that it is for: `figures[case][seed]`."""
+    results: list[GoalResult] = []
+    for case, runs in figures.items():
         for goal in goals:
             if goal.cases and case not in goal.cases:
                 continue
-            seeds = list(runs)
-            values = [runs[seed][goal.figure] for seed in seeds]
-            at = goal.worst(values)
-            met = goal.met(values[at], rigs[case])
-            findings.append(Finding(case, goal, values[at], seeds[at], met))
-    return findings
+            pick = max if goal.at_least is None else min
+            seed = pick(runs, key=lambda seed: runs[seed][goal.figure])
+            worst = runs[seed][goal.figure]
+            results.append(GoalResult(case, goal, worst, seed, goal.is_met(worst, rigs[case])))
+    return results

@@ -21,18 +21,17 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Even
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.contenders import queue
-from sluicegate.lab.full import MakePolicy
-from sluicegate.lab.replay_rig import CALLERS
+from sluicegate.lab.durations import Constant
+from sluicegate.lab.replay.station import CALLERS
 from sluicegate.lab.retries import NO_MORE
-from sluicegate.lab.rig import Rig
+from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain, without_shed
-from sluicegate.lab.spans import Constant
+from sluicegate.lab.station_candidates import queue
+from sluicegate.lab.task_mode import MakePolicy
+from sluicegate.lab.what_if.fifo_run import BLOCK, Heard, retriers_of
+from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
 from sluicegate.lab.what_if.plan import CLASSES, Plan
-from sluicegate.lab.what_if.pool import BLOCK, Heard, retriers_of
-from sluicegate.lab.what_if.tally import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
 from sluicegate.lab.what_if.traffic import RUN_US_MAX, Arrival, Traffic
-from sluicegate.lab.workload import Kind
 from sluicegate.lab.world import World, run
 from sluicegate.shadow.single import Single
 from sluicegate.testing import START_US
@@ -69,7 +68,7 @@ def play_front(
 def rig_of(plan: Plan, traffic: Traffic) -> Rig:
     """What the policies are made for: the workers, and callers of four classes."""
     kinds = tuple(
-        Kind(
+        WorkKind(
             name=one.name,
             arrivals=Even(0),
             criticality=one,

@@ -1,11 +1,11 @@
-"""Replay, its rigs: a trace against a station, and a trace of keys against caches and counters.
+"""What a trace is replayed against: a station with a policy, or caches and counters.
 
-The station has workers, and each unit of cost takes one of them the same time; how much all of them
-can do a second is the `capacity`. Whoever contends is a policy as in production, in a world. What a
-run leaves behind is a ledger, so its figures are those of every other run.
+The station has workers, and each unit of cost takes one of them the same time; what all of them can
+serve a second is the `capacity`. Every candidate is a policy as in production, in a world. A run
+fills a ledger, so its figures are those of every other run.
 
-A trace without times says nothing of load. It is read in order, so many a second, and judged are
-how much a cache answers and how many of the hottest keys a counter knows.
+A trace without times says nothing of load. Its keys are read in order, so many a second; what is
+measured is how much a cache answers and how many of the hottest keys a counter finds.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from sluicegate.kernels.lru_ttl import ENTRY_BYTES, TTL_US_MAX, LruTtl
 from sluicegate.kernels.space_saving import SpaceSaving
 from sluicegate.lab.arrivals import Even
 from sluicegate.lab.baselines.fifo_pool import fifo_pool
-from sluicegate.lab.contenders import queue
-from sluicegate.lab.dice import Dice
-from sluicegate.lab.full import MakePolicy, Server
-from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.durations import Constant
+from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import good_quantile_ms, refused_p99_ms
-from sluicegate.lab.rig import Rig
+from sluicegate.lab.random_source import RandomSource
+from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain, without_shed
-from sluicegate.lab.spans import Constant
-from sluicegate.lab.traces.access import Access, Trace
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.station_candidates import queue
+from sluicegate.lab.task_mode import MakePolicy, PolicyServer
+from sluicegate.lab.traces.trace import Trace, TraceRow
 from sluicegate.lab.world import World, run
 from sluicegate.policies.hot_key import COLD, MISS, REFRESH, STALE, HotKey, HotKeySettings
 
@@ -49,7 +48,7 @@ _SLACK: Final = 20
 
 OURS: Final = "chain"
 BASELINE: Final = "fifo"
-CONTENDERS: Final[Mapping[str, MakePolicy]] = {
+CANDIDATES: Final[Mapping[str, MakePolicy]] = {
     OURS: server_chain,
     "queue": queue,
     "without-shed": without_shed,
@@ -94,8 +93,8 @@ class Station:
         return max(round(cost * self.workers * _US / self.capacity), 1)
 
 
-def survey(trace: Trace, *, speed: float = 1.0, rows_max: int = ROWS_MAX) -> Survey:
-    """Read it once."""
+def survey_trace(trace: Trace, *, speed: float = 1.0, rows_max: int = ROWS_MAX) -> Survey:
+    """Read the trace once."""
     rows = cost = last_us = 0
     second, in_second, peak = -1, 0, 0
     for access in islice(trace.rows(), rows_max + 1):
@@ -112,38 +111,38 @@ def survey(trace: Trace, *, speed: float = 1.0, rows_max: int = ROWS_MAX) -> Sur
     return Survey(rows, cost, last_us, max(peak, in_second), cut=False)
 
 
-def station(
-    found: Survey, *, workers: int, capacity: float | None, timeout_us: int | None, speed: float
+def design_station(
+    survey: Survey, *, workers: int, capacity: float | None, timeout_us: int | None, speed: float
 ) -> Station:
-    """The station: what was set, and the rest so that the mean load is `LOAD`."""
-    able = capacity if capacity is not None else max(found.cost_per_s, 1e-6) / LOAD
-    mean_us = found.cost / found.rows * workers * _US / able
-    waits_us = timeout_us if timeout_us is not None else max(round(_SLACK * mean_us), 500_000)
+    """Build the station: what is not given is chosen so that the mean load is `LOAD`."""
+    enough = capacity if capacity is not None else max(survey.cost_per_s, 1e-6) / LOAD
+    mean_us = survey.cost / survey.rows * workers * _US / enough
+    patience_us = timeout_us if timeout_us is not None else max(round(_SLACK * mean_us), 500_000)
     return Station(
-        workers=workers, capacity=able, timeout_us=waits_us, speed=speed, rows_max=found.rows
+        workers=workers, capacity=enough, timeout_us=patience_us, speed=speed, rows_max=survey.rows
     )
 
 
-def rig_of(place: Station, found: Survey) -> Rig:
+def rig_of(place: Station, survey: Survey) -> Rig:
     """The station as a rig, whose unit of work is a microsecond of a worker."""
-    kind = Kind(name="trace", arrivals=Even(0), timeout_us=place.timeout_us, callers=CALLERS)
-    span_us = found.span_us + place.timeout_us + 1_000_000
+    kind = WorkKind(name="trace", arrivals=Even(0), timeout_us=place.timeout_us, callers=CALLERS)
+    span_us = survey.span_us + place.timeout_us + 1_000_000
     return Rig(
         kinds=(kind,), workers=place.workers, service=Constant(1), span_us=span_us, warm_us=0
     )
 
 
-def play_trace(
-    trace: Trace, place: Station, found: Survey, make_policy: MakePolicy, seed: int
-) -> Ledger:
-    """One contender, and the whole trace."""
-    rig = rig_of(place, found)
+def replay_trace(
+    trace: Trace, place: Station, survey: Survey, make_policy: MakePolicy, seed: int
+) -> RunLedger:
+    """Replay the whole trace against one candidate."""
+    rig = rig_of(place, survey)
 
-    async def main(world: World) -> Ledger:
-        ledger = Ledger(rig.kinds, warm_us=0, span_us=rig.span_us)
-        call = Server(world, rig, make_policy(rig, world), ledger).door(0, rig.kinds[0])
+    async def main(world: World) -> RunLedger:
+        ledger = RunLedger(rig.kinds, warm_us=0, span_us=rig.span_us)
+        call = PolicyServer(world, rig, make_policy(rig, world), ledger).door(0, rig.kinds[0])
 
-        async def one(number: int, access: Access) -> None:
+        async def one(number: int, access: TraceRow) -> None:
             await call(_request(number, access, place, world))
 
         for number, access in enumerate(islice(trace.rows(), place.rows_max)):
@@ -156,10 +155,10 @@ def play_trace(
     return run(main, seed, span_us_max=RUN_US_MAX).value
 
 
-def figures_of(place: Station, found: Survey, ledger: Ledger) -> dict[str, float]:
-    """The same figures for all who contend."""
-    row = ledger.rows[0]
-    able_us = place.workers * max(found.span_us, 1)
+def figures_of(place: Station, survey: Survey, ledger: RunLedger) -> dict[str, float]:
+    """The figures of a candidate."""
+    row = ledger.by_kind[0]
+    able_us = place.workers * max(survey.span_us, 1)
     return {
         "success": row.good / max(row.offered, 1),
         "refused": row.refused / max(row.offered, 1),
@@ -173,17 +172,19 @@ def figures_of(place: Station, found: Survey, ledger: Ledger) -> dict[str, float
     }
 
 
-def play_keys(
+def replay_keys(
     trace: Trace, *, capacity: int, per_s: float, rows_max: int, seed: int
 ) -> dict[str, dict[str, float]]:
-    """A trace of keys: hit ratio and recall, by contender."""
+    """Replay a trace of keys: hit ratio and recall, by candidate."""
     if not 1 <= capacity <= CACHE_MAX:
         raise BadValue("--capacity", capacity, f"give entries, 1 to {CACHE_MAX:,}")
-    dice = Dice(seed)
+    random_source = RandomSource(seed)
     caches: dict[str, _Cache] = {
-        "hot_key": _Shield(dice),
-        "lru_ttl": _Kernel(dice, capacity, None),
-        "lru_ttl, doorman": _Kernel(dice, capacity, CountMin(1 << max(capacity.bit_length(), 4))),
+        "hot_key": _Shield(random_source),
+        "lru_ttl": _Kernel(random_source, capacity, None),
+        "lru_ttl, doorman": _Kernel(
+            random_source, capacity, CountMin(1 << max(capacity.bit_length(), 4))
+        ),
         "plain lru": _Plain(capacity),
     }
     counters = {
@@ -199,7 +200,7 @@ def play_keys(
         if len(exact) > DISTINCT_MAX:
             raise BadValue("trace", trace.name, f"more than {DISTINCT_MAX:,} keys: set --rows")
         for name, cache in caches.items():
-            hits[name] += cache.ask(access.key, now_us)
+            hits[name] += cache.look_up(access.key, now_us)
         for counter in counters.values():
             counter.update(access.key)
     if not rows:
@@ -209,12 +210,12 @@ def play_keys(
     # Of keys that are asked for as often as the last of the hottest, any will do.
     least = exact.most_common(hottest)[-1][1]
     for name, counter in counters.items():
-        known = sum(exact[str(heavy.key)] >= least for heavy in counter.top(hottest))
-        found[name] = {f"recall@{HOT}": known / hottest}
+        found_keys = sum(exact[str(heavy.key)] >= least for heavy in counter.top(hottest))
+        found[name] = {f"recall@{HOT}": found_keys / hottest}
     return found
 
 
-def _request(number: int, access: Access, place: Station, world: World) -> Request:
+def _request(number: int, access: TraceRow, place: Station, world: World) -> Request:
     now_us = world.clock.now_us()
     # A trace does not say who asked. Whoever asks for one key is taken for one caller.
     caller = crc32(access.key.encode()) if access.key else number
@@ -228,10 +229,10 @@ def _request(number: int, access: Access, place: Station, world: World) -> Reque
 
 
 class _Cache(Protocol):
-    """Asked for one key after another."""
+    """A cache that keys are looked up in."""
 
-    def ask(self, key: str, now_us: int) -> bool:
-        """Whether it had the answer; if not, it may keep what is fetched."""
+    def look_up(self, key: str, now_us: int) -> bool:
+        """Whether it had the key; if not, it may store what is fetched."""
         ...
 
 
@@ -239,11 +240,11 @@ class _Cache(Protocol):
 class _Shield:
     """The production policy with its defaults: only what is hot is kept."""
 
-    def __init__(self, dice: Dice) -> None:
-        self._draw = dice.of("hot_key").draw
+    def __init__(self, random_source: RandomSource) -> None:
+        self._draw = random_source.of("hot_key").draw
         self._hot: HotKey[bool] = HotKey(HotKeySettings())
 
-    def ask(self, key: str, now_us: int) -> bool:
+    def look_up(self, key: str, now_us: int) -> bool:
         state, _ = self._hot.look(key, now_us, self._draw())
         if state in {MISS, STALE, REFRESH}:
             fill = self._hot.begin(key, now_us)
@@ -255,13 +256,15 @@ class _Shield:
 class _Kernel:
     """The kernel, so many entries that never grow old; with a doorman or without."""
 
-    def __init__(self, dice: Dice, capacity: int, doorman: CountMin | None) -> None:
-        self._draw = dice.of("lru_ttl").draw
+    def __init__(
+        self, random_source: RandomSource, capacity: int, doorman: CountMin | None
+    ) -> None:
+        self._draw = random_source.of("lru_ttl").draw
         self._cache: LruTtl[bool] = LruTtl(
             capacity * (ENTRY_BYTES + 1), ttl_us=TTL_US_MAX, jitter=0.0, beta=0.0, admission=doorman
         )
 
-    def ask(self, key: str, now_us: int) -> bool:
+    def look_up(self, key: str, now_us: int) -> bool:
         state, _ = self._cache.get(key, now_us, self._draw())
         if state != MISS:
             return True
@@ -275,14 +278,14 @@ class _Plain:
     """Least recently used, as many entries as it may have, and no time at all."""
 
     def __init__(self, capacity: int) -> None:
-        self._kept: OrderedDict[str, None] = OrderedDict()
+        self._keys: OrderedDict[str, None] = OrderedDict()
         self._capacity = capacity
 
-    def ask(self, key: str, now_us: int) -> bool:
-        if key in self._kept:
-            self._kept.move_to_end(key)
+    def look_up(self, key: str, now_us: int) -> bool:
+        if key in self._keys:
+            self._keys.move_to_end(key)
             return True
-        self._kept[key] = None
-        if len(self._kept) > self._capacity:
-            self._kept.popitem(last=False)
+        self._keys[key] = None
+        if len(self._keys) > self._capacity:
+            self._keys.popitem(last=False)
         return False

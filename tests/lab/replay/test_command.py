@@ -7,16 +7,23 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab import command, replay_rig
-from sluicegate.lab.replay_rig import Survey, play_keys, play_trace, station, survey
-from sluicegate.lab.traces import Access, Trace
-from sluicegate.lab.traces.shapes import made
+from sluicegate.lab import command
+from sluicegate.lab.replay import station as replay_station
+from sluicegate.lab.replay.station import (
+    Survey,
+    design_station,
+    replay_keys,
+    replay_trace,
+    survey_trace,
+)
+from sluicegate.lab.traces.shapes import generate_trace
+from sluicegate.lab.traces.trace import Trace, TraceRow
 
 SECOND = 1_000_000
 
 
 def even(count: int, *, gap_us: int = 10_000, cost: int = 1) -> Trace:
-    rows = [Access(at * gap_us, f"k{at % 7}", 0, cost) for at in range(count)]
+    rows = [TraceRow(at * gap_us, f"k{at % 7}", 0, cost) for at in range(count)]
     return Trace("even", timed=True, keyed=True, rows=lambda: iter(rows))
 
 
@@ -27,61 +34,61 @@ def lab(*words: str) -> int:
 
 
 def test_a_survey_tells_how_much_comes_and_when_it_is_worst() -> None:
-    rows = [Access(0, "a", 0, 5), Access(SECOND, "b", 0, 1), Access(SECOND, "c", 0, 9)]
+    rows = [TraceRow(0, "a", 0, 5), TraceRow(SECOND, "b", 0, 1), TraceRow(SECOND, "c", 0, 9)]
     trace = Trace("it", timed=True, keyed=True, rows=lambda: iter(rows))
-    assert survey(trace) == Survey(3, 15, SECOND, 10.0, cut=False)
-    assert survey(trace).cost_per_s == 15.0
-    assert survey(trace, speed=2).span_us == SECOND // 2
-    assert survey(trace, rows_max=2) == Survey(2, 6, SECOND, 5.0, cut=True)
+    assert survey_trace(trace) == Survey(3, 15, SECOND, 10.0, cut=False)
+    assert survey_trace(trace).cost_per_s == 15.0
+    assert survey_trace(trace, speed=2).span_us == SECOND // 2
+    assert survey_trace(trace, rows_max=2) == Survey(2, 6, SECOND, 5.0, cut=True)
 
 
 def test_a_trace_without_rows_is_refused() -> None:
     with pytest.raises(BadValue, match="has rows"):
-        survey(Trace("it", timed=True, keyed=True, rows=lambda: iter(())))
+        survey_trace(Trace("it", timed=True, keyed=True, rows=lambda: iter(())))
     empty = Trace("it", timed=False, keyed=True, rows=lambda: iter(()))
     with pytest.raises(BadValue, match="has rows"):
-        play_keys(empty, capacity=10, per_s=1.0, rows_max=10, seed=0)
+        replay_keys(empty, capacity=10, per_s=1.0, rows_max=10, seed=0)
 
 
 def test_what_is_not_set_is_set_so_that_the_mean_load_is_four_fifths() -> None:
-    found = survey(even(101, cost=3))
-    place = station(found, workers=4, capacity=None, timeout_us=None, speed=1.0)
+    found = survey_trace(even(101, cost=3))
+    place = design_station(found, workers=4, capacity=None, timeout_us=None, speed=1.0)
     assert place.capacity == pytest.approx(found.cost_per_s / 0.8)
     assert place.work_us(3) == pytest.approx(3 * 4 * SECOND / place.capacity, abs=1)
     assert place.timeout_us == pytest.approx(20 * place.work_us(3), abs=20)
-    assert station(found, workers=4, capacity=1e6, timeout_us=7, speed=1.0).timeout_us == 7
+    assert design_station(found, workers=4, capacity=1e6, timeout_us=7, speed=1.0).timeout_us == 7
 
 
-@pytest.mark.parametrize("name", replay_rig.CONTENDERS)
+@pytest.mark.parametrize("name", replay_station.CANDIDATES)
 def test_where_there_is_room_for_all_everybody_is_answered(name: str) -> None:
     trace = even(200)
-    found = survey(trace)
-    place = station(found, workers=4, capacity=1_000.0, timeout_us=None, speed=1.0)
-    ledger = play_trace(trace, place, found, replay_rig.CONTENDERS[name], 0)
-    seen = replay_rig.figures_of(place, found, ledger)
+    found = survey_trace(trace)
+    place = design_station(found, workers=4, capacity=1_000.0, timeout_us=None, speed=1.0)
+    ledger = replay_trace(trace, place, found, replay_station.CANDIDATES[name], 0)
+    seen = replay_station.figures_of(place, found, ledger)
     assert seen["success"] == 1.0
     assert seen["p50_ms"] == 4.0  # a unit of 1,000 a second, shared by 4
 
 
 def test_instants_and_costs_are_those_of_the_trace_and_speed_makes_them_denser() -> None:
     trace = even(200, cost=2)
-    found = survey(trace, speed=8.0)
-    place = station(found, workers=4, capacity=1_000.0, timeout_us=500_000, speed=8.0)
-    ledger = play_trace(trace, place, found, replay_rig.CONTENDERS["fifo"], 0)
+    found = survey_trace(trace, speed=8.0)
+    place = design_station(found, workers=4, capacity=1_000.0, timeout_us=500_000, speed=8.0)
+    ledger = replay_trace(trace, place, found, replay_station.CANDIDATES["fifo"], 0)
     assert found.span_us == 199 * 10_000 // 8
-    seen = replay_rig.figures_of(place, found, ledger)
+    seen = replay_station.figures_of(place, found, ledger)
     assert seen["p50_ms"] >= 8.0
     assert seen["utilization"] > 1.0  # what was left at the end was done after it
-    assert ledger.rows[0].offered == 200
+    assert ledger.by_kind[0].offered == 200
 
 
 def test_our_chain_answers_more_than_a_pool_when_a_trace_bursts() -> None:
-    trace = made("bursts", 1)
-    found = survey(trace, rows_max=6_000)
-    place = station(found, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
+    trace = generate_trace("bursts", 1)
+    found = survey_trace(trace, rows_max=6_000)
+    place = design_station(found, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
     figures = {
-        name: replay_rig.figures_of(
-            place, found, play_trace(trace, place, found, replay_rig.CONTENDERS[name], 0)
+        name: replay_station.figures_of(
+            place, found, replay_trace(trace, place, found, replay_station.CANDIDATES[name], 0)
         )
         for name in ("chain", "fifo")
     }
@@ -90,23 +97,23 @@ def test_our_chain_answers_more_than_a_pool_when_a_trace_bursts() -> None:
 
 
 def test_the_same_seed_replays_the_same() -> None:
-    trace = made("bursts", 2)
-    found = survey(trace, rows_max=2_000)
-    place = station(found, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
-    make = replay_rig.CONTENDERS["chain"]
-    first, second = (play_trace(trace, place, found, make, 5) for _ in range(2))
-    assert first.rows[0].good_us == second.rows[0].good_us
+    trace = generate_trace("bursts", 2)
+    found = survey_trace(trace, rows_max=2_000)
+    place = design_station(found, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
+    make = replay_station.CANDIDATES["chain"]
+    first, second = (replay_trace(trace, place, found, make, 5) for _ in range(2))
+    assert first.by_kind[0].good_us == second.by_kind[0].good_us
 
 
 def test_keys_alone_tell_hit_ratios_and_who_knows_the_hottest() -> None:
     keys = [f"k{at % 5}" if at % 2 else f"cold-{at}" for at in range(4_000)]
-    trace = Trace("it", timed=False, keyed=True, rows=lambda: (Access(0, key) for key in keys))
-    found = play_keys(trace, capacity=50, per_s=10_000.0, rows_max=10_000, seed=0)
+    trace = Trace("it", timed=False, keyed=True, rows=lambda: (TraceRow(0, key) for key in keys))
+    found = replay_keys(trace, capacity=50, per_s=10_000.0, rows_max=10_000, seed=0)
     # Half of all asks are for five keys, and nothing else is ever asked for again.
     assert found["plain lru"]["hit_ratio"] == pytest.approx(0.5, abs=0.01)
     assert found["lru_ttl"]["hit_ratio"] == found["plain lru"]["hit_ratio"]
     assert 0.3 < found["hot_key"]["hit_ratio"] <= 0.5
-    assert found["space_saving 2,000"][f"recall@{replay_rig.HOT}"] == 1.0
+    assert found["space_saving 2,000"][f"recall@{replay_station.HOT}"] == 1.0
 
 
 def test_the_command_prints_the_same_figures_side_by_side(

@@ -1,4 +1,4 @@
-"""Dice: chance for a whole run, a stream of its own for each component that draws.
+"""RandomSource: chance for a whole run, a stream of its own for each component that draws.
 
 A stream's seed is made of the run's seed and the component's name. So a new component, or one that
 draws more often than before, leaves the draws of all others as they were.
@@ -14,14 +14,14 @@ from sluicegate.testing import SeededChance
 SEED_BYTES = 8
 
 
-def seed_of(seed: int, name: str) -> int:
+def derive_seed(seed: int, name: str) -> int:
     """The seed of the stream `name` in the run `seed`."""
     text = f"{seed}/{name}".encode()
     return int.from_bytes(blake2b(text, digest_size=SEED_BYTES).digest(), "big")
 
 
 @final
-class Dice:
+class RandomSource:
     """All streams of one run."""
 
     __slots__ = ("_streams", "seed")
@@ -34,5 +34,5 @@ class Dice:
         """The stream of that name; the same one however often it is asked for."""
         stream = self._streams.get(name)
         if stream is None:
-            stream = self._streams[name] = SeededChance(seed_of(self.seed, name))
+            stream = self._streams[name] = SeededChance(derive_seed(self.seed, name))
         return stream

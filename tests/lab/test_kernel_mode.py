@@ -8,14 +8,13 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Even, Poisson, Replay
 from sluicegate.lab.baselines import TABLE
 from sluicegate.lab.baselines.queues import BoundedFifo, NoControl
-from sluicegate.lab.contenders import kernel_line
-from sluicegate.lab.course import Course
-from sluicegate.lab.fast import MakeLine, play
+from sluicegate.lab.durations import Constant, Duration, Exponential
+from sluicegate.lab.kernel_mode import MakeQueue, run_queue
 from sluicegate.lab.measures import Interval, interval, mean_wait_us
 from sluicegate.lab.retries import NAIVE, Retries
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.spans import Constant, Exponential, Span
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import Rig, WorkKind
+from sluicegate.lab.speed_profile import SpeedProfile
+from sluicegate.lab.station_candidates import kernel_queue
 from tests.lab.rigs import small
 
 SERVICE_US = 10_000
@@ -37,18 +36,18 @@ def constant_wait_us(load: float) -> float:
     return load / (2 * (1 - load)) * SERVICE_US
 
 
-def waits(service: Span, workers: int, load: float, *, units: int, seeds: range) -> Interval:
+def waits(service: Duration, workers: int, load: float, *, units: int, seeds: range) -> Interval:
     """The mean wait and its 99% confidence interval over seeds."""
     per_s = load * workers * 1e6 / SERVICE_US
     span_us = int(units / per_s * 1e6)
     rig = Rig(
-        kinds=(Kind(name="get", arrivals=Poisson(per_s), timeout_us=FOR_EVER_US),),
+        kinds=(WorkKind(name="get", arrivals=Poisson(per_s), timeout_us=FOR_EVER_US),),
         workers=workers,
         service=service,
         span_us=span_us,
         warm_us=span_us // 20,
     )
-    means = [mean_wait_us(play(rig, lambda _: NoControl(), seed)) for seed in seeds]
+    means = [mean_wait_us(run_queue(rig, lambda _: NoControl(), seed)) for seed in seeds]
     return interval(means, level=99)
 
 
@@ -68,7 +67,7 @@ def test_with_one_worker_erlang_is_the_load() -> None:
 
 @pytest.mark.parametrize(("service", "workers", "load", "theory_us"), KNOWN)
 def test_mean_waits_are_what_the_books_say_within_their_confidence_interval(
-    service: Span, workers: int, load: float, theory_us: float
+    service: Duration, workers: int, load: float, theory_us: float
 ) -> None:
     found = waits(service, workers, load, units=20_000, seeds=range(6))
     assert found.low <= theory_us <= found.high
@@ -78,7 +77,7 @@ def test_mean_waits_are_what_the_books_say_within_their_confidence_interval(
 @pytest.mark.prove
 @pytest.mark.parametrize(("service", "workers", "load", "theory_us"), KNOWN)
 def test_that_interval_lies_within_two_per_cent_of_the_books(
-    service: Span, workers: int, load: float, theory_us: float
+    service: Duration, workers: int, load: float, theory_us: float
 ) -> None:
     units = 800_000 if load > 0.5 else 200_000
     found = waits(service, workers, load, units=units, seeds=range(10))
@@ -87,13 +86,13 @@ def test_that_interval_lies_within_two_per_cent_of_the_books(
     assert found.high <= 1.02 * theory_us
 
 
-@pytest.mark.parametrize("make_line", [*TABLE.values(), kernel_line], ids=[*TABLE, "kernels"])
-def test_the_same_seed_gives_the_same_run_and_another_another(make_line: MakeLine) -> None:
+@pytest.mark.parametrize("make_queue", [*TABLE.values(), kernel_queue], ids=[*TABLE, "kernels"])
+def test_the_same_seed_gives_the_same_run_and_another_another(make_queue: MakeQueue) -> None:
     rig = small(1.5, span_us=700_000, refusal_cost=0.01)
 
     def told(seed: int) -> tuple[object, ...]:
-        ledger = play(rig, make_line, seed)
-        row = ledger.rows[0]
+        ledger = run_queue(rig, make_queue, seed)
+        row = ledger.by_kind[0]
         return row.good_us, row.refused_us, row.callers, ledger.queue_peak, ledger.useful_us
 
     assert told(1) == told(1)
@@ -102,56 +101,56 @@ def test_the_same_seed_gives_the_same_run_and_another_another(make_line: MakeLin
 
 def test_every_unit_that_came_is_answered_refused_or_still_there() -> None:
     rig = small(3, warm_us=0)
-    for make_line in (*TABLE.values(), kernel_line):
-        line = make_line(rig)
-        ledger = play(rig, lambda _, line=line: line, 4)  # type: ignore[misc]
-        row = ledger.rows[0]
+    for make_queue in (*TABLE.values(), kernel_queue):
+        line = make_queue(rig)
+        ledger = run_queue(rig, lambda _, line=line: line, 4)  # type: ignore[misc]
+        row = ledger.by_kind[0]
         at_work = row.offered - row.good - row.late - row.refused - line.waiting()
         assert 0 <= at_work <= rig.workers
 
 
 def test_two_workers_serve_two_units_and_the_third_waits_its_turn() -> None:
     rig = Rig(
-        kinds=(Kind(name="get", arrivals=Replay((0, 10, 20, 30)), timeout_us=250),),
+        kinds=(WorkKind(name="get", arrivals=Replay((0, 10, 20, 30)), timeout_us=250),),
         workers=2,
         service=Constant(100),
         span_us=1_000,
         warm_us=0,
     )
-    ledger = play(rig, lambda _: NoControl(), 0)
-    assert ledger.rows[0].good_us == [100, 100, 180, 180]
+    ledger = run_queue(rig, lambda _: NoControl(), 0)
+    assert ledger.by_kind[0].good_us == [100, 100, 180, 180]
     assert ledger.waited_us == 160
     assert ledger.queue_peak == 2
 
 
 def test_an_answer_after_the_deadline_is_late_and_its_work_is_wasted() -> None:
     rig = Rig(
-        kinds=(Kind(name="get", arrivals=Replay((0, 1)), timeout_us=150, cost=3),),
+        kinds=(WorkKind(name="get", arrivals=Replay((0, 1)), timeout_us=150, cost=3),),
         workers=1,
         service=Constant(50),
         span_us=1_000,
         warm_us=0,
     )
-    ledger = play(rig, lambda _: NoControl(), 0)
-    assert (ledger.rows[0].good, ledger.rows[0].late) == (1, 1)
+    ledger = run_queue(rig, lambda _: NoControl(), 0)
+    assert (ledger.by_kind[0].good, ledger.by_kind[0].late) == (1, 1)
     assert (ledger.useful_us, ledger.wasted_us) == (150, 150)
 
 
 def test_a_brown_out_slows_the_work_that_is_under_way() -> None:
     rig = Rig(
-        kinds=(Kind(name="get", arrivals=Replay((0,)), timeout_us=1_000),),
+        kinds=(WorkKind(name="get", arrivals=Replay((0,)), timeout_us=1_000),),
         workers=1,
         service=Constant(100),
-        course=Course(((50, 0.5), (10_000, 1.0))),
+        speed_profile=SpeedProfile(((50, 0.5), (10_000, 1.0))),
         span_us=1_000,
         warm_us=0,
     )
-    assert play(rig, lambda _: NoControl(), 0).rows[0].good_us == [150]
+    assert run_queue(rig, lambda _: NoControl(), 0).by_kind[0].good_us == [150]
 
 
 def test_what_refusals_cost_is_taken_from_the_workers_and_no_more() -> None:
-    free = play(small(5), lambda _: BoundedFifo(64), 1)
-    dear = play(small(5, refusal_cost=0.05), lambda _: BoundedFifo(64), 1)
+    free = run_queue(small(5), lambda _: BoundedFifo(64), 1)
+    dear = run_queue(small(5, refusal_cost=0.05), lambda _: BoundedFifo(64), 1)
     rig = small(5, refusal_cost=0.05)
     assert rig.ceiling(5) == pytest.approx((1 - 0.25) / 0.95)
     assert dear.useful_us / free.useful_us == pytest.approx(rig.ceiling(5), rel=0.02)
@@ -159,54 +158,54 @@ def test_what_refusals_cost_is_taken_from_the_workers_and_no_more() -> None:
 
 def test_naive_callers_try_as_often_as_they_are_set_to_and_at_once() -> None:
     rig = Rig(
-        kinds=(Kind(name="get", arrivals=Replay((0,)), timeout_us=100),),
+        kinds=(WorkKind(name="get", arrivals=Replay((0,)), timeout_us=100),),
         workers=1,
         service=Constant(100_000),
         retries=NAIVE,
         span_us=1_000,
         warm_us=0,
     )
-    ledger = play(rig, lambda _: NoControl(), 0)
+    ledger = run_queue(rig, lambda _: NoControl(), 0)
     assert (ledger.started, ledger.retries) == (1, 3)
-    assert ledger.rows[0].offered == 4
+    assert ledger.by_kind[0].offered == 4
 
 
 def test_an_answer_at_the_deadline_itself_is_in_time_for_those_who_would_retry_too() -> None:
     rig = Rig(
-        kinds=(Kind(name="get", arrivals=Replay((0,)), timeout_us=100),),
+        kinds=(WorkKind(name="get", arrivals=Replay((0,)), timeout_us=100),),
         workers=1,
         service=Constant(100),
         retries=NAIVE,
         span_us=1_000,
         warm_us=0,
     )
-    ledger = play(rig, lambda _: NoControl(), 0)
-    assert (ledger.rows[0].good, ledger.retries) == (1, 0)
+    ledger = run_queue(rig, lambda _: NoControl(), 0)
+    assert (ledger.by_kind[0].good, ledger.retries) == (1, 0)
 
 
 def test_a_call_that_was_answered_is_not_tried_again() -> None:
-    ledger = play(small(0.5, retries=NAIVE), lambda _: NoControl(), 1)
+    ledger = run_queue(small(0.5, retries=NAIVE), lambda _: NoControl(), 1)
     assert ledger.retries == 0
 
 
 def test_a_budget_holds_retries_to_its_share() -> None:
     smart = Retries(attempts=4, base_us=1_000, budget_milli=100, reserve_milli_per_s=0)
-    budgeted = play(small(3, retries=smart), lambda _: BoundedFifo(8), 1)
-    naive = play(small(3, retries=NAIVE), lambda _: BoundedFifo(8), 1)
+    budgeted = run_queue(small(3, retries=smart), lambda _: BoundedFifo(8), 1)
+    naive = run_queue(small(3, retries=NAIVE), lambda _: BoundedFifo(8), 1)
     assert budgeted.retries <= 0.105 * budgeted.started
     assert naive.retries > naive.started
 
 
 def test_the_warm_up_is_not_counted() -> None:
     rig = Rig(
-        kinds=(Kind(name="get", arrivals=Even(1_000), timeout_us=1_000),),
+        kinds=(WorkKind(name="get", arrivals=Even(1_000), timeout_us=1_000),),
         workers=4,
         service=Constant(500),
         span_us=1_000_000,
         warm_us=900_000,
     )
-    ledger = play(rig, lambda _: NoControl(), 0)
-    assert ledger.rows[0].good == pytest.approx(100, abs=1)
+    ledger = run_queue(rig, lambda _: NoControl(), 0)
+    assert ledger.by_kind[0].good == pytest.approx(100, abs=1)
     assert sum(ledger.good_at) == pytest.approx(1_000, abs=1)
 
 
@@ -223,6 +222,6 @@ def test_rigs_that_make_no_sense_are_refused() -> None:
     with pytest.raises(BadValue):
         Retries(attempts=0)
     with pytest.raises(BadValue):
-        Kind(name="", arrivals=kinds[0].arrivals)
+        WorkKind(name="", arrivals=kinds[0].arrivals)
     with pytest.raises(BadValue):
         BoundedFifo(0)

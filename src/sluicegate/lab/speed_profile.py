@@ -1,4 +1,4 @@
-"""Course: how fast a backend works over time; brown-outs, pauses and recoveries as one value.
+"""SpeedProfile: how fast a backend works over time; brown-outs, pauses and recoveries as one value.
 
 Speed 1 is as planned, 0.3 a backend that lost 70% of what it can do, 0 a pause (a collector, a
 frozen disk). Work that a change finds half done goes on at the new speed.
@@ -16,7 +16,7 @@ from sluicegate.contracts.errors import BadValue
 
 @final
 @dataclass(frozen=True, slots=True)
-class Course:
+class SpeedProfile:
     """Changes of speed: from when on, and how fast. Before the first it is 1."""
 
     changes: tuple[tuple[int, float], ...] = ()
@@ -62,4 +62,4 @@ class Course:
         return done + (end_us - at_us) * speed
 
 
-STEADY = Course()
+STEADY = SpeedProfile()

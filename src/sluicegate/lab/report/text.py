@@ -1,15 +1,14 @@
-"""Report, its words: rigs, instants and modes as a person says them. No figure is computed here."""
+"""Rigs and instants as a report shows them. No figure is computed here."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.scenario import DRILL, KERNELS, TASKS, WALL
-from sluicegate.lab.show import number
+from sluicegate.lab.text import format_number
 
 MODES: Final = {
     KERNELS: "simulated, kernels only",
@@ -21,7 +20,7 @@ PART_CHARS_MAX: Final = 60
 _DAY_US: Final = 86_400_000_000
 
 
-def rigs_in_words(rigs: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+def describe_rigs(rigs: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """What all cases have in common, and what is each case's own."""
     parts = {case: rig_parts(rig) for case, rig in rigs.items()}
     every = list(parts.values())
@@ -51,7 +50,7 @@ def rig_parts(rig: Any) -> list[str]:
     return parts
 
 
-def utc(at_us: int) -> str:
+def format_instant(at_us: int) -> str:
     """An instant as date and time of day, to the minute."""
     year, month, day = civil(at_us // _DAY_US)
     minutes = at_us % _DAY_US // 60_000_000
@@ -71,32 +70,6 @@ def civil(days: int) -> tuple[int, int, int]:
     return year + era * 400 + (month <= 2), month, day
 
 
-def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 until then; the way back of `civil`."""
-    year -= month <= 2
-    era, year_of_era = divmod(year, 400)
-    day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
-    return (
-        era * 146_097
-        + year_of_era * 365
-        + year_of_era // 4
-        - year_of_era // 100
-        + (day_of_year - 719_468)
-    )
-
-
-def listed(names: Sequence[str]) -> str:
-    """a, b and c."""
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def slug(name: str) -> str:
-    """A name that can stand in a file's name and in a page."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "scenario"
-
-
 def _station(rig: Rig) -> list[str]:
     service = type(rig.service).__name__.lower()
     parts = [f"{rig.workers} workers of {_time(rig.service.mean_us)} ({service})"]
@@ -104,14 +77,16 @@ def _station(rig: Rig) -> list[str]:
         rates = getattr(kind.arrivals, "per_s", None)
         name = "" if len(rig.kinds) == 1 else f"{kind.name}: "
         if isinstance(rates, int | float):
-            parts.append(f"{name}{number(rates)} a second come")
+            parts.append(f"{name}{format_number(rates)} a second come")
         else:
             parts.append(f"{name}{type(kind.arrivals).__name__.lower()} arrivals")
         parts.append(f"{name}callers wait {_time(kind.timeout_us)}")
         if kind.cost != 1:
             parts.append(f"{name}cost {kind.cost}")
-    if rig.course.changes:
-        parts += [f"speed {speed:g} from {_time(at_us)} on" for at_us, speed in rig.course.changes]
+    if rig.speed_profile.changes:
+        parts += [
+            f"speed {speed:g} from {_time(at_us)} on" for at_us, speed in rig.speed_profile.changes
+        ]
     if rig.retries is not None:
         budget = "no budget" if rig.retries.budget_milli is None else "a retry budget"
         parts.append(f"{rig.retries.attempts} attempts with {budget}")
@@ -122,16 +97,19 @@ def _station(rig: Rig) -> list[str]:
 
 
 def _quantity(name: str, value: float) -> str:
-    for suffix, words in (("_us", _time), ("_per_s", lambda rate: f"{number(rate)} a second")):
+    for suffix, words in (
+        ("_us", _time),
+        ("_per_s", lambda rate: f"{format_number(rate)} a second"),
+    ):
         if name.endswith(suffix):
             return f"{_spoken(name.removesuffix(suffix))} {words(value)}"
-    return f"{_spoken(name)} {number(value)}"
+    return f"{_spoken(name)} {format_number(value)}"
 
 
 def _time(us: float) -> str:
     if us >= 1_000_000:
-        return f"{number(us / 1_000_000)} s"
-    return f"{number(us / 1_000)} ms" if us >= 1_000 else f"{number(us)} us"
+        return f"{format_number(us / 1_000_000)} s"
+    return f"{format_number(us / 1_000)} ms" if us >= 1_000 else f"{format_number(us)} us"
 
 
 def _spoken(name: str) -> str:

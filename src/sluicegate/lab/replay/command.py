@@ -1,0 +1,173 @@
+"""The verb `sluicegate lab replay`: a trace against policies, their figures side by side."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sluicegate.command_line.text import table
+from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arguments import SEED_MAX, parse_number, parse_whole
+from sluicegate.lab.text import format_number
+from sluicegate.lab.traces.formats import BAD_ROWS_MAX, Columns, open_trace
+from sluicegate.lab.traces.shapes import SHAPES, generate_trace
+from sluicegate.lab.traces.trace import Trace
+
+if TYPE_CHECKING:
+    from sluicegate.lab.replay.station import Station, Survey
+
+EXAMPLES: Final = """\
+examples:
+  sluicegate lab replay requests.csv  columns time,key,size,cost, as far as there
+  sluicegate lab replay log.csv.gz --time ts --unit ms --key path --cost none
+  sluicegate lab replay azure_llm.csv --capacity 9000 --workers 8 --speed 2
+  sluicegate lab replay cluster.csv --format twitter --rows 100000 --as queue
+  sluicegate lab replay keys.trace.xz --capacity 2000     keys alone: hit ratio and recall
+  sluicegate lab replay bursts                            generated: zipf, bursts, diurnal,
+                                                        hot-shift, scans
+"""
+NONE: Final = "none"
+WORKERS_MAX: Final = 100_000
+ROWS_DEFAULT: Final = 200_000
+ROWS_MAX: Final = 100_000_000
+ENTRIES: Final = 1_000
+PER_S: Final = 10_000.0
+_MOST: Final = 1e15
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("trace", metavar="TRACE", help="a file, or the name of a generated shape")
+    parser.add_argument(
+        "--format", metavar="NAME", help="csv, azure, twitter or keys (default: guess)"
+    )
+    for what, purpose in (("time", "of time"), ("key", "of keys"), ("size", "of sizes")):
+        parser.add_argument(
+            f"--{what}", metavar="COLUMN", help=f"csv: the column {purpose}, its number, or none"
+        )
+    parser.add_argument("--cost", metavar="A,B", help="csv: the columns whose sum is the cost")
+    parser.add_argument("--unit", default="s", help="csv: of time: s, ms, us or ns (default s)")
+    parser.add_argument(
+        "--bad-rows", metavar="N", default="0", help="csv: skip up to so many (default 0)"
+    )
+    parser.add_argument(
+        "--rows", metavar="N", default=str(ROWS_DEFAULT), help="read at most so many"
+    )
+    parser.add_argument("--speed", metavar="X", default="1", help="replay it so many times as fast")
+    parser.add_argument(
+        "--capacity",
+        metavar="C",
+        help="cost a second that can be served (default: the mean load is 0.8); "
+        "of keys alone, the entries of a cache (default 1000)",
+    )
+    parser.add_argument("--workers", metavar="N", default="8", help="how many share it (default 8)")
+    parser.add_argument("--timeout", metavar="MS", help="how long callers wait")
+    parser.add_argument("--as", dest="candidate", metavar="NAME", help="in place of our chain")
+    parser.add_argument(
+        "--per-s", metavar="N", default=str(PER_S), help="of keys alone: how many a second"
+    )
+    parser.add_argument("--seed", metavar="N", default="0", help="the seed (default 0)")
+
+
+def run(arguments: Namespace) -> int:
+    """Replay the trace."""
+    from sluicegate.lab.replay import station  # noqa: PLC0415 - the policies come with it
+
+    write = sys.stdout.write
+    seed = parse_whole("--seed", arguments.seed, 0, SEED_MAX)
+    rows_max = parse_whole("--rows", arguments.rows, 1, ROWS_MAX)
+    trace = open_argument(arguments, seed)
+    if not trace.timed:
+        capacity = arguments.capacity or str(ENTRIES)
+        entries = parse_whole("--capacity", capacity, 1, station.CACHE_MAX)
+        per_s = parse_number("--per-s", arguments.per_s, _MOST)
+        ratios = station.replay_keys(
+            trace, capacity=entries, per_s=per_s, rows_max=rows_max, seed=seed
+        )
+        write(f"{trace.name}: keys without times, a cache of {entries:,} entries\n")
+        _write_table(ratios)
+        return 0
+    candidate = arguments.candidate or station.OURS
+    if candidate not in station.CANDIDATES:
+        raise BadValue("--as", candidate, f"give one of {', '.join(station.CANDIDATES)}")
+    speed = parse_number("--speed", arguments.speed, _MOST)
+    survey = station.survey_trace(trace, speed=speed, rows_max=rows_max)
+    capacity_per_s = timeout_us = None
+    if arguments.capacity:
+        capacity_per_s = parse_number("--capacity", arguments.capacity, _MOST)
+    if arguments.timeout is not None:
+        timeout_us = max(round(parse_number("--timeout", arguments.timeout, _MOST) * 1_000), 1)
+    place = station.design_station(
+        survey,
+        workers=parse_whole("--workers", arguments.workers, 1, WORKERS_MAX),
+        capacity=capacity_per_s,
+        timeout_us=timeout_us,
+        speed=speed,
+    )
+    _write_survey(trace, survey, place)
+    figures = {}
+    for name in dict.fromkeys((candidate, station.BASELINE)):
+        make = station.CANDIDATES[name]
+        ledger = station.replay_trace(trace, place, survey, make, seed)
+        figures[name] = station.figures_of(place, survey, ledger)
+    _write_table(figures)
+    return 0
+
+
+def open_argument(arguments: Namespace, seed: int) -> Trace:
+    """Open TRACE: a file if there is one, else the shape of that name."""
+    name = arguments.trace
+    if Path(name).exists():
+        return open_trace(name, arguments.format, columns_of(arguments))
+    if name not in SHAPES:
+        remedy = f"give a file that is there, or one of {', '.join(SHAPES)}"
+        raise BadValue("TRACE", name, remedy)
+    return generate_trace(name, seed)
+
+
+def columns_of(arguments: Namespace) -> Columns | None:
+    """The columns that flags name; None if there are no such flags."""
+    named = (arguments.time, arguments.key, arguments.size, arguments.cost)
+    bad = parse_whole("--bad-rows", arguments.bad_rows, 0, BAD_ROWS_MAX)
+    if named == (None, None, None, None) and arguments.unit == "s" and not bad:
+        return None
+    cost = "cost" if arguments.cost is None else arguments.cost
+    return Columns(
+        time=_column(arguments.time, "time"),
+        key=_column(arguments.key, "key"),
+        size=_column(arguments.size, "size"),
+        cost=tuple(name.strip() for name in cost.split(",") if name.strip() not in {"", NONE}),
+        unit=arguments.unit,
+        bad_rows_max=bad,
+    )
+
+
+def _write_survey(trace: Trace, survey: Survey, place: Station) -> None:
+    """Print what comes, and what there is to serve it."""
+    cut = f", the first {survey.rows:,} rows of more" if survey.cut else ""
+    mean, peak = survey.cost_per_s / place.capacity, survey.peak_per_s / place.capacity
+    sys.stdout.write(
+        f"{trace.name}: {survey.rows:,} rows in {format_number(survey.span_us / 1e6)} s{cut}\n"
+        f"  {place.workers} workers, {format_number(place.capacity)} of cost a second; load "
+        f"{format_number(mean)} on average, {format_number(peak)} in the worst second; "
+        f"callers wait {format_number(place.timeout_us / 1_000)} ms\n"
+    )
+
+
+def _write_table(figures: dict[str, dict[str, float]]) -> None:
+    """Print a row for each candidate, a column for each figure that any of them has."""
+    names = list(dict.fromkeys(name for row in figures.values() for name in row))
+    rows = [
+        (who, *(format_number(row[name]) if name in row else "" for name in names))
+        for who, row in figures.items()
+    ]
+    for line in table(("", *names), rows):
+        sys.stdout.write(f"{line}\n")
+
+
+def _column(name: str | None, default: str) -> str | None:
+    if name is None:
+        return default
+    return None if name == NONE else name

@@ -1,0 +1,82 @@
+"""The candidates of a rig with one station: the product's own policies, and the baselines.
+
+The production policies run as they are, with their defaults; what is set here is what any user
+sets: how many requests may be at work at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from sluicegate.lab import baselines, kernel_mode, task_mode
+from sluicegate.lab.baselines.fifo_pool import fifo_pool
+from sluicegate.lab.kernel_mode import MakeQueue
+from sluicegate.lab.ledger import RunLedger
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.scenario import KERNELS, TASKS, Candidate
+from sluicegate.lab.task_mode import MakePolicy
+from sluicegate.lab.work_queue import KernelQueue
+from sluicegate.lab.world import World
+from sluicegate.policies.queue.queue import Queue, QueueSettings
+
+# The p99 of an exponential service is this many times its mean.
+_P99_OF_MEAN: Final = 4.605
+TIMEOUT_S: Final = 0.5
+
+StationCandidate: TypeAlias = "Candidate[Rig, RunLedger]"
+
+
+def kernel_candidate(make_queue: MakeQueue) -> StationCandidate:
+    """A candidate that is a queue before the workers, in the kernel-only mode."""
+    return Candidate(lambda rig, seed: kernel_mode.run_queue(rig, make_queue, seed), KERNELS)
+
+
+def policy_candidate(make_policy: MakePolicy) -> StationCandidate:
+    """A candidate that is a policy, as it runs in production, on virtual time."""
+    return Candidate(lambda rig, seed: task_mode.run_policy(rig, make_policy, seed), TASKS)
+
+
+def queue(rig: Rig, world: World) -> Queue:
+    """The queue policy, as many places as there are workers."""
+    return Queue(QueueSettings(places=rig.workers))
+
+
+def queue_lifo(rig: Rig, world: World) -> Queue:
+    """The same, the newest first once it has stood for an interval."""
+    return Queue(QueueSettings(places=rig.workers, standing_us=100_000))
+
+
+def queue_folly(rig: Rig, world: World) -> Queue:
+    """The same with folly's own rule, which lets go when the delay is short again."""
+    return Queue(QueueSettings(places=rig.workers, form="folly"))
+
+
+def queue_facebook(rig: Rig, world: World) -> Queue:
+    """Controlled delay with adaptive LIFO, as Maurer describes it."""
+    return Queue(QueueSettings(places=rig.workers, form="facebook", standing_us=100_000))
+
+
+def kernel_queue(rig: Rig) -> KernelQueue:
+    """Adaptive LIFO, CoDel's timeout and the slack rule, scaled to the service time."""
+    mean_us = rig.service.mean_us
+    return KernelQueue(
+        length_max=max(round(rig.capacity_per_s * TIMEOUT_S), 1),
+        slack_us=round(_P99_OF_MEAN * mean_us),
+        normal_us=round(1.5 * mean_us),
+        aggressive_us=round(mean_us / 2),
+    )
+
+
+OURS: Final[Mapping[str, StationCandidate]] = {
+    "queue": policy_candidate(queue),
+    "queue-lifo": policy_candidate(queue_lifo),
+    "queue-folly": policy_candidate(queue_folly),
+    "queue-facebook": policy_candidate(queue_facebook),
+    "kernels": kernel_candidate(kernel_queue),
+}
+BASELINES: Final[Mapping[str, StationCandidate]] = {
+    **{name: kernel_candidate(make_queue) for name, make_queue in baselines.TABLE.items()},
+    "fifo-pool": policy_candidate(fifo_pool),
+}
+ALL: Final[Mapping[str, StationCandidate]] = {**OURS, **BASELINES}
