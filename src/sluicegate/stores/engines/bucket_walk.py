@@ -46,14 +46,14 @@ class Buckets(Protocol):
 class BucketWalk:
     """One call of a walk."""
 
-    __slots__ = ("_at_once", "_buckets", "_bytes", "_bytes_max", "_found", "_rows_max")
+    __slots__ = ("_at_once", "_buckets", "_bytes", "_bytes_max", "_entries", "_rows_max")
 
     def __init__(self, buckets: Buckets, *, rows_max: int, bytes_max: int, at_once: int) -> None:
         self._buckets = buckets
         self._rows_max = rows_max
         self._bytes_max = bytes_max
         self._at_once = at_once
-        self._found: list[Entry] = []
+        self._entries: list[Entry] = []
         self._bytes = 0
 
     async def entries(self, after: Place | None) -> list[Entry]:
@@ -63,22 +63,22 @@ class BucketWalk:
             part, sort = after
             bucket = self._buckets.bucket_of(part)
             if await self._tell([part], sort + b"\0"):
-                return self._found
+                return self._entries
         limit = min(max(self._rows_max, PARTS_MIN), PARTS_MAX)
         while bucket < self._buckets.count:
-            asked = range(bucket, min(bucket + self._at_once, self._buckets.count))
-            asks = [(one, part if one == bucket else b"") for one in asked]
-            listed = await self._buckets.parts(asks, limit)
-            bucket, part = asked.stop, b""
+            buckets = range(bucket, min(bucket + self._at_once, self._buckets.count))
+            asks = [(one, part if one == bucket else b"") for one in buckets]
+            pages = await self._buckets.parts(asks, limit)
+            bucket, part = buckets.stop, b""
             parts: list[bytes] = []
-            for one, those in zip(asked, listed, strict=True):
+            for one, those in zip(buckets, pages, strict=True):
                 parts += those
                 if len(those) == limit:  # there may be more of them: not past this bucket yet
                     bucket, part = one, those[-1]
                     break
             if await self._tell(parts, b""):
                 break
-        return self._found
+        return self._entries
 
     async def _tell(self, parts: Sequence[bytes], begin: bytes) -> bool:
         """Find what these hold; whether it is enough."""
@@ -87,14 +87,14 @@ class BucketWalk:
             pages = await self._buckets.pages(
                 those,
                 begin,
-                self._rows_max - len(self._found),
+                self._rows_max - len(self._entries),
                 max((self._bytes_max - self._bytes) // len(those), 1),
             )
             for part, page in zip(those, pages, strict=True):
                 for sort, value in page.rows:
                     if self._is_enough():
                         return True
-                    self._found.append((part, sort, value))
+                    self._entries.append((part, sort, value))
                     self._bytes += len(part) + len(sort) + len(value)
                 if page.more:
                     return True
@@ -103,4 +103,4 @@ class BucketWalk:
         return False
 
     def _is_enough(self) -> bool:
-        return len(self._found) >= self._rows_max or self._bytes >= self._bytes_max
+        return len(self._entries) >= self._rows_max or self._bytes >= self._bytes_max

@@ -29,11 +29,11 @@ def check_owner(scheme: str, folder: str) -> None:
     names: list[str] = []
     with suppress(OSError):
         names = sorted(os.listdir(folder))
-    found = {
+    marks_found = {
         owner: next(filter(marks.fullmatch, names), None) for owner, (_, marks) in _MARKS.items()
     }
-    own = found.pop(scheme)
-    for owner, name in found.items():
+    own = marks_found.pop(scheme)
+    for owner, name in marks_found.items():
         if name is None:
             continue
         called, other = _MARKS[scheme][0], _MARKS[owner][0]

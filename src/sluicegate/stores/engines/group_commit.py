@@ -40,7 +40,7 @@ class CommitCall:
     One that says `drop` forgets that space, and changes nothing else.
     """
 
-    __slots__ = ("changes", "drop", "error", "expected", "future", "made", "swap", "weight")
+    __slots__ = ("changes", "drop", "error", "expected", "future", "done", "swap", "weight")
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class CommitCall:
         self.swap = swap
         self.expected = expected
         self.drop = drop
-        self.made = True
+        self.done = True
         self.error: Exception | None = None
         self.future: asyncio.Future[bool] | None = None
 
@@ -110,8 +110,8 @@ class GroupCommitter:
         self._waiting: deque[CommitCall] = deque()
         self._waiting_bytes = 0
         self._ready = threading.Condition()
-        self._ended = False
-        self._ended_by = "it was closed"
+        self._closed = False
+        self._closed_by = "it was closed"
         self._group: Sequence[CommitCall] = ()  # that is being committed
         self._thread: threading.Thread | None = None
         self.groups = 0  # that were committed
@@ -137,19 +137,19 @@ class GroupCommitter:
     async def close(self) -> None:
         """Commit what waits, and end the thread; later calls are unavailable."""
         with self._ready:
-            self._ended = True
+            self._closed = True
             self._ready.notify()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
 
     def _start(self) -> None:
-        if self._thread is None and not self._ended:
+        if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
     def _admit(self, call: CommitCall) -> None:
-        if self._ended:
-            raise Unavailable(self._name, self._ended_by)
+        if self._closed:
+            raise Unavailable(self._name, self._closed_by)
         settings = self._settings
         if len(self._waiting) >= settings.waiting_calls_max:
             raise Unavailable(
@@ -179,11 +179,11 @@ class GroupCommitter:
         failed = False
         while True:
             with self._ready:
-                if not self._waiting and not self._ended:
+                if not self._waiting and not self._closed:
                     pause_s = _FAILED_PAUSE_S if failed else _PAUSE_S
                     self._ready.wait(pause_s if more else None)
                 group = self._group = self._gather()
-                if not group and self._ended:
+                if not group and self._closed:
                     return
             if group:
                 self._commit_group(group)
@@ -202,15 +202,15 @@ class GroupCommitter:
     def _fail(self, error: Unavailable) -> None:
         """Refuse whatever comes, and fail whatever waits."""
         with self._ready:
-            self._ended = True
-            self._ended_by = error.detail
-            left = [*self._group, *self._waiting]
+            self._closed = True
+            self._closed_by = error.detail
+            pending = [*self._group, *self._waiting]
             self._group = ()
             self._waiting.clear()
             self._waiting_bytes = 0
-        for call in left:
+        for call in pending:
             call.error = error
-        _tell(left)
+        _tell(pending)
 
     def _gather(self) -> list[CommitCall]:
         group: list[CommitCall] = []
@@ -233,13 +233,13 @@ class GroupCommitter:
 
     def _try(self, calls: Sequence[CommitCall]) -> bool:
         try:
-            made = self._commit(calls)
+            results = self._commit(calls)
         except Exception as error:  # whatever it is, it is its callers'
             for call in calls:
                 call.error = error
             return False
-        for call, outcome in zip(calls, made, strict=True):
-            call.made = outcome
+        for call, outcome in zip(calls, results, strict=True):
+            call.done = outcome
             call.error = None
         self.groups += 1
         self.calls += len(calls)
@@ -266,4 +266,4 @@ def _settle(calls: Sequence[CommitCall]) -> None:
         if call.error is not None:
             future.set_exception(call.error)
         else:
-            future.set_result(call.made)
+            future.set_result(call.done)

@@ -96,13 +96,13 @@ class MemoryEngine:
 
     def read(self, space: str, places: Sequence[Place]) -> Sequence[bytes | None]:
         """The values at these places."""
-        kept = self._space(space)
-        found: list[bytes | None] = []
+        contents = self._space(space)
+        values: list[bytes | None] = []
         for partition, sort in places:
             check_place(partition, sort)
-            rows = None if kept is None else kept.partitions.get(partition)
-            found.append(None if rows is None else rows.values.get(sort))
-        return found
+            rows = None if contents is None else contents.partitions.get(partition)
+            values.append(None if rows is None else rows.values.get(sort))
+        return values
 
     def scan(
         self,
@@ -118,23 +118,23 @@ class MemoryEngine:
         """Rows of one partition, from either side."""
         check_place(partition, b"")
         check_rows_max(rows_max)
-        kept = self._space(space)
-        rows = None if kept is None else kept.partitions.get(partition)
+        contents = self._space(space)
+        rows = None if contents is None else contents.partitions.get(partition)
         if rows is None:
             return EnginePage((), False, 0, 0)
         low = bisect_left(rows.keys, begin)
         high = len(rows.keys) if end is None else bisect_left(rows.keys, end)
         places = range(high - 1, low - 1, -1) if reverse else range(low, high)
-        found: list[tuple[bytes, bytes]] = []
+        page_rows: list[tuple[bytes, bytes]] = []
         size = 0
         for place in places:
-            if found and (len(found) >= rows_max or size >= bytes_max):
-                return EnginePage(found, True, len(found), size)
+            if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
+                return EnginePage(page_rows, True, len(page_rows), size)
             sort = rows.keys[place]
             value = rows.values[sort]
-            found.append((sort, value))
+            page_rows.append((sort, value))
             size += len(sort) + len(value)
-        return EnginePage(found, False, len(found), size)
+        return EnginePage(page_rows, False, len(page_rows), size)
 
     async def write(self, changes: Sequence[Change]) -> None:
         """Make them, in one turn of the loop."""
@@ -160,24 +160,24 @@ class MemoryEngine:
         """Entries in the order of their partitions, then of their sort keys."""
         check_rows_max(rows_max)
         check_after(after)
-        kept = self._space(space)
-        if kept is None:
+        contents = self._space(space)
+        if contents is None:
             return ()
-        first = 0 if after is None else bisect_left(kept.keys, after[0])
-        found: list[Entry] = []
+        first = 0 if after is None else bisect_left(contents.keys, after[0])
+        entries: list[Entry] = []
         size = 0
-        for place in range(first, len(kept.keys)):
-            partition = kept.keys[place]
-            rows = kept.partitions[partition]
+        for place in range(first, len(contents.keys)):
+            partition = contents.keys[place]
+            rows = contents.partitions[partition]
             start = bisect_right(rows.keys, after[1]) if after and after[0] == partition else 0
             for at in range(start, len(rows.keys)):
-                if found and (len(found) >= rows_max or size >= WALK_BYTES_MAX):
-                    return found
+                if entries and (len(entries) >= rows_max or size >= WALK_BYTES_MAX):
+                    return entries
                 sort = rows.keys[at]
                 value = rows.values[sort]
-                found.append((partition, sort, value))
+                entries.append((partition, sort, value))
                 size += len(value)
-        return found
+        return entries
 
     async def drop(self, space: str) -> None:
         """Forget a whole space."""
@@ -217,13 +217,13 @@ class MemoryEngine:
         if value is None:
             self._delete(space, partition, sort)
             return
-        kept = self._spaces.get(space)
-        if kept is None:
-            kept = self._spaces[space] = _Space()
-        rows = kept.partitions.get(partition)
+        contents = self._spaces.get(space)
+        if contents is None:
+            contents = self._spaces[space] = _Space()
+        rows = contents.partitions.get(partition)
         if rows is None:
-            rows = kept.partitions[partition] = _Partition()
-            insort(kept.keys, partition)
+            rows = contents.partitions[partition] = _Partition()
+            insort(contents.keys, partition)
         before = rows.values.get(sort)
         if before is None:
             insort(rows.keys, sort)
@@ -234,15 +234,15 @@ class MemoryEngine:
         self._bytes += len(value)
 
     def _delete(self, space: str, partition: bytes, sort: bytes) -> None:
-        kept = self._spaces.get(space)
-        rows = None if kept is None else kept.partitions.get(partition)
-        if kept is None or rows is None or sort not in rows.values:
+        contents = self._spaces.get(space)
+        rows = None if contents is None else contents.partitions.get(partition)
+        if contents is None or rows is None or sort not in rows.values:
             return
         value = rows.values.pop(sort)
         del rows.keys[bisect_left(rows.keys, sort)]
         self._bytes -= CHANGE_BYTES + len(partition) + len(sort) + len(value)
         if not rows.keys:
-            del kept.partitions[partition]
-            del kept.keys[bisect_left(kept.keys, partition)]
-        if not kept.keys:
+            del contents.partitions[partition]
+            del contents.keys[bisect_left(contents.keys, partition)]
+        if not contents.keys:
             del self._spaces[space]

@@ -18,9 +18,9 @@ async def all_of(works: Sequence[Awaitable[T]]) -> list[T]:
     """Every result, or the first failure when all have ended."""
     if len(works) == 1:
         return [await works[0]]
-    told = await asyncio.gather(*works, return_exceptions=True)
+    outcomes = await asyncio.gather(*works, return_exceptions=True)
     results = []
-    for one in told:
+    for one in outcomes:
         if isinstance(one, BaseException):
             raise one
         results.append(one)
@@ -29,14 +29,14 @@ async def all_of(works: Sequence[Awaitable[T]]) -> list[T]:
 
 async def some_at_once(works: Sequence[Callable[[], Awaitable[Any]]], at_once: int) -> None:
     """Do all of these, so many at a time; when one has failed, no other is begun."""
-    left = deque(works)
+    pending = deque(works)
 
     async def work_on() -> None:
-        while left:
+        while pending:
             try:
-                await left.popleft()()
+                await pending.popleft()()
             except BaseException:
-                left.clear()
+                pending.clear()
                 raise
 
     await all_of([work_on() for _ in range(min(at_once, len(works)))])

@@ -33,10 +33,10 @@ def test_eight_slots_of_ten_milliseconds_end_eight_hundred_a_second_whatever_tim
     line = WorkSlots(8)
     ends = [loop.create_future() for _ in range(2_000)]
     for done in ends:
-        line.come(WORK, done, 0)
+        line.enter(WORK, done, 0)
     for now_us in range(0, 1_000_001, 7_300):  # timers that are late, and by no even amount
-        line.turn(now_us)
-    line.turn(1_000_000)
+        line.advance(now_us)
+    line.advance(1_000_000)
     assert sum(done.done() for done in ends) == 800
     assert all(done.done() for done in ends[:800]), "first come, first served"
 
@@ -46,21 +46,21 @@ def test_whoever_comes_right_after_a_late_timer_is_credited_and_nobody_else(
 ) -> None:
     for waits_us, ends_us in ((0, 20_000), (CREDIT_US + 1, 11_000 + CREDIT_US + 1 + WORK)):
         line = WorkSlots(1)
-        line.come(WORK, loop.create_future(), 0)
-        line.turn(11_000)
-        line.come(WORK, loop.create_future(), 11_000 + waits_us)
+        line.enter(WORK, loop.create_future(), 0)
+        line.advance(11_000)
+        line.enter(WORK, loop.create_future(), 11_000 + waits_us)
         assert line.next_us() == ends_us
 
 
 def test_work_goes_on_where_it_was_after_a_stall(loop: asyncio.AbstractEventLoop) -> None:
     line = WorkSlots(1)
     first, second = loop.create_future(), loop.create_future()
-    line.come(WORK, first, 0)
-    line.come(WORK, second, 0)
+    line.enter(WORK, first, 0)
+    line.enter(WORK, second, 0)
     line.pause(50_000, 54_000)
-    line.turn(59_999)
+    line.advance(59_999)
     assert not first.done()
-    line.turn(60_000)
+    line.advance(60_000)
     assert first.done()
     assert line.next_us() == 70_000
 
@@ -70,11 +70,11 @@ def test_more_slots_are_taken_at_once_and_fewer_as_work_ends(
 ) -> None:
     line = WorkSlots(2)
     for _ in range(6):
-        line.come(WORK, loop.create_future(), 0)
+        line.enter(WORK, loop.create_future(), 0)
     line.set_slots(4, 0)
     assert line.waiting == 2
     line.set_slots(1, 0)
-    line.turn(WORK)
+    line.advance(WORK)
     assert line.waiting == 1
 
 

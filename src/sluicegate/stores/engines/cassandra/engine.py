@@ -79,7 +79,7 @@ class CassandraEngine:
         self._link = CassandraSession(settings)
         self._turns = PartitionLocks()
         self._paxos = settings.order == PAXOS
-        self._known: dict[tuple[str, bytes], int] = {}  # until when, the oldest first
+        self._marked_until: dict[tuple[str, bytes], int] = {}  # until when, the oldest first
         self._tries = 0  # conditional batches so far
         self._sizes: dict[str, int] = {}  # a row's bytes, as last seen
 
@@ -120,10 +120,10 @@ class CassandraEngine:
             for sorts in [[*dict.fromkeys(every)]]
             for at in range(0, len(sorts), SORTS_MAX)
         ]
-        found: dict[Place, bytes] = {}
+        values: dict[Place, bytes] = {}
         for part in await all_of(asks):
-            found.update(part)
-        return [found.get((partition, sort)) for partition, sort in places]
+            values.update(part)
+        return [values.get((partition, sort)) for partition, sort in places]
 
     async def _get(self, space: str, partition: bytes, sort: bytes) -> bytes | None:
         rows = await self._link.run(self._link.bound("get", [space, partition, sort]))
@@ -153,35 +153,35 @@ class CassandraEngine:
         await self._link.ready()
         end = AFTER_ALL if end is None else end
         begin = min(begin, AFTER_ALL)
-        found: list[tuple[bytes, bytes]] = []
+        page_rows: list[tuple[bytes, bytes]] = []
         size = 0
         while begin < end:
-            limit = self._chunk(space, rows_max - len(found), bytes_max - size)
+            limit = self._chunk(space, rows_max - len(page_rows), bytes_max - size)
             select = self._link.bound(
                 "down" if reverse else "up", [space, partition, begin, end, limit]
             )
             rows = await self._link.run(select)
             for sort, value in rows:
-                if found and (len(found) >= rows_max or size >= bytes_max):
-                    return EnginePage(found, True, len(found), size)
-                found.append((sort, value))
+                if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
+                    return EnginePage(page_rows, True, len(page_rows), size)
+                page_rows.append((sort, value))
                 size += len(sort) + len(value)
-            if found:
-                self._sized(space, size // len(found))
+            if page_rows:
+                self._bound_page(space, size // len(page_rows))
             if len(rows) < limit:
                 break
             if reverse:
                 end = rows[-1][0]
             else:
                 begin = rows[-1][0] + b"\0"
-        return EnginePage(found, False, len(found), size)
+        return EnginePage(page_rows, False, len(page_rows), size)
 
     def _chunk(self, space: str, rows_left: int, bytes_left: int) -> int:
         """Rows to ask for at once: what is wanted and one more, as far as it is known to fit."""
         likely = max(bytes_left, 0) // (self._sizes.get(space, 0) + 1) + 1
         return min(rows_left + 1, max(likely, CHUNK_ROWS_MIN), CHUNK_ROWS_MAX)
 
-    def _sized(self, space: str, row: int) -> None:
+    def _bound_page(self, space: str, row: int) -> None:
         if space not in self._sizes and len(self._sizes) >= SIZES_MAX:
             self._sizes.pop(next(iter(self._sizes)))
         self._sizes[space] = row
@@ -223,13 +223,13 @@ class CassandraEngine:
         if value is None and expected is None:
             return not await link.run(link.serial(link.bound("get", place)))
         if value is None:
-            return await self._agreed(space, partition, "try", [("delete_if", [*place, expected])])
-        await self._know(space, partition)
+            return await self._write_marked(space, partition, "try", [("delete_if", [*place, expected])])
+        await self._remember(space, partition)
         put = [self._ttl_s(purge_us), value, *place, expected]
-        return await self._agreed(space, partition, "try", [("put_if", put)])
+        return await self._write_marked(space, partition, "try", [("put_if", put)])
 
-    async def _agreed(
-        self, space: str, partition: bytes, mark: str, wanted: Sequence[tuple[str, list[Any]]]
+    async def _write_marked(
+        self, space: str, partition: bytes, mark: str, commands: Sequence[tuple[str, list[Any]]]
     ) -> bool:
         """Have the nodes agree on a conditional batch; whether its condition held.
 
@@ -244,18 +244,18 @@ class CassandraEngine:
         for turn in range(TRIES_MAX):
             try:
                 if unknown:
-                    asked = link.bound("tried", [link.engine_id, space, partition])
-                    rows = await link.run(link.serial(asked))
+                    query = link.bound("tried", [link.engine_id, space, partition])
+                    rows = await link.run(link.serial(query))
                     if rows and rows[0][0] == number:
                         return True
                     unknown = False
                 self._tries += 1
                 number = self._tries
-                marked = [TRIED_TTL_S, link.engine_id, number, space, partition]
-                statements = [link.bound(mark, marked, again=False)]
-                statements += [link.bound(name, values, again=False) for name, values in wanted]
+                mark_values = [TRIED_TTL_S, link.engine_id, number, space, partition]
+                statements = [link.bound(mark, mark_values, again=False)]
+                statements += [link.bound(name, values, again=False) for name, values in commands]
                 unknown = True
-                rows = await link.run(link.batched(statements, again=False), batch=True)
+                rows = await link.run(link.batch(statements, again=False), batch=True)
                 return bool(rows[0][0])
             except Unavailable:
                 if turn == TRIES_MAX - 1 or asyncio.get_running_loop().time() >= late_at:
@@ -283,36 +283,36 @@ class CassandraEngine:
 
     async def _write_now(self, space: str, partition: bytes, changes: Iterable[Change]) -> None:
         link = self._link
-        wanted: list[tuple[str, list[Any]]] = []
+        commands: list[tuple[str, list[Any]]] = []
         for _, _, sort, value, purge_us in changes:
             place = [space, partition, sort]
             if value is None:
-                wanted.append(("delete", place))
+                commands.append(("delete", place))
             else:
-                wanted.append(("put", [self._ttl_s(purge_us), value, *place]))
-                await self._know(space, partition)
+                commands.append(("put", [self._ttl_s(purge_us), value, *place]))
+                await self._remember(space, partition)
         if self._paxos:
-            if not await self._agreed(space, partition, "try_if", wanted):
+            if not await self._write_marked(space, partition, "try_if", commands):
                 raise Unavailable(link.what, "somebody else has set the column guard")
             return
-        statements = [link.bound(name, values) for name, values in wanted]
+        statements = [link.bound(name, values) for name, values in commands]
         if len(statements) == 1:
             await link.run(statements[0])
         else:
-            await link.run(link.batched(statements, again=True), batch=True)
+            await link.run(link.batch(statements, again=True), batch=True)
 
-    async def _know(self, space: str, partition: bytes) -> None:
+    async def _remember(self, space: str, partition: bytes) -> None:
         """Have the partition in the index."""
-        known = self._known
+        marked = self._marked_until
         key = (space, partition)
         now_us = self._link.now_us()
-        if known.get(key, 0) > now_us:
+        if marked.get(key, 0) > now_us:
             return
         await self._link.run(self._link.bound("know", [space, bucket_of(partition), partition]))
-        known.pop(key, None)
-        if len(known) >= self._settings.known_max:
-            known.pop(next(iter(known)))
-        known[key] = now_us + self._settings.known_us
+        marked.pop(key, None)
+        if len(marked) >= self._settings.known_max:
+            marked.pop(next(iter(marked)))
+        marked[key] = now_us + self._settings.known_us
 
     def _ttl_s(self, purge_us: int) -> int:
         """How long from now Cassandra is to keep it, in its seconds; 0 is for ever."""
@@ -409,11 +409,11 @@ class CassandraBuckets:
     ) -> Sequence[Sequence[bytes]]:
         """Partitions, of several buckets at once."""
         engine = self._engine
-        told = await all_of(
+        results = await all_of(
             [engine.parts_of(self._space, bucket, after, limit) for bucket, after in asks]
         )
-        self._seen_us = {part: seen_us for parts in told for part, seen_us in parts}
-        return [[part for part, _ in parts] for parts in told]
+        self._seen_us = {part: seen_us for parts in results for part, seen_us in parts}
+        return [[part for part, _ in parts] for parts in results]
 
     async def pages(
         self, parts: Sequence[bytes], begin: bytes, rows_max: int, bytes_max: int

@@ -92,8 +92,8 @@ def bucket_of(partition: bytes) -> int:
 
 async def create_keyspace(session: Any, settings: CassandraSettings) -> None:
     """Make the keyspace, if it is not there."""
-    known = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = "
-    if not (await session.query(f"{known}'{settings.keyspace}'")).count():
+    query = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = "
+    if not (await session.query(f"{query}'{settings.keyspace}'")).count():
         copies = settings.datacenter or "replication_factor"
         await session.query(
             f"CREATE KEYSPACE IF NOT EXISTS {settings.keyspace} WITH replication = "
@@ -107,8 +107,8 @@ async def create_tables(session: Any, keyspace: str) -> None:
     Two dispatchers that start at once may both make them. A table that is made twice gets two ids,
     and its rows are split between them; so the id is said, and is the same from whoever makes it.
     """
-    asked = f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}'"
-    there = {row.as_tuple()[0] for row in (await session.query(asked)).all()}
+    query = f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}'"
+    there = {row.as_tuple()[0] for row in (await session.query(query)).all()}
     for name, columns in _TABLES.items():
         if name not in there:
             await session.query(

@@ -81,13 +81,13 @@ class CassandraSession:
         self.what = f"Cassandra at {settings.hosts[0]}:{settings.port}"
         self._session: Any = None
         self._prepared: dict[str, Any] = {}
-        self._opening: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._failed: tuple[float, SluicegateError] | None = None  # when, and what was seen
         self.engine_id = b""  # given by the cluster, when the session began
         self._ahead_us = 0  # of the loop's clock, by the cluster's
         self._heard_s = 0.0  # by the loop's clock: every node should know the tables from then on
         self._inflight = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
 
     # Statements. Whoever makes one has awaited `ready`.
@@ -116,7 +116,7 @@ class CassandraSession:
         statement.set_consistency(kind.LOCAL_SERIAL if local else kind.SERIAL)
         return statement
 
-    def batched(self, statements: Sequence[Statement], *, again: bool) -> Statement:
+    def batch(self, statements: Sequence[Statement], *, again: bool) -> Statement:
         """Statements of one partition, done all or none and at one instant."""
         batch = self._driver.create_batch_unlogged()
         for statement in statements:
@@ -140,7 +140,7 @@ class CassandraSession:
                     return [] if result is None else [row.as_tuple() for row in result.all()]
                 except self._driver.errors.CassException as error:
                     if not self._unheard(error):
-                        raise self._told(error) from None
+                        raise self._translate(error) from None
                 await asyncio.sleep(_UNHEARD_PAUSE_S)
         finally:
             self._leave()
@@ -148,10 +148,10 @@ class CassandraSession:
     async def close(self) -> None:
         """End the session. What is under way fails or ends first."""
         self._closed = True
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            opening.cancel()
-            await asyncio.gather(opening, return_exceptions=True)
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None:
+            connecting.cancel()
+            await asyncio.gather(connecting, return_exceptions=True)
         session, self._session = self._session, None
         self._prepared = {}
         if session is not None:
@@ -160,25 +160,25 @@ class CassandraSession:
     # The bound of what is under way.
 
     async def _enter(self) -> None:
-        if self._inflight < self._settings.inflight_max and not self._waiting:
+        if self._inflight < self._settings.inflight_max and not self._waiters:
             self._inflight += 1
             return
-        if len(self._waiting) >= self._settings.waiting_max:
-            raise Unavailable(self.what, f"{len(self._waiting)} requests wait (waiting_max)")
+        if len(self._waiters) >= self._settings.waiting_max:
+            raise Unavailable(self.what, f"{len(self._waiters)} requests wait (waiting_max)")
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        self._waiters.append(place)
         try:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
                 self._leave()
-            elif place in self._waiting:
-                self._waiting.remove(place)
+            elif place in self._waiters:
+                self._waiters.remove(place)
             raise
 
     def _leave(self) -> None:
-        while self._waiting:
-            place = self._waiting.popleft()
+        while self._waiters:
+            place = self._waiters.popleft()
             if not place.done():
                 place.set_result(None)  # ours is theirs now
                 return
@@ -194,27 +194,27 @@ class CassandraSession:
             at, error = self._failed
             if loop.time() - at < self._settings.backoff_us / 1e6:
                 raise type(error)(*error.__reduce__()[1])
-        if self._opening is None:
-            self._opening = loop.create_task(self._connect(), name="connect to Cassandra")
-            self._opening.add_done_callback(_look_away)
+        if self._connecting is None:
+            self._connecting = loop.create_task(self._connect(), name="connect to Cassandra")
+            self._connecting.add_done_callback(_look_away)
         # Whoever is cancelled leaves the others' attempt alone.
-        await asyncio.shield(self._opening)
+        await asyncio.shield(self._connecting)
 
     async def _connect(self) -> None:
         session: Any = None
         try:
             try:
-                session = await self._made().create_session()
+                session = await self._create().create_session()
                 await self._prepare(session)
             except self._driver.errors.CassException as error:
-                raise self._told(error) from None
+                raise self._translate(error) from None
             self._failed = None
             self._session, session = session, None
         except SluicegateError as error:
             self._failed = (asyncio.get_running_loop().time(), error)
             raise
         finally:
-            self._opening = None
+            self._connecting = None
             if session is not None:
                 await self._end(session)
 
@@ -224,15 +224,15 @@ class CassandraSession:
         if settings.create:
             self._heard_s = asyncio.get_running_loop().time() + settings.heard_us / 1e6
             await create_keyspace(session, settings)
-            await self._once_heard(partial(create_tables, session, settings.keyspace))
+            await self._await_response(partial(create_tables, session, settings.keyspace))
         told_ms, name = (await session.query(GREETING)).first().as_tuple()
         self.engine_id = str(name).encode()
         self._ahead_us = told_ms * 1_000 - int(asyncio.get_running_loop().time() * 1e6)
         for name, text in STATEMENTS.items():
-            said = text.format(keyspace=settings.keyspace)
-            self._prepared[name] = await self._once_heard(partial(session.create_prepared, said))
+            statement = text.format(keyspace=settings.keyspace)
+            self._prepared[name] = await self._await_response(partial(session.create_prepared, statement))
 
-    async def _once_heard(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _await_response(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What a node answers that has heard of the tables."""
         while True:
             try:
@@ -259,7 +259,7 @@ class CassandraSession:
         except (TimeoutError, self._driver.errors.CassException):
             pass  # it is given up either way
 
-    def _made(self) -> Any:
+    def _create(self) -> Any:
         settings = self._settings
         kind = self._driver.Consistency
         local = settings.consistency == LOCAL_QUORUM
@@ -307,18 +307,18 @@ class CassandraSession:
             more["hostname_resolution"] = settings.tls_verify == NAME
         return more
 
-    def _told(self, error: Exception) -> SluicegateError:
+    def _translate(self, error: Exception) -> SluicegateError:
         errors = self._driver.errors
-        seen = str(error)[:_SEEN_CHARS_MAX]
+        detail = str(error)[:_SEEN_CHARS_MAX]
         if isinstance(error, errors.CassErrorServerInvalidQuery) and any(
-            words in seen for words in _TOO_LARGE
+            words in detail for words in _TOO_LARGE
         ):
             return BadValue(
                 "value",
-                seen,
+                detail,
                 "write less at once, or give the nodes a larger commitlog_segment_size",
             )
-        return Unavailable(self.what, seen)
+        return Unavailable(self.what, detail)
 
 
 def _look_away(task: asyncio.Task[None]) -> None:

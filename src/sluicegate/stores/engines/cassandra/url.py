@@ -160,25 +160,25 @@ _QUERY: Final[Query] = {
 
 def parse_url(url: str) -> CassandraSettings:
     """The settings that a URL says; what it does not say has its default."""
-    shown = redacted(url)
+    safe_url = redacted(url)
     if not url.startswith(SCHEME):
-        raise BadValue("engine", shown, f"begin it with {SCHEME}")
+        raise BadValue("engine", safe_url, f"begin it with {SCHEME}")
     parts, pairs = split_url(url, "engine", "cassandra://host,host:9042/keyspace")
-    check_written_plainly(parts, "engine", shown)
-    said: dict[str, object] = {}
+    check_written_plainly(parts, "engine", safe_url)
+    values: dict[str, object] = {}
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     if user:
-        said["user"] = unquote(user)
-        said["password"] = unquote(password)
-    said["hosts"], said["port"] = _hosts(hosts, shown)
+        values["user"] = unquote(user)
+        values["password"] = unquote(password)
+    values["hosts"], values["port"] = _hosts(hosts, safe_url)
     if keyspace := parts.path.strip("/"):
-        said["keyspace"] = keyspace
-    said.update(read_query(pairs, _QUERY, "engine"))
-    return CassandraSettings(**said)  # type: ignore[arg-type]
+        values["keyspace"] = keyspace
+    values.update(read_query(pairs, _QUERY, "engine"))
+    return CassandraSettings(**values)  # type: ignore[arg-type]
 
 
-def _hosts(text: str, shown: str) -> tuple[tuple[str, ...], int]:
+def _hosts(text: str, safe_url: str) -> tuple[tuple[str, ...], int]:
     hosts: list[str] = []
     ports: set[int] = set()
     for one in text.split(",") if text else ["127.0.0.1"]:
@@ -189,10 +189,10 @@ def _hosts(text: str, shown: str) -> tuple[tuple[str, ...], int]:
         elif ":" in one:
             host, _, port = one.rpartition(":")
         if not host or (port and not (port.isdecimal() and 1 <= int(port) <= 65_535)):
-            raise BadValue("engine", shown, "give each node as host or host:port, split by commas")
+            raise BadValue("engine", safe_url, "give each node as host or host:port, split by commas")
         hosts.append(unquote(host))
         if port:
             ports.add(int(port))
     if len(ports) > 1:
-        raise BadValue("engine", shown, "give one port: all nodes of a cluster listen on the same")
+        raise BadValue("engine", safe_url, "give one port: all nodes of a cluster listen on the same")
     return tuple(hosts), ports.pop() if ports else PORT_DEFAULT

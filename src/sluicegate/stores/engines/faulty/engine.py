@@ -60,7 +60,7 @@ class FaultyEngine:
 
     def __init__(self, engine: Engine, plan: FaultPlan, settings: FaultySettings) -> None:
         self._engine = engine
-        self._as_said = plan
+        self._base_plan = plan
         self._plan = plan
         self._settings = settings
         self._lines: dict[int, WorkSlots] = {}
@@ -69,8 +69,8 @@ class FaultyEngine:
         self._due_us = 0
         self._stalled_us = 0
         self._errors_owed = 0.0
-        self._seen: tuple[int, int, int] | None = None
-        self._begun = False
+        self._plan_stamp: tuple[int, int, int] | None = None
+        self._started = False
         self._closed = False
         self.control_error = ""  # why the control file was not followed, if it was not
 
@@ -119,7 +119,7 @@ class FaultyEngine:
         for partition, sort in places:
             check_place(partition, sort)
         await self._work({partition for partition, _ in places}, 0)
-        return await _soon(self._engine.read(space, places))
+        return await _resolve(self._engine.read(space, places))
 
     def scan(
         self,
@@ -145,12 +145,12 @@ class FaultyEngine:
         )
         if not self._slow():
             return page
-        return self._scanned(page, partition)
+        return self._delay_page(page, partition)
 
-    async def _scanned(self, page: MaybeAwaitable[EnginePage], partition: bytes) -> EnginePage:
-        found = await _soon(page)
-        await self._work({partition}, found.rows_scanned)
-        return found
+    async def _delay_page(self, page: MaybeAwaitable[EnginePage], partition: bytes) -> EnginePage:
+        result = await _resolve(page)
+        await self._work({partition}, result.rows_scanned)
+        return result
 
     async def write(self, changes: Sequence[Change]) -> None:
         """As within, after its work."""
@@ -174,10 +174,10 @@ class FaultyEngine:
 
     async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
         """As within; it works as a scan does."""
-        found = await self._engine.walk(space, after, rows_max)
+        page = await self._engine.walk(space, after, rows_max)
         if self._slow():
-            await self._work({partition for partition, _, _ in found}, len(found))
-        return found
+            await self._work({partition for partition, _, _ in page}, len(page))
+        return page
 
     async def drop(self, space: str) -> None:
         """As within, after the work of one operation."""
@@ -212,7 +212,7 @@ class FaultyEngine:
 
     def _slow(self) -> bool:
         """Whether anything is to be done before an answer."""
-        if not self._begun:
+        if not self._started:
             self._begin()
         plan = self._plan
         return (
@@ -225,9 +225,9 @@ class FaultyEngine:
         shards = {shard_number(one, settings.shards) for one in partitions} or {0}
         waits = []
         if settings.slots_by == SHARD:
-            waits = [self._come(shard, self._work_us({shard}, rows)) for shard in shards]
+            waits = [self._wait_slot(shard, self._work_us({shard}, rows)) for shard in shards]
         else:
-            waits = [self._come(0, self._work_us(shards, rows))]
+            waits = [self._wait_slot(0, self._work_us(shards, rows))]
         self._set_timer()
         await asyncio.gather(*waits)
         self._errors_owed += plan.error_share
@@ -241,7 +241,7 @@ class FaultyEngine:
         work_us = plan.work_us * times + plan.row_us * rows
         return round(work_us * plan.slow_times) if plan.slow_shard in shards else work_us
 
-    def _come(self, number: int, work_us: int) -> asyncio.Future[None]:
+    def _wait_slot(self, number: int, work_us: int) -> asyncio.Future[None]:
         line = self._lines.get(number)
         if line is None:
             line = self._lines[number] = WorkSlots(self._plan.slots)
@@ -249,15 +249,15 @@ class FaultyEngine:
             raise Unavailable(self.name, f"{line.waiting:,} operations wait for a slot already")
         done = asyncio.get_running_loop().create_future()
         if self._plan.stalled:
-            line.stand(work_us, done, _now_us())
+            line.enqueue(work_us, done, _now_us())
         else:
-            line.come(work_us, done, _now_us())
+            line.enter(work_us, done, _now_us())
         return done
 
     def _turn(self, now_us: int, plan: FaultPlan) -> None:
         if not plan.stalled:
             for line in self._lines.values():
-                line.turn(now_us)
+                line.advance(now_us)
 
     def _tick(self) -> None:
         self._timer = None
@@ -284,7 +284,7 @@ class FaultyEngine:
 
     def _begin(self) -> None:
         """With the first operation: whatever goes by time."""
-        self._begun = True
+        self._started = True
         loop, settings = asyncio.get_running_loop(), self._settings
         if settings.control:
             self._look()
@@ -309,25 +309,25 @@ class FaultyEngine:
     def _follow(self, path: str) -> None:
         """Have the plan that the control file says, if it was changed."""
         stat = os.stat(path)
-        seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        if seen == self._seen:
+        stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if stamp == self._plan_stamp:
             return
         with open(path, encoding="utf-8") as file:
             text = file.read(_CONTROL_BYTES_MAX)
         try:
-            self.set_plan(read_control(text, self._as_said))
+            self.set_plan(read_control(text, self._base_plan))
             self.control_error = ""
         except BadValue as error:
             self.control_error = str(error)  # perhaps it is not written to its end: look again
         else:
-            self._seen = seen
+            self._plan_stamp = stamp
 
 
 def _now_us() -> int:
     return int(asyncio.get_running_loop().time() * 1e6)
 
 
-async def _soon(answer: MaybeAwaitable[T]) -> T:
+async def _resolve(answer: MaybeAwaitable[T]) -> T:
     if isawaitable(answer):
         return await answer
     return answer

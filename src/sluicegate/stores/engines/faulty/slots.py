@@ -30,51 +30,51 @@ class SlotWaiter(NamedTuple):
 class WorkSlots:
     """The slots and the line before them."""
 
-    __slots__ = ("_busy", "_credits", "_line", "_number", "_slots")
+    __slots__ = ("_busy", "_credits", "_waiters", "_number", "_slots")
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._busy: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._line: deque[SlotWaiter] = deque()
+        self._waiters: deque[SlotWaiter] = deque()
         self._credits: deque[tuple[int, int]] = deque(maxlen=1_024)
         self._number = 0
 
     @property
     def waiting(self) -> int:
         """How many wait for a slot."""
-        return len(self._line)
+        return len(self._waiters)
 
-    def come(self, work_us: int, done: asyncio.Future[None], now_us: int) -> None:
+    def enter(self, work_us: int, done: asyncio.Future[None], now_us: int) -> None:
         """Stand in line with so much work; `done` is told when it is done."""
-        self.turn(now_us)
-        self.stand(work_us, done, now_us)
-        self.turn(now_us)
+        self.advance(now_us)
+        self.enqueue(work_us, done, now_us)
+        self.advance(now_us)
 
-    def stand(self, work_us: int, done: asyncio.Future[None], now_us: int) -> None:
+    def enqueue(self, work_us: int, done: asyncio.Future[None], now_us: int) -> None:
         """Stand in line, while nothing moves."""
-        self._line.append(SlotWaiter(now_us, work_us, done))
+        self._waiters.append(SlotWaiter(now_us, work_us, done))
 
     def set_slots(self, slots: int, now_us: int) -> None:
         """So many from now on; what is at work stays at work."""
-        self.turn(now_us)
+        self.advance(now_us)
         self._slots = slots
-        self.turn(now_us)
+        self.advance(now_us)
 
-    def turn(self, now_us: int) -> None:
+    def advance(self, now_us: int) -> None:
         """End what has ended by now, each at its instant, and begin what is next."""
-        busy, line = self._busy, self._line
+        busy, waiters = self._busy, self._waiters
         while busy and busy[0][0] <= now_us:
             end_us, _, done = heappop(busy)
             if not done.done():
                 done.set_result(None)
-            if line and self._room():
-                following = line.popleft()
-                self._begin(following, max(end_us, following.came_us))
+            if waiters and self._room():
+                waiter = waiters.popleft()
+                self._begin(waiter, max(end_us, waiter.came_us))
             else:
                 self._credits.append((now_us, now_us - end_us))
-        while line and self._room():
-            following = line.popleft()
-            self._begin(following, following.came_us - self._credit(now_us))
+        while waiters and self._room():
+            waiter = waiters.popleft()
+            self._begin(waiter, waiter.came_us - self._credit(now_us))
 
     def next_us(self) -> int | None:
         """When something ends; None if nothing is at work."""
@@ -84,16 +84,16 @@ class WorkSlots:
         """Let `us` that have passed until now count for nothing: what was at work ends later."""
         self._busy = [(end_us + us, number, done) for end_us, number, done in self._busy]
         heapify(self._busy)
-        self._line = deque(one._replace(came_us=now_us) for one in self._line)
+        self._waiters = deque(one._replace(came_us=now_us) for one in self._waiters)
         self._credits.clear()
 
     def fail(self, error: Exception) -> None:
         """Tell all of them that nothing comes any more."""
-        for done in [one[2] for one in self._busy] + [one.done for one in self._line]:
+        for done in [one[2] for one in self._busy] + [one.done for one in self._waiters]:
             if not done.done():
                 done.set_exception(error)
         self._busy.clear()
-        self._line.clear()
+        self._waiters.clear()
 
     def _room(self) -> bool:
         return not self._slots or len(self._busy) < self._slots
@@ -104,7 +104,7 @@ class WorkSlots:
 
     def _credit(self, now_us: int) -> int:
         while self._credits:
-            told_us, late_us = self._credits.popleft()
-            if now_us - told_us <= CREDIT_US:
+            freed_us, late_us = self._credits.popleft()
+            if now_us - freed_us <= CREDIT_US:
                 return late_us
         return 0

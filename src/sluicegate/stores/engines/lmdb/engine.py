@@ -63,13 +63,13 @@ class LmdbEngine:
             self._rows = self._env.open_db(b"rows")
             self._names = SpaceNames(self._env)
             self._env.reader_check()  # what killed readers held
-            left = self._prepare()
+            unfinished = self._prepare()
         except lmdb.Error as error:
             raise self._unavailable(error) from error
-        self._deleting = left
+        self._deleting = unfinished
         self._changes = 0  # ever made; now and then others have a turn amid them
         self._committer = GroupCommitter(self._what, self._commit, settings.group, step=self._step)
-        if left:
+        if unfinished:
             self._committer.start()
 
     @property
@@ -225,15 +225,15 @@ class LmdbEngine:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            told, seen = await copier.communicate()
+            output, errors = await copier.communicate()
         except asyncio.CancelledError:
             with suppress(ProcessLookupError):
                 copier.kill()
             raise
         if copier.returncode != 0:
-            last = seen.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
             raise Unavailable(f"a backup into {folder}", last or f"exit {copier.returncode}")
-        return int(told)
+        return int(output)
 
     async def close(self) -> None:
         """Commit what waits, and close the environment."""
@@ -284,7 +284,7 @@ class LmdbEngine:
         txn = self._env.begin(self._rows, write=True)
         try:
             numbers: dict[str, bytes] = {}
-            made = [self._make(txn, call, numbers) for call in calls]
+            results = [self._make(txn, call, numbers) for call in calls]
             txn.commit()
         except BaseException:
             with suppress(lmdb.Error):
@@ -292,7 +292,7 @@ class LmdbEngine:
             raise
         if any(call.drop for call in calls):
             self._deleting = True
-        return made
+        return results
 
     def _make(
         self, txn: lmdb.Transaction[bytes], call: CommitCall, numbers: dict[str, bytes]
@@ -407,13 +407,13 @@ class LmdbEngine:
             if number is None:
                 return False
             with txn.cursor() as cursor:
-                found = cursor.set_range(number)
+                exists = cursor.set_range(number)
                 for _ in range(DELETED_AT_ONCE_MAX):
-                    if not found or not cursor.key().startswith(number):
+                    if not exists or not cursor.key().startswith(number):
                         self._names.deleted(txn, number)
                         return True
                     # Moves on to the next row; False behind the last.
-                    found = cursor.delete() and bool(cursor.key())
+                    exists = cursor.delete() and bool(cursor.key())
         return True
 
     # Opening.
@@ -442,16 +442,16 @@ class LmdbEngine:
             return self._names.dropped(txn) is not None
 
     def _unavailable(self, error: lmdb.Error) -> Unavailable:
-        seen = str(error)
+        detail = str(error)
         if isinstance(error, lmdb.TxnFullError):
-            seen += "; write less in one call"
+            detail += "; write less in one call"
         elif isinstance(error, lmdb.PanicError):
-            seen += "; an earlier sync failed: look after the disk, and start again"
-        elif "No space left" in seen or "File too large" in seen:
-            seen += "; make room on the disk, or drop what is not needed"
-        elif "already open" in seen:
-            seen += "; open it once in a process"
-        return Unavailable(self._what, seen)
+            detail += "; an earlier sync failed: look after the disk, and start again"
+        elif "No space left" in detail or "File too large" in detail:
+            detail += "; make room on the disk, or drop what is not needed"
+        elif "already open" in detail:
+            detail += "; open it once in a process"
+        return Unavailable(self._what, detail)
 
 
 def _size_of(folder: str) -> int:
@@ -470,17 +470,17 @@ def _forwards(
     rows_max: int,
     bytes_max: int,
 ) -> EnginePage:
-    found: list[tuple[bytes, bytes]] = []
+    page_rows: list[tuple[bytes, bytes]] = []
     size = 0
     if low < high and cursor.set_range(low):
         for key, value in cursor.iternext():
             if key >= high:
                 break
-            if found and (len(found) >= rows_max or size >= bytes_max):
-                return EnginePage(found, True, len(found), size)
-            found.append((key[prefix_bytes:], value))
+            if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
+                return EnginePage(page_rows, True, len(page_rows), size)
+            page_rows.append((key[prefix_bytes:], value))
             size += len(key) - prefix_bytes + len(value)
-    return EnginePage(found, False, len(found), size)
+    return EnginePage(page_rows, False, len(page_rows), size)
 
 
 def _backwards(
@@ -491,30 +491,30 @@ def _backwards(
     rows_max: int,
     bytes_max: int,
 ) -> EnginePage:
-    found: list[tuple[bytes, bytes]] = []
+    page_rows: list[tuple[bytes, bytes]] = []
     size = 0
     there = low < high and (cursor.prev() if cursor.set_range(high) else cursor.last())
     if there:
         for key, value in cursor.iterprev():
             if key < low:
                 break
-            if found and (len(found) >= rows_max or size >= bytes_max):
-                return EnginePage(found, True, len(found), size)
-            found.append((key[prefix_bytes:], value))
+            if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
+                return EnginePage(page_rows, True, len(page_rows), size)
+            page_rows.append((key[prefix_bytes:], value))
             size += len(key) - prefix_bytes + len(value)
-    return EnginePage(found, False, len(found), size)
+    return EnginePage(page_rows, False, len(page_rows), size)
 
 
 def _entries(cursor: lmdb.Cursor[bytes], start: bytes, high: bytes, rows_max: int) -> list[Entry]:
-    found: list[Entry] = []
+    entries: list[Entry] = []
     size = 0
     if cursor.set_range(start):
         for key, value in cursor.iternext():
-            if key >= high or (found and size >= WALK_BYTES_MAX):
+            if key >= high or (entries and size >= WALK_BYTES_MAX):
                 break
             partition, sort = place_of(key)
-            found.append((partition, sort, value))
+            entries.append((partition, sort, value))
             size += len(value)
-            if len(found) >= rows_max:
+            if len(entries) >= rows_max:
                 break
-    return found
+    return entries

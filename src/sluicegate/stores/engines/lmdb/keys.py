@@ -33,8 +33,8 @@ def key_of(number: bytes, partition: bytes, sort: bytes) -> bytes:
 def behind(prefix: bytes) -> bytes:
     """The least key behind all that begin with `prefix`, which begins with a space's number."""
     # A number is never as high as 0xffffffff, so there is a byte to count up.
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes((kept[-1] + 1,))
+    head = prefix.rstrip(b"\xff")
+    return head[:-1] + bytes((head[-1] + 1,))
 
 
 def place_of(key: bytes) -> tuple[bytes, bytes]:

@@ -32,36 +32,36 @@ REMEMBERED_MAX: Final = 10_000  # numbers; then all are forgotten, and looked up
 class SpaceNames:
     """The two databases of an open environment, and what a reader remembers of them."""
 
-    __slots__ = ("_epoch", "_names", "_numbers", "_seen", "_state")
+    __slots__ = ("_epoch", "_names", "_numbers", "_snapshot", "_state")
 
     def __init__(self, env: lmdb.Environment) -> None:
         self._names = env.open_db(b"names")
         self._state = env.open_db(b"state")
         self._numbers: dict[str, bytes] = {}
         self._epoch: bytes | None = None
-        self._seen = -1
+        self._snapshot = -1
 
     def check_format(self, txn: lmdb.Transaction[bytes], folder: str) -> None:
         """Write the format into a new environment; raise for one that is newer than this code."""
-        said = txn.get(_FORMAT_KEY, db=self._state)
-        if said is None:
+        text = txn.get(_FORMAT_KEY, db=self._state)
+        if text is None:
             txn.put(_FORMAT_KEY, b"%d" % FORMAT, db=self._state)
-        elif said != b"%d" % FORMAT:
+        elif text != b"%d" % FORMAT:
             raise Unavailable(
                 f"the engine in {folder}",
-                f"its format is {said[:20].decode('ascii', 'replace')} and this is Sluicegate for"
+                f"its format is {text[:20].decode('ascii', 'replace')} and this is Sluicegate for"
                 f" format {FORMAT}; start the version of Sluicegate that wrote it, or a newer one",
             )
 
     def read(self, txn: lmdb.Transaction[bytes], space: str) -> bytes | None:
         """The space's number as this snapshot has it; None if there is no such space."""
         snapshot = txn.id()
-        if snapshot != self._seen:
+        if snapshot != self._snapshot:
             epoch = txn.get(_EPOCH_KEY, db=self._state)
             if epoch != self._epoch or len(self._numbers) >= REMEMBERED_MAX:
                 self._numbers.clear()
                 self._epoch = epoch
-            self._seen = snapshot
+            self._snapshot = snapshot
         number = self._numbers.get(space)
         if number is None:
             number = txn.get(space.encode(), db=self._names)
@@ -78,11 +78,11 @@ class SpaceNames:
         """The space's number; a new one if it has none."""
         number = self.find(txn, space)
         if number is None:
-            following = int(txn.get(_NEXT_KEY, b"1", db=self._state))
-            if following > NUMBER_MAX:
+            next_number = int(txn.get(_NEXT_KEY, b"1", db=self._state))
+            if next_number > NUMBER_MAX:
                 raise Unavailable("the engine", "all numbers for spaces are used; restore into new")
-            number = number_bytes(following)
-            txn.put(_NEXT_KEY, b"%d" % (following + 1), db=self._state)
+            number = number_bytes(next_number)
+            txn.put(_NEXT_KEY, b"%d" % (next_number + 1), db=self._state)
             txn.put(space.encode(), number, db=self._names)
         return number
 

@@ -54,15 +54,15 @@ _QUERY: Final[Query] = {
 
 def parse_url(url: str) -> LmdbSettings:
     """The settings that `lmdb:DIR?name=value` says; what it does not say has its default."""
-    folder, said = read_folder_url(url, SCHEME, _QUERY)
-    return LmdbSettings(folder=folder, **said)  # type: ignore[arg-type]
+    folder, values = read_folder_url(url, SCHEME, _QUERY)
+    return LmdbSettings(folder=folder, **values)  # type: ignore[arg-type]
 
 
 def read_folder_url(url: str, scheme: str, query: Query) -> tuple[str, dict[str, object]]:
     """The folder of a URL, and the settings that it says, the bounds of groups among them."""
     folder, pairs = split_folder_url(url, scheme, URL)
-    said = read_query(pairs, {**query, **GROUP_QUERY}, URL)
+    values = read_query(pairs, {**query, **GROUP_QUERY}, URL)
     of_group = {one.name for one in fields(GroupCommitSettings)}
-    group = {name: said.pop(name) for name in list(said) if name in of_group}
-    said["group"] = GroupCommitSettings(**group)  # type: ignore[arg-type]
-    return folder, said
+    group = {name: values.pop(name) for name in list(values) if name in of_group}
+    values["group"] = GroupCommitSettings(**group)  # type: ignore[arg-type]
+    return folder, values

@@ -130,11 +130,11 @@ class RedisEngine:
             key = self._keys(space, partition).values
             sorts = [places[number][1] for number in numbers]
             calls.append(client.call("HMGET", key, *sorts, key=key))
-        found: list[bytes | None] = [None] * len(places)
+        values: list[bytes | None] = [None] * len(places)
         for numbers, values in zip(by_partition.values(), await self.all_of(calls), strict=True):
             for number, value in zip(numbers, values, strict=True):
-                found[number] = value
-        return found
+                values[number] = value
+        return values
 
     async def scan(
         self,
@@ -193,8 +193,8 @@ class RedisEngine:
         check_changes([change])
         space, partition, sort, value, _ = change
         args = [partition, sort, *_maybe(expected), *_maybe(value)]
-        (made,) = await self.all_of([self._sure("swap", space, partition, args)])
-        return bool(made == 1)
+        (swapped,) = await self.all_of([self._sure("swap", space, partition, args)])
+        return bool(swapped == 1)
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many, in calls of a bounded size, so many at a time."""
@@ -207,8 +207,8 @@ class RedisEngine:
     async def _write(self, space: str, partition: bytes, changes: Iterable[Change]) -> None:
         args: list[Part] = [partition]
         for _, _, sort, value, _ in changes:
-            held, told = _maybe(value)
-            args += (held, sort, told)
+            present, content = _maybe(value)
+            args += (present, sort, content)
         await self._sure("write", space, partition, args)
 
     async def _sure(self, script: str, space: str, partition: bytes, args: Sequence[Part]) -> Reply:
@@ -222,9 +222,9 @@ class RedisEngine:
             # Behind the write, on its connection: sent with it, it could overtake a script that
             # the server has to be told first.
             wait_ms = max(self._settings.wait_us // 1_000, 1)
-            told = await client.call("WAIT", wait, wait_ms, key=keys.parts)
-            if told < wait:
-                raise Unavailable(self.what, f"{told} of {wait} replicas have it (wait)")
+            acknowledged = await client.call("WAIT", wait, wait_ms, key=keys.parts)
+            if acknowledged < wait:
+                raise Unavailable(self.what, f"{acknowledged} of {wait} replicas have it (wait)")
         return reply
 
     # Whole spaces.
@@ -300,7 +300,7 @@ class RedisEngine:
     async def _ask_policy(self, run: int, key: bytes) -> None:
         client = self._open()
         try:
-            told = await client.call("CONFIG", "GET", POLICY, key=key)
+            reply = await client.call("CONFIG", "GET", POLICY, key=key)
         except (ErrorReply, Unavailable) as error:
             # CONFIG is forbidden to us, or has another name. Anything else is the call's own fate.
             if isinstance(error, Unavailable) and "NOPERM" not in error.detail:
@@ -308,7 +308,7 @@ class RedisEngine:
             self._warn(str(error))
             self._trusted.add(run)
             return
-        policy = _policy_in(told)
+        policy = _policy_in(reply)
         if policy is None:
             self._warn("it names no such setting")
         elif policy != b"noeviction":
@@ -319,7 +319,7 @@ class RedisEngine:
             )
         self._trusted.add(run)
 
-    def _warn(self, seen: str) -> None:
+    def _warn(self, detail: str) -> None:
         if not self._warned:
             self._warned = True
             _log.warning(
@@ -327,7 +327,7 @@ class RedisEngine:
                 " or it will drop what was acknowledged",
                 self.what,
                 POLICY,
-                seen,
+                detail,
             )
 
     def _open(self) -> Client:
@@ -392,9 +392,9 @@ def _maybe(value: bytes | None) -> tuple[bytes, bytes]:
     return (b"0", b"") if value is None else (b"1", value)
 
 
-def _policy_in(told: Reply) -> bytes | None:
+def _policy_in(reply: Reply) -> bytes | None:
     """What CONFIG GET answered: names and values in turn, or a map."""
-    pairs = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return next((value for name, value in pairs if name == POLICY.encode()), None)
 
 

@@ -59,11 +59,11 @@ _NAME: Final = _OWN + b"name"
 class _Batch:
     """One group in the making: what is written, and what a swap behind it must see."""
 
-    __slots__ = ("changes", "names", "next", "rows", "seen")
+    __slots__ = ("changes", "names", "next", "rows", "written")
 
     def __init__(self, next_number: int) -> None:
         self.rows = rocksdict.WriteBatch(raw_mode=True)
-        self.seen: dict[bytes, bytes | None] = {}
+        self.written: dict[bytes, bytes | None] = {}
         self.names: dict[str, bytes | None] = {}  # allotted, or None for dropped
         self.next = next_number
         self.changes = 0
@@ -121,10 +121,10 @@ class RocksEngine:
         try:
             if len(places) == 1:
                 return [self._db.get(key_of(number, *places[0]))]
-            found = self._db.get([key_of(number, *place) for place in places])
+            values = self._db.get([key_of(number, *place) for place in places])
         except Exception as error:
             raise self._unavailable(error) from error
-        return list(found or ())
+        return list(values or ())
 
     def scan(
         self,
@@ -148,23 +148,23 @@ class RocksEngine:
         high = behind(prefix) if end is None else prefix + end
         if low >= high:
             return EnginePage((), False, 0, 0)
-        found: list[tuple[bytes, bytes]] = []
+        page_rows: list[tuple[bytes, bytes]] = []
         size = 0
         try:
             rows = self._at_last(high) if reverse else self._at_first(low)
             onward = rows.prev if reverse else rows.next
             while rows.valid() and low <= (key := rows.key()) < high:
-                if found and (len(found) >= rows_max or size >= bytes_max):
-                    return EnginePage(found, True, len(found), size)
+                if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
+                    return EnginePage(page_rows, True, len(page_rows), size)
                 sort: bytes = key[len(prefix) :]
                 value: bytes = rows.value()
-                found.append((sort, value))
+                page_rows.append((sort, value))
                 size += len(sort) + len(value)
                 onward()
             rows.status()  # raises if it ended because of an error
         except Exception as error:
             raise self._unavailable(error) from error
-        return EnginePage(found, False, len(found), size)
+        return EnginePage(page_rows, False, len(page_rows), size)
 
     async def write(self, changes: Sequence[Change]) -> None:
         """Make them, all or none, synced."""
@@ -196,23 +196,23 @@ class RocksEngine:
         if number is None:
             return ()
         start = number if after is None else key_of(number, *after) + b"\0"
-        found: list[Entry] = []
+        entries: list[Entry] = []
         size = 0
         try:
             rows = self._at_first(start)
-            while rows.valid() and len(found) < rows_max and size < WALK_BYTES_MAX:
+            while rows.valid() and len(entries) < rows_max and size < WALK_BYTES_MAX:
                 key = rows.key()
                 if not key.startswith(number):
                     break
                 partition, sort = place_of(key)
                 value: bytes = rows.value()
-                found.append((partition, sort, value))
+                entries.append((partition, sort, value))
                 size += len(value)
                 rows.next()
             rows.status()
         except Exception as error:
             raise self._unavailable(error) from error
-        return found
+        return entries
 
     async def drop(self, space: str) -> None:
         """Forget its name and its rows, in one batch."""
@@ -271,7 +271,7 @@ class RocksEngine:
     def _commit(self, calls: Sequence[CommitCall]) -> list[bool]:
         batch = _Batch(self._next)
         try:
-            made = [self._make(batch, call) for call in calls]
+            results = [self._make(batch, call) for call in calls]
             self._db.write(batch.rows, self._write_options)
         except Unavailable:
             raise
@@ -283,7 +283,7 @@ class RocksEngine:
                 self._numbers.pop(space, None)
             else:
                 self._numbers[space] = number
-        return made
+        return results
 
     def _make(self, batch: _Batch, call: CommitCall) -> bool:
         if call.drop:
@@ -299,14 +299,14 @@ class RocksEngine:
                 number = self._allot(batch, space)
             key = key_of(number, partition, sort)
             if call.swap:
-                now = batch.seen[key] if key in batch.seen else self._db.get(key)
+                now = batch.written[key] if key in batch.written else self._db.get(key)
                 if now != call.expected:
                     return False
             if value is None:
                 batch.rows.delete(key)
             else:
                 batch.rows.put(key, value)
-            batch.seen[key] = value
+            batch.written[key] = value
             batch.changes += 1
             if not batch.changes % WAY_CHANGES:
                 give_way()
@@ -354,14 +354,14 @@ class RocksEngine:
             raise self._unavailable(error) from error
 
     def _check_format(self) -> None:
-        said = self._db.get(_FORMAT_KEY)
-        if said is None:
+        text = self._db.get(_FORMAT_KEY)
+        if text is None:
             self._db.put(_FORMAT_KEY, b"%d" % FORMAT, self._write_options)
-        elif said != b"%d" % FORMAT:
+        elif text != b"%d" % FORMAT:
             self._db.close()
             raise Unavailable(
                 self._what,
-                f"its format is {said[:20].decode('ascii', 'replace')} and this is Sluicegate for"
+                f"its format is {text[:20].decode('ascii', 'replace')} and this is Sluicegate for"
                 f" format {FORMAT}; start the version of Sluicegate that wrote it, or a newer one",
             )
 
@@ -384,10 +384,10 @@ class RocksEngine:
             # RocksDB makes a folder that all may read. Until it is closed to them, it lies in one
             # that is: nobody sees it open, not even in passing.
             beside = tempfile.mkdtemp(prefix=f".{name[:100]}-", dir=parent)
-            made = os.path.join(beside, "copy")
-            rocksdict.Checkpoint(self._db).create_checkpoint(made)
-            os.chmod(made, 0o700)
-            os.rename(made, folder)  # in the place of an empty one; never of one with something
+            copy = os.path.join(beside, "copy")
+            rocksdict.Checkpoint(self._db).create_checkpoint(copy)
+            os.chmod(copy, 0o700)
+            os.rename(copy, folder)  # in the place of an empty one; never of one with something
             _sync(parent)
             return sum(entry.stat().st_size for entry in os.scandir(folder))
         except OSError as error:
@@ -399,12 +399,12 @@ class RocksEngine:
                 shutil.rmtree(beside, ignore_errors=True)
 
     def _unavailable(self, error: Exception) -> Unavailable:
-        seen = str(error)
-        if "lock" in seen.lower():
-            seen += "; one process at a time may open it: end the other, or use lmdb:DIR"
-        elif "No space left" in seen or "File too large" in seen:
-            seen += "; make room on the disk, or drop what is not needed, and start again"
-        return Unavailable(self._what, seen)
+        detail = str(error)
+        if "lock" in detail.lower():
+            detail += "; one process at a time may open it: end the other, or use lmdb:DIR"
+        elif "No space left" in detail or "File too large" in detail:
+            detail += "; make room on the disk, or drop what is not needed, and start again"
+        return Unavailable(self._what, detail)
 
 
 def _sync(folder: str) -> None:

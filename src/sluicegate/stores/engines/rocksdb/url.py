@@ -45,5 +45,5 @@ _QUERY: Final[Query] = {
 
 def parse_url(url: str) -> RocksSettings:
     """The settings that `rocksdb:DIR?name=value` says; what it does not say has its default."""
-    folder, said = read_folder_url(url, SCHEME, _QUERY)
-    return RocksSettings(folder=folder, **said)  # type: ignore[arg-type]
+    folder, values = read_folder_url(url, SCHEME, _QUERY)
+    return RocksSettings(folder=folder, **values)  # type: ignore[arg-type]
