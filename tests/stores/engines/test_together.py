@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.stores.engines.together import all_of, some_at_once
+from sluicegate.stores.engines.batches import all_of, some_at_once
 
 
 class Works:

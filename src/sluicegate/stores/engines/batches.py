@@ -1,10 +1,16 @@
-"""Batches: a load of many entries, cut into the calls in which an engine writes it."""
+"""Batches: a load of many entries, cut into calls, and many calls of one engine at a time.
+
+A caller is told of a failure only when every call that was begun has ended: nothing goes on behind
+its back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from sluicegate.contracts.engine import Change, Entry
 from sluicegate.stores.engines.bounds import check_changes
@@ -40,3 +46,34 @@ def batches_of(
         batch.append(change)
         open_batches[partition] = (batch, size + weight + change_bytes)
     return batches
+
+
+T = TypeVar("T")
+
+
+async def all_of(works: Sequence[Awaitable[T]]) -> list[T]:
+    """Every result, or the first failure when all have ended."""
+    if len(works) == 1:
+        return [await works[0]]
+    outcomes = await asyncio.gather(*works, return_exceptions=True)
+    results = []
+    for one in outcomes:
+        if isinstance(one, BaseException):
+            raise one
+        results.append(one)
+    return results
+
+
+async def some_at_once(works: Sequence[Callable[[], Awaitable[Any]]], at_once: int) -> None:
+    """Do all of these, so many at a time; when one has failed, no other is begun."""
+    pending = deque(works)
+
+    async def work_on() -> None:
+        while pending:
+            try:
+                await pending.popleft()()
+            except BaseException:
+                pending.clear()
+                raise
+
+    await all_of([work_on() for _ in range(min(at_once, len(works)))])

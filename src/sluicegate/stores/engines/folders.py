@@ -1,8 +1,10 @@
-"""Folder owner: whose files lie in the folder that an embedded engine is given.
+"""Folders: which folder an embedded engine may use for its files, and for a backup of them.
 
 LMDB and RocksDB each take a folder of the other's for an empty one, and would show nothing of what
-is kept there. So the names in it are looked at before anything is made. A folder that holds files
-of both is nobody's: which of the two is meant is for a person to say.
+is stored there. So the names in it are checked before anything is created. A folder with files of
+both is refused: which of the two is meant is for a person to say.
+
+Whoever asks for a backup may be on another machine, so its folder must be an absolute path.
 """
 
 from __future__ import annotations
@@ -48,3 +50,21 @@ def check_owner(scheme: str, folder: str) -> None:
                 " move those of one engine into a folder of their own"
             )
         raise BadValue(f"{scheme}.folder", folder, remedy)
+
+
+def check_backup_folder(folder: str, own: str) -> None:
+    """Raise `BadValue` for a folder that cannot be one, or lies in the engine's `own`."""
+    try:
+        os.fsencode(folder)
+        folder.encode()
+    except UnicodeEncodeError:
+        raise BadValue("backup", folder, "give a path that can be encoded") from None
+    if "\0" in folder:
+        raise BadValue("backup", folder, "give a path without a zero byte")
+    if not os.path.isabs(folder):
+        raise BadValue("backup", folder, "give an absolute path, as /backups/monday")
+    real, real_own = os.path.realpath(folder), os.path.realpath(own)
+    if os.path.commonpath([real, real_own]) == real_own:
+        raise BadValue("backup", folder, f"give a folder outside the engine's own, {own}")
+    if real == "/":
+        raise BadValue("backup", folder, "give an empty folder")

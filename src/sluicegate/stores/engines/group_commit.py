@@ -40,7 +40,7 @@ class CommitCall:
     One that says `drop` forgets that space, and changes nothing else.
     """
 
-    __slots__ = ("changes", "drop", "error", "expected", "future", "done", "swap", "weight")
+    __slots__ = ("changes", "done", "drop", "error", "expected", "future", "swap", "weight")
 
     def __init__(
         self,

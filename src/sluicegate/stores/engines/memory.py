@@ -74,25 +74,13 @@ class MemoryEngine:
     """Ordered bytes in dictionaries."""
 
     def __init__(self, settings: MemorySettings | None = None) -> None:
+        self.name = "memory"
+        self.durability = "nothing is stored: a write is lost with this process"
+        self.shared = False
         self._settings = settings or MemorySettings()
         self._spaces: dict[str, _Space] = {}
         self._bytes = 0
         self._closed = False
-
-    @property
-    def name(self) -> str:
-        """As in the URL."""
-        return "memory"
-
-    @property
-    def durability(self) -> str:
-        """What an acknowledgement means."""
-        return "nothing is kept: a write is gone with this process"
-
-    @property
-    def shared(self) -> bool:
-        """Nobody else sees this memory."""
-        return False
 
     def read(self, space: str, places: Sequence[Place]) -> Sequence[bytes | None]:
         """The values at these places."""

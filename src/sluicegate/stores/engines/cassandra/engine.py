@@ -32,7 +32,7 @@ from typing import Any, Final, final
 
 from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.stores.engines.batches import batches_of
+from sluicegate.stores.engines.batches import all_of, batches_of, some_at_once
 from sluicegate.stores.engines.bounds import (
     CHANGE_BYTES,
     check_after,
@@ -46,7 +46,6 @@ from sluicegate.stores.engines.cassandra.locks import PartitionLocks
 from sluicegate.stores.engines.cassandra.schema import AFTER_ALL, BUCKETS, bucket_of
 from sluicegate.stores.engines.cassandra.session import CassandraSession
 from sluicegate.stores.engines.cassandra.url import PAXOS, CassandraSettings, parse_url
-from sluicegate.stores.engines.together import all_of, some_at_once
 
 SHARDS: Final = 16
 SORTS_MAX: Final = 32  # that one read names
@@ -75,6 +74,8 @@ class CassandraEngine:
     """Ordered bytes in a cluster; used by one event loop."""
 
     def __init__(self, settings: CassandraSettings) -> None:
+        self.name = "cassandra"
+        self.shared = True
         self._settings = settings
         self._link = CassandraSession(settings)
         self._turns = PartitionLocks()
@@ -84,22 +85,12 @@ class CassandraEngine:
         self._sizes: dict[str, int] = {}  # a row's bytes, as last seen
 
     @property
-    def name(self) -> str:
-        """As in the URL."""
-        return "cassandra"
-
-    @property
     def durability(self) -> str:
         """What an acknowledgement means."""
         return (
             f"{self._settings.consistency.replace('_', ' ')} of the copies have it in their commit "
             "logs, which each node syncs as its commitlog_sync says (every 10 s, unless set)"
         )
-
-    @property
-    def shared(self) -> bool:
-        """Any number of dispatchers may use it."""
-        return True
 
     # Reads.
 
@@ -223,7 +214,9 @@ class CassandraEngine:
         if value is None and expected is None:
             return not await link.run(link.serial(link.bound("get", place)))
         if value is None:
-            return await self._write_marked(space, partition, "try", [("delete_if", [*place, expected])])
+            return await self._write_marked(
+                space, partition, "try", [("delete_if", [*place, expected])]
+            )
         await self._remember(space, partition)
         put = [self._ttl_s(purge_us), value, *place, expected]
         return await self._write_marked(space, partition, "try", [("put_if", put)])

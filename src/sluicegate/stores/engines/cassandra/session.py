@@ -230,7 +230,9 @@ class CassandraSession:
         self._ahead_us = told_ms * 1_000 - int(asyncio.get_running_loop().time() * 1e6)
         for name, text in STATEMENTS.items():
             statement = text.format(keyspace=settings.keyspace)
-            self._prepared[name] = await self._await_response(partial(session.create_prepared, statement))
+            self._prepared[name] = await self._await_response(
+                partial(session.create_prepared, statement)
+            )
 
     async def _await_response(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What a node answers that has heard of the tables."""

@@ -189,10 +189,14 @@ def _hosts(text: str, safe_url: str) -> tuple[tuple[str, ...], int]:
         elif ":" in one:
             host, _, port = one.rpartition(":")
         if not host or (port and not (port.isdecimal() and 1 <= int(port) <= 65_535)):
-            raise BadValue("engine", safe_url, "give each node as host or host:port, split by commas")
+            raise BadValue(
+                "engine", safe_url, "give each node as host or host:port, split by commas"
+            )
         hosts.append(unquote(host))
         if port:
             ports.add(int(port))
     if len(ports) > 1:
-        raise BadValue("engine", safe_url, "give one port: all nodes of a cluster listen on the same")
+        raise BadValue(
+            "engine", safe_url, "give one port: all nodes of a cluster listen on the same"
+        )
     return tuple(hosts), ports.pop() if ports else PORT_DEFAULT

@@ -59,6 +59,9 @@ class FaultyEngine:
     """An engine within, and a line before it. Used on one event loop."""
 
     def __init__(self, engine: Engine, plan: FaultPlan, settings: FaultySettings) -> None:
+        self.name = f"faulty+{engine.name}"
+        self.durability = engine.durability  # what was acknowledged was written there
+        self.shared = False  # slots are counted in one process
         self._engine = engine
         self._base_plan = plan
         self._plan = plan
@@ -73,21 +76,6 @@ class FaultyEngine:
         self._started = False
         self._closed = False
         self.control_error = ""  # why the control file was not followed, if it was not
-
-    @property
-    def name(self) -> str:
-        """What it is, and what is within."""
-        return f"faulty+{self._engine.name}"
-
-    @property
-    def durability(self) -> str:
-        """As within: what was acknowledged was written there."""
-        return self._engine.durability
-
-    @property
-    def shared(self) -> bool:
-        """Slots are counted in one process."""
-        return False
 
     @property
     def plan(self) -> FaultPlan:

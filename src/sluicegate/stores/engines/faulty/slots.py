@@ -30,7 +30,7 @@ class SlotWaiter(NamedTuple):
 class WorkSlots:
     """The slots and the line before them."""
 
-    __slots__ = ("_busy", "_credits", "_waiters", "_number", "_slots")
+    __slots__ = ("_busy", "_credits", "_number", "_slots", "_waiters")
 
     def __init__(self, slots: int) -> None:
         self._slots = slots

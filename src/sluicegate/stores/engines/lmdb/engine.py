@@ -27,7 +27,6 @@ import lmdb
 
 from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.stores.engines.backup_folder import check_backup_folder
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
     WALK_BYTES_MAX,
@@ -37,7 +36,7 @@ from sluicegate.stores.engines.bounds import (
     check_rows_max,
     check_space,
 )
-from sluicegate.stores.engines.folders import check_owner
+from sluicegate.stores.engines.folders import check_backup_folder, check_owner
 from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
 from sluicegate.stores.engines.lmdb.keys import behind, key_of, place_of, prefix_of
 from sluicegate.stores.engines.lmdb.names import SpaceNames
@@ -51,6 +50,8 @@ class LmdbEngine:
     """Ordered bytes in one LMDB environment."""
 
     def __init__(self, settings: LmdbSettings) -> None:
+        self.name = "lmdb"
+        self.shared = True  # by all processes of one machine
         self._settings = settings
         self._what = f"the engine lmdb:{settings.folder}"
         self._closed = False
@@ -66,16 +67,11 @@ class LmdbEngine:
             unfinished = self._prepare()
         except lmdb.Error as error:
             raise self._unavailable(error) from error
-        self._deleting = unfinished
+        self.deleting = unfinished  # whether rows of a dropped space are still to be deleted
         self._changes = 0  # ever made; now and then others have a turn amid them
-        self._committer = GroupCommitter(self._what, self._commit, settings.group, step=self._step)
+        self.committer = GroupCommitter(self._what, self._commit, settings.group, step=self._step)
         if unfinished:
-            self._committer.start()
-
-    @property
-    def name(self) -> str:
-        """As in the URL."""
-        return "lmdb"
+            self.committer.start()
 
     @property
     def durability(self) -> str:
@@ -86,21 +82,6 @@ class LmdbEngine:
             "with the operating system, not synced: it survives a kill of this process;"
             " a loss of power loses what was not yet on disk, and may damage the file"
         )
-
-    @property
-    def shared(self) -> bool:
-        """All processes of one machine."""
-        return True
-
-    @property
-    def committer(self) -> GroupCommitter:
-        """What counts groups, and the calls in them."""
-        return self._committer
-
-    @property
-    def deleting(self) -> bool:
-        """Whether rows of a dropped space are still to be deleted."""
-        return self._deleting
 
     def read(self, space: str, places: Sequence[Place]) -> Sequence[bytes | None]:
         """The values at these places, of one snapshot."""
@@ -157,14 +138,14 @@ class LmdbEngine:
         """Make them, all or none, synced."""
         weight = check_changes(changes)
         if changes:
-            await self._committer.commit(CommitCall(changes, weight))
+            await self.committer.commit(CommitCall(changes, weight))
         elif self._closed:
             raise Unavailable(self._what, "it was closed")
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected`."""
         weight = check_changes([change])
-        return await self._committer.commit(
+        return await self.committer.commit(
             CommitCall([change], weight, swap=True, expected=expected)
         )
 
@@ -199,7 +180,7 @@ class LmdbEngine:
     async def drop(self, space: str) -> None:
         """Take its name away at once; its rows are deleted in the background, little by little."""
         check_space(space)
-        await self._committer.commit(CommitCall((), 0, drop=space))
+        await self.committer.commit(CommitCall((), 0, drop=space))
 
     def shard_of(self, space: str, partition: bytes) -> str:
         """One file is one shard."""
@@ -240,7 +221,7 @@ class LmdbEngine:
         if self._closed:
             return
         self._closed = True
-        await self._committer.close()
+        await self.committer.close()
         with self._reading:
             self._env.close()
 
@@ -291,7 +272,7 @@ class LmdbEngine:
                 txn.abort()
             raise
         if any(call.drop for call in calls):
-            self._deleting = True
+            self.deleting = True
         return results
 
     def _make(
@@ -384,10 +365,10 @@ class LmdbEngine:
 
     def _step(self) -> bool:
         """Delete some rows of a dropped space; whether there are more."""
-        if not self._deleting:
+        if not self.deleting:
             return False
         try:
-            self._deleting = self._delete_some()
+            self.deleting = self._delete_some()
         except lmdb.MapFullError as error:
             # Even a deletion takes pages. If there is no room to grow, commits say so.
             with suppress(Unavailable):
@@ -399,7 +380,7 @@ class LmdbEngine:
                 self._resize(0)
         except lmdb.Error:
             return False  # the next commit will tell it, and the next step tries again
-        return self._deleting
+        return self.deleting
 
     def _delete_some(self) -> bool:
         with self._env.begin(self._rows, write=True) as txn:

@@ -29,8 +29,7 @@ from typing import Any, Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.stores.engines import together
-from sluicegate.stores.engines.batches import batches_of
+from sluicegate.stores.engines.batches import all_of, batches_of, some_at_once
 from sluicegate.stores.engines.bounds import (
     check_after,
     check_changes,
@@ -84,22 +83,19 @@ class RedisEngine:
     """Ordered bytes in Redis; used by one event loop."""
 
     def __init__(self, settings: RedisEngineSettings, chance: Chance) -> None:
+        topology = settings.redis.topology
+        self.name = "redis" if topology == SINGLE else f"redis+{topology}"
+        self.shared = True
         self._settings = settings
         self._chance = chance
         self._client: Client | None = None
         self._closed = False
         self._scripts = load_scripts()
-        self._spread = settings.redis.topology == CLUSTER
+        self._spread = topology == CLUSTER
         self._trusted: set[int] = set()  # runs of slots whose master evicts nothing
         self._runs = SHARDS if self._spread else 1
         self._warned = False
         self.what = f"{settings.redis.kind} at {settings.redis.endpoints[0]}"
-
-    @property
-    def name(self) -> str:
-        """As in the URL."""
-        topology = self._settings.redis.topology
-        return "redis" if topology == SINGLE else f"redis+{topology}"
 
     @property
     def durability(self) -> str:
@@ -107,11 +103,6 @@ class RedisEngine:
         wait = self._settings.wait
         where = f"the master and {wait} of its replicas have it" if wait else "the master has it"
         return f"{where} in memory, and on disk as their appendfsync says; a failover may lose it"
-
-    @property
-    def shared(self) -> bool:
-        """Any number of dispatchers may use it."""
-        return True
 
     # Reads.
 
@@ -281,7 +272,7 @@ class RedisEngine:
     async def all_of(self, works: Sequence[Awaitable[Any]]) -> list[Any]:
         """Every answer, or the first failure when all have ended."""
         try:
-            return await together.all_of(works)
+            return await all_of(works)
         except ErrorReply as error:
             raise Unavailable(self.what, str(error)) from None
 
@@ -342,7 +333,7 @@ class RedisEngine:
 
     async def _some(self, works: Sequence[Callable[[], Awaitable[Any]]]) -> None:
         """All of these, `load_max` at a time."""
-        await self.all_of([together.some_at_once(works, self._settings.load_max)])
+        await self.all_of([some_at_once(works, self._settings.load_max)])
 
 
 @final

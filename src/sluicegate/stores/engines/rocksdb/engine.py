@@ -26,7 +26,6 @@ import rocksdict
 
 from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.stores.engines.backup_folder import check_backup_folder
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
     WALK_BYTES_MAX,
@@ -36,7 +35,7 @@ from sluicegate.stores.engines.bounds import (
     check_rows_max,
     check_space,
 )
-from sluicegate.stores.engines.folders import check_owner
+from sluicegate.stores.engines.folders import check_backup_folder, check_owner
 from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
 from sluicegate.stores.engines.lmdb.keys import (
     NUMBER_MAX,
@@ -74,6 +73,8 @@ class RocksEngine:
     """Ordered bytes in one RocksDB."""
 
     def __init__(self, settings: RocksSettings) -> None:
+        self.name = "rocksdb"
+        self.shared = False  # the database is locked by its process
         self._settings = settings
         self._what = f"the engine rocksdb:{settings.folder}"
         self._closed = False
@@ -84,12 +85,7 @@ class RocksEngine:
         self._check_format()
         self._next = int(self._db.get(_NEXT_KEY) or 1)
         self._numbers = self._read_names()
-        self._committer = GroupCommitter(self._what, self._commit, settings.group)
-
-    @property
-    def name(self) -> str:
-        """As in the URL."""
-        return "rocksdb"
+        self.committer = GroupCommitter(self._what, self._commit, settings.group)
 
     @property
     def durability(self) -> str:
@@ -100,16 +96,6 @@ class RocksEngine:
             "in the log, with the operating system, not synced: it survives a kill of this"
             " process; a loss of power loses what was not yet on disk"
         )
-
-    @property
-    def shared(self) -> bool:
-        """The database is locked by its process."""
-        return False
-
-    @property
-    def committer(self) -> GroupCommitter:
-        """What counts groups, and the calls in them."""
-        return self._committer
 
     def read(self, space: str, places: Sequence[Place]) -> Sequence[bytes | None]:
         """The values at these places, of one instant."""
@@ -170,14 +156,14 @@ class RocksEngine:
         """Make them, all or none, synced."""
         weight = check_changes(changes)
         if changes:
-            await self._committer.commit(CommitCall(changes, weight))
+            await self.committer.commit(CommitCall(changes, weight))
         else:
             self._check_open()
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected`."""
         weight = check_changes([change])
-        return await self._committer.commit(
+        return await self.committer.commit(
             CommitCall([change], weight, swap=True, expected=expected)
         )
 
@@ -217,7 +203,7 @@ class RocksEngine:
     async def drop(self, space: str) -> None:
         """Forget its name and its rows, in one batch."""
         check_space(space)
-        await self._committer.commit(CommitCall((), 0, drop=space))
+        await self.committer.commit(CommitCall((), 0, drop=space))
 
     def shard_of(self, space: str, partition: bytes) -> str:
         """One database is one shard."""
@@ -237,7 +223,7 @@ class RocksEngine:
         if self._closed:
             return
         self._closed = True
-        await self._committer.close()
+        await self.committer.close()
         self._db.close()
 
     # Reading.
