@@ -98,8 +98,8 @@ def run(arguments: Namespace) -> int:
     }
     sys.stdout.write(weights_text(calibration.weights, comments))
     sys.stderr.write(
-        f"one RU is {calibration.unit_us:.3g} us; the rank correlation of charged and measured cost "
-        f"is {calibration.rank:.3f}\n"
+        f"one RU is {calibration.unit_us:.3g} us; charged and measured cost correlate by rank "
+        f"at {calibration.rank:.3f}\n"
     )
     return 0
 

@@ -25,7 +25,8 @@ ROWS = 60_000
 PARTS = 120
 MAIN = "import sys; from sluicegate.cli import main; sys.exit(main(sys.argv[1:]))"
 LOAD = (
-    "import sys; from argparse import ArgumentParser; from sluicegate.apps.kv.load import command as load; "
+    "import sys; from argparse import ArgumentParser; "
+    "from sluicegate.apps.kv.load import command as load; "
     "parser = ArgumentParser(); load.add_arguments(parser); "
     "sys.exit(load.run(parser.parse_args(sys.argv[1:])))"
 )

@@ -288,8 +288,8 @@ class UploadRun:
                 raise
             raise SluicegateError(
                 f"another upload into {target.table} is open: {other['name']}, "
-                f"{_started_text(other)}, {other['rows']:,} rows are kept; finish it, or forget it: "
-                f"{self._abandon_command(other['name'])}"
+                f"{_started_text(other)}, {other['rows']:,} rows are kept; finish it, "
+                f"or forget it: {self._abandon_command(other['name'])}"
             ) from None
 
     def _send(self, link: UploadClient, part: LoadPart) -> None:
