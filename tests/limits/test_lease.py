@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sluicegate import Algorithm, BadValue, Limit, Limiter, Rule
 from sluicegate.contracts.store import Store
 from sluicegate.limits.claims import judge_remote
-from sluicegate.limits.lease import HOT_ASKS, Leases, block_max
+from sluicegate.limits.lease import HOT_REQUESTS, Leases, block_max
 from sluicegate.limits.wait_lines import finish
 from sluicegate.stores.memory.tables import table_for
 from sluicegate.testing import HandClock
@@ -107,15 +107,15 @@ def test_an_automatic_lease_begins_when_a_key_asks_often_and_follows_its_pace() 
     clock = HandClock()
     store = SlowStore(clock)
     process = Process(store, Limit(1_000_000, MINUTE), lease="auto")
-    for _ in range(HOT_ASKS - 1):
+    for _ in range(HOT_REQUESTS - 1):
         process.take()
-    assert store.asked == HOT_ASKS - 1
+    assert store.asked == HOT_REQUESTS - 1
     assert process.keys.leased == 0
     for _ in range(100_000):
         process.take()
         clock.advance(us=10)
     # A hundred thousand a second: a block is a twentieth of that, once the steps have led there.
-    assert store.asked < HOT_ASKS + 40
+    assert store.asked < HOT_REQUESTS + 40
     assert process.keys.leased == 1
 
 
@@ -246,9 +246,9 @@ def test_a_claim_of_one_limit_is_spent_from_a_lease_too() -> None:
 def test_keys_with_blocks_are_bounded() -> None:
     leases = Leases("r", Limit(100, MINUTE), 10)
     for number in range(20_000):
-        leases.hand_for(str(number), 0)
+        leases.block_for(str(number), 0)
     assert len(leases) == 10_000
-    assert leases.hand_for("one more", 0) is None
+    assert leases.block_for("one more", 0) is None
 
 
 def test_a_child_does_not_spend_its_parents_block() -> None:

@@ -159,10 +159,10 @@ def test_a_thread_that_waits_for_a_fill_waits_a_bounded_time() -> None:
     keys = limiter.keys_of(None)
     assert isinstance(keys, RemoteKeys)
     assert keys._leases is not None
-    hand = keys._leases.hand_for("a", now_us())
-    assert hand is not None
-    hand.filling = True
-    hand.filling_us = now_us()  # by somebody who is gone
+    block = keys._leases.block_for("a", now_us())
+    assert block is not None
+    block.filling = True
+    block.filling_us = now_us()  # by somebody who is gone
     told: list[bool] = []
     thread = threading.Thread(target=lambda: told.append(limiter.take("a").allowed), daemon=True)
     thread.start()

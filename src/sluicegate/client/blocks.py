@@ -1,18 +1,17 @@
 """Blocks: units of hot pairs that the service has leased to this client, and that are spent here.
 
-The service debits a block before a unit of it is spent, and says for how long it is good, counted
-from its own answer; here that is counted from before the question was sent, so a unit is never
-spent too late, whatever the network does. A block that has ended is void. What is left of a live
-one goes back when its pair has been idle, or when the client ends. So all clients together admit
-what the limit allows, and a client that is killed costs what it had not spent, to nobody's harm.
+The service debits a block before a unit of it is spent, and says for how long it is good; here that
+is counted from before the request was sent (`kernels/leased_block.py`). A block that has ended is
+void. What is left of a live one goes back when its pair has been idle, or when the client ends. So
+all clients together admit what the limit allows, and a client that is killed costs what it had not
+spent, to nobody's harm.
 
-By itself only a pair that asks often is leased: `hot_asks` questions within `HOT_US`. A block is
-what this client spends in `SPAN_US`, or in half the block's life; more by a factor of four at most
-from one to the next, less by a half, never above `units_max`, and at most a tenth of the limit, so
-that others find something. A pair for which that is less than two units is asked for each time. A
-fixed size leases every pair from its first ask.
+By itself only a pair that asks often is leased: `hot_asks` requests within `HOT_US`. A block is
+what this client spends in `SPAN_US`, or in half the block's life; never above `units_max`, and at
+most a tenth of the limit, so that others find something. A pair for which that is less than two
+units is asked for each time. A fixed size leases every pair from its first request.
 
-A block is spent in any thread, under a turn; everything else belongs to the client's loop. Bounds:
+A block is spent in any thread, under a lock; everything else belongs to the client's loop. Bounds:
 `pairs_max` pairs with blocks, as many counted for heat.
 """
 
@@ -23,20 +22,21 @@ from typing import Final, NamedTuple, final
 from sluicegate.client.answer import LEASE, Answer
 from sluicegate.client.pair import Pair
 from sluicegate.contracts.decision import Decision
+from sluicegate.kernels.leased_block import HotKeys, LeasedBlock
 from sluicegate.stores.memory.light_lock import FORKS, LightLock
 
 HOT_ASKS: Final = 16
 HOT_US: Final = 1_000_000
 SPAN_US: Final = 250_000
 AUTO_SHARE: Final = 10  # an automatic block is at most this part of the limit: a tenth
-WORTH_MIN: Final = 2  # units of a block that is worth a question
+WORTH_MIN: Final = 2  # units of a block that is worth a request
 IDLE_US: Final = 500_000
-BARRED_US: Final = 1_000_000  # a pair that gets no lease is not asked about again for so long
+BARRED_US: Final = 1_000_000  # a pair that gets no lease is not tried again for so long
 UNITS_MAX: Final = 10_000
 PAIRS_MAX: Final = 10_000
 
 
-class Left(NamedTuple):
+class BlockRest(NamedTuple):
     """What is to be given back, and to which worker."""
 
     lease_id: str
@@ -45,39 +45,27 @@ class Left(NamedTuple):
 
 
 @final
-class Block:
-    """What one pair has here, and how it is spent."""
+class PairBlock:
+    """The block of one pair."""
 
     __slots__ = (
         "answer",
         "barred_until_us",
-        "deadline_us",
-        "filled_us",
         "filling",
         "lease_id",
-        "left",
         "most",
-        "sent_us",
         "span_us",
-        "spent_us",
-        "used",
+        "units",
         "via",
-        "wanted",
     )
 
     def __init__(self, now_us: int, most: int) -> None:
+        self.units = LeasedBlock(now_us)
         self.lease_id = ""
         self.most = most  # units that it may have
         self.span_us = SPAN_US
         self.via: object = None
-        self.left = 0
-        self.sent_us = 0  # before it was asked for
-        self.deadline_us = 0
-        self.answer: Answer | None = None  # what the service said with it
-        self.spent_us = now_us
-        self.filled_us = 0
-        self.used = 0  # since it was last filled
-        self.wanted = 0
+        self.answer: Answer | None = None  # the service's, with the lease
         self.filling = False
         self.barred_until_us = 0
 
@@ -87,12 +75,12 @@ class Blocks:
     """The blocks of one client."""
 
     __slots__ = (
-        "_asked",
-        "_asked_since_us",
         "_blocks",
         "_forks",
+        "_hot",
         "_limits",
         "_lock",
+        "_windows",
         "fixed",
         "hot_asks",
         "lapsed",
@@ -115,42 +103,39 @@ class Blocks:
         self.pairs_max = pairs_max
         self.spent = 0  # answers given from blocks
         self.lapsed = 0  # units that died unspent
-        self._lock = LightLock()
-        self._blocks: dict[Pair, Block] = {}
-        self._asked: dict[Pair, int] = {}
-        self._limits: dict[Pair, int] = {}  # of those, as far as answers have told them
-        self._asked_since_us = 0
-        self._forks = FORKS.count
+        self._blocks: dict[Pair, PairBlock] = {}
+        self._limits: dict[Pair, int] = {}  # of the pairs counted now, as answers have told them
+        self._windows = 0
+        self._reset_after_fork()
 
-    def spend(self, pair: Pair, weight: int, now_us: int) -> Answer | None:
-        """Spend `weight` of the pair's block; None if it does not hold that much."""
+    def spend(self, pair: Pair, cost: int, now_us: int) -> Answer | None:
+        """Spend `cost` of the pair's block; None if it does not hold that much."""
         block = self._blocks.get(pair)
         if block is None or self._forks != FORKS.count:
             return None
         self._lock.acquire()
         try:
-            self._age(block, now_us)
-            answer = block.answer
-            if block.left < weight or answer is None:
+            units, answer = block.units, block.answer
+            if answer is None or not units.spend(cost, now_us):
+                self._count_lapsed(units)
                 return None
-            block.left -= weight
-            block.used += weight
-            block.spent_us = now_us
             self.spent += 1
             was = answer.decision
-            reset_us = max(was.reset_after_us - (now_us - block.sent_us), 0)
-            decision = Decision(True, was.remaining + block.left, 0, reset_us, None, was.rule_id)
+            remaining = was.remaining + units.left
+            reset_us = units.distance_us(was.reset_after_us, now_us)
+            decision = Decision(True, remaining, 0, reset_us, None, was.rule_id)
             return Answer(decision, answer.limit, answer.status, LEASE)
         finally:
             self._lock.release()
 
-    def block_for(self, pair: Pair, now_us: int) -> Block | None:
-        """The block of a pair that is to be leased; None if it is not worth it, or not now."""
+    def block_for(self, pair: Pair, now_us: int) -> PairBlock | None:
+        """Return the block of a pair to be leased; None if it is not worth it, or not now."""
         if self._forks != FORKS.count:
-            self._begin_anew()
+            self._reset_after_fork()
         block = self._blocks.get(pair)
         if block is not None:
-            if self.fixed or block.filling or block.left or not 0 < block.wanted < WORTH_MIN:
+            units = block.units
+            if self.fixed or block.filling or units.left or not 0 < units.wanted < WORTH_MIN:
                 return block if now_us >= block.barred_until_us else None
             del self._blocks[pair]  # it has cooled down
         if not self.fixed and not self._is_hot(pair, now_us):
@@ -158,84 +143,77 @@ class Blocks:
         most = self._most(self._limits.get(pair, 0))
         if len(self._blocks) >= self.pairs_max or (most < WORTH_MIN and not self.fixed):
             return None
-        block = self._blocks[pair] = Block(now_us, most)
+        block = self._blocks[pair] = PairBlock(now_us, most)
         return block
 
-    def heard(self, pair: Pair, limit: int) -> None:
-        """The limit under which a pair falls; -1 for none."""
-        if pair in self._asked:
+    def note_limit(self, pair: Pair, limit: int) -> None:
+        """Remember the limit under which a pair falls; -1 for none."""
+        if pair in self._hot.counts:
             self._limits[pair] = limit
 
-    def wish(self, block: Block, weight: int, now_us: int) -> int:
-        """How many units to ask for; `weight` of them are spent at once."""
-        wanted = self.fixed
+    def size(self, block: PairBlock, cost: int, now_us: int) -> int:
+        """Return how many units to request; `cost` of them are spent at once."""
+        wanted = min(self.fixed, block.most)
         if not wanted:
-            elapsed_us = max(now_us - block.filled_us, 1)
-            pace = block.used * block.span_us // elapsed_us if block.filled_us else self.hot_asks
-            # By steps: a pause says as little of the next moment as a burst does.
-            wanted = min(max(pace, block.wanted // 2, 1), max(block.wanted * 4, self.hot_asks))
-        wanted = min(wanted, block.most)
-        block.wanted = wanted
-        return max(wanted, weight)
+            wanted = block.units.next_size(now_us, block.span_us, self.hot_asks, block.most)
+        return max(wanted, cost)
 
-    def filled(
+    def fill(
         self,
-        block: Block,
+        block: PairBlock,
         lease_id: str,
         units: int,
         valid_us: int,
         answer: Answer,
         sent_us: int,
         via: object,
-    ) -> Left | None:
-        """Take a lease in; what is left of the one before it."""
+    ) -> BlockRest | None:
+        """Take a lease in; return what is left of the one before it."""
         self._lock.acquire()
         try:
-            self._age(block, sent_us)
+            block.units.expire(sent_us)
             before = self._end(block)
+            block.units.fill(units, 0, sent_us, valid_us)
             block.lease_id = lease_id
             block.via = via
-            block.left = units
             block.answer = answer
-            block.sent_us = block.filled_us = block.spent_us = sent_us
-            block.deadline_us = sent_us + valid_us
             block.span_us = min(SPAN_US, max(valid_us // 2, 1))
             block.most = self._most(answer.limit)
-            block.used = 0
             return before
         finally:
             self._lock.release()
 
-    def bar(self, block: Block, retry_us: int, now_us: int) -> None:
-        """There was no lease: do not ask for one again for a while."""
+    def bar(self, block: PairBlock, retry_us: int, now_us: int) -> None:
+        """Do not request a lease again for a while: there was none."""
         block.barred_until_us = now_us + min(max(retry_us, 1), BARRED_US)
 
-    def idle(self, now_us: int, *, every: bool = False) -> list[Left]:
-        """What is left of blocks that were not used lately (or of all), taken out of here."""
+    def take_idle(self, now_us: int, *, every: bool = False) -> list[BlockRest]:
+        """Take out blocks that were not used lately (or all); return what is left of them."""
         if self._forks != FORKS.count:
-            self._begin_anew()
-        found: list[Left] = []
+            self._reset_after_fork()
+        found: list[BlockRest] = []
         for pair, block in [*self._blocks.items()]:
             self._lock.acquire()
             try:
-                self._age(block, now_us)
-                idle = now_us - block.spent_us >= IDLE_US and now_us >= block.barred_until_us
+                block.units.expire(now_us)
+                self._count_lapsed(block.units)
+                idle = now_us - block.units.spent_us >= IDLE_US and now_us >= block.barred_until_us
                 if every or (idle and not block.filling):
-                    left = self._end(block)
+                    rest = self._end(block)
                     del self._blocks[pair]
-                    if left is not None:
-                        found.append(left)
+                    if rest is not None:
+                        found.append(rest)
             finally:
                 self._lock.release()
         return found
 
     def forget(self, pair: Pair) -> None:
-        """The pair was reset: what is here of it counts no more."""
+        """Void what is here of a pair that was reset."""
         self._lock.acquire()
         try:
             block = self._blocks.pop(pair, None)
             if block is not None:
-                block.left = 0
+                block.units.left = 0
         finally:
             self._lock.release()
 
@@ -243,33 +221,33 @@ class Blocks:
         return len(self._blocks)
 
     def _is_hot(self, pair: Pair, now_us: int) -> bool:
-        if now_us - self._asked_since_us >= HOT_US or len(self._asked) >= self.pairs_max:
-            self._asked = {}
+        hot = self._hot.add(pair, now_us)
+        if self._hot.windows != self._windows:
+            self._windows = self._hot.windows
             self._limits = {}
-            self._asked_since_us = now_us
-        asked = self._asked[pair] = self._asked.get(pair, 0) + 1
-        return asked >= self.hot_asks
+        return hot
 
     def _most(self, limit: int) -> int:
-        """The units of a block under this limit; 0 and less say nothing."""
+        """Return the most units of a block under this limit; 0 and less say nothing."""
         if self.fixed or limit <= 0:
             return self.units_max
         return min(self.units_max, limit // AUTO_SHARE)
 
-    def _begin_anew(self) -> None:
-        """In a child, after a fork: a block that both processes spent would count twice."""
+    def _reset_after_fork(self) -> None:
+        """Start anew in a child: a block that both processes spent would count twice."""
         self._forks = FORKS.count
         self._lock = LightLock()
         self._blocks = {}
-        self._asked = {}
+        self._hot = HotKeys(self.hot_asks, HOT_US, self.pairs_max)
+        self._windows = 0
         self._limits = {}
 
-    def _end(self, block: Block) -> Left | None:
-        left, block.left = block.left, 0
+    def _end(self, block: PairBlock) -> BlockRest | None:
+        self._count_lapsed(block.units)
+        left = block.units.take_rest()
         # One without a name cannot be given back.
-        return Left(block.lease_id, left, block.via) if left and block.lease_id else None
+        return BlockRest(block.lease_id, left, block.via) if left and block.lease_id else None
 
-    def _age(self, block: Block, now_us: int) -> None:
-        if block.left > 0 and not block.sent_us <= now_us < block.deadline_us:
-            self.lapsed += block.left
-            block.left = 0
+    def _count_lapsed(self, units: LeasedBlock) -> None:
+        self.lapsed += units.lapsed
+        units.lapsed = 0

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.client.answer import Answer, answer_of
-from sluicegate.client.blocks import BARRED_US, HOT_ASKS, UNITS_MAX, Block, Blocks, Left
+from sluicegate.client.blocks import BARRED_US, HOT_ASKS, UNITS_MAX, BlockRest, Blocks, PairBlock
 from sluicegate.client.blocks import PAIRS_MAX as LEASES_MAX
 from sluicegate.client.failure_policy import OPEN, ClientFailurePolicy
 from sluicegate.client.link import FleetLink, Link
@@ -125,7 +125,7 @@ class Client:
             )
         self._link: Link | None = link
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._filled: dict[Block, asyncio.Future[None]] = {}
+        self._filled: dict[PairBlock, asyncio.Future[None]] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
@@ -232,7 +232,7 @@ class Client:
             self._sweeping.cancel()
             self._sweeping = None
         if self._blocks is not None:
-            self._give_back(self._blocks.idle(self._clock.now_us(), every=True))
+            self._give_back(self._blocks.take_idle(self._clock.now_us(), every=True))
         if self._returning:
             await asyncio.gather(*self._returning)
         if self._link is not None:
@@ -285,13 +285,13 @@ class Client:
             return self._failed(pair, weight, seen)
         self._asked += 1
         if blocks is not None:
-            blocks.heard(pair, answer.limit)
+            blocks.note_limit(pair, answer.limit)
         if not answer.allowed:
             self._refusals.remember(pair, weight, answer, sent_us)
         return answer
 
     async def _from_lease(
-        self, link: Link, blocks: Blocks, block: Block, pair: Pair, weight: int
+        self, link: Link, blocks: Blocks, block: PairBlock, pair: Pair, weight: int
     ) -> Answer | None:
         """Fill the pair's block, or wait for whoever is filling it; None if that did not help."""
         if self._sweeping is None:
@@ -313,10 +313,10 @@ class Client:
         return blocks.spend(pair, weight, self._clock.now_us())
 
     async def _fill(
-        self, link: Link, blocks: Blocks, block: Block, pair: Pair, weight: int
+        self, link: Link, blocks: Blocks, block: PairBlock, pair: Pair, weight: int
     ) -> None:
         sent_us = self._clock.now_us()
-        units = blocks.wish(block, weight, sent_us)
+        units = blocks.size(block, weight, sent_us)
         try:
             reply, via = await link.ask_one(lease_command(pair, units))
         except Unavailable as error:
@@ -334,7 +334,7 @@ class Client:
         self._units_leased += units
         if self._closed:
             return  # what was on its way lapses
-        before = blocks.filled(block, lease_id, units, valid_ms * 1_000, answer, sent_us, via)
+        before = blocks.fill(block, lease_id, units, valid_ms * 1_000, answer, sent_us, via)
         if before is not None:
             self._give_back([before])
 
@@ -344,18 +344,18 @@ class Client:
         blocks = self._blocks
         if blocks is None or self._closed:
             return
-        self._give_back(blocks.idle(self._clock.now_us()))
+        self._give_back(blocks.take_idle(self._clock.now_us()))
         if len(blocks):
             self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
-    def _give_back(self, left: list[Left]) -> None:
+    def _give_back(self, left: list[BlockRest]) -> None:
         """In the background, for nobody needs to wait for it."""
         for one in left:
             task = asyncio.get_running_loop().create_task(self._return(one))
             self._returning.add(task)
             task.add_done_callback(self._returning.discard)
 
-    async def _return(self, left: Left) -> None:
+    async def _return(self, left: BlockRest) -> None:
         link = self._link
         if link is None:
             return

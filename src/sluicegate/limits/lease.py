@@ -2,7 +2,8 @@
 
 A block is debited in the store before a unit of it is spent, so all processes together never admit
 more than the limit; what a killed process had not spent is lost to it, and to nobody else's harm.
-What keeps a block honest depends on how the limit counts:
+How a block is spent and sized is in `kernels/leased_block.py`. How long it lives depends on how the
+limit counts:
 
 - *Windows.* A block dies with the window (or cell) it was taken in. Spent there, it counts exactly
   where it was debited.
@@ -11,19 +12,18 @@ What keeps a block honest depends on how the limit counts:
   debited at most D earlier, so it is at most (burst - rate x D) + rate x (span + D): what the
   bucket itself allows. The price is that share of the burst, a twentieth at most; the rate is kept.
 
-Lives are measured from before the request was sent, by a clock that is only asked for distances: a
-process whose clock is wrong by hours spends no unit too late. What is left of a dead block is void
-and never given back.
+The clock is only asked for distances: a process whose clock is wrong by hours spends no unit too
+late. What is left of a dead block is void and never given back.
 
 With "auto" only a key that asks often is leased, and a block is what this process spends in
-`SPAN_US`, at most a tenth of the limit. One request fills a key's block at a time; who needs units
-meanwhile waits for that one and is counted into it. Blocks left idle go back while they live.
+`SPAN_US`, at most a tenth of the limit. One request fills a key's block at a time; whoever needs
+units meanwhile waits for that one and is counted into it. Blocks left idle go back while they live.
 
 A bucket could do without the share it keeps back if each block melted at the pace at which the
 store regains its units. That was tried, and is exact too; but of ten processes that share a spent
 limit each loses most of its blocks to melting, and together they admit a fifth of the limit.
 
-Cost: one dict look-up and a turn a decision. Bounds: `KEYS_MAX` keys with blocks.
+Cost: one dict look-up and a lock a decision. Bounds: `KEYS_MAX` keys with blocks.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.contracts.store import PartialTake
+from sluicegate.kernels.leased_block import HotKeys, LeasedBlock, ladder
 from sluicegate.limits.wait_lines import Ticket
 from sluicegate.stores.memory.light_lock import FORKS, LightLock
 
@@ -41,7 +42,7 @@ LIFE_US_MAX: Final = 1_000_000  # of a bucket's block ...
 LIFE_SHARE: Final = 20  # ... and at most this part of the time in which the bucket fills
 SPAN_US: Final = 50_000  # an automatic block is meant to be spent in so long, or half its life
 AUTO_SHARE: Final = 10  # and is at most this part of the limit: a tenth
-HOT_ASKS: Final = 16  # asks of the store ...
+HOT_REQUESTS: Final = 16  # requests to the store ...
 HOT_US: Final = 1_000_000  # ... within so long make a key hot
 IDLE_US: Final = 500_000  # a block that nothing was spent of for so long goes back
 FILL_US_MAX: Final = 2_000_000  # whoever fills a block for so long is taken to be gone
@@ -49,7 +50,7 @@ KEYS_MAX: Final = 10_000
 RUNGS_MAX: Final = 16
 
 
-class Ended(NamedTuple):
+class EndedBlock(NamedTuple):
     """A block that is over: whose, what became of it, and when the store had given it."""
 
     key: str
@@ -61,42 +62,25 @@ class Ended(NamedTuple):
 
 
 @final
-class Hand:
-    """What one key has here: its block, and who waits for the next."""
+class KeyBlock:
+    """The block of one key, and who waits for the next."""
 
     __slots__ = (
         "at_us",
-        "deadline_us",
         "failures",
-        "filled_us",
         "filling",
         "filling_us",
-        "lapsed",
-        "left",
         "remaining",
         "reset_us",
-        "sent_us",
-        "size",
-        "spent",
-        "spent_us",
-        "used",
+        "units",
         "waiting",
-        "wanted",
     )
 
     def __init__(self) -> None:
-        self.left = 0
-        self.size = 0  # of the block when it came
-        self.sent_us = 0  # before it was asked for, by our clock
+        self.units = LeasedBlock()  # by our clock
         self.at_us = 0  # when it was given, by the store's
-        self.deadline_us = 0  # by our clock
         self.remaining = 0  # what the store had left then
         self.reset_us = 0
-        self.spent_us = 0  # when something was last spent
-        self.filled_us = 0
-        self.lapsed = 0  # of this block: it died with so much
-        self.used = 0  # since the last fill
-        self.wanted = 0  # the size that was last wanted
         self.filling = False
         self.filling_us = 0  # since when
         self.failures = 0
@@ -108,10 +92,9 @@ class Leases:
     """The blocks of one limit's keys."""
 
     __slots__ = (
-        "_asked",
-        "_asked_since_us",
+        "_blocks",
         "_forks",
-        "_hands",
+        "_hot",
         "_life_us",
         "_lock",
         "_span_us",
@@ -141,176 +124,150 @@ class Leases:
         self._span_us = min(SPAN_US, (self._life_us or limit.period_us // limit.cells) // 2)
         self.limit = limit  # as the store is to count it
         self._lock = LightLock()
-        self._hands: dict[str, Hand] = {}
-        self._asked: dict[str, int] = {}
-        self._asked_since_us = 0
+        self._blocks: dict[str, KeyBlock] = {}
+        self._hot = HotKeys(HOT_REQUESTS, HOT_US, KEYS_MAX)
         self._forks = FORKS.count
 
     def spend(self, key: str, cost: int, now_us: int) -> Decision | None:
         """Spend `cost` of the key's block; None if it does not hold that much."""
-        hand = self._hands.get(key)
-        if hand is None or self._forks != FORKS.count:
+        block = self._blocks.get(key)
+        if block is None or self._forks != FORKS.count:
             return None
         self._lock.acquire()
         try:
-            self._age(hand, now_us)
-            if hand.left < cost:
+            units = block.units
+            if not units.spend(cost, now_us):
                 return None
-            hand.left -= cost
-            hand.used += cost
-            hand.spent_us = now_us
-            reset_us = hand.reset_us - (now_us - hand.sent_us)
-            return Decision(
-                True, hand.remaining + hand.left, 0, max(reset_us, 0), None, self.rule_id
-            )
+            remaining = block.remaining + units.left
+            reset_us = units.distance_us(block.reset_us, now_us)
+            return Decision(True, remaining, 0, reset_us, None, self.rule_id)
         finally:
             self._lock.release()
 
     def left(self, key: str, now_us: int) -> int:
-        """What the key's block holds."""
-        hand = self._hands.get(key)
-        if hand is None or self._forks != FORKS.count:
+        """Return what the key's block holds."""
+        block = self._blocks.get(key)
+        if block is None or self._forks != FORKS.count:
             return 0
         self._lock.acquire()
         try:
-            self._age(hand, now_us)
-            return hand.left
+            return block.units.expire(now_us)
         finally:
             self._lock.release()
 
-    def hand_for(self, key: str, now_us: int) -> Hand | None:
-        """The hand of a key that is to be leased; None if it is not worth it, or not yet."""
+    def block_for(self, key: str, now_us: int) -> KeyBlock | None:
+        """Return the block of a key to be leased; None if it is not worth it, or not yet."""
         if self._forks != FORKS.count:
-            self._begin_anew()
-        hand = self._hands.get(key)
-        if hand is not None or not self.block_max:
-            return hand
-        if self.auto:
-            if now_us - self._asked_since_us >= HOT_US or len(self._asked) >= KEYS_MAX:
-                self._asked = {}
-                self._asked_since_us = now_us
-            asked = self._asked[key] = self._asked.get(key, 0) + 1
-            if asked < HOT_ASKS:
-                return None
-        if len(self._hands) >= KEYS_MAX:
+            self._reset_after_fork()
+        block = self._blocks.get(key)
+        if block is not None or not self.block_max:
+            return block
+        if self.auto and not self._hot.add(key, now_us):
             return None
-        return self._hands.setdefault(key, Hand())
+        if len(self._blocks) >= KEYS_MAX:
+            return None
+        return self._blocks.setdefault(key, KeyBlock())
 
-    def begin(self, hand: Hand, ticket: Ticket, cost: int, now_us: int) -> bool:
-        """True: fill the block now. False: somebody does, and wakes `ticket`."""
+    def start_fill(self, block: KeyBlock, ticket: Ticket, cost: int, now_us: int) -> bool:
+        """Return True to fill the block now; False if another does, and will wake `ticket`."""
         self._lock.acquire()
         try:
-            if not hand.filling or now_us - hand.filling_us >= FILL_US_MAX:
-                hand.filling = True
-                hand.filling_us = now_us
+            if not block.filling or now_us - block.filling_us >= FILL_US_MAX:
+                block.filling = True
+                block.filling_us = now_us
                 return True
-            hand.waiting.append((ticket, cost))
+            block.waiting.append((ticket, cost))
             return False
         finally:
             self._lock.release()
 
-    def ladder(self, hand: Hand, cost: int, now_us: int) -> list[int]:
-        """What to ask the store for: the whole wish, then less and less, then the bare cost."""
-        wanted = self.block_max
+    def ladder(self, block: KeyBlock, cost: int, now_us: int) -> list[int]:
+        """Return what to request of the store: all that is wanted, less and less, the bare cost."""
+        most = wanted = self.block_max
         if self.auto:
-            elapsed_us = max(now_us - hand.filled_us, 1)
-            pace = hand.used * self._span_us // elapsed_us if hand.filled_us else HOT_ASKS
-            # By steps: a pause says as little of the next moment as a burst does.
-            wanted = min(max(pace, hand.wanted // 2, 1), max(hand.wanted * 4, HOT_ASKS))
-            wanted = min(wanted, self.block_max)
-        hand.wanted = wanted
-        waiting = sum(units for _, units in hand.waiting)
-        extra = min(max(wanted, min(waiting, self.block_max)), self.limit.burst - cost)
-        rungs: list[int] = []
-        while extra > 0 and len(rungs) < RUNGS_MAX - 1:
-            rungs.append(cost + extra)
-            extra //= 2
-        rungs.append(cost)
-        return rungs
+            wanted = block.units.next_size(now_us, self._span_us, HOT_REQUESTS, most)
+        waiting = sum(units for _, units in block.waiting)
+        extra = min(max(wanted, min(waiting, most)), self.limit.burst - cost)
+        return ladder(cost, extra, RUNGS_MAX)
 
-    def filled(self, key: str, hand: Hand, cost: int, sent_us: int, grant: PartialTake) -> Ended:
-        """Take a grant in; how the block before it ended."""
+    def fill(
+        self, key: str, block: KeyBlock, cost: int, sent_us: int, grant: PartialTake
+    ) -> EndedBlock:
+        """Take a grant in, `cost` of it spent; return how the block before it ended."""
         self._lock.acquire()
         try:
-            before = self._end(key, hand)
-            hand.left = hand.size = grant.units - cost
-            hand.lapsed = 0
-            hand.sent_us = sent_us
-            hand.at_us = grant.at_us
-            hand.remaining = grant.decision.remaining
-            hand.reset_us = grant.decision.reset_after_us
-            hand.spent_us = hand.filled_us = sent_us
-            hand.used = cost
+            before = _end(key, block)
             lives_us = self._life_us
             if not lives_us:
                 edge_us = self.limit.period_us // self.limit.cells
                 lives_us = edge_us - grant.at_us % edge_us
-            hand.deadline_us = sent_us + lives_us
+            block.units.fill(grant.units - cost, cost, sent_us, lives_us)
+            block.at_us = grant.at_us
+            block.remaining = grant.decision.remaining
+            block.reset_us = grant.decision.reset_after_us
             return before
         finally:
             self._lock.release()
 
-    def done(self, hand: Hand, *, failed: bool) -> None:
-        """The filling is over, however it went: wake who has waited for it."""
+    def end_fill(self, block: KeyBlock, *, failed: bool) -> None:
+        """Wake whoever has waited for the filling, however it went."""
         self._lock.acquire()
-        waiting, hand.waiting = hand.waiting, []
-        hand.filling = False
+        waiting, block.waiting = block.waiting, []
+        block.filling = False
         if failed:
-            hand.failures += 1
+            block.failures += 1
         self._lock.release()
         for ticket, _ in waiting:
             ticket.wake()
 
-    def idle(self, now_us: int, *, every: bool = False) -> list[Ended]:
-        """Blocks that nothing was spent of lately (or all), taken out to be given back."""
+    def take_idle(self, now_us: int, *, every: bool = False) -> list[EndedBlock]:
+        """Take out the blocks that nothing was spent of lately (or all), to be given back."""
         if self._forks != FORKS.count:
-            self._begin_anew()
-        ended: list[Ended] = []
-        for key, hand in [*self._hands.items()]:
+            self._reset_after_fork()
+        ended: list[EndedBlock] = []
+        for key, block in [*self._blocks.items()]:
             self._lock.acquire()
             try:
-                self._age(hand, now_us)
-                if not hand.filling and (every or now_us - hand.spent_us >= IDLE_US):
-                    ended.append(self._end(key, hand))
-                    self._hands.pop(key, None)
+                block.units.expire(now_us)
+                idle = every or now_us - block.units.spent_us >= IDLE_US
+                if idle and not block.filling:
+                    ended.append(_end(key, block))
+                    self._blocks.pop(key, None)
             finally:
                 self._lock.release()
         return ended
 
     def forget(self, key: str) -> None:
-        """The key was reset: what is here of it counts no more."""
-        hand = self._hands.get(key)
-        if hand is not None:
-            hand.left = 0
+        """Void what is here of a key that was reset."""
+        block = self._blocks.get(key)
+        if block is not None:
+            block.units.left = 0
 
     def __len__(self) -> int:
-        return len(self._hands)
+        return len(self._blocks)
 
-    def _begin_anew(self) -> None:
-        """In a child, after a fork: a block that both processes spent would count twice."""
+    def _reset_after_fork(self) -> None:
+        """Start anew in a child: a block that both processes spent would count twice."""
         self._forks = FORKS.count
         self._lock = LightLock()  # its holder, if it had one, is a thread that is not here
-        self._hands = {}
+        self._blocks = {}
 
-    def _end(self, key: str, hand: Hand) -> Ended:
-        left, hand.left = hand.left, 0
-        spent = hand.size - hand.lapsed - left
-        age_us = hand.spent_us - hand.sent_us
-        return Ended(key, hand.at_us, spent, hand.lapsed, left, age_us if age_us > 0 else 0)
 
-    def _age(self, hand: Hand, now_us: int) -> None:
-        if hand.left > 0 and (now_us >= hand.deadline_us or now_us < hand.sent_us):
-            hand.lapsed += hand.left
-            hand.left = 0
+def _end(key: str, block: KeyBlock) -> EndedBlock:
+    units = block.units
+    left = units.take_rest()
+    age_us = units.spent_us - units.sent_us
+    spent = units.size - units.lapsed - left
+    return EndedBlock(key, block.at_us, spent, units.lapsed, left, age_us if age_us > 0 else 0)
 
 
 def life_us(limit: Limit) -> int:
-    """How long a block of a bucket may be spent."""
+    """Return how long a block of a bucket may be spent."""
     return min(LIFE_US_MAX, limit.burst * limit.period_us // limit.count // LIFE_SHARE)
 
 
 def block_max(limit: Limit, lease: str | int) -> int:
-    """The most units of a block."""
+    """Return the most units of a block."""
     if limit.algorithm is Algorithm.SLIDING_LOG:
         raise BadValue("lease", lease, "leave it out: a sliding_log counts each unit in the store")
     if isinstance(lease, int):

@@ -22,7 +22,7 @@ from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.contracts.store import Charge, Ruling, Store
 from sluicegate.limits.denials import Denials
-from sluicegate.limits.lease import FILL_US_MAX, Ended, Hand, Leases
+from sluicegate.limits.lease import FILL_US_MAX, EndedBlock, KeyBlock, Leases
 from sluicegate.limits.reservation import Reservation, Settling
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.limits.terms import Terms, tried_out, unasked
@@ -97,7 +97,7 @@ class RemoteKeys(Keys):
         """Forget what `key` has taken."""
         finish(self.forget(self.stores.blocking, key))
 
-    # The same for whoever has a store at hand.
+    # The same for whoever has a store at block.
 
     def known(self, key: str, cost: int, now_us: int) -> Decision | None:
         """What can be decided without the store; None if it must be asked."""
@@ -116,9 +116,9 @@ class RemoteKeys(Keys):
         """Take `cost` for `key`."""
         leases = self._leases
         if leases is not None:
-            hand = leases.hand_for(key, now_us)
-            if hand is not None:
-                return await self._lease(store, leases, hand, key, cost)
+            block = leases.block_for(key, now_us)
+            if block is not None:
+                return await self._lease(store, leases, block, key, cost)
         return self._told(binding((await self.rule(store, key, cost, now_us)).decisions))
 
     async def rule(self, store: Store, key: str, cost: int, now_us: int) -> Ruling:
@@ -200,7 +200,7 @@ class RemoteKeys(Keys):
         leases = self._leases
         if leases is None:
             return
-        for ended in leases.idle(self._clock(), every=every):
+        for ended in leases.take_idle(self._clock(), every=every):
             await self._ended(store, ended)
 
     def without_store(self, charges: Sequence[Charge], now_us: int, *, keep: bool = True) -> Ruling:
@@ -214,53 +214,53 @@ class RemoteKeys(Keys):
         return tried_out(decision) if self.terms.mode is Mode.SHADOW else decision
 
     async def _lease(
-        self, store: Store, leases: Leases, hand: Hand, key: str, cost: int
+        self, store: Store, leases: Leases, block: KeyBlock, key: str, cost: int
     ) -> Decision:
         """Fill the key's block and take `cost` of it, or wait for whoever is filling it."""
         while True:
             ticket = self.stores.ticket(store)
-            failures = hand.failures
-            if leases.begin(hand, ticket, cost, self._clock()):
+            failures = block.failures
+            if leases.start_fill(block, ticket, cost, self._clock()):
                 break
             await ticket.pause(FILL_US_MAX)
             now_us = self._clock()
             known = self.known(key, cost, now_us)
             if known is not None:
                 return known
-            if hand.failures != failures:
+            if block.failures != failures:
                 return binding(self.without_store(self.charges(key, cost), now_us).decisions)
-        return await self._fill(store, leases, hand, key, cost)
+        return await self._fill(store, leases, block, key, cost)
 
     async def _fill(
-        self, store: Store, leases: Leases, hand: Hand, key: str, cost: int
+        self, store: Store, leases: Leases, block: KeyBlock, key: str, cost: int
     ) -> Decision:
         sent_us = self._clock()
         charge = Charge(leases.rule_id, leases.limit, key, cost)
         try:
-            grant = await store.take_some(charge, leases.ladder(hand, cost, sent_us))
+            grant = await store.take_some(charge, leases.ladder(block, cost, sent_us))
         except Unavailable:
-            leases.done(hand, failed=True)
+            leases.end_fill(block, failed=True)
             return binding(self.without_store([charge], sent_us).decisions)
         except BaseException:
             # Cancelled, say: that is no failure of the store, and one of those who wait goes on.
-            leases.done(hand, failed=False)
+            leases.end_fill(block, failed=False)
             raise
         decision = grant.decision
         before = None
         if decision.allowed:
-            before = leases.filled(key, hand, cost, sent_us, grant)
-            decision = decision.with_more(hand.left)
-            if self._observer is not None and hand.left:
-                self._observer.record_lease(self.terms.name, "taken", hand.left)
+            before = leases.fill(key, block, cost, sent_us, grant)
+            decision = decision.with_more(block.units.left)
+            if self._observer is not None and block.units.left:
+                self._observer.record_lease(self.terms.name, "taken", block.units.left)
         else:
             self.remember(key, cost, decision, sent_us)
-        leases.done(hand, failed=False)
+        leases.end_fill(block, failed=False)
         self.stores.sweep(store, self)
         if before is not None:
             await self._ended(store, before)
         return decision
 
-    async def _ended(self, store: Store, block: Ended) -> None:
+    async def _ended(self, store: Store, block: EndedBlock) -> None:
         """Tell how a block went, and give back what is left of it."""
         observer, name = self._observer, self.terms.name
         if observer is not None:
