@@ -5,23 +5,28 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.rules.file_watch import Watch
+from sluicegate.rules.file_watch import FileWatch
 
-# Looked at by hand, a watch needs no thread and no time.
+# Polled by hand, a watch needs no thread and no time.
 
 
-def watched(path: Path) -> tuple[Watch, list[str]]:
+def watch_of(path: Path, report: Callable[[], None], every_s: float = 1.0) -> FileWatch:
+    return FileWatch(lambda: [str(path)], report, every_s=every_s)
+
+
+def watched(path: Path) -> tuple[FileWatch, list[str]]:
     told: list[str] = []
 
     def tell() -> None:
         told.append(path.read_text() if path.exists() else "gone")
 
-    return Watch(path, tell), told
+    return watch_of(path, tell), told
 
 
 def write_in_place(path: Path, text: str) -> None:
@@ -46,30 +51,30 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_file_that_stays_as_it_is_is_not_told(file: Path) -> None:
     watch, told = watched(file)
-    assert not any(watch.look() for _ in range(3))
+    assert not any(watch.poll() for _ in range(3))
     file.read_text()
-    assert not watch.look()
+    assert not watch.poll()
     assert told == []
 
 
 def test_a_rename_over_it_is_told_at_once(file: Path) -> None:
     watch, told = watched(file)
     replace(file, "two")
-    assert watch.look()
-    assert not watch.look()
+    assert watch.poll()
+    assert not watch.poll()
     assert told == ["two"]
 
 
 def test_a_write_in_place_is_told_when_it_has_come_to_rest(file: Path) -> None:
     watch, told = watched(file)
     write_in_place(file, "")  # truncated
-    assert not watch.look()
+    assert not watch.poll()
     write_in_place(file, "tw")  # half written
-    assert not watch.look()
+    assert not watch.poll()
     write_in_place(file, "two")
-    assert not watch.look()
-    assert watch.look()
-    assert not watch.look()
+    assert not watch.poll()
+    assert watch.poll()
+    assert not watch.poll()
     assert told == ["two"]
 
 
@@ -80,33 +85,33 @@ def test_a_write_that_keeps_size_and_time_is_told(file: Path) -> None:
     file.write_text("two")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (file.stat().st_mtime_ns, file.stat().st_size) == (before.st_mtime_ns, before.st_size)
-    assert [watch.look(), watch.look()] == [False, True]
+    assert [watch.poll(), watch.poll()] == [False, True]
     assert told == ["two"]
 
 
 def test_a_write_that_is_taken_back_is_told_all_the_same(file: Path) -> None:
     watch, told = watched(file)
     write_in_place(file, "two")
-    assert not watch.look()
+    assert not watch.poll()
     write_in_place(file, "one")
-    assert [watch.look(), watch.look()] == [False, True]
+    assert [watch.poll(), watch.poll()] == [False, True]
     assert told == ["one"]
 
 
 def test_deletion_and_return_are_told(file: Path) -> None:
     watch, told = watched(file)
     file.unlink()
-    assert [watch.look(), watch.look()] == [True, False]
+    assert [watch.poll(), watch.poll()] == [True, False]
     file.write_text("back")
-    assert [watch.look(), watch.look()] == [True, False]
+    assert [watch.poll(), watch.poll()] == [True, False]
     assert told == ["gone", "back"]
 
 
 def test_a_file_that_is_not_there_yet_is_awaited(tmp_path: Path) -> None:
     watch, told = watched(tmp_path / "later.yaml")
-    assert not watch.look()
+    assert not watch.poll()
     (tmp_path / "later.yaml").write_text("here")
-    assert watch.look()
+    assert watch.poll()
     assert told == ["here"]
 
 
@@ -120,7 +125,7 @@ def test_a_link_turned_elsewhere_is_told(tmp_path: Path) -> None:
     watch, told = watched(tmp_path / "rules.yaml")
     (tmp_path / "..data_tmp").symlink_to("..two")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
-    assert [watch.look(), watch.look()] == [True, False]
+    assert [watch.poll(), watch.poll()] == [True, False]
     assert told == ["two"]
 
 
@@ -133,11 +138,11 @@ def test_what_fails_when_told_is_logged_and_told_of_the_next_change(
         told.append(file.read_text())
         raise RuntimeError("not today")
 
-    watch = Watch(file, tell)
+    watch = watch_of(file, tell)
     with caplog.at_level(logging.ERROR, "sluicegate.rules"):
         for text in ("two", "three"):
             replace(file, text)
-            assert watch.look()
+            assert watch.poll()
     assert told == ["two", "three"]
     assert "not today" in caplog.text
 
@@ -145,7 +150,7 @@ def test_what_fails_when_told_is_logged_and_told_of_the_next_change(
 def test_a_thread_of_its_own_looks_until_it_is_closed(file: Path) -> None:
     told = threading.Event()
     before = threading.active_count()
-    with Watch(file, told.set, every_s=0.01) as watch:
+    with watch_of(file, told.set, every_s=0.01) as watch:
         assert watch.start() is watch  # once is enough
         assert threading.active_count() == before + 1
         replace(file, "two")
@@ -166,7 +171,7 @@ def test_it_may_be_closed_by_what_it_tells(file: Path) -> None:
         watch.close()
         done.set()
 
-    watch = Watch(file, close, every_s=0.01).start()
+    watch = watch_of(file, close, every_s=0.01).start()
     replace(file, "two")
     assert done.wait(10)
 
@@ -174,17 +179,17 @@ def test_it_may_be_closed_by_what_it_tells(file: Path) -> None:
 @pytest.mark.parametrize("every_s", [0, 0.001, -1, 1e9, float("nan")])
 def test_the_time_between_looks_is_bounded(file: Path, every_s: float) -> None:
     with pytest.raises(BadValue, match="every_s"):
-        Watch(file, lambda: None, every_s=every_s)
+        watch_of(file, lambda: None, every_s=every_s)
 
 
 IN_A_CHILD = """
 import os, sys, threading
 from pathlib import Path
-from sluicegate.rules.file_watch import Watch
+from sluicegate.rules.file_watch import FileWatch
 
 file = Path(sys.argv[1])
 told = threading.Event()
-watch = Watch(file, told.set, every_s=0.01).start()
+watch = FileWatch(lambda: [file], told.set, every_s=0.01, survives_fork=True).start()
 child = os.fork()
 if child == 0:
     new = file.with_name("new")

@@ -1,13 +1,14 @@
-"""Watch: tells when a file has changed, by looking at it now and then.
+"""File watch: polls files, and calls back when they have changed.
 
-Looking works wherever a file can be, on network mounts and in containers, and sees all the ways in
+Polling works wherever a file can be, on network mounts and in containers, and sees all the ways in
 which files are replaced: a rename over it, a link turned elsewhere (as Kubernetes does for its
-ConfigMaps), a write in place, a deletion and its return. A new file under the name is complete and
-told at once. One that is written in place may be half written, and half a rules file can be a good
-one with fewer rules; so that is told when a look has found it as the look before did.
+ConfigMaps), a write in place, a deletion and its return. A file that was moved over another is
+complete and reported at once. One that is written in place may be half written, and half a rules
+file can be a good one with fewer rules; so it is reported when a poll has found it as the poll
+before did, and so is a file that is new in a folder.
 
-It only tells; what is read, and what a bad file means, is up to whoever is told. A watch runs in a
-thread of its own, or, as `look`, in whatever calls it.
+The watch only reports. What is read, and what a bad file means, is up to whoever it calls. It runs
+in a thread of its own or, as `poll`, in whatever calls it.
 """
 
 from __future__ import annotations
@@ -15,119 +16,182 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeAlias, final
 from weakref import WeakSet
 
-from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.errors import BadValue, SluicegateError
 
 EVERY_S_DEFAULT: Final = 1.0
 EVERY_S_MIN: Final = 0.01
 EVERY_S_MAX: Final = 86_400.0
+CLOSE_S_MAX: Final = 60.0
 
 _log: Final = logging.getLogger("sluicegate.rules")
 
-# What tells two states of a file apart: which file it is, and how it was last written. None: gone.
+# What tells two states of a file apart: which file it is, and how it was last written. None: it is
+# not there.
 _State: TypeAlias = "tuple[tuple[int, int], tuple[int, int, int]] | None"
+_States: TypeAlias = "dict[str, _State]"
 
 
 @final
-class Watch:
-    """Calls `on_change` after the file at `path` has changed, until it is closed.
+class FileWatch:
+    """Calls `on_change` after files have changed, until it is closed.
 
-    It takes the file as it is now for known. `on_change` is called from the watch's own thread,
-    never twice at once; what it raises is logged, and the watch goes on. `every_s` is the time
-    between looks. After a fork the child has a watch of its own.
+    `list_files` names them, at each poll anew. As they are now, they are not reported. `on_change`
+    is never called twice at once; what it raises is logged, and the watch goes on. If it returns a
+    number of seconds, it is called again after that time though nothing has changed. With
+    `survives_fork` a forked child has a watch of its own; else only the parent goes on.
     """
 
     __slots__ = (
         "__weakref__",
         "_closed",
-        "_looking",
+        "_lock",
         "_on_change",
-        "_seen",
+        "_paths",
+        "_polled",
+        "_reported",
+        "_retry_polls",
+        "_survives_fork",
         "_thread",
-        "_told",
+        "_wake",
         "every_s",
-        "path",
     )
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        on_change: Callable[[], object],
+        list_files: Callable[[], Iterable[str]],
+        on_change: Callable[[], float | None],
         *,
         every_s: float = EVERY_S_DEFAULT,
+        survives_fork: bool = False,
     ) -> None:
         if not EVERY_S_MIN <= every_s <= EVERY_S_MAX:
             raise BadValue("every_s", every_s, f"give {EVERY_S_MIN} to {EVERY_S_MAX:,.0f} seconds")
-        self.path: Final = os.fspath(path)
         self.every_s: Final = every_s
+        self._paths = list_files
         self._on_change = on_change
-        self._seen = self._told = _state_of(self.path)
-        self._looking = threading.RLock()
+        self._survives_fork = survives_fork
+        self._retry_polls = 0
+        self._lock = threading.RLock()
+        self._wake = threading.Event()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+        self._polled = self._reported = self._states()
 
-    def start(self) -> Watch:
-        """Look from a thread of its own; it does not keep the program alive."""
+    def start(self) -> FileWatch:
+        """Poll from a thread of its own; it does not keep the program alive."""
         if self._thread is None and not self._closed.is_set():
-            self._thread = threading.Thread(
-                target=_run, args=(self, self._closed), name=f"watch {self.path}", daemon=True
-            )
+            self._thread = threading.Thread(target=self._run, name="watch files", daemon=True)
             self._thread.start()
-            _running.add(self)
+            if self._survives_fork:
+                _running.add(self)
         return self
 
-    def look(self) -> bool:
-        """Look once, and tell if there is something to tell; whether it was told."""
-        with self._looking:
-            before, self._seen = self._seen, _state_of(self.path)
-            now = self._seen
-            if now == self._told:
+    def poll(self) -> bool:
+        """Look at the files once, and report a change; whether there was one."""
+        with self._lock:
+            before, self._polled = self._polled, self._states()
+            if self._polled == self._reported:
+                if not self._retry_polls:
+                    return False
+                self._retry_polls -= 1
+                if self._retry_polls:
+                    return False
+            elif self._is_half_written(before):
                 return False
-            replaced = now is None or self._told is None or now[0] != self._told[0]
-            if not replaced and now != before:
-                return False  # it may still be being written
-            self._told = now
-            try:
-                self._on_change()
-            except Exception:
-                _log.exception("what watches %s failed; it will be told of changes", self.path)
+            self._report()
             return True
 
+    def report_now(self) -> None:
+        """Call `on_change`, changed or not; from the thread, if there is one."""
+        if self._thread is None or self.is_current_thread():
+            with self._lock:
+                self._polled = self._states()
+                self._report()
+        else:
+            self._wake.set()
+
     def close(self) -> None:
-        """End the thread; a change that is just being told is told to the end."""
+        """End the thread; a call of `on_change` that is under way goes on to its end."""
         self._closed.set()
+        self._wake.set()
         _running.discard(self)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(CLOSE_S_MAX)
         self._thread = None
 
-    def __enter__(self) -> Watch:
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed.is_set()
+
+    def is_current_thread(self) -> bool:
+        """Whether the caller runs in the thread of this watch."""
+        return threading.current_thread() is self._thread
+
+    def __enter__(self) -> FileWatch:
         return self.start()
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.close()
 
     def before_fork(self) -> None:
-        """Wait until no change is being told: a child that starts amid one would never end it."""
-        self._looking.acquire()
+        """Wait for a report under way: a child that is forked amid one would never end it."""
+        self._lock.acquire()
 
     def after_fork(self, *, in_child: bool) -> None:
         """Go on; in the child, where the parent's thread is not, with a new one."""
-        self._looking.release()
+        self._lock.release()
         if in_child:
+            self._wake = threading.Event()
             self._closed = threading.Event()
             self._thread = None
             self.start()
 
+    def _run(self) -> None:
+        closed, wake = self._closed, self._wake
+        while not closed.is_set():
+            woken = wake.wait(self.every_s)
+            if closed.is_set():
+                return
+            if woken:
+                wake.clear()
+                self.report_now()
+            else:
+                self.poll()
 
-def _run(watch: Watch, closed: threading.Event) -> None:
-    while not closed.wait(watch.every_s):
-        watch.look()
+    def _report(self) -> None:
+        self._reported = self._polled
+        retry_s: float | None = None
+        try:
+            retry_s = self._on_change()
+        except Exception:
+            _log.exception("what watches %s failed", ", ".join([*self._polled][:3]))
+        self._retry_polls = 0 if retry_s is None else max(1, round(retry_s / self.every_s))
+
+    def _states(self) -> _States:
+        """How all files are now; a folder that cannot be read is a state as well."""
+        try:
+            return {path: _state_of(path) for path in self._paths()}
+        except SluicegateError as error:
+            return {str(error): None}
+
+    def _is_half_written(self, before: _States) -> bool:
+        """Whether some file may still be being written."""
+        for path, state in self._polled.items():
+            if state is None or state == self._reported.get(path):
+                continue
+            last = self._reported.get(path)
+            # Another file under the same name was moved there and is complete.
+            replaced = path in self._reported and (last is None or state[0] != last[0])
+            if not replaced and state != before.get(path):
+                return True
+        return False
 
 
 def _state_of(path: str) -> _State:
@@ -139,10 +203,8 @@ def _state_of(path: str) -> _State:
     return (found.st_dev, found.st_ino), written
 
 
-_running: Final[WeakSet[Watch]] = WeakSet()
-
-
-_forking: Final[list[Watch]] = []
+_running: Final[WeakSet[FileWatch]] = WeakSet()
+_forking: Final[list[FileWatch]] = []
 
 
 def _before_fork() -> None:

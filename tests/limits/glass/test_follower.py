@@ -16,9 +16,9 @@ from sluicegate import BadValue, Unavailable
 from sluicegate.limits.glass import follower as glass_follower
 from sluicegate.limits.glass.break_glass import Glass, Opening
 from sluicegate.limits.glass.follower import Follower
-from sluicegate.limits.glass.page import instant_text
 from sluicegate.limits.glass.sources import GlassSource, Page, memory_source, open_source
 from sluicegate.testing import HandClock, SeededChance
+from sluicegate.wire.timestamps import utc_text
 from tests.engines.child import until
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_what_is_opened_is_shown_and_what_is_mended_is_not(
     asyncio.run(source.mend(opened.id, by="bob"))
     soon(lambda: not glass.broken)
     soon(lambda: len(log()) == 2)
-    end = instant_text(opened.until_us)
+    end = utc_text(opened.until_us)
     what, who = f"{opened.id} {{}} rule 'login' for every key", "by ann: the rule is wrong"
     assert log() == [
         f"glass broken: {what.format('stops')} until {end} (for 60 s), {who}",

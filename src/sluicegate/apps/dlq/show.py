@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from sluicegate.apps.dlq.reading import follow, read, since_us
 from sluicegate.contracts.reasons import REASONS
 from sluicegate.limits.dead_letter import DeadLetter, Mark, pack
-from sluicegate.limits.glass.page import instant_text
+from sluicegate.wire.timestamps import utc_text
 
 
 def show(arguments: Namespace) -> int:
@@ -69,7 +69,7 @@ def line(letter: DeadLetter) -> str:
 
 def instant(at_us: int) -> str:
     """An instant to the millisecond."""
-    return instant_text(at_us).replace(" UTC", f".{at_us // 1_000 % 1_000:03} UTC")
+    return utc_text(at_us).replace(" UTC", f".{at_us // 1_000 % 1_000:03} UTC")
 
 
 def printable(text: str) -> str:

@@ -17,8 +17,9 @@ from typing import Final, TypeVar
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.glass.break_glass import ALL, FOR_S_MAX, Opening
-from sluicegate.limits.glass.page import BREAK, END, MEND, Entry, Unreadable, instant_text
+from sluicegate.limits.glass.page import BREAK, END, MEND, Entry, Unreadable
 from sluicegate.limits.glass.sources import PREFIX_DEFAULT, GlassSource, open_source
+from sluicegate.wire.timestamps import utc_text
 
 STORE_VARIABLE: Final = "SLUICEGATE_STORE_URL"
 LAST_DEFAULT: Final = 20
@@ -237,7 +238,7 @@ def span_text(seconds: float) -> str:
 
 def _sentence(opening: Opening) -> str:
     return (
-        f"{opening.id} stops {opening.about()} until {instant_text(opening.until_us)}, "
+        f"{opening.id} stops {opening.about()} until {utc_text(opening.until_us)}, "
         f"by {opening.by}: {opening.why}"
     )
 
@@ -249,9 +250,9 @@ def _line(entry: Entry | Unreadable) -> str:
     about = "what could not be understood" if opening is None else opening.about()
     shown = "--------" if opening is None else opening.id
     words = {BREAK: "broken", MEND: "mended", END: "ended"}[entry.what]
-    told = f"{instant_text(entry.at_us)}  {shown:<8}  {words:<6}  {about}"
+    told = f"{utc_text(entry.at_us)}  {shown:<8}  {words:<6}  {about}"
     if entry.what == BREAK and opening is not None:
-        told += f", until {instant_text(opening.until_us)}"
+        told += f", until {utc_text(opening.until_us)}"
     if entry.by:
         told += f", by {entry.by}"
     return f"{told}: {entry.why}" if entry.why else told

@@ -26,9 +26,9 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.limits.glass.break_glass import Glass, Opening, View
-from sluicegate.limits.glass.page import instant_text
 from sluicegate.limits.glass.sources import GlassSource
 from sluicegate.system import SystemChance, SystemClock
+from sluicegate.wire.timestamps import utc_text
 
 INTERVAL_S_DEFAULT: Final = 1.0
 INTERVAL_S_MIN: Final = 0.01
@@ -215,7 +215,7 @@ class Follower:
                     "glass broken: %s stops %s until %s (for %g s), by %s: %s",
                     one.id,
                     one.about(),
-                    instant_text(one.until_us),
+                    utc_text(one.until_us),
                     (one.until_us - one.opened_at_us) / 1e6,
                     one.by,
                     one.why,
@@ -226,7 +226,7 @@ class Follower:
                     "glass whole again: %s no longer stops %s; it was open until %s, by %s: %s",
                     one.id,
                     one.about(),
-                    instant_text(one.until_us),
+                    utc_text(one.until_us),
                     one.by,
                     one.why,
                 )

@@ -209,22 +209,3 @@ def _opening(row: object) -> Opening:
 
 def _instant(value: object) -> bool:
     return type(value) is int and 0 <= value < _INSTANT_US_MAX
-
-
-# Instants, for people.
-
-
-def instant_text(at_us: int) -> str:
-    """An instant as `2026-11-20 13:45:00 UTC`."""
-    days, second = divmod(at_us // 1_000_000, 86_400)
-    # Years that begin in March have their leap day at the end; 400 of them have 146,097 days.
-    era, day_of_era = divmod(days + 719_468, 146_097)
-    leaps = day_of_era // 1_460 - day_of_era // 36_524 + day_of_era // 146_096
-    year_of_era = (day_of_era - leaps) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    from_march = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * from_march + 2) // 5 + 1
-    month = from_march + 3 if from_march < 10 else from_march - 9
-    year = 400 * era + year_of_era + (month <= 2)
-    clock = f"{second // 3_600:02}:{second // 60 % 60:02}:{second % 60:02}"
-    return f"{year:04}-{month:02}-{day:02} {clock} UTC"

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.contracts.rulebook import NodeReport
 from sluicegate.rules.following.in_force import Now
-from sluicegate.rules.service_rules import rfc3339
+from sluicegate.wire.timestamps import rfc3339
 
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"

@@ -23,7 +23,7 @@ from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.guard import Judgement
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.rule import RuleLike
-from sluicegate.rules.file_watch import EVERY_S_DEFAULT, Watch
+from sluicegate.rules.file_watch import EVERY_S_DEFAULT, FileWatch
 from sluicegate.rules.web.rule_set import WebRuleSet
 from sluicegate.system import SystemClock
 
@@ -96,7 +96,7 @@ class RulesGuard:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = Lock()
         self._path: str | None = None
-        self._watch: Watch | None = None
+        self._watch: FileWatch | None = None
         self._error = ""
         self._failed_us = 0
         self._keyless: dict[str, int] = {}
@@ -104,7 +104,13 @@ class RulesGuard:
             self._path = os.fspath(rules)
             if watch_every_s is not None:
                 # It notes how the file is before the file is read: no change falls between.
-                self._watch = Watch(self._path, _reloading(ref(self)), every_s=watch_every_s)
+                path = self._path
+                self._watch = FileWatch(
+                    lambda: (path,),
+                    _reload_of(ref(self)),
+                    every_s=watch_every_s,
+                    survives_fork=True,
+                )
             book = WebRuleSet.load(self._path)
         else:
             book = rules if isinstance(rules, WebRuleSet) else WebRuleSet.of(rules)
@@ -201,7 +207,7 @@ class RulesGuard:
         keyless[name] = keyless.get(name, 0) + 1
 
 
-def _reloading(guard: ref[RulesGuard]) -> Callable[[], None]:
+def _reload_of(guard: ref[RulesGuard]) -> Callable[[], None]:
     """What a watch calls; it does not keep the guard alive."""
 
     def reload() -> None:

@@ -30,9 +30,9 @@ from sluicegate.shadow.ask_keys import Pairs
 from sluicegate.shadow.captured import ADMITTED, REFUSED, UNKNOWN
 from sluicegate.shadow.imports.rows import Row, Rows, check_row, mesh_row, text_of
 from sluicegate.shadow.imports.tables import json_rows
-from sluicegate.shadow.instants import UNITS_NS, instant_us
 from sluicegate.shadow.redaction import check_names
 from sluicegate.shadow.secret_names import is_secret
+from sluicegate.wire.timestamps import UNITS_NS, parse_instant
 
 CONSTANT: Final = "="
 # The fields of `EnvoyFields` that one word says.
@@ -125,7 +125,7 @@ def _row(said: Mapping[str, object], fields: EnvoyFields) -> Row:
     time = _text(said, fields.time)
     if not time:
         raise ValueError(f"it has no time in {fields.time!r}")
-    at_us = instant_us(time, fields.unit)
+    at_us = parse_instant(time, fields.unit)
     outcome = _outcome(said, fields)
     if fields.domain:
         made = [_pairs(said, pairs) for pairs in fields.descriptors]

@@ -28,8 +28,8 @@ from sluicegate.shadow.ask_keys import Pairs
 from sluicegate.shadow.captured import ADMITTED, REFUSED, UNKNOWN
 from sluicegate.shadow.imports.lines import lines
 from sluicegate.shadow.imports.rows import Raw, Row, Rows, check_row, mesh_row, text_of
-from sluicegate.shadow.instants import UNITS_NS, instant_us
 from sluicegate.shadow.secret_names import is_secret
+from sluicegate.wire.timestamps import UNITS_NS, parse_instant
 
 HEADER: Final = "header."
 DESCRIPTOR: Final = "descriptor."
@@ -133,7 +133,7 @@ def _row(fields: Mapping[str, object], unit: str) -> Row:
     time = text_of(fields.get("time"))
     if not time:
         raise ValueError("it has no time")
-    at_us = instant_us(time, unit)
+    at_us = parse_instant(time, unit)
     outcome = _OUTCOMES.get(text_of(fields.get("refused")).lower())
     if outcome is None:
         raise ValueError("`refused` is neither true nor false")

@@ -37,7 +37,7 @@ from sluicegate.apps.kv.load.parts import LoadPart, cut_parts
 from sluicegate.apps.kv.load.progress import UploadProgress
 from sluicegate.command_line.service_client import TOKEN_VARIABLE
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.limits.glass.page import instant_text
+from sluicegate.wire.timestamps import utc_text
 
 PART_ROWS_DEFAULT: Final = 10_000
 PART_BYTES_DEFAULT: Final = 1 << 20
@@ -416,4 +416,4 @@ def _check(arguments: Namespace) -> None:
 
 def _started_text(upload: dict[str, Any]) -> str:
     by = f" by {upload['by']}" if upload["by"] else ""
-    return f"begun {instant_text(upload['begun_ms'] * 1_000)}{by}"
+    return f"begun {utc_text(upload['begun_ms'] * 1_000)}{by}"

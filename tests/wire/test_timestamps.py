@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.shadow.instants import instant_us
+from sluicegate.wire.timestamps import date_of_day, day_of_date, parse_instant, rfc3339, utc_text
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DATES = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2200, 1, 1))  # noqa: DTZ001
@@ -17,8 +17,8 @@ OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(
 def test_a_date_is_read_as_python_reads_it(date: datetime, offset: timezone) -> None:
     aware = date.replace(tzinfo=offset)
     right = (aware - EPOCH) // timedelta(microseconds=1)
-    assert instant_us(aware.isoformat()) == right
-    assert instant_us(aware.isoformat(" ").replace(".", ",")) == right
+    assert parse_instant(aware.isoformat()) == right
+    assert parse_instant(aware.isoformat(" ").replace(".", ",")) == right
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_date_is_read_as_python_reads_it(date: datetime, offset: timezone) -> 
     ],
 )
 def test_numbers_are_read_exactly_in_their_unit(text: str, unit: str, us: int) -> None:
-    assert instant_us(f" {text} ", unit) == us
+    assert parse_instant(f" {text} ", unit) == us
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,18 @@ def test_numbers_are_read_exactly_in_their_unit(text: str, unit: str, us: int) -
 )  # fmt: skip
 def test_what_is_no_instant_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|date"):
-        instant_us(text)
+        parse_instant(text)
+
+
+@given(st.integers(0, 4_102_444_800_000_000))
+def test_an_instant_is_written_as_the_library_would(at_us: int) -> None:
+    at = EPOCH + timedelta(microseconds=at_us)
+    assert rfc3339(at_us) == at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert utc_text(at_us) == at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+@given(st.integers(-40_000, 106_097))
+def test_a_day_has_the_date_of_the_calendar_and_back(day: int) -> None:
+    date = (EPOCH + timedelta(days=day)).date()
+    assert date_of_day(day) == (date.year, date.month, date.day)
+    assert day_of_date(date.year, date.month, date.day) == day
