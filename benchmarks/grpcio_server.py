@@ -26,22 +26,22 @@ from sluicegate.apps.limiter.settings import Settings, read_settings
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import SluicegateError, Unavailable
-from sluicegate.doors.grpc.call import (
+from sluicegate.doors.grpc.calls import GrpcCounts
+from sluicegate.doors.grpc.mesh import MeshServicer
+from sluicegate.doors.grpc.methods import (
+    CallMetadata,
     Field,
     GrpcError,
     Methods,
     Status,
     Stream,
-    Told,
     Unary,
-    UnaryTold,
+    UnaryWithMetadata,
     metadata_of,
     status_of,
 )
-from sluicegate.doors.grpc.mesh import MeshServicer
-from sluicegate.doors.grpc.protocol import Counts
 from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
-from sluicegate.doors.grpc.route import NO_TIMEOUT, NOBODY, UNKNOWN_SPEAKER, who
+from sluicegate.doors.grpc.route import NO_TIMEOUT, NOBODY, UNAUTHENTICATED, identify
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.listener import new_loop
 from sluicegate.doors.tls import NAMES_MAX
@@ -66,7 +66,7 @@ class GrpcioServer(grpc.GenericRpcHandler):
         settings = GrpcSettings() if settings is None else settings
         self._methods = methods
         self._access = access
-        self.counts = Counts()
+        self.counts = GrpcCounts()
         self._server = grpc.aio.server(
             handlers=[self],
             options=[
@@ -100,9 +100,9 @@ class GrpcioServer(grpc.GenericRpcHandler):
         unary = self._methods.unary.get(path)
         if unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(path, unary))
-        told = self._methods.told.get(path)
-        if told is not None:
-            return grpc.unary_unary_rpc_method_handler(self._told(path, told))
+        metadata = self._methods.with_metadata.get(path)
+        if metadata is not None:
+            return grpc.unary_unary_rpc_method_handler(self._unary_with_metadata(path, metadata))
         stream = self._methods.streams.get(path)
         if stream is not None:
             return grpc.stream_stream_rpc_method_handler(self._stream(path, stream))
@@ -110,7 +110,7 @@ class GrpcioServer(grpc.GenericRpcHandler):
 
     def _unary(self, path: str, method: Unary) -> Any:
         async def call(message: bytes, context: Any) -> bytes:
-            by = await self._who(path, context)
+            by = await self._identify(path, context)
             self.counts.calls += 1
             try:
                 answer = method(message, by)
@@ -123,15 +123,15 @@ class GrpcioServer(grpc.GenericRpcHandler):
 
         return call
 
-    def _told(self, path: str, method: UnaryTold) -> Any:
+    def _unary_with_metadata(self, path: str, method: UnaryWithMetadata) -> Any:
         async def call(message: bytes, context: Any) -> bytes:
             # It tells no word of when the call began: what is left is all that is known.
             left_s = context.time_remaining()
             left_us = NO_TIMEOUT if left_s is None else max(int(left_s * _US), 0)
-            told = Told(_metadata(context), left_us, 0)
+            metadata = CallMetadata(_metadata(context), left_us, 0)
 
             def unary(message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
-                return method(message, by, told)
+                return method(message, by, metadata)
 
             answer: bytes = await self._unary(path, unary)(message, context)
             return answer
@@ -140,7 +140,7 @@ class GrpcioServer(grpc.GenericRpcHandler):
 
     def _stream(self, path: str, method: Stream) -> Any:
         async def call(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-            by = await self._who(path, context)
+            by = await self._identify(path, context)
             self.counts.calls += 1
             try:
                 async for answer in method(messages, by):
@@ -153,13 +153,13 @@ class GrpcioServer(grpc.GenericRpcHandler):
 
         return call
 
-    async def _who(self, path: str, context: Any) -> Identity:
+    async def _identify(self, path: str, context: Any) -> Identity:
         if path in self._methods.open:
             return NOBODY
         shown = [value for key, value in _metadata(context) if key == b"authorization"]
-        identity = who(shown, self._access, _names(context.auth_context()))
+        identity = identify(shown, self._access, _names(context.auth_context()))
         if identity is None:
-            return await self._end(context, GrpcError(Status.UNAUTHENTICATED, UNKNOWN_SPEAKER))
+            return await self._end(context, GrpcError(Status.UNAUTHENTICATED, UNAUTHENTICATED))
         return identity
 
     async def _end(self, context: Any, error: Exception) -> NoReturn:
@@ -235,7 +235,7 @@ async def _serve(address: str, settings: Settings) -> None:
 
 
 def main() -> None:
-    """Serve until told to end."""
+    """Serve until metadata to end."""
     parser = ArgumentParser(description=__doc__)
     add_arguments(parser)
     settings, _ = read_settings(parser.parse_args(sys.argv[2:]))

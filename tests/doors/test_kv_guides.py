@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from sluicegate.doors.grpc.call import Methods
 from sluicegate.doors.grpc.key_values import KeyValuesServicer
-from sluicegate.doors.grpc.native import GrpcDoor
+from sluicegate.doors.grpc.methods import Methods
+from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.kv.handler import KvHttp
 from sluicegate.doors.http.kv.settings import KvHttpSettings
@@ -41,8 +41,8 @@ def serving() -> Iterator[int]:
         settings = KvHttpSettings()
         kv = KvHttp(shelf, shelf, Keeper(), shelf.clock, settings)
         bounds = HttpSettings(body_bytes_max=settings.body_bytes_max)
-        told = KeyValuesServicer(shelf, shelf.clock).told
-        grpc_door = GrpcDoor(Methods({}, {}, told=told), Keeper())
+        told = KeyValuesServicer(shelf, shelf.clock).with_metadata
+        grpc_door = GrpcDoor(Methods({}, {}, with_metadata=told), Keeper())
         kinds: Any = {
             Kind.HTTP1: HttpDoor(kv.handle, shelf.clock, bounds),
             Kind.HTTP2: lambda _: grpc_door(),

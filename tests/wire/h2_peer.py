@@ -101,21 +101,21 @@ class Written:
         self.flowed: list[int] = []
         self.streams: dict[int, Stream] = {}
 
-    def understand(self, head: Head) -> object:
+    def interpret(self, head: Head) -> object:
         self.heads.append(head)
         return head
 
-    def too_large(self) -> object:
+    def interpret_oversized(self) -> object:
         return "too large"
 
-    def began(self, stream: Stream) -> None:
+    def begin_stream(self, stream: Stream) -> None:
         self.streams[stream.id] = stream
         self.meanings[stream.id] = stream.meaning
         self.bodies[stream.id] = b""
 
-    def came(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
+    def receive_data(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
         if stream.id not in self.streams:
-            self.began(stream)
+            self.begin_stream(stream)
         self.bodies[stream.id] += data[start:end]
         if last:
             self.whole.append(stream.id)
@@ -123,10 +123,10 @@ class Written:
                 assert self.h2 is not None
                 self.h2.reply(stream, OK_200, self.body, END)
 
-    def gone(self, stream: Stream) -> None:
+    def drop_stream(self, stream: Stream) -> None:
         self.ended.append(stream.id)
 
-    def flowing(self, stream: Stream) -> None:
+    def resume_stream(self, stream: Stream) -> None:
         self.flowed.append(stream.id)
 
 

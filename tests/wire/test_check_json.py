@@ -37,7 +37,9 @@ def as_json(theirs: pb.RateLimitRequest) -> dict[str, object]:
 
 @given(REQUESTS)
 def test_an_ask_says_what_their_request_says(theirs: pb.RateLimitRequest) -> None:
-    assert asked(ours.ask_from_json(json.dumps(as_json(theirs)).encode())) == asked_theirs(theirs)
+    assert asked(
+        ours.check_request_from_json(json.dumps(as_json(theirs)).encode())
+    ) == asked_theirs(theirs)
 
 
 @given(st.lists(REQUESTS, max_size=3), st.integers(1, 2**32 - 1))
@@ -45,12 +47,12 @@ def test_a_batch_and_a_lease_say_what_theirs_say(
     theirs: list[pb.RateLimitRequest], units: int
 ) -> None:
     data = json.dumps({"requests": [as_json(one) for one in theirs]}).encode()
-    assert [asked(ask) for ask in ours.batch_from_json(data)] == [
+    assert [asked(ask) for ask in ours.check_batch_from_json(data)] == [
         asked_theirs(one) for one in theirs
     ]
     for one in theirs:
         wish = ours.lease_from_json(json.dumps({"request": as_json(one), "units": units}).encode())
-        assert (asked(wish.ask), wish.units) == (asked_theirs(one), units)
+        assert (asked(wish.request), wish.units) == (asked_theirs(one), units)
 
 
 def test_what_is_given_back_is_read() -> None:
@@ -60,15 +62,15 @@ def test_what_is_given_back_is_read() -> None:
 
 def test_what_is_left_out_or_null_claims_nothing() -> None:
     nothing: object = ("", "", {}, 1, None)
-    assert asked(ours.ask_from_json(b"{}")) == nothing
+    assert asked(ours.check_request_from_json(b"{}")) == nothing
     data = b'{"user_id": null, "headers": null, "weight": null, "priority": null}'
-    assert asked(ours.ask_from_json(data)) == nothing
-    assert asked(ours.lease_from_json(b'{"units": 1}').ask) == nothing
-    assert ours.batch_from_json(b"{}") == []
+    assert asked(ours.check_request_from_json(data)) == nothing
+    assert asked(ours.lease_from_json(b'{"units": 1}').request) == nothing
+    assert ours.check_batch_from_json(b"{}") == []
 
 
 def test_names_of_headers_are_lower_case_and_a_priority_may_be_too() -> None:
-    ask = ours.ask_from_json(b'{"headers": {"X-A": "B"}, "priority": "best-effort"}')
+    ask = ours.check_request_from_json(b'{"headers": {"X-A": "B"}, "priority": "best-effort"}')
     assert ask.headers == {"x-a": "B"}
     assert ask.priority is Criticality.BEST_EFFORT
 
@@ -95,11 +97,11 @@ def test_names_of_headers_are_lower_case_and_a_priority_may_be_too() -> None:
 )
 def test_what_is_malformed_is_refused_by_the_path_of_the_field(text: str, field: str) -> None:
     with pytest.raises(BadValue) as caught:
-        ours.ask_from_json(text.encode())
+        ours.check_request_from_json(text.encode())
     assert caught.value.field == field
     if field != "body":
         with pytest.raises(BadValue) as caught:
-            ours.batch_from_json(b'{"requests": [{}, %b]}' % text.encode())
+            ours.check_batch_from_json(b'{"requests": [{}, %b]}' % text.encode())
         assert caught.value.field == f"requests[1].{field}"
         with pytest.raises(BadValue) as caught:
             ours.lease_from_json(b'{"units": 1, "request": %b}' % text.encode())
@@ -122,7 +124,7 @@ def test_a_lease_without_a_name_cannot_be_given_back() -> None:
 def test_every_bound_is_reached_and_not_passed_and_named() -> None:
     bounds = CheckBounds(headers_max=1, batch_max=2, text_bytes_max=4)
     most = b'{"user_id": "four", "resource_path": "four", "headers": {"four": "four"}}'
-    assert len(ours.batch_from_json(b'{"requests": [%b, %b]}' % (most, most), bounds)) == 2
+    assert len(ours.check_batch_from_json(b'{"requests": [%b, %b]}' % (most, most), bounds)) == 2
     for text, bound in (
         (b'{"requests": [{}, {}, {}]}', "batch_max"),
         (b'{"requests": [{"headers": {"a": "", "b": ""}}]}', "headers_max"),
@@ -132,7 +134,7 @@ def test_every_bound_is_reached_and_not_passed_and_named() -> None:
         (b'{"requests": [{"headers": {"a": "fives"}}]}', "text_bytes_max"),
     ):
         with pytest.raises(BadValue, match=bound):
-            ours.batch_from_json(text, bounds)
+            ours.check_batch_from_json(text, bounds)
 
 
 # Writing.
@@ -140,7 +142,7 @@ def test_every_bound_is_reached_and_not_passed_and_named() -> None:
 
 @given(ANSWERS)
 def test_an_answer_says_what_their_response_says(answer: CheckResponse) -> None:
-    data = ours.answer_to_json(answer)
+    data = ours.check_response_to_json(answer)
     assert json_format.Parse(data, pb.RateLimitResponse()) == answered_theirs(answer)
     assert list(json.loads(data)) == [
         field.name for field in pb.RateLimitResponse.DESCRIPTOR.fields
@@ -151,18 +153,18 @@ def test_an_answer_says_what_their_response_says(answer: CheckResponse) -> None:
 def test_answers_and_leases_say_what_theirs_say(
     answers: list[CheckResponse], lease: LeaseResponse
 ) -> None:
-    batch = json_format.Parse(ours.batch_to_json(answers), pb.CheckBatchResponse())
+    batch = json_format.Parse(ours.check_batch_to_json(answers), pb.CheckBatchResponse())
     assert list(batch.responses) == [answered_theirs(answer) for answer in answers]
     assert json_format.Parse(ours.lease_to_json(lease), pb.LeaseResponse()) == leased_theirs(lease)
 
 
 def test_counts_are_written() -> None:
-    assert ours.given_back_to_json(40) == b'{"accepted":40}'
+    assert ours.give_back_to_json(40) == b'{"accepted":40}'
     assert ours.reset_to_json(2) == b'{"rules":2}'
 
 
 def test_without_a_rule_there_is_no_limit_and_never_stays_never() -> None:
     answer = CheckResponse(Decision(False, -1, -1, -1, None, ""), -1, Criticality.DEGRADED)
-    said = json.loads(ours.answer_to_json(answer))
+    said = json.loads(ours.check_response_to_json(answer))
     assert said["limit"] == said["remaining_tokens"] == said["reset_after_ms"] == 0
     assert said["retry_after_ms"] == -1

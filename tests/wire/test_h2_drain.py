@@ -89,8 +89,8 @@ def test_a_peer_that_goes_is_answered_first() -> None:
 def test_streams_of_a_lost_connection_are_told_once() -> None:
     peer = Peer(answers=False)
     peer.say(request(1), request(3, ends=False))
-    peer.h2.lost()
-    peer.h2.lost()
+    peer.h2.close()
+    peer.h2.close()
     assert sorted(peer.heard.ended) == [1, 3]
     peer.h2.reply(peer.heard.streams[1], OK_200, b"too late", END)
     assert peer.take() == []

@@ -128,14 +128,14 @@ def test_padding_counts_and_comes_back() -> None:
 def test_a_peer_beyond_the_streams_window_loses_the_stream() -> None:
     peer = Peer(H2Settings(stream_window_bytes=65_535), answers=False)
     peer.say(request(1, ends=False))
-    peer.heard.streams[1].taking = False
+    peer.heard.streams[1].consumes = False
     peer.say(*[frame(f.DATA, 0, 1, bytes(16_384))] * 4)
     assert peer.verdict == f"stream 1 {f.FLOW_CONTROL_ERROR}"
 
 
 def test_a_peer_beyond_the_connections_window_loses_the_connection() -> None:
     peer = Peer(NARROW, answers=False)
-    peer.h2._room = 10  # it opens as fast as any honest peer can fill it
+    peer.h2._receive_window = 10  # it opens as fast as any honest peer can fill it
     peer.say(request(1, ends=False), frame(f.DATA, 0, 1, bytes(11)))
     assert peer.verdict == f"connection {f.FLOW_CONTROL_ERROR}"
 
@@ -144,10 +144,10 @@ def test_a_stream_whose_bytes_are_held_opens_only_as_they_are_taken() -> None:
     peer = Peer(NARROW, answers=False)
     peer.say(request(1, ends=False))
     stream = peer.heard.streams[1]
-    stream.taking = False
+    stream.consumes = False
     peer.say(*[frame(f.DATA, 0, 1, bytes(16_000))] * 3)
     assert not peer.of(f.WINDOW_UPDATE, 1)
-    peer.h2.taken(stream, 40_000)
+    peer.h2.consume(stream, 40_000)
     peer.take()
     assert [x.payload for x in peer.of(f.WINDOW_UPDATE, 1)] == [(40_000).to_bytes(4, "big")]
 

@@ -63,7 +63,7 @@ def place_of(theirs: pb.Place) -> tuple[bytes, bytes]:
 
 @given(st.builds(pb.ExpireRequest, table=NAME, partition=BYTES, sort=BYTES, ttl_ms=TTL_MS))
 def test_a_place_says_what_theirs_says(theirs: pb.ExpireRequest) -> None:
-    found = ours.PlaceAsk(read(theirs), expires=True)
+    found = ours.PlaceRequest(read(theirs), expires=True)
     assert (found.table, found.partition, found.sort) == (
         theirs.table,
         theirs.partition,
@@ -71,7 +71,7 @@ def test_a_place_says_what_theirs_says(theirs: pb.ExpireRequest) -> None:
     )
     assert found.ttl_us == theirs.ttl_ms * 1_000
     get = pb.GetRequest(table=theirs.table, partition=theirs.partition, sort=theirs.sort)
-    again = ours.PlaceAsk(read(get))
+    again = ours.PlaceRequest(read(get))
     assert (again.table, again.partition, again.sort, again.ttl_us) == (
         theirs.table,
         theirs.partition,
@@ -82,7 +82,7 @@ def test_a_place_says_what_theirs_says(theirs: pb.ExpireRequest) -> None:
 
 @given(st.builds(pb.GetEachRequest, table=NAME, places=st.lists(PLACES, max_size=4)))
 def test_places_say_what_theirs_say_in_order(theirs: pb.GetEachRequest) -> None:
-    found = ours.PlacesAsk(read(theirs), KV_BOUNDS)
+    found = ours.PlacesRequest(read(theirs), KV_BOUNDS)
     assert (found.table, found.places) == (theirs.table, [place_of(one) for one in theirs.places])
 
 
@@ -100,7 +100,7 @@ def test_places_say_what_theirs_say_in_order(theirs: pb.GetEachRequest) -> None:
     )
 )
 def test_a_scan_says_what_theirs_says(theirs: pb.ScanRequest) -> None:
-    found = ours.ScanAsk(read(theirs), KV_BOUNDS)
+    found = ours.ScanRequest(read(theirs), KV_BOUNDS)
     assert (found.table, found.partition, found.token) == (
         theirs.table,
         theirs.partition,
@@ -119,7 +119,7 @@ def test_a_scan_says_what_theirs_says(theirs: pb.ScanRequest) -> None:
     st.builds(pb.WalkRequest, table=NAME, after=st.none() | PLACES, rows_max=st.integers(0, 10_000))
 )
 def test_a_walk_says_what_theirs_says(theirs: pb.WalkRequest) -> None:
-    found = ours.WalkAsk(read(theirs), KV_BOUNDS)
+    found = ours.WalkRequest(read(theirs), KV_BOUNDS)
     after = place_of(theirs.after) if theirs.HasField("after") else None
     assert (found.table, found.after, found.rows_max) == (
         theirs.table,
@@ -130,7 +130,7 @@ def test_a_walk_says_what_theirs_says(theirs: pb.WalkRequest) -> None:
 
 @given(st.builds(pb.WriteRequest, table=NAME, writes=st.lists(PUTS | DELETES, max_size=4)))
 def test_writes_say_what_theirs_say_in_order(theirs: pb.WriteRequest) -> None:
-    found = ours.WriteAsk(read(theirs), KV_BOUNDS)
+    found = ours.WriteRequest(read(theirs), KV_BOUNDS)
     assert (found.table, found.writes) == (theirs.table, [write_of(one) for one in theirs.writes])
 
 
@@ -145,7 +145,7 @@ def test_a_conditional_write_says_what_theirs_says(
     table: str, write: pb.Write, condition: pb.Condition
 ) -> None:
     theirs = pb.WriteIfRequest(table=table, write=write, condition=condition)
-    found = ours.WriteIfAsk(read(theirs), KV_BOUNDS)
+    found = ours.WriteIfRequest(read(theirs), KV_BOUNDS)
     assert (found.table, found.write) == (table, write_of(write))
     assert found.condition == WriteCondition(condition.absent, condition.present, condition.tag)
 
@@ -154,13 +154,13 @@ def test_a_conditional_write_says_what_theirs_says(
 def test_what_uploads_are_asked_says_what_theirs_says(
     table: str, name: str, mode: str, number: int, rows: int, body: bytes, digest: bytes
 ) -> None:
-    begun = ours.UploadAsk(read(pb.BeginUploadRequest(table=table, name=name, mode=mode)), 3)
+    begun = ours.UploadRequest(read(pb.BeginUploadRequest(table=table, name=name, mode=mode)), 3)
     assert (begun.table, begun.name, begun.mode) == (table, name, mode)
-    shown = ours.UploadAsk(read(pb.ShowUploadRequest(table=table, name=name)), 2)
+    shown = ours.UploadRequest(read(pb.ShowUploadRequest(table=table, name=name)), 2)
     assert (shown.table, shown.name, shown.mode) == (table, name, "")
-    assert ours.UploadAsk(read(pb.ListUploadsRequest(table=table)), 1).table == table
+    assert ours.UploadRequest(read(pb.ListUploadsRequest(table=table)), 1).table == table
     theirs = pb.UploadPartRequest(table=table, name=name, number=number, rows=body, sha256=digest)
-    part = ours.PartAsk(read(theirs))
+    part = ours.UploadPartRequest(read(theirs))
     assert (part.table, part.name, part.number, part.rows, part.sha256) == (
         table,
         name,
@@ -169,7 +169,7 @@ def test_what_uploads_are_asked_says_what_theirs_says(
         digest,
     )
     whole = pb.CommitUploadRequest(table=table, name=name, parts=number, rows=rows, sha256=digest)
-    commit = ours.CommitAsk(read(whole))
+    commit = ours.CommitUploadRequest(read(whole))
     assert (commit.table, commit.name, commit.parts, commit.rows, commit.sha256) == (
         table,
         name,
@@ -188,9 +188,11 @@ def test_what_is_said_twice_is_one_merged(
         pb.WriteIfRequest(write=write, condition=must).SerializeToString() for write in (one, other)
     )
     merged = pb.WriteIfRequest.FromString(data)
-    assert ours.WriteIfAsk(data, KV_BOUNDS).write == write_of(merged.write)
+    assert ours.WriteIfRequest(data, KV_BOUNDS).write == write_of(merged.write)
     data = b"".join(pb.WalkRequest(after=at).SerializeToString() for at in (first, second))
-    assert ours.WalkAsk(data, KV_BOUNDS).after == place_of(pb.WalkRequest.FromString(data).after)
+    assert ours.WalkRequest(data, KV_BOUNDS).after == place_of(
+        pb.WalkRequest.FromString(data).after
+    )
 
 
 SMALL: Final = KvBounds(
@@ -198,16 +200,16 @@ SMALL: Final = KvBounds(
 )
 TWO: Final = [pb.Place(), pb.Place()]
 READERS: Final[dict[str, Callable[[bytes], Any]]] = {
-    "get": ours.PlaceAsk,
-    "expire": lambda data: ours.PlaceAsk(data, expires=True),
-    "places": lambda data: ours.PlacesAsk(data, SMALL),
-    "scan": lambda data: ours.ScanAsk(data, SMALL),
-    "walk": lambda data: ours.WalkAsk(data, SMALL),
-    "write": lambda data: ours.WriteAsk(data, SMALL),
-    "write_if": lambda data: ours.WriteIfAsk(data, SMALL),
-    "upload": lambda data: ours.UploadAsk(data, 3),
-    "part": ours.PartAsk,
-    "commit": ours.CommitAsk,
+    "get": ours.PlaceRequest,
+    "expire": lambda data: ours.PlaceRequest(data, expires=True),
+    "places": lambda data: ours.PlacesRequest(data, SMALL),
+    "scan": lambda data: ours.ScanRequest(data, SMALL),
+    "walk": lambda data: ours.WalkRequest(data, SMALL),
+    "write": lambda data: ours.WriteRequest(data, SMALL),
+    "write_if": lambda data: ours.WriteIfRequest(data, SMALL),
+    "upload": lambda data: ours.UploadRequest(data, 3),
+    "part": ours.UploadPartRequest,
+    "commit": ours.CommitUploadRequest,
 }
 
 
@@ -273,65 +275,69 @@ def test_a_wrong_type_inside_names_the_whole_path(reader: str, tag: int, path: s
 def test_what_is_wrong_is_told_by_its_number() -> None:
     good, wrong = b"\x12\x00", b"\x12\x02\x0a\x05"
     with pytest.raises(BadValue) as caught:
-        ours.PlacesAsk(good + wrong, KV_BOUNDS)
+        ours.PlacesRequest(good + wrong, KV_BOUNDS)
     assert caught.value.field == "places[1].partition"
     with pytest.raises(BadValue) as caught:
-        ours.WriteAsk(good + wrong, KV_BOUNDS)
+        ours.WriteRequest(good + wrong, KV_BOUNDS)
     assert caught.value.field == "writes[1].partition"
 
 
 def test_a_bound_may_be_reached_and_what_is_not_said_stays_within_it() -> None:
-    scan = ours.ScanAsk(pb.ScanRequest(rows_max=10, bytes_max=50).SerializeToString(), SMALL)
-    unsaid = ours.ScanAsk(b"", SMALL)
+    scan = ours.ScanRequest(pb.ScanRequest(rows_max=10, bytes_max=50).SerializeToString(), SMALL)
+    unsaid = ours.ScanRequest(b"", SMALL)
     assert scan.span == unsaid.span == KeyRange(b"", None, False, 10, 50)
-    assert ours.WalkAsk(b"", SMALL).rows_max == 10
+    assert ours.WalkRequest(b"", SMALL).rows_max == 10
     write = pb.Write(partition=b"p", value=b"1234", ttl_ms=TTL_MS_MAX)
-    found = ours.WriteAsk(pb.WriteRequest(writes=[write]).SerializeToString(), SMALL)
+    found = ours.WriteRequest(pb.WriteRequest(writes=[write]).SerializeToString(), SMALL)
     assert found.writes == [write_of(write)]
     name = "x" * 256
     ask = pb.BeginUploadRequest(table=name, name=name, mode=name)
-    assert ours.UploadAsk(ask.SerializeToString(), 3).name == name
+    assert ours.UploadRequest(ask.SerializeToString(), 3).name == name
     with pytest.raises(BadValue) as caught:
-        ours.UploadAsk(pb.ShowUploadRequest(name=name + "x").SerializeToString(), 2)
+        ours.UploadRequest(pb.ShowUploadRequest(name=name + "x").SerializeToString(), 2)
     assert caught.value.field == "name"
     assert TTL_MS_MAX == 3_660 * 24 * 3_600 * 1_000
     with pytest.raises(BadValue, match=r"'5 bytes' .* send at most 4 \(value_bytes_max\)"):
-        ours.WriteAsk(pb.WriteRequest(writes=[pb.Write(value=b"12345")]).SerializeToString(), SMALL)
+        ours.WriteRequest(
+            pb.WriteRequest(writes=[pb.Write(value=b"12345")]).SerializeToString(), SMALL
+        )
 
 
 def test_numbers_beyond_their_field_are_cut_as_theirs_are() -> None:
     long = varint_bytes((7 << 32) + 5)
     data = b"\x30" + long + b"\x38" + long
     theirs = pb.ScanRequest.FromString(data)
-    assert ours.ScanAsk(data, KV_BOUNDS).span[3:] == (theirs.rows_max, theirs.bytes_max) == (5, 5)
-    assert ours.WalkAsk(b"\x18" + long, KV_BOUNDS).rows_max == 5
+    assert (
+        ours.ScanRequest(data, KV_BOUNDS).span[3:] == (theirs.rows_max, theirs.bytes_max) == (5, 5)
+    )
+    assert ours.WalkRequest(b"\x18" + long, KV_BOUNDS).rows_max == 5
     digest = b"\x2a\x20" + bytes(32)
-    assert ours.PartAsk(b"\x18" + long + digest).number == 5
+    assert ours.UploadPartRequest(b"\x18" + long + digest).number == 5
     most = b"\x20" + varint_bytes(2**64 - 1)
-    commit = ours.CommitAsk(b"\x18" + long + most + digest)
+    commit = ours.CommitUploadRequest(b"\x18" + long + most + digest)
     assert (commit.parts, commit.rows) == (5, 2**64 - 1)
 
 
 def test_what_is_said_to_be_false_is_false() -> None:
-    write = ours.WriteAsk(b"\x12\x05\x1a\x01v\x20\x00", KV_BOUNDS).writes[0]
+    write = ours.WriteRequest(b"\x12\x05\x1a\x01v\x20\x00", KV_BOUNDS).writes[0]
     assert write == Write(b"", b"", b"v")
     for said, wanted in (
         (b"\x08\x00\x10\x01", WriteCondition(present=True)),
         (b"\x08\x01\x10\x00", WriteCondition(absent=True)),
     ):
-        assert ours.WriteIfAsk(b"\x1a\x04" + said, KV_BOUNDS).condition == wanted
+        assert ours.WriteIfRequest(b"\x1a\x04" + said, KV_BOUNDS).condition == wanted
 
 
 def test_a_message_takes_no_field_of_the_longer_one_that_is_read_by_the_same_reader() -> None:
     # Whatever stands there once these messages grow, it is no time to live, name or mode.
-    assert ours.PlaceAsk(b"\x20\x05").ttl_us == 0
-    assert ours.PlaceAsk(b"\x22\x01x").ttl_us == 0
-    shown = ours.UploadAsk(b"\x12\x01n\x1a\x01m", 2)
+    assert ours.PlaceRequest(b"\x20\x05").ttl_us == 0
+    assert ours.PlaceRequest(b"\x22\x01x").ttl_us == 0
+    shown = ours.UploadRequest(b"\x12\x01n\x1a\x01m", 2)
     assert (shown.name, shown.mode) == ("n", "")
-    listed = ours.UploadAsk(b"\x12\x01n\x18\x01", 1)
+    listed = ours.UploadRequest(b"\x12\x01n\x18\x01", 1)
     assert (listed.name, listed.mode) == ("", "")
     with pytest.raises(BadValue) as caught:
-        ours.PlaceAsk(b"\x22\x01x", expires=True)
+        ours.PlaceRequest(b"\x22\x01x", expires=True)
     assert caught.value.field == "ttl_ms"
 
 
@@ -362,17 +368,17 @@ def row_theirs(row: Row) -> pb.Row:
 @given(st.lists(st.none() | ROW, max_size=4))
 def test_rows_that_were_found_are_theirs(rows: list[Row | None]) -> None:
     theirs = [pb.GetResponse(row=None if row is None else row_theirs(row)) for row in rows]
-    told = ours.found_each_bytes(rows, NOW_US)
+    told = ours.encode_get_each_response(rows, NOW_US)
     assert told == pb.GetEachResponse(found=theirs).SerializeToString()
     for row, one in zip(rows, theirs, strict=True):
-        assert ours.found_bytes(row, NOW_US) == one.SerializeToString()
-        assert pb.GetResponse.FromString(ours.found_bytes(row, NOW_US)) == one
+        assert ours.encode_get_response(row, NOW_US) == one.SerializeToString()
+        assert pb.GetResponse.FromString(ours.encode_get_response(row, NOW_US)) == one
 
 
 @given(st.lists(ROW, max_size=4), BYTES)
 def test_rows_of_a_scan_are_theirs(rows: list[Row], token: bytes) -> None:
     theirs = pb.ScanResponse(rows=[row_theirs(row) for row in rows], token=token)
-    assert ours.rows_bytes(RowPage(rows, token), NOW_US) == theirs.SerializeToString()
+    assert ours.encode_scan_response(RowPage(rows, token), NOW_US) == theirs.SerializeToString()
 
 
 @given(st.lists(st.tuples(BYTES, BYTES), max_size=4), st.none() | st.tuples(BYTES, BYTES))
@@ -383,21 +389,24 @@ def test_places_of_a_walk_are_theirs(
         places=[pb.Place(partition=one, sort=other) for one, other in places],
         after=None if after is None else pb.Place(partition=after[0], sort=after[1]),
     )
-    assert ours.walked_bytes(PlacePage(places, after)) == theirs.SerializeToString()
+    assert ours.encode_walk_response(PlacePage(places, after)) == theirs.SerializeToString()
 
 
 @given(st.booleans(), st.none() | ROW, UINT32)
 def test_what_became_of_a_write_is_theirs(done: bool, row: Row | None, count: int) -> None:
     theirs = pb.WriteIfResponse(done=done, row=None if row is None else row_theirs(row))
-    assert ours.tried_bytes(WriteIfResult(done, row), NOW_US) == theirs.SerializeToString()
-    assert ours.number_bytes(count) == pb.RemoveResponse(removed=count).SerializeToString()
-    assert ours.number_bytes(int(done)) == pb.ExpireResponse(there=done).SerializeToString()
+    assert (
+        ours.encode_write_if_response(WriteIfResult(done, row), NOW_US)
+        == theirs.SerializeToString()
+    )
+    assert ours.encode_number(count) == pb.RemoveResponse(removed=count).SerializeToString()
+    assert ours.encode_number(int(done)) == pb.ExpireResponse(there=done).SerializeToString()
 
 
 def test_a_count_that_its_field_cannot_hold_is_the_most_that_it_can() -> None:
     most = pb.RemoveResponse(removed=2**32 - 1).SerializeToString()
-    assert ours.number_bytes(2**32) == ours.number_bytes(2**32 - 1) == most
-    assert ours.number_bytes(-1) == b""
+    assert ours.encode_number(2**32) == ours.encode_number(2**32 - 1) == most
+    assert ours.encode_number(-1) == b""
 
 
 UPLOADS: Final = st.builds(
@@ -430,7 +439,7 @@ def test_uploads_are_theirs(uploads: list[Upload]) -> None:
         )
         for one in uploads
     ]
-    told = ours.uploads_bytes(uploads)
+    told = ours.encode_uploads(uploads)
     assert told == pb.ListUploadsResponse(uploads=theirs).SerializeToString()
 
 

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.checks import MeshLimit, MeshResponse, MeshStatus
 from sluicegate.contracts.errors import BadValue
-from sluicegate.wire.mesh_messages import MESH_BOUNDS, MeshBounds, answer_bytes, ask_of
+from sluicegate.wire.mesh_messages import (
+    MESH_BOUNDS,
+    MeshBounds,
+    encode_mesh_response,
+    parse_mesh_request,
+)
 from sluicegate.wire.protobuf import span_bytes, varint_bytes
 from tests.wire.mesh_oracle import (
     ANSWERS,
@@ -37,20 +42,20 @@ def request(**entries: str) -> Any:
 
 @given(requests())
 def test_an_ask_says_what_their_request_says(theirs: Any) -> None:
-    assert asked(ask_of(theirs.SerializeToString())) == asked_theirs(theirs)
+    assert asked(parse_mesh_request(theirs.SerializeToString())) == asked_theirs(theirs)
 
 
 @given(requests(), requests())
 def test_what_is_said_twice_counts_as_theirs_has_it(one: Any, other: Any) -> None:
     data = one.SerializeToString() + other.SerializeToString()
-    assert asked(ask_of(data)) == asked_theirs(RLS.RateLimitRequest.FromString(data))
+    assert asked(parse_mesh_request(data)) == asked_theirs(RLS.RateLimitRequest.FromString(data))
 
 
 def test_a_nested_message_said_twice_is_one_merged() -> None:
     # Of `limit` first the count, then the unit; of `hits_addend` a number, then nothing.
     parts = b"\x12\x02\x08\x05" + b"\x12\x02\x10\x02" + b"\x1a\x02\x08\x07" + b"\x1a\x00"
     data = b"\x12" + span_bytes(parts)
-    ask = ask_of(data)
+    ask = parse_mesh_request(data)
     assert asked(ask) == asked_theirs(RLS.RateLimitRequest.FromString(data))
     assert asked(ask) == ("", 0, [([], 7, (5, 2))])
 
@@ -63,20 +68,20 @@ def test_unknown_fields_are_skipped_on_every_level(theirs: Any, noise: bytes) ->
     inner = b"\x0a" + span_bytes(b"\x0a\x01k" + unknown) + b"\x12"
     inner += span_bytes(b"\x10\x01" + unknown) + b"\x1a" + span_bytes(b"\x08\x01" + unknown)
     data = unknown + entry + b"\x12" + span_bytes(inner + unknown)
-    assert asked(ask_of(data)) == asked_theirs(RLS.RateLimitRequest.FromString(data))
+    assert asked(parse_mesh_request(data)) == asked_theirs(RLS.RateLimitRequest.FromString(data))
 
 
 def test_no_hits_hits_of_zero_and_hits_are_told_apart() -> None:
     theirs = request(a="b")
     theirs.descriptors.add().hits_addend.value = 0
     theirs.descriptors.add().hits_addend.value = 2**64 - 1
-    ask = ask_of(theirs.SerializeToString())
+    ask = parse_mesh_request(theirs.SerializeToString())
     assert [descriptor.cost for descriptor in ask.descriptors] == [-1, 0, 2**64 - 1]
     assert ask.cost == 0
 
 
 def test_nothing_at_all_is_an_ask_without_domain_and_descriptors() -> None:
-    assert asked(ask_of(b"")) == ("", 0, [])
+    assert asked(parse_mesh_request(b"")) == ("", 0, [])
 
 
 @given(requests())
@@ -84,7 +89,7 @@ def test_a_message_cut_anywhere_is_read_or_refused_and_never_another_error(their
     data = theirs.SerializeToString()
     for end in range(len(data)):
         try:
-            ours = asked(ask_of(data[:end]))
+            ours = asked(parse_mesh_request(data[:end]))
         except BadValue:
             continue
         assert ours == asked_theirs(RLS.RateLimitRequest.FromString(data[:end]))
@@ -105,7 +110,7 @@ def test_any_bytes_are_read_as_theirs_read_them_or_refused(data: bytes) -> None:
 
 def agree(data: bytes) -> None:
     try:
-        ours = asked(ask_of(data))
+        ours = asked(parse_mesh_request(data))
     except BadValue:
         return  # we are stricter: groups, other wire types, units that are none
     try:
@@ -139,7 +144,7 @@ def agree(data: bytes) -> None:
 )
 def test_what_is_malformed_is_refused_by_the_path_of_the_field(data: bytes, path: str) -> None:
     with pytest.raises(BadValue) as caught:
-        ask_of(data)
+        parse_mesh_request(data)
     assert caught.value.field == path
     assert caught.value.remedy
 
@@ -148,13 +153,13 @@ def test_what_is_malformed_is_refused_by_the_path_of_the_field(data: bytes, path
 def test_a_limit_in_a_unit_that_is_none_is_refused(unit: int) -> None:
     body = b"\x12" + span_bytes(b"\x08\x05\x10" + varint_bytes(unit))
     with pytest.raises(BadValue, match=r"^descriptors\[0\]\.limit\.unit: .*WEEK"):
-        ask_of(b"\x12" + span_bytes(body))
+        parse_mesh_request(b"\x12" + span_bytes(body))
 
 
 def test_a_week_is_a_unit_though_their_enum_of_overrides_has_none() -> None:
     units = RATELIMIT.RateLimitDescriptor.RateLimitOverride.DESCRIPTOR.fields_by_name["unit"]
     assert "WEEK" not in units.enum_type.values_by_name
-    ask = ask_of(b"\x12" + span_bytes(b"\x12\x04\x08\x05\x10\x07"))
+    ask = parse_mesh_request(b"\x12" + span_bytes(b"\x12\x04\x08\x05\x10\x07"))
     assert asked(ask) == ("", 0, [([], -1, (5, 7))])
 
 
@@ -162,8 +167,8 @@ def test_a_number_longer_than_its_field_keeps_its_lower_half_as_theirs_does() ->
     long = varint_bytes(2**32 + 2)
     body = b"\x12" + span_bytes(b"\x08" + long + b"\x10" + long)
     data = b"\x12" + span_bytes(body) + b"\x18" + long
-    assert asked(ask_of(data)) == asked_theirs(RLS.RateLimitRequest.FromString(data))
-    assert asked(ask_of(data)) == ("", 2, [([], -1, (2, 2))])
+    assert asked(parse_mesh_request(data)) == asked_theirs(RLS.RateLimitRequest.FromString(data))
+    assert asked(parse_mesh_request(data)) == ("", 2, [([], -1, (2, 2))])
 
 
 def test_every_bound_is_reached_and_not_passed_and_named() -> None:
@@ -173,22 +178,22 @@ def test_every_bound_is_reached_and_not_passed_and_named() -> None:
         descriptor = theirs.descriptors.add()
         for _ in range(3):
             descriptor.entries.add(key="four", value="four")
-    assert asked(ask_of(theirs.SerializeToString(), bounds)) == asked_theirs(theirs)
+    assert asked(parse_mesh_request(theirs.SerializeToString(), bounds)) == asked_theirs(theirs)
     theirs.descriptors[1].entries.add(key="k")
     with pytest.raises(BadValue, match=r"^descriptors\[1\]\.entries: .*entries_max"):
-        ask_of(theirs.SerializeToString(), bounds)
+        parse_mesh_request(theirs.SerializeToString(), bounds)
     theirs.descriptors[1].ClearField("entries")
     theirs.descriptors[1].entries.add(value="fives")
     with pytest.raises(BadValue, match=r"^descriptors\[1\]\.entries\[0\]\.value: .*text_bytes_max"):
-        ask_of(theirs.SerializeToString(), bounds)
+        parse_mesh_request(theirs.SerializeToString(), bounds)
     theirs.descriptors.add()
     del theirs.descriptors[1]
     theirs.descriptors.add()
     with pytest.raises(BadValue, match=r"^descriptors: .*descriptors_max"):
-        ask_of(theirs.SerializeToString(), bounds)
+        parse_mesh_request(theirs.SerializeToString(), bounds)
     theirs.domain = "fives"
     with pytest.raises(BadValue, match=r"^domain: "):
-        ask_of(theirs.SerializeToString(), bounds)
+        parse_mesh_request(theirs.SerializeToString(), bounds)
 
 
 @pytest.mark.parametrize("name", ["descriptors_max", "entries_max", "text_bytes_max"])
@@ -200,7 +205,7 @@ def test_a_bound_of_nothing_is_refused(name: str) -> None:
 def test_a_header_as_long_as_a_proxy_takes_does_not_make_the_question_fail() -> None:
     # It would pass where the proxy lets pass what it could not ask about.
     theirs = request(cookie="c" * 96 * 1024)
-    assert asked(ask_of(theirs.SerializeToString())) == asked_theirs(theirs)
+    assert asked(parse_mesh_request(theirs.SerializeToString())) == asked_theirs(theirs)
     assert MESH_BOUNDS.text_bytes_max >= 96 * 1024
 
 
@@ -209,18 +214,26 @@ def test_a_header_as_long_as_a_proxy_takes_does_not_make_the_question_fail() -> 
 
 @given(ANSWERS)
 def test_an_answer_says_what_their_response_says(answer: MeshResponse) -> None:
-    theirs = RLS.RateLimitResponse.FromString(answer_bytes(answer))
+    theirs = RLS.RateLimitResponse.FromString(encode_mesh_response(answer))
     assert theirs == answered_theirs(answer)
 
 
 def test_the_code_is_never_unknown() -> None:
-    assert RLS.RateLimitResponse.FromString(answer_bytes(MeshResponse(False, []))).overall_code == 1
-    assert RLS.RateLimitResponse.FromString(answer_bytes(MeshResponse(True, []))).overall_code == 2
+    assert (
+        RLS.RateLimitResponse.FromString(encode_mesh_response(MeshResponse(False, []))).overall_code
+        == 1
+    )
+    assert (
+        RLS.RateLimitResponse.FromString(encode_mesh_response(MeshResponse(True, []))).overall_code
+        == 2
+    )
 
 
 def test_a_status_without_a_limit_carries_none() -> None:
     unlimited = MeshStatus(False, None, 2**32 - 1)
-    response = RLS.RateLimitResponse.FromString(answer_bytes(MeshResponse(False, [unlimited])))
+    response = RLS.RateLimitResponse.FromString(
+        encode_mesh_response(MeshResponse(False, [unlimited]))
+    )
     assert not response.statuses[0].HasField("current_limit")
     assert not response.statuses[0].HasField("duration_until_reset")
     assert response.statuses[0].limit_remaining == 2**32 - 1
@@ -228,24 +241,24 @@ def test_a_status_without_a_limit_carries_none() -> None:
 
 def test_a_limit_of_nothing_is_told_from_none() -> None:
     closed = MeshStatus(True, MeshLimit(0, 0), 0, 0)
-    response = RLS.RateLimitResponse.FromString(answer_bytes(MeshResponse(True, [closed])))
+    response = RLS.RateLimitResponse.FromString(encode_mesh_response(MeshResponse(True, [closed])))
     assert response.statuses[0].HasField("current_limit")
     assert response.statuses[0].HasField("duration_until_reset")
 
 
 def test_counts_too_great_for_the_field_say_the_greatest_it_holds() -> None:
     status = MeshStatus(False, MeshLimit(2**40, 1), 2**40)
-    response = RLS.RateLimitResponse.FromString(answer_bytes(MeshResponse(False, [status])))
+    response = RLS.RateLimitResponse.FromString(encode_mesh_response(MeshResponse(False, [status])))
     assert response.statuses[0].limit_remaining == 2**32 - 1
     assert response.statuses[0].current_limit.requests_per_unit == 2**32 - 1
 
 
 def test_text_that_utf_8_cannot_hold_still_makes_an_answer() -> None:
     answer = MeshResponse(False, [MeshStatus(False, MeshLimit(1, 1, "\ud800"))])
-    response = RLS.RateLimitResponse.FromString(answer_bytes(answer))
+    response = RLS.RateLimitResponse.FromString(encode_mesh_response(answer))
     assert response.statuses[0].current_limit.name == "?"
 
 
 def test_metadata_that_json_cannot_hold_is_our_own_bug() -> None:
     with pytest.raises(TypeError, match="metadata holds bytearray"):
-        answer_bytes(MeshResponse(False, [], metadata={"a": [{"b": bytearray()}]}))
+        encode_mesh_response(MeshResponse(False, [], metadata={"a": [{"b": bytearray()}]}))

@@ -118,30 +118,30 @@ def test_a_length_beyond_the_end_is_refused(data: bytes) -> None:
 )
 def test_an_unknown_field_is_skipped_whole_and_never_beyond_the_end(kind: int, body: bytes) -> None:
     end = len(body)
-    assert protobuf.skipped(body, 0, end, 9 << 3 | kind, ("a", "b")) == end
+    assert protobuf.skip_field(body, 0, end, 9 << 3 | kind, ("a", "b")) == end
     for cut in range(end):
         with pytest.raises(BadValue, match="cut off"):
-            protobuf.skipped(body, 0, cut, 9 << 3 | kind, ("a", "b"))
+            protobuf.skip_field(body, 0, cut, 9 << 3 | kind, ("a", "b"))
 
 
 @pytest.mark.parametrize("kind", [3, 4, 6, 7])
 def test_groups_and_wire_types_that_are_none_are_refused(kind: int) -> None:
     with pytest.raises(BadValue, match=f"wire type {kind}"):
-        protobuf.skipped(b"1234", 0, 4, 9 << 3 | kind, ())
+        protobuf.skip_field(b"1234", 0, 4, 9 << 3 | kind, ())
 
 
 def test_a_known_field_of_another_type_is_refused_by_its_name() -> None:
     with pytest.raises(BadValue, match=r"^weight: 'a length and bytes'"):
-        protobuf.skipped(b"\x00", 0, 1, 2 << 3 | 2, ("user_id", "weight"))
+        protobuf.skip_field(b"\x00", 0, 1, 2 << 3 | 2, ("user_id", "weight"))
 
 
 @pytest.mark.parametrize("tag", [0, 7, 1 << 32, -8])
 def test_a_field_number_that_is_none_is_refused(tag: int) -> None:
     with pytest.raises(BadValue, match="protobuf's format"):
-        protobuf.skipped(b"\x00", 0, 1, tag, ())
+        protobuf.skip_field(b"\x00", 0, 1, tag, ())
 
 
 def test_bounds_leave_room_for_something() -> None:
-    assert protobuf.at_least_one("batch_max", 1) == 1
+    assert protobuf.require_positive("batch_max", 1) == 1
     with pytest.raises(BadValue, match="batch_max"):
-        protobuf.at_least_one("batch_max", 0)
+        protobuf.require_positive("batch_max", 0)

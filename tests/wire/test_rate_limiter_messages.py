@@ -30,27 +30,29 @@ from tests.wire.check_oracle import (
 
 @given(REQUESTS)
 def test_an_ask_says_what_their_request_says(theirs: pb.RateLimitRequest) -> None:
-    assert asked(ours.check_ask_of(theirs.SerializeToString())) == asked_theirs(theirs)
+    assert asked(ours.parse_check_request(theirs.SerializeToString())) == asked_theirs(theirs)
 
 
 @given(st.lists(REQUESTS, max_size=4))
 def test_a_batch_says_what_theirs_says_in_order(theirs: list[pb.RateLimitRequest]) -> None:
     data = pb.CheckBatchRequest(requests=theirs).SerializeToString()
-    assert [asked(ask) for ask in ours.batch_of(data)] == [asked_theirs(one) for one in theirs]
+    assert [asked(ask) for ask in ours.parse_check_batch(data)] == [
+        asked_theirs(one) for one in theirs
+    ]
 
 
 @given(REQUESTS, st.integers(1, 2**32 - 1))
 def test_a_wish_for_a_lease_says_what_theirs_says(request: pb.RateLimitRequest, units: int) -> None:
     data = pb.LeaseRequest(request=request, units=units).SerializeToString()
-    wish = ours.lease_ask_of(data)
-    assert asked(wish.ask) == asked_theirs(request)
+    wish = ours.parse_lease_request(data)
+    assert asked(wish.request) == asked_theirs(request)
     assert wish.units == units
 
 
 @given(st.text(min_size=1, max_size=12), st.integers(1, 2**32 - 1))
 def test_what_is_given_back_says_what_theirs_says(lease_id: str, units: int) -> None:
     data = pb.GiveBackRequest(lease_id=lease_id, units=units).SerializeToString()
-    left = ours.give_back_of(data)
+    left = ours.parse_give_back(data)
     assert (left.lease_id, left.units) == (lease_id, units)
 
 
@@ -60,16 +62,16 @@ def test_what_is_said_twice_counts_as_theirs_has_it(
 ) -> None:
     first, second = one.SerializeToString(), other.SerializeToString()
     merged = pb.RateLimitRequest.FromString(first + second)
-    assert asked(ours.check_ask_of(first + second)) == asked_theirs(merged)
+    assert asked(ours.parse_check_request(first + second)) == asked_theirs(merged)
     wish = b"\x10\x01" + b"\x0a" + span_bytes(first) + b"\x0a" + span_bytes(second)
-    assert asked(ours.lease_ask_of(wish).ask) == asked_theirs(merged)
+    assert asked(ours.parse_lease_request(wish).request) == asked_theirs(merged)
 
 
 def test_a_weight_that_is_not_said_is_one() -> None:
-    assert ours.check_ask_of(b"").cost == 1
-    assert ours.check_ask_of(b"\x20\x00").cost == 1
-    assert ours.check_ask_of(b"\x20\x05").cost == 5
-    assert ours.check_ask_of(b"\x20" + varint_bytes(2**32 + 5)).cost == 5
+    assert ours.parse_check_request(b"").cost == 1
+    assert ours.parse_check_request(b"\x20\x00").cost == 1
+    assert ours.parse_check_request(b"\x20\x05").cost == 5
+    assert ours.parse_check_request(b"\x20" + varint_bytes(2**32 + 5)).cost == 5
 
 
 def test_names_of_headers_are_lower_case_and_the_last_of_a_name_counts() -> None:
@@ -78,18 +80,18 @@ def test_names_of_headers_are_lower_case_and_the_last_of_a_name_counts() -> None
         data += b"\x1a" + span_bytes(
             b"\x0a" + span_bytes(name.encode()) + b"\x12" + span_bytes(value.encode())
         )
-    assert ours.check_ask_of(data).headers == {"x-netflix.request-name": "b"}
+    assert ours.parse_check_request(data).headers == {"x-netflix.request-name": "b"}
 
 
 @pytest.mark.parametrize("number", [5, -1, 2**31])
 def test_a_priority_that_is_none_is_refused(number: int) -> None:
     data = b"\x28" + varint_bytes(number)
     with pytest.raises(BadValue, match=r"^priority: .*BULK"):
-        ours.check_ask_of(data)
+        ours.parse_check_request(data)
     with pytest.raises(BadValue, match=r"^requests\[1\]\.priority: "):
-        ours.batch_of(b"\x0a\x00\x0a" + span_bytes(data))
+        ours.parse_check_batch(b"\x0a\x00\x0a" + span_bytes(data))
     with pytest.raises(BadValue, match=r"^request\.priority: "):
-        ours.lease_ask_of(b"\x10\x01\x0a" + span_bytes(data))
+        ours.parse_lease_request(b"\x10\x01\x0a" + span_bytes(data))
 
 
 @given(REQUESTS)
@@ -99,7 +101,7 @@ def test_a_message_cut_anywhere_is_read_or_refused_and_never_another_error(
     data = theirs.SerializeToString()
     for end in range(len(data)):
         try:
-            ask = ours.check_ask_of(data[:end])
+            ask = ours.parse_check_request(data[:end])
         except BadValue:
             continue
         assert asked(ask) == asked_theirs(pb.RateLimitRequest.FromString(data[:end]))
@@ -107,13 +109,13 @@ def test_a_message_cut_anywhere_is_read_or_refused_and_never_another_error(
 
 @given(st.binary(max_size=30))
 def test_any_bytes_are_read_as_theirs_read_them_or_refused(data: bytes) -> None:
-    for read in (ours.batch_of, ours.lease_ask_of, ours.give_back_of):
+    for read in (ours.parse_check_batch, ours.parse_lease_request, ours.parse_give_back):
         try:
             read(data)
         except BadValue as error:
             assert error.remedy  # noqa: PT017 - either is right; that nothing else comes is not
     try:
-        ask = ours.check_ask_of(data)
+        ask = ours.parse_check_request(data)
     except BadValue:
         return
     try:
@@ -142,24 +144,24 @@ def test_any_bytes_are_read_as_theirs_read_them_or_refused(data: bytes) -> None:
 )
 def test_what_is_malformed_is_refused_by_the_path_of_the_field(data: bytes, path: str) -> None:
     with pytest.raises(BadValue) as caught:
-        ours.check_ask_of(data)
+        ours.parse_check_request(data)
     assert caught.value.field == path
     with pytest.raises(BadValue) as caught:
-        ours.batch_of(b"\x0a\x00\x0a" + span_bytes(data))
+        ours.parse_check_batch(b"\x0a\x00\x0a" + span_bytes(data))
     assert caught.value.field == f"requests[1].{path}"
     with pytest.raises(BadValue) as caught:
-        ours.lease_ask_of(b"\x0a" + span_bytes(data))
+        ours.parse_lease_request(b"\x0a" + span_bytes(data))
     assert caught.value.field == f"request.{path}"
 
 
 def test_a_lease_of_nothing_and_giving_back_nothing_are_refused() -> None:
     for data in (b"", b"\x10\x00", b"\x0a\x00"):
         with pytest.raises(BadValue, match=r"^units: "):
-            ours.lease_ask_of(data)
+            ours.parse_lease_request(data)
     with pytest.raises(BadValue, match=r"^lease_id: "):
-        ours.give_back_of(b"\x10\x01")
+        ours.parse_give_back(b"\x10\x01")
     with pytest.raises(BadValue, match=r"^units: "):
-        ours.give_back_of(b"\x0a\x01a")
+        ours.parse_give_back(b"\x0a\x01a")
 
 
 def test_every_bound_is_reached_and_not_passed_and_named() -> None:
@@ -168,9 +170,9 @@ def test_every_bound_is_reached_and_not_passed_and_named() -> None:
         user_id="four", resource_path="four", headers={"four": "four", "b": ""}
     )
     data = pb.CheckBatchRequest(requests=[theirs] * 3).SerializeToString()
-    assert len(ours.batch_of(data, bounds)) == 3
+    assert len(ours.parse_check_batch(data, bounds)) == 3
     with pytest.raises(BadValue, match=r"^requests: .*batch_max"):
-        ours.batch_of(data + b"\x0a\x00", bounds)
+        ours.parse_check_batch(data + b"\x0a\x00", bounds)
     for long, field in (
         (pb.RateLimitRequest(user_id="fives"), "user_id"),
         (pb.RateLimitRequest(resource_path="fives"), "resource_path"),
@@ -178,12 +180,12 @@ def test_every_bound_is_reached_and_not_passed_and_named() -> None:
         (pb.RateLimitRequest(headers={"a": "fives"}), r"headers\.value"),
     ):
         with pytest.raises(BadValue, match=rf"^{field}: .*text_bytes_max"):
-            ours.check_ask_of(long.SerializeToString(), bounds)
+            ours.parse_check_request(long.SerializeToString(), bounds)
     with pytest.raises(BadValue, match=r"^lease_id: .*text_bytes_max"):
-        ours.give_back_of(b"\x0a\x05fives\x10\x01", bounds)
+        ours.parse_give_back(b"\x0a\x05fives\x10\x01", bounds)
     theirs.headers["c"] = ""
     with pytest.raises(BadValue, match=r"^headers: .*headers_max"):
-        ours.check_ask_of(theirs.SerializeToString(), bounds)
+        ours.parse_check_request(theirs.SerializeToString(), bounds)
 
 
 @pytest.mark.parametrize("name", ["headers_max", "batch_max", "text_bytes_max"])
@@ -197,25 +199,25 @@ def test_a_bound_of_nothing_is_refused(name: str) -> None:
 
 @given(ANSWERS)
 def test_an_answer_says_what_their_response_says(answer: CheckResponse) -> None:
-    theirs = pb.RateLimitResponse.FromString(ours.check_answer_bytes(answer))
+    theirs = pb.RateLimitResponse.FromString(ours.encode_check_response(answer))
     assert theirs == answered_theirs(answer)
 
 
 @given(st.lists(ANSWERS, max_size=3))
 def test_answers_say_what_their_responses_say_in_order(answers: list[CheckResponse]) -> None:
-    theirs = pb.CheckBatchResponse.FromString(ours.batch_bytes(answers))
+    theirs = pb.CheckBatchResponse.FromString(ours.encode_check_batch(answers))
     assert list(theirs.responses) == [answered_theirs(answer) for answer in answers]
 
 
 @given(LEASES)
 def test_a_lease_says_what_theirs_says(lease: LeaseResponse) -> None:
-    assert pb.LeaseResponse.FromString(ours.lease_bytes(lease)) == leased_theirs(lease)
+    assert pb.LeaseResponse.FromString(ours.encode_lease(lease)) == leased_theirs(lease)
 
 
 @given(UINT32)
 def test_counts_say_what_theirs_say(count: int) -> None:
-    assert pb.ResetResponse.FromString(ours.reset_bytes(count)).rules == count
-    assert pb.GiveBackResponse.FromString(ours.given_back_bytes(count)).accepted == count
+    assert pb.ResetResponse.FromString(ours.encode_reset(count)).rules == count
+    assert pb.GiveBackResponse.FromString(ours.encode_give_back(count)).accepted == count
 
 
 @pytest.mark.parametrize(
@@ -227,27 +229,27 @@ def test_to_come_back_is_never_said_too_early_and_never_stays_never(
 ) -> None:
     decision = Decision(False, 0, distance_us, 0, None, "r")
     answer = CheckResponse(decision, 5, Criticality.BULK)
-    theirs = pb.RateLimitResponse.FromString(ours.check_answer_bytes(answer))
+    theirs = pb.RateLimitResponse.FromString(ours.encode_check_response(answer))
     assert theirs.retry_after_ms == ms
 
 
 def test_a_lease_is_never_said_to_hold_longer_than_it_does() -> None:
     check = CheckResponse(Decision(True, 0, 0, 0, None, "r"), 5, Criticality.BULK)
-    data = ours.lease_bytes(LeaseResponse("a", 5, 1_999, check))
+    data = ours.encode_lease(LeaseResponse("a", 5, 1_999, check))
     assert pb.LeaseResponse.FromString(data).valid_ms == 1
 
 
 def test_counts_too_great_for_the_field_say_the_greatest_it_holds() -> None:
     answer = CheckResponse(Decision(True, 2**53, 0, 0, None, "r"), 2**53, Criticality.BULK)
-    theirs = pb.RateLimitResponse.FromString(ours.check_answer_bytes(answer))
+    theirs = pb.RateLimitResponse.FromString(ours.encode_check_response(answer))
     assert theirs.remaining_tokens == 2**32 - 1
     assert theirs.limit == 2**53
-    lease = pb.LeaseResponse.FromString(ours.lease_bytes(LeaseResponse("a", 2**40, 0, answer)))
+    lease = pb.LeaseResponse.FromString(ours.encode_lease(LeaseResponse("a", 2**40, 0, answer)))
     assert lease.units == 2**32 - 1
-    assert pb.ResetResponse.FromString(ours.reset_bytes(2**40)).rules == 2**32 - 1
+    assert pb.ResetResponse.FromString(ours.encode_reset(2**40)).rules == 2**32 - 1
 
 
 def test_without_a_rule_there_is_no_limit_and_no_rule() -> None:
     answer = CheckResponse(Decision(True, -1, 0, -1, None, ""), -1, Criticality.DEGRADED)
-    theirs = pb.RateLimitResponse.FromString(ours.check_answer_bytes(answer))
+    theirs = pb.RateLimitResponse.FromString(ours.encode_check_response(answer))
     assert theirs == pb.RateLimitResponse(allowed=True, priority=pb.DEGRADED)

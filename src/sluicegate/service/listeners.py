@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast, final
 from sluicegate.contracts.access import Access
 from sluicegate.doors.binding import address_of, bind, bound_address
 from sluicegate.doors.bounds import ListenerSettings
-from sluicegate.doors.grpc.native import GrpcDoor
+from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.http.site import hosts_of
 from sluicegate.doors.listener import Listener, ProtocolFactory
 from sluicegate.doors.resp.protocol import RespDoor

@@ -105,7 +105,7 @@ def plain(ask: Ask) -> Plain:
     return (ask.domain, descriptors, ask.cost)
 
 
-def ask_of(values: Plain) -> Ask:
+def parse_mesh_request(values: Plain) -> Ask:
     """The ask that these values say."""
     if len(values) == 5:
         user_id, path, headers, weight, claim = values
@@ -127,7 +127,7 @@ def _replay_there(sent: _Sent) -> Counts:
     from sluicegate.shadow.replay import pair_of, run  # noqa: PLC0415
 
     captured = Captured()
-    captured.asks += [ask_of(values) for values in sent.asks]
+    captured.asks += [parse_mesh_request(values) for values in sent.asks]
     current, candidate = _rules_of(sent.current), _rules_of(sent.candidate)
     semantics, priority, said = sent.mesh
     mesh = MeshSettings(semantics=Semantics(semantics), priority=Criticality(priority), **said)

@@ -1,4 +1,4 @@
-"""The native service's questions and answers as JSON, under the names of its .proto.
+"""The native service's questions and responses as JSON, under the names of its .proto.
 
 For those who ask over HTTP. A field that is left out is as good as null; an unknown one is refused,
 because it is a name misspelt. Where protobuf cannot tell 0 from left out JSON can, so a weight of 0
@@ -27,8 +27,8 @@ from sluicegate.wire.protobuf import UINT32_MAX
 from sluicegate.wire.rate_limiter_messages import (
     CHECK_BOUNDS,
     CheckBounds,
-    GiveBackAsk,
-    LeaseAsk,
+    GiveBackRequest,
+    LeaseRequest,
     ms_up,
 )
 
@@ -41,35 +41,40 @@ _GIVE_BACK: Final = {"lease_id": "lease_id", "units": "units"}
 # Reading.
 
 
-def ask_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckRequest:
+def check_request_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckRequest:
     """`{"user_id", "resource_path", "headers": {}, "weight": 1, "priority": "BULK"}`."""
-    return _ask_from(parse_json(data), "", bounds)
+    return _check_request_from(parse_json(data), "", bounds)
 
 
-def batch_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequence[CheckRequest]:
+def check_batch_from_json(
+    data: bytes, bounds: CheckBounds = CHECK_BOUNDS
+) -> Sequence[CheckRequest]:
     """`{"requests": [...]}`."""
     fields = fields_of(parse_json(data), "", _BATCH)
     sent = list_of(fields.get("requests", []), "requests", bounds.batch_max, "batch_max")
-    return [_ask_from(value, f"requests[{number}]", bounds) for number, value in enumerate(sent)]
+    return [
+        _check_request_from(value, f"requests[{number}]", bounds)
+        for number, value in enumerate(sent)
+    ]
 
 
-def lease_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> LeaseAsk:
+def lease_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> LeaseRequest:
     """`{"request": {...}, "units": 100}`."""
     fields = fields_of(parse_json(data), "", _LEASE)
     units = whole_of(fields.get("units"), "units", 1, UINT32_MAX)
-    return LeaseAsk(_ask_from(fields.get("request", {}), "request", bounds), units)
+    return LeaseRequest(_check_request_from(fields.get("request", {}), "request", bounds), units)
 
 
-def give_back_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> GiveBackAsk:
+def give_back_from_json(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> GiveBackRequest:
     """`{"lease_id": "...", "units": 40}`."""
     fields = fields_of(parse_json(data), "", _GIVE_BACK)
     lease_id = text_of(fields.get("lease_id", ""), "lease_id", bounds.text_bytes_max)
     if not lease_id:
         raise BadValue("lease_id", lease_id, "send the lease_id that the lease was answered with")
-    return GiveBackAsk(lease_id, whole_of(fields.get("units"), "units", 1, UINT32_MAX))
+    return GiveBackRequest(lease_id, whole_of(fields.get("units"), "units", 1, UINT32_MAX))
 
 
-def _ask_from(value: object, place: str, bounds: CheckBounds) -> CheckRequest:
+def _check_request_from(value: object, place: str, bounds: CheckBounds) -> CheckRequest:
     fields = fields_of(value, place, _ASK)
     bytes_max = bounds.text_bytes_max
     return CheckRequest(
@@ -111,14 +116,14 @@ def _priority_from(value: object, place: str) -> Criticality | None:
 # Writing.
 
 
-def answer_to_json(answer: CheckResponse) -> bytes:
+def check_response_to_json(response: CheckResponse) -> bytes:
     """The fields of RateLimitResponse, all of them."""
-    return encode_json(_answer_fields(answer))
+    return encode_json(_response_fields(response))
 
 
-def batch_to_json(answers: Sequence[CheckResponse]) -> bytes:
+def check_batch_to_json(responses: Sequence[CheckResponse]) -> bytes:
     """`{"responses": [...]}`."""
-    return encode_json({"responses": [_answer_fields(answer) for answer in answers]})
+    return encode_json({"responses": [_response_fields(response) for response in responses]})
 
 
 def lease_to_json(lease: LeaseResponse) -> bytes:
@@ -128,12 +133,12 @@ def lease_to_json(lease: LeaseResponse) -> bytes:
             "lease_id": lease.lease_id,
             "units": lease.units,
             "valid_ms": max(lease.valid_us // 1_000, 0),
-            "check": _answer_fields(lease.check),
+            "check": _response_fields(lease.check),
         }
     )
 
 
-def given_back_to_json(accepted: int) -> bytes:
+def give_back_to_json(accepted: int) -> bytes:
     """`{"accepted": 40}`."""
     return encode_json({"accepted": accepted})
 
@@ -143,17 +148,17 @@ def reset_to_json(rules: int) -> bytes:
     return encode_json({"rules": rules})
 
 
-def _answer_fields(answer: CheckResponse) -> dict[str, object]:
-    decision = answer.decision
+def _response_fields(response: CheckResponse) -> dict[str, object]:
+    decision = response.decision
     return {
         "allowed": decision.allowed,
         "remaining_tokens": min(max(decision.remaining, 0), UINT32_MAX),
         "retry_after_ms": ms_up(decision.retry_after_us),
-        "cluster_utilization_status": answer.status,
+        "cluster_utilization_status": response.status,
         "reset_after_ms": max(ms_up(decision.reset_after_us), 0),
-        "limit": max(answer.limit, 0),
+        "limit": max(response.limit, 0),
         "rule_id": decision.rule_id,
         "reason": "" if decision.reason is None else decision.reason.name,
         "degraded": decision.degraded,
-        "priority": answer.priority.name,
+        "priority": response.priority.name,
     }

@@ -27,14 +27,14 @@ from sluicegate.contracts.key_values import (
 from sluicegate.kernels.native import i64
 from sluicegate.wire.protobuf import (
     UINT32_MAX,
-    at_least_one,
-    inside,
-    skipped,
+    require_positive,
+    skip_field,
     span,
     span_bytes,
     text,
     text_bytes,
     too_many,
+    under_field,
     unsigned64,
     varint,
     varint_bytes,
@@ -85,11 +85,11 @@ class KvBounds:
         answer_bytes_max: int = 4 << 20,
         value_bytes_max: int = 1 << 20,
     ) -> None:
-        self.places_max = at_least_one("places_max", places_max)
-        self.writes_max = at_least_one("writes_max", writes_max)
-        self.rows_max = at_least_one("rows_max", rows_max)
-        self.answer_bytes_max = at_least_one("answer_bytes_max", answer_bytes_max)
-        self.value_bytes_max = at_least_one("value_bytes_max", value_bytes_max)
+        self.places_max = require_positive("places_max", places_max)
+        self.writes_max = require_positive("writes_max", writes_max)
+        self.rows_max = require_positive("rows_max", rows_max)
+        self.answer_bytes_max = require_positive("answer_bytes_max", answer_bytes_max)
+        self.value_bytes_max = require_positive("value_bytes_max", value_bytes_max)
         if value_bytes_max > VALUE_BYTES_MAX:
             raise BadValue("value_bytes_max", value_bytes_max, f"give at most {VALUE_BYTES_MAX:,}")
 
@@ -126,7 +126,7 @@ def ttl_ms_of(expires_us: int, now_us: int) -> int:
 
 
 @final
-class PlaceAsk:
+class PlaceRequest:
     """GetRequest and ExpireRequest: a place in a table, and perhaps for how long."""
 
     __slots__ = ("partition", "sort", "table", "ttl_us")
@@ -154,11 +154,11 @@ class PlaceAsk:
                 ttl_ms, at = varint(data, at, end, "ttl_ms")
                 self.ttl_us = ttl_us_of(unsigned64(ttl_ms))
             else:
-                at = skipped(data, at, end, tag, known)
+                at = skip_field(data, at, end, tag, known)
 
 
 @final
-class PlacesAsk:
+class PlacesRequest:
     """GetEachRequest and RemoveRequest."""
 
     __slots__ = ("places", "table")
@@ -181,9 +181,9 @@ class PlacesAsk:
                 try:
                     self.places.append(_place(data, begin, at, (b"", b"")))
                 except BadValue as error:
-                    raise inside(error, f"places[{count}]") from None
+                    raise under_field(error, f"places[{count}]") from None
             else:
-                at = skipped(data, at, end, tag, _GET_EACH)
+                at = skip_field(data, at, end, tag, _GET_EACH)
 
 
 def _place(data: bytes, at: i64, end: i64, so_far: Place) -> Place:
@@ -197,12 +197,12 @@ def _place(data: bytes, at: i64, end: i64, so_far: Place) -> Place:
             begin, at = span(data, at, end, "sort")
             sort = data[begin:at]
         else:
-            at = skipped(data, at, end, tag, _PLACE)
+            at = skip_field(data, at, end, tag, _PLACE)
     return partition, sort
 
 
 @final
-class ScanAsk:
+class ScanRequest:
     """ScanRequest."""
 
     __slots__ = ("partition", "span", "table", "token")
@@ -242,7 +242,7 @@ class ScanAsk:
                 begin, at = span(data, at, end, "token")
                 self.token = data[begin:at]
             else:
-                at = skipped(data, at, end, tag, _SCAN)
+                at = skip_field(data, at, end, tag, _SCAN)
         self.span = KeyRange(
             first,
             last or None,
@@ -255,7 +255,7 @@ class ScanAsk:
 
 
 @final
-class WalkAsk:
+class WalkRequest:
     """WalkRequest."""
 
     __slots__ = ("after", "rows_max", "table")
@@ -277,11 +277,11 @@ class WalkAsk:
                 try:
                     self.after = _place(data, begin, at, so_far)
                 except BadValue as error:
-                    raise inside(error, "after") from None
+                    raise under_field(error, "after") from None
             elif tag == 0x18:
                 rows_max, at = varint(data, at, end, "rows_max")
             else:
-                at = skipped(data, at, end, tag, _WALK)
+                at = skip_field(data, at, end, tag, _WALK)
         self.rows_max = counted(
             "rows_max", rows_max & UINT32_MAX, ROWS_MAX_DEFAULT, bounds.rows_max
         )
@@ -322,7 +322,7 @@ class _Draft:
                 ttl_ms, at = varint(data, at, end, "ttl_ms")
                 self.ttl_us = ttl_us_of(unsigned64(ttl_ms))
             else:
-                at = skipped(data, at, end, tag, _WRITE)
+                at = skip_field(data, at, end, tag, _WRITE)
 
     def write(self) -> Write:
         """The write, now that it is whole."""
@@ -340,7 +340,7 @@ def value_too_long(size: int, bounds: KvBounds) -> BadValue:
 
 
 @final
-class WriteAsk:
+class WriteRequest:
     """WriteRequest."""
 
     __slots__ = ("table", "writes")
@@ -365,13 +365,13 @@ class WriteAsk:
                     draft.read(data, begin, at, bounds)
                     self.writes.append(draft.write())
                 except BadValue as error:
-                    raise inside(error, f"writes[{count}]") from None
+                    raise under_field(error, f"writes[{count}]") from None
             else:
-                at = skipped(data, at, end, tag, _WRITES)
+                at = skip_field(data, at, end, tag, _WRITES)
 
 
 @final
-class WriteIfAsk:
+class WriteIfRequest:
     """WriteIfRequest."""
 
     __slots__ = ("_absent", "_present", "_tag", "condition", "table", "write")
@@ -394,19 +394,19 @@ class WriteIfAsk:
                 try:
                     draft.read(data, begin, at, bounds)
                 except BadValue as error:
-                    raise inside(error, "write") from None
+                    raise under_field(error, "write") from None
             elif tag == 0x1A:
                 begin, at = span(data, at, end, "condition")
                 try:
                     self._read_condition(data, begin, at)
                 except BadValue as error:
-                    raise inside(error, "condition") from None
+                    raise under_field(error, "condition") from None
             else:
-                at = skipped(data, at, end, tag, _WRITE_IF)
+                at = skip_field(data, at, end, tag, _WRITE_IF)
         try:
             self.write = draft.write()
         except BadValue as error:
-            raise inside(error, "write") from None
+            raise under_field(error, "write") from None
         said = int(self._absent) + int(self._present) + int(self._tag != b"")
         if said != 1:
             raise BadValue("condition", f"{said} conditions", "give one: absent, present or tag")
@@ -425,11 +425,11 @@ class WriteIfAsk:
                 begin, at = span(data, at, end, "tag")
                 self._tag = data[begin:at]
             else:
-                at = skipped(data, at, end, tag, _CONDITION)
+                at = skip_field(data, at, end, tag, _CONDITION)
 
 
 @final
-class UploadAsk:
+class UploadRequest:
     """BeginUploadRequest, and what asks for an upload by its name, or for all of a table."""
 
     __slots__ = ("mode", "name", "table")
@@ -453,11 +453,11 @@ class UploadAsk:
                 begin, at = span(data, at, end, "mode")
                 self.mode = text(data, begin, at, "mode", NAME_BYTES_MAX)
             else:
-                at = skipped(data, at, end, tag, known)
+                at = skip_field(data, at, end, tag, known)
 
 
 @final
-class PartAsk:
+class UploadPartRequest:
     """UploadPartRequest."""
 
     __slots__ = ("name", "number", "rows", "sha256", "table")
@@ -488,12 +488,12 @@ class PartAsk:
                 begin, at = span(data, at, end, "sha256")
                 self.sha256 = data[begin:at]
             else:
-                at = skipped(data, at, end, tag, _PART)
-        must_be_sha256(self.sha256)
+                at = skip_field(data, at, end, tag, _PART)
+        require_sha256(self.sha256)
 
 
 @final
-class CommitAsk:
+class CommitUploadRequest:
     """CommitUploadRequest."""
 
     __slots__ = ("name", "parts", "rows", "sha256", "table")
@@ -524,11 +524,11 @@ class CommitAsk:
                 begin, at = span(data, at, end, "sha256")
                 self.sha256 = data[begin:at]
             else:
-                at = skipped(data, at, end, tag, _COMMIT)
-        must_be_sha256(self.sha256)
+                at = skip_field(data, at, end, tag, _COMMIT)
+        require_sha256(self.sha256)
 
 
-def must_be_sha256(digest: bytes) -> None:
+def require_sha256(digest: bytes) -> None:
     """`BadValue` for what cannot be a digest."""
     if len(digest) != SHA256_BYTES:
         raise BadValue("sha256", f"{len(digest):,} bytes", f"send its {SHA256_BYTES} bytes")
@@ -549,17 +549,17 @@ def row_bytes(row: Row, now_us: int) -> bytes:
     return b"".join(parts)
 
 
-def found_bytes(row: Row | None, now_us: int) -> bytes:
+def encode_get_response(row: Row | None, now_us: int) -> bytes:
     """GetResponse."""
     return b"" if row is None else b"\x0a" + span_bytes(row_bytes(row, now_us))
 
 
-def found_each_bytes(rows: Sequence[Row | None], now_us: int) -> bytes:
+def encode_get_each_response(rows: Sequence[Row | None], now_us: int) -> bytes:
     """GetEachResponse."""
-    return b"".join([b"\x0a" + span_bytes(found_bytes(row, now_us)) for row in rows])
+    return b"".join([b"\x0a" + span_bytes(encode_get_response(row, now_us)) for row in rows])
 
 
-def rows_bytes(rows: RowPage, now_us: int) -> bytes:
+def encode_scan_response(rows: RowPage, now_us: int) -> bytes:
     """ScanResponse."""
     parts = [b"\x0a" + span_bytes(row_bytes(row, now_us)) for row in rows.rows]
     if rows.token:
@@ -567,7 +567,7 @@ def rows_bytes(rows: RowPage, now_us: int) -> bytes:
     return b"".join(parts)
 
 
-def walked_bytes(walked: PlacePage) -> bytes:
+def encode_walk_response(walked: PlacePage) -> bytes:
     """WalkResponse."""
     parts = [b"\x0a" + span_bytes(_place_bytes(place)) for place in walked.places]
     if walked.after is not None:
@@ -581,7 +581,7 @@ def _place_bytes(place: Place) -> bytes:
     return told + b"\x12" + span_bytes(sort) if sort else told
 
 
-def tried_bytes(tried: WriteIfResult, now_us: int) -> bytes:
+def encode_write_if_response(tried: WriteIfResult, now_us: int) -> bytes:
     """WriteIfResponse."""
     told = b"\x08\x01" if tried.done else b""
     if tried.row is None:
@@ -589,12 +589,12 @@ def tried_bytes(tried: WriteIfResult, now_us: int) -> bytes:
     return told + b"\x12" + span_bytes(row_bytes(tried.row, now_us))
 
 
-def number_bytes(value: int) -> bytes:
+def encode_number(value: int) -> bytes:
     """RemoveResponse and ExpireResponse: one number, or whether."""
     return b"\x08" + varint_bytes(min(value, UINT32_MAX)) if value > 0 else b""
 
 
-def upload_bytes(upload: Upload) -> bytes:
+def encode_upload(upload: Upload) -> bytes:
     """Upload."""
     parts = []
     for tag, said in (
@@ -619,6 +619,6 @@ def upload_bytes(upload: Upload) -> bytes:
     return b"".join(parts)
 
 
-def uploads_bytes(uploads: Sequence[Upload]) -> bytes:
+def encode_uploads(uploads: Sequence[Upload]) -> bytes:
     """ListUploadsResponse."""
-    return b"".join([b"\x0a" + span_bytes(upload_bytes(upload)) for upload in uploads])
+    return b"".join([b"\x0a" + span_bytes(encode_upload(upload)) for upload in uploads])

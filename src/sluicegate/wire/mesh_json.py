@@ -1,7 +1,7 @@
 """Envoy's rate-limit messages as protobuf's JSON: names in camelCase or as in the .proto.
 
 For those who ask over HTTP. The tests hold this against the JSON of the classes that a protobuf
-compiler makes. It is as strict as that is: an unknown field is refused, not skipped.
+compiler makes. It is as strict as that is: an unknown field is refused, not skip_field.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _OVERRIDE: Final = {
 # Reading.
 
 
-def ask_from_json(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshRequest:
+def mesh_request_from_json(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshRequest:
     """RateLimitRequest."""
     fields = fields_of(parse_json(data), "", _ASK)
     sent = list_of(
@@ -90,13 +90,13 @@ def _descriptor_from(value: object, place: str, bounds: MeshBounds) -> Descripto
         _entry_from(entry, f"{place}.entries[{number}]", bounds)
         for number, entry in enumerate(sent)
     ]
-    hits = COST_UNSET
+    cost = COST_UNSET
     if "hits_addend" in fields:
-        hits = loose_whole_of(fields["hits_addend"], at(place, "hits_addend"), 0, UINT64_MAX)
+        cost = loose_whole_of(fields["hits_addend"], at(place, "hits_addend"), 0, UINT64_MAX)
     override = None
     if "limit" in fields:
         override = _override_from(fields["limit"], at(place, "limit"))
-    return Descriptor(tuple(entries), override=override, cost=hits)
+    return Descriptor(tuple(entries), override=override, cost=cost)
 
 
 def _entry_from(value: object, place: str, bounds: MeshBounds) -> tuple[str, str]:
@@ -121,19 +121,19 @@ def _override_from(value: object, place: str) -> Override:
 # Writing.
 
 
-def answer_to_json(answer: MeshResponse) -> bytes:
+def mesh_response_to_json(response: MeshResponse) -> bytes:
     """RateLimitResponse; what is zero or empty is left out."""
-    out: dict[str, object] = {"overallCode": _code(answer.over)}
-    if answer.statuses:
-        out["statuses"] = [_status_fields(status) for status in answer.statuses]
-    if answer.response_headers:
-        out["responseHeadersToAdd"] = _headers(answer.response_headers)
-    if answer.request_headers:
-        out["requestHeadersToAdd"] = _headers(answer.request_headers)
-    if answer.body:
-        out["rawBody"] = b64encode(answer.body).decode("ascii")
-    if answer.metadata is not None:
-        out["dynamicMetadata"] = answer.metadata
+    out: dict[str, object] = {"overallCode": _code(response.over)}
+    if response.statuses:
+        out["statuses"] = [_status_fields(status) for status in response.statuses]
+    if response.response_headers:
+        out["responseHeadersToAdd"] = _headers(response.response_headers)
+    if response.request_headers:
+        out["requestHeadersToAdd"] = _headers(response.request_headers)
+    if response.body:
+        out["rawBody"] = b64encode(response.body).decode("ascii")
+    if response.metadata is not None:
+        out["dynamicMetadata"] = response.metadata
     return encode_json(out)
 
 

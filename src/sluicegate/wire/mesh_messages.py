@@ -32,15 +32,15 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.native import i64
 from sluicegate.wire.protobuf import (
     UINT32_MAX,
-    at_least_one,
-    inside,
+    require_positive,
     signed32,
-    skipped,
+    skip_field,
     span,
     span_bytes,
     text,
     text_bytes,
     too_many,
+    under_field,
     unsigned64,
     varint,
     varint_bytes,
@@ -76,9 +76,9 @@ class MeshBounds:
         entries_max: int = ENTRIES_MAX_DEFAULT,
         text_bytes_max: int = TEXT_BYTES_MAX_DEFAULT,
     ) -> None:
-        self.descriptors_max = at_least_one("descriptors_max", descriptors_max)
-        self.entries_max = at_least_one("entries_max", entries_max)
-        self.text_bytes_max = at_least_one("text_bytes_max", text_bytes_max)
+        self.descriptors_max = require_positive("descriptors_max", descriptors_max)
+        self.entries_max = require_positive("entries_max", entries_max)
+        self.text_bytes_max = require_positive("text_bytes_max", text_bytes_max)
 
 
 MESH_BOUNDS: Final = MeshBounds()
@@ -87,12 +87,12 @@ MESH_BOUNDS: Final = MeshBounds()
 # Reading.
 
 
-def ask_of(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshRequest:
+def parse_mesh_request(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshRequest:
     """RateLimitRequest."""
     end: i64 = len(data)
     at: i64 = 0
     domain = ""
-    hits: i64 = 0
+    cost: i64 = 0
     descriptors: list[Descriptor] = []
     while at < end:
         tag, at = varint(data, at, end, "message")
@@ -107,17 +107,17 @@ def ask_of(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshRequest:
             try:
                 descriptors.append(_descriptor_of(data, begin, at, bounds))
             except BadValue as error:
-                raise inside(error, f"descriptors[{count}]") from None
+                raise under_field(error, f"descriptors[{count}]") from None
         elif tag == 0x18:
-            hits, at = varint(data, at, end, "hits_addend")
+            cost, at = varint(data, at, end, "hits_addend")
         else:
-            at = skipped(data, at, end, tag, _ASK)
-    return MeshRequest(domain, tuple(descriptors), hits & UINT32_MAX)
+            at = skip_field(data, at, end, tag, _ASK)
+    return MeshRequest(domain, tuple(descriptors), cost & UINT32_MAX)
 
 
 def _descriptor_of(data: bytes, at: i64, end: i64, bounds: MeshBounds) -> Descriptor:
     entries: list[tuple[str, str]] = []
-    hits = COST_UNSET
+    cost = COST_UNSET
     limited = False
     count: i64 = 0
     unit: i64 = 0
@@ -131,24 +131,24 @@ def _descriptor_of(data: bytes, at: i64, end: i64, bounds: MeshBounds) -> Descri
             try:
                 entries.append(_entry_of(data, begin, at, bounds.text_bytes_max))
             except BadValue as error:
-                raise inside(error, f"entries[{number}]") from None
+                raise under_field(error, f"entries[{number}]") from None
         elif tag == 0x12:
             begin, at = span(data, at, end, "limit")
             limited = True
             try:
                 count, unit = _override_of(data, begin, at, count, unit)
             except BadValue as error:
-                raise inside(error, "limit") from None
+                raise under_field(error, "limit") from None
         elif tag == 0x1A:
             begin, at = span(data, at, end, "hits_addend")
-            hits = _wrapped(data, begin, at, max(hits, 0))
+            cost = _wrapped(data, begin, at, max(cost, 0))
         else:
-            at = skipped(data, at, end, tag, _DESCRIPTOR)
+            at = skip_field(data, at, end, tag, _DESCRIPTOR)
     if not limited:
-        return Descriptor(tuple(entries), cost=hits)
+        return Descriptor(tuple(entries), cost=cost)
     if unit < UNIT_FIRST or unit > UNIT_LAST:
         raise BadValue("limit.unit", unit, UNITS_REMEDY)
-    return Descriptor(tuple(entries), override=Override(count, unit), cost=hits)
+    return Descriptor(tuple(entries), override=Override(count, unit), cost=cost)
 
 
 def _entry_of(data: bytes, at: i64, end: i64, bytes_max: i64) -> tuple[str, str]:
@@ -163,7 +163,7 @@ def _entry_of(data: bytes, at: i64, end: i64, bytes_max: i64) -> tuple[str, str]
             begin, at = span(data, at, end, "value")
             value = text(data, begin, at, "value", bytes_max)
         else:
-            at = skipped(data, at, end, tag, _ENTRY)
+            at = skip_field(data, at, end, tag, _ENTRY)
     return key, value
 
 
@@ -177,45 +177,45 @@ def _override_of(data: bytes, at: i64, end: i64, count: i64, unit: i64) -> tuple
             unit, at = varint(data, at, end, "unit")
             unit = signed32(unit)
         else:
-            at = skipped(data, at, end, tag, _OVERRIDE)
+            at = skip_field(data, at, end, tag, _OVERRIDE)
     return count, unit
 
 
-def _wrapped(data: bytes, at: i64, end: i64, hits: int) -> int:
+def _wrapped(data: bytes, at: i64, end: i64, cost: int) -> int:
     while at < end:
         tag, at = varint(data, at, end, "hits_addend")
         if tag == 0x08:
             value, at = varint(data, at, end, "hits_addend.value")
-            hits = unsigned64(value)
+            cost = unsigned64(value)
         else:
             try:
-                at = skipped(data, at, end, tag, _WRAPPER)
+                at = skip_field(data, at, end, tag, _WRAPPER)
             except BadValue as error:
-                raise inside(error, "hits_addend") from None
-    return hits
+                raise under_field(error, "hits_addend") from None
+    return cost
 
 
 # Writing.
 
 
-def answer_bytes(answer: MeshResponse) -> bytes:
+def encode_mesh_response(response: MeshResponse) -> bytes:
     """RateLimitResponse. Its code is OK or OVER_LIMIT, never UNKNOWN: Envoy takes that for OK."""
-    parts = [b"\x08\x02" if answer.over else b"\x08\x01"]
-    for status in answer.statuses:
+    parts = [b"\x08\x02" if response.over else b"\x08\x01"]
+    for status in response.statuses:
         body = _status_bytes(status)
         parts.append(b"\x12")
         parts.append(varint_bytes(len(body)))
         parts.append(body)
-    if answer.response_headers:
-        _add_headers(parts, b"\x1a", answer.response_headers)
-    if answer.request_headers:
-        _add_headers(parts, b"\x22", answer.request_headers)
-    if answer.body:
+    if response.response_headers:
+        _add_headers(parts, b"\x1a", response.response_headers)
+    if response.request_headers:
+        _add_headers(parts, b"\x22", response.request_headers)
+    if response.body:
         parts.append(b"\x2a")
-        parts.append(span_bytes(answer.body))
-    if answer.metadata is not None:
+        parts.append(span_bytes(response.body))
+    if response.metadata is not None:
         parts.append(b"\x32")
-        parts.append(span_bytes(_struct_bytes(answer.metadata)))
+        parts.append(span_bytes(_struct_bytes(response.metadata)))
     return b"".join(parts)
 
 

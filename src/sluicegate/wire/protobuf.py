@@ -82,7 +82,7 @@ def text(data: bytes, begin: i64, end: i64, field: str, bytes_max: i64) -> str:
         raise BadValue(field, piece, "give text in UTF-8") from None
 
 
-def skipped(data: bytes, at: i64, end: i64, tag: i64, names: Sequence[str]) -> i64:
+def skip_field(data: bytes, at: i64, end: i64, tag: i64, names: Sequence[str]) -> i64:
     """Where a field that nobody here knows ends. `names` are the known ones, from number 1 on."""
     number = tag >> 3
     kind = tag & 7
@@ -120,7 +120,7 @@ def signed32(value: i64) -> i64:
     return low if low <= INT32_MAX else low - UINT32_MAX - 1
 
 
-def inside(error: BadValue, place: str) -> BadValue:
+def under_field(error: BadValue, place: str) -> BadValue:
     """The same error, seen from the message that holds the field's own."""
     return BadValue(f"{place}.{error.field}", error.value, error.remedy)
 
@@ -130,7 +130,7 @@ def too_many(field: str, most: int, bound: str) -> BadValue:
     return BadValue(field, f"more than {most:,}", f"send at most {most:,} ({bound})")
 
 
-def at_least_one(field: str, value: int) -> int:
+def require_positive(field: str, value: int) -> int:
     """The value of a bound, if it leaves room for anything."""
     if value < 1:
         raise BadValue(field, value, "give a whole number of at least 1")
@@ -139,6 +139,41 @@ def at_least_one(field: str, value: int) -> int:
 
 def _cut(field: str, end: i64) -> BadValue:
     return BadValue(field, f"the end at byte {end}", "send the whole message; this one is cut off")
+
+
+# Reading messages of which few fields are known.
+
+
+def fields_of(message: bytes) -> list[tuple[int, int | bytes]]:
+    """Return its varints and spans by field number, in order. Raises `BadValue`."""
+    found: list[tuple[int, int | bytes]] = []
+    at: i64 = 0
+    end: i64 = len(message)
+    while at < end:
+        tag, at = varint(message, at, end, "message")
+        number = int(tag >> 3)
+        if tag & 7 == SPAN and number > 0:
+            begin, at = span(message, at, end, "message")
+            found.append((number, message[begin:at]))
+        elif tag & 7 == VARINT and number > 0:
+            value, at = varint(message, at, end, "message")
+            found.append((number, int(value)))
+        else:
+            at = skip_field(message, at, end, tag, ())
+    return found
+
+
+def spans_of(message: bytes, number: int) -> list[bytes]:
+    """Return all the spans of one field."""
+    return [
+        value for key, value in fields_of(message) if key == number and isinstance(value, bytes)
+    ]
+
+
+def string_of(message: bytes, number: int) -> str:
+    """Return a string field, the last one if it is repeated, or the empty string."""
+    found = spans_of(message, number)
+    return found[-1].decode("utf-8", "replace") if found else ""
 
 
 # Writing.

@@ -17,15 +17,15 @@ from sluicegate.contracts.request import NO_ATTRIBUTES
 from sluicegate.kernels.native import i64
 from sluicegate.wire.protobuf import (
     UINT32_MAX,
-    at_least_one,
-    inside,
+    require_positive,
     signed32,
-    skipped,
+    skip_field,
     span,
     span_bytes,
     text,
     text_bytes,
     too_many,
+    under_field,
     varint,
     varint_bytes,
 )
@@ -56,27 +56,27 @@ class CheckBounds:
         batch_max: int = BATCH_MAX_DEFAULT,
         text_bytes_max: int = TEXT_BYTES_MAX_DEFAULT,
     ) -> None:
-        self.headers_max = at_least_one("headers_max", headers_max)
-        self.batch_max = at_least_one("batch_max", batch_max)
-        self.text_bytes_max = at_least_one("text_bytes_max", text_bytes_max)
+        self.headers_max = require_positive("headers_max", headers_max)
+        self.batch_max = require_positive("batch_max", batch_max)
+        self.text_bytes_max = require_positive("text_bytes_max", text_bytes_max)
 
 
 CHECK_BOUNDS: Final = CheckBounds()
 
 
 @final
-class LeaseAsk:
+class LeaseRequest:
     """Units wanted in advance, for this user on this resource."""
 
-    __slots__ = ("ask", "units")
+    __slots__ = ("request", "units")
 
-    def __init__(self, ask: CheckRequest, units: int) -> None:
-        self.ask = ask
+    def __init__(self, request: CheckRequest, units: int) -> None:
+        self.request = request
         self.units = units
 
 
 @final
-class GiveBackAsk:
+class GiveBackRequest:
     """Units of a lease that were not spent."""
 
     __slots__ = ("lease_id", "units")
@@ -93,13 +93,13 @@ class GiveBackAsk:
 class _Draft:
     """A request while it is read: the same message twice is one, merged."""
 
-    __slots__ = ("headers", "priority", "resource_path", "user_id", "weight")
+    __slots__ = ("cost", "headers", "priority", "resource_path", "user_id")
 
     def __init__(self) -> None:
         self.user_id = ""
         self.resource_path = ""
         self.headers: dict[str, str] | None = None
-        self.weight: i64 = 0
+        self.cost: i64 = 0
         self.priority: i64 = 0
 
     def read(self, data: bytes, at: i64, end: i64, bounds: CheckBounds) -> None:
@@ -116,13 +116,13 @@ class _Draft:
                 begin, at = span(data, at, end, "headers")
                 self.read_header(data, begin, at, bounds)
             elif tag == 0x20:
-                weight, at = varint(data, at, end, "weight")
-                self.weight = weight & UINT32_MAX
+                cost, at = varint(data, at, end, "weight")
+                self.cost = cost & UINT32_MAX
             elif tag == 0x28:
                 priority, at = varint(data, at, end, "priority")
                 self.priority = signed32(priority)
             else:
-                at = skipped(data, at, end, tag, _ASK)
+                at = skip_field(data, at, end, tag, _ASK)
 
     def read_header(self, data: bytes, at: i64, end: i64, bounds: CheckBounds) -> None:
         """Add one pair of the map."""
@@ -138,16 +138,16 @@ class _Draft:
                 value = text(data, begin, at, "headers.value", bounds.text_bytes_max)
             else:
                 try:
-                    at = skipped(data, at, end, tag, _HEADER)
+                    at = skip_field(data, at, end, tag, _HEADER)
                 except BadValue as error:
-                    raise inside(error, "headers") from None
+                    raise under_field(error, "headers") from None
         if self.headers is None:
             self.headers = {}
         self.headers[name.lower()] = value
         if len(self.headers) > bounds.headers_max:
             raise too_many("headers", bounds.headers_max, "headers_max")
 
-    def ask(self) -> CheckRequest:
+    def request(self) -> CheckRequest:
         """The request, now that it is whole."""
         priority = self.priority
         if priority < 0 or priority >= len(_CLAIMS):
@@ -157,42 +157,42 @@ class _Draft:
             self.user_id,
             self.resource_path,
             headers=headers,
-            cost=self.weight if self.weight > 0 else 1,
+            cost=self.cost if self.cost > 0 else 1,
             priority=_CLAIMS[priority],
         )
 
 
-def check_ask_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckRequest:
+def parse_check_request(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> CheckRequest:
     """RateLimitRequest."""
     draft = _Draft()
     draft.read(data, 0, len(data), bounds)
-    return draft.ask()
+    return draft.request()
 
 
-def batch_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequence[CheckRequest]:
+def parse_check_batch(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequence[CheckRequest]:
     """CheckBatchRequest."""
     end: i64 = len(data)
     at: i64 = 0
-    asks: list[CheckRequest] = []
+    requests: list[CheckRequest] = []
     while at < end:
         tag, at = varint(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "requests")
-            count = len(asks)
+            count = len(requests)
             if count >= bounds.batch_max:
                 raise too_many("requests", bounds.batch_max, "batch_max")
             draft = _Draft()
             try:
                 draft.read(data, begin, at, bounds)
-                asks.append(draft.ask())
+                requests.append(draft.request())
             except BadValue as error:
-                raise inside(error, f"requests[{count}]") from None
+                raise under_field(error, f"requests[{count}]") from None
         else:
-            at = skipped(data, at, end, tag, _BATCH)
-    return asks
+            at = skip_field(data, at, end, tag, _BATCH)
+    return requests
 
 
-def lease_ask_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> LeaseAsk:
+def parse_lease_request(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> LeaseRequest:
     """LeaseRequest."""
     end: i64 = len(data)
     at: i64 = 0
@@ -205,21 +205,21 @@ def lease_ask_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> LeaseAsk:
             try:
                 draft.read(data, begin, at, bounds)
             except BadValue as error:
-                raise inside(error, "request") from None
+                raise under_field(error, "request") from None
         elif tag == 0x10:
             units, at = varint(data, at, end, "units")
             units &= UINT32_MAX
         else:
-            at = skipped(data, at, end, tag, _LEASE)
+            at = skip_field(data, at, end, tag, _LEASE)
     if units < 1:
         raise BadValue("units", units, "say how many units to take; at least 1")
     try:
-        return LeaseAsk(draft.ask(), units)
+        return LeaseRequest(draft.request(), units)
     except BadValue as error:
-        raise inside(error, "request") from None
+        raise under_field(error, "request") from None
 
 
-def give_back_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> GiveBackAsk:
+def parse_give_back(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> GiveBackRequest:
     """GiveBackRequest."""
     end: i64 = len(data)
     at: i64 = 0
@@ -234,12 +234,12 @@ def give_back_of(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> GiveBackAsk
             units, at = varint(data, at, end, "units")
             units &= UINT32_MAX
         else:
-            at = skipped(data, at, end, tag, _GIVE_BACK)
+            at = skip_field(data, at, end, tag, _GIVE_BACK)
     if not lease_id:
         raise BadValue("lease_id", lease_id, "give the lease_id that Lease answered with")
     if units < 1:
         raise BadValue("units", units, "say how many units were not spent; at least 1")
-    return GiveBackAsk(lease_id, units)
+    return GiveBackRequest(lease_id, units)
 
 
 # Writing.
@@ -250,9 +250,9 @@ def ms_up(distance_us: int) -> int:
     return -1 if distance_us < 0 else (distance_us + 999) // 1_000
 
 
-def check_answer_bytes(answer: CheckResponse) -> bytes:
+def encode_check_response(response: CheckResponse) -> bytes:
     """RateLimitResponse."""
-    decision = answer.decision
+    decision = response.decision
     parts = [b"\x08\x01"] if decision.allowed else []
     if decision.remaining > 0:
         parts.append(b"\x10")
@@ -260,15 +260,15 @@ def check_answer_bytes(answer: CheckResponse) -> bytes:
     if decision.retry_after_us != 0:
         parts.append(b"\x18")
         parts.append(varint_bytes(ms_up(decision.retry_after_us)))
-    if answer.status:
+    if response.status:
         parts.append(b"\x22")
-        parts.append(text_bytes(answer.status))
+        parts.append(text_bytes(response.status))
     if decision.reset_after_us > 0:
         parts.append(b"\x28")
         parts.append(varint_bytes(ms_up(decision.reset_after_us)))
-    if answer.limit > 0:
+    if response.limit > 0:
         parts.append(b"\x30")
-        parts.append(varint_bytes(answer.limit))
+        parts.append(varint_bytes(response.limit))
     if decision.rule_id:
         parts.append(b"\x3a")
         parts.append(text_bytes(decision.rule_id))
@@ -278,27 +278,27 @@ def check_answer_bytes(answer: CheckResponse) -> bytes:
     if decision.degraded:
         parts.append(b"\x48\x01")
     parts.append(b"\x50")
-    parts.append(varint_bytes(int(answer.priority) + 1))
+    parts.append(varint_bytes(int(response.priority) + 1))
     return b"".join(parts)
 
 
-def batch_bytes(answers: Sequence[CheckResponse]) -> bytes:
+def encode_check_batch(responses: Sequence[CheckResponse]) -> bytes:
     """CheckBatchResponse."""
     parts: list[bytes] = []
-    for answer in answers:
-        body = check_answer_bytes(answer)
+    for response in responses:
+        body = encode_check_response(response)
         parts.append(b"\x0a")
         parts.append(varint_bytes(len(body)))
         parts.append(body)
     return b"".join(parts)
 
 
-def reset_bytes(rules: int) -> bytes:
+def encode_reset(rules: int) -> bytes:
     """ResetResponse."""
     return _first_number(rules)
 
 
-def lease_bytes(lease: LeaseResponse) -> bytes:
+def encode_lease(lease: LeaseResponse) -> bytes:
     """LeaseResponse."""
     out = b"\x0a" + text_bytes(lease.lease_id) if lease.lease_id else b""
     if lease.units > 0:
@@ -306,10 +306,10 @@ def lease_bytes(lease: LeaseResponse) -> bytes:
     valid_ms = lease.valid_us // 1_000
     if valid_ms > 0:
         out += b"\x18" + varint_bytes(valid_ms)
-    return out + b"\x22" + span_bytes(check_answer_bytes(lease.check))
+    return out + b"\x22" + span_bytes(encode_check_response(lease.check))
 
 
-def given_back_bytes(accepted: int) -> bytes:
+def encode_give_back(accepted: int) -> bytes:
     """GiveBackResponse."""
     return _first_number(accepted)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from benchmarks.grpcio_server import GrpcioServer
 from sluicegate.contracts.access import EVERY_GRANT, Identity
-from sluicegate.doors.grpc.call import Methods
+from sluicegate.doors.grpc.methods import Methods
 
 
 class Everybody:

@@ -17,9 +17,9 @@ from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.reasons import RATE_LIMITED
-from sluicegate.doors.grpc.call import GrpcError, Methods, Status
-from sluicegate.doors.grpc.health import Health
-from sluicegate.doors.grpc.native import GrpcDoor, make
+from sluicegate.doors.grpc.health import GrpcHealth
+from sluicegate.doors.grpc.methods import GrpcError, Methods, Status
+from sluicegate.doors.grpc.protocol import GrpcDoor, make
 from sluicegate.doors.grpc.settings import GrpcSettings
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class Work:
             self.cancelled += 1
 
     def methods(self) -> Methods:
-        health = Health(lambda: self.up, settings=SETTINGS)
+        health = GrpcHealth(lambda: self.up, settings=SETTINGS)
         return Methods(
             {
                 "/t.Test/Echo": self.echo,

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.doors.grpc.call import GrpcError, Methods, Status, Told
-from sluicegate.doors.grpc.framing import percent_encoded, prefixed, timeout_us, unpacked
-from sluicegate.doors.grpc.protocol import Calls, Counts
-from sluicegate.doors.grpc.route import Route
+from sluicegate.doors.grpc.calls import Calls, GrpcCounts
+from sluicegate.doors.grpc.framing import gunzip, percent_encoded, prefix, timeout_us
+from sluicegate.doors.grpc.methods import CallMetadata, GrpcError, Methods, Status
+from sluicegate.doors.grpc.route import GrpcRoute
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.wire.h2 import frames as f
 from sluicegate.wire.h2.settings import H2Settings
@@ -45,22 +45,22 @@ class Listed:
         self.bugs: list[BaseException] = []
         self.woken = 0
 
-    def later(self, stream: Stream, answer: object, deadline_us: int) -> None:
+    def wait(self, stream: Stream, answer: object, deadline_us: int) -> None:
         self.waiting.append((stream, answer, deadline_us))
 
-    def run(self, stream: Stream, route: Route, deadline_us: int) -> None:
+    def run(self, stream: Stream, route: GrpcRoute, deadline_us: int) -> None:
         assert route.stream is not None
         assert deadline_us >= -1
         self.running.append(stream)
 
-    def heard(self, stream: Stream) -> None:
+    def wake(self, stream: Stream) -> None:
         assert stream is not None
         self.woken += 1
 
-    def gone(self, stream: Stream) -> None:
+    def stop(self, stream: Stream) -> None:
         self.ended.append(stream.id)
 
-    def bug(self, error: BaseException) -> None:
+    def log_bug(self, error: BaseException) -> None:
         self.bugs.append(error)
 
 
@@ -69,7 +69,7 @@ class Line:
 
     def __init__(self, settings: GrpcSettings | None = None, access: Door | None = None) -> None:
         self.host = Listed()
-        self.counts = Counts()
+        self.counts = GrpcCounts()
         self.now_us = NOW
         self.work = Work()
         chosen = GrpcSettings(message_bytes_max=100_000) if settings is None else settings
@@ -80,8 +80,8 @@ class Line:
         self.say(GREETING, settings_frame((f.INITIAL_WINDOW_SIZE, 1 << 20)), update(0, 1 << 20))
         self.sent.clear()
 
-    def say(self, *said: bytes) -> None:
-        self.calls.receive(b"".join(said), self.now_us)
+    def say(self, *head_sent: bytes) -> None:
+        self.calls.receive(b"".join(head_sent), self.now_us)
         self.take()
 
     def take(self) -> None:
@@ -115,10 +115,10 @@ class Line:
 
 def test_an_answer_that_is_there_at_once_is_three_frames() -> None:
     line = Line()
-    line.ask(1, prefixed(b"hello"))
+    line.ask(1, prefix(b"hello"))
     assert [(x.kind, x.flags) for x in line.sent] == [(1, 4), (0, 0), (1, 5)]
     body, fields = line.answer(1)
-    assert body == prefixed(b"hello")
+    assert body == prefix(b"hello")
     assert (fields[":status"], fields["content-type"]) == ("200", "application/grpc")
     assert fields["grpc-status"] == "0"
     assert line.calls.h2.streams == {}
@@ -127,7 +127,7 @@ def test_an_answer_that_is_there_at_once_is_three_frames() -> None:
 def test_heads_that_are_the_same_are_understood_once() -> None:
     line = Line()
     for number in range(50):
-        line.ask(1 + 2 * number, prefixed(b"x"))
+        line.ask(1 + 2 * number, prefix(b"x"))
     assert line.calls.h2.decodes == 1
     assert line.counts.calls == 50
 
@@ -136,24 +136,24 @@ def test_a_token_that_is_withdrawn_is_believed_no_longer_than_the_memo_lasts() -
     access = Door(anonymous=None)
     line = Line(access=access)
     shown = [("authorization", "Bearer ann's"), (":path", "/t.Test/Name")]
-    line.ask(1, prefixed(b""), changed=shown)
+    line.ask(1, prefix(b""), changed=shown)
     del access.tokens["ann's"]
     line.now_us += 999_999
-    line.ask(3, prefixed(b""), changed=shown)
+    line.ask(3, prefix(b""), changed=shown)
     line.now_us += 1
-    line.ask(5, prefixed(b""), changed=shown)
+    line.ask(5, prefix(b""), changed=shown)
     assert [line.status(each) for each in (1, 3, 5)] == [0, 0, Status.UNAUTHENTICATED]
     access.tokens["ann's"] = access.tokens["bob's"]
     line.calls.h2.forget()
-    line.ask(7, prefixed(b""), changed=shown)
-    assert line.answer(7)[0] == prefixed(b"bob")
+    line.ask(7, prefix(b""), changed=shown)
+    assert line.answer(7)[0] == prefix(b"bob")
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 10])
 def test_a_body_in_any_number_of_frames_is_the_same(parts: int) -> None:
     line = Line()
-    line.ask(1, prefixed(b"0123456789"), parts=parts)
-    assert line.answer(1)[0] == prefixed(b"0123456789")
+    line.ask(1, prefix(b"0123456789"), parts=parts)
+    assert line.answer(1)[0] == prefix(b"0123456789")
     assert line.calls._partial_bytes == 0
 
 
@@ -162,14 +162,14 @@ def test_a_body_in_any_number_of_frames_is_the_same(parts: int) -> None:
     [
         (b"", Status.INTERNAL),
         (b"\0\0\0", Status.INTERNAL),
-        (prefixed(b"a") + prefixed(b"b"), Status.INTERNAL),
-        (prefixed(b"abc")[:-1], Status.INTERNAL),
+        (prefix(b"a") + prefix(b"b"), Status.INTERNAL),
+        (prefix(b"abc")[:-1], Status.INTERNAL),
         (b"\x02\0\0\0\x01x", Status.INTERNAL),
         (b"\x01\0\0\0\x01x", Status.INTERNAL),
         (b"\0" + (100_001).to_bytes(4, "big") + b"x", Status.RESOURCE_EXHAUSTED),
         (b"\0\xff\xff\xff\xff", Status.RESOURCE_EXHAUSTED),
-        (prefixed(bytes(100_001)), Status.RESOURCE_EXHAUSTED),
-        (prefixed(bytes(100_000)), Status.OK),
+        (prefix(bytes(100_001)), Status.RESOURCE_EXHAUSTED),
+        (prefix(bytes(100_000)), Status.OK),
     ],
 )
 @pytest.mark.parametrize("parts", [1, 7])
@@ -200,7 +200,7 @@ def test_a_body_that_is_not_one_message_is_refused(body: bytes, status: int, par
 )
 def test_a_head_decides_how_a_call_is_taken(changed: Any, status: str, code: int) -> None:
     line = Line()
-    line.ask(1, prefixed(b"x"), changed=changed)
+    line.ask(1, prefix(b"x"), changed=changed)
     body, fields = line.answer(1)
     assert fields[":status"] == status
     assert line.status(1) == code
@@ -227,7 +227,7 @@ def test_what_is_said_twice_or_not_at_all_is_not_guessed_at(
 ) -> None:
     line = Line()
     line.say(frame(f.HEADERS, f.END_HEADERS, 1, headers(fields)))
-    line.say(frame(f.DATA, f.END_STREAM, 1, prefixed(b"x")) if line.status(1) < 0 else b"")
+    line.say(frame(f.DATA, f.END_STREAM, 1, prefix(b"x")) if line.status(1) < 0 else b"")
     assert line.answer(1)[1][":status"] == status
     assert line.status(1) == code
     assert line.host.bugs == []
@@ -238,7 +238,7 @@ def test_a_bomb_is_not_unpacked_beyond_the_bound() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(GrpcError, match="larger than 1000"):
-            unpacked(bomb, 1_000)
+            gunzip(bomb, 1_000)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -247,14 +247,14 @@ def test_a_bomb_is_not_unpacked_beyond_the_bound() -> None:
 def test_a_message_beyond_the_bound_is_refused_also_in_a_single_frame() -> None:
     line = Line(GrpcSettings(message_bytes_max=1_024))
     for stream, size in ((1, 1_024), (3, 1_025)):
-        line.ask(stream, prefixed(bytes(size)))
+        line.ask(stream, prefix(bytes(size)))
     assert [line.status(each) for each in (1, 3)] == [0, Status.RESOURCE_EXHAUSTED]
 
 
 def test_more_than_one_message_is_refused_before_the_rest_of_it_comes() -> None:
     line = Line()
     line.say(frame(f.HEADERS, f.END_HEADERS, 1, headers(GRPC)))
-    line.say(frame(f.DATA, 0, 1, prefixed(b"one")))
+    line.say(frame(f.DATA, 0, 1, prefix(b"one")))
     assert line.status(1) == -1
     line.say(frame(f.DATA, 0, 1, b"x"))
     assert line.status(1) == Status.INTERNAL
@@ -262,7 +262,7 @@ def test_more_than_one_message_is_refused_before_the_rest_of_it_comes() -> None:
 
 def test_too_many_headers_are_431() -> None:
     line = Line(GrpcSettings(h2=H2Settings(header_list_bytes_max=1_024)))
-    line.ask(1, prefixed(b"x"), changed=[("x-long", "y" * 2_000)])
+    line.ask(1, prefix(b"x"), changed=[("x-long", "y" * 2_000)])
     assert line.answer(1)[1][":status"] == "431"
 
 
@@ -294,7 +294,7 @@ def test_a_packed_message_is_read_and_a_bomb_is_not() -> None:
             changed=packed,
             parts=len(small) // 16_000 + 1,
         )
-    assert line.answer(1)[0] == prefixed(bytes(100_000))
+    assert line.answer(1)[0] == prefix(bytes(100_000))
     assert [line.status(each) for each in (3, 5)] == [Status.RESOURCE_EXHAUSTED] * 2
 
 
@@ -307,17 +307,17 @@ def test_a_packed_message_of_which_no_head_told_is_refused() -> None:
 
 def test_an_answer_later_is_waited_for_until_its_deadline() -> None:
     line = Line()
-    line.ask(1, prefixed(b"x"), changed=[(":path", "/t.Test/Later")])
-    line.ask(3, prefixed(b"x"), changed=[(":path", "/t.Test/Later"), ("grpc-timeout", "20m")])
+    line.ask(1, prefix(b"x"), changed=[(":path", "/t.Test/Later")])
+    line.ask(3, prefix(b"x"), changed=[(":path", "/t.Test/Later"), ("grpc-timeout", "20m")])
     (one, work, none), (other, more, deadline) = line.host.waiting
     work.close()
     more.close()
     assert (none, deadline) == (-1, NOW + 20_000)
-    line.calls.answered(one, b"here")
-    line.calls.expired(other)
-    line.calls.answered(other, b"too late")
+    line.calls.respond(one, b"here")
+    line.calls.expire(other)
+    line.calls.respond(other, b"too late")
     line.take()
-    assert line.answer(1)[0] == prefixed(b"here")
+    assert line.answer(1)[0] == prefix(b"here")
     assert line.status(3) == Status.DEADLINE_EXCEEDED
     assert line.host.ended == [3]
     assert (line.counts.expired, line.counts.failed) == (1, 1)
@@ -325,7 +325,7 @@ def test_an_answer_later_is_waited_for_until_its_deadline() -> None:
 
 def test_a_call_without_a_deadline_has_ours() -> None:
     line = Line(GrpcSettings(call_us_max=1_000_000))
-    line.ask(1, prefixed(b"x"), changed=[(":path", "/t.Test/Later")])
+    line.ask(1, prefix(b"x"), changed=[(":path", "/t.Test/Later")])
     line.host.waiting[0][1].close()
     line.calls.sweep(NOW + 999_999)
     assert line.host.ended == []
@@ -343,7 +343,7 @@ def test_unfinished_requests_hold_no_more_than_their_bound() -> None:
     assert (line.status(1), line.status(3)) == (-1, Status.RESOURCE_EXHAUSTED)
     line.say(frame(f.RST_STREAM, 0, 1, bytes(4)))
     assert line.calls._partial_bytes == 0
-    line.ask(5, prefixed(bytes(15_000)), parts=2)
+    line.ask(5, prefix(bytes(15_000)), parts=2)
     assert line.status(5) == 0
 
 
@@ -352,22 +352,22 @@ def test_a_stream_hands_out_its_messages_as_they_are_asked_for() -> None:
     fields = {**dict(GRPC), ":path": "/t.Test/Twice"}
     line.say(frame(f.HEADERS, f.END_HEADERS, 1, headers(list(fields.items()))))
     stream = line.host.running[0]
-    body = prefixed(b"one") + prefixed(b"") + prefixed(b"three")
+    body = prefix(b"one") + prefix(b"") + prefix(b"three")
     for at in range(len(body)):
         line.say(frame(f.DATA, 0, 1, body[at : at + 1]))
-    said = [line.calls.next_message(stream) for _ in range(4)]
-    assert said == [b"one", b"", b"three", None]
+    head_sent = [line.calls.next_message(stream) for _ in range(4)]
+    assert head_sent == [b"one", b"", b"three", None]
     line.say(frame(f.DATA, f.END_STREAM, 1, b"\0\0"))
     with pytest.raises(GrpcError, match="amid a message"):
         line.calls.next_message(stream)
-    assert stream.held == 0
+    assert stream.unread_bytes == 0
 
 
 def test_a_stream_that_is_not_read_holds_no_more_than_its_window() -> None:
     line = Line()
     fields = {**dict(GRPC), ":path": "/t.Test/Twice"}
     line.say(frame(f.HEADERS, f.END_HEADERS, 1, headers(list(fields.items()))))
-    part = prefixed(bytes(15_995))
+    part = prefix(bytes(15_995))
     for _ in range(16):
         line.say(frame(f.DATA, 0, 1, part))
     updates = [x for x in line.sent if x.kind == f.WINDOW_UPDATE and x.stream == 1]
@@ -384,7 +384,7 @@ def test_a_message_larger_than_the_window_still_comes_through() -> None:
     line = Line(GrpcSettings(message_bytes_max=1 << 20))
     fields = {**dict(GRPC), ":path": "/t.Test/Twice"}
     line.say(frame(f.HEADERS, f.END_HEADERS, 1, headers(list(fields.items()))))
-    body = prefixed(bytes(900_000))
+    body = prefix(bytes(900_000))
     for at in range(0, len(body), 16_000):
         line.say(frame(f.DATA, 0, 1, body[at : at + 16_000]))
     assert line.calls.next_message(line.host.running[0]) == bytes(900_000)
@@ -392,7 +392,7 @@ def test_a_message_larger_than_the_window_still_comes_through() -> None:
 
 def test_a_bug_is_told_to_the_host_and_not_to_the_peer() -> None:
     line = Line()
-    line.ask(1, prefixed(b"bug"), changed=[(":path", "/t.Test/Fails")])
+    line.ask(1, prefix(b"bug"), changed=[(":path", "/t.Test/Fails")])
     assert line.status(1) == Status.INTERNAL
     assert "secret" not in str(line.answer(1))
     assert [type(each) for each in line.host.bugs] == [ZeroDivisionError]
@@ -411,8 +411,8 @@ def test_a_call_whose_speaker_cannot_be_looked_up_is_refused(
             raise error
 
     line = Line(access=Broken())
-    line.ask(1, prefixed(b"x"), changed=[("authorization", "Bearer ann's")])
-    line.ask(3, prefixed(b"x"))
+    line.ask(1, prefix(b"x"), changed=[("authorization", "Bearer ann's")])
+    line.ask(3, prefix(b"x"))
     assert (line.status(1), line.status(3)) == (status, 0)
     assert len(line.host.bugs) == bugs
 
@@ -459,15 +459,15 @@ def test_a_status_message_is_plain_and_comes_back(message: str) -> None:
 @given(st.binary(max_size=300))
 def test_what_is_no_gzip_is_refused(garbage: bytes) -> None:
     with pytest.raises(GrpcError):
-        unpacked(garbage, 1_000)
+        gunzip(garbage, 1_000)
 
 
 def test_gzip_of_more_than_one_part_or_less_is_refused() -> None:
     one = gzip.compress(b"one")
-    assert unpacked(one, 3) == b"one"
+    assert gunzip(one, 3) == b"one"
     for wrong in (one + one, one[:-1], b""):
         with pytest.raises(GrpcError, match="not one whole gzip"):
-            unpacked(wrong, 1_000)
+            gunzip(wrong, 1_000)
 
 
 @given(
@@ -478,34 +478,34 @@ def test_any_split_of_the_bytes_gives_the_same_answers(
     asked: list[tuple[bytes, int]], cuts: list[int]
 ) -> None:
     whole, split = Line(), Line()
-    said = b""
+    head_sent = b""
     for number, (message, kind) in enumerate(asked):
         stream = 1 + 2 * number
         path = {1: "/t.Test/Echo", 2: "/t.Test/No", 3: "/t.Test/Fails", 4: "/t.Test/Name"}[kind]
         fields = {**dict(GRPC), ":path": path}
-        said += frame(f.HEADERS, f.END_HEADERS, stream, headers(list(fields.items())))
-        said += frame(f.DATA, f.END_STREAM, stream, prefixed(b"bad" if kind == 3 else message))
-    whole.say(said)
-    places = [0, *sorted({cut % len(said) for cut in cuts}), len(said)]
+        head_sent += frame(f.HEADERS, f.END_HEADERS, stream, headers(list(fields.items())))
+        head_sent += frame(f.DATA, f.END_STREAM, stream, prefix(b"bad" if kind == 3 else message))
+    whole.say(head_sent)
+    places = [0, *sorted({cut % len(head_sent) for cut in cuts}), len(head_sent)]
     for begin, end in pairwise(places):
-        split.say(said[begin:end])
+        split.say(head_sent[begin:end])
     assert split.sent == whole.sent
 
 
 @given(st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 255)), max_size=6))
 def test_bent_calls_never_raise_and_never_see_each_other(bends: list[tuple[int, int]]) -> None:
-    said = b""
+    head_sent = b""
     for number in range(6):
         stream = 1 + 2 * number
-        said += frame(f.HEADERS, f.END_HEADERS, stream, headers(GRPC))
-        said += frame(f.DATA, f.END_STREAM, stream, prefixed(b"mine"))
-    bent = bytearray(said)
+        head_sent += frame(f.HEADERS, f.END_HEADERS, stream, headers(GRPC))
+        head_sent += frame(f.DATA, f.END_STREAM, stream, prefix(b"mine"))
+    bent = bytearray(head_sent)
     for place, value in bends:
         bent[place % len(bent)] = value
     line, other = Line(), Line()
     line.say(bytes(bent))
-    other.ask(1, prefixed(b"another"))
-    assert other.answer(1)[0] == prefixed(b"another")
+    other.ask(1, prefix(b"another"))
+    assert other.answer(1)[0] == prefix(b"another")
     assert b"another" not in b"".join(x.payload for x in line.sent)
     assert not line.host.bugs
 
@@ -513,17 +513,17 @@ def test_bent_calls_never_raise_and_never_see_each_other(bends: list[tuple[int, 
 def test_a_method_that_is_told_learns_how_long_the_call_has_waited_and_what_is_left() -> None:
     heard: list[tuple[int, int, list[bytes]]] = []
 
-    def told(message: bytes, _by: Identity, said: Told) -> bytes:
-        heard.append((said.waited_us, said.left_us, said.values(b"x-word")))
+    def told(message: bytes, _by: Identity, head_sent: CallMetadata) -> bytes:
+        heard.append((head_sent.waited_us, head_sent.left_us, head_sent.values(b"x-word")))
         return message
 
     line = Line()
-    methods = Methods({}, {}, told={"/t.Test/Told": told})
+    methods = Methods({}, {}, with_metadata={"/t.Test/CallMetadata": told})
     line.calls = Calls(methods, Door(), GrpcSettings(), line.counts, line.host, (), NOW)
     line.say(GREETING, settings_frame())
-    body = prefixed(b"hello")
+    body = prefix(b"hello")
     for number, timeout in ((1, "20m"), (3, "")):
-        fields = {**dict(GRPC), ":path": "/t.Test/Told", "x-word": "tea"}
+        fields = {**dict(GRPC), ":path": "/t.Test/CallMetadata", "x-word": "tea"}
         if timeout:
             fields["grpc-timeout"] = timeout
         line.say(frame(f.HEADERS, f.END_HEADERS, number, headers(list(fields.items()))))
@@ -536,11 +536,13 @@ def test_a_method_that_is_told_learns_how_long_the_call_has_waited_and_what_is_l
 
 def test_a_call_that_is_told_and_never_whole_is_ended_by_the_sweep() -> None:
     line = Line()
-    methods = Methods({}, {}, told={"/t.Test/Told": lambda message, _by, _told: message})
+    methods = Methods(
+        {}, {}, with_metadata={"/t.Test/CallMetadata": lambda message, _by, _told: message}
+    )
     bounds = GrpcSettings(call_us_max=1_000_000)
     line.calls = Calls(methods, Door(), bounds, line.counts, line.host, (), NOW)
     line.say(GREETING, settings_frame())
-    fields = {**dict(GRPC), ":path": "/t.Test/Told"}
+    fields = {**dict(GRPC), ":path": "/t.Test/CallMetadata"}
     line.say(frame(f.HEADERS, f.END_HEADERS, 1, headers(list(fields.items()))))
     line.calls.sweep(NOW + 1_000_000)
     line.take()

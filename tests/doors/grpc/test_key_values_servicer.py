@@ -17,9 +17,16 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.key_values import tag_of
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, DEADLINE, QUOTA_SPENT, SHED, Reason
-from sluicegate.doors.grpc.call import GrpcError, Methods, Status, Told, metadata_of, status_of
 from sluicegate.doors.grpc.key_values import KeyValuesServicer
-from sluicegate.doors.grpc.native import GrpcDoor
+from sluicegate.doors.grpc.methods import (
+    CallMetadata,
+    GrpcError,
+    Methods,
+    Status,
+    metadata_of,
+    status_of,
+)
+from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.grpc.reflection import Reflection, files_of
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.listener import Kind, Listener
@@ -48,8 +55,8 @@ class KvDoor(Door):
 def served(request: pytest.FixtureRequest) -> Iterator[tuple[Shelf, Native | Grpcio]]:
     name, when = request.param.split("-")
     shelf = Shelf(far=when == "later")
-    told = KeyValuesServicer(shelf, shelf.clock).told
-    server = SERVERS[name](Methods({}, {}, told=told), KvDoor())
+    told = KeyValuesServicer(shelf, shelf.clock).with_metadata
+    server = SERVERS[name](Methods({}, {}, with_metadata=told), KvDoor())
     yield shelf, server
     server.stop()
 
@@ -207,20 +214,20 @@ def test_what_a_call_claims_reaches_the_service(stub: Any, served: Any) -> None:
         assert (code, words.partition(":")[0]) == (grpc.StatusCode.INVALID_ARGUMENT, name)
 
 
-PLAIN: Any = Told((), -1, 0)
+PLAIN: Any = CallMetadata((), -1, 0)
 
 
-def answered(call: Any, message: Any, told: Told = PLAIN) -> bytes:
+def answered(call: Any, message: Any, told: CallMetadata = PLAIN) -> bytes:
     """What a method makes of a message, without a server in front of it."""
-    said: list[bytes] = []
+    head_sent: list[bytes] = []
     data = message if isinstance(message, bytes) else message.SerializeToString()
 
     async def story() -> None:
         answer = call(data, ALL, told)
-        said.append(answer if isinstance(answer, bytes) else await answer)
+        head_sent.append(answer if isinstance(answer, bytes) else await answer)
 
     run(story)
-    return said[0]
+    return head_sent[0]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +237,7 @@ def test_an_ask_began_with_its_call_and_its_time_is_left_from_now(
     left_us: int, deadline_us: int | None
 ) -> None:
     shelf = Shelf()
-    message, told = pb.GetRequest(table="t", partition=b"p"), Told((), left_us, 3_000)
+    message, told = pb.GetRequest(table="t", partition=b"p"), CallMetadata((), left_us, 3_000)
     answered(KeyValuesServicer(shelf, shelf.clock).get, message, told)
     assert (shelf.contexts[-1].arrived_us, shelf.contexts[-1].deadline_us) == (
         NOW_US - 3_000,
@@ -349,7 +356,7 @@ def test_an_asyncio_client_through_the_listener_beside_everything_else() -> None
         shelf = Shelf()
         servicer = KeyValuesServicer(shelf, shelf.clock)
         reflection = Reflection(files_of(descriptor_set(KEY_VALUES)))
-        methods = Methods({}, reflection.streams, told=servicer.told)
+        methods = Methods({}, reflection.streams, with_metadata=servicer.with_metadata)
         settings = GrpcSettings(message_bytes_max=9 << 20)
         door = GrpcDoor(methods, Keeper(), settings)
         kinds: Any = {Kind.HTTP2: lambda _: door()}
@@ -385,7 +392,7 @@ def test_who_waits_too_long_has_the_deadline_for_an_answer() -> None:
         return b""
 
     for name in SERVERS:
-        server = SERVERS[name](Methods({}, {}, told={"/t.T/Never": never}), KvDoor())
+        server = SERVERS[name](Methods({}, {}, with_metadata={"/t.T/Never": never}), KvDoor())
         try:
             with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
                 call: Any = channel.unary_unary("/t.T/Never")
@@ -402,5 +409,5 @@ def test_the_descriptors_name_every_method_that_is_served() -> None:
         pool.AddSerializedFile(file)
     service = pool.FindServiceByName("sluicegate.v1.KeyValues")
     shelf = Shelf()
-    told = KeyValuesServicer(shelf, shelf.clock).told
+    told = KeyValuesServicer(shelf, shelf.clock).with_metadata
     assert {f"/{service.full_name}/{method.name}" for method in service.methods} == set(told)

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from sluicegate.doors.grpc.call import Methods
+from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
 from sluicegate.protos import PROTO_ROOT
 from sluicegate.wire.mesh_messages import MESH_BOUNDS

@@ -9,8 +9,8 @@ import pytest
 
 from sluicegate.contracts.access import EVERY_GRANT, Identity
 from sluicegate.contracts.errors import BadValue, Forbidden
-from sluicegate.doors.grpc.call import GrpcError, Status, status_of
 from sluicegate.doors.grpc.mesh import SHOULD_RATE_LIMIT, MeshServicer
+from sluicegate.doors.grpc.methods import GrpcError, Status, status_of
 from sluicegate.wire.mesh_messages import MeshBounds
 from tests.doors.grpc.limits_service import SmallService, told
 from tests.wire.mesh_oracle import RLS

@@ -10,7 +10,7 @@ import pytest
 
 from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
 from sluicegate.contracts.errors import BadValue, Forbidden
-from sluicegate.doors.grpc.call import Methods
+from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
 from sluicegate.protos import rate_limiter_pb2 as pb
 from sluicegate.protos.rate_limiter_pb2_grpc import RateLimiterStub

@@ -1,4 +1,4 @@
-"""Reflection, held against the kept implementation and asked by its own client."""
+"""Reflection, partial against the kept implementation and asked by its own client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.grpc.call import Methods
+from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.grpc.reflection import V1, V1ALPHA, Reflection, files_of
 from tests.doors.grpc.servers import SERVERS, Door
 

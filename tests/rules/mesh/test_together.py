@@ -44,7 +44,7 @@ def with_ways(tree: list[dict[str, Any]], ways: list[str]) -> list[dict[str, Any
     return tree
 
 
-def ask_of(descriptors: list[Said], hits: int) -> MeshRequest:
+def parse_mesh_request(descriptors: list[Said], hits: int) -> MeshRequest:
     """As it comes from a door."""
     return MeshRequest(
         "d",
@@ -86,7 +86,7 @@ async def story(
     mesh = Mesh(limiter, OpenGate(), ledger, book=book)
     for advance_s, descriptors, hits in steps:
         clock.advance(s=advance_s)
-        ask = ask_of(descriptors, hits)
+        ask = parse_mesh_request(descriptors, hits)
         before = await room(mesh, limiter, ask)
         told = len(ledger.seen)
         answer = mesh.should_rate_limit(ask, clock.now_us())

@@ -22,7 +22,7 @@ from sluicegate.shadow.parting import largest_share, shared_out
 from sluicegate.shadow.replay import BLOCK, replay
 from sluicegate.shadow.report.report import as_json
 from sluicegate.shadow.side import Ask
-from sluicegate.shadow.workers import ask_of, plain
+from sluicegate.shadow.workers import parse_mesh_request, plain
 from tests.shadow.replay.captures import captured, check, envoy, limit, mesh, native, rules
 
 TENANT = {
@@ -98,7 +98,7 @@ def test_asks_travel_as_they_are() -> None:
         mesh([("a", "1")]),
     ]
     for ask in several:
-        again = ask_of(plain(ask))
+        again = parse_mesh_request(plain(ask))
         assert plain(again) == plain(ask)
         assert type(again) is type(ask)
 

@@ -9,10 +9,10 @@ from sluicegate.apps.kv.assembly import Assembly
 from sluicegate.apps.kv.desk import Desk
 from sluicegate.apps.kv.settings import Settings
 from sluicegate.contracts.access import Access
-from sluicegate.doors.grpc.call import Methods
-from sluicegate.doors.grpc.health import Health
+from sluicegate.doors.grpc.health import GrpcHealth
 from sluicegate.doors.grpc.key_values import KeyValuesServicer
-from sluicegate.doors.grpc.native import GrpcDoor
+from sluicegate.doors.grpc.methods import Methods
+from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.grpc.reflection import Reflection, files_of
 from sluicegate.doors.http.kv.handler import KvHttp
 from sluicegate.doors.http.kv.settings import KvHttpSettings
@@ -46,7 +46,7 @@ class Doors:
         self._doorway = Doorway(settings, "kv")
         access = self._doorway.access
         assembly.callers.know(access.identities)
-        self._health = Health(assembly.serving, SERVICES)
+        self._health = GrpcHealth(assembly.serving, SERVICES)
         self._bounds = KvBounds(value_bytes_max=settings.value_bytes_max)
         self._grpc = GrpcDoor(self._methods(), access, grpc_settings(settings))
         self._resp = RespDoor(
@@ -103,7 +103,7 @@ class Doors:
             self._health.unary,
             {**reflection.streams, **self._health.streams},
             self._health.open,
-            told=servicer.told,
+            with_metadata=servicer.with_metadata,
         )
 
     def _http(self, access: Access, hosts: frozenset[str] | None, *, alone: bool) -> HttpDoor:

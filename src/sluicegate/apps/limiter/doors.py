@@ -9,10 +9,10 @@ from sluicegate.apps.limiter.assembly import Assembly
 from sluicegate.apps.limiter.desk import LimiterDesk
 from sluicegate.apps.limiter.settings import Settings
 from sluicegate.contracts.access import Access
-from sluicegate.doors.grpc.call import Methods
-from sluicegate.doors.grpc.health import Health
+from sluicegate.doors.grpc.health import GrpcHealth
 from sluicegate.doors.grpc.mesh import MeshServicer
-from sluicegate.doors.grpc.native import GrpcDoor
+from sluicegate.doors.grpc.methods import Methods
+from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
 from sluicegate.doors.grpc.reflection import Reflection, files_of
 from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettings
@@ -37,7 +37,7 @@ class Doors:
         self._worker = worker
         self._doorway = Doorway(settings, "limiter")
         access = self._doorway.access
-        self._health = Health(assembly.serving)
+        self._health = GrpcHealth(assembly.serving)
         self._grpc = GrpcDoor(self._methods(), access, grpc_settings(settings))
         self._resp = RespDoor(assembly.service, access, _resp_settings(settings))
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-from sluicegate.doors.grpc.call import Field, GrpcError, Status
+from sluicegate.doors.grpc.methods import Field, GrpcError, Status
 from sluicegate.wire.h2.blocks import Block, block
 
 PREFIX_BYTES: Final = 5
@@ -32,7 +32,7 @@ HEAD: Final = block([(b":status", b"200"), _CONTENT_TYPE, (b"grpc-accept-encodin
 OK: Final = block([(b"grpc-status", b"0")])
 
 
-def prefixed(message: bytes) -> bytes:
+def prefix(message: bytes) -> bytes:
     """A message as it travels, not packed."""
     return b"\0" + len(message).to_bytes(4, "big") + message
 
@@ -74,7 +74,7 @@ def timeout_us(value: bytes) -> int:
     return -(-int(digits) * unit // 1_000)
 
 
-def unpacked(packed: bytes, bytes_max: int) -> bytes:
+def gunzip(packed: bytes, bytes_max: int) -> bytes:
     """A gzip message, if it holds at most `bytes_max`. Raises `GrpcError`."""
     machine = zlib.decompressobj(_GZIP_BITS)
     try:

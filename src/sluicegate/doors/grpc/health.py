@@ -1,8 +1,8 @@
 """Health: `grpc.health.v1`, as the service itself says whether new work is welcome.
 
 Check and Watch need no identity and are in no queue. A service that we do not have is NOT_FOUND to
-Check and SERVICE_UNKNOWN to Watch, as that protocol has it. Whoever watches is told within
-`watch_us` of a change, and at once of one that is announced by `notice`; at most `watchers_max`
+Check and SERVICE_UNKNOWN to Watch, as that protocol has it. A watcher hears within
+`watch_us` of a change, and at once of one that is announced by `notify`; at most `watchers_max`
 may.
 
 A drain says NOT_SERVING to all and then ends the watches, so that none of them keeps a connection
@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Final, final
 
 from sluicegate.contracts.access import Identity
-from sluicegate.doors.grpc.call import GrpcError, Status, Stream, Unary
-from sluicegate.doors.grpc.pieces import text_of
+from sluicegate.doors.grpc.methods import GrpcError, Status, Stream, Unary
 from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.wire.protobuf import string_of
 
 CHECK: Final = "/grpc.health.v1.Health/Check"
 WATCH: Final = "/grpc.health.v1.Health/Watch"
@@ -37,8 +37,8 @@ _US: Final = 1_000_000
 
 
 @final
-class Health:
-    """Answers for `services`. Belongs to one loop."""
+class GrpcHealth:
+    """Reports the state of `services`. Belongs to one loop."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Health:
         self._watch_s = settings.watch_us / _US
         self._draining = False
         self._watchers: set[asyncio.Event] = set()
-        self._seen = False
+        self._last_state = False
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -72,16 +72,16 @@ class Health:
         return frozenset((CHECK, WATCH))
 
     def check(self, message: bytes, _by: Identity) -> bytes:
-        """One answer."""
-        name = text_of(message, 1)
+        """Return the state of one service."""
+        name = string_of(message, 1)
         if name not in self._services:
             raise GrpcError(Status.NOT_FOUND, f"there is no service {name}")
         return self._state()
 
     async def watch(self, messages: AsyncIterator[bytes], _by: Identity) -> AsyncIterator[bytes]:
-        """An answer now, and one for each change."""
+        """Yield the state now, and at each change."""
         async for message in messages:
-            name = text_of(message, 1)
+            name = string_of(message, 1)
             break
         else:
             raise GrpcError(Status.INTERNAL, "the request ended without a message")
@@ -89,14 +89,14 @@ class Health:
             raise GrpcError(Status.RESOURCE_EXHAUSTED, "more watches than watchers_max")
         changed = asyncio.Event()
         self._watchers.add(changed)
-        self._look_again()
-        told = b""
+        self._set_timer()
+        sent = b""
         try:
             while True:
                 changed.clear()
                 state = self._state() if name in self._services else SERVICE_UNKNOWN
-                if state != told:
-                    told = state
+                if state != sent:
+                    sent = state
                     yield state
                 if self._draining:
                     raise GrpcError(Status.UNAVAILABLE, "this instance is ending")
@@ -104,31 +104,31 @@ class Health:
         finally:
             self._watchers.discard(changed)
 
-    def notice(self) -> None:
-        """Something may have changed: look now."""
-        self._seen = self._serving()
+    def notify(self) -> None:
+        """Look now: the state may have changed."""
+        self._last_state = self._serving()
         for changed in self._watchers:
             changed.set()
 
     def drain(self) -> None:
         """Say NOT_SERVING from now on, and end the watches."""
         self._draining = True
-        self.notice()
+        self.notify()
 
     def _state(self) -> bytes:
         return SERVING if self._serving() and not self._draining else NOT_SERVING
 
-    def _look_again(self) -> None:
-        """One timer for all who watch."""
+    def _set_timer(self) -> None:
+        """Keep one timer for all watchers."""
         if self._timer is None:
-            self._seen = self._serving()
+            self._last_state = self._serving()
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._watch_s, self._looked)
+            self._timer = loop.call_later(self._watch_s, self._poll)
 
-    def _looked(self) -> None:
+    def _poll(self) -> None:
         self._timer = None
         if not self._watchers:
             return
-        if self._serving() != self._seen:
-            self.notice()
-        self._look_again()
+        if self._serving() != self._last_state:
+            self.notify()
+        self._set_timer()

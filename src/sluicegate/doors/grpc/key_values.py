@@ -1,4 +1,4 @@
-"""sluicegate.v1.KeyValues as methods: bytes to what is asked, an answer to bytes.
+"""sluicegate.v1.KeyValues as methods: bytes to what is request, an answer to bytes.
 
 What a call claims stands in its metadata (`doors/claims.py`), and its `grpc-timeout` is the
 deadline. A refusal is an error here, told by `call.status_of` and `call.metadata_of`. Get and
@@ -15,27 +15,27 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.claims import CRITICALITY, STRONG, criticality_of, strong_of
-from sluicegate.doors.grpc.call import Told, UnaryTold
+from sluicegate.doors.grpc.methods import CallMetadata, UnaryWithMetadata
 from sluicegate.wire.key_values_messages import (
     KV_BOUNDS,
-    CommitAsk,
+    CommitUploadRequest,
     KvBounds,
-    PartAsk,
-    PlaceAsk,
-    PlacesAsk,
-    ScanAsk,
-    UploadAsk,
-    WalkAsk,
-    WriteAsk,
-    WriteIfAsk,
-    found_bytes,
-    found_each_bytes,
-    number_bytes,
-    rows_bytes,
-    tried_bytes,
-    upload_bytes,
-    uploads_bytes,
-    walked_bytes,
+    PlaceRequest,
+    PlacesRequest,
+    ScanRequest,
+    UploadPartRequest,
+    UploadRequest,
+    WalkRequest,
+    WriteIfRequest,
+    WriteRequest,
+    encode_get_each_response,
+    encode_get_response,
+    encode_number,
+    encode_scan_response,
+    encode_upload,
+    encode_uploads,
+    encode_walk_response,
+    encode_write_if_response,
 )
 
 SERVICE: Final = "/sluicegate.v1.KeyValues/"
@@ -53,8 +53,8 @@ class KeyValuesServicer:
         self.bounds = bounds
 
     @property
-    def told(self) -> Mapping[str, UnaryTold]:
-        """The methods for `Methods.told`."""
+    def with_metadata(self) -> Mapping[str, UnaryWithMetadata]:
+        """The methods for `Methods.with_metadata`."""
         return {
             SERVICE + "Get": self.get,
             SERVICE + "GetEach": self.get_each,
@@ -72,127 +72,139 @@ class KeyValuesServicer:
             SERVICE + "ListUploads": self.list_uploads,
         }
 
-    def _call(self, by: Identity, told: Told) -> CallContext:
+    def _call(self, by: Identity, metadata: CallMetadata) -> CallContext:
         now_us = self.clock.now_us()
         return CallContext(
             by,
-            criticality=criticality_of(told.values(CRITICALITY)),
-            deadline_us=now_us + told.left_us if told.left_us >= 0 else None,
-            arrived_us=now_us - told.waited_us,
-            strong=strong_of(told.values(STRONG)),
+            criticality=criticality_of(metadata.values(CRITICALITY)),
+            deadline_us=now_us + metadata.left_us if metadata.left_us >= 0 else None,
+            arrived_us=now_us - metadata.waited_us,
+            strong=strong_of(metadata.values(STRONG)),
         )
 
     # Rows.
 
-    def get(self, message: bytes, by: Identity, told: Told) -> MaybeAwaitable[bytes]:
+    def get(self, message: bytes, by: Identity, metadata: CallMetadata) -> MaybeAwaitable[bytes]:
         """GetRequest to GetResponse."""
-        asked = PlaceAsk(message)
-        found = self.service.get(asked.table, asked.partition, asked.sort, self._call(by, told))
-        if found is None or isinstance(found, Row):
-            return found_bytes(found, self.clock.now_us())
-        return self._found_later(found)
-
-    async def _found_later(self, found: Awaitable[Row | None]) -> bytes:
-        return found_bytes(await found, self.clock.now_us())
-
-    def get_each(self, message: bytes, by: Identity, told: Told) -> MaybeAwaitable[bytes]:
-        """GetEachRequest to GetEachResponse."""
-        asked = PlacesAsk(message, self.bounds)
-        found = self.service.get_each(asked.table, asked.places, self._call(by, told))
-        if isinstance(found, Sequence):
-            return found_each_bytes(found, self.clock.now_us())
-        return self._found_each_later(found)
-
-    async def _found_each_later(self, found: Awaitable[Sequence[Row | None]]) -> bytes:
-        return found_each_bytes(await found, self.clock.now_us())
-
-    async def scan(self, message: bytes, by: Identity, told: Told) -> bytes:
-        """ScanRequest to ScanResponse."""
-        asked = ScanAsk(message, self.bounds)
-        rows = await self.service.scan(
-            asked.table, asked.partition, asked.span, self._call(by, told), asked.token
+        request = PlaceRequest(message)
+        row = self.service.get(
+            request.table, request.partition, request.sort, self._call(by, metadata)
         )
-        return rows_bytes(rows, self.clock.now_us())
+        if row is None or isinstance(row, Row):
+            return encode_get_response(row, self.clock.now_us())
+        return self._found_later(row)
 
-    async def walk(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def _found_later(self, row: Awaitable[Row | None]) -> bytes:
+        return encode_get_response(await row, self.clock.now_us())
+
+    def get_each(
+        self, message: bytes, by: Identity, metadata: CallMetadata
+    ) -> MaybeAwaitable[bytes]:
+        """GetEachRequest to GetEachResponse."""
+        request = PlacesRequest(message, self.bounds)
+        row = self.service.get_each(request.table, request.places, self._call(by, metadata))
+        if isinstance(row, Sequence):
+            return encode_get_each_response(row, self.clock.now_us())
+        return self._found_each_later(row)
+
+    async def _found_each_later(self, row: Awaitable[Sequence[Row | None]]) -> bytes:
+        return encode_get_each_response(await row, self.clock.now_us())
+
+    async def scan(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
+        """ScanRequest to ScanResponse."""
+        request = ScanRequest(message, self.bounds)
+        rows = await self.service.scan(
+            request.table, request.partition, request.span, self._call(by, metadata), request.token
+        )
+        return encode_scan_response(rows, self.clock.now_us())
+
+    async def walk(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """WalkRequest to WalkResponse."""
-        asked = WalkAsk(message, self.bounds)
-        call = self._call(by, told)
-        return walked_bytes(await self.service.walk(asked.table, asked.after, asked.rows_max, call))
+        request = WalkRequest(message, self.bounds)
+        call = self._call(by, metadata)
+        return encode_walk_response(
+            await self.service.walk(request.table, request.after, request.rows_max, call)
+        )
 
-    async def write(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def write(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """WriteRequest to WriteResponse."""
-        asked = WriteAsk(message, self.bounds)
-        await self.service.write(asked.table, asked.writes, self._call(by, told))
+        request = WriteRequest(message, self.bounds)
+        await self.service.write(request.table, request.writes, self._call(by, metadata))
         return b""
 
-    async def write_if(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def write_if(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """WriteIfRequest to WriteIfResponse."""
-        asked = WriteIfAsk(message, self.bounds)
-        call = self._call(by, told)
-        tried = await self.service.write_if(asked.table, asked.write, asked.condition, call)
-        return tried_bytes(tried, self.clock.now_us())
+        request = WriteIfRequest(message, self.bounds)
+        call = self._call(by, metadata)
+        result = await self.service.write_if(request.table, request.write, request.condition, call)
+        return encode_write_if_response(result, self.clock.now_us())
 
-    async def remove(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def remove(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """RemoveRequest to RemoveResponse."""
-        asked = PlacesAsk(message, self.bounds)
-        call = self._call(by, told)
-        return number_bytes(await self.service.remove(asked.table, asked.places, call))
+        request = PlacesRequest(message, self.bounds)
+        call = self._call(by, metadata)
+        return encode_number(await self.service.remove(request.table, request.places, call))
 
-    async def expire(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def expire(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """ExpireRequest to ExpireResponse."""
-        asked = PlaceAsk(message, expires=True)
-        call = self._call(by, told)
+        request = PlaceRequest(message, expires=True)
+        call = self._call(by, metadata)
         there = await self.service.expire(
-            asked.table, asked.partition, asked.sort, asked.ttl_us, call
+            request.table, request.partition, request.sort, request.ttl_us, call
         )
-        return number_bytes(int(there))
+        return encode_number(int(there))
 
     # Uploads.
 
-    async def begin_upload(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def begin_upload(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """BeginUploadRequest to Upload."""
-        asked = UploadAsk(message, 3)
+        request = UploadRequest(message, 3)
         uploads = self.service.uploads
-        return upload_bytes(
-            await uploads.begin(asked.table, asked.name, asked.mode, self._call(by, told))
+        return encode_upload(
+            await uploads.begin(request.table, request.name, request.mode, self._call(by, metadata))
         )
 
-    async def upload_part(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def upload_part(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """UploadPartRequest to Upload."""
-        asked = PartAsk(message)
-        call = self._call(by, told)
+        request = UploadPartRequest(message)
+        call = self._call(by, metadata)
         uploads = self.service.uploads
-        return upload_bytes(
+        return encode_upload(
             await uploads.part(
-                asked.table, asked.name, asked.number, asked.rows, asked.sha256, call
+                request.table, request.name, request.number, request.rows, request.sha256, call
             )
         )
 
-    async def commit_upload(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def commit_upload(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """CommitUploadRequest to Upload."""
-        asked = CommitAsk(message)
-        call = self._call(by, told)
+        request = CommitUploadRequest(message)
+        call = self._call(by, metadata)
         uploads = self.service.uploads
-        return upload_bytes(
+        return encode_upload(
             await uploads.commit(
-                asked.table, asked.name, asked.parts, asked.rows, asked.sha256, call
+                request.table, request.name, request.parts, request.rows, request.sha256, call
             )
         )
 
-    async def abandon_upload(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def abandon_upload(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """AbandonUploadRequest to Upload."""
-        asked = UploadAsk(message, 2)
+        request = UploadRequest(message, 2)
         uploads = self.service.uploads
-        return upload_bytes(await uploads.abandon(asked.table, asked.name, self._call(by, told)))
+        return encode_upload(
+            await uploads.abandon(request.table, request.name, self._call(by, metadata))
+        )
 
-    async def show_upload(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def show_upload(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """ShowUploadRequest to Upload."""
-        asked = UploadAsk(message, 2)
+        request = UploadRequest(message, 2)
         uploads = self.service.uploads
-        return upload_bytes(await uploads.show(asked.table, asked.name, self._call(by, told)))
+        return encode_upload(
+            await uploads.show(request.table, request.name, self._call(by, metadata))
+        )
 
-    async def list_uploads(self, message: bytes, by: Identity, told: Told) -> bytes:
+    async def list_uploads(self, message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
         """ListUploadsRequest to ListUploadsResponse."""
-        asked = UploadAsk(message, 1)
-        return uploads_bytes(await self.service.uploads.all(asked.table, self._call(by, told)))
+        request = UploadRequest(message, 1)
+        return encode_uploads(
+            await self.service.uploads.all(request.table, self._call(by, metadata))
+        )

@@ -1,4 +1,4 @@
-"""Envoy's rate-limit service as methods: bytes to an ask, an answer to bytes.
+"""Envoy's rate-limit service as methods: bytes to an request, an response to bytes.
 
 What is malformed is INVALID_ARGUMENT with the field's path. Two things that can be asked only by
 mistake end with UNKNOWN and the words that clients of this protocol know. Everything else that the
@@ -13,8 +13,13 @@ from typing import Final, final
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import MaybeAwaitable, MeshRequest, MeshResponse, RateLimits
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.grpc.call import GrpcError, Status, Unary
-from sluicegate.wire.mesh_messages import MESH_BOUNDS, MeshBounds, answer_bytes, ask_of
+from sluicegate.doors.grpc.methods import GrpcError, Status, Unary
+from sluicegate.wire.mesh_messages import (
+    MESH_BOUNDS,
+    MeshBounds,
+    encode_mesh_response,
+    parse_mesh_request,
+)
 
 SHOULD_RATE_LIMIT: Final = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
@@ -39,27 +44,27 @@ class MeshServicer:
 
     def should_rate_limit(self, message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
         """RateLimitRequest to RateLimitResponse; at once if the service answers at once."""
-        ask = ask_of(message, self.bounds)
+        request = parse_mesh_request(message, self.bounds)
         try:
-            answer = self.service.should_rate_limit(ask, by)
+            response = self.service.should_rate_limit(request, by)
         except BadValue as error:
-            raise as_known(ask, error) from None
-        if isinstance(answer, MeshResponse):
-            return answer_bytes(answer)
-        return _later(ask, answer)
+            raise known_error(request, error) from None
+        if isinstance(response, MeshResponse):
+            return encode_mesh_response(response)
+        return _later(request, response)
 
 
-async def _later(ask: MeshRequest, answer: Awaitable[MeshResponse]) -> bytes:
+async def _later(request: MeshRequest, response: Awaitable[MeshResponse]) -> bytes:
     try:
-        return answer_bytes(await answer)
+        return encode_mesh_response(await response)
     except BadValue as error:
-        raise as_known(ask, error) from None
+        raise known_error(request, error) from None
 
 
-def as_known(ask: MeshRequest, error: BadValue) -> BadValue | GrpcError:
+def known_error(request: MeshRequest, error: BadValue) -> BadValue | GrpcError:
     """The service's complaint, in the words that clients of this protocol know if they know it."""
-    if error.field == "domain" and not ask.domain:
+    if error.field == "domain" and not request.domain:
         return GrpcError(Status.UNKNOWN, NO_DOMAIN)
-    if error.field == "descriptors" and not ask.descriptors:
+    if error.field == "descriptors" and not request.descriptors:
         return GrpcError(Status.UNKNOWN, NO_DESCRIPTORS)
     return error

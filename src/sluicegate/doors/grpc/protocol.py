@@ -1,435 +1,351 @@
-"""Calls: gRPC on one HTTP/2 connection, without a socket and without a loop.
+"""The asyncio side of our own gRPC server: sockets, tasks and timers, and nothing else.
 
-A unary request that has come whole is handed to its method where it lies, and an answer that is
-there at once is in the output before the next frame is read: no task, no future, no queue. What is
-answered later is the `Host`'s to wait for; it comes back with `answered` or `failed`. Streams are
-the slow path beside it: their bytes wait unparsed until their method asks, within their window.
+One `GrpcProtocol` a connection. All answers to one read leave in one write, and so do all that
+become ready in one turn of the loop. A peer that does not read is not read either: while its socket
+is full we take nothing from it, so what we hold for it stays within the bounds of HTTP/2.
 
-An error ends a call with the status that `call.status_of` gives it. What is our own bug is told to
-the host, which has a log; the peer learns only that there is one.
+`GrpcDoor` makes the protocols and knows which are open: to count, to sweep out the slow and the
+idle, and to end them all in peace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Protocol, final
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any, Final, cast, final
 
 from sluicegate.contracts.access import Access
-from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import SluicegateError
-from sluicegate.doors.grpc.call import GrpcError, Methods, Status, Told, metadata_of, status_of
-from sluicegate.doors.grpc.framing import (
-    HEAD,
-    OK,
-    PREFIX_BYTES,
-    prefixed,
-    too_large,
-    trailers,
-    trailers_only,
-    unpacked,
-)
-from sluicegate.doors.grpc.route import NO_TIMEOUT, Route, refused, route_of
-from sluicegate.doors.grpc.route import too_large as head_too_large
+from sluicegate.doors.grpc.calls import Calls, GrpcCounts, PartialRequest
+from sluicegate.doors.grpc.methods import GrpcError, Methods, Status
+from sluicegate.doors.grpc.route import GrpcRoute
 from sluicegate.doors.grpc.settings import GrpcSettings
-from sluicegate.wire.h2.connection import Connection
-from sluicegate.wire.h2.fields import Head
-from sluicegate.wire.h2.frames import word
+from sluicegate.doors.grpc.streaming import Running
+from sluicegate.doors.stepper import Stepper
+from sluicegate.doors.tls import names_in
 from sluicegate.wire.h2.stream import Stream
 
-_PLAIN_BODY_BYTES_MAX: Final = 65_536  # of a request that is not gRPC; answered amid it beyond
-_NONE_YET: Final = GrpcError(Status.INTERNAL, "the request ended without a message")
-_TWO: Final = GrpcError(Status.INTERNAL, "a unary request is one message, whole")
-_LATE: Final = GrpcError(Status.DEADLINE_EXCEEDED, "the deadline has passed")
-_HELD: Final = GrpcError(
-    Status.RESOURCE_EXHAUSTED, "too many unfinished requests on this connection"
-)
-
-
-class Host(Protocol):
-    """Who can wait: the asyncio side of the connection."""
-
-    def later(self, stream: Stream, answer: object, deadline_us: int) -> None:
-        """Wait for a unary answer; `deadline_us` is an instant, or -1. Raises `TypeError`."""
-        ...
-
-    def run(self, stream: Stream, route: Route, deadline_us: int) -> None:
-        """Start the method of a stream."""
-        ...
-
-    def heard(self, stream: Stream) -> None:
-        """A stream has more to read, or more room to write."""
-        ...
-
-    def gone(self, stream: Stream) -> None:
-        """Whatever waits for this stream may stop."""
-        ...
-
-    def bug(self, error: BaseException) -> None:
-        """An error of ours; write it down."""
-        ...
+_log: Final = logging.getLogger("sluicegate.grpc")
+_US: Final = 1_000_000
 
 
 @final
-class Counts:
-    """What the connections of one door have done."""
+class GrpcDoor:
+    """Makes a protocol for each connection that is accepted. Belongs to one loop."""
 
-    __slots__ = ("answered_late", "calls", "connections", "expired", "failed", "floods", "opened")
-
-    def __init__(self) -> None:
-        self.connections = 0  # open now
-        self.opened = 0  # ever
-        self.calls = 0  # that reached a method
-        self.answered_late = 0  # of these, not at once
-        self.failed = 0  # ended with a status other than OK
-        self.expired = 0  # of these, by their deadline
-        self.floods: dict[str, int] = {}  # connections ended, by the bound that was passed
-
-
-@final
-class Partial:
-    """The bytes of a request that are here and not yet a message; what a host keeps with it."""
-
-    __slots__ = ("buffer", "said", "waiter")
-
-    def __init__(self) -> None:
-        self.buffer = bytearray()
-        self.said = False  # the head of the answer
-        self.waiter: object = None
-
-
-@final
-class Calls:
-    """The application of one connection."""
-
-    __slots__ = (
-        "_access",
-        "_counts",
-        "_host",
-        "_methods",
-        "_names",
-        "_now_us",
-        "_partial_bytes",
-        "_settings",
-        "h2",
-    )
+    __slots__ = ("_sweep", "access", "counts", "draining", "methods", "open", "settings")
 
     def __init__(
-        self,
-        methods: Methods,
-        access: Access,
-        settings: GrpcSettings,
-        counts: Counts,
-        host: Host,
-        names: Sequence[str],
-        now_us: int,
+        self, methods: Methods, access: Access, settings: GrpcSettings | None = None
     ) -> None:
-        self._methods = methods
-        self._access = access
-        self._settings = settings
-        self._counts = counts
-        self._host = host
-        self._names = names
-        self._now_us = now_us
-        self._partial_bytes = 0
-        self.h2 = Connection(settings.h2, self, now_us)
+        self.methods = methods
+        self.access = access
+        self.settings = GrpcSettings() if settings is None else settings
+        self.counts = GrpcCounts()
+        self.open: set[GrpcProtocol] = set()
+        self.draining = False
+        self._sweep: asyncio.TimerHandle | None = None
 
-    def receive(self, data: bytes, now_us: int) -> None:
-        """Take what came; what must be sent is then in `h2`."""
-        self._now_us = now_us
-        self.h2.receive(data, now_us)
-        self.count_flood()
+    def __call__(self) -> GrpcProtocol:
+        """A protocol for one more connection."""
+        return GrpcProtocol(self)
 
-    def sweep(self, now_us: int) -> None:
-        """End what takes too long."""
-        self._now_us = now_us
-        self.h2.sweep(now_us)
-        late_us = now_us - self._settings.call_us_max
-        for stream in list(self.h2.streams.values()):
-            route = _route(stream)
-            unary = route.unary is not None or route.told is not None
-            if unary and stream.began_us <= late_us:
-                self.expired(stream)
-        self.count_flood()
+    @property
+    def streams(self) -> int:
+        """Streams open now."""
+        return sum(protocol.streams for protocol in self.open)
 
-    def count_flood(self) -> None:
-        """Write down, once, the flood that ended the connection."""
-        fault = self.h2.fault
-        if fault is not None and fault.flood:
-            floods = self._counts.floods
-            floods[fault.flood] = floods.get(fault.flood, 0) + 1
-            self.h2.fault = None
+    async def drain(self, grace_s: float) -> bool:
+        """End all connections: what is under way may finish within `grace_s`. Whether all did."""
+        self.draining = True
+        for protocol in list(self.open):
+            protocol.drain()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace_s
+        while self.open and loop.time() < until:
+            waiting = [protocol.closed for protocol in self.open]
+            await asyncio.wait(waiting, timeout=until - loop.time())
+        finished = not self.open
+        for protocol in list(self.open):
+            protocol.abort()
+        return finished
 
-    # What the connection tells.
+    def forget(self) -> None:
+        """Who may do what has changed: believe no token from memory."""
+        for protocol in self.open:
+            protocol.forget()
 
-    def understand(self, head: Head) -> object:
-        """The route of a request."""
-        try:
-            return route_of(head, self._methods, self._access, self._names)
-        except Exception as error:
-            if not isinstance(error, SluicegateError):
-                self._host.bug(error)
-            status, message = status_of(error)
-            return refused(status, message)  # whoever made the identity could not
+    def joined(self, protocol: GrpcProtocol, loop: asyncio.AbstractEventLoop) -> None:
+        """One more is open."""
+        self.open.add(protocol)
+        self.counts.connections += 1
+        self.counts.opened += 1
+        if self._sweep is None:
+            self._sweep = loop.call_later(self.settings.sweep_us / _US, self._swept, loop)
 
-    def too_large(self) -> object:
-        """The route of one with too many headers."""
-        return head_too_large()
+    def left(self, protocol: GrpcProtocol) -> None:
+        """One is no more."""
+        if protocol in self.open:
+            self.open.remove(protocol)
+            self.counts.connections -= 1
+        if not self.open and self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
 
-    def began(self, stream: Stream) -> None:
-        """A head without its body: refuse at once what no body could save; start a stream."""
-        route = _route(stream)
-        if route.refusal is not None:
-            self._refuse(stream, route)
-        elif route.stream is not None:
-            self._begin(stream, route)
+    def _swept(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweep = loop.call_later(self.settings.sweep_us / _US, self._swept, loop)
+        for protocol in list(self.open):
+            protocol.sweep()
 
-    def came(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
-        """A part of a body."""
-        route = _route(stream)
-        if route.unary is not None or route.told is not None:
-            if last and stream.call is None:
-                self._unary(stream, route, data, start, end)
-            else:
-                self._gather(stream, route, data[start:end], last)
-        elif route.stream is not None:
-            if stream.call is None:
-                self._begin(stream, route)
-            self._flow(stream, data[start:end])
-        elif last or stream.received_bytes > _PLAIN_BODY_BYTES_MAX:
-            self._refuse(stream, route)
 
-    def gone(self, stream: Stream) -> None:
-        """A stream ended before its answer."""
-        self._let_go(stream)
-        self._host.gone(stream)
+def make(methods: Methods, access: Access, settings: GrpcSettings | None = None) -> GrpcDoor:
+    """The door for these methods; call it for a protocol, one a connection."""
+    return GrpcDoor(methods, access, settings)
 
-    def flowing(self, stream: Stream) -> None:
-        """What was queued has left."""
-        self._host.heard(stream)
 
-    # Unary calls.
+@final
+class GrpcProtocol:
+    """One connection on a loop.
 
-    def _unary(self, stream: Stream, route: Route, data: bytes, start: int, end: int) -> None:
-        size = end - start - PREFIX_BYTES
-        try:
-            if (
-                size >= 0
-                and data[start] == 0
-                and word(data, start + 1) == size
-                and size <= self._settings.message_bytes_max
-            ):
-                message = data[start + PREFIX_BYTES : end]
-            else:
-                message = self._message(route, data[start:end])
-            if route.timeout_us >= 0:
-                self._in_time(stream, route)
-            self._counts.calls += 1
-            unary = route.unary
-            if unary is not None:
-                answer = unary(message, route.identity)
-            else:
-                answer = self._telling(stream, route, message)
+    It does what `asyncio.Protocol` asks for; a compiled class has none but compiled ancestors.
+    """
+
+    def __init__(self, door: GrpcDoor) -> None:
+        self._door = door
+        self._calls: Calls | None = None
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._flushing = False
+        self._reading = False
+        self._held: list[bytes] = []
+        self._paused = False
+        self._echo: asyncio.TimerHandle | None = None
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def streams(self) -> int:
+        """Streams open now."""
+        return 0 if self._calls is None else len(self._calls.h2.streams)
+
+    def under_way(self) -> int:
+        """Streams open now, for a listener that asks what a connection still has to do."""
+        return self.streams
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet: SETTINGS first."""
+        self._transport = cast("asyncio.Transport", transport)
+        door = self._door
+        self._calls = Calls(
+            door.methods,
+            door.access,
+            door.settings,
+            door.counts,
+            self,
+            names_in(transport.get_extra_info("peercert")),
+            self._now_us(),
+        )
+        door.joined(self, self._loop)
+        self._flush()
+        if door.draining:
+            self.drain()
+
+    def data_received(self, data: bytes) -> None:
+        """Take it, and write all that it brought about."""
+        calls = self._calls
+        if calls is None:
+            return
+        if self._paused:
+            self._held.append(data)  # at most what was read before the pause took hold
+            return
+        self._reading = True
+        calls.receive(data, int(self._loop.time() * _US))
+        self._reading = False
+        self._flush()
+
+    def eof_received(self) -> bool:
+        """The peer says no more, so it cannot be answered by the rules; close."""
+        return False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Let go of everything."""
+        self._transport = None
+        if self._calls is not None:
+            self._calls.h2.close()
+        self._door.left(self)
+        if self._echo is not None:
+            self._echo.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """The peer does not read: neither do we."""
+        self._paused = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._paused = False
+        partial, self._held = self._held, []
+        for data in partial:
+            self.data_received(data)
+        if self._transport is not None and not self._transport.is_closing() and not self._paused:
+            self._transport.resume_reading()
+
+    # What the door asks.
+
+    def drain(self) -> None:
+        """End in peace; the second step comes with the echo, or without it in a while."""
+        if self._calls is None:
+            return
+        self._calls.h2.drain()
+        self._flush()
+        if self._echo is None and not self.closed.done():
+            wait_s = self._door.settings.drain_echo_us / _US
+            self._echo = self._loop.call_later(wait_s, self._no_echo)
+
+    def sweep(self) -> None:
+        """End what is slow or idle."""
+        if self._calls is not None:
+            self._calls.sweep(self._now_us())
+            self._flush()
+
+    def forget(self) -> None:
+        """Believe no header block from memory."""
+        if self._calls is not None:
+            self._calls.h2.forget()
+
+    def abort(self) -> None:
+        """End at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _no_echo(self) -> None:
+        if self._calls is not None:
+            self._calls.h2.refuse_new()
+            self._flush()
+
+    # What the calls ask.
+
+    def wait(self, stream: Stream, answer: object, deadline_us: int) -> None:
+        """Wait for an answer."""
+        waiting = _Waiting(self, stream)
+        stream.call = waiting
+        if deadline_us >= 0:
+            waiting.timer = self._loop.call_at(deadline_us / _US, waiting.late)
+        if asyncio.iscoroutine(answer):
+            stepper = Stepper(answer, self._loop, waiting.ended)
+            waiting.work = stepper
+            stepper.start()
+            return
+        future = asyncio.ensure_future(cast("Awaitable[bytes]", answer), loop=self._loop)
+        waiting.work = future
+        future.add_done_callback(waiting.done)
+
+    def run(self, stream: Stream, route: GrpcRoute, deadline_us: int) -> None:
+        """Start a stream's method."""
+        partial = stream.call
+        assert isinstance(partial, PartialRequest)
+        running = Running(self, stream)
+        partial.waiter = running
+        running.task = self._loop.create_task(running.run(route))
+        if deadline_us >= 0:
+            running.timer = self._loop.call_at(deadline_us / _US, running.late)
+
+    def wake(self, stream: Stream) -> None:
+        """Wake the stream's method."""
+        partial = stream.call
+        if isinstance(partial, PartialRequest) and isinstance(partial.waiter, Running):
+            partial.waiter.wake()
+
+    def stop(self, stream: Stream) -> None:
+        """Stop what waits."""
+        call = stream.call
+        if isinstance(call, PartialRequest):
+            call = call.waiter
+        if isinstance(call, _Waiting | Running):
+            call.stop()
+
+    def log_bug(self, error: BaseException) -> None:
+        """Log it."""
+        _log.error("a method failed", exc_info=error)
+
+    # Writing.
+
+    @property
+    def calls(self) -> Calls:
+        """The calls of a connection that was made."""
+        assert self._calls is not None
+        return self._calls
+
+    def flush_soon(self) -> None:
+        """Write once this turn, with whatever else becomes ready in it."""
+        if not self._flushing and not self._reading:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        transport = self._transport
+        calls = self._calls
+        if transport is None or calls is None:
+            return
+        h2 = calls.h2
+        if h2.out:
+            transport.write(h2.take())
+        if h2.done:
+            transport.close()
+
+    def _now_us(self) -> int:
+        return int(self._loop.time() * _US)
+
+
+@final
+class _Waiting:
+    """A unary call whose answer is not here yet."""
+
+    __slots__ = ("protocol", "stream", "timer", "work")
+
+    def __init__(self, protocol: GrpcProtocol, stream: Stream) -> None:
+        self.protocol = protocol
+        self.stream = stream
+        self.work: Stepper | asyncio.Future[Any] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def done(self, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            self.ended(None, asyncio.CancelledError())
+        else:
+            error = future.exception()
+            self.ended(None if error is not None else future.result(), error)
+
+    def ended(self, answer: object, error: BaseException | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.work = None  # it holds us
+        stream = self.stream
+        stream.call = None
+        calls = self.protocol.calls
+        if error is None:
             if isinstance(answer, bytes):
-                self.h2.reply(stream, HEAD, prefixed(answer), OK)
+                calls.respond(stream, answer)
             else:
-                self._counts.answered_late += 1
-                self._host.later(stream, answer, _deadline_us(stream, route))
-        except Exception as error:
-            self.failed(stream, error)  # whatever a method raises is the end of its call
+                calls.fail(stream, TypeError(f"a method answered {type(answer).__name__}"))
+        elif isinstance(error, asyncio.CancelledError):
+            calls.fail(stream, GrpcError(Status.CANCELLED, "the work was cancelled"))
+        elif not stream.closed or not isinstance(error, SluicegateError):
+            calls.fail(stream, error)
+        self.protocol.flush_soon()
 
-    def _telling(self, stream: Stream, route: Route, message: bytes) -> MaybeAwaitable[bytes]:
-        told = route.told
-        assert told is not None
-        waited_us = self._now_us - stream.began_us
-        left_us = route.timeout_us - waited_us if route.timeout_us >= 0 else NO_TIMEOUT
-        return told(message, route.identity, Told(route.metadata, left_us, waited_us))
+    def late(self) -> None:
+        self.protocol.calls.expire(self.stream)
+        self.protocol.flush_soon()
 
-    def _in_time(self, stream: Stream, route: Route) -> None:
-        if self._now_us - stream.began_us >= route.timeout_us:
-            self._counts.expired += 1
-            raise _LATE
-
-    def _gather(self, stream: Stream, route: Route, part: bytes, last: bool) -> None:
-        """A unary request in several frames."""
-        held = self._hold(stream, part)
-        if held is None:
-            return
-        buffer = held.buffer
-        if len(buffer) >= PREFIX_BYTES:
-            size = int.from_bytes(buffer[1:PREFIX_BYTES], "big")
-            if size > self._settings.message_bytes_max:
-                self.failed(stream, too_large(self._settings.message_bytes_max))
-                return
-            if len(buffer) > size + PREFIX_BYTES:
-                self.failed(stream, _TWO)
-                return
-        if last:
-            whole = bytes(buffer)
-            self._let_go(stream)
-            self._unary(stream, route, whole, 0, len(whole))
-
-    def _message(self, route: Route, body: bytes) -> bytes:
-        """The message of a body that is not simply one plain message."""
-        if not body:
-            raise _NONE_YET
-        if len(body) < PREFIX_BYTES:
-            raise _TWO
-        size = word(body, 1)
-        if size > self._settings.message_bytes_max:
-            raise too_large(self._settings.message_bytes_max)
-        if size != len(body) - PREFIX_BYTES:
-            raise _TWO
-        return self._opened(route, body[0], body[PREFIX_BYTES:])
-
-    def _opened(self, route: Route, flag: int, message: bytes) -> bytes:
-        if flag == 0:
-            return message
-        if flag != 1:
-            raise GrpcError(Status.INTERNAL, "the compressed flag is neither 0 nor 1")
-        if not route.gzip:
-            raise GrpcError(Status.INTERNAL, "a packed message, and no grpc-encoding")
-        return unpacked(message, self._settings.message_bytes_max)
-
-    def answered(self, stream: Stream, answer: bytes) -> None:
-        """The answer of a unary call, later."""
-        if not stream.gone:
-            self.h2.reply(stream, HEAD, prefixed(answer), OK)
-
-    def failed(self, stream: Stream, error: BaseException) -> None:
-        """The end of a call by an error."""
-        if not isinstance(error, SluicegateError):
-            self._host.bug(error)
-        if stream.gone or stream.answered:
-            return
-        self._counts.failed += 1
-        status, message = status_of(error)
-        metadata = metadata_of(error)
-        said = isinstance(stream.call, Partial) and stream.call.said
-        self._let_go(stream)
-        if said:
-            self.h2.finish(stream, trailers(status, message, metadata))
-        else:
-            self.h2.start(stream, trailers_only(status, message, metadata), last=True)
-
-    def expired(self, stream: Stream) -> None:
-        """Its deadline has passed: tell the peer, and stop the work."""
-        if stream.gone or stream.answered:
-            return
-        self._counts.expired += 1
-        self.failed(stream, _LATE)
-        self._host.gone(stream)
-
-    def _refuse(self, stream: Stream, route: Route) -> None:
-        if route.refusal is not None:
-            self._counts.failed += 1
-            self.h2.start(stream, route.refusal, last=True)
-        elif route.plain is not None:
-            self.h2.start(stream, route.plain)
-            self.h2.send(stream, route.why, last=True)
-
-    # Streams.
-
-    def _begin(self, stream: Stream, route: Route) -> None:
-        self._counts.calls += 1
-        stream.taking = False
-        stream.call = Partial()
-        self._host.run(stream, route, _deadline_us(stream, route))
-
-    def _flow(self, stream: Stream, part: bytes) -> None:
-        if self._hold(stream, part) is None:
-            return
-        self._take_what_is_no_message(stream)
-        self._host.heard(stream)
-
-    def next_message(self, stream: Stream) -> bytes | None:
-        """The next message of a stream, if it is here whole. Raises `GrpcError`."""
-        held = stream.call
-        assert isinstance(held, Partial)
-        buffer = held.buffer
-        size = _first_size(buffer)
-        if size > self._settings.message_bytes_max:
-            raise too_large(self._settings.message_bytes_max)
-        whole = size + PREFIX_BYTES
-        if size < 0 or len(buffer) < whole:
-            if stream.ended_by_peer and buffer:
-                raise GrpcError(Status.INTERNAL, "the request ended amid a message")
-            return None
-        flag = buffer[0]
-        message = bytes(buffer[PREFIX_BYTES:whole])
-        del buffer[:whole]
-        self._partial_bytes -= whole
-        self.h2.taken(stream, min(whole, stream.held))
-        self._take_what_is_no_message(stream)
-        return self._opened(_route(stream), flag, message)
-
-    def say(self, stream: Stream, message: bytes) -> None:
-        """One message of a stream's answer."""
-        if stream.gone:
-            return
-        held = stream.call
-        assert isinstance(held, Partial)
-        if not held.said:
-            held.said = True
-            self.h2.start(stream, HEAD)
-        self.h2.send(stream, prefixed(message))
-
-    def close(self, stream: Stream) -> None:
-        """The end of a stream's answer."""
-        if stream.gone or stream.answered:
-            return
-        held = stream.call
-        assert isinstance(held, Partial)
-        self._let_go(stream)
-        if held.said:
-            self.h2.finish(stream, OK)
-        else:
-            self.h2.start(stream, trailers_only(Status.OK, ""), last=True)
-
-    # What is not whole.
-
-    def _hold(self, stream: Stream, part: bytes) -> Partial | None:
-        """Keep a part; None if the connection holds too much, and the call has failed."""
-        held = stream.call
-        if not isinstance(held, Partial):
-            held = Partial()
-            stream.call = held
-        if self._partial_bytes + len(part) > self._settings.partial_bytes_max:
-            self.failed(stream, _HELD)
-            self._host.gone(stream)
-            return None
-        self._partial_bytes += len(part)
-        held.buffer += part
-        return held
-
-    def _let_go(self, stream: Stream) -> None:
-        held = stream.call
-        if isinstance(held, Partial):
-            self._partial_bytes -= len(held.buffer)
-            held.buffer = bytearray()
-
-    def _take_what_is_no_message(self, stream: Stream) -> None:
-        """Let more come where the next message needs it; no message could outgrow its window."""
-        held = stream.call
-        if isinstance(held, Partial) and stream.held:
-            size = _first_size(held.buffer)
-            if size < 0 or len(held.buffer) < size + PREFIX_BYTES:
-                self.h2.taken(stream, stream.held)
-
-
-def _route(stream: Stream) -> Route:
-    route = stream.meaning
-    assert isinstance(route, Route)
-    return route
-
-
-def _deadline_us(stream: Stream, route: Route) -> int:
-    if route.timeout_us < 0:
-        return -1
-    return stream.began_us + route.timeout_us
-
-
-def _first_size(buffer: bytearray) -> int:
-    """The size that the first message says; -1 if not even that is here."""
-    if len(buffer) < PREFIX_BYTES:
-        return -1
-    return int.from_bytes(buffer[1:PREFIX_BYTES], "big")
+    def stop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.work is not None:
+            self.work.cancel()

@@ -1,6 +1,6 @@
-"""sluicegate.v1.RateLimiter as methods: bytes to an ask, an answer to bytes.
+"""sluicegate.v1.RateLimiter as methods: bytes to an ask, an response to bytes.
 
-A refusal is an answer. What is malformed is INVALID_ARGUMENT with the field's path; what else the
+A refusal is an response. What is malformed is INVALID_ARGUMENT with the field's path; what else the
 service raises is `call.status_of`'s to translate. Only Check, CheckBatch and Peek can be answered
 at once; the others always wait for a store.
 """
@@ -12,19 +12,19 @@ from typing import Final, final
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import CheckResponse, MaybeAwaitable, RateLimits
-from sluicegate.doors.grpc.call import Unary
+from sluicegate.doors.grpc.methods import Unary
 from sluicegate.wire.rate_limiter_messages import (
     CHECK_BOUNDS,
     CheckBounds,
-    batch_bytes,
-    batch_of,
-    check_answer_bytes,
-    check_ask_of,
-    give_back_of,
-    given_back_bytes,
-    lease_ask_of,
-    lease_bytes,
-    reset_bytes,
+    encode_check_batch,
+    encode_check_response,
+    encode_give_back,
+    encode_lease,
+    encode_reset,
+    parse_check_batch,
+    parse_check_request,
+    parse_give_back,
+    parse_lease_request,
 )
 
 SERVICE: Final = "/sluicegate.v1.RateLimiter/"
@@ -54,43 +54,43 @@ class RateLimiterServicer:
 
     def check(self, message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
         """RateLimitRequest to RateLimitResponse, counted."""
-        return _answered(self.service.check(check_ask_of(message, self.bounds), by))
+        return _encode(self.service.check(parse_check_request(message, self.bounds), by))
 
     def peek(self, message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
         """RateLimitRequest to RateLimitResponse, not counted."""
-        return _answered(self.service.peek(check_ask_of(message, self.bounds), by))
+        return _encode(self.service.peek(parse_check_request(message, self.bounds), by))
 
     def check_batch(self, message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
         """CheckBatchRequest to CheckBatchResponse."""
-        answers = self.service.check_each(batch_of(message, self.bounds), by)
-        if isinstance(answers, Sequence):
-            return batch_bytes(answers)
-        return _batch_later(answers)
+        responses = self.service.check_each(parse_check_batch(message, self.bounds), by)
+        if isinstance(responses, Sequence):
+            return encode_check_batch(responses)
+        return _batch_later(responses)
 
     async def reset(self, message: bytes, by: Identity) -> bytes:
         """RateLimitRequest to ResetResponse."""
-        return reset_bytes(await self.service.reset(check_ask_of(message, self.bounds), by))
+        return encode_reset(await self.service.reset(parse_check_request(message, self.bounds), by))
 
     async def lease(self, message: bytes, by: Identity) -> bytes:
         """LeaseRequest to LeaseResponse."""
-        wanted = lease_ask_of(message, self.bounds)
-        return lease_bytes(await self.service.lease(wanted.ask, wanted.units, by))
+        lease = parse_lease_request(message, self.bounds)
+        return encode_lease(await self.service.lease(lease.request, lease.units, by))
 
     async def give_back(self, message: bytes, by: Identity) -> bytes:
         """GiveBackRequest to GiveBackResponse."""
-        left = give_back_of(message, self.bounds)
-        return given_back_bytes(await self.service.give_back(left.lease_id, left.units, by))
+        unspent = parse_give_back(message, self.bounds)
+        return encode_give_back(await self.service.give_back(unspent.lease_id, unspent.units, by))
 
 
-def _answered(answer: MaybeAwaitable[CheckResponse]) -> MaybeAwaitable[bytes]:
-    if isinstance(answer, CheckResponse):
-        return check_answer_bytes(answer)
-    return _later(answer)
+def _encode(response: MaybeAwaitable[CheckResponse]) -> MaybeAwaitable[bytes]:
+    if isinstance(response, CheckResponse):
+        return encode_check_response(response)
+    return _later(response)
 
 
-async def _later(answer: Awaitable[CheckResponse]) -> bytes:
-    return check_answer_bytes(await answer)
+async def _later(response: Awaitable[CheckResponse]) -> bytes:
+    return encode_check_response(await response)
 
 
-async def _batch_later(answers: Awaitable[Sequence[CheckResponse]]) -> bytes:
-    return batch_bytes(await answers)
+async def _batch_later(responses: Awaitable[Sequence[CheckResponse]]) -> bytes:
+    return encode_check_batch(await responses)

@@ -1,7 +1,7 @@
-"""Route: what a request is by its head alone: method, who asks, until when, how it is packed.
+"""Route: what a request is by its head alone: method, caller, timeout, compression.
 
-Made once for many requests with the same head, so it is what the door knows before any message. A
-head that cannot be served makes a route with its refusal ready.
+Made once for many requests with the same head. A head that cannot be served makes a route with its
+refusal ready.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from sluicegate.contracts.access import Access, Identity
-from sluicegate.doors.grpc.call import Field, Methods, Status, Stream, Unary, UnaryTold
 from sluicegate.doors.grpc.framing import timeout_us, trailers_only
+from sluicegate.doors.grpc.methods import Field, Methods, Status, Stream, Unary, UnaryWithMetadata
 from sluicegate.wire.h2.blocks import Block, block
 from sluicegate.wire.h2.fields import Head
 
@@ -20,7 +20,7 @@ NO_TIMEOUT: Final = -1
 _BEARER: Final = b"bearer "
 _GRPC_KINDS: Final = frozenset((b"application/grpc", b"application/grpc+proto"))
 
-UNKNOWN_SPEAKER: Final = (
+UNAUTHENTICATED: Final = (
     "who speaks is not known here; "
     "send metadata authorization: Bearer TOKEN, or a client certificate"
 )
@@ -30,10 +30,10 @@ WHY_431: Final = b"the headers are too large\n"
 
 
 @final
-class Route:
+class GrpcRoute:
     """What to do with a request. `refusal` ends it as gRPC, `plain` as HTTP with a body.
 
-    `metadata` is kept where the method is told of it.
+    `metadata` is kept where the method takes it.
     """
 
     __slots__ = (
@@ -44,14 +44,14 @@ class Route:
         "refusal",
         "stream",
         "timeout_us",
-        "told",
         "unary",
         "why",
+        "with_metadata",
     )
 
     def __init__(self) -> None:
         self.unary: Unary | None = None
-        self.told: UnaryTold | None = None
+        self.with_metadata: UnaryWithMetadata | None = None
         self.stream: Stream | None = None
         self.metadata: list[Field] = []
         self.identity = NOBODY
@@ -76,57 +76,61 @@ _405: Final = _plain(b"405", WHY_405, (b"allow", b"POST"))
 _431: Final = _plain(b"431", WHY_431)
 
 
-def route_of(head: Head, methods: Methods, access: Access, names: Sequence[str]) -> Route:
-    """The route of a request; `names` are those of the peer's verified certificate."""
-    route = Route()
+def find_route(head: Head, methods: Methods, access: Access, names: Sequence[str]) -> GrpcRoute:
+    """Return the route of a request; `names` are those of the peer's verified certificate."""
+    route = GrpcRoute()
     if head.method != b"POST":
-        return _refused_plainly(route, _405, WHY_405)
+        return _refuse_plainly(route, _405, WHY_405)
     if not _is_grpc(head):
-        return _refused_plainly(route, _415, WHY_415)
+        return _refuse_plainly(route, _415, WHY_415)
     path = head.path.decode("latin-1")
     unary = methods.unary.get(path)
-    told = methods.told.get(path)
+    with_metadata = methods.with_metadata.get(path)
     stream = methods.streams.get(path)
-    if unary is None and told is None and stream is None:
-        return _refused(route, Status.UNIMPLEMENTED, f"there is no method {path}")
+    if unary is None and with_metadata is None and stream is None:
+        return _refuse_route(route, Status.UNIMPLEMENTED, f"there is no method {path}")
     packed = head.values(b"grpc-encoding")
     if packed and packed != [b"identity"]:
         if packed != [b"gzip"]:
             kinds = b",".join(packed).decode("latin-1")
-            return _refused(route, Status.UNIMPLEMENTED, f"messages packed as {kinds} are not read")
+            return _refuse_route(
+                route, Status.UNIMPLEMENTED, f"messages packed as {kinds} are not read"
+            )
         route.gzip = True
     timeouts = head.values(b"grpc-timeout")
     if timeouts:
         route.timeout_us = timeout_us(timeouts[0])
         if route.timeout_us < 0 or len(timeouts) > 1:
-            return _refused(route, Status.INTERNAL, "the grpc-timeout is malformed")
+            return _refuse_route(route, Status.INTERNAL, "the grpc-timeout is malformed")
     if path not in methods.open:
-        identity = _who(head, access, names)
+        identity = _identify(head, access, names)
         if identity is None:
-            return _refused(route, Status.UNAUTHENTICATED, UNKNOWN_SPEAKER)
+            return _refuse_route(route, Status.UNAUTHENTICATED, UNAUTHENTICATED)
         route.identity = identity
     route.unary = unary
-    route.told = told
+    route.with_metadata = with_metadata
     route.stream = stream
-    if told is not None:
+    if with_metadata is not None:
         route.metadata = head.fields
     return route
 
 
-def refused(status: Status, message: str) -> Route:
-    """The route of a request that ends with this status, whatever its body is."""
-    return _refused(Route(), status, message)
+def refuse(status: Status, message: str) -> GrpcRoute:
+    """Return a route that ends with this status, whatever the body is."""
+    return _refuse_route(GrpcRoute(), status, message)
 
 
-def too_large() -> Route:
-    """The route of a request with too many headers."""
-    return _refused_plainly(Route(), _431, WHY_431)
+def refuse_oversized() -> GrpcRoute:
+    """Return the route of a request with too many headers."""
+    return _refuse_plainly(GrpcRoute(), _431, WHY_431)
 
 
-def who(authorization: Sequence[bytes], access: Access, names: Sequence[str]) -> Identity | None:
-    """Who speaks: by the token he shows, or else by his certificate, or else anybody.
+def identify(
+    authorization: Sequence[bytes], access: Access, names: Sequence[str]
+) -> Identity | None:
+    """Return the caller: by its token, else by its certificate, else the anonymous one.
 
-    Who shows a token that is nobody's has meant to be somebody, and is not taken for anybody.
+    A token that is nobody's is refused; it never falls back to the anonymous identity.
     """
     if authorization:
         value = authorization[0]
@@ -140,8 +144,8 @@ def who(authorization: Sequence[bytes], access: Access, names: Sequence[str]) ->
     return access.anonymous
 
 
-def _who(head: Head, access: Access, names: Sequence[str]) -> Identity | None:
-    return who(head.values(b"authorization"), access, names)
+def _identify(head: Head, access: Access, names: Sequence[str]) -> Identity | None:
+    return identify(head.values(b"authorization"), access, names)
 
 
 def _is_grpc(head: Head) -> bool:
@@ -151,12 +155,12 @@ def _is_grpc(head: Head) -> bool:
     return kinds[0].partition(b";")[0].strip().lower() in _GRPC_KINDS
 
 
-def _refused(route: Route, status: Status, message: str) -> Route:
+def _refuse_route(route: GrpcRoute, status: Status, message: str) -> GrpcRoute:
     route.refusal = trailers_only(status, message)
     return route
 
 
-def _refused_plainly(route: Route, head: Block, why: bytes) -> Route:
+def _refuse_plainly(route: GrpcRoute, head: Block, why: bytes) -> GrpcRoute:
     route.plain = head
     route.why = why
     return route

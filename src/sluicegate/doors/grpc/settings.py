@@ -13,7 +13,7 @@ class GrpcSettings:
     """Bounds of messages and calls; `h2` has those of connections."""
 
     h2: H2Settings = field(default_factory=H2Settings)
-    message_bytes_max: int = 4 << 20  # of a request, also after it is unpacked
+    message_bytes_max: int = 4 << 20  # of a request, also after it is gunzip
     partial_bytes_max: int = 16 << 20  # of requests that have not come whole, a connection
     call_us_max: int = 60_000_000  # for a unary call that names no deadline, or a later one
     watchers_max: int = 1_000  # health watches, a process

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol, final
 
-from sluicegate.doors.grpc.call import GrpcError, Status
-from sluicegate.doors.grpc.protocol import Calls
-from sluicegate.doors.grpc.route import Route
+from sluicegate.doors.grpc.calls import Calls
+from sluicegate.doors.grpc.methods import GrpcError, Status
+from sluicegate.doors.grpc.route import GrpcRoute
 from sluicegate.wire.h2.stream import Stream
 
 
@@ -42,7 +42,7 @@ class Running:
         self.timer: asyncio.TimerHandle | None = None
         self._more = asyncio.Event()
 
-    async def run(self, route: Route) -> None:
+    async def run(self, route: GrpcRoute) -> None:
         """Give the method what comes, and say what it answers."""
         calls = self.protocol.calls
         stream = self.stream
@@ -51,16 +51,16 @@ class Running:
         answers = method(self._incoming(), route.identity)
         try:
             async for message in answers:
-                calls.say(stream, message)
+                calls.send(stream, message)
                 self.protocol.flush_soon()
-                while stream.queue is not None and not stream.gone:
+                while stream.queue is not None and not stream.closed:
                     await self._heard()
             calls.close(stream)
         except asyncio.CancelledError:
-            calls.failed(stream, GrpcError(Status.CANCELLED, "the work was cancelled"))
+            calls.fail(stream, GrpcError(Status.CANCELLED, "the work was cancelled"))
             raise
         except Exception as error:
-            calls.failed(stream, error)  # whatever a method raises is the end of its call
+            calls.fail(stream, error)  # whatever a method raises is the end of its call
         finally:
             if self.timer is not None:
                 self.timer.cancel()
@@ -74,7 +74,7 @@ class Running:
 
     async def _incoming(self) -> AsyncIterator[bytes]:
         stream = self.stream
-        while not stream.gone:
+        while not stream.closed:
             message = self.protocol.calls.next_message(stream)
             if message is not None:
                 self.protocol.flush_soon()  # a window may have opened
@@ -94,7 +94,7 @@ class Running:
 
     def late(self) -> None:
         """Its deadline is over."""
-        self.protocol.calls.expired(self.stream)
+        self.protocol.calls.expire(self.stream)
         self.protocol.flush_soon()
 
     def stop(self) -> None:

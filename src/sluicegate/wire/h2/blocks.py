@@ -50,9 +50,9 @@ def block(fields: Sequence[tuple[bytes, bytes]]) -> Block:
 
 def _field(name: bytes, value: bytes) -> bytes:
     if name == b":status":
-        known = _STATUSES.get(value)
-        if known is not None:
-            return bytes((0x80 | known,))
+        meaning = _STATUSES.get(value)
+        if meaning is not None:
+            return bytes((0x80 | meaning,))
         return _integer(_STATUS_NAME, 4) + _string(value)
     index = _NAMES.get(name)
     if index is not None:
@@ -69,10 +69,10 @@ def _integer(value: int, bits: int) -> bytes:
     most = (1 << bits) - 1
     if value < most:
         return bytes((value,))
-    told = bytearray((most,))
+    data = bytearray((most,))
     value -= most
     while value >= 0x80:
-        told.append(0x80 | (value & 0x7F))
+        data.append(0x80 | (value & 0x7F))
         value >>= 7
-    told.append(value)
-    return bytes(told)
+    data.append(value)
+    return bytes(data)

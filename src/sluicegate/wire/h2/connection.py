@@ -1,7 +1,7 @@
 """One HTTP/2 connection, the serving side: RFC 9113 without a socket and without a clock.
 
-`receive` is told bytes and the instant. It parses frames in place, keeps the windows of both
-directions, and tells an `Application` of streams. What must be sent collects in `out` until
+`receive` takes bytes and the instant. It parses frames in place, keeps the windows of both
+directions, and tells a `ConnectionOwner` of streams. What must be sent collects in `out` until
 `take`, so all answers to one piece of input leave in one write. Every header block that we send is
 a constant (`blocks.py`), and those that we get are looked up before they are decoded
 (`wire/hpack_memo.py`).
@@ -29,37 +29,37 @@ from sluicegate.wire.h2.settings import H2Settings
 from sluicegate.wire.h2.stream import Stream
 
 DRAINING: Final = b"draining"  # the eight bytes of the PING that a drain waits for
-_REMEMBERED_MAX: Final = 1_024  # streams that we have reset, whose late frames are no fault
+_RESET_IDS_MAX: Final = 1_024  # streams that we have reset, whose late frames are no fault
 _SKIPPED_MAX: Final = 16
 _HEAD_BYTES: Final = frames.HEAD_BYTES
 _LITTLE: Final = 1 << 24
 
 
-class Application(Protocol):
-    """Who is told of streams. Called amid a read: it must not wait and must not raise."""
+class ConnectionOwner(Protocol):
+    """Acts on streams. Called amid a read: it must not wait and must not raise."""
 
-    def understand(self, head: Head) -> object:
-        """What a request is, by its head alone. May be asked once for many requests."""
+    def interpret(self, head: Head) -> object:
+        """Return what a request is, by its head alone. Called once for many requests."""
         ...
 
-    def too_large(self) -> object:
-        """What a request is whose header list is beyond the bound."""
+    def interpret_oversized(self) -> object:
+        """Return what a request is whose header list is beyond the bound."""
         ...
 
-    def began(self, stream: Stream) -> None:
-        """Its head is here, and more is to come."""
+    def begin_stream(self, stream: Stream) -> None:
+        """Begin a stream whose head is here and whose body is to come."""
         ...
 
-    def came(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
-        """A part of its body, and whether that was all."""
+    def receive_data(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
+        """Take a part of its body; `last` if that was all."""
         ...
 
-    def gone(self, stream: Stream) -> None:
-        """It ended before it was answered: reset by either side, or the connection was lost."""
+    def drop_stream(self, stream: Stream) -> None:
+        """Stop its work: it was reset by either side, or the connection was lost."""
         ...
 
-    def flowing(self, stream: Stream) -> None:
-        """What was queued for it has left."""
+    def resume_stream(self, stream: Stream) -> None:
+        """Go on: what was queued for it has left."""
         ...
 
 
@@ -68,7 +68,7 @@ class Connection:
     """One connection. Belongs to the loop that reads it."""
 
     __slots__ = (
-        "_application",
+        "_announce_table",
         "_began_us",
         "_block",
         "_block_bytes",
@@ -77,27 +77,27 @@ class Connection:
         "_block_stream",
         "_blocked",
         "_chunks",
-        "_empties",
-        "_going",
+        "_empty_flood",
+        "_goaway_sent",
         "_have",
-        "_heard_us",
         "_last_id",
+        "_last_read_us",
         "_memo",
         "_need",
         "_now_us",
+        "_owner",
         "_peer_frame",
         "_peer_window",
-        "_pings",
+        "_ping_flood",
         "_preface",
         "_queued_bytes",
-        "_remembered",
-        "_resets",
-        "_room",
-        "_say_table",
-        "_seen_settings",
-        "_settings_seen",
+        "_receive_window",
+        "_reset_flood",
+        "_reset_ids",
+        "_settings_flood",
+        "_settings_received",
         "_skipped",
-        "_updates",
+        "_update_flood",
         "_window",
         "answered",
         "closing",
@@ -105,34 +105,34 @@ class Connection:
         "fault",
         "opened",
         "out",
-        "peer_going",
+        "peer_leaving",
         "settings",
         "streams",
     )
 
-    def __init__(self, settings: H2Settings, application: Application, now_us: int) -> None:
+    def __init__(self, settings: H2Settings, owner: ConnectionOwner, now_us: int) -> None:
         self.settings = settings
-        self._application = application
+        self._owner = owner
         self.streams: dict[int, Stream] = {}
         self.out: list[bytes] = []
         self.answered = 0
         self.opened = 0
         self.closing = False  # nothing more will be read
         self.draining = False
-        self.peer_going = False
+        self.peer_leaving = False
         self.fault: ConnectionFault | None = None
-        self._going = False  # our last GOAWAY has been sent
+        self._goaway_sent = False  # our last GOAWAY has been sent
         self._began_us = now_us
-        self._heard_us = now_us
+        self._last_read_us = now_us
         self._now_us = now_us
         self._chunks: list[bytes] = []
         self._have = 0
         self._need = 0
         self._preface = False
-        self._seen_settings = False
+        self._settings_received = False
         self._last_id = 0
         self._skipped: deque[tuple[int, int]] = deque(maxlen=_SKIPPED_MAX)
-        self._remembered: dict[int, None] = {}
+        self._reset_ids: dict[int, None] = {}
         self._memo = HeaderMemo(
             settings.memo_entries_max, settings.memo_us_max, settings.header_list_bytes_max
         )
@@ -146,14 +146,14 @@ class Connection:
         self._window = frames.WINDOW_FIRST
         self._peer_window = frames.WINDOW_FIRST
         self._peer_frame = frames.FRAME_BYTES_MAX
-        self._room = settings.connection_window_bytes
-        self._say_table = False
-        self._resets = Flood("resets_per_s_max", settings.resets_per_s_max)
-        self._settings_seen = Flood("settings_per_s_max", settings.settings_per_s_max)
-        self._pings = Flood("pings_per_s_max", settings.pings_per_s_max)
-        self._empties = Flood("empty_frames_per_s_max", settings.empty_frames_per_s_max)
-        self._updates = Flood("window_updates_per_s_max", settings.window_updates_per_s_max)
-        self._greet()
+        self._receive_window = settings.connection_window_bytes
+        self._announce_table = False
+        self._reset_flood = Flood("resets_per_s_max", settings.resets_per_s_max)
+        self._settings_flood = Flood("settings_per_s_max", settings.settings_per_s_max)
+        self._ping_flood = Flood("pings_per_s_max", settings.pings_per_s_max)
+        self._empty_flood = Flood("empty_frames_per_s_max", settings.empty_frames_per_s_max)
+        self._update_flood = Flood("window_updates_per_s_max", settings.window_updates_per_s_max)
+        self._send_settings()
 
     # What the owner asks.
 
@@ -161,7 +161,7 @@ class Connection:
     def done(self) -> bool:
         """Whether it may be closed once `out` has left."""
         return self.closing or (
-            (self._going or self.peer_going) and not self.streams and not self._block_stream
+            (self._goaway_sent or self.peer_leaving) and not self.streams and not self._block_stream
         )
 
     @property
@@ -170,20 +170,20 @@ class Connection:
         return self._memo.decodes
 
     def take(self) -> bytes:
-        """All that must be sent now."""
+        """Return all that must be sent now."""
         if len(self.out) == 1:
-            told = self.out[0]
+            data = self.out[0]
         else:
-            told = b"".join(self.out)
+            data = b"".join(self.out)
         self.out.clear()
-        return told
+        return data
 
     def receive(self, data: bytes, now_us: int) -> None:
-        """Take what came."""
+        """Take bytes that were read."""
         if self.closing:
             return
         self._now_us = now_us
-        self._heard_us = now_us
+        self._last_read_us = now_us
         if self._have:
             self._chunks.append(data)
             self._have += len(data)
@@ -202,7 +202,7 @@ class Connection:
             self._have = len(data) - at
 
     def drain(self) -> None:
-        """End in peace: the first of two steps."""
+        """Begin a graceful end: the first of two steps."""
         if self.draining or self.closing:
             return
         self.draining = True
@@ -210,23 +210,23 @@ class Connection:
         self.out.append(frames.ping_frame(DRAINING, ack=False))
 
     def refuse_new(self) -> None:
-        """The second step: what is open is answered, what comes is not."""
-        if self._going or self.closing:
+        """Answer what is open and refuse what comes: the second step."""
+        if self._goaway_sent or self.closing:
             return
         self.draining = True
-        self._going = True
+        self._goaway_sent = True
         self.out.append(frames.goaway(self._last_id, frames.NO_ERROR, "draining"))
 
     def fail(self, fault: ConnectionFault) -> None:
-        """End it: the peer is told why, and all streams are gone."""
+        """End the connection: tell the peer why, and drop all streams."""
         if self.closing:
             return
         self.fault = fault
         self.out.append(frames.goaway(self._last_id, fault.code, fault.why))
-        self.lost()
+        self.close()
 
-    def lost(self) -> None:
-        """The connection is no more. What was queued is forgotten."""
+    def close(self) -> None:
+        """Drop all streams and what is queued: the connection is no more."""
         self.closing = True
         streams = list(self.streams.values())
         self.streams.clear()
@@ -234,16 +234,16 @@ class Connection:
         self._chunks.clear()
         self._have = 0
         for stream in streams:
-            stream.gone = True
+            stream.closed = True
             stream.queue = None
-            self._application.gone(stream)
+            self._owner.drop_stream(stream)
 
     def sweep(self, now_us: int) -> None:
-        """End what has been slow or idle for longer than the settings allow. Now and then."""
+        """End what has been slow or idle for longer than the settings allow."""
         if self.closing:
             return
         settings = self.settings
-        if not self._seen_settings:
+        if not self._settings_received:
             if now_us - self._began_us >= settings.handshake_us_max:
                 self.fail(ConnectionFault(frames.SETTINGS_TIMEOUT, "no SETTINGS in time"))
             return
@@ -251,34 +251,34 @@ class Connection:
         slow = [
             stream
             for stream in self.streams.values()
-            if stream.taking
+            if stream.consumes
             and not stream.ended_by_peer
             and now_us - stream.began_us >= settings.request_us_max
         ]
         for stream in slow:
             self.reset(stream, frames.CANCEL)
         if self._block_stream or self._have:
-            if now_us - self._heard_us >= settings.request_us_max:
+            if now_us - self._last_read_us >= settings.request_us_max:
                 self.fail(ConnectionFault(frames.ENHANCE_YOUR_CALM, "half a frame, too long"))
-        elif not self.streams and now_us - self._heard_us >= settings.idle_us_max:
+        elif not self.streams and now_us - self._last_read_us >= settings.idle_us_max:
             self.refuse_new()
 
     def forget(self) -> None:
-        """Ask anew what each header block means."""
+        """Forget what header blocks mean: interpret each anew."""
         self._memo.forget()
 
     # What the application says.
 
     def reply(self, stream: Stream, head: Block, payload: bytes, tail: Block) -> None:
-        """A whole answer: head, body and trailers."""
+        """Send a whole response: head, body and trailers."""
         size = len(payload)
         if (
-            self._say_table
+            self._announce_table
             or size > stream.window
             or size > self._window
             or size > self._peer_frame
             or stream.queue is not None
-            or stream.gone
+            or stream.closed
         ):
             self.start(stream, head)
             self.send(stream, payload)
@@ -302,16 +302,16 @@ class Connection:
                 )
             )
         )
-        self._over(stream)
+        self._complete(stream)
 
     def start(self, stream: Stream, head: Block, *, last: bool = False) -> None:
-        """The head of an answer, or with `last` the whole of it."""
-        if stream.gone:
+        """Send the head of a response, or with `last` all of it."""
+        if stream.closed:
             return
         encoded = head.encoded
         word_id = stream.id.to_bytes(4, "big")
-        if self._say_table:
-            self._say_table = False
+        if self._announce_table:
+            self._announce_table = False
             encoded = TABLE_UNUSED + encoded
             flags = frames.END_HEADERS | (frames.END_STREAM if last else 0)
             self.out.append(
@@ -320,14 +320,14 @@ class Connection:
         else:
             self.out.append((head.ending if last else head.opening) + word_id + encoded)
         if last:
-            self._over(stream)
+            self._complete(stream)
 
     def send(self, stream: Stream, payload: bytes, *, last: bool = False) -> None:
-        """A part of an answer's body; it leaves as the peer's windows allow."""
-        if stream.gone:
+        """Send a part of a response's body, as the peer's windows allow."""
+        if stream.closed:
             return
         if last:
-            stream.answered = True
+            stream.finished = True
             stream.last_is_data = True
         size = len(payload)
         if self._queued_bytes + size > self.settings.backlog_bytes_max and self._queued_bytes:
@@ -341,35 +341,35 @@ class Connection:
         self._pump(stream)
 
     def finish(self, stream: Stream, tail: Block) -> None:
-        """The trailers: the answer is complete."""
-        if stream.gone:
+        """Send the trailers: the response is complete."""
+        if stream.closed:
             return
-        stream.answered = True
-        stream.tail = tail
+        stream.finished = True
+        stream.trailers = tail
         if stream.queue is None:
             self._end(stream)
 
     def reset(self, stream: Stream, code: int) -> None:
-        """End one stream; the application is told that it is gone."""
-        if stream.gone:
+        """End one stream, and tell the owner."""
+        if stream.closed:
             return
         self.out.append(frames.rst_stream(stream.id, code))
-        self._remember(stream.id)
+        self._remember_reset(stream.id)
         self._drop(stream)
-        self._application.gone(stream)
+        self._owner.drop_stream(stream)
 
-    def taken(self, stream: Stream, size: int) -> None:
-        """So many bytes of what came are no longer held."""
-        if stream.gone:
+    def consume(self, stream: Stream, size: int) -> None:
+        """Reopen the window by `size` bytes that were consumed."""
+        if stream.closed:
             return
-        stream.held -= size
+        stream.unread_bytes -= size
         if not stream.ended_by_peer:
             self._replenish(stream)
 
     # Frames.
 
     def _read(self, data: bytes) -> int:
-        """Take every whole frame; where the rest begins."""
+        """Take every whole frame; return where the rest begins."""
         at = 0
         size = len(data)
         if not self._preface:
@@ -402,7 +402,7 @@ class Connection:
         return at
 
     def _frame(self, kind: int, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
-        if self._block_stream or not self._seen_settings:
+        if self._block_stream or not self._settings_received:
             self._in_order(kind, stream_id)
         if kind == frames.DATA:
             self._data(flags, stream_id, data, at, end)
@@ -428,13 +428,13 @@ class Connection:
     def _in_order(self, kind: int, stream_id: int) -> None:
         if self._block_stream and (kind != frames.CONTINUATION or stream_id != self._block_stream):
             raise ConnectionFault(frames.PROTOCOL_ERROR, "a frame amid a header block")
-        if not self._seen_settings and kind != frames.SETTINGS:
+        if not self._settings_received and kind != frames.SETTINGS:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS must come first")
 
     def _other(self, kind: int) -> None:
         if kind == frames.PUSH_PROMISE:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "clients do not push")
-        self._empties.one_more(self._now_us, self.answered)
+        self._empty_flood.count_one(self._now_us, self.answered)
 
     def _data(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
         length = end - at
@@ -452,32 +452,32 @@ class Connection:
             return
         if stream.ended_by_peer:
             raise StreamFault(stream_id, frames.STREAM_CLOSED, "DATA after END_STREAM")
-        stream.room -= length
-        if stream.room < 0:
+        stream.receive_window -= length
+        if stream.receive_window < 0:
             raise StreamFault(stream_id, frames.FLOW_CONTROL_ERROR, "beyond the stream's window")
         last = flags & frames.END_STREAM != 0
         if at == end and not last:
-            self._empties.one_more(self._now_us, self.answered)
+            self._empty_flood.count_one(self._now_us, self.answered)
         stream.received_bytes += end - at
         if stream.content_length >= 0:
-            _measure(stream, last)
+            _check_length(stream, last)
         if last:
             stream.ended_by_peer = True
-        elif not stream.taking:
-            stream.held += end - at
-        self._application.came(stream, data, at, end, last)
-        if not last and not stream.gone:
+        elif not stream.consumes:
+            stream.unread_bytes += end - at
+        self._owner.receive_data(stream, data, at, end, last)
+        if not last and not stream.closed:
             self._replenish(stream)
 
     def _spend(self, length: int) -> None:
         """The connection's own window: what comes is taken at once, so it opens again at half."""
-        self._room -= length
-        if self._room < 0:
+        self._receive_window -= length
+        if self._receive_window < 0:
             raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "beyond the connection's window")
-        if self._room * 2 < self.settings.connection_window_bytes:
-            more = self.settings.connection_window_bytes - self._room
+        if self._receive_window * 2 < self.settings.connection_window_bytes:
+            more = self.settings.connection_window_bytes - self._receive_window
             self.out.append(frames.window_update(0, more))
-            self._room += more
+            self._receive_window += more
 
     def _headers(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
         if stream_id & 1 == 0:
@@ -530,54 +530,54 @@ class Connection:
             self._trailers(stream, block, ends)
             return
         if stream_id <= self._last_id:
-            self._late(stream_id, block)
+            self._reject_late_headers(stream_id, block)
             return
         if stream_id > self._last_id + 2:
             self._skipped.append((self._last_id, stream_id))
-        if self._going:
+        if self._goaway_sent:
             self._decode(block)  # refused by our last GOAWAY, but its block changes the table
             return
         self._last_id = stream_id
-        known = self._memo.get(block, self._now_us)
-        if known is None:
-            known = self._known(stream_id, block)
+        meaning = self._memo.get(block, self._now_us)
+        if meaning is None:
+            meaning = self._interpret(stream_id, block)
         if self._block_fault:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a stream that depends on itself")
         if len(self.streams) >= self.settings.streams_max:
-            self._remember(stream_id)
+            self._remember_reset(stream_id)
             self.out.append(frames.rst_stream(stream_id, frames.REFUSED_STREAM))
-            self._resets.one_more(self._now_us, 0)
+            self._reset_flood.count_one(self._now_us, 0)
             return
-        assert isinstance(known, _Known)
-        if ends and known.content_length > 0:
+        assert isinstance(meaning, _Meaning)
+        if ends and meaning.content_length > 0:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "not the content-length it said")
         self.opened += 1
         stream = Stream(
             stream_id,
-            known.meaning,
+            meaning.meaning,
             self._peer_window,
             self.settings.stream_window_bytes,
             self._now_us,
         )
-        stream.content_length = known.content_length
+        stream.content_length = meaning.content_length
         stream.ended_by_peer = ends
         self.streams[stream_id] = stream
         if ends:
-            self._application.came(stream, b"", 0, 0, True)
+            self._owner.receive_data(stream, b"", 0, 0, True)
         else:
-            self._application.began(stream)
+            self._owner.begin_stream(stream)
 
-    def _known(self, stream_id: int, block: bytes) -> _Known:
+    def _interpret(self, stream_id: int, block: bytes) -> _Meaning:
         """Decode a request's head, and remember what it means where its bytes may stand for it."""
         found = self._decode(block)
         if list_bytes(found) > self.settings.header_list_bytes_max:
-            return _Known(self._application.too_large(), -1)
+            return _Meaning(self._owner.interpret_oversized(), -1)
         head = request_head(found)
         if head is None:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a malformed request")
-        known = _Known(self._application.understand(head), head.content_length)
-        self._memo.keep(block, known, self._now_us)
-        return known
+        meaning = _Meaning(self._owner.interpret(head), head.content_length)
+        self._memo.keep(block, meaning, self._now_us)
+        return meaning
 
     def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
         try:
@@ -592,15 +592,15 @@ class Connection:
         if not ends or self._block_fault or not trailers_well_formed(found):
             raise StreamFault(stream.id, frames.PROTOCOL_ERROR, "malformed trailers")
         if stream.content_length >= 0:
-            _measure(stream, True)
+            _check_length(stream, True)
         stream.ended_by_peer = True
-        self._application.came(stream, b"", 0, 0, True)
+        self._owner.receive_data(stream, b"", 0, 0, True)
 
-    def _late(self, stream_id: int, block: bytes) -> None:
+    def _reject_late_headers(self, stream_id: int, block: bytes) -> None:
         """HEADERS for a stream that is over, or never was."""
-        if stream_id in self._remembered:
+        if stream_id in self._reset_ids:
             self._decode(block)
-            self._empties.one_more(self._now_us, self.answered)
+            self._empty_flood.count_one(self._now_us, self.answered)
             return
         for after, before in self._skipped:
             if after < stream_id < before:
@@ -610,7 +610,7 @@ class Connection:
     def _priority(self, stream_id: int, data: bytes, at: int, end: int) -> None:
         if stream_id == 0:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY on stream 0")
-        self._empties.one_more(self._now_us, self.answered)
+        self._empty_flood.count_one(self._now_us, self.answered)
         if end - at != 5:
             raise StreamFault(stream_id, frames.FRAME_SIZE_ERROR, "PRIORITY has 5 bytes")
         if word(data, at) & frames.STREAM_ID_MAX == stream_id:
@@ -622,12 +622,12 @@ class Connection:
         self._not_idle(stream_id, "RST_STREAM")
         stream = self.streams.get(stream_id)
         if stream is None:
-            self._empties.one_more(self._now_us, self.answered)
+            self._empty_flood.count_one(self._now_us, self.answered)
             return
         self._drop(stream)
-        self._application.gone(stream)
+        self._owner.drop_stream(stream)
         if self._now_us - stream.began_us < self.settings.rapid_reset_us:
-            self._resets.one_more(self._now_us, 0)
+            self._reset_flood.count_one(self._now_us, 0)
 
     def _settings(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
         if stream_id != 0:
@@ -636,12 +636,12 @@ class Connection:
         if (end - at) % 6 or (ack and end != at):
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS of a size it cannot have")
         if ack:
-            if not self._seen_settings:
+            if not self._settings_received:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS must come first")
-            self._empties.one_more(self._now_us, self.answered)
+            self._empty_flood.count_one(self._now_us, self.answered)
             return
-        self._seen_settings = True
-        self._settings_seen.one_more(self._now_us, 0)
+        self._settings_received = True
+        self._settings_flood.count_one(self._now_us, 0)
         while at < end:
             self._setting((data[at] << 8) | data[at + 1], word(data, at + 2))
             at += 6
@@ -667,36 +667,36 @@ class Connection:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
         elif key == frames.HEADER_TABLE_SIZE and value < 4_096:
             # A decoder that shrank its table waits for our word. We never use one.
-            self._say_table = True
+            self._announce_table = True
 
     def _ping(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
         if stream_id != 0:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "PING on a stream")
         if end - at != 8:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PING has 8 bytes")
-        told = data[at:end]
+        payload = data[at:end]
         if flags & frames.ACK:
-            if self.draining and told == DRAINING:
+            if self.draining and payload == DRAINING:
                 self.refuse_new()
             else:
-                self._empties.one_more(self._now_us, self.answered)
+                self._empty_flood.count_one(self._now_us, self.answered)
             return
-        self._pings.one_more(self._now_us, self.answered)
-        self.out.append(frames.ping_frame(told, ack=True))
+        self._ping_flood.count_one(self._now_us, self.answered)
+        self.out.append(frames.ping_frame(payload, ack=True))
 
     def _goaway(self, stream_id: int, length: int) -> None:
         if stream_id != 0:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY on a stream")
         if length < 8:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "GOAWAY has at least 8 bytes")
-        self._empties.one_more(self._now_us, self.answered)
-        self.peer_going = True
+        self._empty_flood.count_one(self._now_us, self.answered)
+        self.peer_leaving = True
 
     def _window_update(self, stream_id: int, data: bytes, at: int, end: int) -> None:
         if end - at != 4:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE has 4 bytes")
         more = word(data, at) & frames.WINDOW_MAX
-        self._updates.one_more(self._now_us, self.answered)
+        self._update_flood.count_one(self._now_us, self.answered)
         if stream_id == 0:
             if not more:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
@@ -719,7 +719,7 @@ class Connection:
 
     # Streams.
 
-    def _greet(self) -> None:
+    def _send_settings(self) -> None:
         settings = self.settings
         self.out.append(
             frames.settings_frame(
@@ -735,51 +735,55 @@ class Connection:
             self.out.append(frames.window_update(0, more))
 
     def _not_idle(self, stream_id: int, what: str) -> None:
-        if stream_id == 0 or stream_id & 1 == 0 or (stream_id > self._last_id and not self._going):
+        if (
+            stream_id == 0
+            or stream_id & 1 == 0
+            or (stream_id > self._last_id and not self._goaway_sent)
+        ):
             raise ConnectionFault(frames.PROTOCOL_ERROR, f"{what} on a stream that is not open")
 
     def _stray(self, stream_id: int, what: str) -> None:
         """A frame for no open stream: late, and then harmless, or a fault."""
         self._not_idle(stream_id, what)
-        self._empties.one_more(self._now_us, self.answered)
-        if stream_id not in self._remembered and stream_id <= self._last_id:
+        self._empty_flood.count_one(self._now_us, self.answered)
+        if stream_id not in self._reset_ids and stream_id <= self._last_id:
             raise StreamFault(stream_id, frames.STREAM_CLOSED, f"{what} on a stream that is over")
 
     def _stream_fault(self, fault: StreamFault) -> None:
         # Counted as a reset: to be made to reset costs us as much as to be reset.
-        self._resets.one_more(self._now_us, 0)
+        self._reset_flood.count_one(self._now_us, 0)
         stream = self.streams.get(fault.stream_id)
         if stream is not None:
             self.reset(stream, fault.code)
             return
-        self._remember(fault.stream_id)
+        self._remember_reset(fault.stream_id)
         self.out.append(frames.rst_stream(fault.stream_id, fault.code))
 
-    def _remember(self, stream_id: int) -> None:
-        remembered = self._remembered
-        if len(remembered) >= _REMEMBERED_MAX:
+    def _remember_reset(self, stream_id: int) -> None:
+        remembered = self._reset_ids
+        if len(remembered) >= _RESET_IDS_MAX:
             del remembered[next(iter(remembered))]
         remembered[stream_id] = None
 
     def _replenish(self, stream: Stream) -> None:
         window = self.settings.stream_window_bytes
-        more = window - stream.room - stream.held
+        more = window - stream.receive_window - stream.unread_bytes
         if more * 2 > window:
-            stream.room += more
+            stream.receive_window += more
             self.out.append(frames.window_update(stream.id, more))
 
-    def _over(self, stream: Stream) -> None:
+    def _complete(self, stream: Stream) -> None:
         """Our side has ended. What the peer has yet to say is not wanted."""
         self.answered += 1
-        stream.answered = True
-        stream.gone = True
+        stream.finished = True
+        stream.closed = True
         del self.streams[stream.id]
         if not stream.ended_by_peer:
-            self._remember(stream.id)
+            self._remember_reset(stream.id)
             self.out.append(frames.rst_stream(stream.id, frames.NO_ERROR))
 
     def _drop(self, stream: Stream) -> None:
-        stream.gone = True
+        stream.closed = True
         del self.streams[stream.id]
         if stream.queue is not None:
             self._queued_bytes -= stream.queued_bytes
@@ -791,7 +795,7 @@ class Connection:
     def _pump_all(self) -> None:
         if self._blocked:
             for stream in list(self._blocked.values()):
-                if not stream.gone:
+                if not stream.closed:
                     self._pump(stream)
 
     def _pump(self, stream: Stream) -> None:
@@ -819,32 +823,32 @@ class Connection:
         self._blocked.pop(stream.id, None)
         stream.queue = None
         if stream.last_is_data:
-            self._over(stream)
-        elif stream.tail is not None:
+            self._complete(stream)
+        elif stream.trailers is not None:
             self._end(stream)
         else:
-            self._application.flowing(stream)
+            self._owner.resume_stream(stream)
 
     def _end(self, stream: Stream) -> None:
-        tail = stream.tail
+        tail = stream.trailers
         assert tail is not None
-        if self._say_table:
+        if self._announce_table:
             self.start(stream, tail, last=True)
             return
         self.out.append(tail.ending + stream.id.to_bytes(4, "big") + tail.encoded)
-        self._over(stream)
+        self._complete(stream)
 
 
-def _measure(stream: Stream, last: bool) -> None:
-    """Hold the body against the length that was promised."""
+def _check_length(stream: Stream, last: bool) -> None:
+    """Refuse a body that is not as long as its content-length."""
     wanted = stream.content_length
     if stream.received_bytes > wanted or (last and stream.received_bytes != wanted):
         raise StreamFault(stream.id, frames.PROTOCOL_ERROR, "not the content-length it said")
 
 
 @final
-class _Known:
-    """What a header block means, and the length of body that it promises."""
+class _Meaning:
+    """What a header block means, and the length of the body that it announces."""
 
     __slots__ = ("content_length", "meaning")
 

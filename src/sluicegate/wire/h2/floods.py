@@ -18,22 +18,22 @@ _SECOND_US: Final = 1_000_000
 class Flood:
     """One kind of frame, counted; `name` is the setting that bounds it."""
 
-    __slots__ = ("began_us", "count", "name", "per_s_max", "seen")
+    __slots__ = ("began_us", "count", "name", "per_s_max", "responses_counted")
 
     def __init__(self, name: str, per_s_max: int) -> None:
         self.name = name
         self.per_s_max = per_s_max
         self.count = 0
         self.began_us = 0
-        self.seen = 0
+        self.responses_counted = 0
 
-    def one_more(self, now_us: int, answered: int) -> None:
-        """Count one; `answered` calls so far, each of which lets the count start anew.
+    def count_one(self, now_us: int, responses: int) -> None:
+        """Count one; `responses` calls so far, each of which lets the count start anew.
 
         Raises `ConnectionFault` beyond the bound.
         """
-        if answered != self.seen or now_us - self.began_us >= _SECOND_US:
-            self.seen = answered
+        if responses != self.responses_counted or now_us - self.began_us >= _SECOND_US:
+            self.responses_counted = responses
             self.began_us = now_us
             self.count = 0
         self.count += 1

@@ -1,7 +1,7 @@
 """Frames: the numbers of RFC 9113, the small frames that we send, and the two kinds of fault.
 
 A fault of the connection ends it with GOAWAY, a fault of a stream ends that stream alone. Both
-carry the error code that the peer is told.
+carry the error code that is sent to the peer.
 """
 
 from __future__ import annotations
@@ -106,14 +106,14 @@ def window_update(stream_id: int, more: int) -> bytes:
 
 def goaway(last_id: int, code: int, why: str) -> bytes:
     """No stream after `last_id` was or will be answered."""
-    told = why.encode()
-    size = 8 + len(told)
-    return _GOAWAY.pack(size >> 8, size & 0xFF, GOAWAY, 0, 0, last_id, code) + told
+    data = why.encode()
+    size = 8 + len(data)
+    return _GOAWAY.pack(size >> 8, size & 0xFF, GOAWAY, 0, 0, last_id, code) + data
 
 
-def ping_frame(told: bytes, *, ack: bool) -> bytes:
+def ping_frame(data: bytes, *, ack: bool) -> bytes:
     """A PING with these eight bytes, or the answer to one."""
-    return frame_head(8, PING, ACK if ack else 0, 0) + told
+    return frame_head(8, PING, ACK if ack else 0, 0) + data
 
 
 def word(data: bytes, at: int) -> int:

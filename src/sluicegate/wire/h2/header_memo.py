@@ -93,7 +93,7 @@ class HeaderMemo:
             if not self._readable:
                 return cast("list[Field]", decoder.decode(encoded, raw=True))
             table = decoder.header_table
-            # As any object: compiled, a tuple of a known shape is unpacked, never itself again.
+            # As any object: compiled, a tuple of a meaning shape is unpacked, never itself again.
             entries: Any = table.dynamic_entries
             length = len(entries)
             first: Any = entries[0] if length else None

@@ -15,7 +15,7 @@ from sluicegate.wire.h2.frames import WINDOW_FIRST, WINDOW_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class H2Settings:
-    """The bounds of a connection; what is told the peer is told in our SETTINGS."""
+    """The bounds of a connection; what the peer must know is in our SETTINGS."""
 
     streams_max: int = 1_024  # open at a time; more are refused, and may be tried again
     header_list_bytes_max: int = 16_384  # decoded, 32 a field on top

@@ -18,22 +18,22 @@ class Stream:
     """
 
     __slots__ = (
-        "answered",
         "began_us",
         "call",
+        "closed",
+        "consumes",
         "content_length",
         "ended_by_peer",
-        "gone",
-        "held",
+        "finished",
         "id",
         "last_is_data",
         "meaning",
         "queue",
         "queued_bytes",
+        "receive_window",
         "received_bytes",
-        "room",
-        "tail",
-        "taking",
+        "trailers",
+        "unread_bytes",
         "window",
     )
 
@@ -44,16 +44,16 @@ class Stream:
         self.meaning = meaning
         self.began_us = now_us
         self.window = window
-        self.room = room
-        self.held = 0
-        self.taking = True  # what comes is taken at once; else the application says `taken`
+        self.receive_window = room
+        self.unread_bytes = 0
+        self.consumes = True  # what comes is consumed at once, not by `consume`
         self.content_length = -1
         self.received_bytes = 0
         self.ended_by_peer = False
-        self.answered = False  # nothing more will be said; what is queued still leaves
-        self.gone = False
+        self.finished = False  # nothing more will be sent; what is queued still leaves
+        self.closed = False
         self.call: object = None
         self.queue: deque[bytes] | None = None
         self.queued_bytes = 0
-        self.tail: Block | None = None
+        self.trailers: Block | None = None
         self.last_is_data = False

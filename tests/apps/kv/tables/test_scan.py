@@ -12,7 +12,7 @@ from sluicegate.apps.kv.tables.scan import PAGE_ROWS_MOST, scan_rows
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.key_values import KeyRange, Row
 from sluicegate.stores.engines.memory import MemoryEngine
-from sluicegate.wire.kept_row import kept_row
+from sluicegate.wire.row_envelope import seal_row
 
 PLAIN = TableView("t", "normal", 0, beside="", hides=False, exists=True)
 LAYERED = TableView("t", "layered", 1, beside="u", hides=False, exists=True)
@@ -37,7 +37,7 @@ async def filled(space: str, *stretches: tuple[int, int]) -> Any:
     paged = Paged()
     at = 0
     for count, expires_us in stretches:
-        stored = kept_row(b"v" * 20, expires_us=expires_us, epoch=0)
+        stored = seal_row(b"v" * 20, expires_us=expires_us, epoch=0)
         keys = [b"%06d" % number for number in range(at, at + count)]
         await paged.engine.write([Change(space, b"p", sort, stored) for sort in keys])
         at += count

@@ -34,7 +34,7 @@ from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Change, Engine, Entry
 from sluicegate.contracts.errors import Conflict
-from sluicegate.wire.kept_row import kept_row, opened
+from sluicegate.wire.row_envelope import open_row, seal_row
 
 COPYING: Final = "copying"
 PURGING: Final = "purging"
@@ -119,15 +119,15 @@ class UploadFold:
             swaps: list[Swap] = []
             due: list[Entry] = []
             for entry, stored in zip(remaining, live, strict=True):
-                if stored is None or opened(stored).epoch < self._epoch:
+                if stored is None or open_row(stored).epoch < self._epoch:
                     swaps.append((self._change(entry), stored))
                     due.append(entry)
             done = await self._swap(swaps)
             remaining = [entry for entry, was in zip(due, done, strict=True) if not was]
 
     def _change(self, entry: Entry) -> Change:
-        value, expires_us, _ = opened(entry[2])
-        stored = kept_row(value, expires_us=expires_us, epoch=self._epoch)
+        value, expires_us, _ = open_row(entry[2])
+        stored = seal_row(value, expires_us=expires_us, epoch=self._epoch)
         purge_us = expires_us + self._settings.purge_after_us if expires_us else 0
         return Change(self._live, entry[0], entry[1], stored, purge_us)
 
@@ -138,7 +138,7 @@ class UploadFold:
             [
                 (Change(self._live, entry[0], entry[1], None), entry[2])
                 for entry in entries
-                if opened(entry[2]).epoch < self._epoch
+                if open_row(entry[2]).epoch < self._epoch
             ]
         )
 

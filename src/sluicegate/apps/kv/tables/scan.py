@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, final
 from sluicegate.apps.kv.tables.catalogue import TableView
 from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.key_values import KeyRange, Row
-from sluicegate.wire.kept_row import PLAIN, Kept, opened
+from sluicegate.wire.row_envelope import PLAIN, RowEnvelope, open_row
 
 PAGE_ROWS_LEAST: Final = 128  # behind a page that was mostly dead
 PAGE_ROWS_MOST: Final = 1_024  # as far as it grows beyond what is wanted; decoded in one turn
@@ -223,7 +223,7 @@ async def _scan_live(
             if not collector.take(sort, stored[1:], 0):
                 return
         else:
-            row = opened(stored)
+            row = open_row(stored)
             if _is_dead(row, now_us):
                 collector.skip(sort)
             elif row.value is not None and not collector.take(sort, row.value, row.expires_us):
@@ -263,27 +263,27 @@ async def _scan_both(
 
 def _merge_next(
     live: SpaceCursor, beside: SpaceCursor, view: TableView, reverse: bool
-) -> tuple[bytes, Kept | None]:
+) -> tuple[bytes, RowEnvelope | None]:
     """The next sort key of either layer, and what holds there; None hides it."""
     if live.empty:
         sort, stored = beside.head
         beside.step()
-        return sort, opened(stored)
+        return sort, open_row(stored)
     sort, stored = live.head
     if not beside.empty:
         under, under_stored = beside.head
         if under == sort:
             live.step()
             beside.step()
-            row = opened(stored)
-            return sort, row if row.epoch >= view.epoch else opened(under_stored)
+            row = open_row(stored)
+            return sort, row if row.epoch >= view.epoch else open_row(under_stored)
         if (under > sort) if reverse else (under < sort):
             beside.step()
-            return under, opened(under_stored)
+            return under, open_row(under_stored)
     live.step()
-    row = opened(stored)
+    row = open_row(stored)
     return sort, None if view.hides and row.epoch < view.epoch else row
 
 
-def _is_dead(row: Kept, now_us: int) -> bool:
+def _is_dead(row: RowEnvelope, now_us: int) -> bool:
     return row.value is None or 0 < row.expires_us <= now_us

@@ -7,7 +7,7 @@ from typing import Final
 
 from sluicegate.contracts.engine import VALUE_BYTES_MAX
 from sluicegate.contracts.errors import BadValue
-from sluicegate.wire.kept_row import ENVELOPE_BYTES_MAX
+from sluicegate.wire.row_envelope import ENVELOPE_BYTES_MAX
 
 _LEAST_ONE: Final = (
     "stale_us",

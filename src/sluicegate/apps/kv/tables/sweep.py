@@ -18,7 +18,7 @@ from sluicegate.apps.kv.tables.leases import JobLease
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Change, Engine, Entry
-from sluicegate.wire.kept_row import opened
+from sluicegate.wire.row_envelope import open_row
 
 SWEEP_JOB: Final = "sweep"
 
@@ -90,7 +90,7 @@ class TableSweep:
         live = live_space(table)
         dead: list[Swap] = []
         for partition, sort, stored in entries:
-            row = opened(stored)
+            row = open_row(stored)
             if row.value is None or 0 < row.expires_us <= now_us:
                 dead.append((Change(live, partition, sort, None), stored))
         most = self._settings.sweep_at_once

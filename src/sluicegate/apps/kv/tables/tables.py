@@ -37,7 +37,7 @@ from sluicegate.contracts.key_values import (
     WriteIfResult,
     tag_of,
 )
-from sluicegate.wire.kept_row import EXPIRES_US_MAX, PLAIN, Kept, kept_row, opened
+from sluicegate.wire.row_envelope import EXPIRES_US_MAX, PLAIN, RowEnvelope, open_row, seal_row
 
 _IN_LIVE: Final = b"L"
 _IN_BESIDE: Final = b"B"
@@ -143,11 +143,13 @@ class Tables:
 
     async def _look(
         self, view: TableView, places: Sequence[Place]
-    ) -> tuple[list[Kept | None], Sequence[bytes | None]]:
+    ) -> tuple[list[RowEnvelope | None], Sequence[bytes | None]]:
         """What holds at these places, and what the live space has there."""
         result = self._engine.read(view.live, places)
         live = await result if isinstance(result, Awaitable) else result
-        effective: list[Kept | None] = [None if one is None else opened(one) for one in live]
+        effective: list[RowEnvelope | None] = [
+            None if one is None else open_row(one) for one in live
+        ]
         if view.plain:
             return effective, live
         older: list[int] = []
@@ -159,7 +161,7 @@ class Tables:
             under = await result if isinstance(result, Awaitable) else result
             for at, stored in zip(older, under, strict=True):
                 if stored is not None:
-                    effective[at] = opened(stored)
+                    effective[at] = open_row(stored)
                 elif view.hides:
                     effective[at] = None
         return effective, live
@@ -302,13 +304,13 @@ class Tables:
             if not view.buries:
                 return Change(view.live, partition, sort, None)
             return Change(
-                view.live, partition, sort, kept_row(None, expires_us=0, epoch=view.epoch)
+                view.live, partition, sort, seal_row(None, expires_us=0, epoch=view.epoch)
             )
         if len(value) > self._settings.value_bytes_max:
             remedy = f"use up to {self._settings.value_bytes_max:,} bytes"
             raise BadValue("value", value[:16], remedy)
         expires_us = _expiry(ttl_us, now_us)
-        stored = kept_row(value, expires_us=expires_us, epoch=view.epoch)
+        stored = seal_row(value, expires_us=expires_us, epoch=view.epoch)
         purge_us = 0
         if expires_us and not view.buries:
             purge_us = expires_us + self._settings.purge_after_us
@@ -341,7 +343,7 @@ def _visible_rows(
 
 
 def _rows_of(
-    places: Sequence[Place], effective: Sequence[Kept | None], now_us: int
+    places: Sequence[Place], effective: Sequence[RowEnvelope | None], now_us: int
 ) -> list[Row | None]:
     rows: list[Row | None] = []
     for place, one in zip(places, effective, strict=True):
@@ -352,10 +354,10 @@ def _rows_of(
 def _visible_row(sort: bytes, stored: bytes, now_us: int) -> Row | None:
     if stored and stored[0] == PLAIN:
         return Row(sort, stored[1:])
-    return _row(sort, opened(stored), now_us)
+    return _row(sort, open_row(stored), now_us)
 
 
-def _row(sort: bytes, kept: Kept, now_us: int) -> Row | None:
+def _row(sort: bytes, kept: RowEnvelope, now_us: int) -> Row | None:
     value = kept.value
     if value is None or 0 < kept.expires_us <= now_us:
         return None

@@ -61,7 +61,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Engine, Entry
 from sluicegate.contracts.errors import BadValue, Conflict, Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext, Upload
-from sluicegate.wire.kept_row import EXPIRES_US_MAX, kept_row
+from sluicegate.wire.row_envelope import EXPIRES_US_MAX, seal_row
 from sluicegate.wire.row_stream import RowReader
 
 NAME_CHARS_MAX: Final = 128
@@ -221,7 +221,7 @@ class TableUploads:
             await self._await_slot()
             for partition, sort, value, ttl_us in reader.feed(rows[at : at + _PIECE_BYTES]):
                 expires_us = min(state.begun_us + ttl_us, EXPIRES_US_MAX) if ttl_us else 0
-                stored = kept_row(value, expires_us=expires_us, epoch=0)
+                stored = seal_row(value, expires_us=expires_us, epoch=0)
                 entries.append((partition, sort, stored))
             if reader.rows > self._settings.part_rows_max:
                 remedy = f"send up to {self._settings.part_rows_max:,} rows a part"

@@ -232,7 +232,7 @@ def _of_uploads(to: KvUploads) -> tuple[Route, ...]:
             to.begin_upload,
             "Begin an upload, or find it as it stands.",
             stands,
-            asks="UploadAsk",
+            asks="UploadRequest",
             table_grant=bulk,
             parameters=_CLAIMS,
         ),

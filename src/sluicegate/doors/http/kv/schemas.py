@@ -73,7 +73,7 @@ KV_SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
         {"places": several(ref("Place")), "after": text("Goes on behind it; empty at the end.")},
         ["places", "after"],
     ),
-    "UploadAsk": fields({"mode": _UPLOAD["mode"]}, ["mode"]),
+    "UploadRequest": fields({"mode": _UPLOAD["mode"]}, ["mode"]),
     "Upload": fields(_UPLOAD, list(_UPLOAD)),
     "Part": fields(
         {**_UPLOAD, "sha256": {**_SHA256, "description": "Of this part, as the commit has it."}},

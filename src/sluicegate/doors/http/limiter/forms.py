@@ -59,7 +59,7 @@ def status_writer(request: Request) -> Callable[[CheckResponse], Reply]:
 
 
 def _plain(answer: CheckResponse) -> Reply:
-    body = check_json.answer_to_json(answer)
+    body = check_json.check_response_to_json(answer)
     if answer.decision.degraded:
         return Reply(200, body, JSON, (_DEGRADED,))
     return Reply(200, body)
@@ -68,7 +68,7 @@ def _plain(answer: CheckResponse) -> Reply:
 def _as_http(answer: CheckResponse) -> Reply:
     reason = answer.decision.reason
     status = 200 if answer.decision.allowed else 429 if reason is None else reason.http_status
-    return Reply(status, check_json.answer_to_json(answer), JSON, _fields_of(answer))
+    return Reply(status, check_json.check_response_to_json(answer), JSON, _fields_of(answer))
 
 
 def _as_auth(answer: CheckResponse) -> Reply:
@@ -103,12 +103,12 @@ def _fields_of(answer: CheckResponse) -> Headers:
 
 def batch_reply(answers: Sequence[CheckResponse]) -> Reply:
     """Several answers."""
-    return Reply(200, check_json.batch_to_json(answers))
+    return Reply(200, check_json.check_batch_to_json(answers))
 
 
 def mesh_reply(answer: MeshResponse) -> Reply:
     """200 or 429, as a mesh reads it."""
-    return Reply(429 if answer.over else 200, mesh_json.answer_to_json(answer))
+    return Reply(429 if answer.over else 200, mesh_json.mesh_response_to_json(answer))
 
 
 # Reading.

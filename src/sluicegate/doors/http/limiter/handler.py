@@ -133,7 +133,7 @@ class LimiterHttp:
 
     def check(self, request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
         """POST /v1/check."""
-        ask = check_json.ask_from_json(body, self.settings.check_bounds)
+        ask = check_json.check_request_from_json(body, self.settings.check_bounds)
         return soon(self._limits.check(ask, by), status_writer(request))
 
     def check_by_headers(
@@ -145,34 +145,34 @@ class LimiterHttp:
 
     def check_each(self, _request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
         """POST /v1/check/batch."""
-        asks = check_json.batch_from_json(body, self.settings.check_bounds)
+        asks = check_json.check_batch_from_json(body, self.settings.check_bounds)
         return soon(self._limits.check_each(asks, by), batch_reply)
 
     def peek(self, request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
         """POST /v1/peek."""
-        ask = check_json.ask_from_json(body, self.settings.check_bounds)
+        ask = check_json.check_request_from_json(body, self.settings.check_bounds)
         return soon(self._limits.peek(ask, by), status_writer(request))
 
     async def reset(self, _request: Request, by: Identity, body: bytes) -> Reply:
         """POST /v1/reset."""
-        ask = check_json.ask_from_json(body, self.settings.check_bounds)
+        ask = check_json.check_request_from_json(body, self.settings.check_bounds)
         return Reply(200, check_json.reset_to_json(await self._limits.reset(ask, by)))
 
     async def lease(self, _request: Request, by: Identity, body: bytes) -> Reply:
         """POST /v1/lease."""
         asked = check_json.lease_from_json(body, self.settings.check_bounds)
-        leased = await self._limits.lease(asked.ask, asked.units, by)
+        leased = await self._limits.lease(asked.request, asked.units, by)
         return Reply(200, check_json.lease_to_json(leased))
 
     async def give_back(self, _request: Request, by: Identity, body: bytes) -> Reply:
         """POST /v1/give-back."""
         given = check_json.give_back_from_json(body, self.settings.check_bounds)
         accepted = await self._limits.give_back(given.lease_id, given.units, by)
-        return Reply(200, check_json.given_back_to_json(accepted))
+        return Reply(200, check_json.give_back_to_json(accepted))
 
     def mesh(self, _request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
         """POST /json."""
-        ask = mesh_json.ask_from_json(body, self.settings.mesh_bounds)
+        ask = mesh_json.mesh_request_from_json(body, self.settings.mesh_bounds)
         return soon(self._limits.should_rate_limit(ask, by), mesh_reply)
 
     def rulebook(self, _request: Request, by: Identity, _body: bytes) -> Reply:

@@ -96,7 +96,7 @@ def routes_of(to: LimiterHttp, vitals: Vitals, *, metrics_open: bool) -> tuple[R
             to.lease,
             "Take units in advance.",
             {200: Said("What was taken.", "Lease")},
-            asks="LeaseAsk",
+            asks="LeaseRequest",
             grant=lease,
         ),
         Route(

@@ -49,7 +49,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
     "Decision": fields(_ANSWER, list(_ANSWER)),
     "Checks": fields({"requests": several(ref("Check"))}, ["requests"]),
     "Decisions": fields({"responses": several(ref("Decision"))}, ["responses"]),
-    "LeaseAsk": fields({"request": ref("Check"), "units": whole(1)}, ["request", "units"]),
+    "LeaseRequest": fields({"request": ref("Check"), "units": whole(1)}, ["request", "units"]),
     "Lease": fields(
         {
             "lease_id": TEXT,

@@ -1,4 +1,4 @@
-"""Kept row: the envelope that a stored value lies in, so that an engine need not know what expires.
+"""Row envelope: what a stored value lies in, so that an engine need not know what expires.
 
     head                   one byte: the format's version in the upper half, marks in the lower
     epoch, 4 bytes         if marked: of its table when it was written; else 0
@@ -26,7 +26,7 @@ _HEAD_MAX: Final = PLAIN | EXPIRES | BURIED | STAMPED
 _PLAIN_HEAD: Final = b"\x10"
 
 
-class Kept(NamedTuple):
+class RowEnvelope(NamedTuple):
     """What an envelope says. `value` is None in a tombstone; `expires_us` 0 is never."""
 
     value: bytes | None
@@ -34,7 +34,7 @@ class Kept(NamedTuple):
     epoch: int
 
 
-def kept_row(value: bytes | None, *, expires_us: int, epoch: int) -> bytes:
+def seal_row(value: bytes | None, *, expires_us: int, epoch: int) -> bytes:
     """The envelope; None is a tombstone, which does not expire."""
     if value is not None and not expires_us and not epoch:
         return _PLAIN_HEAD + value
@@ -55,11 +55,11 @@ def kept_row(value: bytes | None, *, expires_us: int, epoch: int) -> bytes:
     return bytes((head,)) + parts + value
 
 
-def opened(stored: bytes) -> Kept:
+def open_row(stored: bytes) -> RowEnvelope:
     """What the envelope says."""
     head = stored[0] if stored else 0
     if head == PLAIN:
-        return Kept(stored[1:], 0, 0)
+        return RowEnvelope(stored[1:], 0, 0)
     if not PLAIN < head <= _HEAD_MAX or head & (EXPIRES | BURIED) == EXPIRES | BURIED:
         raise _unknown(stored)
     at = 1
@@ -73,7 +73,7 @@ def opened(stored: bytes) -> Kept:
         at += 8
     if len(stored) < at or (head & BURIED and len(stored) > at):
         raise _unknown(stored)
-    return Kept(None if head & BURIED else stored[at:], expires_us, epoch)
+    return RowEnvelope(None if head & BURIED else stored[at:], expires_us, epoch)
 
 
 def _unknown(stored: bytes) -> Unavailable:

@@ -1,9 +1,8 @@
-"""Call: what a method is, and how an error becomes a status. Shared by both servers.
+"""Methods: what a server serves, and how an error becomes a status.
 
-A method takes the bytes of a message and the identity of who speaks, and answers with bytes, at
-once or later. One that must also know what the call says of itself, its metadata and how long an
-answer is of use, is handed that too. That is all a server needs to know of it, so the same methods
-are served by our own HTTP/2 and by grpcio.
+A method takes the bytes of a message and the caller's identity, and returns bytes, at once or
+later. One that needs the call's metadata and deadline takes those too. That is all a server knows
+of it, so any gRPC server can serve the same methods.
 """
 
 from __future__ import annotations
@@ -53,12 +52,11 @@ Field: TypeAlias = "tuple[bytes, bytes]"
 
 
 @final
-class Told:
-    """What a call says beside its message.
+class CallMetadata:
+    """A call's metadata, names in lower case, and its times.
 
-    `left_us` is how long an answer is of use, counted from when the method is called; -1 if nothing
-    was said. `waited_us` is how long ago the call began. Metadata is as it came, names in lower
-    case.
+    `left_us` is how long a response is of use, counted from when the method is called; -1 is for
+    ever. `waited_us` is how long ago the call began.
     """
 
     __slots__ = ("left_us", "metadata", "waited_us")
@@ -69,29 +67,29 @@ class Told:
         self.waited_us = waited_us
 
     def values(self, name: bytes) -> list[bytes]:
-        """All values of that name, in order."""
+        """Return all values of that name, in order."""
         return [value for key, value in self.metadata if key == name]
 
 
 Unary: TypeAlias = "Callable[[bytes, Identity], MaybeAwaitable[bytes]]"
-UnaryTold: TypeAlias = "Callable[[bytes, Identity, Told], MaybeAwaitable[bytes]]"
+UnaryWithMetadata: TypeAlias = "Callable[[bytes, Identity, CallMetadata], MaybeAwaitable[bytes]]"
 Stream: TypeAlias = "Callable[[AsyncIterator[bytes], Identity], AsyncIterator[bytes]]"
 
 
-_NONE: Final[Mapping[str, UnaryTold]] = MappingProxyType({})
+_NONE: Final[Mapping[str, UnaryWithMetadata]] = MappingProxyType({})
 
 
 class Methods(NamedTuple):
     """What a server serves, by path (`/package.Service/Method`).
 
-    `open` are those that need no identity: health, for whoever looks after us. `told` are unary
-    methods that are told what a call says beside its message.
+    `open` are those that need no identity, as health. `with_metadata` are unary methods that take
+    the call's metadata and deadline too.
     """
 
     unary: Mapping[str, Unary]
     streams: Mapping[str, Stream]
     open: frozenset[str] = frozenset()
-    told: Mapping[str, UnaryTold] = _NONE
+    with_metadata: Mapping[str, UnaryWithMetadata] = _NONE
 
 
 class GrpcError(SluicegateError):
@@ -104,7 +102,7 @@ class GrpcError(SluicegateError):
 
 
 def status_of(error: BaseException) -> tuple[Status, str]:
-    """The status and message that an error ends a call with. What is our own bug says little."""
+    """Return the status and message of an error. A bug of ours says little."""
     if isinstance(error, GrpcError):
         return error.status, error.message
     if isinstance(error, Refused):
@@ -117,7 +115,7 @@ def status_of(error: BaseException) -> tuple[Status, str]:
 
 
 def metadata_of(error: BaseException) -> list[Field]:
-    """The trailing metadata of an error: of a refusal, why it was and when to come back.
+    """Return the trailing metadata of an error: of a refusal, its reason and when to retry.
 
     `grpc-retry-pushback-ms` is what gRPC's own retry policies obey: -1 where no retry can help, and
     left out where nobody knows the wait, so that the client's own back-off counts.

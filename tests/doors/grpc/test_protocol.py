@@ -20,10 +20,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hpack import Decoder
 
 from sluicegate.contracts.access import Identity
-from sluicegate.doors.grpc.call import Methods
-from sluicegate.doors.grpc.framing import prefixed
-from sluicegate.doors.grpc.health import Health
-from sluicegate.doors.grpc.native import make
+from sluicegate.doors.grpc.framing import prefix
+from sluicegate.doors.grpc.health import GrpcHealth
+from sluicegate.doors.grpc.methods import Methods
+from sluicegate.doors.grpc.protocol import make
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.wire.h2 import frames as f
 from sluicegate.wire.h2.settings import H2Settings
@@ -128,7 +128,7 @@ def test_a_flood_ends_the_connection_is_counted_and_harms_no_other(server: Nativ
 def test_the_work_of_a_connection_that_is_lost_is_stopped(server: Native, work: Work) -> None:
     line = raw(server)
     fields = headers([*GRPC[:2], (":path", "/t.Test/Never"), GRPC[3]])
-    line.sendall(frame(f.HEADERS, 4, 1, fields) + frame(f.DATA, 1, 1, prefixed(b"")))
+    line.sendall(frame(f.HEADERS, 4, 1, fields) + frame(f.DATA, 1, 1, prefix(b"")))
     until(server, lambda: work.started == 1)
     line.close()
     until(server, lambda: work.cancelled == 1)
@@ -141,7 +141,7 @@ def test_a_peer_that_does_not_read_is_not_read(server: Native, work: Work) -> No
     line.sendall(update(0, (1 << 31) - 1 - 65_535))
     line.settimeout(0.5)
     block, sent = headers(GRPC), 0
-    body = prefixed(bytes(16_000))
+    body = prefix(bytes(16_000))
     try:
         for stream in range(1, 40_001, 2):
             line.sendall(frame(f.HEADERS, 4, stream, block) + frame(f.DATA, 1, stream, body))
@@ -187,12 +187,12 @@ def test_what_comes_amid_a_pause_is_read_after_it(work: Work) -> None:
         protocol.pause_writing()
         assert transport.asked == ["pause"]
         before = transport.sent
-        call = frame(f.HEADERS, 4, 1, headers(GRPC)) + frame(f.DATA, 1, 1, prefixed(b"x"))
+        call = frame(f.HEADERS, 4, 1, headers(GRPC)) + frame(f.DATA, 1, 1, prefix(b"x"))
         protocol.data_received(call[:30])
         protocol.data_received(call[30:])
         assert transport.sent == before
         protocol.resume_writing()
-        assert [x.payload for x in parsed(transport.sent) if x.kind == f.DATA] == [prefixed(b"x")]
+        assert [x.payload for x in parsed(transport.sent) if x.kind == f.DATA] == [prefix(b"x")]
         assert transport.asked == ["pause", "resume"]
         assert protocol.under_way() == 0
         protocol.connection_lost(None)
@@ -214,7 +214,7 @@ def test_all_answers_of_one_read_leave_in_one_write(work: Work) -> None:
             first = 1 if path.endswith(b"Echo") else 101
             calls = [
                 frame(f.HEADERS, 4, first + 2 * n, fields)
-                + frame(f.DATA, 1, first + 2 * n, prefixed(b"x"))
+                + frame(f.DATA, 1, first + 2 * n, prefix(b"x"))
                 for n in range(50)
             ]
             protocol.data_received(b"".join(calls))
@@ -238,7 +238,7 @@ def test_no_call_leaves_anything_behind_even_for_the_collector(work: Work) -> No
             for reset in (False, True):
                 stream += 2
                 protocol.data_received(
-                    frame(f.HEADERS, 4, stream, fields) + frame(f.DATA, 1, stream, prefixed(b"bad"))
+                    frame(f.HEADERS, 4, stream, fields) + frame(f.DATA, 1, stream, prefix(b"bad"))
                 )
                 if reset or path in {"Never", "Endless"}:
                     await asyncio.sleep(0)
@@ -276,7 +276,7 @@ def test_a_deadline_is_kept_by_the_server_itself(work: Work, path: str) -> None:
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         told = [*GRPC[:2], (":path", f"/t.Test/{path}"), GRPC[3], ("grpc-timeout", "20m")]
-        body = frame(f.DATA, 0 if path == "Twice" else 1, 1, prefixed(b"x"))
+        body = frame(f.DATA, 0 if path == "Twice" else 1, 1, prefix(b"x"))
         began = asyncio.get_running_loop().time()
         protocol.data_received(frame(f.HEADERS, 4, 1, headers(told)) + body)
         while protocol.streams:
@@ -300,7 +300,7 @@ def test_a_stream_waits_for_who_does_not_read_it(work: Work) -> None:
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         fields = headers([*GRPC[:2], (":path", "/t.Test/Endless"), GRPC[3]])
-        body = prefixed(bytes(995))
+        body = prefix(bytes(995))
         protocol.data_received(frame(f.HEADERS, 4, 1, fields) + frame(f.DATA, 1, 1, body))
         for _ in range(1_000):
             await asyncio.sleep(0)
@@ -367,7 +367,7 @@ def test_a_client_is_known_by_its_certificate_unless_it_shows_a_token(
 
 
 class Noting(Door):
-    """Notes the names that a certificate is said to have."""
+    """Notes the names that a certificate is head_sent to have."""
 
     def __init__(self) -> None:
         super().__init__(anonymous=None)
@@ -435,7 +435,7 @@ def test_a_token_that_is_void_is_nobodys_on_an_open_connection_too(work: Work) -
 
 
 def test_a_watch_hears_of_a_drain_and_ends() -> None:
-    health = Health(lambda: True)
+    health = GrpcHealth(lambda: True)
     methods = Methods(health.unary, health.streams, health.open)
     with native(methods) as server, channel_to(server) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -450,7 +450,7 @@ def test_a_watch_hears_of_a_drain_and_ends() -> None:
 
 
 def test_watches_are_bounded() -> None:
-    health = Health(lambda: True, settings=GrpcSettings(watchers_max=1))
+    health = GrpcHealth(lambda: True, settings=GrpcSettings(watchers_max=1))
     methods = Methods(health.unary, health.streams, health.open)
     with native(methods) as server, channel_to(server) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -486,7 +486,7 @@ def test_a_method_that_answers_with_something_else_is_a_bug(
 @pytest.mark.skipif(shutil.which("h2load") is None, reason="apt-get install nghttp2-client")
 def test_h2load_finds_every_call_answered(server: Native, tmp_path: Path) -> None:
     body = tmp_path / "frame.bin"
-    body.write_bytes(prefixed(bytes(40)))
+    body.write_bytes(prefix(bytes(40)))
     told = subprocess.run(
         [
             "h2load",

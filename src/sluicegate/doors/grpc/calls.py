@@ -1,0 +1,444 @@
+"""Calls: gRPC on one HTTP/2 connection, without a socket and without a loop.
+
+A whole unary request is passed to its method where it lies, and a result that is there at once is
+in the output before the next frame is read: no task, no future, no queue. A result that comes later
+is the `CallOwner`'s to wait for, which passes it to `respond` or `fail`. Streams are the slow path:
+their bytes wait unparsed until their method asks for them, within their window.
+
+An error ends a call with the status that `methods.status_of` gives it. The owner logs a bug of
+ours; the peer learns only that there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol, final
+
+from sluicegate.contracts.access import Access
+from sluicegate.contracts.checks import MaybeAwaitable
+from sluicegate.contracts.errors import SluicegateError
+from sluicegate.doors.grpc.framing import (
+    HEAD,
+    OK,
+    PREFIX_BYTES,
+    gunzip,
+    prefix,
+    too_large,
+    trailers,
+    trailers_only,
+)
+from sluicegate.doors.grpc.methods import (
+    CallMetadata,
+    GrpcError,
+    Methods,
+    Status,
+    metadata_of,
+    status_of,
+)
+from sluicegate.doors.grpc.route import NO_TIMEOUT, GrpcRoute, find_route, refuse_oversized
+from sluicegate.doors.grpc.route import refuse as refuse_route
+from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.wire.h2.connection import Connection
+from sluicegate.wire.h2.fields import Head
+from sluicegate.wire.h2.frames import word
+from sluicegate.wire.h2.stream import Stream
+
+_PLAIN_BODY_BYTES_MAX: Final = 65_536  # of a request that is not gRPC; answered amid it beyond
+_NONE_YET: Final = GrpcError(Status.INTERNAL, "the request ended without a message")
+_NOT_ONE: Final = GrpcError(Status.INTERNAL, "a unary request is one message, whole")
+_LATE: Final = GrpcError(Status.DEADLINE_EXCEEDED, "the deadline has passed")
+_TOO_MUCH_PARTIAL: Final = GrpcError(
+    Status.RESOURCE_EXHAUSTED, "too many unfinished requests on this connection"
+)
+
+
+class CallOwner(Protocol):
+    """The asyncio side of the connection, which can wait."""
+
+    def wait(self, stream: Stream, result: object, deadline_us: int) -> None:
+        """Wait for a unary result; `deadline_us` is an instant, or -1. Raises `TypeError`."""
+        ...
+
+    def run(self, stream: Stream, route: GrpcRoute, deadline_us: int) -> None:
+        """Start the method of a stream."""
+        ...
+
+    def wake(self, stream: Stream) -> None:
+        """Go on with a stream that has more to read, or more room to write."""
+        ...
+
+    def stop(self, stream: Stream) -> None:
+        """Stop whatever waits for this stream."""
+        ...
+
+    def log_bug(self, error: BaseException) -> None:
+        """Log a bug of ours."""
+        ...
+
+
+@final
+class GrpcCounts:
+    """Counters of the connections of one door."""
+
+    __slots__ = ("calls", "connections", "deferred", "expired", "failed", "floods", "opened")
+
+    def __init__(self) -> None:
+        self.connections = 0  # open now
+        self.opened = 0  # ever
+        self.calls = 0  # that reached a method
+        self.deferred = 0  # of these, answered later
+        self.failed = 0  # ended with a status other than OK
+        self.expired = 0  # of these, by their deadline
+        self.floods: dict[str, int] = {}  # connections ended, by the bound that was passed
+
+
+@final
+class PartialRequest:
+    """The bytes of a request that are not yet a message, and what its owner keeps with it."""
+
+    __slots__ = ("buffer", "head_sent", "waiter")
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+        self.head_sent = False  # of the response
+        self.waiter: object = None
+
+
+@final
+class Calls:
+    """The owner of one HTTP/2 connection."""
+
+    __slots__ = (
+        "_access",
+        "_counts",
+        "_methods",
+        "_names",
+        "_now_us",
+        "_owner",
+        "_partial_bytes",
+        "_settings",
+        "h2",
+    )
+
+    def __init__(
+        self,
+        methods: Methods,
+        access: Access,
+        settings: GrpcSettings,
+        counts: GrpcCounts,
+        owner: CallOwner,
+        names: Sequence[str],
+        now_us: int,
+    ) -> None:
+        self._methods = methods
+        self._access = access
+        self._settings = settings
+        self._counts = counts
+        self._owner = owner
+        self._names = names
+        self._now_us = now_us
+        self._partial_bytes = 0
+        self.h2 = Connection(settings.h2, self, now_us)
+
+    def receive(self, data: bytes, now_us: int) -> None:
+        """Take bytes that were read; what must be sent is then in `h2`."""
+        self._now_us = now_us
+        self.h2.receive(data, now_us)
+        self.count_flood()
+
+    def sweep(self, now_us: int) -> None:
+        """End what takes too long."""
+        self._now_us = now_us
+        self.h2.sweep(now_us)
+        late_us = now_us - self._settings.call_us_max
+        for stream in list(self.h2.streams.values()):
+            route = _route(stream)
+            unary = route.unary is not None or route.with_metadata is not None
+            if unary and stream.began_us <= late_us:
+                self.expire(stream)
+        self.count_flood()
+
+    def count_flood(self) -> None:
+        """Count, once, the flood that ended the connection."""
+        fault = self.h2.fault
+        if fault is not None and fault.flood:
+            floods = self._counts.floods
+            floods[fault.flood] = floods.get(fault.flood, 0) + 1
+            self.h2.fault = None
+
+    # What the connection calls.
+
+    def interpret(self, head: Head) -> object:
+        """Return the route of a request."""
+        try:
+            return find_route(head, self._methods, self._access, self._names)
+        except Exception as error:
+            if not isinstance(error, SluicegateError):
+                self._owner.log_bug(error)
+            status, message = status_of(error)
+            return refuse_route(status, message)  # whoever made the identity could not
+
+    def interpret_oversized(self) -> object:
+        """Return the route of a request with too many headers."""
+        return refuse_oversized()
+
+    def begin_stream(self, stream: Stream) -> None:
+        """Refuse at once what no body could save; start a stream."""
+        route = _route(stream)
+        if route.refusal is not None:
+            self._refuse(stream, route)
+        elif route.stream is not None:
+            self._start_stream(stream, route)
+
+    def receive_data(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
+        """Take a part of a body."""
+        route = _route(stream)
+        if route.unary is not None or route.with_metadata is not None:
+            if last and stream.call is None:
+                self._unary(stream, route, data, start, end)
+            else:
+                self._buffer_unary(stream, route, data[start:end], last)
+        elif route.stream is not None:
+            if stream.call is None:
+                self._start_stream(stream, route)
+            self._feed_stream(stream, data[start:end])
+        elif last or stream.received_bytes > _PLAIN_BODY_BYTES_MAX:
+            self._refuse(stream, route)
+
+    def drop_stream(self, stream: Stream) -> None:
+        """A stream ended before its result."""
+        self._drop_buffer(stream)
+        self._owner.stop(stream)
+
+    def resume_stream(self, stream: Stream) -> None:
+        """What was queued has left."""
+        self._owner.wake(stream)
+
+    # Unary calls.
+
+    def _unary(self, stream: Stream, route: GrpcRoute, data: bytes, start: int, end: int) -> None:
+        size = end - start - PREFIX_BYTES
+        try:
+            if (
+                size >= 0
+                and data[start] == 0
+                and word(data, start + 1) == size
+                and size <= self._settings.message_bytes_max
+            ):
+                message = data[start + PREFIX_BYTES : end]
+            else:
+                message = self._message(route, data[start:end])
+            if route.timeout_us >= 0:
+                self._check_deadline(stream, route)
+            self._counts.calls += 1
+            unary = route.unary
+            if unary is not None:
+                result = unary(message, route.identity)
+            else:
+                result = self._call_with_metadata(stream, route, message)
+            if isinstance(result, bytes):
+                self.h2.reply(stream, HEAD, prefix(result), OK)
+            else:
+                self._counts.deferred += 1
+                self._owner.wait(stream, result, _deadline_us(stream, route))
+        except Exception as error:
+            self.fail(stream, error)  # whatever a method raises ends its call
+
+    def _call_with_metadata(
+        self, stream: Stream, route: GrpcRoute, message: bytes
+    ) -> MaybeAwaitable[bytes]:
+        method = route.with_metadata
+        assert method is not None
+        waited_us = self._now_us - stream.began_us
+        left_us = route.timeout_us - waited_us if route.timeout_us >= 0 else NO_TIMEOUT
+        return method(message, route.identity, CallMetadata(route.metadata, left_us, waited_us))
+
+    def _check_deadline(self, stream: Stream, route: GrpcRoute) -> None:
+        if self._now_us - stream.began_us >= route.timeout_us:
+            self._counts.expired += 1
+            raise _LATE
+
+    def _buffer_unary(self, stream: Stream, route: GrpcRoute, part: bytes, last: bool) -> None:
+        """Gather a unary request that comes in several frames."""
+        partial = self._buffer(stream, part)
+        if partial is None:
+            return
+        buffer = partial.buffer
+        if len(buffer) >= PREFIX_BYTES:
+            size = int.from_bytes(buffer[1:PREFIX_BYTES], "big")
+            if size > self._settings.message_bytes_max:
+                self.fail(stream, too_large(self._settings.message_bytes_max))
+                return
+            if len(buffer) > size + PREFIX_BYTES:
+                self.fail(stream, _NOT_ONE)
+                return
+        if last:
+            whole = bytes(buffer)
+            self._drop_buffer(stream)
+            self._unary(stream, route, whole, 0, len(whole))
+
+    def _message(self, route: GrpcRoute, body: bytes) -> bytes:
+        """Return the message of a body that is not simply one plain message."""
+        if not body:
+            raise _NONE_YET
+        if len(body) < PREFIX_BYTES:
+            raise _NOT_ONE
+        size = word(body, 1)
+        if size > self._settings.message_bytes_max:
+            raise too_large(self._settings.message_bytes_max)
+        if size != len(body) - PREFIX_BYTES:
+            raise _NOT_ONE
+        return self._decompressed(route, body[0], body[PREFIX_BYTES:])
+
+    def _decompressed(self, route: GrpcRoute, flag: int, message: bytes) -> bytes:
+        if flag == 0:
+            return message
+        if flag != 1:
+            raise GrpcError(Status.INTERNAL, "the compressed flag is neither 0 nor 1")
+        if not route.gzip:
+            raise GrpcError(Status.INTERNAL, "a packed message, and no grpc-encoding")
+        return gunzip(message, self._settings.message_bytes_max)
+
+    def respond(self, stream: Stream, result: bytes) -> None:
+        """Send the result of a unary call that was waited for."""
+        if not stream.closed:
+            self.h2.reply(stream, HEAD, prefix(result), OK)
+
+    def fail(self, stream: Stream, error: BaseException) -> None:
+        """End a call by an error."""
+        if not isinstance(error, SluicegateError):
+            self._owner.log_bug(error)
+        if stream.closed or stream.finished:
+            return
+        self._counts.failed += 1
+        status, message = status_of(error)
+        metadata = metadata_of(error)
+        head_sent = isinstance(stream.call, PartialRequest) and stream.call.head_sent
+        self._drop_buffer(stream)
+        if head_sent:
+            self.h2.finish(stream, trailers(status, message, metadata))
+        else:
+            self.h2.start(stream, trailers_only(status, message, metadata), last=True)
+
+    def expire(self, stream: Stream) -> None:
+        """End a call whose deadline has passed, and stop the work."""
+        if stream.closed or stream.finished:
+            return
+        self._counts.expired += 1
+        self.fail(stream, _LATE)
+        self._owner.stop(stream)
+
+    def _refuse(self, stream: Stream, route: GrpcRoute) -> None:
+        if route.refusal is not None:
+            self._counts.failed += 1
+            self.h2.start(stream, route.refusal, last=True)
+        elif route.plain is not None:
+            self.h2.start(stream, route.plain)
+            self.h2.send(stream, route.why, last=True)
+
+    # Streams.
+
+    def _start_stream(self, stream: Stream, route: GrpcRoute) -> None:
+        self._counts.calls += 1
+        stream.consumes = False
+        stream.call = PartialRequest()
+        self._owner.run(stream, route, _deadline_us(stream, route))
+
+    def _feed_stream(self, stream: Stream, part: bytes) -> None:
+        if self._buffer(stream, part) is None:
+            return
+        self._open_window(stream)
+        self._owner.wake(stream)
+
+    def next_message(self, stream: Stream) -> bytes | None:
+        """Return the next message of a stream, if it is here whole. Raises `GrpcError`."""
+        partial = stream.call
+        assert isinstance(partial, PartialRequest)
+        buffer = partial.buffer
+        size = _first_size(buffer)
+        if size > self._settings.message_bytes_max:
+            raise too_large(self._settings.message_bytes_max)
+        whole = size + PREFIX_BYTES
+        if size < 0 or len(buffer) < whole:
+            if stream.ended_by_peer and buffer:
+                raise GrpcError(Status.INTERNAL, "the request ended amid a message")
+            return None
+        flag = buffer[0]
+        message = bytes(buffer[PREFIX_BYTES:whole])
+        del buffer[:whole]
+        self._partial_bytes -= whole
+        self.h2.consume(stream, min(whole, stream.unread_bytes))
+        self._open_window(stream)
+        return self._decompressed(_route(stream), flag, message)
+
+    def send(self, stream: Stream, message: bytes) -> None:
+        """Send one message of a stream's response."""
+        if stream.closed:
+            return
+        partial = stream.call
+        assert isinstance(partial, PartialRequest)
+        if not partial.head_sent:
+            partial.head_sent = True
+            self.h2.start(stream, HEAD)
+        self.h2.send(stream, prefix(message))
+
+    def close(self, stream: Stream) -> None:
+        """End a stream's response."""
+        if stream.closed or stream.finished:
+            return
+        partial = stream.call
+        assert isinstance(partial, PartialRequest)
+        self._drop_buffer(stream)
+        if partial.head_sent:
+            self.h2.finish(stream, OK)
+        else:
+            self.h2.start(stream, trailers_only(Status.OK, ""), last=True)
+
+    # Partial requests.
+
+    def _buffer(self, stream: Stream, part: bytes) -> PartialRequest | None:
+        """Keep a part; None if the connection holds too much, and the call has failed."""
+        partial = stream.call
+        if not isinstance(partial, PartialRequest):
+            partial = PartialRequest()
+            stream.call = partial
+        if self._partial_bytes + len(part) > self._settings.partial_bytes_max:
+            self.fail(stream, _TOO_MUCH_PARTIAL)
+            self._owner.stop(stream)
+            return None
+        self._partial_bytes += len(part)
+        partial.buffer += part
+        return partial
+
+    def _drop_buffer(self, stream: Stream) -> None:
+        partial = stream.call
+        if isinstance(partial, PartialRequest):
+            self._partial_bytes -= len(partial.buffer)
+            partial.buffer = bytearray()
+
+    def _open_window(self, stream: Stream) -> None:
+        """Let more come where the next message needs it; no message could outgrow its window."""
+        partial = stream.call
+        if isinstance(partial, PartialRequest) and stream.unread_bytes:
+            size = _first_size(partial.buffer)
+            if size < 0 or len(partial.buffer) < size + PREFIX_BYTES:
+                self.h2.consume(stream, stream.unread_bytes)
+
+
+def _route(stream: Stream) -> GrpcRoute:
+    route = stream.meaning
+    assert isinstance(route, GrpcRoute)
+    return route
+
+
+def _deadline_us(stream: Stream, route: GrpcRoute) -> int:
+    if route.timeout_us < 0:
+        return -1
+    return stream.began_us + route.timeout_us
+
+
+def _first_size(buffer: bytearray) -> int:
+    """Return the size that the first message announces; -1 if that is not here yet."""
+    if len(buffer) < PREFIX_BYTES:
+        return -1
+    return int.from_bytes(buffer[1:PREFIX_BYTES], "big")
