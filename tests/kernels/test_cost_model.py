@@ -18,7 +18,6 @@ from sluicegate.kernels.cost_model import (
     correction_mru,
     milli_ru,
     read_weights,
-    rows_between,
     write_weights,
 )
 
@@ -73,52 +72,6 @@ def test_thousandths_are_rounded_up_and_the_noise_of_floats_is_not() -> None:
     assert milli_ru(1e-5) == 1
     assert milli_ru(2.0**53) == milli_ru(math.inf) == COST_MRU_MAX
     assert isinstance(milli_ru(1.5), int)
-
-
-# The shape of a request.
-
-
-def test_a_scan_of_half_the_keys_meets_half_the_rows() -> None:
-    assert rows_between(b"user:0", b"user:5", b"user:0", b"user::", 1_000, 10_000) == 500
-    assert rows_between(b"a", b"z", b"b", b"c", 1_000, 10_000) == 1_000
-    assert rows_between(b"a", b"b\x80", b"b", b"c", 1_000, 10_000) == 500
-    assert rows_between(b"b\x80", b"z", b"b", b"c", 1_000, 10_000) == 500
-    assert rows_between(b"", b"\xff" * 20, b"b", b"c", 1_000, 10_000) == 1_000
-
-
-def test_a_scan_stops_at_its_limit_and_is_rounded_up() -> None:
-    assert rows_between(b"user:0", b"user:5", b"user:0", b"user::", 1_000, 20) == 20
-    assert rows_between(b"\x00", b"\x01", b"\x00", b"\xff", 1_000, 10_000) == 4  # 3.92
-    assert rows_between(b"m", b"m\x00", b"a", b"z", 1_000, 10_000) == 1
-
-
-def test_a_scan_beside_the_table_meets_nothing() -> None:
-    assert rows_between(b"a", b"b", b"b", b"c", 1_000, 10_000) == 0
-    assert rows_between(b"c\x00", b"d", b"b", b"c", 1_000, 10_000) == 0
-    assert rows_between(b"c", b"d", b"b", b"c", 1_000, 10_000) == 1
-    assert rows_between(b"bb", b"bb", b"b", b"c", 1_000, 10_000) == 0
-    assert rows_between(b"bc", b"bb", b"b", b"c", 1_000, 10_000) == 0
-    assert rows_between(b"a", b"z", b"b", b"c", 0, 10_000) == 0
-    assert rows_between(b"a", b"z", b"b", b"c", 10, 0) == 0
-
-
-def test_keys_too_close_to_tell_apart_are_all_met() -> None:
-    assert rows_between(b"k", b"l", b"k", b"k", 1, 10_000) == 1
-    assert rows_between(b"k", b"l", b"k", b"k\x00\x00", 3, 10_000) == 3
-
-
-@given(st.integers(2, 300), st.integers(1, 50), st.data())
-def test_on_even_keys_the_estimate_is_the_count_but_for_one_row(
-    rows: int, apart: int, data: st.DataObject
-) -> None:
-    keys = [b"table/" + (i * apart).to_bytes(3, "big") for i in range(rows)]
-    low = data.draw(st.integers(0, rows * apart))
-    high = data.draw(st.integers(0, rows * apart))
-    start, end = (b"table/" + edge.to_bytes(3, "big") for edge in (low, high))
-    met = sum(start <= key < end for key in keys)
-    estimate = rows_between(start, end, keys[0], keys[-1], rows, 10_000)
-    # The table's rows lie between its keys: n rows, n - 1 gaps.
-    assert met - 1 <= estimate <= met + 2 + met // (rows - 1)
 
 
 # Settling.
@@ -431,12 +384,6 @@ def test_the_other_settings_are_refused_by_their_names() -> None:
     for ru in (-0.1, math.nan):
         with pytest.raises(ValueError, match="0 RU or more"):
             milli_ru(ru)
-    with pytest.raises(ValueError, match="first must not be above last"):
-        rows_between(b"a", b"b", b"d", b"c", 1, 1)
-    with pytest.raises(ValueError, match="rows_total must be"):
-        rows_between(b"a", b"b", b"c", b"d", -1, 1)
-    with pytest.raises(ValueError, match="rows_limit must be"):
-        rows_between(b"a", b"b", b"c", b"d", 1, -1)
     with pytest.raises(ValueError, match="predicted_mru must be"):
         correction_mru(-1, 1)
 

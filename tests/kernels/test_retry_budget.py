@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.kernels.retry_budget import RetryBudget, RetryShareSettings, RetryThrottle
+from sluicegate.kernels.retry_budget import RetryBudget, RetryShareSettings
 
 SECOND = 1_000_000
 
@@ -234,80 +234,3 @@ def test_it_grants_what_the_list_of_all_events_grants(
         else:
             oracle.at(now_us)
             assert budget.balance(now_us) == max(0, oracle.left() // 1)
-
-
-# The second form: gRPC's throttle.
-
-
-def test_the_throttle_stops_retries_at_half_its_tokens() -> None:
-    throttle = RetryThrottle(tokens_max=10)
-    assert [throttle.withdraw() for _ in range(6)] == [True, True, True, True, False, False]
-
-
-def test_a_throttle_out_of_the_box_has_ten_tokens_and_pays_back_a_tenth() -> None:
-    throttle = RetryThrottle()
-    assert [throttle.withdraw() for _ in range(5)] == [True] * 4 + [False]
-    for _ in range(10):
-        throttle.deposit()
-    assert not throttle.withdraw()  # 5 and ten tenths, less 1: exactly half
-    for _ in range(11):
-        throttle.deposit()
-    assert throttle.withdraw()
-
-
-def test_successes_bring_the_throttle_back_a_fraction_at_a_time() -> None:
-    throttle = RetryThrottle(tokens_max=4, deposit_milli=100)
-    for _ in range(99):
-        throttle.withdraw()  # down to nothing, never below
-    for _ in range(30):
-        throttle.deposit()
-    assert not throttle.withdraw()  # 3.0 less 1 is half, not more
-    for _ in range(11):
-        throttle.deposit()
-    assert throttle.withdraw()  # 3.1 less 1
-
-
-def test_the_throttle_never_holds_more_than_its_tokens() -> None:
-    throttle = RetryThrottle(tokens_max=2)
-    for _ in range(1_000):
-        throttle.deposit()
-    assert not throttle.withdraw()
-
-
-@pytest.mark.parametrize(("failed_percent", "retries_go_on"), [(9, True), (10, False)])
-def test_the_throttle_holds_while_failures_are_under_a_ninth_of_the_successes(
-    failed_percent: int, retries_go_on: bool
-) -> None:
-    throttle, last = RetryThrottle(tokens_max=100, deposit_milli=100), True
-    for call in range(20_000):
-        if call % 100 < failed_percent:
-            last = throttle.withdraw()
-        else:
-            throttle.deposit()
-    assert last == retries_go_on
-
-
-@pytest.mark.parametrize(
-    ("tokens_max", "deposit_milli", "field"),
-    [(0, 1, "tokens_max"), (1_001, 1, "tokens_max"), (1, 0, "deposit"), (1, 10_001, "deposit")],
-)
-def test_a_throttle_out_of_range_is_refused_by_name(
-    tokens_max: int, deposit_milli: int, field: str
-) -> None:
-    with pytest.raises(ValueError, match=field):
-        RetryThrottle(tokens_max=tokens_max, deposit_milli=deposit_milli)
-
-
-@given(st.integers(1, 1_000), st.integers(1, 10_000), st.lists(st.booleans(), max_size=200))
-def test_the_throttle_agrees_with_its_rule_in_fractions(
-    tokens_max: int, deposit_milli: int, outcomes: list[bool]
-) -> None:
-    throttle = RetryThrottle(tokens_max=tokens_max, deposit_milli=deposit_milli)
-    tokens = Fraction(tokens_max)
-    for success in outcomes:
-        if success:
-            throttle.deposit()
-            tokens = min(Fraction(tokens_max), tokens + Fraction(deposit_milli, 1_000))
-        else:
-            tokens = max(Fraction(0), tokens - 1)
-            assert throttle.withdraw() == (tokens > Fraction(tokens_max, 2))

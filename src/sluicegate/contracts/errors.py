@@ -1,10 +1,10 @@
 """Errors: whose fault it is, and what to do next.
 
-`BadValue` is the asker's fault, `Unavailable` that of something we lean on, `Refused` is nobody's:
-it carries a decision. What a caller may act on is one of these; anything else is our own bug.
+`BadValue` is the caller's fault, `Unavailable` that of a dependency, `Refused` is nobody's: it
+carries a decision. What a caller may act on is one of these; anything else is a bug of ours.
 
-This file is never compiled. A compiled exception was seen to be freed while something still held
-it; and none of these is on the way of an answer.
+This file is never compiled: a compiled exception has been freed while something still held it, and
+none of these is on a hot path.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BadValue(SluicegateError, ValueError):  # noqa: N818 - it names the thing,
 
 
 class Unavailable(SluicegateError):  # noqa: N818 - likewise
-    """Something we lean on does not answer: what it is, and what was seen."""
+    """A dependency does not answer: which one, and what was observed."""
 
     def __init__(self, what: str, detail: str) -> None:
         super().__init__(f"{what} is unavailable: {detail}")
@@ -66,7 +66,7 @@ class Refused(SluicegateError):  # noqa: N818 - likewise
 
 
 class Unauthenticated(SluicegateError):  # noqa: N818 - likewise
-    """Nobody knows who speaks, and here one must be known."""
+    """The caller is not identified, and must be here."""
 
     def __init__(self, remedy: str) -> None:
         super().__init__(f"who speaks is not known here; {remedy}")
@@ -77,7 +77,7 @@ class Unauthenticated(SluicegateError):  # noqa: N818 - likewise
 
 
 class Forbidden(SluicegateError):  # noqa: N818 - likewise
-    """Somebody who is known, and may not do this."""
+    """The caller is identified, and may not do this."""
 
     def __init__(self, who: str, grant: str) -> None:
         super().__init__(f"{who or 'nobody'} may not do this; it takes the grant {grant!r}")

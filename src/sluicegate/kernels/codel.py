@@ -15,8 +15,7 @@ the last unit that found it empty: nothing has to be noted when it drains.
 
     overloaded = least delay > target          dropped = overloaded and delay > 2 * target
 
-The first unit of an interval is never dropped. The load is 100 * least delay / (2 * target), at
-most 100.
+The first unit of an interval is never dropped.
 
 Why not RFC 8289: the packet rule drops one packet every interval / sqrt(n) and waits for senders to
 slow down. Callers of a service do not (they are open-loop, and they retry), so the queue grows
@@ -194,14 +193,6 @@ class Codel:
         """Whether the last whole interval never saw a short delay."""
         return self._overloaded
 
-    @property
-    def load_percent(self) -> int:
-        """The least delay of the running interval as a share of what is tolerated, 0 to 100.
-
-        It is as old as the last unit that left: an empty queue does not bring it down.
-        """
-        return min(100, 100 * self._delay_us_min // (2 * self.target_us))
-
     def fit(self, service_us: int) -> None:
         """Scale to a service that takes `service_us` unloaded: target half of it, within bounds."""
         if service_us < 0:
@@ -210,7 +201,7 @@ class Codel:
         self.target_us = min(self._target_us_max, max(base_us, service_us // 2))
         self.interval_us = self._base_interval_us * self.target_us // base_us
 
-    def seen_empty(self) -> None:
+    def record_empty(self) -> None:
         """The queue is empty, though whoever comes now will wait a little: for what is not its own.
 
         It counts as somebody who has not waited. Where others are served while a queue is empty,

@@ -11,7 +11,7 @@ weight of rows, w_rows, stands beside both (0 if not said). Count the rows that 
 those that were returned: a scan that finds one row has read them all.
 
 **Before** the work is done only its shape is known, and the same formula charges for that: the rows
-are the number of keys, or what `rows_between` makes of a scan's start and end; the bytes are those
+are the number of keys; the bytes are those
 of the request, or what so many rows usually have; the latency is the past p95 of its class of
 queries (the caller keeps one, see `windowed_quantile.py`). That leans upwards, as a charge before
 the fact should. **After** it, `correction_mru` says what to debit or to give back, at most
@@ -51,7 +51,7 @@ charge a cheap read of 1.02 RU as 2; a thousandth is 0.1 % of the cheapest reque
 last bits (1.3 RU is 1300.0000000000002 thousandths) are not rounded up to one more.
 
 Cost: measured here, ns on one core: `cost_mru` and `predict_mru` 440 interpreted, 55 compiled;
-`learn` 890 and 83; `correction_mru` 240 and 53; `rows_between` 2,900 and 1,200.
+`learn` 890 and 83; `correction_mru` 240 and 53.
 `CostRatio.learn` 560 and 64.
 Bounds: weights to `WEIGHT_RU_MAX`, rows, bytes and costs to 2^53, a millisecond as small as floats
 go; nothing negative or non-finite. A model is a class of queries' own: nine floats.
@@ -85,7 +85,6 @@ COST_MRU_MAX: Final = 1 << 53
 LATENCY_MS_MAX: Final = 2.0**53
 CORRECTION_MAX: Final = 1000
 SPAN_MAX: Final = 1e6
-KEY_BYTES: Final = 8
 RATIO_YOUTH: Final = 16  # lessons
 RATIO_PULL: Final = 0.03
 RATIO_LOG_MAX: Final = 6.9077552789821368  # a thousand times, or a thousandth
@@ -119,33 +118,6 @@ def correction_mru(predicted_mru: int, actual_mru: int, correction_max: int = 10
     if actual_mru < lowest:
         return lowest - predicted_mru
     return actual_mru - predicted_mru
-
-
-def rows_between(
-    start: bytes, end: bytes, first: bytes, last: bytes, rows_total: int, rows_limit: int
-) -> int:
-    """How many rows a scan from `start` up to `end` will meet, if keys lie evenly; rounded up.
-
-    The `rows_total` rows of the table lie between the keys `first` and `last`, and the scan itself
-    stops at `rows_limit`.
-    """
-    _check_amount("rows_total", rows_total)
-    _check_amount("rows_limit", rows_limit)
-    if first > last:
-        raise ValueError(f"first must not be above last, not {first!r} and {last!r}")
-    if start >= end or start > last or end <= first:
-        return 0
-    most = min(rows_total, rows_limit)
-    if first == last:
-        return most
-    skip = 0
-    while first[skip : skip + 1] == last[skip : skip + 1]:
-        skip += 1
-    span = _position(last, skip) - _position(first, skip)
-    part = _position(min(end, last), skip) - _position(max(start, first), skip)
-    # Two keys can stand at one position, for only the first bytes that differ are looked at.
-    rows = -(-rows_total * part // span) if span > 0 else rows_total
-    return min(max(rows, 1), most)
 
 
 @final
@@ -372,11 +344,6 @@ def _within(value: float, lowest: float, highest: float) -> float:
     if value > highest:
         return highest
     return value if value > lowest else lowest
-
-
-def _position(key: bytes, skip: int) -> int:
-    """Where a key lies among those that share its first `skip` bytes."""
-    return int.from_bytes(key[skip : skip + KEY_BYTES].ljust(KEY_BYTES, b"\0"), "big")
 
 
 def _is_shape(rows: int, size_bytes: int, latency_ms: float) -> bool:

@@ -2,7 +2,6 @@
 
 Source: the retry budget of Twitter's Finagle (`RetryBudget`, 2016): each request pays a little in,
 each retry takes one whole token out, and what was paid in or taken out is forgotten after a window.
-`RetryThrottle` is the second form, gRPC's retry throttling (proposal A6, 2017).
 
 `RetryBudget` counts milli-tokens, a retry costs 1000 of them, and a retry is granted while
 
@@ -17,11 +16,6 @@ bounds the balance without spoiling the window (a bound on the sum would reject 
 needed when the oldest slice expires). The default reserve is one retry a second where Finagle has
 ten, because a reserve is per budget: ten a second in each of a thousand clients is a storm of ten
 thousand a second, however small their ratio.
-
-`RetryThrottle` has no clock. A failure costs a token, a success pays a fraction back, and retries
-stop while half the tokens or fewer are left. It lets failures through in bursts and stops them in a
-lasting outage, where the budget above goes on granting its share. It holds above half only while
-failures are fewer than ratio / (1 + ratio) of all calls: 9 per cent at a ratio of 0.1.
 
 Not good at: deciding which retry is worth it. Keep one budget per backend and class of work, or the
 retries of bulk work spend what critical work needs. A rested budget grants its reserve at once.
@@ -45,7 +39,6 @@ RESERVE_MILLI_MAX: Final = 1 << 40
 WINDOW_US_MAX: Final = 86_400_000_000
 SLICES_MAX: Final = 1_000
 BALANCE_MAX: Final = 1 << 40
-TOKENS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,27 +141,3 @@ class RetryBudget:
                 net[position] = 0
         self._slice = current
         self._deposited = 0
-
-
-@final
-class RetryThrottle:
-    """gRPC's form: retries while more than half of `tokens_max` are left."""
-
-    __slots__ = ("_deposit_milli", "_max_milli", "_milli")
-
-    def __init__(self, *, tokens_max: int = 10, deposit_milli: int = 100) -> None:
-        within("tokens_max", tokens_max, 1, TOKENS_MAX)
-        within("deposit_milli", deposit_milli, 1, DEPOSIT_MILLI_MAX)
-        self._deposit_milli = deposit_milli
-        self._max_milli = self._milli = tokens_max * RETRY_MILLI
-
-    def deposit(self) -> None:
-        """Count a call that succeeded."""
-        milli = self._milli + self._deposit_milli
-        self._milli = milli if milli < self._max_milli else self._max_milli
-
-    def withdraw(self) -> bool:
-        """Count a call that failed, and say whether it may be retried."""
-        milli = self._milli - RETRY_MILLI
-        self._milli = milli if milli > 0 else 0
-        return 2 * self._milli > self._max_milli

@@ -266,12 +266,6 @@ class WindowedQuantile:
         self.current = ring[slot % len(ring)]
         self.end_us = (slot + 1) * self.sub_window_us
 
-    def live(self, now_us: int) -> list[Sketch]:
-        """The sketches of the live sub-windows, oldest first; some may be empty."""
-        self.rotate(now_us)
-        place = self._slot % len(self._ring) + 1
-        return self._ring[place:] + self._ring[:place]
-
     def count(self, now_us: int) -> int:
         """How many values are in the window."""
         self.rotate(now_us)
@@ -281,16 +275,6 @@ class WindowedQuantile:
         """The quantile of all values in the window; None if there are none."""
         self.rotate(now_us)
         return quantile(self._ring, q)
-
-    def quantiles(self, q: float, now_us: int, count_min: int = 1) -> list[float]:
-        """The quantile of each sub-window with at least `count_min` values, oldest first."""
-        found = []
-        for sketch in self.live(now_us):
-            if sketch.count >= count_min:
-                value = sketch.quantile(q)
-                if value is not None:
-                    found.append(value)
-        return found
 
     def __repr__(self) -> str:
         return f"WindowedQuantile(windows={len(self._ring)}, sub_window_us={self.sub_window_us})"

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final, NamedTuple, Protocol, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.criticality import Criticality
@@ -58,13 +58,8 @@ _RETRY_US_MIN: Final = 1_000
 _ROUNDED: Final = 1e-6  # 0.07 of 100 is 7, though as floats it is a hair more
 
 
-class _Number(Protocol):
-    """One of the kernels."""
-
-    @property
-    def limit(self) -> int: ...
-
-    def update(self, rtt_us: int, inflight: int, dropped: bool, draw: float) -> int: ...
+# A kernel that computes the limit.
+_Number: TypeAlias = FastLimit | Vegas | Gradient2 | Aimd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

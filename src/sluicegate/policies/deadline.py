@@ -57,12 +57,12 @@ from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.windowed_quantile import WindowedQuantile
+from sluicegate.policies.settings import Ranges, within_ranges
 
 RULE_ID: Final = "deadline"
 OTHERS: Final = "(others)"
 _SPAN_US_MAX: Final = 1 << 53
-# Field, lowest, highest.
-_RANGES: Final = (
+_RANGES: Final[Ranges] = (
     ("default_us", 1, _SPAN_US_MAX),
     ("furthest_us", 1, _SPAN_US_MAX),
     ("quantile", 0.0, 1.0),
@@ -95,12 +95,7 @@ class DeadlineSettings:
     by_shard: bool = False  # learn it for each shard too: one that is slow must not refuse for all
 
     def __post_init__(self) -> None:
-        for name, lowest, highest in _RANGES:
-            value = getattr(self, name)
-            if not lowest <= value <= highest:
-                raise BadValue(
-                    f"deadline.{name}", value, f"give a number from {lowest} to {highest}"
-                )
+        within_ranges("deadline", self, _RANGES)
         if self.default_us > self.furthest_us:
             raise BadValue(
                 "deadline.default_us",

@@ -6,7 +6,12 @@ value, and with what would be right.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sluicegate.contracts.errors import BadValue
+
+# Field, least and most of each.
+Ranges = Sequence[tuple[str, float, float]]
 
 
 def within(field: str, value: int, least: int, most: int) -> None:
@@ -15,7 +20,15 @@ def within(field: str, value: int, least: int, most: int) -> None:
         raise BadValue(field, value, f"give a number from {least:,} to {most:,}")
 
 
+def within_ranges(policy: str, settings: object, ranges: Ranges) -> None:
+    """Refuse a field that is not within its range."""
+    for name, least, most in ranges:
+        value = getattr(settings, name)
+        if not least <= value <= most:
+            raise BadValue(f"{policy}.{name}", value, f"give a number from {least} to {most}")
+
+
 def wrong_setting(policy: str, error: ValueError) -> BadValue:
-    """A kernel's complaint about a setting, with the path of the field in front."""
+    """A kernel's refusal of a setting, with the path of the field in front."""
     field, _, remedy = str(error).partition(" must be ")
     return BadValue(f"{policy}.{field}", remedy.rpartition("not ")[2], f"it must be {remedy}")

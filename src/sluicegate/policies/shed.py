@@ -56,6 +56,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.priority_shed import COHORTS_MAX, PERMILLE, PriorityShed, cohort
 from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
 from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, UtilizationShed
+from sluicegate.policies.settings import Ranges, within_ranges
 from sluicegate.policies.stress import StressLevel, StressSource, StressState
 
 RULE_ID: Final = "shed"
@@ -65,8 +66,7 @@ CLASSES: Final = 4
 # After so many quiet windows the gate is open, whatever it was.
 CATCH_UP_MAX: Final = 128
 _SPAN_US_MAX: Final = 1 << 53
-# Field, lowest, highest.
-_RANGES: Final = (
+_RANGES: Final[Ranges] = (
     ("window_us", 1, _SPAN_US_MAX),
     ("floor", 0.0, 0.5),
     ("retry_after_us_max", 1, _SPAN_US_MAX),
@@ -127,10 +127,7 @@ class ShedSettings:
             raise BadValue("shed.form", self.form, f"give one of {', '.join(FORMS)}")
         if self.spread not in SPREADS:
             raise BadValue("shed.spread", self.spread, f"give one of {', '.join(SPREADS)}")
-        for name, lowest, highest in _RANGES:
-            value = getattr(self, name)
-            if not lowest <= value <= highest:
-                raise BadValue(f"shed.{name}", value, f"give a number from {lowest} to {highest}")
+        within_ranges("shed", self, _RANGES)
         if not 0 <= self.levels_kept <= CLASSES * self.cohorts:
             raise BadValue(
                 "shed.levels_kept",

@@ -46,12 +46,12 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.latency_ratio import NEUTRAL, LatencyRatio, P2Ratio, RatioSettings
+from sluicegate.policies.settings import Ranges, within_ranges
 
 OTHERS: Final = "(others)"
 RATIO_FORMS: Final = ("frozen", "p2")
 _SPAN_US_MAX: Final = 1 << 53
-# Field, lowest, highest.
-_RANGES: Final = (
+_RANGES: Final[Ranges] = (
     ("ratio_enter", 0.0, 1.0),
     ("ratio_leave", 0.0, 1.0),
     ("ratio_hard", 0.0, 1.0),
@@ -90,23 +90,6 @@ class StressLevel(IntEnum):
     CALM = 0
     STRESSED = 1
     HARD = 2  # nothing is to spare, not even for whoever starves
-
-
-class _Ratio(Protocol):
-    """Either form of the latency ratio."""
-
-    def add(self, latency_us: float, now_us: int) -> None:
-        """Take in a latency."""
-        ...
-
-    @property
-    def stressed(self) -> bool:
-        """Whether the last ratio that was read counts."""
-        ...
-
-    def ratio(self, now_us: int) -> float:
-        """From 1 (healthy) towards 0."""
-        ...
 
 
 class StressState(NamedTuple):
@@ -161,10 +144,7 @@ class StressSettings:
     def __post_init__(self) -> None:
         if self.ratio not in RATIO_FORMS:
             raise BadValue("stress.ratio", self.ratio, f"give one of {', '.join(RATIO_FORMS)}")
-        for name, lowest, highest in _RANGES:
-            value = getattr(self, name)
-            if not lowest <= value <= highest:
-                raise BadValue(f"stress.{name}", value, f"give a number from {lowest} to {highest}")
+        within_ranges("stress", self, _RANGES)
         for lower, upper in _ORDERS:
             low, high = getattr(self, lower), getattr(self, upper)
             if low > high:
@@ -258,7 +238,7 @@ class Stress:
         self.settings = settings
         self._window_us = settings.window_us
         self._operations_max = settings.operations_max
-        self._ratios: dict[str, _Ratio] = {}
+        self._ratios: dict[str, LatencyRatio | P2Ratio] = {}
         self._queue = _WindowMean(settings.window_us, 2 * settings.window_us)
         self._lag = _WindowMean(settings.window_us, settings.stale_us)
         self._utilization = 0.0
@@ -322,7 +302,7 @@ class Stress:
             self._picture, self._worked, len(self._ratios), self._pictures, self._times_stressed
         )
 
-    def _ratio_of(self, operation: str) -> _Ratio:
+    def _ratio_of(self, operation: str) -> LatencyRatio | P2Ratio:
         ratios = self._ratios
         if len(ratios) >= self._operations_max:
             found = ratios.get(OTHERS)
@@ -330,7 +310,7 @@ class Stress:
                 return found
             operation = OTHERS
         settings = self.settings
-        made: _Ratio
+        made: LatencyRatio | P2Ratio
         if settings.ratio == "p2":
             made = P2Ratio(
                 samples_min=settings.samples_min,

@@ -32,12 +32,12 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import SHED
 from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, UtilizationShed
+from sluicegate.policies.settings import Ranges, within_ranges
 
 RULE_ID: Final = "shed"
 CLASSES: Final = len(Criticality)
 _SPAN_US_MAX: Final = 1 << 53
-# Field, lowest, highest.
-_RANGES: Final = (
+_RANGES: Final[Ranges] = (
     ("hysteresis", 0.0, 0.5),
     ("floor", 0.0, 0.5),
     ("hard_from", 0.0, 1.0),
@@ -65,10 +65,7 @@ class GateSettings:
     queue_us_full: int = 20_000
 
     def __post_init__(self) -> None:
-        for name, lowest, highest in _RANGES:
-            value = getattr(self, name)
-            if not lowest <= value <= highest:
-                raise BadValue(f"gate.{name}", value, f"give a number from {lowest} to {highest}")
+        within_ranges("gate", self, _RANGES)
         if len(self.ramps) != CLASSES:
             raise BadValue("gate.ramps", len(self.ramps), f"give one for each of {CLASSES} classes")
         try:

@@ -6,7 +6,7 @@ package, `MetricsCollector` hands it to a registry of prometheus_client. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue, MissingPackage
@@ -47,75 +47,65 @@ def counter(name: str, meaning: str, value: float) -> MetricFamily:
     return MetricFamily(name, "counter", "", meaning, [MetricSample("_total", (), value)])
 
 
+def counters(name: str, meaning: str, samples: Iterable[MetricSample]) -> MetricFamily:
+    """Numbers that only rise, told apart by their labels."""
+    return MetricFamily(name, "counter", "", meaning, list(samples))
+
+
 def gauge(name: str, meaning: str, value: float) -> MetricFamily:
     """One number as it is now."""
     return MetricFamily(name, "gauge", "", meaning, [MetricSample("", (), value)])
 
 
-def families(seen: MetricsSnapshot) -> tuple[MetricFamily, ...]:
+def families(snapshot: MetricsSnapshot) -> tuple[MetricFamily, ...]:
     """Every metric there is, in a fixed order."""
+    degraded_s = snapshot.degraded_us / _SECOND_US
     return (
-        MetricFamily(
+        counters(
             "sluicegate_decisions",
-            "counter",
-            "",
             "Decisions by rule, outcome and reason.",
             [
                 MetricSample("_total", _labels(rule=rule, outcome=outcome, reason=reason), count)
-                for rule, outcome, reason, count in seen.decisions
+                for rule, outcome, reason, count in snapshot.decisions
             ],
         ),
-        MetricFamily(
+        histogram(
             "sluicegate_store_round_trip_seconds",
-            "histogram",
-            "seconds",
             "How long answered round trips to the store took.",
-            list(histogram(seen.round_trips_us, _SECOND_US)),
+            snapshot.round_trips_us,
+            _SECOND_US,
+            "seconds",
         ),
-        MetricFamily(
+        histogram(
             "sluicegate_store_batch_size",
-            "histogram",
-            "",
             "Decisions that shared an answered round trip.",
-            list(histogram(seen.batches, 1)),
+            snapshot.batches,
         ),
-        MetricFamily(
+        counter(
             "sluicegate_store_failures",
-            "counter",
-            "",
             "Round trips that failed, or were not even tried because the store was known to fail.",
-            [MetricSample("_total", (), seen.store_failures)],
+            snapshot.store_failures,
         ),
         MetricFamily(
             "sluicegate_degraded_seconds",
             "counter",
             "seconds",
             "Time from a failed round trip until the next that was answered.",
-            [MetricSample("_total", (), seen.degraded_us / _SECOND_US)],
+            [MetricSample("_total", (), degraded_s)],
         ),
-        MetricFamily(
-            "sluicegate_degraded",
-            "gauge",
-            "",
-            "1 while the last round trip failed.",
-            [MetricSample("", (), int(seen.degraded))],
-        ),
-        MetricFamily(
+        gauge("sluicegate_degraded", "1 while the last round trip failed.", int(snapshot.degraded)),
+        counters(
             "sluicegate_lease_units",
-            "counter",
-            "",
             "Units of leases by rule and event: taken, spent, returned, lapsed.",
             [
                 MetricSample("_total", _labels(rule=rule, event=event), units)
-                for rule, event, units in seen.leases
+                for rule, event, units in snapshot.leases
             ],
         ),
-        MetricFamily(
+        counter(
             "sluicegate_rules_folded",
-            "counter",
-            "",
             "Decisions and lease events counted as rule other, because rules_max have a label.",
-            [MetricSample("_total", (), seen.folded)],
+            snapshot.folded,
         ),
     )
 
@@ -151,7 +141,7 @@ def page(
         if openmetrics and family.unit:
             lines.append(f"# UNIT {shown} {family.unit}")
         lines += [
-            f"{name}{suffix}{_braced(common + own)} {value!r}"
+            f"{name}{suffix}{_label_block(common + own)} {value!r}"
             for suffix, own, value in family.samples
         ]
     if openmetrics:
@@ -194,22 +184,26 @@ def _labels(**labels: str) -> Labels:
 _OWN_LABELS: Final = frozenset({"rule", "outcome", "reason", "event", "le"})
 
 
-def histogram(seen: Histogram, divisor: int) -> Iterator[MetricSample]:
-    """The samples of a histogram whose values are so many to the unit that is shown."""
+def histogram(
+    name: str, meaning: str, values: Histogram, divisor: int = 1, unit: str = ""
+) -> MetricFamily:
+    """A histogram whose values are so many to the unit that is shown."""
     below = 0
-    for bound, count in zip(seen.bounds, seen.counts, strict=False):
+    samples: list[MetricSample] = []
+    for bound, count in zip(values.bounds, values.counts, strict=False):
         below += count
-        yield MetricSample("_bucket", _labels(le=repr(bound / divisor)), below)
-    yield MetricSample("_bucket", _labels(le="+Inf"), seen.count)
-    yield MetricSample("_count", (), seen.count)
-    yield MetricSample("_sum", (), seen.total / divisor)
+        samples.append(MetricSample("_bucket", _labels(le=repr(bound / divisor)), below))
+    samples.append(MetricSample("_bucket", _labels(le="+Inf"), values.count))
+    samples.append(MetricSample("_count", (), values.count))
+    samples.append(MetricSample("_sum", (), values.total / divisor))
+    return MetricFamily(name, "histogram", unit, meaning, samples)
 
 
-def _braced(labels: Labels) -> str:
+def _label_block(labels: Labels) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -15,7 +15,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import SHED
 from sluicegate.telemetry.labels import OTHER, RULE_CHARS_MAX
 from sluicegate.telemetry.metrics_snapshot import Histogram
-from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, histogram
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, histogram
 
 # Upper bounds of the buckets in microseconds; 2 ms is the one that matters.
 TOOK_US_BOUNDS: Final[tuple[int, ...]] = (
@@ -112,32 +112,24 @@ class ServiceMetrics:
         ]
         took = Histogram(TOOK_US_BOUNDS, tuple(self.took), self.took_us)
         return [
-            MetricFamily(
-                "sluicegate_limiter_decisions",
-                "counter",
-                "",
-                "Decisions by priority and outcome.",
-                by_class,
+            counters(
+                "sluicegate_limiter_decisions", "Decisions by priority and outcome.", by_class
             ),
-            MetricFamily(
+            counters(
                 "sluicegate_limiter_rule_decisions",
-                "counter",
-                "",
                 "Decisions by rule and outcome; without a rule, nothing applied.",
                 by_rule,
             ),
-            MetricFamily(
+            histogram(
                 "sluicegate_limiter_decision_seconds",
-                "histogram",
-                "seconds",
                 "How long decisions took, the store included.",
-                list(histogram(took, 1_000_000)),
+                took,
+                1_000_000,
+                "seconds",
             ),
-            MetricFamily(
+            counter(
                 "sluicegate_limiter_rules_folded",
-                "counter",
-                "",
                 "Decisions counted as rule other, because rules_max have a label.",
-                [MetricSample("_total", (), self.folded)],
+                self.folded,
             ),
         ]

@@ -67,11 +67,11 @@ class StoreMetrics:
         lag = Histogram(LAG_US_BOUNDS, tuple(self._lags), self._lags_us)
         return [
             *[family for family in families(self.snapshot()) if family.name not in _OF_DECISIONS],
-            MetricFamily(
+            histogram(
                 "sluicegate_limiter_freshness_lag_seconds",
-                "histogram",
-                "seconds",
                 "How old blocks of leases were when they were last spent of.",
-                list(histogram(lag, 1_000_000)),
+                lag,
+                1_000_000,
+                "seconds",
             ),
         ]

@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from sluicegate.policies.queue.rules import CodelRule, FacebookRule, NoRule, PacketRule
+from sluicegate.policies.queue.rules import CodelRule, FacebookRule, PacketRule, QueueRule
 
 MS = 1_000
 START = 1_000_000_000_000_000
@@ -109,7 +109,7 @@ def test_who_begins_to_drop_again_soon_goes_on_at_the_rate_that_was_right() -> N
 
 
 def test_no_rule_knows_only_the_longest_wait() -> None:
-    rule = NoRule(wait_us_max=500 * MS)
+    rule = QueueRule(wait_us_max=500 * MS)
     assert rule.timeout_us(10**6, START) == 500 * MS
     assert not rule.drop(10**12, START)
     rule.fit(1)

@@ -333,7 +333,7 @@ class Queue:
         rule = self._rules[lane]
         rule_us = rule.timeout_us(self._queue.queue(lane).length, now_us)
         if not self._lines[lane] and self._less_wait(lane):
-            rule.seen_empty()
+            rule.record_empty()
         waiter.lane = lane
         self._waiting.add(waiter)
         self._lines[lane][waiter] = None

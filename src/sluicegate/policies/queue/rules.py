@@ -1,8 +1,8 @@
 """Queue rules: when a unit that waits is better refused, in four forms and none.
 
 The part of the `queue` policy that judges time; who is next is the queue's. There is one rule for
-each class, because a class that is served first would hide that another stands. A rule is asked
-twice: how long a newcomer may wait, and, whenever a place is free, whether the *oldest* of its
+each class, because a class that is served first would hide that another stands. A rule answers two
+questions: how long a newcomer may wait, and, whenever a place is free, whether the *oldest* of its
 class has waited too long. The oldest, and not the one that is served: in a queue that has turned
 round the newest is served, and its delay says nothing.
 
@@ -24,46 +24,49 @@ Cost: `kernels/codel.py`. Bounds: a handful of integers a class.
 from __future__ import annotations
 
 from math import sqrt
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from sluicegate.kernels.codel import Codel, CodelTimeout
 
 FORMS: Final = ("codel", "folly", "facebook", "rfc8289", "none")
 
 
-class QueueRule(Protocol):
-    """The judgement of one class."""
+class QueueRule:
+    """The judgement of one class; by itself nothing but the longest wait."""
+
+    __slots__ = ("_wait_us_max",)
+
+    def __init__(self, *, wait_us_max: int) -> None:
+        self._wait_us_max = wait_us_max
 
     def timeout_us(self, queued: int, now_us: int) -> int:
         """How long a newcomer behind `queued` others may wait."""
-        ...
+        return self._wait_us_max
 
     def drop(self, delay_us: int, now_us: int) -> bool:
         """Whether the oldest, who has waited `delay_us`, is to go."""
-        ...
+        return False
 
-    def seen_empty(self) -> None:
-        """The class has nobody in line, while others who matter less do wait."""
-        ...
+    def record_empty(self) -> None:
+        """Record that the class has nobody in line, while others who matter less do wait."""
 
     def fit(self, service_us: int) -> None:
-        """The work takes `service_us` when nothing is in its way."""
-        ...
+        """Scale to work that takes `service_us` when nothing is in its way."""
 
     def overloaded(self) -> bool:
-        """Whether the class stands, as far as the rule knows."""
-        ...
+        """Whether the class stands, as far as the rule can tell."""
+        return False
 
     def target_us(self) -> int:
         """The delay that is still good; 0 if there is no such thing."""
-        ...
+        return 0
 
 
 @final
-class CodelRule:
+class CodelRule(QueueRule):
     """Judged when a place is free, by the least delay of an interval."""
 
-    __slots__ = ("_codel", "_wait_us_max")
+    __slots__ = ("_codel",)
 
     def __init__(
         self,
@@ -74,32 +77,28 @@ class CodelRule:
         wait_us_max: int,
         until_empty: bool,
     ) -> None:
+        super().__init__(wait_us_max=wait_us_max)
         self._codel = Codel(
             target_us=target_us,
             interval_us=interval_us,
             target_us_max=target_us_max,
             until_empty=until_empty,
         )
-        self._wait_us_max = wait_us_max
-
-    def timeout_us(self, queued: int, now_us: int) -> int:
-        """As long as anybody may."""
-        return self._wait_us_max
 
     def drop(self, delay_us: int, now_us: int) -> bool:
         """By the kernel."""
         return self._codel.drop(delay_us, now_us)
 
-    def seen_empty(self) -> None:
-        """An overload is over."""
-        self._codel.seen_empty()
+    def record_empty(self) -> None:
+        """End an overload."""
+        self._codel.record_empty()
 
     def fit(self, service_us: int) -> None:
         """Scale target and interval."""
         self._codel.fit(service_us)
 
     def overloaded(self) -> bool:
-        """Whether the last whole interval saw no short delay."""
+        """Whether the last whole interval had no short delay."""
         return self._codel.overloaded
 
     def target_us(self) -> int:
@@ -108,29 +107,19 @@ class CodelRule:
 
 
 @final
-class FacebookRule:
+class FacebookRule(QueueRule):
     """Judged when a unit is queued, by how long ago the class was empty."""
 
-    __slots__ = ("_codel", "_target_us", "_wait_us_max")
+    __slots__ = ("_codel", "_target_us")
 
     def __init__(self, *, normal_us: int, aggressive_us: int, wait_us_max: int) -> None:
+        super().__init__(wait_us_max=wait_us_max)
         self._codel = CodelTimeout(normal_us=normal_us, aggressive_us=aggressive_us)
         self._target_us = aggressive_us
-        self._wait_us_max = wait_us_max
 
     def timeout_us(self, queued: int, now_us: int) -> int:
         """By the kernel."""
         return min(self._wait_us_max, self._codel.timeout_us(queued, now_us))
-
-    def drop(self, delay_us: int, now_us: int) -> bool:
-        """Its timeout was settled when it came."""
-        return False
-
-    def seen_empty(self) -> None:
-        """The next one finds it empty, and tells."""
-
-    def fit(self, service_us: int) -> None:
-        """Two fixed timeouts."""
 
     def overloaded(self) -> bool:
         """Whether the last newcomer met a queue that stands."""
@@ -142,7 +131,7 @@ class FacebookRule:
 
 
 @final
-class PacketRule:
+class PacketRule(QueueRule):
     """Nichols and Jacobson's rule for packets (RFC 8289): one drop, and the next ever sooner."""
 
     __slots__ = (
@@ -152,21 +141,16 @@ class PacketRule:
         "_interval_us",
         "_next_us",
         "_target_us",
-        "_wait_us_max",
     )
 
     def __init__(self, *, target_us: int, interval_us: int, wait_us_max: int) -> None:
+        super().__init__(wait_us_max=wait_us_max)
         self._target_us = target_us
         self._interval_us = interval_us
-        self._wait_us_max = wait_us_max
         self._above_us = 0  # when the delay will have been above the target for an interval
         self._next_us = 0
         self._count = 0
         self._dropping = False
-
-    def timeout_us(self, queued: int, now_us: int) -> int:
-        """As long as anybody may."""
-        return self._wait_us_max
 
     def drop(self, delay_us: int, now_us: int) -> bool:
         """Whether this one is the next to go."""
@@ -192,12 +176,6 @@ class PacketRule:
         self._next_us = self._after(self._next_us)
         return True
 
-    def seen_empty(self) -> None:
-        """The rule looks at delays."""
-
-    def fit(self, service_us: int) -> None:
-        """The rule knows one target."""
-
     def overloaded(self) -> bool:
         """Whether it is dropping."""
         return self._dropping
@@ -208,35 +186,3 @@ class PacketRule:
 
     def _after(self, at_us: int) -> int:
         return at_us + int(self._interval_us / sqrt(self._count))
-
-
-@final
-class NoRule:
-    """Nothing but the bounds."""
-
-    __slots__ = ("_wait_us_max",)
-
-    def __init__(self, *, wait_us_max: int) -> None:
-        self._wait_us_max = wait_us_max
-
-    def timeout_us(self, queued: int, now_us: int) -> int:
-        """As long as anybody may."""
-        return self._wait_us_max
-
-    def drop(self, delay_us: int, now_us: int) -> bool:
-        """Never."""
-        return False
-
-    def seen_empty(self) -> None:
-        """There is nothing to end."""
-
-    def fit(self, service_us: int) -> None:
-        """There is nothing to scale."""
-
-    def overloaded(self) -> bool:
-        """It cannot tell."""
-        return False
-
-    def target_us(self) -> int:
-        """There is none."""
-        return 0

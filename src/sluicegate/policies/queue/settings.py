@@ -46,7 +46,6 @@ from sluicegate.policies.queue.rules import (
     FORMS,
     CodelRule,
     FacebookRule,
-    NoRule,
     PacketRule,
     QueueRule,
 )
@@ -148,4 +147,4 @@ def rule_for(settings: QueueSettings) -> QueueRule:
             interval_us=settings.interval_us,
             wait_us_max=wait_us_max,
         )
-    return NoRule(wait_us_max=wait_us_max)
+    return QueueRule(wait_us_max=wait_us_max)
