@@ -7,177 +7,177 @@ from __future__ import annotations
 import asyncio
 
 from sluicegate.contracts.engine import Change
-from sluicegate.testing.engines.trial import BYTES_MAX, EngineChecks, EngineTrial, resolve
+from sluicegate.testing.engines.trial import (
+    BYTES_MAX,
+    EngineChecks,
+    EngineTrial,
+    engine_check,
+    resolve,
+)
 
 CROWD = 30
 
 
 class ConcurrencyChecks(EngineChecks):
-    """Stories of `swap`, and of calls under way together."""
+    """Checks of `swap`, and of calls under way together."""
 
-    def test_a_swap_is_made_only_where_the_value_is_the_one_expected(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            assert not await trial.swap(b"p", b"a", b"1", b"0")
-            assert not await trial.swap(b"p", b"a", b"1", b"")
-            assert await trial.swap(b"p", b"a", b"", None)
-            assert not await trial.swap(b"p", b"a", b"1", None)
-            assert await trial.swap(b"p", b"a", b"1", b"")
-            assert await trial.swap(b"p", b"a", b"1", b"1")
-            assert not await trial.swap(b"p", b"a", None, b"2")
-            await trial.compare()
-            assert await trial.swap(b"p", b"a", None, b"1")
-            assert await trial.read((b"p", b"a")) == [None]
-            assert await trial.swap(b"p", b"a", None, None)
-            assert await trial.swap(b"p", b"a", b"again", None)
-            await trial.compare()
+    @engine_check
+    async def test_a_swap_is_made_only_where_the_value_is_the_one_expected(
+        self, trial: EngineTrial
+    ) -> None:
+        assert not await trial.swap(b"p", b"a", b"1", b"0")
+        assert not await trial.swap(b"p", b"a", b"1", b"")
+        assert await trial.swap(b"p", b"a", b"", None)
+        assert not await trial.swap(b"p", b"a", b"1", None)
+        assert await trial.swap(b"p", b"a", b"1", b"")
+        assert await trial.swap(b"p", b"a", b"1", b"1")
+        assert not await trial.swap(b"p", b"a", None, b"2")
+        await trial.compare()
+        assert await trial.swap(b"p", b"a", None, b"1")
+        assert await trial.read((b"p", b"a")) == [None]
+        assert await trial.swap(b"p", b"a", None, None)
+        assert await trial.swap(b"p", b"a", b"again", None)
+        await trial.compare()
 
-        self.tell(story)
+    @engine_check
+    async def test_a_swap_sees_what_was_written_and_a_write_what_was_swapped(
+        self, trial: EngineTrial
+    ) -> None:
+        await trial.write((b"p", b"a", b"1"))
+        assert await trial.swap(b"p", b"a", b"2", b"1")
+        await trial.write((b"p", b"a", b"3"))
+        assert not await trial.swap(b"p", b"a", b"4", b"2")
+        await trial.write((b"p", b"a", None))
+        assert await trial.swap(b"p", b"a", b"5", None)
+        await trial.compare()
 
-    def test_a_swap_sees_what_was_written_and_a_write_what_was_swapped(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            await trial.write((b"p", b"a", b"1"))
-            assert await trial.swap(b"p", b"a", b"2", b"1")
-            await trial.write((b"p", b"a", b"3"))
-            assert not await trial.swap(b"p", b"a", b"4", b"2")
-            await trial.write((b"p", b"a", None))
-            assert await trial.swap(b"p", b"a", b"5", None)
-            await trial.compare()
-
-        self.tell(story)
-
-    def test_of_many_swaps_at_once_exactly_one_is_made(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            space = trial.space()
-            for expected in (None, b"0"):
-                made = await asyncio.gather(
-                    *(
-                        trial.engine.swap(Change(space, b"p", b"a", b"by %d" % task), expected)
-                        for task in range(CROWD)
-                    )
-                )
-                assert made.count(True) == 1
-                (now,) = await resolve(trial.engine.read(space, [(b"p", b"a")]))
-                assert now == b"by %d" % made.index(True)
-                await trial.engine.write([Change(space, b"p", b"a", b"0")])
-
-        self.tell(story)
-
-    def test_a_counter_kept_by_swaps_loses_nothing(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            space, place = trial.space(), (b"p", b"count")
-
-            async def add_one() -> None:
-                while True:
-                    (now,) = await resolve(trial.engine.read(space, [place]))
-                    change = Change(space, *place, b"%d" % (int(now or 0) + 1))
-                    if await trial.engine.swap(change, now):
-                        return
-
-            for _ in range(3):
-                await asyncio.gather(*(add_one() for _ in range(6)))
-            (now,) = await resolve(trial.engine.read(space, [place]))
-            assert now == b"18"
-
-        self.tell(story)
-
-    def test_no_reader_sees_some_of_a_call(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            space = trial.space()
-            sorts = [b"%02d" % number for number in range(20)]
-
-            def version(number: int) -> list[Change]:
-                # Every other version takes half of the rows away.
-                return [
-                    Change(space, b"p", sort, None if number % 2 and at % 2 else b"%d" % number)
-                    for at, sort in enumerate(sorts)
-                ]
-
-            await trial.engine.write(version(0))
-            ended = False
-
-            async def look() -> int:
-                looks = 0
-                while not ended:
-                    page = await resolve(
-                        trial.engine.scan(
-                            space,
-                            b"p",
-                            begin=b"",
-                            end=None,
-                            reverse=bool(looks % 2),
-                            rows_max=100,
-                            bytes_max=BYTES_MAX,
-                        )
-                    )
-                    (seen,) = {value for _, value in page.rows}
-                    assert len(page.rows) == (10 if int(seen) % 2 else 20)
-                    looks += 1
-                    await asyncio.sleep(0)
-                return looks
-
-            lookers = [asyncio.create_task(look()) for _ in range(3)]
-            for number in range(1, 25):
-                await trial.engine.write(version(number))
-                await asyncio.sleep(0)
-            ended = True
-            assert min(await asyncio.gather(*lookers)) > 0
-
-        self.tell(story)
-
-    def test_of_calls_at_once_on_the_same_rows_one_is_the_last(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            space = trial.space()
-            sorts = [b"%02d" % number for number in range(10)]
-            await asyncio.gather(
+    @engine_check
+    async def test_of_many_swaps_at_once_exactly_one_is_made(self, trial: EngineTrial) -> None:
+        space = trial.space()
+        for expected in (None, b"0"):
+            made = await asyncio.gather(
                 *(
-                    trial.engine.write([Change(space, b"p", sort, b"%d" % task) for sort in sorts])
+                    trial.engine.swap(Change(space, b"p", b"a", b"by %d" % task), expected)
                     for task in range(CROWD)
                 )
             )
-            values = await resolve(trial.engine.read(space, [(b"p", sort) for sort in sorts]))
-            assert len(set(values)) == 1
+            assert made.count(True) == 1
+            (now,) = await resolve(trial.engine.read(space, [(b"p", b"a")]))
+            assert now == b"by %d" % made.index(True)
+            await trial.engine.write([Change(space, b"p", b"a", b"0")])
 
-        self.tell(story)
+    @engine_check
+    async def test_a_counter_kept_by_swaps_loses_nothing(self, trial: EngineTrial) -> None:
+        space, place = trial.space(), (b"p", b"count")
 
-    def test_writes_at_once_are_all_there_when_they_have_returned(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            await asyncio.gather(
-                *(trial.write((b"p%d" % (task % 7), b"%d" % task, b"v")) for task in range(100))
-            )
-            await trial.compare()
+        async def add_one() -> None:
+            while True:
+                (now,) = await resolve(trial.engine.read(space, [place]))
+                change = Change(space, *place, b"%d" % (int(now or 0) + 1))
+                if await trial.engine.swap(change, now):
+                    return
 
-        self.tell(story)
+        for _ in range(3):
+            await asyncio.gather(*(add_one() for _ in range(6)))
+        (now,) = await resolve(trial.engine.read(space, [place]))
+        assert now == b"18"
 
-    def test_a_call_that_cannot_be_made_leaves_those_beside_it_alone(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            space = trial.space()
-            heard = await asyncio.gather(
-                *(
-                    trial.engine.write([Change(space, b"p" * (task % 2), b"%d" % task, b"v")])
-                    for task in range(20)
-                ),
-                return_exceptions=True,
-            )
-            assert [isinstance(one, Exception) for one in heard] == [True, False] * 10
-            page = await trial.engine.walk(space, None, 100)
-            assert len(page) == 10
+    @engine_check
+    async def test_no_reader_sees_some_of_a_call(self, trial: EngineTrial) -> None:
+        space = trial.space()
+        sorts = [b"%02d" % number for number in range(20)]
 
-        self.tell(story)
-
-    def test_calls_that_are_cancelled_leave_the_others_as_they_are(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            space = trial.space()
-            tasks = [
-                asyncio.create_task(trial.engine.write([Change(space, b"p", b"%02d" % n, b"v")]))
-                for n in range(20)
+        def version(number: int) -> list[Change]:
+            # Every other version takes half of the rows away.
+            return [
+                Change(space, b"p", sort, None if number % 2 and at % 2 else b"%d" % number)
+                for at, sort in enumerate(sorts)
             ]
-            for at, task in enumerate(tasks):
-                if at % 5 == 0:
-                    await asyncio.sleep(0)
-                if at % 2:
-                    task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            places = [(b"p", b"%02d" % n) for n in range(0, 20, 2)]
-            assert set(await resolve(trial.engine.read(space, places))) == {b"v"}
 
-        self.tell(story)
+        await trial.engine.write(version(0))
+        ended = False
+
+        async def look() -> int:
+            looks = 0
+            while not ended:
+                page = await resolve(
+                    trial.engine.scan(
+                        space,
+                        b"p",
+                        begin=b"",
+                        end=None,
+                        reverse=bool(looks % 2),
+                        rows_max=100,
+                        bytes_max=BYTES_MAX,
+                    )
+                )
+                (seen,) = {value for _, value in page.rows}
+                assert len(page.rows) == (10 if int(seen) % 2 else 20)
+                looks += 1
+                await asyncio.sleep(0)
+            return looks
+
+        lookers = [asyncio.create_task(look()) for _ in range(3)]
+        for number in range(1, 25):
+            await trial.engine.write(version(number))
+            await asyncio.sleep(0)
+        ended = True
+        assert min(await asyncio.gather(*lookers)) > 0
+
+    @engine_check
+    async def test_of_calls_at_once_on_the_same_rows_one_is_the_last(
+        self, trial: EngineTrial
+    ) -> None:
+        space = trial.space()
+        sorts = [b"%02d" % number for number in range(10)]
+        await asyncio.gather(
+            *(
+                trial.engine.write([Change(space, b"p", sort, b"%d" % task) for sort in sorts])
+                for task in range(CROWD)
+            )
+        )
+        values = await resolve(trial.engine.read(space, [(b"p", sort) for sort in sorts]))
+        assert len(set(values)) == 1
+
+    @engine_check
+    async def test_writes_at_once_are_all_there_when_they_have_returned(
+        self, trial: EngineTrial
+    ) -> None:
+        await asyncio.gather(
+            *(trial.write((b"p%d" % (task % 7), b"%d" % task, b"v")) for task in range(100))
+        )
+        await trial.compare()
+
+    @engine_check
+    async def test_a_call_that_cannot_be_made_leaves_those_beside_it_alone(
+        self, trial: EngineTrial
+    ) -> None:
+        space = trial.space()
+        heard = await asyncio.gather(
+            *(
+                trial.engine.write([Change(space, b"p" * (task % 2), b"%d" % task, b"v")])
+                for task in range(20)
+            ),
+            return_exceptions=True,
+        )
+        assert [isinstance(one, Exception) for one in heard] == [True, False] * 10
+        page = await trial.engine.walk(space, None, 100)
+        assert len(page) == 10
+
+    @engine_check
+    async def test_calls_that_are_cancelled_leave_the_others_as_they_are(
+        self, trial: EngineTrial
+    ) -> None:
+        space = trial.space()
+        tasks = [
+            asyncio.create_task(trial.engine.write([Change(space, b"p", b"%02d" % n, b"v")]))
+            for n in range(20)
+        ]
+        for at, task in enumerate(tasks):
+            if at % 5 == 0:
+                await asyncio.sleep(0)
+            if at % 2:
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        places = [(b"p", b"%02d" % n) for n in range(0, 20, 2)]
+        assert set(await resolve(trial.engine.read(space, places))) == {b"v"}

@@ -1,4 +1,4 @@
-"""Ends: a closed engine, and what no engine keeps."""
+"""Edges: spaces are kept apart and dropped whole; a closed engine and bad values are refused."""
 
 # ruff: noqa: D102 - a test's name is its sentence
 
@@ -10,7 +10,13 @@ import pytest
 
 from sluicegate.contracts.engine import Change, Engine, EnginePage
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.testing.engines.trial import BYTES_MAX, EngineChecks, EngineTrial, resolve
+from sluicegate.testing.engines.trial import (
+    BYTES_MAX,
+    EngineChecks,
+    EngineTrial,
+    engine_check,
+    resolve,
+)
 
 
 async def scan(
@@ -69,41 +75,108 @@ WRONG: dict[str, Callable[[Engine, str], Awaitable[object]]] = {
 
 
 class EdgeChecks(EngineChecks):
-    """Stories of what an engine says when it can no more, or never could."""
+    """Checks of what an engine says when it can no more, or never could."""
 
     @pytest.mark.parametrize("operation", OPERATIONS)
-    def test_a_closed_engine_is_unavailable(self, operation: str) -> None:
-        async def story(trial: EngineTrial) -> None:
-            space = trial.space()
-            await trial.write((b"p", b"", b"v"))
-            await trial.clean()
-            await trial.engine.close()
-            with pytest.raises(Unavailable):
-                await OPERATIONS[operation](trial.engine, space)
-            trial.engine = self.open_engine()
+    @engine_check
+    async def test_a_closed_engine_is_unavailable(self, trial: EngineTrial, operation: str) -> None:
+        space = trial.space()
+        await trial.write((b"p", b"", b"v"))
+        await trial.clean()
+        await trial.engine.close()
+        with pytest.raises(Unavailable):
+            await OPERATIONS[operation](trial.engine, space)
+        trial.engine = self.open_engine()
 
-        self.tell(story)
-
-    def test_an_engine_that_was_never_asked_can_be_closed_twice(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            await trial.engine.close()
-            await trial.engine.close()
-            trial.engine = self.open_engine()
-
-        self.tell(story)
+    @engine_check
+    async def test_an_engine_that_was_never_asked_can_be_closed_twice(
+        self, trial: EngineTrial
+    ) -> None:
+        await trial.engine.close()
+        await trial.engine.close()
+        trial.engine = self.open_engine()
 
     @pytest.mark.parametrize("wrong", WRONG)
-    def test_what_no_engine_keeps_is_a_bad_value(self, wrong: str) -> None:
-        async def story(trial: EngineTrial) -> None:
-            with pytest.raises(BadValue):
-                await WRONG[wrong](trial.engine, trial.space())
+    @engine_check
+    async def test_what_no_engine_keeps_is_a_bad_value(
+        self, trial: EngineTrial, wrong: str
+    ) -> None:
+        with pytest.raises(BadValue):
+            await WRONG[wrong](trial.engine, trial.space())
 
-        self.tell(story)
+    @engine_check
+    async def test_an_engine_says_its_name_and_what_an_acknowledgement_means(
+        self, trial: EngineTrial
+    ) -> None:
+        assert trial.engine.name
+        assert len(trial.engine.durability) > 20, "one sentence"
+        assert isinstance(trial.engine.shared, bool)
 
-    def test_an_engine_says_its_name_and_what_an_acknowledgement_means(self) -> None:
-        async def story(trial: EngineTrial) -> None:
-            assert trial.engine.name
-            assert len(trial.engine.durability) > 20, "one sentence"
-            assert isinstance(trial.engine.shared, bool)
 
-        self.tell(story)
+class SpaceChecks(EngineChecks):
+    """Checks of `drop`, and of names."""
+
+    @engine_check
+    async def test_spaces_of_names_alike_are_kept_apart(self, trial: EngineTrial) -> None:
+        names = ("t", "t/", "t/1", "t-1", "t_1", "t.1", "0", "x" * 100)
+        for name in names:
+            await trial.write((b"p", b"s", name.encode()), name=name)
+        for name in names:
+            assert await trial.read((b"p", b"s"), name=name) == [name.encode()]
+            assert len(await trial.walk(name=name)) == 1
+
+    @engine_check
+    async def test_a_dropped_space_is_empty_and_the_others_are_not(
+        self, trial: EngineTrial
+    ) -> None:
+        for name in ("t", "other"):
+            await trial.write(*((b"p%d" % n, b"%d" % n, b"v") for n in range(50)), name=name)
+        await trial.drop()
+        await trial.compare()
+        assert await trial.walk() == []
+        assert await trial.read((b"p1", b"1")) == [None]
+        assert not (await trial.scan(b"p1")).rows
+        assert len(await trial.walk(name="other")) == 50
+
+    @engine_check
+    async def test_a_space_that_was_never_written_can_be_dropped_and_one_dropped_again(
+        self, trial: EngineTrial
+    ) -> None:
+        await trial.drop()
+        await trial.write((b"p", b"", b"v"))
+        await trial.drop()
+        await trial.drop()
+        assert await trial.walk() == []
+
+    @engine_check
+    async def test_a_dropped_space_begins_anew(self, trial: EngineTrial) -> None:
+        for turn in range(3):
+            rows = [(b"p", b"%d-%d" % (turn, n), b"%d" % turn) for n in range(20)]
+            await trial.write(*rows, (b"p", b"same", b"%d" % turn))
+            assert len(await trial.walk()) == 21
+            await trial.compare()
+            await trial.drop()
+            assert await trial.read((b"p", b"same")) == [None]
+        assert await trial.swap(b"p", b"same", b"first", None)
+        await trial.compare()
+
+    @engine_check
+    async def test_a_large_space_is_dropped_at_once_for_whoever_reads(
+        self, trial: EngineTrial
+    ) -> None:
+        await trial.load([(b"p%d" % (n % 50), b"%06d" % n, b"v" * 50) for n in range(5_000)])
+        await trial.drop()
+        assert await trial.walk() == []
+        await trial.write((b"p1", b"new", b"v"))
+        await trial.compare()
+
+    @engine_check
+    async def test_a_shard_is_told_for_any_partition_and_always_the_same(
+        self, trial: EngineTrial
+    ) -> None:
+        space = trial.space()
+        await trial.change([Change(space, b"p", b"", b"v")])
+        for partition in (b"p", b"\xff", b"q" * 240):
+            shard = trial.engine.shard_of(space, partition)
+            assert isinstance(shard, str)
+            assert shard == trial.engine.shard_of(space, partition)

@@ -1,4 +1,4 @@
-"""Tales: long random stories, told to the engine and to one in memory, which must agree."""
+"""Random operations: long random sequences on the engine and on one in memory, which must agree."""
 
 # ruff: noqa: D102 - a test's name is its sentence
 
@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate.contracts.engine import Change
 from sluicegate.testing.chance import SeededChance
-from sluicegate.testing.engines.trial import EngineChecks, EngineTrial
+from sluicegate.testing.engines.trial import EngineChecks, EngineTrial, engine_check
 
 T = TypeVar("T")
 SPACES: Final = ("t", "t2")
@@ -32,18 +32,18 @@ class _Drawn:
 
 
 class RandomChecks(EngineChecks):
-    """Stories of everything, one after the other."""
+    """Checks of everything, one after the other."""
 
     @pytest.mark.parametrize("seed", range(4))
-    def test_a_long_story_ends_as_it_does_in_memory(self, seed: int) -> None:
-        async def story(trial: EngineTrial) -> None:
-            drawn = _Drawn(seed)
-            for _ in range(self.tale_steps):
-                await _step(trial, drawn)
-            for name in SPACES:
-                await trial.compare(name)
-
-        self.tell(story)
+    @engine_check
+    async def test_a_long_story_ends_as_it_does_in_memory(
+        self, trial: EngineTrial, seed: int
+    ) -> None:
+        drawn = _Drawn(seed)
+        for _ in range(self.random_steps):
+            await _step(trial, drawn)
+        for name in SPACES:
+            await trial.compare(name)
 
 
 async def _step(trial: EngineTrial, drawn: _Drawn) -> None:

@@ -1,4 +1,4 @@
-"""Stage: how a story is told to an engine, and how each answer is held against one in memory.
+"""Trial: an engine under test, and how each of its answers is compared with one in memory.
 
 Whatever is asked of the engine is asked of a `MemoryEngine` beside it, and the two must say the
 same. What engines may differ in (the order of a walk, what was scanned) is compared as far as the
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from inspect import isawaitable
-from typing import Any, TypeVar, cast, final
+from functools import wraps
+from inspect import Signature, isawaitable, signature
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, final
 
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import VALUE_BYTES_MAX, Change, Engine, EnginePage, Entry, Place
@@ -18,6 +19,7 @@ from sluicegate.stores.engines.memory import MemoryEngine
 from sluicegate.system import SystemChance
 
 T = TypeVar("T")
+P = ParamSpec("P")
 BYTES_MAX = 1 << 30
 
 
@@ -31,32 +33,46 @@ async def resolve(answer: MaybeAwaitable[T]) -> T:
 class EngineChecks:
     """What a subclass says of its engine. Only `open_engine` must be said."""
 
-    # The largest value that is tried.
-    value_bytes_max = VALUE_BYTES_MAX
-    # Each tale has so many steps.
-    tale_steps = 80
+    value_bytes_max = VALUE_BYTES_MAX  # of the largest value that is tried
+    random_steps = 80  # of each sequence of random operations
 
     def open_engine(self) -> Engine:
         """An engine; it is opened on the event loop that will use it, and closed by the suite."""
         raise NotImplementedError("say how your engine is opened: def open_engine(self)")
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop to tell stories on."""
+        """A new event loop to run a check on."""
         return asyncio.new_event_loop()
 
-    def tell(self, story: Callable[[EngineTrial], Coroutine[Any, Any, None]]) -> None:
-        """Tell it of an engine that is opened for it, on a loop of its own."""
+    def run(self, check: Callable[[EngineTrial], Coroutine[Any, Any, None]]) -> None:
+        """Run a check with an engine that is opened for it, on an event loop of its own."""
 
-        async def told() -> None:
+        async def run_and_close() -> None:
             trial = EngineTrial(self)
             try:
-                await story(trial)
+                await check(trial)
                 await trial.clean()
             finally:
-                await trial.engine.close()
+                await asyncio.gather(*(engine.close() for engine in (trial.engine, *trial.others)))
 
         with asyncio.Runner(loop_factory=self.loop) as runner:
-            runner.run(told())
+            runner.run(run_and_close())
+
+
+def engine_check(
+    check: Callable[Concatenate[Any, EngineTrial, P], Coroutine[Any, Any, None]],
+) -> Callable[Concatenate[Any, P], None]:
+    """Make a test of a coroutine method that takes a trial and what the test is parametrized by."""
+
+    @wraps(check)
+    def test(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self.run(lambda trial: check(self, trial, *args, **kwargs))
+
+    # pytest takes what is left in the signature for fixtures and parameters.
+    names = signature(check).parameters
+    test.__signature__ = Signature([names[name] for name in names if name != "trial"])  # type: ignore[attr-defined]
+    del test.__wrapped__
+    return test
 
 
 @final
@@ -66,6 +82,7 @@ class EngineTrial:
     def __init__(self, stage: EngineChecks) -> None:
         self.stage = stage
         self.engine = stage.open_engine()
+        self.others: list[Engine] = []
         self.oracle = MemoryEngine()
         self._spaces: set[str] = set()
         # An engine that lasts may still hold what it was told in the last run.
@@ -80,6 +97,11 @@ class EngineTrial:
     async def clean(self) -> None:
         """Drop what the story has written."""
         await asyncio.gather(*(self.engine.drop(space) for space in sorted(self._spaces)))
+
+    def open_other(self) -> Engine:
+        """Open the same place a second time; it is closed with the first."""
+        self.others.append(self.stage.open_engine())
+        return self.others[-1]
 
     async def reopen(self) -> None:
         """Close the engine, and open it again."""

@@ -49,7 +49,7 @@ def told(story: Story, *urls: str) -> None:
 
 class TestCassandra(SharedEngineSuite):
     value_bytes_max = VALUE_BYTES_MAX
-    tale_steps = 40
+    random_steps = 40
 
     @pytest.fixture(autouse=True)
     def _cluster(self, cassandra: CassandraCluster) -> None:
