@@ -11,6 +11,7 @@ from sluicegate.rules.web.keys import key_reader
 from sluicegate.rules.web.rule import WebRule
 from sluicegate.rules.web.rule_set import GROUP_MIN, WebRuleSet
 from tests.rules.web.arrivals import Came
+from tests.rules.web.test_paths import fits
 
 
 def book(**rules: dict[str, object]) -> WebRuleSet:
@@ -233,8 +234,6 @@ arrivals = st.builds(
 
 
 def plainly_fits(entry: WebRule, came: Came) -> bool:
-    from tests.rules.web.test_paths import fits
-
     match = entry.match
     if match.paths and not any(
         fits(str(pattern).replace("{x}", "*"), came.path) for pattern in match.paths

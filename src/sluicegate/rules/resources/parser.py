@@ -1,25 +1,23 @@
-"""Parse: from the plain values of a native rules file to rules, with every problem noted.
+"""Parser of a service's rules file: from plain values to rules, with every problem noted.
 
-The tables of names below are the format. A reader notes what is wrong and returns what lets the
-others go on. A file may have hundreds of thousands of rules, so a good rule costs little: its
-fields are read once, and rules that say the same share one kind.
+The tables of names below are the format; the terms are read by `rule_fields.py`. A file may have
+hundreds of thousands of rules, so a good rule costs little: its fields are read once, and rules
+that say the same share one kind.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Final, NamedTuple, TypeVar, final
+from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
-from sluicegate.kernels.sliding_window import CELLS_MAX, LOG_ENTRIES_MAX
-from sluicegate.limits.lease import block_max
+from sluicegate.kernels.sliding_window import LOG_ENTRIES_MAX
 from sluicegate.limits.rates import parse_rate
-from sluicegate.limits.rule import Failure, Mode, Rule
+from sluicegate.limits.rule import Mode, Rule
 from sluicegate.rules.problems import FieldPath, Problems
 from sluicegate.rules.resources.callers import CALLERS_MAX, PENALTY_MAX, QUOTA_MARK, CallerRules
 from sluicegate.rules.resources.paths import plain_pattern
@@ -30,14 +28,12 @@ from sluicegate.rules.resources.priorities import (
     PriorityNames,
 )
 from sluicegate.rules.resources.rule import ANY_PRIORITY, EVERY_PATH, LimitKind, Per, ResourceRule
+from sluicegate.rules.rule_fields import RuleFields, fraction_of, lease_remedy
 from sluicegate.rules.shared_limits import SharedLimits
-from sluicegate.rules.web.keys import header_name
 
-VERSION: Final = 1
 RULES_MAX: Final = 1_000_000
 LIMIT_MAX: Final = 1 << 48  # times the largest burst it is still less than any store can count
 WINDOW_S_MAX: Final = 366 * 86_400
-BURST_CAPACITY_MAX: Final = 10
 TEXT_CHARS_MAX: Final = 256
 
 # What a rule may say and a file may say for all its rules.
@@ -68,14 +64,13 @@ CALLERS: Final = ("names", "strangers", "quotas", "penalties", "pins")
 QUOTA: Final = ("limit", "window_seconds", "window", *TERMS)
 
 _RULE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}")
-_PERCENT: Final = re.compile(r"[1-9][0-9]?%|100%")
 _WINDOW: Final = re.compile(r"[1-9][0-9]{0,15}[a-z]+")
 _FIELDS: Final = frozenset(FIELDS)
 _CLASSES: Final = {member.name: member for member in Criticality}
+# The terms that a limiter has to know.
+_OF_LIMITER: Final = ("failure", "local_share", "lease", "mode", "count_refused")
 _LIMIT_REMEDY: Final = "give a whole number from 1 to 2^48"
 _WINDOW_REMEDY: Final = "write it as 90s, 5m, 1h or 1d, up to 366 days"
-
-T = TypeVar("T")
 
 
 class NativeFile(NamedTuple):
@@ -87,23 +82,6 @@ class NativeFile(NamedTuple):
     callers: CallerRules | None
     client_type_header: str | None
     said: int
-
-
-class _Terms(NamedTuple):
-    """What is said of how a limit is kept; None is not said."""
-
-    algorithm: Algorithm | None = None
-    cells: int | None = None
-    burst_capacity: Fraction | None = None
-    failure: Failure | None = None
-    local_share: float | None = None
-    mode: Mode | None = None
-    lease: str | int | None = None
-    count_refused: bool | None = None
-    per: Per | None = None
-
-
-_NO_TERMS: Final = _Terms()
 
 
 def is_native(value: object) -> bool:
@@ -119,25 +97,24 @@ def parse_native(
 
 
 @final
-class _Parser:
-    """Reads fields, and knows where it is."""
+class _Parser(RuleFields):
+    """Reads a file, and knows where it is."""
 
     __slots__ = (
         "_defaults",
         "_kinds",
         "_known",
-        "_problems",
         "_rules_max",
         "_shared_limits",
         "_windows",
     )
 
     def __init__(self, problems: Problems, shared_limits: SharedLimits, rules_max: int) -> None:
-        self._problems = problems
+        super().__init__(problems)
         self._shared_limits = shared_limits
         self._rules_max = rules_max
-        self._defaults = _NO_TERMS
-        self._known: dict[object, tuple[int, _Terms]] = {}
+        self._defaults: dict[str, Any] = {}
+        self._known: dict[object, tuple[int, dict[str, Any]]] = {}
         self._kinds: dict[tuple[int, int, int], LimitKind | None] = {}
         self._windows: dict[str, int] = {}
 
@@ -145,15 +122,12 @@ class _Parser:
 
     def file(self, value: object) -> NativeFile | None:
         """All of it."""
-        top = self._mapping((), value, TOP)
-        if top is None:
+        frame = self.frame(value, TOP, TERMS)
+        if frame is None:
             return None
-        version = top.get("version")
-        if type(version) is not int or version != VERSION:
-            self._wrong(("version",), version, f"say which form this is: version: {VERSION}")
+        top, defaults = frame
         # First, for whatever has terms has these where it does not say its own.
-        defaults = self._mapping(("defaults",), top.get("defaults") or {}, TERMS) or {}
-        self._defaults = self._terms(("defaults",), defaults)
+        self._defaults = self.terms(("defaults",), defaults, TERMS)
         names = self._names(top.get("priorities"))
         callers = self._callers(top.get("callers"))
         header = top.get("client_type_header")
@@ -162,11 +136,11 @@ class _Parser:
         # A file may say nothing but who the callers are.
         said = top.get("rules", [] if "callers" in top else None)
         if not isinstance(said, list):
-            self._wrong(("rules",), said, "give a list of rules, each with a rule_id and a limit")
+            self.refuse(("rules",), said, "give a list of rules, each with a rule_id and a limit")
             return None
         if len(said) > self._rules_max:
             remedy = f"give at most {self._rules_max:,} (rules_max)"
-            self._wrong(("rules",), f"{len(said):,} rules", remedy)
+            self.refuse(("rules",), f"{len(said):,} rules", remedy)
             return None
         return self._rules(said, names, callers, header)
 
@@ -190,7 +164,7 @@ class _Parser:
     def _rule(self, place: int, value: object, rule_ids: list[str]) -> ResourceRule | None:
         at: FieldPath = ("rules", place)
         if not isinstance(value, dict):
-            self._wrong(at, value, f"give fields of {', '.join(FIELDS)}, each with its value")
+            self.refuse(at, value, f"give fields of {', '.join(FIELDS)}, each with its value")
             return None
         for name in value:
             if name not in _FIELDS:
@@ -198,11 +172,11 @@ class _Parser:
         rule_id = value.get("rule_id")
         if not isinstance(rule_id, str) or not _RULE_ID.fullmatch(rule_id):
             remedy = "name it with up to 128 letters, digits, '_', '-', '.', ':', '@' and '/'"
-            self._wrong((*at, "rule_id"), rule_id, remedy + _quote(rule_id))
+            self.refuse((*at, "rule_id"), rule_id, remedy + _quote(rule_id))
             rule_id = ""
         elif rule_id.startswith(QUOTA_MARK):
             remedy = f"begin it otherwise: {QUOTA_MARK}NAME is what the quota of a caller is called"
-            self._wrong((*at, "rule_id"), rule_id, remedy)
+            self.refuse((*at, "rule_id"), rule_id, remedy)
         rule_ids.append(rule_id)  # also a bad one, so that places stay in step
         path = self._path(at, value.get("resource_path"))
         bucket = value.get("priority_bucket")
@@ -214,7 +188,7 @@ class _Parser:
         if client_type is None:
             client_type = ""
         elif not _is_text(client_type):
-            self._wrong((*at, "client_type"), client_type, _text_remedy(client_type))
+            self.refuse((*at, "client_type"), client_type, _text_remedy(client_type))
             client_type = ""
         kind = self._kind_said(at, value)
         if kind is None or path is None or not rule_id:
@@ -234,19 +208,19 @@ class _Parser:
         if value is None:
             return EVERY_PATH
         if not isinstance(value, str):
-            self._wrong((*at, "resource_path"), value, "give a path, as /api/v1/playback")
+            self.refuse((*at, "resource_path"), value, "give a path, as /api/v1/playback")
             return None
         try:
             return plain_pattern(value)
         except ValueError as error:
-            self._wrong((*at, "resource_path"), value, str(error))
+            self.refuse((*at, "resource_path"), value, str(error))
             return None
 
     def _count(self, at: FieldPath, value: object) -> int:
         if type(value) is int and 1 <= value <= LIMIT_MAX:
             return value
         hint = "; to let nobody in, close the door instead" if value == 0 else ""
-        self._wrong((*at, "limit"), value, _LIMIT_REMEDY + hint)
+        self.refuse((*at, "limit"), value, _LIMIT_REMEDY + hint)
         return 0
 
     def _window(self, at: FieldPath, fields: Mapping[str, object]) -> int:
@@ -255,13 +229,13 @@ class _Parser:
             if type(seconds) is int and 1 <= seconds <= WINDOW_S_MAX:
                 return seconds * 1_000_000
             remedy = f"give whole seconds from 1 to {WINDOW_S_MAX:,}, or window: 90s"
-            self._wrong((*at, "window_seconds"), seconds, remedy)
+            self.refuse((*at, "window_seconds"), seconds, remedy)
             return 0
         if seconds is not None:
-            self._wrong((*at, "window"), text, "leave it out, or window_seconds: one says it all")
+            self.refuse((*at, "window"), text, "leave it out, or window_seconds: one says it all")
             return 0
         if not isinstance(text, str):
-            self._wrong((*at, "window"), text, _WINDOW_REMEDY)
+            self.refuse((*at, "window"), text, _WINDOW_REMEDY)
             return 0
         window_us = self._windows.get(text)
         if window_us is None:
@@ -270,14 +244,14 @@ class _Parser:
             except BadValue:
                 window_us = 0
             if not 1 <= window_us <= WINDOW_S_MAX * 1_000_000:
-                self._wrong((*at, "window"), text, _WINDOW_REMEDY)
+                self.refuse((*at, "window"), text, _WINDOW_REMEDY)
                 return 0
             self._windows[text] = window_us
         return window_us
 
     # Its terms.
 
-    def _all_terms(self, at: FieldPath, fields: Mapping[str, Any]) -> tuple[int, _Terms]:
+    def _all_terms(self, at: FieldPath, fields: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """The terms that a rule says or has by default, with a number for what is the same."""
         said = tuple([fields.get(name) for name in TERMS])
         # 1, 1.0 and true are alike in Python, and not in a file.
@@ -285,58 +259,28 @@ class _Parser:
         try:
             known = self._known.get(key)
         except TypeError:  # a list, say: it is told what is wrong with that
-            return 0, self._terms(at, fields)
+            return 0, self.terms(at, fields, TERMS)
         if known is None:
             before = len(self._problems)
-            known = len(self._known) + 1, self._merged(self._terms(at, fields))
+            known = len(self._known) + 1, self._merged(self.terms(at, fields, TERMS))
             if len(self._problems) == before:
                 self._known[key] = known
         return known
 
-    def _terms(self, at: FieldPath, fields: Mapping[str, Any]) -> _Terms:
-        cells = fields.get("cells")
-        if cells is not None and not (type(cells) is int and 1 <= cells <= CELLS_MAX):
-            self._wrong((*at, "cells"), cells, f"give a whole number from 1 to {CELLS_MAX:,}")
-            cells = None
-        mode = fields.get("mode")
-        # TOML has no bare word: `mode = false` says what `mode: off` does.
-        mode = "off" if mode is False else mode
-        return _Terms(
-            self._term(Algorithm, (*at, "algorithm"), fields.get("algorithm")),
-            cells,
-            self._burst((*at, "burst_capacity"), fields.get("burst_capacity")),
-            self._term(Failure, (*at, "failure"), fields.get("failure")),
-            self._share((*at, "local_share"), fields.get("local_share")),
-            self._term(Mode, (*at, "mode"), mode),
-            self._lease((*at, "lease"), fields.get("lease")),
-            self._flag((*at, "count_refused"), fields.get("count_refused")),
-            self._term(Per, (*at, "per"), fields.get("per")),
-        )
-
-    def _merged(self, own: _Terms) -> _Terms:
+    def _merged(self, own: dict[str, Any]) -> dict[str, Any]:
         """A rule's own terms before those of the file, which are only for those they suit."""
-        every = self._defaults
-        algorithm = own.algorithm or every.algorithm
-        cells, lease = own.cells, own.lease
-        if cells is None and algorithm in {None, Algorithm.SLIDING_WINDOW}:
-            cells = every.cells
-        harsh = every.count_refused if own.count_refused is None else own.count_refused
-        if lease is None and not harsh and algorithm is not Algorithm.SLIDING_LOG:
-            lease = every.lease
-        return _Terms(
-            algorithm,
-            cells,
-            own.burst_capacity or every.burst_capacity,
-            own.failure or every.failure,
-            own.local_share or every.local_share,
-            own.mode or every.mode,
-            lease,
-            harsh,
-            own.per or every.per,
-        )
+        terms = {**self._defaults, **own}
+        algorithm = terms.get("algorithm")
+        if "cells" not in own and algorithm not in {None, Algorithm.SLIDING_WINDOW}:
+            terms.pop("cells", None)
+        if "lease" not in own and (
+            terms.get("count_refused") or algorithm is Algorithm.SLIDING_LOG
+        ):
+            terms.pop("lease", None)
+        return terms
 
     def _kind(
-        self, at: FieldPath, count: int, window_us: int, number: int, terms: _Terms
+        self, at: FieldPath, count: int, window_us: int, number: int, terms: dict[str, Any]
     ) -> LimitKind | None:
         """The kind that these numbers and terms are; None for one that is off, or is wrong."""
         said = (count, window_us, number)
@@ -345,81 +289,47 @@ class _Parser:
         limit = self._limit(at, count, window_us, terms)
         if limit is None:
             return None
-        mode = terms.mode or Mode.ENFORCE
+        mode = terms.get("mode", Mode.ENFORCE)
         kind: LimitKind | None = None
         if mode is not Mode.OFF:
-            rule = Rule(
-                limit,
-                failure=terms.failure,
-                local_share=terms.local_share,
-                lease=terms.lease,
-                mode=mode,
-                count_refused=terms.count_refused,
-            )
+            rule = Rule(limit, **{name: terms[name] for name in _OF_LIMITER if name in terms})
             try:
-                shape = self._shared_limits.name(rule)
+                shared_id = self._shared_limits.name(rule)
             except BadValue as error:
-                self._wrong((*at, "limit"), error.value, error.remedy)
+                self.refuse((*at, "limit"), error.value, error.remedy)
                 return None
-            kind = LimitKind(shape, limit, terms.per or Per.USER, shadow=mode is Mode.SHADOW)
+            kind = LimitKind(
+                shared_id, limit, terms.get("per", Per.USER), shadow=mode is Mode.SHADOW
+            )
         self._kinds[said] = kind
         return kind
 
-    def _limit(self, at: FieldPath, count: int, window_us: int, terms: _Terms) -> Limit | None:
-        algorithm = terms.algorithm or Algorithm.SLIDING_WINDOW
-        most = count if terms.burst_capacity is None else int(count * terms.burst_capacity)
-        cells: int | None = None
+    def _limit(
+        self, at: FieldPath, count: int, window_us: int, terms: dict[str, Any]
+    ) -> Limit | None:
+        algorithm = terms.get("algorithm", Algorithm.SLIDING_WINDOW)
+        most = int(count * terms.get("burst_capacity", 1))
+        cells: int | None = terms.get("cells")
         if algorithm is Algorithm.SLIDING_WINDOW:
-            cells = terms.cells or 1
-        elif terms.cells is not None:
+            cells = cells or 1
+        elif cells is not None:
             remedy = f"leave it out: only sliding_window has cells, {algorithm.value} has none"
-            self._wrong((*at, "cells"), terms.cells, remedy)
+            self.refuse((*at, "cells"), cells, remedy)
             return None
         if algorithm is Algorithm.SLIDING_LOG and most > LOG_ENTRIES_MAX:
             remedy = f"a sliding_log holds at most {LOG_ENTRIES_MAX:,}; choose another algorithm"
-            self._wrong((*at, "limit"), most, remedy)
+            self.refuse((*at, "limit"), most, remedy)
             return None
         if algorithm in BURSTING:
             limit = Limit(count, window_us, burst=most, algorithm=algorithm)
         else:
             limit = Limit(most, window_us, cells=cells, algorithm=algorithm)
-        if terms.lease is None:
-            return limit
-        remedy = "leave it out, or count_refused: what is refused cannot be leased"
-        if not terms.count_refused:
-            try:
-                block_max(limit, terms.lease)
-            except BadValue as error:
-                remedy = error.remedy
-            else:
-                return limit
-        self._wrong((*at, "lease"), terms.lease, remedy)
-        return None
-
-    def _burst(self, at: FieldPath, value: object) -> Fraction | None:
-        if value is None:
-            return None
-        found = _fraction(value, BURST_CAPACITY_MAX)
-        if found is not None:
-            return found
-        self._wrong(at, value, f"give a number from 1 to {BURST_CAPACITY_MAX}, as 1.2")
-        return None
-
-    def _share(self, at: FieldPath, value: object) -> float | None:
-        if value is None:
-            return None
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
-            return float(value)
-        self._wrong(at, value, "give a share above 0 and up to 1")
-        return None
-
-    def _lease(self, at: FieldPath, value: object) -> str | int | None:
-        if value is None or (type(value) is int and value >= 1):
-            return value
-        if isinstance(value, str) and (value == "auto" or _PERCENT.fullmatch(value)):
-            return value
-        self._wrong(at, value, 'give "auto", a percentage as "10%", or a number of units')
-        return None
+        if "lease" in terms:
+            remedy = lease_remedy(limit, terms["lease"], count_refused=terms.get("count_refused"))
+            if remedy:
+                self.refuse((*at, "lease"), terms["lease"], remedy)
+                return None
+        return limit
 
     # Who matters how much.
 
@@ -427,21 +337,21 @@ class _Parser:
         if value is None:
             return None
         at: FieldPath = ("priorities",)
-        fields = self._mapping(at, value, PRIORITIES) or {}
+        fields = self.mapping(at, value, PRIORITIES) or {}
         header = self._header((*at, "header"), fields.get("header"), NAME_HEADER_DEFAULT)
         table = self._table((*at, "names"), fields.get("names"), NAMES_MAX)
         default = self._common((*at, "default"), fields.get("default"))
         try:
             return PriorityNames(table, header=header, default=default)
         except ValueError as error:
-            self._wrong((*at, "names"), f"{len(table):,} names", str(error))
+            self.refuse((*at, "names"), f"{len(table):,} names", str(error))
             return None
 
     def _callers(self, value: object) -> CallerRules | None:
         if value is None:
             return None
         at: FieldPath = ("callers",)
-        fields = self._mapping(at, value, CALLERS) or {}
+        fields = self.mapping(at, value, CALLERS) or {}
         return CallerRules(
             self._table((*at, "names"), fields.get("names"), CALLERS_MAX),
             strangers=self._common((*at, "strangers"), fields.get("strangers")),
@@ -454,11 +364,11 @@ class _Parser:
         found: dict[str, ResourceRule] = {}
         for name, said in self._by_caller(at, value).items():
             here: FieldPath = (*at, name)
-            fields = self._mapping(here, _rate_said(said), QUOTA)
+            fields = self.mapping(here, _rate_said(said), QUOTA)
             if fields is None:
                 continue
             if fields.get("per") is not None:
-                self._wrong((*here, "per"), fields["per"], "leave it out: it counts this caller")
+                self.refuse((*here, "per"), fields["per"], "leave it out: it counts this caller")
                 continue
             kind = self._kind_said(here, {**fields, "per": Per.USER.value})
             if kind is not None:
@@ -469,10 +379,10 @@ class _Parser:
     def _penalties(self, at: FieldPath, value: object) -> dict[str, Fraction]:
         found: dict[str, Fraction] = {}
         for name, said in self._by_caller(at, value).items():
-            factor = _fraction(said, PENALTY_MAX)
+            factor = fraction_of(said, PENALTY_MAX)
             if factor is None:
                 remedy = f"give a number from 1 to {PENALTY_MAX:,}: everything costs so many times"
-                self._wrong((*at, name), said, remedy)
+                self.refuse((*at, name), said, remedy)
             else:
                 found[name] = factor
         return found
@@ -480,36 +390,36 @@ class _Parser:
     def _pins(self, at: FieldPath, value: object) -> frozenset[str]:
         said = [] if value is None else value
         if not isinstance(said, list) or len(said) > CALLERS_MAX:
-            self._wrong(at, value, f"give a list of callers, at most {CALLERS_MAX:,}")
+            self.refuse(at, value, f"give a list of callers, at most {CALLERS_MAX:,}")
             return frozenset()
         found: set[str] = set()
         for place, name in enumerate(said):
             if _is_text(name):
                 found.add(name)
             else:
-                self._wrong((*at, place), name, _text_remedy(name))
+                self.refuse((*at, place), name, _text_remedy(name))
         return frozenset(found)
 
     def _by_caller(self, at: FieldPath, value: object) -> dict[str, object]:
         """What is said of each caller, of those whose names are names."""
-        said = self._mapping(at, {} if value is None else value, ()) or {}
+        said = self.mapping(at, {} if value is None else value) or {}
         if len(said) > CALLERS_MAX:
-            self._wrong(at, f"{len(said):,} callers", f"give at most {CALLERS_MAX:,}")
+            self.refuse(at, f"{len(said):,} callers", f"give at most {CALLERS_MAX:,}")
             return {}
         for name in said:
             if not _is_text(name):
-                self._wrong((*at, name), name, _text_remedy(name))
+                self.refuse((*at, name), name, _text_remedy(name))
         return {name: one for name, one in said.items() if _is_text(name)}
 
     def _table(self, at: FieldPath, value: object, many_max: int) -> dict[str, Criticality]:
-        named = self._mapping(at, {} if value is None else value, ()) or {}
+        named = self.mapping(at, {} if value is None else value) or {}
         if len(named) > many_max:
-            self._wrong(at, f"{len(named):,} names", f"give at most {many_max:,}")
+            self.refuse(at, f"{len(named):,} names", f"give at most {many_max:,}")
             return {}
         found: dict[str, Criticality] = {}
         for name, said in named.items():
             if not _is_text(name):
-                self._wrong((*at, name), name, _text_remedy(name))
+                self.refuse((*at, name), name, _text_remedy(name))
             elif (known := self._class((*at, name), said)) is not None:
                 found[name] = known
         return found
@@ -518,69 +428,19 @@ class _Parser:
         """A class for those who are not named: any but the highest."""
         found = Criticality.DEGRADED if value is None else self._class(at, value)
         if found is Criticality.CRITICAL:
-            self._wrong(at, value, "give a lower class, and name those who are CRITICAL")
+            self.refuse(at, value, "give a lower class, and name those who are CRITICAL")
         return found or Criticality.DEGRADED
 
     # Small things.
 
+    def _header(self, at: FieldPath, value: object, default: str) -> str:
+        return default if value is None else self.header_name(at, value, default) or default
+
     def _class(self, at: FieldPath, value: object) -> Criticality | None:
         found = _CLASSES.get(value) if isinstance(value, str) else None
         if found is None:
-            self._wrong(at, value, f"give one of {', '.join(_CLASSES)}")
+            self.refuse(at, value, f"give one of {', '.join(_CLASSES)}")
         return found
-
-    def _header(self, at: FieldPath, value: object, default: str) -> str:
-        if value is None:
-            return default
-        name = header_name(value) if isinstance(value, str) else None
-        if name is None:
-            self._wrong(at, value, f"give a header's name, as {default}")
-            return default
-        return name
-
-    def _mapping(
-        self, at: FieldPath, value: object, known: tuple[str, ...]
-    ) -> dict[str, object] | None:
-        if not isinstance(value, Mapping):
-            fields = f" of {', '.join(known)}" if known else ""
-            self._wrong(at, value, f"give fields{fields}, each with its value")
-            return None
-        for name in value:
-            if not isinstance(name, str):
-                self._wrong((*at, str(name)), name, "a field's name is a text")
-            elif known and name not in known:
-                self._problems.add_unknown((*at, name), value[name], known)
-        return {name: value[name] for name in value if isinstance(name, str)}
-
-    def _flag(self, at: FieldPath, value: object) -> bool | None:
-        if value is None or isinstance(value, bool):
-            return value
-        self._wrong(at, value, "give true or false")
-        return None
-
-    def _term(self, kind: type[T], at: FieldPath, value: object) -> T | None:
-        if value is None:
-            return None
-        try:
-            return kind(value)  # type: ignore[call-arg] # each is an enumeration
-        except ValueError:
-            self._wrong(at, value, f"give one of {_members(kind)}")
-            return None
-
-    def _wrong(self, at: FieldPath, value: object, remedy: str) -> None:
-        self._problems.add(at, value, remedy)
-
-
-def _members(kind: Any) -> str:
-    members: Iterable[Any] = kind
-    return ", ".join(str(member.value) for member in members)
-
-
-def _fraction(value: object, most: int) -> Fraction | None:
-    """A number from 1 on, as it is written: 1.15 is 115/100, which no binary fraction is."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return Fraction(str(value)) if math.isfinite(value) and 1 <= value <= most else None
 
 
 def _rate_said(value: object) -> object:

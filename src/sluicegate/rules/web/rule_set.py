@@ -27,8 +27,9 @@ from sluicegate.limits.limiter import CLAIMS_MAX
 from sluicegate.limits.rule import Mode, Rule
 from sluicegate.rules.plain_values import FILE_BYTES_MAX, form_of, read_bytes, read_text
 from sluicegate.rules.problems import FieldPath, Problems
+from sluicegate.rules.rule_fields import VERSION
 from sluicegate.rules.web.keys import KeyOf, key_reader
-from sluicegate.rules.web.parser import RULES_MAX, VERSION, parse_entries
+from sluicegate.rules.web.parser import RULES_MAX, parse_web_rules
 from sluicegate.rules.web.paths import EVERY_PATH, file_paths
 from sluicegate.rules.web.rule import HeaderCost, Test, WebRule, reader_of, test_of
 
@@ -123,7 +124,7 @@ class WebRuleSet:
         rules_max: int,
     ) -> WebRuleSet:
         problems = Problems(source, lines)
-        entries = parse_entries(value, problems, rules_max=rules_max)
+        entries = parse_web_rules(value, problems, rules_max=rules_max)
         problems.raise_if_any()
         said = data or "\n".join(map(repr, entries)).encode("utf-8", "surrogatepass")
         version = sha256(said).hexdigest()[:12]
