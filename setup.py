@@ -127,7 +127,7 @@ HOT_FILES = (
     "stores/redis/script.py",
     "stores/redis/store.py",
     "stores/redis/throttle.py",
-    "stores/service/words.py",
+    "stores/service/commands.py",
     "system.py",
     "telemetry/audit_ring.py",
     "telemetry/decision_metrics.py",

@@ -117,7 +117,7 @@ async def measure(address: str, calls: int, bars: Bars) -> None:
 
     async def checked(client: Client, user: str) -> None:
         if not await client.check(user, "/api"):
-            raise AssertionError(client.stats().trouble or "it was refused")
+            raise AssertionError(client.stats().failure or "it was refused")
 
     async def denied(user: str) -> None:
         await denying.check(user, "/never")

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import redis.asyncio
 
 from benchmarks.rounds import ROUNDS, Bars, Result, ratio
+from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.topology import Client, open_client
 from sluicegate.system import SystemChance
 
 TASKS = 64
@@ -92,7 +92,7 @@ async def compare(candidates: dict[str, tuple[Decide, Load]]) -> dict[str, Resul
     return {name: Result(name, tuple(ns)) for name, ns in walls.items()}
 
 
-def ours(client: Client) -> Decide:
+def ours(client: RedisClient) -> Decide:
     """Our client, as a store would call it."""
     script = Script(GCRA, name="gcra")
     return lambda key: client.run_script(script, [key], ARGS)

@@ -34,10 +34,10 @@ from benchmarks.redis_client import KEYS, TASKS, Decide, Load, cluster, compare,
 from benchmarks.rounds import ROUNDS, Bars, Result, build_of, ratio
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
-from sluicegate.stores.redis.batch import Batches
+from sluicegate.stores.redis.batch import ScriptBatches
 from sluicegate.stores.redis.scripts import load_scripts
 from sluicegate.stores.redis.store import RedisStore
-from sluicegate.stores.thread_bridge import Bridge
+from sluicegate.stores.thread_bridge import ThreadBridge
 from sluicegate.system import SystemChance
 
 AT_LEAST = 8.0  # times the fastest peer, with 64 tasks
@@ -161,7 +161,7 @@ def press_threads(decide: Callable[[str], object], threads: int, calls: int) -> 
 
 def measure_threads(url: str, calls: int, bars: Bars) -> None:
     """Threads on one bridge, against `limits`, which has a connection a thread."""
-    bridge = Bridge(lambda: RedisStore(f"{url}?timeout_ms=10000", SystemChance()))
+    bridge = ThreadBridge(lambda: RedisStore(f"{url}?timeout_ms=10000", SystemChance()))
     limit = Limit(COUNT, SECOND_US)
     limiter = limits.strategies.FixedWindowRateLimiter(limits.storage.RedisStorage(url))
     item = RateLimitItemPerSecond(COUNT)
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--cluster", action="store_true", help="only the cluster")
     asked = parser.parse_args()
     bars = Bars()
-    print(f"batches are {build_of(str(import_module(Batches.__module__).__file__))}")
+    print(f"batches are {build_of(str(import_module(ScriptBatches.__module__).__file__))}")
     run: Callable[[Coroutine[None, None, None]], None] = asyncio.run
     if asked.loop == "uvloop":
         import uvloop

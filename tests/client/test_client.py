@@ -267,7 +267,7 @@ def test_an_open_client_admits_and_says_that_nobody_counted() -> None:
             assert (answer.degraded, answer.source, answer.limit) == (True, "failure", -1)
         stats = world.client.stats()
         assert (stats.checks, stats.asked, stats.degraded) == (3, 0, 3)
-        assert stats.trouble == "it is gone"
+        assert stats.failure == "it is gone"
 
     run(told)
 
@@ -323,7 +323,7 @@ def test_an_answer_that_is_late_is_the_policys() -> None:
         world.link.gate = asyncio.Event()
         answer = await world.client.check("ann", "/play", timeout_ms=5)
         assert (answer.source, answer.allowed) == ("failure", True)
-        assert world.client.stats().trouble == "no answer in 5 ms"
+        assert world.client.stats().failure == "no answer in 5 ms"
 
     run(told)
 

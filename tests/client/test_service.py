@@ -143,8 +143,8 @@ def test_a_wrong_token_is_told_at_connect_and_in_the_stats() -> None:
         with pytest.raises(Unavailable, match="WRONGPASS"):
             await client.connect()
         assert (await client.check("ann", "/play")).degraded
-        assert "WRONGPASS" in client.stats().trouble
-        assert "guess" not in client.stats().trouble
+        assert "WRONGPASS" in client.stats().failure
+        assert "guess" not in client.stats().failure
         await client.close()
 
     with Service(token="s3cret") as service:

@@ -10,8 +10,8 @@ import pytest
 import uvloop
 
 from sluicegate.contracts.store import Store
+from sluicegate.stores.redis.settings import RedisSettings, parse_url
 from sluicegate.stores.redis.store import RedisStore
-from sluicegate.stores.redis.url import RedisSettings, parse_url
 from sluicegate.testing import SeededChance
 from sluicegate.testing.stores import SharedStoreSuite
 from sluicegate.testing.stores.crowds import Crowds, Shared

@@ -19,9 +19,9 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rule import Algorithm
 from sluicegate.contracts.store import Charge, Store
 from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.stores.redis.settings import parse_url
 from sluicegate.stores.redis.store import RedisStore
-from sluicegate.stores.redis.url import parse_url
-from sluicegate.stores.thread_bridge import Bridge
+from sluicegate.stores.thread_bridge import ThreadBridge
 from sluicegate.testing import START_US, SeededChance
 from tests.stores.redis.live import PATIENT_US
 from tests.stores.redis.storing import limit_of
@@ -38,8 +38,8 @@ def memory() -> MemoryStore:
 
 
 @contextmanager
-def bridged(open_store: Callable[[], Store] = memory, **told: Any) -> Iterator[Bridge[Store]]:
-    bridge = Bridge(open_store, **told)
+def bridged(open_store: Callable[[], Store] = memory, **told: Any) -> Iterator[ThreadBridge[Store]]:
+    bridge = ThreadBridge(open_store, **told)
     try:
         yield bridge
     finally:
@@ -91,7 +91,7 @@ def test_results_and_errors_reach_who_asked_for_them() -> None:
 
 def test_nothing_runs_before_the_first_errand_and_nothing_is_left_after_the_end() -> None:
     before = threading.active_count()
-    bridge = Bridge(memory)
+    bridge = ThreadBridge(memory)
     assert threading.active_count() == before
     bridge.run(take)
     assert threading.active_count() == before + 1
@@ -123,7 +123,7 @@ def test_closing_fails_what_is_under_way_and_what_comes_later() -> None:
         started.set()
         await asyncio.Event().wait()
 
-    bridge = Bridge(memory)
+    bridge = ThreadBridge(memory)
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(bridge.run, forever) for _ in range(4)]
         assert started.wait(WAIT_S)

@@ -31,7 +31,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.request import NO_ATTRIBUTES
 from sluicegate.contracts.rule import Limit
-from sluicegate.stores.service.url import parse_service_url
+from sluicegate.stores.service.settings import parse_service_url
 from sluicegate.system import SystemChance, SystemClock
 from sluicegate.wire.resp import command
 
@@ -55,7 +55,7 @@ class ClientStats(NamedTuple):
     units_lapsed: int  # died unspent
     pairs_leased: int  # now
     pairs_denied: int  # now
-    trouble: str  # what was last seen of a service that could not be asked
+    failure: str  # what was last seen of a service that could not be asked
 
 
 @final
@@ -76,6 +76,7 @@ class Client:
         "_closed",
         "_degraded",
         "_failing",
+        "_failure",
         "_filled",
         "_leases",
         "_link",
@@ -84,7 +85,6 @@ class Client:
         "_returning",
         "_settings",
         "_sweeping",
-        "_trouble",
         "_units_leased",
         "_units_returned",
     )
@@ -131,7 +131,7 @@ class Client:
         self._closed = False
         self._asked = self._degraded = 0
         self._leases = self._units_leased = self._units_returned = 0
-        self._trouble = ""
+        self._failure = ""
 
     # Ask.
 
@@ -220,7 +220,7 @@ class Client:
             0 if blocks is None else blocks.lapsed,
             0 if blocks is None else len(blocks),
             len(self._refusals),
-            self._trouble,
+            self._failure,
         )
 
     async def close(self) -> None:
@@ -367,7 +367,7 @@ class Client:
 
     def _failed(self, pair: Pair, weight: int, seen: str) -> Answer:
         self._degraded += 1
-        self._trouble = seen
+        self._failure = seen
         return self._failing.answer(pair, weight)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Protocol, cast, final
 
 from sluicegate.contracts.chance import Chance
-from sluicegate.stores.redis.node import Node
-from sluicegate.stores.redis.url import RedisSettings
-from sluicegate.stores.service.fleet import Fleet
+from sluicegate.stores.redis.node import RedisNode
+from sluicegate.stores.redis.settings import RedisSettings
+from sluicegate.stores.service.fleet import WorkerFleet
 
 
 class Link(Protocol):
@@ -41,16 +41,16 @@ class FleetLink:
     __slots__ = ("_fleet",)
 
     def __init__(self, settings: RedisSettings, chance: Chance) -> None:
-        self._fleet = Fleet(settings, chance)
+        self._fleet = WorkerFleet(settings, chance)
 
     async def ask(self, payload: bytes, via: object = None) -> Any:
         """Ask `via`, or any worker."""
-        return await self._fleet.ask(payload, cast("Node | None", via))
+        return await self._fleet.ask(payload, cast("RedisNode | None", via))
 
     async def ask_one(self, payload: bytes) -> tuple[Any, object]:
         """Ask one worker; if it is gone, none."""
-        if not self._fleet.met:
-            await self._fleet.meet()
+        if not self._fleet.ready:
+            await self._fleet.await_first()
         via = self._fleet.pick()
         return await self.ask(payload, via), via
 

@@ -15,7 +15,7 @@ from sluicegate.client.client import Client, ClientStats
 from sluicegate.client.pair import check_weight, pair_of
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import NO_ATTRIBUTES
-from sluicegate.stores.thread_bridge import Bridge
+from sluicegate.stores.thread_bridge import ThreadBridge
 
 _NOTHING: Final = ClientStats(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "")
 
@@ -29,7 +29,7 @@ class SyncClient:
     def __init__(self, url: str = "sluicegate://127.0.0.1:7070", **settings: Any) -> None:
         open_client: Callable[[], Client] = lambda: Client(url, **settings)  # noqa: E731
         open_client()  # settings that cannot be used are told here, not at the first ask
-        self._bridge: Bridge[Client] = Bridge(open_client)
+        self._bridge: ThreadBridge[Client] = ThreadBridge(open_client)
 
     def check(
         self,

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic
 from weakref import WeakKeyDictionary, WeakSet
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.thread_bridge import Bridge, S
+from sluicegate.stores.thread_bridge import S, ThreadBridge
 
 
 class LoopStores(Generic[S]):
@@ -23,7 +23,7 @@ class LoopStores(Generic[S]):
 
     def __init__(self, open_store: Callable[[], S]) -> None:
         self._open = open_store
-        self.bridge: Bridge[S] = Bridge(open_store)
+        self.bridge: ThreadBridge[S] = ThreadBridge(open_store)
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, S] = WeakKeyDictionary()
         # The one that was asked last, because it mostly is the one that is asked next.
         self._loop: asyncio.AbstractEventLoop | None = None

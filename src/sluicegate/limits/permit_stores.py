@@ -13,7 +13,7 @@ from typing import Final, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.limits.loop_stores import LoopStores, check_url
 from sluicegate.limits.permit import Permit, PermitStore
-from sluicegate.stores.thread_bridge import Bridge
+from sluicegate.stores.thread_bridge import ThreadBridge
 from sluicegate.system import SystemChance
 
 # After a renewal that was not answered, the next try comes sooner than the next beat.
@@ -45,7 +45,7 @@ class BlockingPermits:
 
     __slots__ = ("_bridge",)
 
-    def __init__(self, bridge: Bridge[PermitStore]) -> None:
+    def __init__(self, bridge: ThreadBridge[PermitStore]) -> None:
         self._bridge = bridge
 
     async def acquire(self, key: str, permit_id: str, count: int) -> Decision:
@@ -100,7 +100,7 @@ def open_permit_stores(
     """The stores of a URL; nothing is connected before the first ask."""
     check_url(url)
     from sluicegate.stores.redis.permits import RedisPermits  # noqa: PLC0415
-    from sluicegate.stores.redis.url import parse_url  # noqa: PLC0415
+    from sluicegate.stores.redis.settings import parse_url  # noqa: PLC0415
 
     settings = parse_url(url)
     return PermitStores(

@@ -17,7 +17,7 @@ from sluicegate.limits.loop_stores import LoopStores, check_url
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.tasks import TaskTicket
 from sluicegate.limits.wait_lines import ThreadTicket, Ticket
-from sluicegate.stores.thread_bridge import Bridge
+from sluicegate.stores.thread_bridge import ThreadBridge
 from sluicegate.system import SystemChance, now_us
 
 SWEEP_S: Final = 0.5  # between looks for idle blocks
@@ -95,7 +95,7 @@ class BlockingStore:
 
     __slots__ = ("_bridge",)
 
-    def __init__(self, bridge: Bridge[Store]) -> None:
+    def __init__(self, bridge: ThreadBridge[Store]) -> None:
         self._bridge = bridge
 
     async def take(
@@ -122,8 +122,8 @@ class BlockingStore:
 
     def _fail_at_once(self, charges: Sequence[Charge]) -> None:
         """Two changes of threads are a high price for what is known already."""
-        gone = getattr(self._bridge.store, "gone", None)
-        error = None if gone is None else gone(charges)
+        unavailable = getattr(self._bridge.store, "gone", None)
+        error = None if unavailable is None else unavailable(charges)
         if error is not None:
             raise error
 
@@ -143,15 +143,15 @@ def open_stores(
         return LimitStores(open_store)
     check_url(url)
     # Here, because a store of one's own needs no Redis and no package for it.
-    from sluicegate.stores.service.url import is_service, parse_service_url  # noqa: PLC0415
+    from sluicegate.stores.service.settings import is_service, parse_service_url  # noqa: PLC0415
 
     if is_service(url):
         from sluicegate.stores.service.store import ServiceStore  # noqa: PLC0415
 
         service = parse_service_url(url)
         return LimitStores(lambda: ServiceStore(service, SystemChance(), prefix=prefix))
+    from sluicegate.stores.redis.settings import parse_url  # noqa: PLC0415
     from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
-    from sluicegate.stores.redis.url import parse_url  # noqa: PLC0415
 
     settings = parse_url(url)
     return LimitStores(

@@ -24,7 +24,7 @@ from weakref import WeakSet
 from sluicegate.contracts.errors import Unavailable
 
 
-class Closing(Protocol):
+class _Closable(Protocol):
     """All that is known here of a store: that it must be closed."""
 
     async def close(self) -> None:
@@ -33,17 +33,17 @@ class Closing(Protocol):
 
 
 T = TypeVar("T")
-S = TypeVar("S", bound=Closing)
+S = TypeVar("S", bound=_Closable)
 
 WAIT_US_MAX_DEFAULT: Final = 60_000_000  # a store's own time-outs end an errand long before
 CLOSE_S_MAX: Final = 2.0
 
 
 @final
-class Errand(Generic[T]):
+class _BridgedCall(Generic[T]):
     """What a thread wants done, and the gate it sleeps at."""
 
-    __slots__ = ("error", "gate", "given_up", "operation", "result", "task")
+    __slots__ = ("abandoned", "error", "gate", "operation", "result", "task")
 
     def __init__(self, operation: Callable[[Any], Awaitable[T]]) -> None:
         self.operation = operation
@@ -52,7 +52,7 @@ class Errand(Generic[T]):
         self.result: T | None = None
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
-        self.given_up = False
+        self.abandoned = False
 
     async def run(self, store: object) -> None:
         """Do it, and open the gate whatever happens."""
@@ -68,7 +68,7 @@ class Errand(Generic[T]):
 
 
 @final
-class Bridge(Generic[S]):
+class ThreadBridge(Generic[S]):
     """Runs operations of a store for threads; `open_store` is called within its loop."""
 
     __slots__ = (
@@ -78,12 +78,12 @@ class Bridge(Generic[S]):
         "_loop",
         "_loop_factory",
         "_open",
-        "_row",
+        "_queue",
         "_starting",
         "_store",
         "_thread",
         "_wait_s_max",
-        "_woken",
+        "_wake_pending",
     )
 
     def __init__(
@@ -97,31 +97,31 @@ class Bridge(Generic[S]):
         self._loop_factory = loop_factory
         self._wait_s_max = wait_us_max / 1e6
         self._closed = False
-        self._begin()
+        self._reset()
         _bridges.add(self)
 
     def run(self, operation: Callable[[S], Awaitable[T]]) -> T:
         """Have it done in the loop; its result, or what it raised."""
         if threading.get_ident() == self._ident:
             raise RuntimeError("a store's own loop cannot wait for itself; await the store instead")
-        errand = Errand(operation)
+        call = _BridgedCall(operation)
         try:
-            self._row.append(errand)
+            self._queue.append(call)
             # Closed first, then looked at: whoever closes fails the row last.
             if self._closed:
-                self._withdraw(errand)
-            elif not self._woken:
+                self._withdraw(call)
+            elif not self._wake_pending:
                 self._wake()
-            done = errand.gate.acquire(timeout=self._wait_s_max)
+            done = call.gate.acquire(timeout=self._wait_s_max)
         except BaseException:
-            self._give_up(errand)
+            self._abandon(call)
             raise
         if not done:
-            self._give_up(errand)
+            self._abandon(call)
             raise Unavailable("the store", f"its loop gave no answer in {self._wait_s_max:g} s")
-        if errand.error is not None:
-            raise errand.error
-        return errand.result  # type: ignore[return-value]
+        if call.error is not None:
+            raise call.error
+        return call.result  # type: ignore[return-value]
 
     @property
     def store(self) -> S | None:
@@ -143,10 +143,10 @@ class Bridge(Generic[S]):
 
     # Inside.
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """As if nothing had been asked yet; also in a child, where nothing has."""
-        self._row: deque[Errand[Any]] = deque()
-        self._woken = False
+        self._queue: deque[_BridgedCall[Any]] = deque()
+        self._wake_pending = False
         self._ident = 0
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -154,7 +154,7 @@ class Bridge(Generic[S]):
         self._store: S | None = None
 
     def _wake(self) -> None:
-        self._woken = True
+        self._wake_pending = True
         loop = self._loop
         if loop is None:
             with self._starting:
@@ -162,36 +162,36 @@ class Bridge(Generic[S]):
                 if loop is None:
                     loop = self._loop = self._loop_factory()
                     self._thread = threading.Thread(
-                        target=self._live, args=(loop,), name="sluicegate store", daemon=True
+                        target=self._run_loop, args=(loop,), name="sluicegate store", daemon=True
                     )
                     self._thread.start()
         try:
-            loop.call_soon_threadsafe(self._look)
+            loop.call_soon_threadsafe(self._start_calls)
         except RuntimeError:  # closed in this moment: whoever closed it fails the row
-            self._fail_row()
+            self._fail_queue()
 
-    def _look(self) -> None:
+    def _start_calls(self) -> None:
         """In the loop: take up all errands of the row."""
         # Before the row is looked at: who comes later wakes us again.
-        self._woken = False
+        self._wake_pending = False
         if self._closed:
-            self._fail_row()
-        row, loop = self._row, asyncio.get_running_loop()
+            self._fail_queue()
+        queue, loop = self._queue, asyncio.get_running_loop()
         store = self._store
-        while row:
-            errand = row.popleft()
-            if errand.given_up:
+        while queue:
+            call = queue.popleft()
+            if call.abandoned:
                 continue
             if store is None:
                 try:
                     store = self._store = self._open()
                 except Exception as error:
-                    errand.error = error
-                    errand.gate.release()
+                    call.error = error
+                    call.gate.release()
                     continue
-            errand.task = loop.create_task(errand.run(store))
+            call.task = loop.create_task(call.run(store))
 
-    def _live(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """The thread."""
         self._ident = threading.get_ident()
         asyncio.set_event_loop(loop)
@@ -203,7 +203,7 @@ class Bridge(Generic[S]):
             finally:
                 asyncio.set_event_loop(None)
                 loop.close()
-                self._fail_row()
+                self._fail_queue()
 
     async def _end(self) -> None:
         store, self._store = self._store, None
@@ -214,52 +214,52 @@ class Bridge(Generic[S]):
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    def _fail_row(self) -> None:
-        row = self._row
-        while row:
+    def _fail_queue(self) -> None:
+        queue = self._queue
+        while queue:
             try:
-                errand = row.popleft()
+                call = queue.popleft()
             except IndexError:
                 return
-            errand.error = Unavailable("the store", "it is closed")
-            errand.gate.release()
+            call.error = Unavailable("the store", "it is closed")
+            call.gate.release()
 
-    def _withdraw(self, errand: Errand[Any]) -> None:
+    def _withdraw(self, call: _BridgedCall[Any]) -> None:
         """Take it out of the row of a closed bridge, if it has not been failed already."""
         try:
-            self._row.remove(errand)
+            self._queue.remove(call)
         except ValueError:
             return
-        errand.error = Unavailable("the store", "it is closed")
-        errand.gate.release()
+        call.error = Unavailable("the store", "it is closed")
+        call.gate.release()
 
-    def _give_up(self, errand: Errand[Any]) -> None:
+    def _abandon(self, call: _BridgedCall[Any]) -> None:
         """Nobody waits for it any more."""
-        errand.given_up = True
-        self._woken = False  # an interrupt may have come between the word and the deed
+        call.abandoned = True
+        self._wake_pending = False  # an interrupt may have come between the word and the deed
         loop = self._loop
         if loop is None:
             return
         try:
-            loop.call_soon_threadsafe(_cancel, errand)
+            loop.call_soon_threadsafe(_cancel, call)
         except RuntimeError:
             return
 
 
-def _cancel(errand: Errand[Any]) -> None:
-    if errand.task is not None:
-        errand.task.cancel()
+def _cancel(call: _BridgedCall[Any]) -> None:
+    if call.task is not None:
+        call.task.cancel()
 
 
-_bridges: Final[WeakSet[Bridge[Any]]] = WeakSet()
+_bridges: Final[WeakSet[ThreadBridge[Any]]] = WeakSet()
 # A child must not end what its parent still uses, as collecting it would.
 _left_to_the_parent: Final[list[object]] = []
 
 
 def _after_fork() -> None:
     for bridge in list(_bridges):
-        _left_to_the_parent.append((bridge._loop, bridge._store, bridge._row))
-        bridge._begin()
+        _left_to_the_parent.append((bridge._loop, bridge._store, bridge._queue))
+        bridge._reset()
 
 
 def _at_exit() -> None:

@@ -24,8 +24,8 @@ from sluicegate.apps.kv.members import (
 from sluicegate.apps.kv.shares import Shares
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.policies.leased_budget import SHARE_ONE, LeasedBudget, LeasedBudgetSettings
+from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.store import RedisStore
-from sluicegate.stores.redis.topology import Client, open_client
 from sluicegate.system import SystemClock
 from sluicegate.testing import SeededChance
 
@@ -159,7 +159,9 @@ async def until(condition: Callable[[], bool], one: HeartbeatMembers) -> None:
 
 def test_who_joins_leaves_dies_and_pauses_is_seen(redis_server: RedisServer) -> None:
     async def story() -> None:
-        clients: list[Client] = [open_client(redis_server.url, SeededChance()) for _ in range(3)]
+        clients: list[RedisClient] = [
+            open_client(redis_server.url, SeededChance()) for _ in range(3)
+        ]
         one, two, three = (
             HeartbeatMembers(client, name, settings=SOON, hot=lambda: {"t:k": 7})
             for client, name in zip(clients, ("one", "two", "three"), strict=True)

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from sluicegate.stores.redis.connection import Call, Connection, Reply
-from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.stores.redis.connection import RedisCall, RedisConnection, Reply
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.wire.resp import ErrorReply, command
 
 
@@ -79,7 +79,7 @@ class HandLoop:
 class HandTransport:
     """Keeps what is written."""
 
-    def __init__(self, protocol: Connection) -> None:
+    def __init__(self, protocol: RedisConnection) -> None:
         self.protocol = protocol
         self.writes: list[bytes] = []
         self.ended = False
@@ -107,17 +107,17 @@ class HandListener:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def heard(self) -> None:
+    def on_replies(self) -> None:
         self.told.append("heard")
 
-    def missed(self, seen: str) -> None:
+    def on_timeout(self, seen: str) -> None:
         self.told.append(f"missed: {seen}")
 
-    def refused(self, call: Call, error: ErrorReply) -> None:
+    def on_error(self, call: RedisCall, error: ErrorReply) -> None:
         self.told.append(f"refused: {error.code}")
         call.fail(error)
 
-    def lost(self, seen: str) -> None:
+    def on_close(self, seen: str) -> None:
         self.told.append(f"lost: {seen}")
 
 
@@ -128,16 +128,16 @@ class Wire:
         self.loop = HandLoop()
         told = RedisSettings(**settings)
         loop = cast("asyncio.AbstractEventLoop", self.loop)
-        self.connection = Connection(Endpoint("redis.test", 6379), told, loop)
+        self.connection = RedisConnection(Endpoint("redis.test", 6379), told, loop)
         self.transport = HandTransport(self.connection)
         self.connection.connection_made(cast("asyncio.Transport", self.transport))
-        self.listener = HandListener()
-        self.connection.serve(self.listener, told.timeout_us)
+        self.owner = HandListener()
+        self.connection.serve(self.owner, told.timeout_us)
 
     def ask(self, *parts: bytes | str | int) -> asyncio.Future[Reply]:
         """Send a command; it leaves with the next turn."""
         future = self.loop.create_future()
-        self.connection.send(Call(future, command(*parts)))
+        self.connection.send(RedisCall(future, command(*parts)))
         return future
 
     def answer(self, data: bytes) -> None:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import uvloop
 
 from sluicegate.contracts.errors import Unavailable
+from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.topology import Client, open_client
-from sluicegate.stores.redis.url import parse_url
+from sluicegate.stores.redis.settings import parse_url
 from sluicegate.testing import SeededChance
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def run(story: Coroutine[Any, Any, T], loop: str = "asyncio") -> T:
 
 
 @asynccontextmanager
-async def opened(url: str, **settings: Any) -> AsyncIterator[Client]:
+async def opened(url: str, **settings: Any) -> AsyncIterator[RedisClient]:
     """A connected client."""
     told = replace(parse_url(url), **{"timeout_us": PATIENT_US} | settings)
     client = open_client(told, SeededChance(1))
@@ -66,7 +66,7 @@ async def opened(url: str, **settings: Any) -> AsyncIterator[Client]:
 class Load:
     """Tasks that run a script over and over, and write down how it went."""
 
-    def __init__(self, client: Client, keys: list[str], pause_s: float = 0.0) -> None:
+    def __init__(self, client: RedisClient, keys: list[str], pause_s: float = 0.0) -> None:
         self.client = client
         self.keys = keys
         self.pause_s = pause_s

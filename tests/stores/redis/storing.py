@@ -10,8 +10,8 @@ from typing import Any
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
 from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.stores.redis.settings import parse_url
 from sluicegate.stores.redis.store import RedisStore
-from sluicegate.stores.redis.url import parse_url
 from sluicegate.testing import HandClock, SeededChance
 from tests.stores.redis.live import PATIENT_US
 

@@ -10,9 +10,9 @@ import pytest
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
-from sluicegate.stores.redis.batch import LANES_MAX, Batches, Group
-from sluicegate.stores.redis.connection import Receiver
-from sluicegate.stores.redis.counters import Counter, counter_for
+from sluicegate.stores.redis.batch import LANES_MAX, ChargeGroup, ScriptBatches
+from sluicegate.stores.redis.connection import ReplyReceiver
+from sluicegate.stores.redis.counters import RedisCounter, counter_for
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.scripts import load_scripts
 from sluicegate.testing import START_US
@@ -30,10 +30,10 @@ class HandClient:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[Any], list[Any]]] = []
-        self.answers: list[Receiver] = []
+        self.answers: list[ReplyReceiver] = []
 
     def send_script(
-        self, receiver: Receiver, script: Script, keys: Any, args: Any, slot: int
+        self, receiver: ReplyReceiver, script: Script, keys: Any, args: Any, slot: int
     ) -> None:
         self.calls.append((script.name, list(keys), list(args)))
         self.answers.append(receiver)
@@ -47,7 +47,7 @@ class HandClient:
     def push(self) -> None:
         """Nothing waits here."""
 
-    def why_gone(self, slot: int) -> str:
+    def unavailable_reason(self, slot: int) -> str:
         return ""
 
     async def connect(self) -> None:
@@ -61,11 +61,13 @@ def by_hand(*, asks_max: int = 256, hold_us: int = 0, spread: bool = False) -> A
     client = HandClient()
     loop = asyncio.get_running_loop()
     scripts = load_scripts()
-    batches = Batches(client, scripts, loop, spread=spread, asks_max=asks_max, hold_us=hold_us)
+    batches = ScriptBatches(
+        client, scripts, loop, spread=spread, asks_max=asks_max, hold_us=hold_us
+    )
     return client, batches
 
 
-def counter(limit: Limit = TEN, name: str = "r") -> Counter:
+def counter(limit: Limit = TEN, name: str = "r") -> RedisCounter:
     return counter_for("p", name, limit)
 
 
@@ -128,9 +130,9 @@ def test_a_full_call_leaves_and_the_next_one_takes_the_rest() -> None:
             batches.ask(ten, f"k{number}", 1, True)
         for _ in range(9):
             batches.ask(ten, "hot", 1, True)
-        groups = [Group([(ten, b"a", 1), (ten, b"b", 1)], True, False) for _ in range(5)]
+        groups = [ChargeGroup([(ten, b"a", 1), (ten, b"b", 1)], True, False) for _ in range(5)]
         for group in groups:
-            batches.ask_all(group)
+            batches.submit_group(group)
         await turn()
         alone = [keys for name, keys, _ in client.calls if name == "take_paced"]
         assert [len(keys) for keys in alone] == [4, 3, 1, 1]
@@ -192,7 +194,7 @@ def test_a_call_that_fails_fails_all_in_it_each_with_an_error_of_their_own() -> 
     async def story() -> None:
         client, batches = by_hand()
         asks = [batches.ask(counter(), who, 1, True) for who in ("ann", "bob")]
-        asks.append(batches.ask_all(Group([(counter(), b"k", 1)], True, False)))
+        asks.append(batches.submit_group(ChargeGroup([(counter(), b"k", 1)], True, False)))
         await turn()
         for answer in client.answers:
             answer.set_exception(Unavailable("Redis at x", "it is gone"))
@@ -208,7 +210,7 @@ def test_an_answer_that_makes_no_sense_leaves_nobody_waiting(answer: Any) -> Non
     async def story() -> None:
         client, batches = by_hand()
         asks = [batches.ask(counter(), "ann", 1, True)]
-        asks.append(batches.ask_all(Group([(counter(), b"k", 1)], True, False)))
+        asks.append(batches.submit_group(ChargeGroup([(counter(), b"k", 1)], True, False)))
         await turn()
         for future in client.answers:
             future.set_result(answer)
@@ -222,7 +224,7 @@ def test_a_script_that_disagrees_with_the_kernel_is_not_believed() -> None:
     async def story() -> None:
         client, batches = by_hand()
         ask = batches.ask(counter(), "ann", 1, True)
-        both = batches.ask_all(Group([(counter(), b"k", 1)], True, False))
+        both = batches.submit_group(ChargeGroup([(counter(), b"k", 1)], True, False))
         await turn()
         alone, together = client.answers
         alone.set_result([START_US, -1])  # refused, although nothing was taken before
@@ -342,7 +344,7 @@ def test_a_key_that_stands_twice_in_a_group_is_one_charge_of_both() -> None:
         client, batches = by_hand()
         ten = counter()
         asked = [(ten, b"a", 1), (ten, b"b", 2), (ten, b"a", 3)]
-        waiter = batches.ask_all(Group(asked, True, False))
+        waiter = batches.submit_group(ChargeGroup(asked, True, False))
         await turn()
         ((name, keys, args),) = client.calls
         assert (name, keys) == ("take", [b"a", b"b"])

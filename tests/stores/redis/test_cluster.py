@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.stores.redis.cluster import Cluster
+from sluicegate.stores.redis.cluster import ClusterClient
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.slots import slot_of
 from tests.stores.redis.live import ADD, ECHO, Load, opened, run, within
@@ -24,9 +24,9 @@ SUM = Script("return redis.call('INCR', KEYS[1]) + redis.call('INCR', KEYS[2])",
 
 
 @asynccontextmanager
-async def clustered(cluster: RedisCluster, **settings: Any) -> AsyncIterator[Cluster]:
+async def clustered(cluster: RedisCluster, **settings: Any) -> AsyncIterator[ClusterClient]:
     async with opened(cluster.url, **settings) as client:
-        assert isinstance(client, Cluster)
+        assert isinstance(client, ClusterClient)
         yield client
 
 
@@ -62,7 +62,7 @@ def test_keys_of_one_tag_are_taken_together_and_others_refused(redis_cluster: Re
 
 def test_calls_before_the_map_is_known_wait_for_it(redis_cluster: RedisCluster) -> None:
     async def story() -> None:
-        from sluicegate.stores.redis.topology import open_client
+        from sluicegate.stores.redis.client import open_client
         from sluicegate.testing import SeededChance
 
         client = open_client(redis_cluster.url + "?timeout_ms=5000", SeededChance(2))

@@ -75,7 +75,7 @@ def test_an_error_reply_fails_its_call_alone(wires: Wires) -> None:
     assert isinstance(first.exception(), ErrorReply)
     assert second.result() == b"b"
     assert wire.connection.is_open
-    assert wire.listener.told == ["refused: WRONGTYPE", "heard"]
+    assert wire.owner.told == ["refused: WRONGTYPE", "heard"]
 
 
 def test_what_is_not_resp_ends_the_connection_and_says_what_it_may_be(wires: Wires) -> None:
@@ -150,7 +150,7 @@ def test_a_call_fails_between_one_and_one_and_a_quarter_time_outs(wires: Wires) 
     assert not asked.done()
     wire.loop.advance(ms=2.6, steps=26)
     assert seen(asked) == "no answer in 10 ms"
-    assert wire.listener.told == ["missed: no answer in 10 ms"]
+    assert wire.owner.told == ["missed: no answer in 10 ms"]
 
 
 def test_a_late_answer_goes_to_nobody_and_the_next_to_its_call(wires: Wires) -> None:
@@ -163,10 +163,10 @@ def test_a_late_answer_goes_to_nobody_and_the_next_to_its_call(wires: Wires) -> 
     wire.loop.advance(ms=5)
     assert late.exception() is not None
     wire.answer(b"+a\r\n")
-    assert wire.listener.told == ["missed: no answer in 10 ms"]  # too late to be a good sign
+    assert wire.owner.told == ["missed: no answer in 10 ms"]  # too late to be a good sign
     wire.answer(b"+b\r\n")
     assert in_time.result() == b"b"
-    assert wire.listener.told[-1] == "heard"
+    assert wire.owner.told[-1] == "heard"
 
 
 def test_a_program_that_was_late_itself_reads_before_it_complains(wires: Wires) -> None:
@@ -179,7 +179,7 @@ def test_a_program_that_was_late_itself_reads_before_it_complains(wires: Wires) 
     wire.answer(b"+PONG\r\n")
     wire.loop.turn()
     assert asked.result() == b"PONG"
-    assert wire.listener.told == ["heard"]
+    assert wire.owner.told == ["heard"]
 
 
 def test_ten_thousand_calls_over_a_second_cost_a_timer_each_few_milliseconds(wires: Wires) -> None:
@@ -214,7 +214,7 @@ def test_a_server_that_stays_silent_loses_its_connection(wires: Wires) -> None:
     still_open = wire.connection.is_open
     wire.loop.advance(ms=20, steps=20)
     assert (still_open, wire.connection.is_open) == (True, False)
-    assert wire.listener.told[-1].startswith("lost: it has said nothing for 200 ms")
+    assert wire.owner.told[-1].startswith("lost: it has said nothing for 200 ms")
 
 
 def test_a_server_that_answered_late_owes_nothing_any_more(wires: Wires) -> None:
@@ -247,6 +247,6 @@ def test_whoever_waits_when_it_ends_is_told_why(wires: Wires) -> None:
     wire.connection.connection_lost(ConnectionResetError("reset by peer"))
     assert "reset by peer" in seen(written)
     assert seen(unsent) == seen(written)
-    assert len(wire.listener.told) == 1
+    assert len(wire.owner.told) == 1
     wire.loop.turn()
     assert len(wire.transport.writes) == 1

@@ -12,9 +12,9 @@ import pytest
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.kernels.breaker import CircuitSettings
-from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.node import RedisNode
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.stores.redis.slots import slot_of
-from sluicegate.stores.redis.url import Endpoint, RedisSettings
 from sluicegate.testing import SeededChance
 from sluicegate.wire.resp import ErrorReply
 from tests.stores.redis.live import ADD, opened, run
@@ -126,7 +126,7 @@ def test_while_half_open_only_so_many_calls_are_let_in_and_they_decide() -> None
                 endpoints=(Endpoint("127.0.0.1", port),), timeout_us=5_000_000, backoff_us=1_000
             )
             breaker = CircuitSettings(failures_in_row=2, open_us=30_000, open_us_max=30_000)
-            node = Node(settings.endpoints[0], settings, SeededChance(3), breaker=breaker)
+            node = RedisNode(settings.endpoints[0], settings, SeededChance(3), breaker=breaker)
             await node.connect()
             for _ in range(2):
                 assert "SCRIPT KILL" in str(await failure(node.call("GET", "key")))
@@ -167,7 +167,7 @@ def test_while_ping_is_not_answered_no_caller_spends_its_time_on_finding_out() -
         endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
         settings = RedisSettings(endpoints=(endpoint,), timeout_us=20_000, backoff_us=1_000)
         breaker = CircuitSettings(failures_in_row=2, open_us=10_000, open_us_max=10_000)
-        node = Node(endpoint, settings, SeededChance(3), breaker=breaker)
+        node = RedisNode(endpoint, settings, SeededChance(3), breaker=breaker)
         await node.connect()
         ill = True
         for _ in range(2):

@@ -17,8 +17,8 @@ import pytest
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.memory.permits import MemoryPermits
 from sluicegate.stores.redis.permits import DEBTS_TOLD_MAX, RedisPermits
+from sluicegate.stores.redis.settings import parse_url
 from sluicegate.stores.redis.slots import slot_of
-from sluicegate.stores.redis.url import parse_url
 from sluicegate.testing import START_US, HandClock, SeededChance
 from tests.stores.redis.live import PATIENT_US, run
 
@@ -169,9 +169,9 @@ def test_heavy_permits_and_a_limit_that_has_been_lowered(redis_server: RedisServ
             assert await store.acquire("ann", "more", 1_000)
             assert len(members(redis_server)) == 2_000
             async with holding(redis_server.url, limit=3) as lowered:
-                refused = await lowered.look("ann", 1)
-                assert (refused.allowed, refused.remaining) == (False, 0)
-                assert 50 * SECOND < refused.retry_after_us <= MINUTE
+                on_error = await lowered.look("ann", 1)
+                assert (on_error.allowed, on_error.remaining) == (False, 0)
+                assert 50 * SECOND < on_error.retry_after_us <= MINUTE
             assert await store.release("ann", "heavy", 1_000)
             assert len(members(redis_server)) == 1_000
             never = await store.acquire("ann", "x", 2_001)
@@ -231,9 +231,9 @@ class Deaf:
     """A client whose calls get lost."""
 
     def run_script(self, *_: object) -> asyncio.Future[Any]:
-        lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        lost.set_exception(Unavailable("Redis", "lost"))
-        return lost
+        on_close: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        on_close.set_exception(Unavailable("Redis", "lost"))
+        return on_close
 
 
 def test_who_is_cancelled_while_acquiring_leaves_no_place_taken(
@@ -315,7 +315,7 @@ WORKER = """
 import asyncio, os, sys
 from sluicegate.limits.permits import Permits
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.topology import open_client
+from sluicegate.stores.redis.client import open_client
 from sluicegate.system import SystemChance
 
 url, tasks, expires_after_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -431,15 +431,15 @@ def test_the_places_of_a_killed_process_come_back_after_the_expiry_and_not_befor
         async with holding(redis_server.url, limit=2, expires_after_us=HELD_US) as store:
             asked = time.monotonic()
             while time.monotonic() < asked + 1.8:  # a heartbeat keeps it
-                refused = await store.look("ann", 1)
-                assert not refused
+                on_error = await store.look("ann", 1)
+                assert not on_error
                 await asyncio.sleep(0.05)
             holder.kill()
             holder.wait()
-            refused = await store.acquire("ann", "early", 2)
-            assert not refused
-            assert 0 < refused.retry_after_us <= HELD_US
-            await asyncio.sleep(refused.retry_after_us / 1e6 + 0.001)
+            on_error = await store.acquire("ann", "early", 2)
+            assert not on_error
+            assert 0 < on_error.retry_after_us <= HELD_US
+            await asyncio.sleep(on_error.retry_after_us / 1e6 + 0.001)
             assert await store.acquire("ann", "one", 2)
 
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.stores.redis.sentinel import Sentinel
+from sluicegate.stores.redis.sentinel import SentinelClient
 from tests.stores.redis.live import ADD, Load, opened, run, within
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def test_the_master_is_found_though_the_first_sentinel_is_gone(
     async def story() -> None:
         url = redis_sentinel.url.replace("redis+sentinel://", "redis+sentinel://127.0.0.1:1,")
         async with opened(url) as client:
-            assert isinstance(client, Sentinel)
+            assert isinstance(client, SentinelClient)
             assert await client.run_script(ADD, ["count"], [3]) == 3
             assert (await client.call("ROLE"))[0] == b"master"
 
@@ -67,7 +67,7 @@ def test_an_ordered_failover_is_followed_too(redis_sentinel: RedisSentinel) -> N
             async with load.pressing(tasks_a_key=4):
                 now = await asyncio.to_thread(redis_sentinel.failover)
                 port = redis_sentinel.ports[now]
-                assert isinstance(client, Sentinel)
+                assert isinstance(client, SentinelClient)
                 await within(
                     3,
                     lambda: client._node is not None and client._node.endpoint.port == port,

@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pytest
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.client import open_client
+from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.topology import open_client
-from sluicegate.stores.redis.url import parse_url
+from sluicegate.stores.redis.settings import parse_url
 from sluicegate.testing import SeededChance
 from sluicegate.wire.resp import ErrorReply
 from tests.stores.redis.live import ADD, ECHO, LOOPS, PATIENT_US, Load, opened, run, within
@@ -107,7 +107,7 @@ def test_a_script_that_does_not_compile_says_so_and_harms_no_other(
             assert all("compiling" in str(error) for error in told[:-1]), told
             wrong = await failure(client.run_script(Script("return redis.call('GET')"), ["key"]))
             assert isinstance(wrong, ErrorReply)
-            assert client.state == "closed" if isinstance(client, Node) else False
+            assert client.state == "closed" if isinstance(client, RedisNode) else False
 
     run(story())
 
@@ -146,7 +146,7 @@ def test_a_paused_server_costs_its_time_out_until_the_breaker_opens_and_then_not
 ) -> None:
     async def story() -> None:
         async with opened(redis_server.url, timeout_us=SHORT_US) as client:
-            assert isinstance(client, Node)
+            assert isinstance(client, RedisNode)
             load = Load(client, ["count"])
             async with load.pressing(tasks_a_key=32):
                 await within(10, lambda: len(load.done["count"]) > 500, "load")
@@ -252,7 +252,7 @@ def test_database_name_protocol_and_delay_are_as_the_settings_say(
             assert " db=3 " in info
             assert " name=gate-7 " in info
             assert (await client.call("HELLO"))[b"proto"] == 3
-            assert isinstance(client, Node)
+            assert isinstance(client, RedisNode)
             assert client._connection is not None
             sock = cast("Any", client._connection)._transport.get_extra_info("socket")
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -321,7 +321,7 @@ class opened_when_busy:  # noqa: N801 - it reads as the function it stands for
 def test_a_server_that_stays_a_replica_opens_the_breaker(redis_server: RedisServer) -> None:
     async def story() -> None:
         async with opened(redis_server.url) as client:
-            assert isinstance(client, Node)
+            assert isinstance(client, RedisNode)
             await client.call("REPLICAOF", "127.0.0.1", "1")
             for _ in range(10):
                 await failure(client.run_script(ADD, ["count"], [1]))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.redis.slots import Range, read_ranges, slot_of, slot_of_all
-from sluicegate.stores.redis.url import Endpoint
+from sluicegate.stores.redis.settings import Endpoint
+from sluicegate.stores.redis.slots import SlotRange, parse_ranges, slot_of, slot_of_all
 
 ASKED = Endpoint("asked", 7000)
 
@@ -33,14 +33,14 @@ def test_the_map_is_read_with_replicas_and_with_hosts_that_have_no_name() -> Non
         [101, 200, [None, 2, b"id"]],
         [300, 300, [b"", 3, b"id"]],
     ]
-    assert read_ranges(reply, ASKED) == [
-        Range(0, 100, Endpoint("a", 1)),
-        Range(101, 200, Endpoint("asked", 2)),
-        Range(300, 300, Endpoint("asked", 3)),
+    assert parse_ranges(reply, ASKED) == [
+        SlotRange(0, 100, Endpoint("a", 1)),
+        SlotRange(101, 200, Endpoint("asked", 2)),
+        SlotRange(300, 300, Endpoint("asked", 3)),
     ]
 
 
 @pytest.mark.parametrize("reply", [None, 7, [[1]], [[5, 1, [b"a", 1]]], [[0, 16_384, [b"a", 1]]]])
 def test_a_map_that_makes_no_sense_is_refused(reply: object) -> None:
     with pytest.raises(BadValue, match="CLUSTER SLOTS"):
-        read_ranges(reply, ASKED)
+        parse_ranges(reply, ASKED)

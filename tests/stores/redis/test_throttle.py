@@ -15,8 +15,8 @@ from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.kernels.cell_throttle import quota, seconds, step
 from sluicegate.stores.memory.throttle import MemoryThrottle
+from sluicegate.stores.redis.settings import parse_url
 from sluicegate.stores.redis.throttle import RedisThrottle
-from sluicegate.stores.redis.url import parse_url
 from sluicegate.testing import HandClock, SeededChance
 from tests.stores.redis.live import PATIENT_US, run
 
@@ -76,13 +76,13 @@ def test_redis_memory_and_the_kernel_say_the_same(redis_server: RedisServer) -> 
                 told = await asyncio.gather(*map(far.throttle, asks))
                 for ask, answer in zip(asks, told, strict=True):
                     rate = ask.max_burst, ask.count, ask.period_s, ask.cost
-                    tats[ask.key], refused, left, retry, reset = step(
+                    tats[ask.key], on_error, left, retry, reset = step(
                         tats[ask.key], clock.now_us() * 1_000, *quota(*rate)
                     )
-                    expected = refused, ask.max_burst + 1, left, seconds(retry), seconds(reset)
+                    expected = on_error, ask.max_burst + 1, left, seconds(retry), seconds(reset)
                     assert five(answer) == expected, rate
                     assert five(near.throttle(ask)) == expected
-                    limited += refused
+                    limited += on_error
         assert 500 < limited < 2_800
 
     run(story())

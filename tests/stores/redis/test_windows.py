@@ -12,8 +12,8 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
 from sluicegate.stores.redis.counters import CellsCounter, WindowsCounter, counter_for
+from sluicegate.stores.redis.settings import WINDOWS, parse_url
 from sluicegate.stores.redis.store import BATCH_MAX_WINDOWS, RedisStore
-from sluicegate.stores.redis.url import WINDOWS, parse_url
 from sluicegate.testing import SeededChance
 from tests.stores.redis.live import run
 from tests.stores.redis.storing import MINUTE, SECOND, Pair, at, stored

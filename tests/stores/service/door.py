@@ -27,7 +27,7 @@ class Ear(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self.service.ears.add(self)
-        self.service.met += 1
+        self.service.ready += 1
         self.inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -63,7 +63,7 @@ class Service:
         self.token = token
         self.silent = False  # hears everything, answers nothing
         self.reads = 0
-        self.met = 0  # connections, ever
+        self.ready = 0  # connections, ever
         self.ears: set[Ear] = set()
         self.checks = Checks(now_us) if checks is None else checks
         self.door = RespDoor(self.checks, Doorman(token, grants))

@@ -13,8 +13,14 @@ import pytest
 from sluicegate import BadValue, Limit, Unavailable
 from sluicegate.contracts.access import Grant
 from sluicegate.contracts.store import Charge, Ruling
+from sluicegate.stores.service.commands import (
+    PREFIX_DEFAULT,
+    StoreCommands,
+    error_of,
+    grant_of,
+    ruling_of,
+)
 from sluicegate.stores.service.store import ServiceStore
-from sluicegate.stores.service.words import PREFIX_DEFAULT, Words, error_of, grant_of, ruling_of
 from sluicegate.testing import SeededChance
 from sluicegate.wire.resp import error_reply
 from tests.redis.certificates import make_certificates
@@ -52,10 +58,10 @@ def test_a_prefix_keeps_apart_programs_that_name_their_rules_alike(service: Serv
             await store.close()
 
     asyncio.run(story())
-    assert Words("shop").name("daily") == "shop:daily"
+    assert StoreCommands("shop").name("daily") == "shop:daily"
     # What is shared by many rules keeps its mark in front.
-    assert Words("shop").name("~7") == "~shop:7"
-    assert Words().name("daily") == "daily"
+    assert StoreCommands("shop").name("~7") == "~shop:7"
+    assert StoreCommands().name("daily") == "daily"
 
 
 def test_a_token_opens_and_a_wrong_one_does_not() -> None:
@@ -113,13 +119,13 @@ def test_a_service_that_is_gone_is_unavailable_at_once_and_is_found_again(
         store = opened(service.url)
         assert (await store.take(ONE)).allowed
         service.shut()
-        await _until(lambda: store.gone(ONE) is not None)
+        await _until(lambda: store.unavailable(ONE) is not None)
         began = time.perf_counter()
         with pytest.raises(Unavailable, match="Sluicegate at 127"):
             await store.take(ONE)
         assert time.perf_counter() - began < 0.1
         service.open()
-        await _until(lambda: store.gone(ONE) is None)
+        await _until(lambda: store.unavailable(ONE) is None)
         ruling = await store.take(ONE)
         assert ruling.decisions[0].remaining == 3
         await store.close()
@@ -187,19 +193,19 @@ def test_when_a_worker_goes_the_other_is_asked_and_nobody_hears_of_it() -> None:
         await asyncio.gather(*(store.take([Charge("x", DAILY, str(n))]) for n in range(50)))
         one.shut()
         await asyncio.sleep(0.05)
-        assert store.gone(ONE) is None
+        assert store.unavailable(ONE) is None
         for n in range(50):
             assert (await store.take([Charge("x", DAILY, f"later {n}")])).allowed
-        before = one.met
+        before = one.ready
         one.open()
-        await _until(lambda: one.met > before)
+        await _until(lambda: one.ready > before)
         other.shut()
         await asyncio.sleep(0.05)
-        await _until(lambda: store.gone(ONE) is None)
+        await _until(lambda: store.unavailable(ONE) is None)
         for n in range(20):
             assert (await store.take([Charge("x", DAILY, f"last {n}")])).allowed
         one.shut()
-        await _until(lambda: store.gone(ONE) is not None)
+        await _until(lambda: store.unavailable(ONE) is not None)
         with pytest.raises(Unavailable):
             await store.take(ONE)
         await store.close()
@@ -274,15 +280,15 @@ def test_an_error_is_told_as_what_it_was_there() -> None:
     bad = error_of("it", error_reply("ERR limit.count: 0 cannot be used; give more"))
     assert isinstance(bad, BadValue)
     assert (bad.field, bad.value, bad.remedy) == ("limit.count", "0", "give more")
-    gone = error_of("it", error_reply("ERR unknown command 'SG.TAKE'"))
-    assert isinstance(gone, Unavailable)
+    unavailable = error_of("it", error_reply("ERR unknown command 'SG.TAKE'"))
+    assert isinstance(unavailable, Unavailable)
 
 
 def test_words_kept_are_bounded_and_follow_a_limit_that_changes() -> None:
-    words = Words(limits_max=2)
+    words = StoreCommands(limits_max=2)
     for n in range(5):
         words.take([Charge(f"rule {n}", DAILY, "ann")], keep=True, count_refused=False)
-    assert len(words._said) == 2
+    assert len(words._limit_words) == 2
     one = words.take([Charge("rule 4", DAILY, "ann")], keep=True, count_refused=False)
     more = Limit(6, 86_400_000_000)
     other = words.take([Charge("rule 4", more, "ann")], keep=True, count_refused=False)

@@ -24,9 +24,9 @@ from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.policies.leased_budget import SHARE_ONE
 from sluicegate.policies.settings import within
+from sluicegate.stores.redis.client import RedisClient
 from sluicegate.stores.redis.errors import reply_of
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.topology import Client
 from sluicegate.wire.resp import Part
 
 VERSION: Final = 1
@@ -203,7 +203,7 @@ class HeartbeatMembers:
 
     def __init__(
         self,
-        client: Client,
+        client: RedisClient,
         name: str,
         *,
         settings: HeartbeatSettings | None = None,

@@ -33,8 +33,8 @@ from sluicegate.policies.group_settings import ResourceGroupsSettings, read_grou
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.policies.resource_groups import ResourceGroups
 from sluicegate.rules.plain_values import read_yaml
-from sluicegate.stores.redis.topology import Client
-from sluicegate.stores.redis.url import RedisSettings
+from sluicegate.stores.redis.client import RedisClient
+from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.telemetry.prometheus import MetricFamily, counter, gauge
 
 # A round is for the next moments of an epoch; who waits for it waits for a few milliseconds.
@@ -63,7 +63,7 @@ class Quotas:
         self._settings = settings
         self._clock = clock
         self._store: Store | None = None
-        self._client: Client | None = None
+        self._client: RedisClient | None = None
         self.members: Members = StaticMembers(settings.members or 1)
         if settings.store and settings.policy == "layers":
             self._open(settings, worker, chance)
@@ -148,8 +148,8 @@ class Quotas:
 
     def _open(self, settings: Settings, worker: int, chance: Chance) -> None:
         # Here, because a dispatcher that is alone needs no driver.
+        from sluicegate.stores.redis.client import open_client  # noqa: PLC0415
         from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
-        from sluicegate.stores.redis.topology import open_client  # noqa: PLC0415
 
         redis = redis_of(settings)
         self._store = RedisStore(redis, chance)
@@ -235,6 +235,6 @@ def minute_quota(settings: Settings, clock: Clock, chance: Chance) -> Generation
 
 def redis_of(settings: Settings) -> RedisSettings:
     """Where the store is."""
-    from sluicegate.stores.redis.url import parse_url  # noqa: PLC0415 - likewise
+    from sluicegate.stores.redis.settings import parse_url  # noqa: PLC0415 - likewise
 
     return parse_url(settings.store, defaults={"timeout_us": STORE_TIMEOUT_US})

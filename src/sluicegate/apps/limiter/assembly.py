@@ -379,9 +379,9 @@ def _stores(
 
 def _open_redis(url: str, observer: Observer) -> tuple[Store, FarThrottle, Connects]:
     # Here, because memory needs none of it and no package for it.
+    from sluicegate.stores.redis.settings import parse_url  # noqa: PLC0415
     from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
     from sluicegate.stores.redis.throttle import RedisThrottle  # noqa: PLC0415
-    from sluicegate.stores.redis.url import parse_url  # noqa: PLC0415
 
     if not url.startswith(("redis", "valkey", "unix")):
         shown = url.partition(":")[0] + ":..."

@@ -14,8 +14,8 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.engine import Change, Engine
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import tag_of
-from sluicegate.stores.redis.topology import Client, open_client
-from sluicegate.stores.redis.url import parse_url
+from sluicegate.stores.redis.client import RedisClient, open_client
+from sluicegate.stores.redis.settings import parse_url
 
 ROWS_IN_PARTITION: Final = 100
 BYTES_MAX: Final = 16 << 20  # of a range
@@ -202,7 +202,7 @@ class RespTarget:
         for client in self._clients:
             await client.close()
 
-    def _client(self) -> Client:
+    def _client(self) -> RedisClient:
         self._next = (self._next + 1) % len(self._clients)
         return self._clients[self._next]
 

@@ -19,10 +19,10 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.glass.page import PAGE_BYTES_MAX
 from sluicegate.limits.glass.sources import Page
+from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.errors import as_unavailable, is_wrong_type, reply_of
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.topology import Client, open_client
-from sluicegate.stores.redis.url import parse_url
+from sluicegate.stores.redis.settings import parse_url
 from sluicegate.wire.resp import Part
 
 # Nobody's request waits for this, so a busy server is given more time than a decision has.
@@ -58,7 +58,7 @@ class RedisShelf:
         self._key = f"{{{prefix}}}:glass"
         self._audit_key = f"{self._key}:audit"
         self._audit_max = audit_max
-        self._client: Client | None = None
+        self._client: RedisClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._left: list[object] = []
         source = files("sluicegate.stores.redis") / "glass.lua"
@@ -118,7 +118,7 @@ class RedisShelf:
             await client.close()
         self._loop = None
 
-    def _here(self) -> Client:
+    def _here(self) -> RedisClient:
         """The client of the running loop."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:

@@ -24,11 +24,11 @@ from typing import Any, Final, NamedTuple, TypeVar, final
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.store import Ruling
-from sluicegate.stores.redis.counters import Counter, Reply
+from sluicegate.stores.redis.client import RedisClient
+from sluicegate.stores.redis.counters import RedisCounter, Reply
 from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.slots import slot_of
-from sluicegate.stores.redis.topology import Client
 
 T = TypeVar("T")
 
@@ -50,12 +50,12 @@ class BatchStats(NamedTuple):
 
 
 @final
-class Lane:
+class _Lane:
     """Asks of one limit at one cost, until they leave."""
 
     __slots__ = ("asks", "cost", "counter", "due", "keep", "words")
 
-    def __init__(self, counter: Counter, cost: int, keep: bool) -> None:
+    def __init__(self, counter: RedisCounter, cost: int, keep: bool) -> None:
         self.counter = counter
         self.cost = cost
         self.keep = keep
@@ -65,15 +65,15 @@ class Lane:
 
 
 @final
-class Group:
+class ChargeGroup:
     """Charges that are taken together or not at all; no key stands in it twice."""
 
     __slots__ = ("costs", "count_refused", "counters", "keep", "keys", "places", "waiter")
 
     def __init__(
-        self, asked: Sequence[tuple[Counter, bytes, int]], keep: bool, count_refused: bool
+        self, keyed: Sequence[tuple[RedisCounter, bytes, int]], keep: bool, count_refused: bool
     ) -> None:
-        self.counters: list[Counter] = []
+        self.counters: list[RedisCounter] = []
         self.keys: list[bytes] = []
         self.costs: list[int] = []
         # Of each charge as it was asked: where it stands in here.
@@ -82,7 +82,7 @@ class Group:
         self.count_refused = count_refused
         self.waiter: Waiter | None = None
         seen: dict[bytes, int] = {}
-        for counter, key, cost in asked:
+        for counter, key, cost in keyed:
             place = seen.get(key)
             if place is None:
                 place = seen[key] = len(self.keys)
@@ -93,7 +93,7 @@ class Group:
                 self.costs[place] += cost
             self.places.append(place)
 
-    def ruled(self, reply: Reply, at: int, now_us: int) -> tuple[Ruling, int]:
+    def read_ruling(self, reply: Reply, at: int, now_us: int) -> tuple[Ruling, int]:
         """The ruling that stands at `reply[at]`, and where the next one does."""
         admitted = reply[at] == 1
         at += 1
@@ -105,15 +105,15 @@ class Group:
             decisions = [decisions[place] for place in self.places]
         ruling = Ruling(now_us, decisions)
         if ruling.allowed is not admitted:
-            raise Disagreed
+            raise Disagreement
         return ruling, at
 
 
-Disagreed: Final = Unavailable("Redis", "its script and the kernel do not agree on a decision")
+Disagreement: Final = Unavailable("Redis", "its script and the kernel do not agree on a decision")
 
 
 @final
-class Load:
+class _ScriptCall:
     """One script call, and who waits for what of its answer."""
 
     __slots__ = (
@@ -131,21 +131,21 @@ class Load:
         "sent_us",
     )
 
-    def __init__(self, batches: Batches, script: Script, args: list[bytes]) -> None:
+    def __init__(self, batches: ScriptBatches, script: Script, args: list[bytes]) -> None:
         self.sent_us = 0
         self.batches = batches
         self.script = script
         self.keys: list[bytes] = []
         self.args = args
         self.asks = 0
-        self.lanes: list[tuple[Lane, list[list[Waiter]]]] = []
-        self.groups: list[Group] = []
-        self.limits: dict[Counter, int] = {}
+        self.lanes: list[tuple[_Lane, list[list[Waiter]]]] = []
+        self.groups: list[ChargeGroup] = []
+        self.limits: dict[RedisCounter, int] = {}
         self._done = False
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Any], object]] = []
 
-    def add_lane(self, lane: Lane, keys: list[bytes], waiters: list[list[Waiter]]) -> None:
+    def add_lane(self, lane: _Lane, keys: list[bytes], waiters: list[list[Waiter]]) -> None:
         """These keys, and who waits for each."""
         asks = 0
         for those in waiters:
@@ -158,7 +158,7 @@ class Load:
         self.lanes.append((lane, waiters))
         self.asks += asks
 
-    def add_group(self, group: Group) -> None:
+    def add_group(self, group: ChargeGroup) -> None:
         """This group; its limits are told once."""
         args = self.args
         args.append(b"%d" % len(group.keys))
@@ -177,10 +177,10 @@ class Load:
         """The arguments, the limits of groups in front of them."""
         if not self.groups:
             return head + self.args
-        told = [b"%d" % len(self.limits)]
+        replies = [b"%d" % len(self.limits)]
         for counter in self.limits:
-            told += counter.declared
-        return head + told + self.args
+            replies += counter.declared
+        return head + replies + self.args
 
     # As a client's receiver: told amid a read of the socket, so that no turn of the loop is lost.
 
@@ -196,14 +196,14 @@ class Load:
         """The failure of the call."""
         return self._error
 
-    def add_done_callback(self, told: Callable[[Any], object]) -> None:
+    def add_done_callback(self, replies: Callable[[Any], object]) -> None:
         """Call it when all have been told."""
-        self._callbacks.append(told)
+        self._callbacks.append(replies)
 
     def set_result(self, reply: Any) -> None:
         """Give everyone their ruling."""
         try:
-            self._tell(reply)
+            self._resolve(reply)
         except Exception as error:
             # Whatever it is: nobody may wait for ever.
             self._fail(error)
@@ -217,11 +217,11 @@ class Load:
 
     def _land(self) -> None:
         self._done = True
-        self.batches.landed(self)
-        for told in self._callbacks:
-            told(self)
+        self.batches.finish_call(self)
+        for replies in self._callbacks:
+            replies(self)
 
-    def _tell(self, reply: Reply) -> None:
+    def _resolve(self, reply: Reply) -> None:
         now_us: int = reply[0]
         at = 1
         for lane, waiters in self.lanes:
@@ -230,12 +230,12 @@ class Load:
                 for waiter in those:
                     decision = counter.decide(reply, at, now_us, cost)
                     if decision.allowed is not (reply[at] >= 0):
-                        raise Disagreed
+                        raise Disagreement
                     if not waiter.done():
                         waiter.set_result(Ruling(now_us, [decision]))
                     at += width
         for group in self.groups:
-            ruling, at = group.ruled(reply, at, now_us)
+            ruling, at = group.read_ruling(reply, at, now_us)
             if group.waiter is not None and not group.waiter.done():
                 group.waiter.set_result(ruling)
 
@@ -251,7 +251,7 @@ class Load:
 
 
 @final
-class Batches:
+class ScriptBatches:
     """All asks of a loop on their way to a client."""
 
     __slots__ = (
@@ -261,14 +261,14 @@ class Batches:
         "_client",
         "_clock",
         "_due",
+        "_flush_due",
         "_groups",
         "_held_at",
         "_hold_s",
         "_holds",
         "_inflight",
+        "_lane_count",
         "_lanes",
-        "_lanes_made",
-        "_leaving",
         "_loop",
         "_observer",
         "_scripts",
@@ -281,7 +281,7 @@ class Batches:
 
     def __init__(
         self,
-        client: Client,
+        client: RedisClient,
         scripts: dict[str, Script],
         loop: asyncio.AbstractEventLoop,
         *,
@@ -305,18 +305,18 @@ class Batches:
         self._timer: asyncio.TimerHandle | None = None
         self.now = b""  # only tests say what time it is
         # Of a counter: its lanes by their cost, and by -1 - cost where nothing is kept.
-        self._lanes: dict[Counter, dict[int, Lane]] = {}
-        self._lanes_made = 0
-        self._due: list[Lane] = []
-        self._groups: list[Group] = []
-        self._leaving = False
+        self._lanes: dict[RedisCounter, dict[int, _Lane]] = {}
+        self._lane_count = 0
+        self._due: list[_Lane] = []
+        self._groups: list[ChargeGroup] = []
+        self._flush_due = False
         self._waiting = 0
         self._inflight = 0
         self._asks = 0
         self._calls = 0
         self._asks_in_call_max = 0
 
-    async def told_of(self, answer: Awaitable[T]) -> T:
+    async def observe_call(self, answer: Awaitable[T]) -> T:
         """The answer of a call beside the batches; whoever observes round trips is told of it."""
         observer = self._observer
         if observer is None:
@@ -330,10 +330,12 @@ class Batches:
         finally:
             observer.record_round_trip(1, sent_us, self._clock(), failure)
 
-    def ask(self, counter: Counter, entity: str, cost: int, keep: bool) -> Waiter:
+    def ask(self, counter: RedisCounter, entity: str, cost: int, keep: bool) -> Waiter:
         """One charge of one limit."""
         if not counter.script:
-            return self.ask_all(Group([(counter, counter.key(entity), cost)], keep, False))
+            return self.submit_group(
+                ChargeGroup([(counter, counter.key(entity), cost)], keep, False)
+            )
         lanes = self._lanes.get(counter)
         lane = None if lanes is None else lanes.get(cost if keep else -1 - cost)
         if lane is None:
@@ -349,41 +351,41 @@ class Batches:
         else:
             waiters.append(waiter)
         self._waiting += 1
-        if not self._leaving:
-            self._leaving = True
-            self._loop.call_soon(self._turn_over)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._end_tick)
         return waiter
 
-    def _turn_over(self) -> None:
+    def _end_tick(self) -> None:
         """At the end of a turn: leave, or wait for the call that is under way."""
-        self._leaving = False
+        self._flush_due = False
         if not self._waiting:
             return
         if self._inflight == 0 or self._hold_s <= 0:
-            self.leave()
+            self.flush()
             return
         now = self._loop.time()
         if self._timer is None:
             self._held_at = now
             self._holds += 1
-            self._timer = self._loop.call_at(now + self._hold_s, self._held_enough)
+            self._timer = self._loop.call_at(now + self._hold_s, self._end_hold)
         elif now - self._held_at >= self._hold_s:
-            self.leave()
+            self.flush()
 
-    def _held_enough(self) -> None:
+    def _end_hold(self) -> None:
         self._timer = None
         if self._waiting:
-            self.leave()
+            self.flush()
 
-    def ask_all(self, group: Group) -> Waiter:
+    def submit_group(self, group: ChargeGroup) -> Waiter:
         """All charges of a group or none."""
         waiter: Waiter = self._loop.create_future()
         group.waiter = waiter
         self._groups.append(group)
         self._waiting += 1
-        if not self._leaving:
-            self._leaving = True
-            self._loop.call_soon(self._turn_over)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._end_tick)
         return waiter
 
     def stats(self) -> BatchStats:
@@ -398,19 +400,19 @@ class Batches:
             round(self._hold_s * 1e6),
         )
 
-    def landed(self, load: Load) -> None:
+    def finish_call(self, load: _ScriptCall) -> None:
         """A call was answered, or has failed, and its waiters have been told."""
         self._inflight -= 1
         if self._observer is not None:
             error = load.exception()
             failure = "" if error is None else str(error)
             self._observer.record_round_trip(load.asks, load.sent_us, self._clock(), failure)
-        if self._waiting and not self._leaving:
+        if self._waiting and not self._flush_due:
             # After those who were just told: what they ask next leaves with the others.
-            self._leaving = True
-            self._loop.call_soon(self._turn_over)
+            self._flush_due = True
+            self._loop.call_soon(self._end_tick)
 
-    def leave(self) -> None:
+    def flush(self) -> None:
         """Send all that wait."""
         if self._timer is not None:
             self._timer.cancel()
@@ -418,7 +420,7 @@ class Batches:
         due, self._due = self._due, []
         groups, self._groups = self._groups, []
         self._waiting = 0
-        open_loads: dict[tuple[int, str, bool, bool], Load] = {}
+        open_loads: dict[tuple[int, str, bool, bool], _ScriptCall] = {}
         for lane in due:
             lane.due = False
             asks, lane.asks = lane.asks, {}
@@ -436,19 +438,19 @@ class Batches:
             self._send(load, slot, keep, count_refused)
         self._client.push()
 
-    def _new_lane(self, counter: Counter, cost: int, keep: bool) -> Lane:
-        lane = Lane(counter, cost, keep)
-        if self._lanes_made >= LANES_MAX:
-            self._lanes, self._lanes_made = {}, 0  # those that are due are known by `_due`
+    def _new_lane(self, counter: RedisCounter, cost: int, keep: bool) -> _Lane:
+        lane = _Lane(counter, cost, keep)
+        if self._lane_count >= LANES_MAX:
+            self._lanes, self._lane_count = {}, 0  # those that are due are known by `_due`
         self._lanes.setdefault(counter, {})[cost if keep else -1 - cost] = lane
-        self._lanes_made += 1
+        self._lane_count += 1
         return lane
 
     def _spread_lane(
         self,
-        lane: Lane,
+        lane: _Lane,
         asks: dict[bytes, list[Waiter]],
-        open_loads: dict[tuple[int, str, bool, bool], Load],
+        open_loads: dict[tuple[int, str, bool, bool], _ScriptCall],
     ) -> None:
         by_slot: dict[int, dict[bytes, list[Waiter]]] = {}
         for key, waiters in asks.items():
@@ -463,46 +465,46 @@ class Batches:
 
     def _add_lane(
         self,
-        lane: Lane,
+        lane: _Lane,
         asks: dict[bytes, list[Waiter]],
         slot: int,
-        open_loads: dict[tuple[int, str, bool, bool], Load],
+        open_loads: dict[tuple[int, str, bool, bool], _ScriptCall],
     ) -> None:
         where = (slot, lane.counter.script, lane.keep, False)
         load = self._room(where, open_loads)
         room = self.asks_max - load.asks
         keys: list[bytes] = []
-        takers: list[list[Waiter]] = []
+        waiter_lists: list[list[Waiter]] = []
         for key, waiters in asks.items():
             rest = [waiter for waiter in waiters if not waiter.cancelled()]
             while rest:
                 if room <= 0:
                     if keys:
-                        load.add_lane(lane, keys, takers)
-                    keys, takers = [], []
+                        load.add_lane(lane, keys, waiter_lists)
+                    keys, waiter_lists = [], []
                     load = self._room(where, open_loads)
                     room = self.asks_max
                 those, rest = rest[:room], rest[room:]
                 keys.append(key)
-                takers.append(those)
+                waiter_lists.append(those)
                 room -= len(those)
         if keys:
-            load.add_lane(lane, keys, takers)
+            load.add_lane(lane, keys, waiter_lists)
 
     def _room(
         self,
         where: tuple[int, str, bool, bool],
-        open_loads: dict[tuple[int, str, bool, bool], Load],
-    ) -> Load:
+        open_loads: dict[tuple[int, str, bool, bool], _ScriptCall],
+    ) -> _ScriptCall:
         """A load for there that is not full; a full one leaves."""
         load = open_loads.get(where)
         if load is None or load.asks >= self.asks_max:
             if load is not None:
                 self._send(load, where[0], where[2], where[3])
-            load = open_loads[where] = Load(self, self._scripts[where[1]], [])
+            load = open_loads[where] = _ScriptCall(self, self._scripts[where[1]], [])
         return load
 
-    def _send(self, load: Load, slot: int, keep: bool, count_refused: bool) -> None:
+    def _send(self, load: _ScriptCall, slot: int, keep: bool, count_refused: bool) -> None:
         if load.asks == 0:
             return
         head = [self.now, b"1" if keep else b""]

@@ -15,32 +15,32 @@ from typing import final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
-from sluicegate.stores.redis.connection import Call, Receiver, Reply
+from sluicegate.stores.redis.connection import RedisCall, Reply, ReplyReceiver
 from sluicegate.stores.redis.errors import seen_in
-from sluicegate.stores.redis.lookout import Lookout, ask_once
-from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.slots import SLOTS, Range, read_ranges, slot_of, slot_of_all
-from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings
+from sluicegate.stores.redis.slots import SLOTS, SlotRange, parse_ranges, slot_of, slot_of_all
+from sluicegate.stores.redis.topology_watch import TopologyWatch, ask_once
 from sluicegate.wire.resp import MOVED, ErrorReply, Part, command
 
 
 @final
-class Cluster:
-    """A `Client` of a cluster; `endpoints` are where to begin."""
+class ClusterClient:
+    """A `RedisClient` of a cluster; `endpoints` are where to begin."""
 
     __slots__ = (
+        "_attempted",
         "_chance",
         "_closed",
-        "_early",
-        "_lookout",
+        "_last_failure",
         "_loop",
         "_nodes",
         "_ranges",
-        "_seen",
         "_settings",
         "_slots",
-        "_tried",
+        "_waiting_calls",
+        "_watch",
         "what",
     )
 
@@ -49,13 +49,13 @@ class Cluster:
         self._settings = settings
         self._chance = chance
         self._loop = asyncio.get_running_loop()
-        self._slots: list[Node | None] = [None] * SLOTS
-        self._nodes: dict[Endpoint, Node] = {}
-        self._ranges: list[Range] = []  # as they were last applied
-        self._lookout = Lookout(self._look, settings, chance)
-        self._early: list[Call] = []  # wait for the first look
-        self._tried = False
-        self._seen = "it was never reached"
+        self._slots: list[RedisNode | None] = [None] * SLOTS
+        self._nodes: dict[Endpoint, RedisNode] = {}
+        self._ranges: list[SlotRange] = []  # as they were last applied
+        self._watch = TopologyWatch(self._look, settings, chance)
+        self._waiting_calls: list[RedisCall] = []  # wait for the first look
+        self._attempted = False
+        self._last_failure = "it was never reached"
         self._closed = False
 
     def run_script(
@@ -69,14 +69,14 @@ class Cluster:
 
     def send_script(
         self,
-        receiver: Receiver,
+        receiver: ReplyReceiver,
         script: Script,
         keys: Sequence[bytes | str],
         args: Sequence[Part],
         slot: int,
     ) -> None:
         """Run the script on the node of `slot`, and tell `receiver`."""
-        call = Call(receiver, script.call(keys, args), script, slot)
+        call = RedisCall(receiver, script.call(keys, args), script, slot)
         node = self._slots[slot]
         if node is None:
             self._send_unmapped(call)
@@ -86,7 +86,7 @@ class Cluster:
     def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
         """Send one command to the node of `key`, or to any that is well."""
         future: asyncio.Future[Reply] = self._loop.create_future()
-        call = Call(future, command(*parts), None, -1 if key is None else slot_of(key))
+        call = RedisCall(future, command(*parts), None, -1 if key is None else slot_of(key))
         node = self._any() if key is None else self._slots[call.slot]
         if node is None:
             self._send_unmapped(call)
@@ -99,16 +99,16 @@ class Cluster:
         for node in self._nodes.values():
             node.push()
 
-    def why_gone(self, slot: int) -> str:
+    def unavailable_reason(self, slot: int) -> str:
         """Why a call to the node of this slot would fail at once, or ""."""
         node = self._slots[slot]
-        return "" if node is None else node.why_gone()
+        return "" if node is None else node.unavailable_reason()
 
     async def connect(self) -> None:
         """Return when the slots are known and the masters that answer are connected."""
         if self._closed:
-            raise Unavailable(self.what, self._seen)
-        self._lookout.start()
+            raise Unavailable(self.what, self._last_failure)
+        self._watch.start()
         if not self._ranges:
             await self._look()
         await asyncio.gather(
@@ -118,16 +118,16 @@ class Cluster:
     async def close(self) -> None:
         """Fail every call and close every node."""
         self._closed = True
-        self._seen = "the client is closed"
-        await self._lookout.close()
-        self._fail_early()
+        self._last_failure = "the client is closed"
+        await self._watch.close()
+        self._fail_waiting()
         self._slots = [None] * SLOTS
         nodes, self._nodes = self._nodes, {}
         await asyncio.gather(*(node.close() for node in nodes.values()))
 
     # What the nodes tell.
 
-    def redirect(self, node: Node, call: Call, error: ErrorReply) -> bool:
+    def redirect(self, node: RedisNode, call: RedisCall, error: ErrorReply) -> bool:
         """Send the call where MOVED or ASK says."""
         endpoint = Endpoint(error.host or node.endpoint.host, error.port)
         if self._closed or not 0 <= error.slot < SLOTS:
@@ -140,17 +140,17 @@ class Cluster:
             self._slots[error.slot] = target
             # The map that was applied no longer says what is there.
             self._ranges = []
-            self._lookout.nudge()
+            self._watch.nudge()
         target.send(call)
         return True
 
-    def trouble(self, node: Node) -> None:
+    def on_failure(self, node: RedisNode) -> None:
         """A node does not answer, or says that the cluster has changed."""
-        self._lookout.nudge()
+        self._watch.nudge()
 
     # Inside.
 
-    def _any(self) -> Node | None:
+    def _any(self) -> RedisNode | None:
         known = None
         for node in self._nodes.values():
             if node.connected:
@@ -158,21 +158,21 @@ class Cluster:
             known = node
         return known
 
-    def _send_unmapped(self, call: Call) -> None:
-        if self._closed or len(self._early) >= self._settings.inflight_max:
-            call.fail(Unavailable(self.what, self._seen))
-        elif self._tried:
-            where = f"no node serves slot {call.slot}" if self._ranges else self._seen
+    def _send_unmapped(self, call: RedisCall) -> None:
+        if self._closed or len(self._waiting_calls) >= self._settings.inflight_max:
+            call.fail(Unavailable(self.what, self._last_failure))
+        elif self._attempted:
+            where = f"no node serves slot {call.slot}" if self._ranges else self._last_failure
             call.fail(Unavailable(self.what, where))
-            self._lookout.nudge()
+            self._watch.nudge()
         else:
-            self._early.append(call)
-            self._lookout.start()
+            self._waiting_calls.append(call)
+            self._watch.start()
 
-    def _node(self, endpoint: Endpoint) -> Node | None:
+    def _node(self, endpoint: Endpoint) -> RedisNode | None:
         node = self._nodes.get(endpoint)
         if node is None and len(self._nodes) < self._settings.nodes_max:
-            node = Node(endpoint, self._settings, self._chance, overseer=self)
+            node = RedisNode(endpoint, self._settings, self._chance, overseer=self)
             node.start()
             self._nodes[endpoint] = node
         return node
@@ -185,7 +185,7 @@ class Cluster:
         for endpoint in dict.fromkeys([*well, *self._settings.endpoints, *rest]):
             try:
                 reply = await ask_once(endpoint, self._settings, "CLUSTER", "SLOTS")
-                ranges = read_ranges(reply, endpoint)
+                ranges = parse_ranges(reply, endpoint)
             except SluicegateError as one:
                 error = one
                 continue
@@ -193,16 +193,16 @@ class Cluster:
                 self._apply(ranges)
                 return all(node.connected for node in self._nodes.values())
             error = Unavailable(f"Redis at {endpoint}", "no slot is given to any node")
-        self._seen = str(error)
-        self._tried = True
-        self._fail_early()
+        self._last_failure = str(error)
+        self._attempted = True
+        self._fail_waiting()
         raise Unavailable(self.what, seen_in(error))
 
-    def _apply(self, ranges: list[Range]) -> None:
-        self._tried = True
+    def _apply(self, ranges: list[SlotRange]) -> None:
+        self._attempted = True
         if ranges != self._ranges and not self._closed:
             self._ranges = ranges
-            slots: list[Node | None] = [None] * SLOTS
+            slots: list[RedisNode | None] = [None] * SLOTS
             for first, last, master in ranges:
                 slots[first : last + 1] = [self._node(master)] * (last + 1 - first)
             self._slots = slots
@@ -210,8 +210,8 @@ class Cluster:
             for endpoint in [*self._nodes]:
                 if endpoint not in masters:
                     after_us = 2 * self._settings.timeout_us
-                    self._lookout.retire(self._nodes.pop(endpoint), after_us)
-        early, self._early = self._early, []
+                    self._watch.retire(self._nodes.pop(endpoint), after_us)
+        early, self._waiting_calls = self._waiting_calls, []
         for call in early:
             node = self._any() if call.slot < 0 else self._slots[call.slot]
             if node is None:
@@ -219,7 +219,7 @@ class Cluster:
             elif not call.future.done():
                 node.send(call)
 
-    def _fail_early(self) -> None:
-        early, self._early = self._early, []
+    def _fail_waiting(self) -> None:
+        early, self._waiting_calls = self._waiting_calls, []
         for call in early:
-            call.fail(Unavailable(self.what, self._seen))
+            call.fail(Unavailable(self.what, self._last_failure))

@@ -29,7 +29,7 @@ import hiredis
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.wire.resp import ErrorReply, command, error_reply
 
 # What hiredis makes of a reply: None, bool, int, float, bytes, list, set, dict.
@@ -40,7 +40,7 @@ _SWEEPS: Final = 4  # in one time-out
 _CLOSE_S_MAX: Final = 1.0
 
 
-class Receiver(Protocol):
+class ReplyReceiver(Protocol):
     """Who is told how a call went: a future, or whoever needs no loop's turn to be told."""
 
     def done(self) -> bool:
@@ -69,14 +69,14 @@ class Receiver(Protocol):
 
 
 @final
-class Call:
+class RedisCall:
     """One question on its way: its bytes, its waiter, and what a second attempt would need."""
 
-    __slots__ = ("asking", "future", "payload", "script", "sent_again", "slot")
+    __slots__ = ("asking", "future", "payload", "resends", "script", "slot")
 
     def __init__(
         self,
-        future: Receiver,
+        future: ReplyReceiver,
         payload: bytes,
         script: Script | None = None,
         slot: int = -1,
@@ -85,7 +85,7 @@ class Call:
         self.payload = payload
         self.script = script
         self.slot = slot
-        self.sent_again = 0
+        self.resends = 0
         self.asking = False
 
     def fail(self, error: Exception) -> None:
@@ -94,41 +94,42 @@ class Call:
             self.future.set_exception(error)
 
 
-class Listener(Protocol):
+class ConnectionOwner(Protocol):
     """What a connection tells: at most one word a read, a sweep or an end, never one a call."""
 
-    def heard(self) -> None:
+    def on_replies(self) -> None:
         """Answers came in time."""
 
-    def missed(self, seen: str) -> None:
+    def on_timeout(self, reason: str) -> None:
         """Calls have timed out."""
 
-    def refused(self, call: Call, error: ErrorReply) -> None:
+    def on_error(self, call: RedisCall, error: ErrorReply) -> None:
         """This call was answered with an error; end it, or send it again."""
 
-    def lost(self, seen: str) -> None:
+    def on_close(self, reason: str) -> None:
         """The connection has ended, and its calls have failed."""
 
 
 @final
-class Connection(asyncio.Protocol):
+class RedisConnection(asyncio.Protocol):
     """Made by `open_connection`. Belongs to the loop that made it."""
 
     __slots__ = (
         "_answered",
         "_closed",
+        "_end_reason",
         "_expired",
         "_flush_due",
-        "_heard_at",
         "_inflight_max",
         "_kind",
         "_late",
-        "_listener",
         "_loop",
         "_marks",
         "_owed_since",
+        "_owner",
         "_paused",
         "_reader",
+        "_replied_at",
         "_reply_bytes_max",
         "_sent",
         "_silence_s",
@@ -139,7 +140,6 @@ class Connection(asyncio.Protocol):
         "_unsent_bytes",
         "_unsent_bytes_max",
         "_waiting",
-        "_why",
         "what",
     )
 
@@ -150,11 +150,11 @@ class Connection(asyncio.Protocol):
         self._kind = settings.kind
         self._loop = loop
         self._reader = hiredis.Reader(replyError=error_reply, notEnoughData=_MORE)
-        self._listener: Listener | None = None
+        self._owner: ConnectionOwner | None = None
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None] = loop.create_future()
-        self._why: str | None = None  # set once it has ended, or is to end
-        self._waiting: deque[Call] = deque()
+        self._end_reason: str | None = None  # set once it has ended, or is to end
+        self._waiting: deque[RedisCall] = deque()
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._flush_due = False
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         self._marks: deque[tuple[int, float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._late = False
-        self._heard_at = 0.0
+        self._replied_at = 0.0
         self._owed_since: float | None = None  # when the oldest that has expired was written
         self._timeout_s = settings.connect_timeout_us / 1e6
         self._silence_s = settings.silence_us_max / 1e6
@@ -179,26 +179,26 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Whether calls may be sent."""
-        return self._why is None and self._transport is not None
+        return self._end_reason is None and self._transport is not None
 
     @property
     def inflight(self) -> int:
         """Calls without an answer, those whose waiters have gone included."""
         return len(self._waiting)
 
-    def serve(self, listener: Listener, timeout_us: int) -> None:
-        """From now on tell `listener`, and time calls out after `timeout_us`."""
-        self._listener = listener
+    def serve(self, owner: ConnectionOwner, timeout_us: int) -> None:
+        """From now on tell `owner`, and time calls out after `timeout_us`."""
+        self._owner = owner
         self._timeout_s = timeout_us / 1e6
 
-    def send(self, call: Call, *, again: bool = False) -> None:
+    def send(self, call: RedisCall, *, again: bool = False) -> None:
         """Have the call leave with this turn of the loop, or fail it.
 
         `again` is for what follows from an answer just read: the place it needs was just freed.
         """
         payload = call.payload
-        if self._why is not None:
-            call.fail(Unavailable(self.what, self._why))
+        if self._end_reason is not None:
+            call.fail(Unavailable(self.what, self._end_reason))
             return
         if len(self._waiting) >= self._inflight_max and not again:
             call.fail(
@@ -225,18 +225,18 @@ class Connection(asyncio.Protocol):
     def ask(self, *parts: bytes | str | int) -> asyncio.Future[Reply]:
         """Send one command of our own; an error reply is raised as it came."""
         future: asyncio.Future[Reply] = self._loop.create_future()
-        self.send(Call(future, command(*parts)))
+        self.send(RedisCall(future, command(*parts)))
         return future
 
-    def end(self, seen: str) -> None:
+    def end(self, reason: str) -> None:
         """Fail every waiter, and give the socket up at once."""
-        self._stop(seen)
+        self._stop(reason)
         if self._transport is not None:
             self._transport.abort()
 
-    async def close(self, seen: str = "it was closed") -> None:
+    async def close(self, reason: str = "it was closed") -> None:
         """Fail every waiter, and return when the socket is closed."""
-        self._stop(seen)
+        self._stop(reason)
         if self._transport is None:
             return
         self._transport.close()
@@ -271,10 +271,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Part of asyncio.Protocol: hand each answer to the call it belongs to."""
-        if self._why is not None:
+        if self._end_reason is not None:
             return
         before = self._answered
-        errors: list[tuple[Call, ErrorReply]] = []
+        errors: list[tuple[RedisCall, ErrorReply]] = []
         try:
             self._read(data, errors)
         except hiredis.ProtocolError as error:
@@ -282,18 +282,18 @@ class Connection(asyncio.Protocol):
         except IndexError:
             self.end("it answered what was not asked; is something between us and it?")
         self._count_answers()
-        listener = self._listener
+        owner = self._owner
         for call, refusal in errors:
-            if listener is None:
+            if owner is None:
                 call.fail(refusal)
             else:
-                listener.refused(call, refusal)
+                owner.on_error(call, refusal)
         if self._reader.len() > self._reply_bytes_max:
             self.end(f"a reply is over {self._reply_bytes_max} bytes (reply_bytes_max)")
         # An answer that comes too late for its caller is no sign of health.
         in_time = self._answered - max(before, self._expired) - len(errors)
-        if in_time > 0 and listener is not None and self._why is None:
-            listener.heard()
+        if in_time > 0 and owner is not None and self._end_reason is None:
+            owner.on_replies()
 
     def eof_received(self) -> None:
         """Part of asyncio.Protocol: the transport closes itself after this."""
@@ -303,9 +303,9 @@ class Connection(asyncio.Protocol):
         self._stop("it closed the connection" if exc is None else f"the connection broke ({exc})")
         if not self._closed.done():
             self._closed.set_result(None)
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.lost(self._why or "")
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.on_close(self._end_reason or "")
 
     # Inside.
 
@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
             self._flush_now()
 
     def _flush_now(self) -> None:
-        if self._paused or self._why is not None or self._transport is None:
+        if self._paused or self._end_reason is not None or self._transport is None:
             return
         payloads = self._unsent
         self._unsent = []
@@ -326,7 +326,7 @@ class Connection(asyncio.Protocol):
             self._set_timer(now + self._timeout_s)
         self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
 
-    def _read(self, data: bytes, errors: list[tuple[Call, ErrorReply]]) -> None:
+    def _read(self, data: bytes, errors: list[tuple[RedisCall, ErrorReply]]) -> None:
         gets = self._reader.gets
         waiting = self._waiting
         self._reader.feed(data)
@@ -345,7 +345,7 @@ class Connection(asyncio.Protocol):
                 future.set_result(reply)
 
     def _count_answers(self) -> None:
-        self._heard_at = self._loop.time()
+        self._replied_at = self._loop.time()
         marks = self._marks
         while marks and marks[0][0] <= self._answered:
             marks.popleft()
@@ -368,22 +368,22 @@ class Connection(asyncio.Protocol):
             self._set_timer(now)
             return
         self._late = False
-        missed = self._expire(now - self._timeout_s)
+        on_timeout = self._expire(now - self._timeout_s)
         owed_since = self._owed_since
-        if owed_since is not None and now - max(self._heard_at, owed_since) >= self._silence_s:
+        if owed_since is not None and now - max(self._replied_at, owed_since) >= self._silence_s:
             self.end(f"it has said nothing for {self._silence_s * 1e3:g} ms, and owes answers")
             return
         due = self._due()
         if due is not None:
             self._set_timer(max(due, now + self._timeout_s / _SWEEPS))
-        if missed and self._listener is not None:
-            self._listener.missed(self._no_answer())
+        if on_timeout and self._owner is not None:
+            self._owner.on_timeout(self._timeout_reason())
 
     def _due(self) -> float | None:
         """When the next thing may be late: a call's answer, or all that is owed."""
         due = None
         if self._owed_since is not None:
-            due = max(self._heard_at, self._owed_since) + self._silence_s
+            due = max(self._replied_at, self._owed_since) + self._silence_s
         if self._marks:
             call_due = self._marks[0][1] + self._timeout_s
             if due is None or call_due < due:
@@ -400,12 +400,12 @@ class Connection(asyncio.Protocol):
                 self._owed_since = written
         first = max(self._expired - self._answered, 0)
         self._expired = max(self._expired, expired)
-        seen = self._no_answer()
+        reason = self._timeout_reason()
         for call in islice(self._waiting, first, max(self._expired - self._answered, 0)):
-            call.fail(Unavailable(self.what, seen))
+            call.fail(Unavailable(self.what, reason))
         return first < self._expired - self._answered
 
-    def _no_answer(self) -> str:
+    def _timeout_reason(self) -> str:
         return f"no answer in {self._timeout_s * 1e3:g} ms"
 
     def _set_timer(self, at: float) -> None:
@@ -422,23 +422,23 @@ class Connection(asyncio.Protocol):
             self.what, f"{self._unsent_bytes} bytes wait to be sent already (unsent_bytes_max)"
         )
 
-    def _stop(self, seen: str) -> None:
-        if self._why is not None:
+    def _stop(self, reason: str) -> None:
+        if self._end_reason is not None:
             return
-        self._why = seen
+        self._end_reason = reason
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._unsent.clear()
         self._marks.clear()
         while self._waiting:
-            self._waiting.popleft().fail(Unavailable(self.what, seen))
+            self._waiting.popleft().fail(Unavailable(self.what, reason))
 
 
-async def open_connection(endpoint: Endpoint, settings: RedisSettings) -> Connection:
+async def open_connection(endpoint: Endpoint, settings: RedisSettings) -> RedisConnection:
     """A connection that has said HELLO, is in its database, and has answered a PING."""
     loop = asyncio.get_running_loop()
-    connection = Connection(endpoint, settings, loop)
+    connection = RedisConnection(endpoint, settings, loop)
     timeout_s = settings.connect_timeout_us / 1e6
     try:
         async with asyncio.timeout(timeout_s):
@@ -448,11 +448,13 @@ async def open_connection(endpoint: Endpoint, settings: RedisSettings) -> Connec
         connection.end("connecting failed")
         if connection._transport is not None:
             await asyncio.shield(connection._closed)
-        raise _why_not(connection.what, error, settings) from None
+        raise _connect_error(connection.what, error, settings) from None
     return connection
 
 
-async def _connect(connection: Connection, endpoint: Endpoint, settings: RedisSettings) -> None:
+async def _connect(
+    connection: RedisConnection, endpoint: Endpoint, settings: RedisSettings
+) -> None:
     loop = asyncio.get_running_loop()
     if endpoint.path:
         await loop.create_unix_connection(lambda: connection, endpoint.path)
@@ -461,33 +463,33 @@ async def _connect(connection: Connection, endpoint: Endpoint, settings: RedisSe
         await loop.create_connection(lambda: connection, endpoint.host, endpoint.port, ssl=tls)
 
 
-async def _greet(connection: Connection, settings: RedisSettings) -> None:
+async def _greet(connection: RedisConnection, settings: RedisSettings) -> None:
     hello: list[str | int] = ["HELLO", 3]
     if settings.password:
         hello += ["AUTH", settings.user or "default", settings.password]
     if settings.client_name:
         hello += ["SETNAME", settings.client_name]
-    asked = [connection.ask(*hello)]
+    calls = [connection.ask(*hello)]
     if settings.db:
-        asked.append(connection.ask("SELECT", settings.db))
-    asked.append(connection.ask("PING"))
+        calls.append(connection.ask("SELECT", settings.db))
+    calls.append(connection.ask("PING"))
     # All in one write; the first that fails says why.
-    for answer in await asyncio.gather(*asked, return_exceptions=True):
+    for answer in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(answer, BaseException):
             raise answer
 
 
-def _why_not(what: str, error: BaseException, settings: RedisSettings) -> BaseException:
+def _connect_error(what: str, error: BaseException, settings: RedisSettings) -> BaseException:
     if isinstance(error, TimeoutError):
         return Unavailable(what, f"not connected in {settings.connect_timeout_us / 1e3:g} ms")
     if isinstance(error, ErrorReply):
         if error.code == "ERR" and "unknown command" in error.text and "HELLO" in error.text:
             return Unavailable(what, "it does not know HELLO; Redis 6.2 or newer is needed")
         # Some servers and proxies repeat the question in their complaint.
-        seen = str(error)
+        reason = str(error)
         if settings.password:
-            seen = seen.replace(settings.password, "***")
-        return Unavailable(what, seen)
+            reason = reason.replace(settings.password, "***")
+        return Unavailable(what, reason)
     if isinstance(error, ssl.SSLError):
         return Unavailable(what, f"TLS failed ({error.reason or error}); see tls_ca, tls_verify")
     if isinstance(error, OSError):

@@ -30,7 +30,7 @@ from sluicegate.kernels.sliding_window import LOG_ENTRIES_MAX, cells_step
 from sluicegate.kernels.sliding_window import reset_us as pair_reset_us
 from sluicegate.kernels.sliding_window import step as pair_step
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.stores.redis.url import CELLS, WINDOWS
+from sluicegate.stores.redis.settings import CELLS, WINDOWS
 
 SPAN_US_MAX: Final = 1 << 50  # over 35 years
 UNITS_MAX: Final = 1 << 52
@@ -47,14 +47,14 @@ _COLON: Final = ord(":")
 _COMMA: Final = ord(",")
 
 
-class Counter(ABC):
+class RedisCounter(ABC):
     """One limit, as the scripts know it. A subclass is one of their kinds."""
 
     __slots__ = (
-        "_end",
-        "_head",
         "_key_bytes_max",
-        "_tail",
+        "_key_end",
+        "_key_head",
+        "_key_tail",
         "declared",
         "limit",
         "rule_id",
@@ -75,11 +75,11 @@ class Counter(ABC):
         self.width = 1  # values an ask in an answer
         # The window whose beginning a script adds to the key; empty where the key is whole.
         self.times_key = b""
-        self._head = f"{prefix}:{{"
+        self._key_head = f"{prefix}:{{"
         window = self.window()
-        self._tail = f"}}:{rule_id}:{window}"
+        self._key_tail = f"}}:{rule_id}:{window}"
         # Behind a rule's name, where the key brings it along; empty where it does not.
-        self._end = f":{window}" if rule_id.startswith(SHARED) else ""
+        self._key_end = f":{window}" if rule_id.startswith(SHARED) else ""
         self._key_bytes_max = key_bytes_max
 
     def window(self) -> str:
@@ -88,11 +88,11 @@ class Counter(ABC):
 
     def key(self, entity: str) -> bytes:
         """The key of an entity; all of one entity's keys share a slot of a cluster."""
-        tail = self._tail
-        if self._end:
+        tail = self._key_tail
+        if self._key_end:
             entity, rule_id = split_key(entity)
-            tail = f"}}:{rule_id}{self._end}"
-        return key_of(self._head, entity, tail, self._key_bytes_max)
+            tail = f"}}:{rule_id}{self._key_end}"
+        return key_of(self._key_head, entity, tail, self._key_bytes_max)
 
     @abstractmethod
     def charge(self, cost: int) -> tuple[int, int]:
@@ -115,7 +115,7 @@ class Counter(ABC):
 
 
 @final
-class PacedCounter(Counter):
+class PacedCounter(RedisCounter):
     """GCRA, the token bucket without debt, and the leaky bucket as a meter.
 
     All three keep one instant and make the same comparison; the tests hold each against its kernel.
@@ -174,7 +174,7 @@ class PacedCounter(Counter):
         return self.decided(allowed, remaining, in_us(retry, per_us), in_us(reset, per_us))
 
 
-class _WindowCounter(Counter):
+class _WindowCounter(RedisCounter):
     """What counts units, not time."""
 
     __slots__ = ()
@@ -345,7 +345,7 @@ def counter_for(
     limit: Limit,
     key_bytes_max: int = KEY_BYTES_MAX_DEFAULT,
     layout: str = CELLS,
-) -> Counter:
+) -> RedisCounter:
     """The counter of a limit's algorithm."""
     if limit.algorithm in BURSTING:
         return PacedCounter(prefix, rule_id, limit, key_bytes_max)

@@ -39,9 +39,15 @@ from sluicegate.kernels.breaker import (
     Circuit,
     CircuitSettings,
 )
-from sluicegate.stores.redis.connection import Call, Connection, Receiver, Reply, open_connection
+from sluicegate.stores.redis.connection import (
+    RedisCall,
+    RedisConnection,
+    Reply,
+    ReplyReceiver,
+    open_connection,
+)
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.wire.resp import (
     ASK,
     DENIED,
@@ -72,37 +78,37 @@ BREAKER_DEFAULT: Final = CircuitSettings(
 _UNAVAILABLE: Final = frozenset({NOT_NOW, NOT_HERE, NOT_MASTER, DENIED})
 
 
-class Overseer(Protocol):
+class NodeOwner(Protocol):
     """The topology, as a node sees it."""
 
-    def redirect(self, node: Node, call: Call, error: ErrorReply) -> bool:
+    def redirect(self, node: RedisNode, call: RedisCall, error: ErrorReply) -> bool:
         """Send the call where MOVED or ASK says; False if it must fail with that error."""
 
-    def trouble(self, node: Node) -> None:
+    def on_failure(self, node: RedisNode) -> None:
         """The node has lost its connection, opened its breaker, or is a replica now."""
 
 
 @final
-class Node:
+class RedisNode:
     """Make it within a running loop; `close` ends what it has started."""
 
     __slots__ = (
         "_answers",
+        "_attempted",
         "_backoff",
         "_breaker",
         "_closed",
         "_connection",
         "_draw",
-        "_early",
-        "_loading",
+        "_last_failure",
         "_loop",
-        "_mender",
-        "_overseer",
+        "_owner",
+        "_rejected_scripts",
+        "_repair_task",
         "_resends_max",
-        "_seen",
+        "_scripts_loading",
         "_settings",
-        "_tried",
-        "_unloadable",
+        "_waiting_calls",
         "endpoint",
         "what",
     )
@@ -114,7 +120,7 @@ class Node:
         chance: Chance,
         *,
         breaker: CircuitSettings = BREAKER_DEFAULT,
-        overseer: Overseer | None = None,
+        overseer: NodeOwner | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.what = f"{settings.kind} at {endpoint}"
@@ -122,17 +128,21 @@ class Node:
         self._draw = chance.draw
         self._breaker = Circuit(breaker)
         self._backoff = Backoff(settings.backoff_us, settings.backoff_us_max, jitter=EQUAL)
-        self._overseer = overseer
+        self._owner = overseer
         self._resends_max = settings.resends_max
         self._loop = asyncio.get_running_loop()
-        self._connection: Connection | None = None
-        self._mender: asyncio.Task[None] | None = None
-        self._early: list[Call] = []
-        self._loading: set[str] = set()  # scripts on their way to the server on this connection
-        self._unloadable: dict[str, str] = {}  # scripts that the server does not take, and why
-        self._tried = False  # to connect, at least once and to the end
+        self._connection: RedisConnection | None = None
+        self._repair_task: asyncio.Task[None] | None = None
+        self._waiting_calls: list[RedisCall] = []
+        self._scripts_loading: set[str] = (
+            set()
+        )  # scripts on their way to the server on this connection
+        self._rejected_scripts: dict[
+            str, str
+        ] = {}  # scripts that the server does not take, and why
+        self._attempted = False  # to connect, at least once and to the end
         self._answers = True  # PING has been answered since the breaker opened
-        self._seen = "it was never reached"  # the last trouble
+        self._last_failure = "it was never reached"  # the last trouble
         self._closed = False
 
     # The calls.
@@ -143,34 +153,34 @@ class Node:
         """Run the script, loading it if the server does not have it; await the reply."""
         payload = script.call(keys, args)
         future: asyncio.Future[Reply] = self._loop.create_future()
-        self.send(Call(future, payload, script))
+        self.send(RedisCall(future, payload, script))
         return future
 
     def send_script(
         self,
-        receiver: Receiver,
+        receiver: ReplyReceiver,
         script: Script,
         keys: Sequence[bytes | str],
         args: Sequence[Part],
         slot: int,
     ) -> None:
         """Run the script, and tell `receiver`."""
-        self.send(Call(receiver, script.call(keys, args), script, slot))
+        self.send(RedisCall(receiver, script.call(keys, args), script, slot))
 
     def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
         """Send one command; await the reply. `key` finds the node, where there are several."""
         future: asyncio.Future[Reply] = self._loop.create_future()
-        self.send(Call(future, command(*parts)))
+        self.send(RedisCall(future, command(*parts)))
         return future
 
-    def send(self, call: Call) -> None:
+    def send(self, call: RedisCall) -> None:
         """Have the call answered, or fail it; never raises, never waits."""
         connection = self._connection
         if connection is None or self._breaker.state != CLOSED:
             self._send_carefully(call)
             return
         if call.asking:
-            self._say_asking(connection, call)
+            self._send_asking(connection, call)
         connection.send(call)
 
     def push(self) -> None:
@@ -187,23 +197,23 @@ class Node:
     def pending(self) -> int:
         """Calls without an answer."""
         connection = self._connection
-        return len(self._early) if connection is None else connection.inflight
+        return len(self._waiting_calls) if connection is None else connection.inflight
 
     @property
     def state(self) -> str:
         """For people: the breaker's state, or that there is no connection."""
         return STATES[self._breaker.state] if self._connection else "not connected"
 
-    def why_gone(self, slot: int = -1) -> str:
+    def unavailable_reason(self, slot: int = -1) -> str:
         """Why a call would fail at once, or ""; any thread may ask."""
         if self._connection is None:
-            return self._seen if self._tried or self._closed else ""
-        return "" if self._answers else self._seen
+            return self._last_failure if self._attempted or self._closed else ""
+        return "" if self._answers else self._last_failure
 
     def start(self) -> None:
         """Begin to connect, if there is no connection."""
         if self._connection is None:
-            self._mend()
+            self._repair()
 
     async def connect(self) -> None:
         """Return when connected, or raise what prevents it; one attempt, if none is under way."""
@@ -212,98 +222,102 @@ class Node:
         if self._connection is not None:
             return
         future: asyncio.Future[Reply] = self._loop.create_future()
-        if self._tried:
+        if self._attempted:
             # The mender has its own pace; this asker wants to know now.
             self._adopt(await open_connection(self.endpoint, self._settings))
             return
-        self._send_carefully(Call(future, command("PING")))
+        self._send_carefully(RedisCall(future, command("PING")))
         await future
 
     async def close(self) -> None:
         """Fail every call, end every task, and return when the socket is closed."""
         self._closed = True
-        self._seen = "the client is closed"
-        mender, self._mender = self._mender, None
+        self._last_failure = "the client is closed"
+        mender, self._repair_task = self._repair_task, None
         if mender is not None:
             mender.cancel()
             await asyncio.gather(mender, return_exceptions=True)
-        self._fail_early(Unavailable(self.what, self._seen))
+        self._fail_waiting(Unavailable(self.what, self._last_failure))
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.close(self._seen)
+            await connection.close(self._last_failure)
 
     # What the connection tells.
 
-    def heard(self) -> None:
+    def on_replies(self) -> None:
         """Answers came in time."""
         breaker = self._breaker
         if breaker.state == CLOSED:
             breaker.leave(breaker.generation, SUCCESS, 0, self._now_us(), 0.0)
 
-    def missed(self, seen: str) -> None:
+    def on_timeout(self, failure: str) -> None:
         """Calls have timed out."""
-        self._failed(seen)
+        self._count_failure(failure)
 
-    def refused(self, call: Call, error: ErrorReply) -> None:
+    def on_error(self, call: RedisCall, error: ErrorReply) -> None:
         """This call was answered with an error."""
         kind = error.kind
         if kind == NO_SCRIPT and call.script is not None and self._load_and_resend(call):
             return
         if kind in (MOVED, ASK):
-            if self._overseer is None:
-                seen = "it is a node of a cluster; say redis+cluster:// in the URL"
-                call.fail(Unavailable(self.what, seen))
+            if self._owner is None:
+                failure = "it is a node of a cluster; say redis+cluster:// in the URL"
+                call.fail(Unavailable(self.what, failure))
                 return
-            if call.sent_again < self._resends_max:
-                call.sent_again += 1
-                if self._overseer.redirect(self, call, error):
+            if call.resends < self._resends_max:
+                call.resends += 1
+                if self._owner.redirect(self, call, error):
                     return
-            call.fail(Unavailable(self.what, f"sent on {call.sent_again} times, last by {error}"))
+            call.fail(Unavailable(self.what, f"sent on {call.resends} times, last by {error}"))
             return
         if kind in (NOT_NOW, NOT_MASTER):
-            self._failed(str(error))
-            if kind == NOT_MASTER and self._overseer is not None:
-                self._overseer.trouble(self)
-        elif kind == NOT_HERE and self._overseer is not None:
-            self._overseer.trouble(self)
+            self._count_failure(str(error))
+            if kind == NOT_MASTER and self._owner is not None:
+                self._owner.on_failure(self)
+        elif kind == NOT_HERE and self._owner is not None:
+            self._owner.on_failure(self)
         call.fail(error if kind not in _UNAVAILABLE else Unavailable(self.what, str(error)))
 
-    def lost(self, seen: str) -> None:
+    def on_close(self, failure: str) -> None:
         """The connection has ended."""
         self._connection = None
-        self._loading.clear()
-        self._unloadable.clear()
-        self._failed(seen)
-        self._mend()
-        if self._overseer is not None and not self._closed:
-            self._overseer.trouble(self)
+        self._scripts_loading.clear()
+        self._rejected_scripts.clear()
+        self._count_failure(failure)
+        self._repair()
+        if self._owner is not None and not self._closed:
+            self._owner.on_failure(self)
 
     # Inside.
 
     def _now_us(self) -> int:
         return int(self._loop.time() * 1e6)
 
-    def _send_carefully(self, call: Call) -> None:
+    def _send_carefully(self, call: RedisCall) -> None:
         """The way of a call while not all is well."""
         connection = self._connection
         if connection is None:
-            if self._tried or self._closed or len(self._early) >= self._settings.inflight_max:
-                call.fail(Unavailable(self.what, self._seen))
+            if (
+                self._attempted
+                or self._closed
+                or len(self._waiting_calls) >= self._settings.inflight_max
+            ):
+                call.fail(Unavailable(self.what, self._last_failure))
                 return
-            self._early.append(call)
-            self._mend()
+            self._waiting_calls.append(call)
+            self._repair()
             return
         now_us = self._now_us()
         generation = self._breaker.enter(now_us) if self._answers else REFUSED
         if generation == REFUSED:
-            call.fail(Unavailable(self.what, f"{self._seen}; calls are held back"))
+            call.fail(Unavailable(self.what, f"{self._last_failure}; calls are held back"))
             return
         if call.asking:
-            self._say_asking(connection, call)
+            self._send_asking(connection, call)
         connection.send(call)
         call.future.add_done_callback(lambda future: self._judge(generation, now_us, future))
 
-    def _judge(self, generation: int, sent_us: int, future: Receiver) -> None:
+    def _judge(self, generation: int, sent_us: int, future: ReplyReceiver) -> None:
         """How a call went that was let in while half-open."""
         if future.cancelled():
             outcome = IGNORED
@@ -315,68 +329,70 @@ class Node:
         before = self._breaker.state
         after = self._breaker.leave(generation, outcome, now_us - sent_us, now_us, self._draw())
         if after not in (before, CLOSED):
-            self._opened()
+            self._on_breaker_open()
 
-    def _failed(self, seen: str) -> None:
-        self._seen = seen
+    def _count_failure(self, failure: str) -> None:
+        self._last_failure = failure
         breaker = self._breaker
         if breaker.state != CLOSED or self._closed:
             return
         breaker.leave(breaker.generation, FAILURE, 0, self._now_us(), self._draw())
         if breaker.state != CLOSED:
-            self._opened()
+            self._on_breaker_open()
 
-    def _opened(self) -> None:
+    def _on_breaker_open(self) -> None:
         self._answers = False
-        self._mend()
-        if self._overseer is not None:
-            self._overseer.trouble(self)
+        self._repair()
+        if self._owner is not None:
+            self._owner.on_failure(self)
 
-    def _load_and_resend(self, call: Call) -> bool:
+    def _load_and_resend(self, call: RedisCall) -> bool:
         """On this connection, in this order: load the script unless it is on its way, then ask."""
         script, connection = call.script, self._connection
-        if script is None or connection is None or call.sent_again >= self._resends_max:
+        if script is None or connection is None or call.resends >= self._resends_max:
             return False
-        call.sent_again += 1
-        if (text := self._unloadable.get(script.sha)) is not None:
+        call.resends += 1
+        if (text := self._rejected_scripts.get(script.sha)) is not None:
             call.fail(error_reply(text))
             return True
-        if script.sha not in self._loading:
-            self._loading.add(script.sha)
+        if script.sha not in self._scripts_loading:
+            self._scripts_loading.add(script.sha)
             future: asyncio.Future[Reply] = self._loop.create_future()
             future.add_done_callback(lambda done: self._loaded(script, done))
-            connection.send(Call(future, script.load), again=True)
+            connection.send(RedisCall(future, script.load), again=True)
         if call.asking:
-            self._say_asking(connection, call)
+            self._send_asking(connection, call)
         connection.send(call, again=True)
         return True
 
     def _loaded(self, script: Script, future: asyncio.Future[Reply]) -> None:
-        self._loading.discard(script.sha)
+        self._scripts_loading.discard(script.sha)
         error = future.exception()
         if isinstance(error, ErrorReply):
-            self._unloadable[script.sha] = error.text
+            self._rejected_scripts[script.sha] = error.text
 
-    def _say_asking(self, connection: Connection, call: Call) -> None:
+    def _send_asking(self, connection: RedisConnection, call: RedisCall) -> None:
         # Both leave in one turn, so nothing comes between them.
         asking = connection.ask("ASKING")
-        asking.add_done_callback(_look_away)
+        asking.add_done_callback(_ignore_result)
 
-    def _mend(self) -> None:
-        if self._mender is None and not self._closed:
-            self._mender = self._loop.create_task(self._until_well(), name=f"mend {self.what}")
+    def _repair(self) -> None:
+        if self._repair_task is None and not self._closed:
+            self._repair_task = self._loop.create_task(
+                self._repair_until_well(), name=f"mend {self.what}"
+            )
 
-    async def _until_well(self) -> None:
+    async def _repair_until_well(self) -> None:
         """Connect, and have PING answered; wait longer after each failure."""
         attempt = 0
         try:
-            while not await self._well():
+            while not await self._probe():
                 await asyncio.sleep(self._backoff.wait_us(attempt, self._draw()) / 1e6)
                 attempt += 1
         finally:
-            self._mender = None
+            self._repair_task = None
 
-    async def _well(self) -> bool:
+    async def _probe(self) -> bool:
         connection = self._connection
         try:
             if connection is None:
@@ -384,34 +400,34 @@ class Node:
             elif not self._answers:
                 await connection.ask("PING")
         except SluicegateError as error:
-            self._seen = error.detail if isinstance(error, Unavailable) else str(error)
-            self._tried = True
-            self._fail_early(error)
+            self._last_failure = error.detail if isinstance(error, Unavailable) else str(error)
+            self._attempted = True
+            self._fail_waiting(error)
             return False
         self._answers = True
         return self._connection is not None
 
-    def _adopt(self, connection: Connection) -> None:
+    def _adopt(self, connection: RedisConnection) -> None:
         """Use this connection from now on, first for those that have waited for it."""
         if self._connection is not None or self._closed:
             connection.end("another connection is in use")
             return
         connection.serve(self, self._settings.timeout_us)
         self._connection = connection
-        self._tried = True
+        self._attempted = True
         self._answers = True
-        early, self._early = self._early, []
+        early, self._waiting_calls = self._waiting_calls, []
         for call in early:
             if not call.future.done():
                 self.send(call)
 
-    def _fail_early(self, error: SluicegateError) -> None:
-        early, self._early = self._early, []
+    def _fail_waiting(self, error: SluicegateError) -> None:
+        early, self._waiting_calls = self._waiting_calls, []
         for call in early:
             call.fail(type(error)(*error.__reduce__()[1]))
 
 
-def _look_away(future: asyncio.Future[Reply]) -> None:
+def _ignore_result(future: asyncio.Future[Reply]) -> None:
     """An answer nobody waits for; its error shows in the call behind it."""
     if not future.cancelled():
         future.exception()

@@ -23,11 +23,11 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, COST_ABOVE_LIMIT
 from sluicegate.kernels.verdict import NEVER
+from sluicegate.stores.redis.client import open_client
 from sluicegate.stores.redis.counters import KEY_BYTES_MAX_DEFAULT
 from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.topology import open_client
-from sluicegate.stores.redis.url import RedisSettings, parse_url
+from sluicegate.stores.redis.settings import RedisSettings, parse_url
 from sluicegate.wire.resp import ErrorReply, Part
 
 PREFIX_DEFAULT: Final = "rate_limit"
@@ -94,7 +94,7 @@ class RedisPermits:
 
     async def acquire(self, key: str, permit_id: str, count: int) -> Decision:
         """Hold `count` places of `key` under this name."""
-        at, void = self._key(key), self._void(key)
+        at, void = self._key(key), self._void_permits(key)
         args: list[Part] = [self.now, 1, self.limit, count, self.expires_after_us, permit_id]
         for owed_id, owed_count in void:
             args += (owed_id, owed_count)
@@ -104,7 +104,7 @@ class RedisPermits:
             # Also when whoever asked was cancelled: the place may be taken, and nobody has it.
             self._owe(key, permit_id, count)
             raise
-        self._settled(key, void)
+        self._clear_debts(key, void)
         return self._decision(reply, count)
 
     async def look(self, key: str, count: int) -> Decision:
@@ -170,16 +170,16 @@ class RedisPermits:
     def _owe(self, key: str, permit_id: str, count: int) -> None:
         now_s, due = self._loop.time(), self._debts_due
         while due and (due[0][0] <= now_s or len(due) >= DEBTS_MAX):
-            self._settled(due[0][1], [(due[0][2], 0)])
+            self._clear_debts(due[0][1], [(due[0][2], 0)])
             due.popleft()
         due.append((now_s + self.expires_after_us / 1e6, key, permit_id))
         self._debts.setdefault(key, {})[permit_id] = count
 
-    def _void(self, key: str) -> list[tuple[str, int]]:
+    def _void_permits(self, key: str) -> list[tuple[str, int]]:
         debts = self._debts.get(key)
         return [] if debts is None else [*debts.items()][:DEBTS_TOLD_MAX]
 
-    def _settled(self, key: str, void: list[tuple[str, int]]) -> None:
+    def _clear_debts(self, key: str, void: list[tuple[str, int]]) -> None:
         debts = self._debts.get(key)
         if debts is None:
             return

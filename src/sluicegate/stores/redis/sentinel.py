@@ -15,32 +15,32 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
-from sluicegate.stores.redis.connection import Call, Receiver, Reply
+from sluicegate.stores.redis.connection import RedisCall, Reply, ReplyReceiver
 from sluicegate.stores.redis.errors import seen_in
-from sluicegate.stores.redis.lookout import Lookout, ask_once
-from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings
+from sluicegate.stores.redis.topology_watch import TopologyWatch, ask_once
 from sluicegate.wire.resp import DENIED, ErrorReply, Part, command
 
 _MASTER: Final = b"master"
 
 
 @final
-class Sentinel:
-    """A `Client` of whatever server is master; `endpoints` are the sentinels."""
+class SentinelClient:
+    """A `RedisClient` of whatever server is master; `endpoints` are the sentinels."""
 
     __slots__ = (
+        "_attempted",
         "_chance",
         "_closed",
-        "_early",
-        "_lookout",
+        "_last_failure",
         "_loop",
         "_node",
-        "_seen",
         "_sentinel_settings",
         "_settings",
-        "_tried",
+        "_waiting_calls",
+        "_watch",
         "what",
     )
 
@@ -56,11 +56,11 @@ class Sentinel:
         )
         self._chance = chance
         self._loop = asyncio.get_running_loop()
-        self._node: Node | None = None
-        self._lookout = Lookout(self._look, settings, chance)
-        self._early: list[Call] = []  # wait for the first look
-        self._tried = False
-        self._seen = "it was never reached"
+        self._node: RedisNode | None = None
+        self._watch = TopologyWatch(self._look, settings, chance)
+        self._waiting_calls: list[RedisCall] = []  # wait for the first look
+        self._attempted = False
+        self._last_failure = "it was never reached"
         self._closed = False
 
     def run_script(
@@ -68,24 +68,24 @@ class Sentinel:
     ) -> asyncio.Future[Reply]:
         """Run the script on the master."""
         future: asyncio.Future[Reply] = self._loop.create_future()
-        self._send(Call(future, script.call(keys, args), script))
+        self._send(RedisCall(future, script.call(keys, args), script))
         return future
 
     def send_script(
         self,
-        receiver: Receiver,
+        receiver: ReplyReceiver,
         script: Script,
         keys: Sequence[bytes | str],
         args: Sequence[Part],
         slot: int,
     ) -> None:
         """Run the script on the master, and tell `receiver`."""
-        self._send(Call(receiver, script.call(keys, args), script, slot))
+        self._send(RedisCall(receiver, script.call(keys, args), script, slot))
 
     def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
         """Send one command to the master."""
         future: asyncio.Future[Reply] = self._loop.create_future()
-        self._send(Call(future, command(*parts)))
+        self._send(RedisCall(future, command(*parts)))
         return future
 
     def push(self) -> None:
@@ -93,17 +93,17 @@ class Sentinel:
         if self._node is not None:
             self._node.push()
 
-    def why_gone(self, slot: int) -> str:
+    def unavailable_reason(self, slot: int) -> str:
         """Why a call to the master would fail at once, or ""."""
         if self._node is None:
-            return self._seen if self._tried or self._closed else ""
-        return self._node.why_gone()
+            return self._last_failure if self._attempted or self._closed else ""
+        return self._node.unavailable_reason()
 
     async def connect(self) -> None:
         """Return when the master is found and connected."""
         if self._closed:
-            raise Unavailable(self.what, self._seen)
-        self._lookout.start()
+            raise Unavailable(self.what, self._last_failure)
+        self._watch.start()
         if self._node is None:
             await self._look()
         if self._node is not None:
@@ -112,33 +112,37 @@ class Sentinel:
     async def close(self) -> None:
         """Fail every call and close what is open."""
         self._closed = True
-        self._seen = "the client is closed"
-        await self._lookout.close()
-        self._fail_early()
+        self._last_failure = "the client is closed"
+        await self._watch.close()
+        self._fail_waiting()
         node, self._node = self._node, None
         if node is not None:
             await node.close()
 
     # What the node tells.
 
-    def redirect(self, node: Node, call: Call, error: ErrorReply) -> bool:
+    def redirect(self, node: RedisNode, call: RedisCall, error: ErrorReply) -> bool:
         """A master behind sentinels is no cluster's."""
         return False
 
-    def trouble(self, node: Node) -> None:
+    def on_failure(self, node: RedisNode) -> None:
         """The master does not answer, or is none any more."""
-        self._lookout.nudge()
+        self._watch.nudge()
 
     # Inside.
 
-    def _send(self, call: Call) -> None:
+    def _send(self, call: RedisCall) -> None:
         if self._node is not None:
             self._node.send(call)
-        elif self._tried or self._closed or len(self._early) >= self._settings.inflight_max:
-            call.fail(Unavailable(self.what, self._seen))
+        elif (
+            self._attempted
+            or self._closed
+            or len(self._waiting_calls) >= self._settings.inflight_max
+        ):
+            call.fail(Unavailable(self.what, self._last_failure))
         else:
-            self._early.append(call)
-            self._lookout.start()
+            self._waiting_calls.append(call)
+            self._watch.start()
 
     async def _look(self) -> bool:
         """Find the master; whether it answers and calls itself so."""
@@ -152,9 +156,9 @@ class Sentinel:
                 continue
             self._follow(master)
             return self._node is not None and self._node.connected
-        self._seen = seen_in(error)
-        self._tried = True
-        self._fail_early()
+        self._last_failure = seen_in(error)
+        self._attempted = True
+        self._fail_waiting()
         raise Unavailable(self.what, seen_in(error))
 
     async def _ask(self, sentinel: Endpoint) -> Endpoint:
@@ -187,21 +191,21 @@ class Sentinel:
             raise Unavailable(f"Redis at {master}", f"it is a {role[0].decode()} now")
 
     def _follow(self, master: Endpoint) -> None:
-        self._tried = True
+        self._attempted = True
         if self._closed:
             return
         old = self._node
         if old is None or old.endpoint != master:
-            self._node = Node(master, self._settings, self._chance, overseer=self)
+            self._node = RedisNode(master, self._settings, self._chance, overseer=self)
             self._node.start()
             if old is not None:
-                self._lookout.retire(old, 2 * self._settings.timeout_us)
-        early, self._early = self._early, []
+                self._watch.retire(old, 2 * self._settings.timeout_us)
+        early, self._waiting_calls = self._waiting_calls, []
         for call in early:
             if not call.future.done():
                 self._send(call)
 
-    def _fail_early(self) -> None:
-        early, self._early = self._early, []
+    def _fail_waiting(self) -> None:
+        early, self._waiting_calls = self._waiting_calls, []
         for call in early:
-            call.fail(Unavailable(self.what, self._seen))
+            call.fail(Unavailable(self.what, self._last_failure))

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.redis.url import Endpoint
+from sluicegate.stores.redis.settings import Endpoint
 
 SLOTS: Final = 16_384
 
 
-class Range(NamedTuple):
+class SlotRange(NamedTuple):
     """Slots from `first` to `last`, both included, and their master."""
 
     first: int
@@ -46,7 +46,7 @@ def slot_of_all(keys: Sequence[bytes | str]) -> int:
     return slot
 
 
-def read_ranges(reply: Any, asked: Endpoint) -> list[Range]:
+def parse_ranges(reply: Any, asked: Endpoint) -> list[SlotRange]:
     """What CLUSTER SLOTS answered; a nameless host is the one that was asked."""
     try:
         return [_range(row, asked) for row in reply]
@@ -54,9 +54,11 @@ def read_ranges(reply: Any, asked: Endpoint) -> list[Range]:
         raise BadValue("CLUSTER SLOTS", reply, f"ask a Redis Cluster ({error})") from None
 
 
-def _range(row: Any, asked: Endpoint) -> Range:
+def _range(row: Any, asked: Endpoint) -> SlotRange:
     first, last, (host, port, *_), *_ = row
     name = (host or b"").decode()
     if not 0 <= first <= last < SLOTS:
         raise ValueError(f"slots {first} to {last}")
-    return Range(first, last, Endpoint(name if name not in {"", "?"} else asked.host, int(port)))
+    return SlotRange(
+        first, last, Endpoint(name if name not in {"", "?"} else asked.host, int(port))
+    )

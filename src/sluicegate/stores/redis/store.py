@@ -20,18 +20,18 @@ from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, PartialTake, Ruling
-from sluicegate.stores.redis.batch import Batches, BatchStats, Group
+from sluicegate.stores.redis.batch import BatchStats, ChargeGroup, ScriptBatches
+from sluicegate.stores.redis.client import open_client
 from sluicegate.stores.redis.counters import (
     KEY_BYTES_MAX_DEFAULT,
-    Counter,
+    RedisCounter,
     Reply,
     counter_for,
 )
 from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.scripts import load_scripts
+from sluicegate.stores.redis.settings import CLUSTER, WINDOWS, RedisSettings, parse_url
 from sluicegate.stores.redis.slots import slot_of
-from sluicegate.stores.redis.topology import open_client
-from sluicegate.stores.redis.url import CLUSTER, WINDOWS, RedisSettings, parse_url
 from sluicegate.wire.resp import Part
 
 PREFIX_DEFAULT: Final = "rate_limit"
@@ -44,7 +44,7 @@ BATCH_MAX_WINDOWS: Final = 2_048  # likewise, where each ask reads three keys
 BATCH_US_MAX_MAX: Final = 100_000
 RULES_MAX_DEFAULT: Final = 10_000
 
-Asked = tuple[Counter, bytes, int]
+KeyedCharge = tuple[RedisCounter, bytes, int]
 
 
 @final
@@ -96,7 +96,7 @@ class RedisStore:
         self._spread = settings.topology == CLUSTER
         self._client = open_client(settings, chance)
         self._scripts = load_scripts()
-        self._batches = Batches(
+        self._batches = ScriptBatches(
             self._client,
             self._scripts,
             asyncio.get_running_loop(),
@@ -106,7 +106,7 @@ class RedisStore:
             observer=observer,
             clock=clock,
         )
-        self._counters: dict[str, Counter] = {}
+        self._counters: dict[str, RedisCounter] = {}
         self._key_bytes_max = key_bytes_max
         self._layout = settings.layout
         self._rules_max = rules_max
@@ -125,7 +125,7 @@ class RedisStore:
         taken before the first refusal is given back, so others may see it spent for a moment.
         """
         self._check_open()
-        if not self._spread and (seen := self._client.why_gone(-1)):
+        if not self._spread and (seen := self._client.unavailable_reason(-1)):
             raise Unavailable(self.what, f"{seen}; calls are held back")
         if len(charges) == 1 and not count_refused:
             rule_id, limit, entity, cost = charges[0]
@@ -135,17 +135,17 @@ class RedisStore:
             if cost < 0:
                 raise _negative(cost)
             return await self._batches.ask(counter, entity, cost, keep)
-        asked = self._asked(charges)
-        for _, _, cost in asked:
+        keyed = self._keyed_charges(charges)
+        for _, _, cost in keyed:
             if cost < 0:
                 raise _negative(cost)
         if self._spread:
-            parts = self._by_slot(asked)
+            parts = self._by_slot(keyed)
             if len(parts) > 1:
-                return await self._take_apart(asked, parts, keep, count_refused)
-        if not asked:
+                return await self._take_apart(keyed, parts, keep, count_refused)
+        if not keyed:
             return Ruling(0, [])
-        return await self._batches.ask_all(Group(asked, keep, count_refused))
+        return await self._batches.submit_group(ChargeGroup(keyed, keep, count_refused))
 
     async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first cost of `ladder` that fits."""
@@ -160,7 +160,7 @@ class RedisStore:
         self._check_open()
         key = counter.key(charge.key)
         trip = self._client.run_script(self._scripts["take_some"], [key], args)
-        (reply,) = await self._batches.told_of(_all([trip]))
+        (reply,) = await self._batches.observe_call(_all([trip]))
         now_us, rung = reply[0], reply[1]
         units = ladder[rung - 1] if rung else 0
         decision = counter.decide(reply, 2, now_us, units if rung else ladder[-1])
@@ -168,25 +168,25 @@ class RedisStore:
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         """Correct what was taken at `taken_us`, by the server's clock; None is now."""
-        asked = self._asked(charges)
-        parts = self._by_slot(asked) if self._spread else [range(len(asked))]
+        keyed = self._keyed_charges(charges)
+        parts = self._by_slot(keyed) if self._spread else [range(len(keyed))]
         self._check_open()
-        await _all([self._settle([asked[i] for i in part], taken_us) for part in parts if part])
+        await _all([self._settle([keyed[i] for i in part], taken_us) for part in parts if part])
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget what each charge's key has taken."""
-        asked = self._asked(charges)
-        parts = self._by_slot(asked) if self._spread else [range(len(asked))]
+        keyed = self._keyed_charges(charges)
+        parts = self._by_slot(keyed) if self._spread else [range(len(keyed))]
         self._check_open()
-        await _all([self._reset([asked[i] for i in part]) for part in parts if part])
+        await _all([self._reset([keyed[i] for i in part]) for part in parts if part])
 
-    def gone(self, charges: Sequence[Charge]) -> Unavailable | None:
+    def unavailable(self, charges: Sequence[Charge]) -> Unavailable | None:
         """What asking for these would raise at once; any thread may ask, without the loop."""
         slots = [-1]
         if self._spread:
-            slots = [slot_of(key) for _, key, _ in self._asked(charges)]
+            slots = [slot_of(key) for _, key, _ in self._keyed_charges(charges)]
         for slot in slots:
-            seen = self._client.why_gone(slot)
+            seen = self._client.unavailable_reason(slot)
             if seen:
                 return Unavailable(self.what, f"{seen}; calls are held back")
         return None
@@ -194,7 +194,7 @@ class RedisStore:
     async def close(self) -> None:
         """Fail what is under way with `Unavailable`, and give back what is held."""
         self._closed = True
-        self._batches.leave()
+        self._batches.flush()
         await self._client.close()
 
     def stats(self) -> BatchStats:
@@ -203,7 +203,7 @@ class RedisStore:
 
     # Inside.
 
-    def _counter(self, rule_id: str, limit: Limit) -> Counter:
+    def _counter(self, rule_id: str, limit: Limit) -> RedisCounter:
         counter = self._counters.get(rule_id)
         if counter is None or (counter.limit is not limit and counter.limit != limit):
             counter = counter_for(self.prefix, rule_id, limit, self._key_bytes_max, self._layout)
@@ -212,33 +212,33 @@ class RedisStore:
             self._counters[rule_id] = counter
         return counter
 
-    def _asked(self, charges: Sequence[Charge]) -> list[Asked]:
-        asked = []
+    def _keyed_charges(self, charges: Sequence[Charge]) -> list[KeyedCharge]:
+        keyed = []
         for rule_id, limit, entity, cost in charges:
             counter = self._counter(rule_id, limit)
-            asked.append((counter, counter.key(entity), cost))
-        return asked
+            keyed.append((counter, counter.key(entity), cost))
+        return keyed
 
-    def _by_slot(self, asked: Sequence[Asked]) -> list[Sequence[int]]:
+    def _by_slot(self, keyed: Sequence[KeyedCharge]) -> list[Sequence[int]]:
         """Which charges share a slot, in the order of their first."""
         slots: dict[int, list[int]] = {}
-        for place, (_, key, _) in enumerate(asked):
+        for place, (_, key, _) in enumerate(keyed):
             slots.setdefault(slot_of(key), []).append(place)
         return list(slots.values())
 
     async def _take_apart(
-        self, asked: list[Asked], parts: list[Sequence[int]], keep: bool, count_refused: bool
+        self, keyed: list[KeyedCharge], parts: list[Sequence[int]], keep: bool, count_refused: bool
     ) -> Ruling:
         """Reserve slot by slot, and give back if one refuses."""
-        decisions: list[Decision | None] = [None] * len(asked)
+        decisions: list[Decision | None] = [None] * len(keyed)
         at_us, refused = 0, False
-        taken: list[tuple[list[Asked], int]] = []
+        taken: list[tuple[list[KeyedCharge], int]] = []
         try:
             for part in parts:
-                those = [asked[place] for place in part]
+                those = [keyed[place] for place in part]
                 # After a refusal the others are only asked what they would have said.
                 now_keep = keep and not refused
-                ruling = await self._batches.ask_all(Group(those, now_keep, False))
+                ruling = await self._batches.submit_group(ChargeGroup(those, now_keep, False))
                 at_us = max(at_us, ruling.at_us)
                 for place, decision in zip(part, ruling.decisions, strict=True):
                     decisions[place] = decision
@@ -256,27 +256,27 @@ class RedisStore:
                     self._send_settle(those, then_us, -1)
         return Ruling(at_us, [decision for decision in decisions if decision is not None])
 
-    def _send_settle(self, asked: list[Asked], taken_us: int | None, sign: int) -> None:
+    def _send_settle(self, keyed: list[KeyedCharge], taken_us: int | None, sign: int) -> None:
         """Settle without waiting to hear of it: what cannot be said now is not said."""
-        corrections = [(counter, key, sign * cost) for counter, key, cost in asked]
-        self._settle(corrections, taken_us).add_done_callback(_look_away)
+        corrections = [(counter, key, sign * cost) for counter, key, cost in keyed]
+        self._settle(corrections, taken_us).add_done_callback(_ignore_result)
 
-    def _settle(self, asked: Sequence[Asked], taken_us: int | None) -> asyncio.Future[Any]:
-        limits: dict[Counter, int] = {}
+    def _settle(self, keyed: Sequence[KeyedCharge], taken_us: int | None) -> asyncio.Future[Any]:
+        limits: dict[RedisCounter, int] = {}
         words: list[Part] = []
-        for counter, _, cost in asked:
+        for counter, _, cost in keyed:
             words += (limits.setdefault(counter, len(limits) + 1), *counter.charge(cost))
         args: list[Part] = [self._batches.now, b"" if taken_us is None else taken_us, len(limits)]
         for counter in limits:
             args += counter.declared
         return self._client.run_script(
-            self._scripts["settle"], [key for _, key, _ in asked], args + words
+            self._scripts["settle"], [key for _, key, _ in keyed], args + words
         )
 
-    def _reset(self, asked: Sequence[Asked]) -> asyncio.Future[Any]:
+    def _reset(self, keyed: Sequence[KeyedCharge]) -> asyncio.Future[Any]:
         args: list[Part] = [self._batches.now]
-        args += [counter.times_key for counter, _, _ in asked]
-        return self._client.run_script(self._scripts["reset"], [key for _, key, _ in asked], args)
+        args += [counter.times_key for counter, _, _ in keyed]
+        return self._client.run_script(self._scripts["reset"], [key for _, key, _ in keyed], args)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -285,19 +285,19 @@ class RedisStore:
 
 async def _all(calls: Sequence[asyncio.Future[Reply]]) -> list[Reply]:
     """Every answer, or the first failure when all have ended."""
-    told = await asyncio.gather(*calls, return_exceptions=True)
-    for answer in told:
+    replies = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in replies:
         if isinstance(answer, SluicegateError):
             raise as_unavailable(answer)
         if isinstance(answer, BaseException):
             raise answer
-    return cast("list[Reply]", told)
+    return cast("list[Reply]", replies)
 
 
 def _negative(cost: int) -> BadValue:
     return BadValue("cost", cost, "give 0 or more; what is given back goes through settle")
 
 
-def _look_away(future: asyncio.Future[Any]) -> None:
+def _ignore_result(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
         future.exception()

@@ -20,13 +20,13 @@ from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.kernels import cell_throttle
-from sluicegate.stores.redis.batch import Disagreed
+from sluicegate.stores.redis.batch import Disagreement
+from sluicegate.stores.redis.client import open_client
 from sluicegate.stores.redis.counters import KEY_BYTES_MAX_DEFAULT, Reply, key_of
 from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.scripts import load_scripts
+from sluicegate.stores.redis.settings import CLUSTER, RedisSettings, parse_url
 from sluicegate.stores.redis.slots import slot_of
-from sluicegate.stores.redis.topology import open_client
-from sluicegate.stores.redis.url import CLUSTER, RedisSettings, parse_url
 from sluicegate.wire.resp import Part
 
 PREFIX_DEFAULT: Final = "rate_limit"
@@ -37,7 +37,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 @final
-class _Waiting:
+class _ThrottleCall:
     """One ask on its way, in nanoseconds, and who waits for it."""
 
     __slots__ = ("ask", "charge", "future", "interval", "key", "tolerance")
@@ -60,10 +60,10 @@ class _Waiting:
         """Tolerance and charge, in two numbers each."""
         return (*divmod(self.tolerance, _SECOND_NS), *divmod(self.charge, _SECOND_NS))
 
-    def tell(self, now_us: int, before_s: int, before_ns: int) -> None:
+    def resolve(self, now_us: int, before_s: int, before_ns: int) -> None:
         """The answer, from the instant before."""
-        said_limited = before_s < 0
-        if said_limited:
+        was_limited = before_s < 0
+        if was_limited:
             before_s = -1 - before_s
         _, limited, remaining, retry_ns, reset_ns = cell_throttle.step(
             before_s * _SECOND_NS + before_ns,
@@ -74,8 +74,8 @@ class _Waiting:
         )
         if self.future.done():
             return
-        if limited is not said_limited:
-            self.future.set_exception(as_unavailable(Disagreed))
+        if limited is not was_limited:
+            self.future.set_exception(as_unavailable(Disagreement))
             return
         seconds = cell_throttle.seconds
         self.future.set_result(
@@ -99,15 +99,15 @@ class RedisThrottle:
         "_client",
         "_clock",
         "_closed",
+        "_flush_due",
         "_head",
+        "_in_flight",
         "_key_bytes_max",
-        "_leaving",
         "_loop",
         "_observer",
+        "_queue",
         "_script",
         "_spread",
-        "_under_way",
-        "_waiting",
         "now",
         "prefix",
         "what",
@@ -142,9 +142,9 @@ class RedisThrottle:
         self._loop = loop
         self._observer = observer
         self._clock = clock if clock is not None else lambda: int(loop.time() * 1e6)
-        self._waiting: list[_Waiting] = []
-        self._under_way: set[asyncio.Future[Any]] = set()
-        self._leaving = False
+        self._queue: list[_ThrottleCall] = []
+        self._in_flight: set[asyncio.Future[Any]] = set()
+        self._flush_due = False
         self._closed = False
 
     async def connect(self) -> None:
@@ -156,14 +156,14 @@ class RedisThrottle:
         if self._closed:
             raise Unavailable(self.what, "the store is closed")
         key = key_of(self._head, ask.key, "}", self._key_bytes_max)
-        if not self._spread and (seen := self._client.why_gone(-1)):
+        if not self._spread and (seen := self._client.unavailable_reason(-1)):
             raise Unavailable(self.what, f"{seen}; calls are held back")
-        waiting = _Waiting(key, ask, self._loop.create_future())
-        self._waiting.append(waiting)
-        if not self._leaving:
-            self._leaving = True
-            self._loop.call_soon(self._leave)
-        return waiting.future
+        call = _ThrottleCall(key, ask, self._loop.create_future())
+        self._queue.append(call)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        return call.future
 
     async def reset(self, key: str) -> None:
         """Forget what `key` has taken."""
@@ -178,37 +178,37 @@ class RedisThrottle:
     async def close(self) -> None:
         """Fail what is under way with `Unavailable`, and give back what is held."""
         self._closed = True
-        self._leave()
+        self._flush()
         await self._client.close()
 
     # Inside.
 
-    def _leave(self) -> None:
+    def _flush(self) -> None:
         """Send all that wait."""
-        self._leaving = False
-        waiting, self._waiting = self._waiting, []
-        by_slot: dict[int, list[_Waiting]] = {}
-        for one in waiting:
+        self._flush_due = False
+        call, self._queue = self._queue, []
+        by_slot: dict[int, list[_ThrottleCall]] = {}
+        for one in call:
             if not one.future.cancelled():
                 slot = slot_of(one.key) if self._spread else -1
                 by_slot.setdefault(slot, []).append(one)
-        for those in by_slot.values():
-            for first in range(0, len(those), self._asks_max):
-                self._send(those[first : first + self._asks_max])
+        for calls in by_slot.values():
+            for first in range(0, len(calls), self._asks_max):
+                self._send(calls[first : first + self._asks_max])
         self._client.push()
 
-    def _send(self, asks: list[_Waiting]) -> None:
+    def _send(self, asks: list[_ThrottleCall]) -> None:
         places: dict[bytes, int] = {}
         args: list[Part] = [self.now]
         for one in asks:
             args += (places.setdefault(one.key, len(places) + 1), *one.words())
         sent_us = self._clock()
         call = self._client.run_script(self._script, [*places], args)
-        self._under_way.add(call)
-        call.add_done_callback(lambda done: self._landed(asks, sent_us, done))
+        self._in_flight.add(call)
+        call.add_done_callback(lambda done: self._finish(asks, sent_us, done))
 
-    def _landed(self, asks: list[_Waiting], sent_us: int, call: asyncio.Future[Reply]) -> None:
-        self._under_way.discard(call)
+    def _finish(self, asks: list[_ThrottleCall], sent_us: int, call: asyncio.Future[Reply]) -> None:
+        self._in_flight.discard(call)
         error: BaseException | None = None
         if call.cancelled():
             error = Unavailable(self.what, "the call was cancelled")
@@ -217,7 +217,7 @@ class RedisThrottle:
         if error is None:
             reply = call.result()
             for place, one in enumerate(asks):
-                one.tell(reply[0], reply[1 + 2 * place], reply[2 + 2 * place])
+                one.resolve(reply[0], reply[1 + 2 * place], reply[2 + 2 * place])
         else:
             for one in asks:
                 one.fail(error)

@@ -7,7 +7,7 @@ in the background, by its node. Nothing is kept here that a worker would have to
 whoever asks for a lease: it goes back to the worker that gave it.
 
 Before the first connection stands, a call would wait for one worker that may be the dead one; so
-whoever asks first waits until the first of all has answered (`meet`).
+whoever asks first waits until the first of all has answered (`await_first`).
 """
 
 from __future__ import annotations
@@ -20,34 +20,43 @@ from typing import Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.kernels.two_choices import pick_two
-from sluicegate.stores.redis.connection import Call, Reply
-from sluicegate.stores.redis.node import Node
-from sluicegate.stores.redis.url import SINGLE, RedisSettings
-from sluicegate.stores.service.words import error_of
+from sluicegate.stores.redis.connection import RedisCall, Reply
+from sluicegate.stores.redis.node import RedisNode
+from sluicegate.stores.redis.settings import SINGLE, RedisSettings
+from sluicegate.stores.service.commands import error_of
 from sluicegate.wire.resp import ErrorReply
 
 _GONE: Final = "calls are held back"
 
 
 @final
-class Fleet:
+class WorkerFleet:
     """Make it within the loop that uses it; `close` ends what it has started."""
 
-    __slots__ = ("_arriving", "_closed", "_draw", "_loop", "_meeting", "met", "nodes", "what")
+    __slots__ = (
+        "_closed",
+        "_connecting",
+        "_draw",
+        "_first_answer",
+        "_loop",
+        "nodes",
+        "ready",
+        "what",
+    )
 
     def __init__(self, settings: RedisSettings, chance: Chance) -> None:
         alone = replace(settings, topology=SINGLE, shared=False, endpoints=settings.endpoints[:1])
-        self.nodes: Sequence[Node] = [
-            Node(endpoint, replace(alone, endpoints=(endpoint,)), chance)
+        self.nodes: Sequence[RedisNode] = [
+            RedisNode(endpoint, replace(alone, endpoints=(endpoint,)), chance)
             for endpoint in settings.endpoints
         ]
         self.what = f"{settings.kind} at {', '.join(map(str, settings.endpoints))}"
         self._draw = chance.draw
         self._loop = asyncio.get_running_loop()
-        self._meeting: asyncio.Task[None] | None = None
-        self._arriving: list[asyncio.Task[None]] = []
+        self._first_answer: asyncio.Task[None] | None = None
+        self._connecting: list[asyncio.Task[None]] = []
         self._closed = False
-        self.met = False  # a worker has answered, or none has
+        self.ready = False  # a worker has answered, or none has
 
     def send(self, payload: bytes) -> asyncio.Future[Reply]:
         """Ask a worker; the first that takes the call."""
@@ -62,13 +71,13 @@ class Fleet:
                     break
         return future
 
-    def send_to(self, node: Node, payload: bytes) -> asyncio.Future[Reply]:
+    def send_to(self, node: RedisNode, payload: bytes) -> asyncio.Future[Reply]:
         """Ask this worker and no other."""
         future: asyncio.Future[Reply] = self._loop.create_future()
-        node.send(Call(future, payload))
+        node.send(RedisCall(future, payload))
         return future
 
-    def pick(self) -> Node:
+    def pick(self) -> RedisNode:
         """The less busy of two that are there; any, if none is."""
         nodes = self.nodes
         if len(nodes) == 1:
@@ -79,27 +88,27 @@ class Fleet:
         one, other = pick_two(len(there), self._draw(), self._draw())
         return there[one] if there[one].pending <= there[other].pending else there[other]
 
-    async def ask(self, payload: bytes, node: Node | None = None) -> Reply:
+    async def ask(self, payload: bytes, node: RedisNode | None = None) -> Reply:
         """Send to `node`, or any worker, once one has answered; raise errors as what they are."""
-        if not self.met:
-            await self.meet()
+        if not self.ready:
+            await self.await_first()
         try:
             return await (self.send(payload) if node is None else self.send_to(node, payload))
         except ErrorReply as error:
             raise error_of(self.what, error) from None
 
-    async def meet(self) -> None:
+    async def await_first(self) -> None:
         """Return when the first worker has answered, or none has; later calls return at once."""
         if self._closed:
             raise Unavailable(self.what, "the client is closed")
-        if not self.met:
-            if self._meeting is None:
-                self._meeting = self._loop.create_task(self._meet())
-            await asyncio.shield(self._meeting)
+        if not self.ready:
+            if self._first_answer is None:
+                self._first_answer = self._loop.create_task(self._await_first())
+            await asyncio.shield(self._first_answer)
 
     async def connect(self) -> None:
         """Return when a worker has answered, or raise what prevents it."""
-        await self.meet()
+        await self.await_first()
         if any(node.connected for node in self.nodes):
             return
         errors = await asyncio.gather(
@@ -111,11 +120,11 @@ class Fleet:
         if isinstance(errors[0], BaseException):
             raise errors[0]
 
-    def why_gone(self) -> str:
+    def unavailable_reason(self) -> str:
         """Why a call would fail at once, or ""; any thread may ask."""
         why = ""
         for node in self.nodes:
-            why = node.why_gone()
+            why = node.unavailable_reason()
             if not why:
                 return ""
         return f"{why}; {_GONE}"
@@ -123,22 +132,22 @@ class Fleet:
     async def close(self) -> None:
         """Fail what is under way with `Unavailable`, and return when all sockets are closed."""
         self._closed = True
-        tasks = [*self._arriving]
-        if self._meeting is not None:
-            tasks.append(self._meeting)
+        tasks = [*self._connecting]
+        if self._first_answer is not None:
+            tasks.append(self._first_answer)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *(node.close() for node in self.nodes), return_exceptions=True)
 
-    async def _meet(self) -> None:
-        self._arriving = [self._loop.create_task(_arrive(node)) for node in self.nodes]
-        pending = set(self._arriving)
+    async def _await_first(self) -> None:
+        self._connecting = [self._loop.create_task(_connect_node(node)) for node in self.nodes]
+        pending = set(self._connecting)
         while pending and not any(node.connected for node in self.nodes):
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        self.met = True
+        self.ready = True
 
 
-async def _arrive(node: Node) -> None:
+async def _connect_node(node: RedisNode) -> None:
     try:
         await node.connect()
     except SluicegateError:

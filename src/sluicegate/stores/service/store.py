@@ -14,10 +14,10 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.stores.redis.connection import Reply
-from sluicegate.stores.redis.url import RedisSettings
-from sluicegate.stores.service.fleet import Fleet
-from sluicegate.stores.service.url import parse_service_url
-from sluicegate.stores.service.words import PREFIX_DEFAULT, Words, grant_of, ruling_of
+from sluicegate.stores.redis.settings import RedisSettings
+from sluicegate.stores.service.commands import PREFIX_DEFAULT, StoreCommands, grant_of, ruling_of
+from sluicegate.stores.service.fleet import WorkerFleet
+from sluicegate.stores.service.settings import parse_service_url
 
 
 @final
@@ -30,8 +30,8 @@ class ServiceStore:
         self, where: str | RedisSettings, chance: Chance, *, prefix: str = PREFIX_DEFAULT
     ) -> None:
         settings = parse_service_url(where) if isinstance(where, str) else where
-        self._fleet = Fleet(settings, chance)
-        self._words = Words(prefix)
+        self._fleet = WorkerFleet(settings, chance)
+        self._words = StoreCommands(prefix)
         self._closed = False
         self.what = self._fleet.what
 
@@ -63,9 +63,9 @@ class ServiceStore:
         if charges:
             await self._ask(self._words.forget(charges))
 
-    def gone(self, charges: Sequence[Charge]) -> Unavailable | None:
+    def unavailable(self, charges: Sequence[Charge]) -> Unavailable | None:
         """What asking for these would raise at once; any thread may ask, without the loop."""
-        seen = self._fleet.why_gone()
+        seen = self._fleet.unavailable_reason()
         return Unavailable(self.what, seen) if seen else None
 
     async def close(self) -> None:

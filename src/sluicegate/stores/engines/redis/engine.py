@@ -48,10 +48,10 @@ from sluicegate.stores.engines.redis.keys import (
     tag_of,
 )
 from sluicegate.stores.engines.redis.url import RedisEngineSettings, parse_url
+from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.connection import Reply
+from sluicegate.stores.redis.settings import CLUSTER, SINGLE
 from sluicegate.stores.redis.slots import SLOTS, slot_of
-from sluicegate.stores.redis.topology import Client, open_client
-from sluicegate.stores.redis.url import CLUSTER, SINGLE
 from sluicegate.wire.resp import ErrorReply, Part
 
 SHARDS: Final = 16  # of a cluster's slots, each a run of them
@@ -88,7 +88,7 @@ class RedisEngine:
         self.shared = True
         self._settings = settings
         self._chance = chance
-        self._client: Client | None = None
+        self._client: RedisClient | None = None
         self._closed = False
         self._scripts = load_scripts()
         self._spread = topology == CLUSTER
@@ -321,7 +321,7 @@ class RedisEngine:
                 detail,
             )
 
-    def _open(self) -> Client:
+    def _open(self) -> RedisClient:
         if self._client is None:
             if self._closed:
                 raise Unavailable(self.what, "the engine is closed")

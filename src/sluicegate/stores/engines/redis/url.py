@@ -12,8 +12,8 @@ from typing import Final
 from urllib.parse import urlencode
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.redis.url import FLEET, RedisSettings
-from sluicegate.stores.redis.url import parse_url as parse_redis_url
+from sluicegate.stores.redis.settings import FLEET, RedisSettings
+from sluicegate.stores.redis.settings import parse_url as parse_redis_url
 from sluicegate.stores.urls import Query, as_ms, check_numbers, pairs_in, read_query, redacted
 
 SCHEMES: Final = ("redis://", "rediss://", "redis+cluster://", "rediss+cluster://")

@@ -1,6 +1,6 @@
 """Topology: which node has a key. One server, a cluster, or the master that sentinels name.
 
-All three are a `Client`, and this is all that a store knows of them.
+All three are a `RedisClient`, and this is all that a store knows of them.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sluicegate.contracts.chance import Chance
-from sluicegate.stores.redis.cluster import Cluster
-from sluicegate.stores.redis.connection import Receiver, Reply
-from sluicegate.stores.redis.node import Node
+from sluicegate.stores.redis.cluster import ClusterClient
+from sluicegate.stores.redis.connection import Reply, ReplyReceiver
+from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.sentinel import Sentinel
-from sluicegate.stores.redis.url import CLUSTER, SENTINEL, RedisSettings, parse_url
+from sluicegate.stores.redis.sentinel import SentinelClient
+from sluicegate.stores.redis.settings import CLUSTER, SENTINEL, RedisSettings, parse_url
 from sluicegate.wire.resp import Part
 
 
-class Client(Protocol):
+class RedisClient(Protocol):
     """What decisions are run on. Bound to the event loop it was opened in."""
 
     def run_script(
@@ -30,7 +30,7 @@ class Client(Protocol):
 
     def send_script(
         self,
-        receiver: Receiver,
+        receiver: ReplyReceiver,
         script: Script,
         keys: Sequence[bytes | str],
         args: Sequence[Part],
@@ -47,7 +47,7 @@ class Client(Protocol):
         """Write what was sent in this turn of the loop now, and not at its end."""
         ...
 
-    def why_gone(self, slot: int) -> str:
+    def unavailable_reason(self, slot: int) -> str:
         """Why a call to the node of this slot would fail at once, or ""; any thread may ask."""
         ...
 
@@ -60,7 +60,7 @@ class Client(Protocol):
         ...
 
 
-def open_client(where: str | RedisSettings, chance: Chance) -> Client:
+def open_client(where: str | RedisSettings, chance: Chance) -> RedisClient:
     """A client for a URL or settings, within a running loop; it connects at `connect` or first use.
 
     Awaiting a call gives the reply. It raises `Unavailable` when no answer can be had in time, and
@@ -68,7 +68,7 @@ def open_client(where: str | RedisSettings, chance: Chance) -> Client:
     """
     settings = parse_url(where) if isinstance(where, str) else where
     if settings.topology == CLUSTER:
-        return Cluster(settings, chance)
+        return ClusterClient(settings, chance)
     if settings.topology == SENTINEL:
-        return Sentinel(settings, chance)
-    return Node(settings.endpoints[0], settings, chance)
+        return SentinelClient(settings, chance)
+    return RedisNode(settings.endpoints[0], settings, chance)

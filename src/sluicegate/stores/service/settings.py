@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.redis.url import FLEET, RedisSettings, parse_url
+from sluicegate.stores.redis.settings import FLEET, RedisSettings, parse_url
 
 SCHEMES: Final[dict[str, tuple[str, bool, bool]]] = {
     "sluicegate": (FLEET, False, False),

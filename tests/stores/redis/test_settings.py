@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.redis.url import Endpoint, RedisSettings, parse_url
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings, parse_url
 from sluicegate.stores.urls import redacted
 
 

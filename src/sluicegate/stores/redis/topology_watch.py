@@ -15,8 +15,8 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.kernels.backoff import EQUAL, Backoff
 from sluicegate.stores.redis.connection import Reply, open_connection
-from sluicegate.stores.redis.node import Node
-from sluicegate.stores.redis.url import Endpoint, RedisSettings
+from sluicegate.stores.redis.node import RedisNode
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.wire.resp import Part
 
 _UNSETTLED_US_MAX: Final = 500_000
@@ -32,7 +32,7 @@ async def ask_once(endpoint: Endpoint, settings: RedisSettings, *parts: Part) ->
 
 
 @final
-class Lookout:
+class TopologyWatch:
     """Runs `look` in the background, when nudged and every so often, until it is closed.
 
     `look` answers whether all is well. It may raise a `SluicegateError`, which means that it is
@@ -42,12 +42,12 @@ class Lookout:
     __slots__ = (
         "_backoff",
         "_closed",
+        "_closing",
         "_draw",
         "_every_s",
         "_gap_s",
         "_look",
         "_nudged",
-        "_retired",
         "_task",
     )
 
@@ -65,7 +65,7 @@ class Lookout:
         self._draw = chance.draw
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._retired: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def nudge(self) -> None:
@@ -77,16 +77,16 @@ class Lookout:
         if self._task is None and not self._closed:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="redis lookout")
 
-    def retire(self, node: Node, after_us: int) -> None:
+    def retire(self, node: RedisNode, after_us: int) -> None:
         """Close the node when its last calls have had their time."""
         task = asyncio.get_running_loop().create_task(_close_later(node, after_us))
-        self._retired.add(task)
-        task.add_done_callback(self._retired.discard)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """End the background work; nodes about to be closed are closed now."""
         self._closed = True
-        tasks = [*self._retired] if self._task is None else [self._task, *self._retired]
+        tasks = [*self._closing] if self._task is None else [self._task, *self._closing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -111,7 +111,7 @@ class Lookout:
                 continue
 
 
-async def _close_later(node: Node, after_us: int) -> None:
+async def _close_later(node: RedisNode, after_us: int) -> None:
     try:
         await asyncio.sleep(after_us / 1e6)
     finally:

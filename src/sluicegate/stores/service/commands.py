@@ -25,7 +25,7 @@ _BAD_VALUE: Final = " cannot be used; "  # as `BadValue` says it on the other si
 
 
 @final
-class Said:
+class _LimitWords:
     """A limit, and the six words that say it."""
 
     __slots__ = ("limit", "words")
@@ -36,15 +36,15 @@ class Said:
 
 
 @final
-class Words:
+class StoreCommands:
     """Writes and reads for one prefix, which keeps apart programs that name their rules alike."""
 
-    __slots__ = ("_said", "limits_max", "prefix")
+    __slots__ = ("_limit_words", "limits_max", "prefix")
 
     def __init__(self, prefix: str = PREFIX_DEFAULT, *, limits_max: int = LIMITS_MAX) -> None:
         self.prefix = prefix
         self.limits_max = limits_max
-        self._said: dict[str, Said] = {}
+        self._limit_words: dict[str, _LimitWords] = {}
 
     def take(self, charges: Sequence[Charge], *, keep: bool, count_refused: bool) -> bytes:
         """SG.TAKE."""
@@ -61,9 +61,9 @@ class Words:
                 raise _negative(cost)
         rungs = arguments((len(ladder), *ladder))
         # The charge's own cost says nothing here.
-        said = self._charge(charge._replace(cost=0))
+        words = self._charge(charge._replace(cost=0))
         head = arguments(("SG.TAKESOME",))
-        return b"*%d\r\n%b%b%b" % (2 + _CHARGE_WORDS + len(ladder), head, said, rungs)
+        return b"*%d\r\n%b%b%b" % (2 + _CHARGE_WORDS + len(ladder), head, words, rungs)
 
     def settle(self, charges: Sequence[Charge], taken_us: int | None) -> bytes:
         """SG.SETTLE."""
@@ -87,13 +87,13 @@ class Words:
 
     def _charge(self, charge: Charge) -> bytes:
         rule_id, limit, key, cost = charge
-        said = self._said.get(rule_id)
-        if said is None or (said.limit is not limit and said.limit != limit):
-            said = self._say(rule_id, limit)
-        return said.words + arguments((key, cost))
+        words = self._limit_words.get(rule_id)
+        if words is None or (words.limit is not limit and words.limit != limit):
+            words = self._encode_limit(rule_id, limit)
+        return words.words + arguments((key, cost))
 
-    def _say(self, rule_id: str, limit: Limit) -> Said:
-        words = arguments(
+    def _encode_limit(self, rule_id: str, limit: Limit) -> _LimitWords:
+        encoded = arguments(
             (
                 self.name(rule_id),
                 limit.algorithm.value,
@@ -103,10 +103,10 @@ class Words:
                 limit.cells,
             )
         )
-        if rule_id not in self._said and len(self._said) >= self.limits_max:
-            self._said.pop(next(iter(self._said)))  # it is only a way to say things
-        said = self._said[rule_id] = Said(limit, words)
-        return said
+        if rule_id not in self._limit_words and len(self._limit_words) >= self.limits_max:
+            self._limit_words.pop(next(iter(self._limit_words)))  # it is only a way to say things
+        words = self._limit_words[rule_id] = _LimitWords(limit, encoded)
+        return words
 
     def name(self, rule_id: str) -> str:
         """The limit's id as the service knows it."""
@@ -120,7 +120,7 @@ class Words:
 def ruling_of(reply: Any, charges: Sequence[Charge]) -> Ruling:
     """What SG.TAKE answered to these charges."""
     if not isinstance(reply, list) or len(reply) != 1 + _DECISION_WORDS * len(charges):
-        raise strange(reply)
+        raise unknown_reply(reply)
     return Ruling(
         reply[0],
         [
@@ -133,7 +133,7 @@ def ruling_of(reply: Any, charges: Sequence[Charge]) -> Ruling:
 def grant_of(reply: Any, charge: Charge) -> PartialTake:
     """What SG.TAKESOME answered."""
     if not isinstance(reply, list) or len(reply) != 2 + _DECISION_WORDS:
-        raise strange(reply)
+        raise unknown_reply(reply)
     return PartialTake(reply[0], reply[1], decision_of(reply, 2, charge.rule_id))
 
 
@@ -143,21 +143,21 @@ def decision_of(reply: list[Any], at: int, rule_id: str) -> Decision:
     try:
         reason = REASONS[name.decode()] if name else None
     except (KeyError, AttributeError, UnicodeDecodeError):
-        raise strange(reply) from None
+        raise unknown_reply(reply) from None
     if not allowed and reason is None:
-        raise strange(reply)
+        raise unknown_reply(reply)
     return Decision(bool(allowed), remaining, retry_us, reset_us, reason, rule_id)
 
 
-def strange(reply: Any) -> Unavailable:
+def unknown_reply(reply: Any) -> Unavailable:
     """What is told of a reply that answers something else."""
     return Unavailable("the service", f"its answer is not understood: {reply!r:.80}")
 
 
 def error_of(what: str, error: ErrorReply) -> SluicegateError:
     """Return an error reply as what it was there: a value that cannot be used, or no answer."""
-    said, cut, remedy = error.text.removeprefix("ERR ").partition(_BAD_VALUE)
-    field, colon, value = said.partition(": ")
+    words, cut, remedy = error.text.removeprefix("ERR ").partition(_BAD_VALUE)
+    field, colon, value = words.partition(": ")
     if cut and colon:
         return BadValue(field, value, remedy)
     return Unavailable(what, str(error))

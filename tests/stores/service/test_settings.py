@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sluicegate import BadValue, Limiter, Permits
-from sluicegate.stores.redis.url import parse_url
-from sluicegate.stores.service.url import is_service, parse_service_url
+from sluicegate.stores.redis.settings import parse_url
+from sluicegate.stores.service.settings import is_service, parse_service_url
 
 
 def test_a_url_says_where_and_how() -> None:
