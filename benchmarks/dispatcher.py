@@ -34,12 +34,11 @@ from benchmarks.asgi import SCOPE, bare
 from benchmarks.peers import step
 from benchmarks.resp_door import pinned, pressed, redis_server
 from benchmarks.rounds import ROUNDS, Bars, Result, build_of, interleaved, print_results, ratio
-from sluicegate.apps.kv.assembly import Assembly
-from sluicegate.apps.kv.fields import FIELDS
-from sluicegate.apps.kv.settings import Settings, read_settings
+from sluicegate.apps.kv.app import KvApp
+from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.contracts.key_values import CallContext, KeyRange, Row, Write
 from sluicegate.policies.access import EVERYBODY
-from sluicegate.service.settings import add_flags
+from sluicegate.service.settings import settings_from
 
 CHAIN_MAX: Final = 2 / 3  # of a bare Starlette request
 RESP_MIN: Final = 0.30  # of redis-server's GET
@@ -56,11 +55,9 @@ WHOLE: Final = "dispatcher.get"
 TABLES: Final = "its tables alone"
 
 
-def settings_of(*flags: str) -> Settings:
+def settings_of(*flags: str) -> KvSettings:
     """The settings of `sluicegate kv` with these flags, and quotas that nobody spends."""
-    parser = argparse.ArgumentParser()
-    add_flags(parser, FIELDS)
-    return read_settings(parser.parse_args(["--quota-ru", str(1 << 40), *flags]), {})[0]
+    return settings_from(KvSettings, "--quota-ru", str(1 << 40), *flags)
 
 
 def starlette() -> Callable[[], int]:
@@ -81,9 +78,9 @@ def starlette() -> Callable[[], int]:
     return run
 
 
-async def filled(assembly: Assembly, keys: int, rows: int) -> None:
+async def filled(app: KvApp, keys: int, rows: int) -> None:
     """Single rows in one table, and partitions of `ROWS` in another."""
-    put, call = assembly.dispatcher.write, CallContext(EVERYBODY)
+    put, call = app.dispatcher.write, CallContext(EVERYBODY)
     for begin in range(0, keys, 500):
         await put(
             "t", [Write(partition_of(at), b"", VALUE) for at in range(begin, begin + 500)], call
@@ -101,12 +98,12 @@ def partition_of(number: int) -> bytes:
 def chain(rounds: int, bars: Bars) -> None:
     """What the chain adds to a read."""
     with asyncio.Runner() as runner:
-        assembly = runner.run(made("memory:"))
+        app = runner.run(made("memory:"))
         try:
-            runner.run(filled(assembly, KEYS, 0))
-            results, p99_us = chain_measured(assembly, runner, rounds)
+            runner.run(filled(app, KEYS, 0))
+            results, p99_us = chain_measured(app, runner, rounds)
         finally:
-            runner.run(assembly.close())
+            runner.run(app.end())
     print_results("A read in this process", results, STARLETTE)
     pairs = zip(results[WHOLE].ns, results[TABLES].ns, results[STARLETTE].ns, strict=True)
     added = [(whole - tables, request) for whole, tables, request in pairs]
@@ -122,10 +119,10 @@ def chain(rounds: int, bars: Bars) -> None:
 
 
 def chain_measured(
-    assembly: Assembly, runner: asyncio.Runner, rounds: int
+    app: KvApp, runner: asyncio.Runner, rounds: int
 ) -> tuple[dict[str, Result], float]:
     """All three in turns, and the p99 of single reads through the whole chain."""
-    get, read, clock = assembly.dispatcher.get, assembly.layers.read_one, assembly.clock
+    get, read, clock = app.dispatcher.get, app.layers.read_one, app.clock
     partitions = cycle([partition_of(at) for at in range(KEYS)])
 
     async def whole() -> int:
@@ -163,12 +160,12 @@ def chain_measured(
 def many(rounds: int, folder: Path) -> None:
     """Multi-gets and ranges, beside the library that keeps the rows."""
     with asyncio.Runner() as runner:
-        assembly = runner.run(made(f"lmdb:{folder / 'dispatcher'}"))
+        app = runner.run(made(f"lmdb:{folder / 'dispatcher'}"))
         try:
-            runner.run(filled(assembly, KEYS, KEYS // ROWS))
-            results = many_measured(assembly, runner, rounds, folder)
+            runner.run(filled(app, KEYS, KEYS // ROWS))
+            results = many_measured(app, runner, rounds, folder)
         finally:
-            runner.run(assembly.close())
+            runner.run(app.end())
     for title, ours, peer in (
         (f"A row of a multi-get of {ROWS}", "multi-get", "lmdb, get"),
         (f"A row of a range of {ROWS}", "range", "lmdb, cursor"),
@@ -181,17 +178,17 @@ def many(rounds: int, folder: Path) -> None:
         )
 
 
-async def made(engine: str) -> Assembly:
+async def made(engine: str) -> KvApp:
     """A dispatcher of this process, within the loop that runs."""
-    assembly = Assembly(settings_of("--engine", engine), 0)
-    await assembly.start()
+    app = KvApp(settings_of("--engine", engine))
+    await app.start()
     # Candidates that take turns keep the loop from turning: that is no stress of the dispatcher's.
-    await assembly.background.stop("vitals")
-    return assembly
+    await app.background.stop("loop lag")
+    return app
 
 
 def many_measured(
-    assembly: Assembly, runner: asyncio.Runner, rounds: int, folder: Path
+    app: KvApp, runner: asyncio.Runner, rounds: int, folder: Path
 ) -> dict[str, Result]:
     """In turns; a row is the unit."""
     environment = lmdb.open(str(folder / "direct"), map_size=1 << 30, sync=False)
@@ -199,7 +196,7 @@ def many_measured(
     with environment.begin(write=True) as writing:
         for name in names:
             writing.put(name, VALUE)
-    dispatcher = assembly.dispatcher
+    dispatcher = app.dispatcher
     begins = cycle(range(0, KEYS, ROWS))
     partitions = cycle([partition_of(at) for at in range(KEYS // ROWS)])
     span = KeyRange(rows_max=ROWS)

@@ -12,17 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from argparse import ArgumentParser
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NoReturn, final
 
 import grpc
 import grpc.aio
 
-from sluicegate.apps.limiter.assembly import Assembly
-from sluicegate.apps.limiter.command import add_arguments
-from sluicegate.apps.limiter.doors import Doors
-from sluicegate.apps.limiter.settings import Settings, read_settings
+from sluicegate.apps.limiter.app import LimiterApp
+from sluicegate.apps.limiter.settings import LimiterSettings
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import SluicegateError, Unavailable
@@ -48,6 +45,8 @@ from sluicegate.doors.tls import NAMES_MAX
 from sluicegate.policies.access import OpenAccess
 from sluicegate.service import lifecycle
 from sluicegate.service.bounds import grpc_settings
+from sluicegate.service.listeners import Listeners
+from sluicegate.service.settings import settings_from
 
 _log: Final = logging.getLogger("sluicegate.grpc")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -195,20 +194,20 @@ def _names(found: Any) -> Sequence[str]:
 class _Limiter:
     """One worker of the rate-limit service, with grpcio listening at `address`."""
 
-    def __init__(self, address: str, settings: Settings, assembly: Assembly) -> None:
-        service = assembly.service
+    def __init__(self, address: str, app: LimiterApp) -> None:
+        service = app.service
         methods = Methods(
             {**MeshServicer(service).unary, **RateLimiterServicer(service).unary}, {}, frozenset()
         )
         self._address = address
-        self._assembly = assembly
-        self._doors = Doors(settings, assembly, "", 0)
-        self._server = GrpcioServer(methods, OpenAccess(), grpc_settings(settings))
+        self._app = app
+        self._listeners = Listeners(app)
+        self._server = GrpcioServer(methods, OpenAccess(), grpc_settings(app.settings))
 
     async def open(self) -> str:
         """Listen."""
         await self._server.start(self._address)
-        await self._doors.open()
+        self._listeners.open()
         return f"grpcio is ready on {self._address}"
 
     def reload(self) -> None:
@@ -216,29 +215,26 @@ class _Limiter:
 
     def drain(self) -> None:
         """Refuse new work."""
-        self._assembly.draining = True
+        self._app.draining = True
 
     async def close(self, grace_s: float) -> None:
         """Finish what is under way within `grace_s`."""
         await self._server.drain(grace_s)
-        await self._doors.close(grace_s)
+        await self._listeners.close(grace_s)
 
 
-async def _serve(address: str, settings: Settings) -> None:
-    assembly = Assembly(settings, 0)
+async def _serve(address: str, settings: LimiterSettings) -> None:
+    app = LimiterApp(settings)
     try:
-        assembly.load()
-        await assembly.connect()
-        await lifecycle.serve(_Limiter(address, settings, assembly), settings.grace_s, print, _log)
+        await app.start()
+        await lifecycle.serve(_Limiter(address, app), settings.grace_s, print, _log)
     finally:
-        await assembly.close()
+        await app.end()
 
 
 def main() -> None:
-    """Serve until metadata to end."""
-    parser = ArgumentParser(description=__doc__)
-    add_arguments(parser)
-    settings, _ = read_settings(parser.parse_args(sys.argv[2:]))
+    """Serve until told to end."""
+    settings = settings_from(LimiterSettings, *sys.argv[2:])
     logging.basicConfig(level=settings.log.upper())
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_serve(sys.argv[1], settings))

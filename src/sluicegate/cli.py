@@ -181,7 +181,7 @@ def _run(command: Command, arguments: list[str]) -> int:
         # One of our own that is missing is a bug, and so is one that no extra brings.
         if not command.extra or error.name is None or error.name.startswith("sluicegate"):
             raise
-        get = f"pip install 'sluicegate[{command.extra}]'"
+        get = f"pip install '.[{command.extra}]' in the checkout"
         return _fail(f"{parser.prog} needs the package {error.name}; {get}", COULD_NOT)
 
 

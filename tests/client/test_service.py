@@ -251,7 +251,7 @@ except Exception as error:
     print(type(error).__name__, error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    said = "MissingPackage the package hiredis is missing; pip install 'sluicegate[redis]'"
+    said = "MissingPackage the package hiredis is missing; pip install '.[redis]' in the checkout"
     assert done.stdout.splitlines() == [said, said]
 
 

@@ -108,7 +108,7 @@ def test_a_door_without_its_framework_names_the_command(name: str) -> None:
     code = f"import sys; sys.modules[{name!r}] = None; import sluicegate.doors.{FRAMEWORKS[name]}"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 1
-    assert f"pip install 'sluicegate[{name}]'" in done.stderr
+    assert f"pip install '.[{name}]'" in done.stderr
     assert MissingPackage.__name__ in done.stderr
 
 

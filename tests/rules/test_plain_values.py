@@ -124,7 +124,7 @@ def test_a_file_must_be_utf8_and_may_have_a_mark() -> None:
 
 def test_without_pyyaml_the_error_has_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(Unavailable, match=r"pip install 'sluicegate\[rules\]'.*as TOML"):
+    with pytest.raises(Unavailable, match=r"pip install '\.\[rules\]'.*as TOML"):
         yaml("a: 1")
     assert read_text("a = 1", form="toml", source="x").value == {"a": 1}
 

@@ -2,94 +2,80 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import ClassVar
 
 import pytest
 
-from sluicegate.contracts.access import Access
+from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.doors.http.message import Reply, Request
-from sluicegate.doors.http.protocol import HttpDoor
+from sluicegate.doors.http.message import Handler, Reply, Request
 from sluicegate.policies.access import OpenAccess
-from sluicegate.service.listeners import Doorway
-from sluicegate.service.siblings import socket_of
-from sluicegate.testing import HandClock
+from sluicegate.service.app import App, Site
+from sluicegate.service.common_settings import ServiceSettings
+from sluicegate.service.listeners import Listeners
+from sluicegate.service.siblings import ALONE, WorkerId, socket_of
 
 CALLERS = '[[callers]]\nname = "ann"\ntoken_sha256 = "{}"\ngrants = ["check"]\n'
-NO_RESP: Any = SimpleNamespace(protocol=None)
-NO_GRPC: Any = None
+LOCAL = ServiceSettings(listen=("127.0.0.1:0",), hosts=("a.example",))
 
 
-@dataclass(frozen=True)
-class Settings:
-    listen: tuple[str, ...] = ("127.0.0.1:0",)
-    hosts: tuple[str, ...] = ()
-    workers: int = 1
-    tls_cert: str = ""
-    tls_key: str = ""
-    tls_client_ca: str = ""
-    tls_client_optional: bool = False
-    access: str = ""
-    token: str = ""
-    insecure: bool = False
-    connections_max: int = 100
-    connections_per_address_max: int = 100
-    streams_max: int = 100
-    message_bytes_max: int = 1 << 16
-    idle_s: float = 30.0
-    head_s: float = 5.0
+class ThingApp(App[ServiceSettings]):
+    """Says over HTTP whom its door is for."""
 
+    name: ClassVar[str] = "thing"
 
-class Doors:
-    """HTTP doors that say whose they are."""
+    def __init__(self, settings: ServiceSettings, worker: WorkerId = ALONE) -> None:
+        super().__init__(settings, worker)
+        self.sites: list[Site] = []
+        self.callers: list[str] = []
 
-    def __init__(self) -> None:
-        self.made: list[tuple[bool, bool, frozenset[str] | None]] = []
+    def change_callers(self, identities: Sequence[Identity]) -> None:
+        self.callers = [one.name for one in identities]
 
-    def __call__(self, access: Access, hosts: frozenset[str] | None, *, alone: bool) -> HttpDoor:
-        self.made.append((isinstance(access, OpenAccess), alone, hosts))
-        said = b"peers" if alone else b"callers"
+    def http(self, site: Site) -> Handler:
+        self.sites.append(site)
+        text = b"siblings" if isinstance(site.access, OpenAccess) else b"callers"
 
         def answer(_request: Request) -> Reply:
-            return Reply(200, said, close=True)
+            return Reply(200, text, close=True)
 
-        return HttpDoor(answer, HandClock())
+        return answer
 
 
 async def get(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
     writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    told = await reader.read()
+    answer = await reader.read()
     writer.close()
-    return told
+    return answer
 
 
-def test_callers_and_peers_each_have_their_door_until_it_is_closed(tmp_path: Path) -> None:
+def test_callers_and_siblings_each_have_their_door_until_it_is_closed(tmp_path: Path) -> None:
     async def story() -> None:
-        doorway, doors = Doorway(Settings(hosts=("a.example",)), "thing"), Doors()
-        assert doorway.stats() is None
-        assert not [*doorway.families()]
-        doorway.open(doors, NO_RESP, NO_GRPC)
-        doorway.open_to_peers(doors, str(tmp_path), 3)
-        (address,) = doorway.addresses
+        app = ThingApp(LOCAL, WorkerId(3, 4, str(tmp_path)))
+        listeners = Listeners(app)
+        assert not [*listeners.metrics()]
+        listeners.open()
+        languages, _, address = listeners.summary().partition(" on ")
+        assert languages == "HTTP"
         host, _, port = address.rpartition(":")
-        told = await get(*await asyncio.open_connection(host, int(port)))
-        assert told.endswith(b"callers")
+        answer = await get(*await asyncio.open_connection(host, int(port)))
+        assert answer.endswith(b"callers")
         path = Path(socket_of(str(tmp_path), 3))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert (await get(*await asyncio.open_unix_connection(str(path)))).endswith(b"peers")
-        (callers_open, alone, hosts), peers = doors.made
-        assert (callers_open, alone) == (False, False)
-        assert hosts is not None
-        assert "a.example" in hosts
-        assert peers == (True, True, frozenset({"localhost"}))
-        assert next(family.name for family in doorway.families()) == "sluicegate_thing_connections"
-        assert doorway.stats() is not None
+        assert (await get(*await asyncio.open_unix_connection(str(path)))).endswith(b"siblings")
+        callers, siblings = app.sites
+        assert not callers.status.alone
+        assert callers.hosts is not None
+        assert "a.example" in callers.hosts
+        assert siblings.status.alone
+        assert siblings.hosts == frozenset({"localhost"})
+        assert next(one.name for one in listeners.metrics()) == "sluicegate_thing_connections"
         for _ in range(2):
-            await doorway.close(0.0)
-            assert doorway.stats() is None
+            await listeners.close(0.0)
+            assert not [*listeners.metrics()]
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection(host, int(port))
             assert not path.exists()
@@ -97,35 +83,54 @@ def test_callers_and_peers_each_have_their_door_until_it_is_closed(tmp_path: Pat
     asyncio.run(story())
 
 
-def test_who_is_alone_has_no_door_for_peers(tmp_path: Path) -> None:
+def test_who_is_alone_has_no_door_for_siblings() -> None:
     async def story() -> None:
-        doorway, doors = Doorway(Settings(), "thing"), Doors()
-        doorway.open_to_peers(doors, "", 0)
-        assert not doors.made
-        await doorway.close(0.0)
+        app = ThingApp(LOCAL)
+        listeners = Listeners(app)
+        listeners.open()
+        assert len(app.sites) == 1
+        await listeners.close(0.0)
+
+    asyncio.run(story())
+
+
+def test_a_language_without_a_door_is_refused() -> None:
+    async def story() -> None:
+        listeners = Listeners(ThingApp(LOCAL))
+        listeners.open()
+        host, _, port = listeners.summary().rpartition(" ")[2].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"*1\r\n$4\r\nPING\r\n")
+        assert b"PONG" not in await reader.read()
+        writer.close()
+        await listeners.close(0.0)
 
     asyncio.run(story())
 
 
 @pytest.mark.parametrize("listen", [("0.0.0.0:0",), ("127.0.0.1:0", "0.0.0.0:0")])
-def test_no_address_is_open_to_others_unless_that_was_said(listen: tuple[str, ...]) -> None:
-    settings = Settings(listen=listen)
-    with pytest.raises(SluicegateError, match="others can reach it"):
-        Doorway(settings, "thing")
-    Doorway(replace(settings, insecure=True), "thing")
+def test_no_address_is_open_to_others_unless_that_is_set(listen: tuple[str, ...]) -> None:
+    async def story() -> None:
+        with pytest.raises(SluicegateError, match="others can reach it"):
+            Listeners(ThingApp(replace(LOCAL, listen=listen)))
+        Listeners(ThingApp(replace(LOCAL, listen=listen, insecure=True)))
+
+    asyncio.run(story())
 
 
-def test_callers_are_read_again_and_a_file_that_is_bad_changes_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "callers.toml"
-    file.write_text(CALLERS.format("0" * 64))
-    doorway = Doorway(Settings(access=str(file)), "thing")
-    assert [one.name for one in doorway.access.identities] == ["ann"]
-    file.write_text(CALLERS.format("0" * 64).replace("ann", "bob"))
-    assert doorway.reload_callers()
-    doorway.reload_certificates()
-    assert [one.name for one in doorway.access.identities] == ["bob"]
-    file.write_text("no toml")
-    with pytest.raises(BadValue):
-        doorway.reload_callers()
-    assert [one.name for one in doorway.access.identities] == ["bob"]
-    assert not Doorway(Settings(), "thing").reload_callers()
+def test_callers_are_read_again_and_a_bad_file_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = tmp_path / "callers.toml"
+        file.write_text(CALLERS.format("0" * 64))
+        app = ThingApp(replace(LOCAL, access=str(file)))
+        listeners = Listeners(app)
+        assert app.callers == ["ann"]
+        file.write_text(CALLERS.format("0" * 64).replace("ann", "bob"))
+        listeners.reload()
+        assert app.callers == ["bob"]
+        file.write_text("no toml")
+        with pytest.raises(BadValue):
+            listeners.reload()
+        assert app.callers == ["bob"]
+
+    asyncio.run(story())

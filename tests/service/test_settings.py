@@ -1,37 +1,59 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.settings import (
+    SHARE,
     Effective,
-    Field,
+    Setting,
+    SettingsBase,
     add_flags,
-    gather,
+    fields_of,
     one_of,
+    read_settings,
     seconds,
-    text,
+    settings_from,
     whole,
-    yes_or_no,
-)
-
-FIELDS = (
-    Field("port", whole(1, 65_535), "7070", "where to listen"),
-    Field("rules", text, "", "files", several=True),
-    Field("store", text, "memory:", "where counts are", secret=True),
-    Field("grace_s", seconds(0, 60), "10", "time to end"),
-    Field("shed", yes_or_no, "on", "whether to shed"),
-    Field("failure", one_of("open", "closed"), "open", "what if the store is silent"),
 )
 
 
-def gathered(*words: str, environment: dict[str, str] | None = None) -> Effective:
+@dataclass(frozen=True, kw_only=True)
+class Shared(SettingsBase):
+    """What both have. The rest of this is no title."""
+
+    store: Annotated[str, Setting("where counts are", secret=True)] = "memory:"
+    grace_s: Annotated[float, Setting("time to end", seconds(0, 60))] = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen(Shared):
+    """Its own."""
+
+    VARIABLES: ClassVar[str] = "SG_"
+
+    port: Annotated[int, Setting("where to listen", whole(1, 65_535))] = 7070
+    rules: Annotated[tuple[str, ...], Setting("files", metavar="PATH")] = ()
+    shed: Annotated[bool, Setting("whether to shed")] = True
+    share: Annotated[float, Setting("how much", SHARE)] = 0.05
+    failure: Annotated[str, Setting("without a store", one_of("open", "closed"))] = "open"
+
+    def check(self) -> None:
+        """One pair does not go together."""
+        super().check()
+        if self.port == 13 and not self.shed:
+            raise BadValue("--port", self.port, "give another with --shed off")
+
+
+def gathered(*words: str, environment: dict[str, str] | None = None) -> Effective[Chosen]:
     parser = ArgumentParser()
-    add_flags(parser, FIELDS)
-    return gather(FIELDS, parser.parse_args(words), "SG_", environment or {})
+    add_flags(parser, Chosen)
+    return read_settings(Chosen, parser.parse_args(words), environment or {})
 
 
 def test_a_default_is_overruled_by_a_file_that_by_a_variable_and_that_by_a_flag(
@@ -42,14 +64,7 @@ def test_a_default_is_overruled_by_a_file_that_by_a_variable_and_that_by_a_flag(
     found = gathered(
         "--config", str(file), "--port", "3", environment={"SG_PORT": "2", "SG_GRACE_S": "2"}
     )
-    assert found.values == {
-        "port": 3,
-        "rules": ("a", "b"),
-        "store": "memory:",
-        "grace_s": 2.0,
-        "shed": False,
-        "failure": "open",
-    }
+    assert found.settings == Chosen(port=3, rules=("a", "b"), grace_s=2.0, shed=False)
     assert found.sources["port"] == "flag"
     assert found.sources["grace_s"] == "variable SG_GRACE_S"
     assert found.sources["shed"] == f"file {file}"
@@ -57,9 +72,10 @@ def test_a_default_is_overruled_by_a_file_that_by_a_variable_and_that_by_a_flag(
 
 
 def test_a_switch_may_be_said_alone() -> None:
-    assert gathered("--shed").values["shed"] is True
-    assert gathered("--shed", "--port", "3").values == gathered("--port", "3", "--shed=on").values
-    assert gathered("--shed", "off").values["shed"] is False
+    assert gathered("--shed").settings.shed is True
+    one, other = gathered("--shed", "--port", "3"), gathered("--port", "3", "--shed=on")
+    assert one.settings == other.settings
+    assert gathered("--shed", "off").settings.shed is False
 
 
 def test_what_is_printed_is_a_settings_file_that_says_the_same(tmp_path: Path) -> None:
@@ -67,7 +83,7 @@ def test_what_is_printed_is_a_settings_file_that_says_the_same(tmp_path: Path) -
     file = tmp_path / "printed.toml"
     file.write_text("\n".join(first.lines()))
     again = gathered("--config", str(file))
-    assert again.values == first.values
+    assert again.settings == first.settings
 
 
 def test_a_secret_is_never_printed() -> None:
@@ -117,4 +133,46 @@ def test_a_wrong_file_is_told_with_the_name_in_it(tmp_path: Path, toml: str, sai
 
 
 def test_a_variable_holds_several_values_with_spaces_between() -> None:
-    assert gathered(environment={"SG_RULES": "a b"}).values["rules"] == ("a", "b")
+    assert gathered(environment={"SG_RULES": "a b"}).settings.rules == ("a", "b")
+
+
+def test_a_class_has_its_own_settings_first_then_those_it_inherits() -> None:
+    names = [field.name for field in fields_of(Chosen)]
+    assert names == ["port", "rules", "shed", "share", "failure", "store", "grace_s"]
+    assert {field.group for field in fields_of(Chosen)} == {
+        "Its own",
+        "What both have. The rest of this is no title",
+    }
+
+
+def test_a_default_is_shown_as_it_would_be_written() -> None:
+    parser = ArgumentParser()
+    add_flags(parser, Chosen)
+    shown = " ".join(parser.format_help().split())
+    for one in ("(default 7070)", "(default on)", "(default 0.05)", "(default open)"):
+        assert one in shown
+    assert "--rules PATH" in shown
+    assert "--failure open|closed" in shown
+
+
+def test_settings_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(BadValue, match="give another with --shed off"):
+        gathered("--port", "13", "--shed", "off")
+
+
+def test_a_program_says_flags_and_the_environment_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SG_PORT", "9")
+    assert settings_from(Chosen, "--share", "50%") == Chosen(share=0.5)
+
+
+def test_a_setting_without_a_default_is_a_mistake_of_the_program() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Wrong(SettingsBase):
+        """Wrong."""
+
+        name: Annotated[str, Setting("no default")]
+
+    with pytest.raises(TypeError, match="name needs a default"):
+        fields_of(Wrong)

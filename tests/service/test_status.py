@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
 import pytest
 
+from sluicegate import __version__
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.errors import Forbidden
-from sluicegate.service.siblings import Peers, socket_of
-from sluicegate.service.status import Overview
+from sluicegate.service.siblings import ALONE, WorkerId, socket_of
+from sluicegate.service.status import WorkerStatus
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample
 
 LOOKS = Identity("ann", {Grant.AUDIT})
@@ -17,22 +18,24 @@ NOBODY = Identity("bob", ())
 THEIRS = '# TYPE asked counter\nasked_total{worker="1"} 2\n'
 
 
-def overview(peers: Peers, *, alone: bool = False) -> Overview:
+def status(worker: WorkerId = ALONE, *, alone: bool = False) -> WorkerStatus:
     asked = MetricFamily("asked", "counter", "", "Asks.", [MetricSample("_total", (), 1)])
-    return Overview(
+    return WorkerStatus(
         "thing",
-        "1.2.3",
+        worker,
         parts={"engine": lambda: {"name": "memory"}, "calls": lambda: 7},
-        families=[lambda: [asked], lambda: ()],
+        metrics=lambda: [asked],
         not_ready=lambda: "it begins",
-        peers=peers,
         alone=alone,
     )
 
 
 def test_the_state_is_who_it_is_and_what_each_part_says_of_itself() -> None:
-    said = overview(Peers("", 0, 1)).state(LOOKS)
-    assert (said["app"], said["version"], said["not_ready"]) == ("thing", "1.2.3", "it begins")
+    async def story() -> Mapping[str, object]:
+        return status().state(LOOKS)
+
+    said = asyncio.run(story())
+    assert (said["app"], said["version"], said["not_ready"]) == ("thing", __version__, "it begins")
     assert (said["worker"], said["workers"]) == (0, 1)
     assert (said["engine"], said["calls"]) == ({"name": "memory"}, 7)
     up_us = said["up_us"]
@@ -42,11 +45,11 @@ def test_the_state_is_who_it_is_and_what_each_part_says_of_itself() -> None:
 
 def test_whoever_may_not_look_sees_nothing() -> None:
     with pytest.raises(Forbidden):
-        overview(Peers("", 0, 1)).state(NOBODY)
+        status().state(NOBODY)
 
 
 def test_one_worker_tells_its_metrics_at_once_and_without_a_label() -> None:
-    page = overview(Peers("", 0, 1)).metrics()
+    page = status().metrics()
     assert isinstance(page, str)
     assert "asked_total 1" in page.splitlines()
 
@@ -61,13 +64,13 @@ def test_one_of_several_tells_those_of_all_unless_it_is_one_of_them_that_asks(
         writer.close()
 
     async def story() -> None:
-        peers = Peers(str(tmp_path), 0, 2)
-        mine = overview(peers, alone=True).metrics()
+        worker = WorkerId(0, 2, str(tmp_path))
+        mine = status(worker, alone=True).metrics()
         assert isinstance(mine, str)
         assert 'asked_total{worker="0"} 1' in mine.splitlines()
         server = await asyncio.start_unix_server(told, socket_of(str(tmp_path), 1))
         async with server:
-            pages = overview(peers).metrics()
+            pages = status(worker).metrics()
             assert isinstance(pages, Awaitable)
             lines = (await pages).splitlines()
         assert 'asked_total{worker="0"} 1' in lines

@@ -222,7 +222,7 @@ def test_without_the_package_the_error_says_what_to_install() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert "pip install 'sluicegate[otel]'" in ran.stdout
+    assert "pip install '.[otel]'" in ran.stdout
 
 
 def test_nothing_else_in_the_folder_needs_a_package() -> None:

@@ -8,10 +8,8 @@ crash: a program that does not answer in `ASK_S_MAX` is reported so.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import os
-import pkgutil
 import platform
 import re
 import shlex
@@ -38,140 +36,6 @@ examples:
 
 ASK_S_MAX: Final = 5.0
 WORDS_MAX: Final = 100  # characters shown of what a program says of itself
-
-# What setup.py compiles: whole packages but for these files, and single hot files.
-COMPILED_PACKAGES: Final = ("kernels", "contracts", "policies", "stores.memory")
-NEVER_COMPILED: Final = (
-    "errors",
-    "native",
-)
-COMPILED_FILES: Final = (
-    "apps.kv.admission",
-    "apps.kv.callers",
-    "apps.kv.dispatcher",
-    "apps.kv.names",
-    "apps.kv.response_memory",
-    "apps.kv.shares",
-    "apps.kv.shield.keys",
-    "apps.kv.shield.settings",
-    "apps.kv.shield.shield",
-    "apps.kv.tables.catalogue",
-    "apps.kv.tables.catalogue_state",
-    "apps.kv.tables.scan",
-    "apps.kv.tables.tables",
-    "apps.kv.tables.tokens",
-    "apps.kv.usage",
-    "apps.limiter.ledger",
-    "apps.limiter.service",
-    "apps.limiter.throttling",
-    "doors.connection",
-    "doors.grpc.calls",
-    "doors.grpc.framing",
-    "doors.grpc.key_values",
-    "doors.grpc.mesh",
-    "doors.grpc.protocol",
-    "doors.grpc.rate_limiter",
-    "doors.grpc.route",
-    "doors.grpc.settings",
-    "doors.headers",
-    "doors.resp.checks",
-    "doors.resp.clients",
-    "doors.resp.commands",
-    "doors.resp.errors",
-    "doors.resp.kv.bulk",
-    "doors.resp.kv.commands",
-    "doors.resp.kv.cursors",
-    "doors.resp.kv.keys",
-    "doors.resp.kv.names",
-    "doors.resp.kv.points",
-    "doors.resp.kv.ranges",
-    "doors.resp.kv.requests",
-    "doors.resp.kv.scan",
-    "doors.resp.kv.set",
-    "doors.resp.kv.times",
-    "doors.resp.kv.words",
-    "doors.resp.limiter_commands",
-    "doors.resp.order",
-    "doors.resp.outbox",
-    "doors.resp.protocol",
-    "doors.resp.session",
-    "doors.resp.stores",
-    "doors.resp.table",
-    "doors.sniff",
-    "doors.stepper",
-    "limits.claims",
-    "limits.denials",
-    "limits.glass.break_glass",
-    "limits.lease",
-    "limits.limiter",
-    "limits.remote_keys",
-    "limits.reservation",
-    "limits.rule",
-    "limits.terms",
-    "limits.wait_lines",
-    "rules.mesh.answer",
-    "rules.mesh.asked",
-    "rules.mesh.identity",
-    "rules.mesh.limit_fields",
-    "rules.mesh.over_cache",
-    "rules.mesh.overrides",
-    "rules.mesh.parser",
-    "rules.mesh.rule",
-    "rules.mesh.rule_set",
-    "rules.mesh.service",
-    "rules.mesh.settings",
-    "rules.mesh.tally",
-    "rules.resources.callers",
-    "rules.resources.leases",
-    "rules.resources.packed",
-    "rules.resources.pages",
-    "rules.resources.paths",
-    "rules.resources.priorities",
-    "rules.resources.rule",
-    "rules.resources.rule_set",
-    "rules.resources.service",
-    "rules.shared_limits",
-    "rules.web.rule_set",
-    "shadow.ask_keys",
-    "shadow.capture.recorder",
-    "shadow.entities",
-    "shadow.pair",
-    "shadow.sampling",
-    "shadow.secret_names",
-    "shadow.side",
-    "shadow.virtual",
-    "stores.engines.bounds",
-    "stores.engines.lmdb.engine",
-    "stores.engines.lmdb.keys",
-    "stores.engines.lmdb.names",
-    "stores.engines.memory",
-    "stores.redis.batch",
-    "stores.redis.counters",
-    "stores.redis.script",
-    "stores.redis.store",
-    "stores.redis.throttle",
-    "stores.service.words",
-    "system",
-    "telemetry.audit_ring",
-    "telemetry.decision_metrics",
-    "telemetry.labels",
-    "telemetry.service_metrics",
-    "wire.h2.blocks",
-    "wire.h2.connection",
-    "wire.h2.fields",
-    "wire.h2.floods",
-    "wire.h2.frames",
-    "wire.h2.header_memo",
-    "wire.h2.settings",
-    "wire.h2.stream",
-    "wire.key_values_messages",
-    "wire.mesh_messages",
-    "wire.protobuf",
-    "wire.rate_limiter_messages",
-    "wire.resp",
-    "wire.row_envelope",
-    "wire.row_stream",
-)
 
 
 class Finding(NamedTuple):
@@ -294,16 +158,14 @@ def as_text(sections: Sequence[Section], *, colour: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def compiled_modules() -> list[str]:
-    """The names of the modules that a build with a C compiler compiles."""
-    root = Path(sluicegate.__file__).parent
-    found = [
-        f"sluicegate.{package}.{module.name}"
-        for package in COMPILED_PACKAGES
-        for module in pkgutil.iter_modules([str(root.joinpath(*package.split(".")))])
-        if module.name not in NEVER_COMPILED
-    ]
-    return [*found, *(f"sluicegate.{name}" for name in COMPILED_FILES)]
+def compiled_modules(root: Path) -> tuple[int, int]:
+    """How many modules below a folder are compiled, and how many there are."""
+    sources = [path for path in root.rglob("*.py") if path.name != "__init__.py"]
+    compiled = sum(
+        any(path.with_name(path.stem + suffix).exists() for suffix in EXTENSION_SUFFIXES)
+        for path in sources
+    )
+    return compiled, len(sources)
 
 
 def _python(title: str) -> Section:
@@ -332,29 +194,20 @@ def _python(title: str) -> Section:
 
 
 def _build(title: str) -> Section:
-    compiled: list[str] = []
-    interpreted: list[str] = []
-    for name in compiled_modules():
-        spec = importlib.util.find_spec(name)
-        origin = "" if spec is None or spec.origin is None else spec.origin
-        (compiled if origin.endswith(tuple(EXTENSION_SUFFIXES)) else interpreted).append(name)
-    total = len(compiled) + len(interpreted)
+    compiled, modules = compiled_modules(Path(sluicegate.__file__).parent)
+    words = "machine code" if compiled else "the same results, several times slower"
+    summary = f"{compiled} of {modules} modules are compiled"
     if not compiled:
-        summary = f"interpreted: none of {total} modules is compiled"
-    else:
-        summary = f"{len(compiled)} of {total} modules are compiled"
-    # One line when all are alike; the exceptions by name when they are not.
-    findings = [Finding(name, False, "interpreted", _compile_command()) for name in interpreted]
-    if not interpreted or not compiled:
-        words = "machine code" if compiled else "the same results, several times slower"
-        findings = [Finding("all modules", bool(compiled), words, _compile_command())]
-    return Section(title, tuple(findings), summary)
+        summary = f"interpreted: none of {modules} modules is compiled"
+    return Section(
+        title, (Finding("hot modules", bool(compiled), words, _compile_command()),), summary
+    )
 
 
 def _compile_command() -> str:
     # In a checkout pip builds from the checkout: .../src/sluicegate/__init__.py
     checkout = Path(sluicegate.__file__).parents[2]
-    source = shlex.quote(str(checkout)) if (checkout / "setup.py").exists() else "sluicegate"
+    source = shlex.quote(str(checkout)) if (checkout / "setup.py").exists() else "."
     return f"SLUICEGATE_COMPILE=1 pip install --force-reinstall --no-deps {source}"
 
 
@@ -363,7 +216,9 @@ def _extras(title: str) -> Section:
         requirements = importlib.metadata.requires("sluicegate") or []
     except importlib.metadata.PackageNotFoundError:
         words = "sluicegate runs from a folder and is not installed, so its extras are not known"
-        return Section(title, (Finding("sluicegate", False, words, "pip install sluicegate"),))
+        return Section(
+            title, (Finding("sluicegate", False, words, "pip install . in the checkout"),)
+        )
     extras: dict[str, list[str]] = {}
     for requirement in requirements:
         found = _REQUIREMENT.match(requirement)
@@ -378,7 +233,7 @@ def _package(name: str, extras: Sequence[str]) -> Finding:
     except importlib.metadata.PackageNotFoundError:
         version = ""
     words = f"{version or 'not installed'}, for {' and '.join(extras)}"
-    return Finding(name, bool(version), words, f"pip install 'sluicegate[{extras[0]}]'")
+    return Finding(name, bool(version), words, f"pip install '.[{extras[0]}]'")
 
 
 def _engines(title: str) -> Section:

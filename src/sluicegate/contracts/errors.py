@@ -92,7 +92,9 @@ class MissingPackage(SluicegateError):  # noqa: N818 - likewise
     """A package that an extra brings is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"the package {package} is missing; pip install 'sluicegate[{extra}]'")
+        super().__init__(
+            f"the package {package} is missing; pip install '.[{extra}]' in the checkout"
+        )
         self.package = package
         self.extra = extra
 

@@ -1,220 +1,182 @@
-"""Server fields: the settings that every service has, their readers, and what goes together.
+"""Common settings: what every service can be told, declared once.
 
-Where it listens is each service's own; who may come in, over what, and how it ends is not.
+A service inherits `ServiceSettings`, one that runs several workers `WorkerSettings`, one that goes
+by rules `RulesSettings`. A class is a group of `--help`; its first line is the group's title.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.service.settings import Field, one_of, seconds, text, whole, yes_or_no
+from sluicegate.service.settings import Reader, Setting, SettingsBase, one_of, seconds, whole
 
 PORT_MAX: Final = 65_535
+WORKERS_MAX: Final = 256
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]+)):(?P<port>[0-9]{1,5})")
 
 
-def address(said: str, where: str) -> str:
-    """HOST:PORT or unix:PATH."""
-    if said.startswith("unix:") and len(said) > len("unix:"):
-        return said
-    found = _ADDRESS.fullmatch(said.strip())
+def _parse_address(text: str, where: str) -> str:
+    if text.startswith("unix:") and len(text) > len("unix:"):
+        return text
+    found = _ADDRESS.fullmatch(text.strip())
     if found is None or int(found["port"]) > PORT_MAX:
         remedy = "write HOST:PORT, as 127.0.0.1:7070, or unix:PATH; port 0 takes a free one"
-        raise BadValue(where, said, remedy)
-    return said.strip()
+        raise BadValue(where, text, remedy)
+    return text.strip()
 
 
-def share(said: str, where: str) -> float:
-    """A share from 0 to 1, or a percentage."""
-    try:
-        value = float(said[:-1]) / 100 if said.endswith("%") else float(said)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise BadValue(where, said, "give a share from 0 to 1, or a percentage as 5%")
-    return value
+ADDRESS: Final = Reader(_parse_address, "HOST:PORT")
+LISTEN: Final = Setting("where to listen: gRPC, RESP and HTTP on one port", ADDRESS)
 
 
-RULEBOOK: Final = (
-    Field(
-        "rulebook",
-        text,
-        "",
-        "follow a rulebook in place of --rules: where its blobs are, files:DIR or s3://...",
-        "URL",
-    ),
-    Field(
-        "rulebook_keys",
-        text,
-        "",
-        "public keys that its editions are signed with, PEM: files or a folder",
-        "FILE",
-        several=True,
-    ),
-    Field(
-        "rulebook_events",
-        text,
-        "",
-        "where its changes are announced; without it they are looked for",
-        "URL",
-    ),
-    Field(
-        "rulebook_folder",
-        text,
-        ".sluicegate",
-        "where the last good rules are kept, to start from when all else is down",
-        "DIR",
-    ),
-    Field(
-        "rulebook_every_s",
-        seconds(0.05, 3_600),
-        "1",
-        "between looks for new orders",
-        "SECONDS",
-    ),
-    Field(
-        "rulebook_report_s",
-        seconds(0.1, 3_600),
-        "5",
-        "between reports of what it runs, and of what that decides, to the rulebook",
-        "SECONDS",
-    ),
-    Field("node", text, "", "what this node is called; else by its host", "NAME"),
-)
-WHO_MAY: Final = (
-    Field(
-        "tls_cert", text, "", "the certificate chain, PEM; with it every connection is TLS", "FILE"
-    ),
-    Field("tls_key", text, "", "its key, PEM", "FILE"),
-    Field(
-        "tls_client_ca",
-        text,
-        "",
-        "authorities of client certificates, PEM: callers must have one",
-        "FILE",
-    ),
-    Field(
-        "tls_client_optional",
-        yes_or_no,
-        "off",
-        "let callers come without a certificate too",
-        "on|off",
-    ),
-    Field("access", text, "", "who may ask what: a TOML file of callers (see the guide)", "FILE"),
-    Field(
-        "token",
-        text,
-        "",
-        "one token that may do everything; better in the variable than the flag",
-        "TOKEN",
-        secret=True,
-    ),
-    Field(
-        "insecure",
-        yes_or_no,
-        "off",
-        "allow an address that others can reach without access control and TLS",
-        "on|off",
-    ),
-)
-AROUND: Final = (
-    Field(
-        "grace_s", seconds(0, 3_600), "10", "time for what is under way when told to end", "SECONDS"
-    ),
-    Field("metrics_open", yes_or_no, "on", "serve /metrics to whoever can connect", "on|off"),
-    Field(
-        "hosts",
-        text,
-        "",
-        "Host names the HTTP door answers to, besides those it listens on",
-        "NAME",
-        several=True,
-    ),
-    Field(
-        "log",
-        one_of("debug", "info", "warning", "error"),
-        "info",
-        "what is written to stderr",
-        "LEVEL",
-    ),
-)
+@dataclass(frozen=True, kw_only=True)
+class AccessSettings(SettingsBase):
+    """Access and TLS."""
 
-# How many may come at a time, and how long one may say nothing.
-CONNECTIONS: Final = (
-    Field("connections_max", whole(1, 1_000_000), "10000", "connections at a time", "N"),
-    Field(
-        "connections_per_address_max", whole(1, 1_000_000), "10000", "of them from one address", "N"
-    ),
-    Field(
-        "streams_max", whole(1, 100_000), "1000", "calls at a time on one HTTP/2 connection", "N"
-    ),
-    Field(
-        "idle_s",
-        seconds(1, 86_400),
-        "300",
-        "close a connection that is idle for so long",
-        "SECONDS",
-    ),
-    Field(
-        "head_s",
-        seconds(0.1, 3_600),
-        "10",
-        "close one that has not said what it wants by then",
-        "SECONDS",
-    ),
-)
+    tls_cert: Annotated[
+        str, Setting("the certificate chain, PEM; with it every connection is TLS", metavar="FILE")
+    ] = ""
+    tls_key: Annotated[str, Setting("its key, PEM", metavar="FILE")] = ""
+    tls_client_ca: Annotated[
+        str,
+        Setting("authorities of client certificates, PEM: callers must have one", metavar="FILE"),
+    ] = ""
+    tls_client_optional: Annotated[
+        bool, Setting("let callers connect without a certificate too")
+    ] = False
+    access: Annotated[
+        str, Setting("who may do what: a TOML file of callers (see the guide)", metavar="FILE")
+    ] = ""
+    token: Annotated[
+        str,
+        Setting(
+            "one token that may do everything; better in the variable than the flag",
+            metavar="TOKEN",
+            secret=True,
+        ),
+    ] = ""
+    insecure: Annotated[
+        bool, Setting("allow an address that others can reach without access control and TLS")
+    ] = False
+
+    def check(self) -> None:
+        """Raise for a certificate without its key, or authorities without a certificate."""
+        super().check()
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise BadValue("--tls-key", self.tls_key, "give --tls-cert and --tls-key together")
+        if self.tls_client_ca and not self.tls_cert:
+            remedy = "give --tls-cert and --tls-key too"
+            raise BadValue("--tls-client-ca", self.tls_client_ca, remedy)
 
 
-class Shown(Protocol):
-    """Certificates, as `WHO_MAY` has them."""
+@dataclass(frozen=True, kw_only=True)
+class ConnectionSettings(SettingsBase):
+    """Bounds of connections."""
 
-    @property
-    def tls_cert(self) -> str: ...  # noqa: D102 - as the field of that name says
-
-    @property
-    def tls_key(self) -> str: ...  # noqa: D102
-
-    @property
-    def tls_client_ca(self) -> str: ...  # noqa: D102
-
-
-class Ruled(Protocol):
-    """Rules, or a rulebook, as `RULEBOOK` has it."""
-
-    @property
-    def rules(self) -> tuple[str, ...]: ...  # noqa: D102
-
-    @property
-    def rulebook(self) -> str: ...  # noqa: D102
-
-    @property
-    def rulebook_keys(self) -> tuple[str, ...]: ...  # noqa: D102
-
-
-def check_certificates(settings: Shown) -> None:
-    """Raise for a certificate that stands alone."""
-    if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise BadValue("--tls-key", settings.tls_key, "give --tls-cert and --tls-key together")
-    if settings.tls_client_ca and not settings.tls_cert:
-        raise BadValue(
-            "--tls-client-ca", settings.tls_client_ca, "give --tls-cert and --tls-key too"
-        )
+    connections_max: Annotated[int, Setting("connections at a time", whole(1, 1_000_000))] = 10_000
+    connections_per_address_max: Annotated[
+        int, Setting("of them from one address", whole(1, 1_000_000))
+    ] = 10_000
+    streams_max: Annotated[
+        int, Setting("calls at a time on one HTTP/2 connection", whole(1, 100_000))
+    ] = 1_000
+    message_bytes_max: Annotated[
+        int,
+        Setting(
+            "bytes of a gRPC message, an HTTP body, a RESP command", whole(1, 1 << 30, "BYTES")
+        ),
+    ] = 4 << 20
+    idle_s: Annotated[
+        float, Setting("close a connection that is idle for so long", seconds(1, 86_400))
+    ] = 300.0
+    head_s: Annotated[
+        float, Setting("close one that has not sent a whole request by then", seconds(0.1, 3_600))
+    ] = 10.0
 
 
-def check_rulebook(settings: Ruled) -> None:
-    """Raise for rules of two sources, or for a rulebook that nobody has signed."""
-    if settings.rulebook and settings.rules:
-        raise BadValue("--rules", settings.rules[0], "leave it out: --rulebook brings the rules")
-    if settings.rulebook and not settings.rulebook_keys:
-        remedy = "give the public key it is signed with, as keys/signing.pub.pem of the rulebook"
-        raise BadValue("--rulebook-keys", "", remedy)
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings(AccessSettings, ConnectionSettings):
+    """The service itself."""
+
+    listen: Annotated[tuple[str, ...], LISTEN] = ("127.0.0.1:0",)
+    grace_s: Annotated[
+        float, Setting("time to finish open work when told to end", seconds(0, 3_600))
+    ] = 10.0
+    metrics_open: Annotated[bool, Setting("serve /metrics to whoever can connect")] = True
+    hosts: Annotated[
+        tuple[str, ...],
+        Setting("Host names the HTTP door answers to, besides those it listens on", metavar="NAME"),
+    ] = ()
+    log: Annotated[
+        str,
+        Setting("what is written to stderr", one_of("debug", "info", "warning", "error"), "LEVEL"),
+    ] = "info"
 
 
-def check_shared_ports(listen: Iterable[str], workers: int) -> None:
-    """Raise for a port that is each worker's own."""
-    for at in listen:
-        if workers > 1 and at.endswith(":0"):
-            raise BadValue("--listen", at, "several workers need a port of a number, not 0")
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings(ServiceSettings):
+    """Workers."""
+
+    workers: Annotated[
+        int, Setting("processes that share the port, and a store", whole(1, WORKERS_MAX))
+    ] = 1
+
+    def check(self) -> None:
+        """Raise for a port that each worker would have for itself."""
+        super().check()
+        for address in self.listen:
+            if self.workers > 1 and address.endswith(":0"):
+                remedy = "several workers need a port with a number, not 0"
+                raise BadValue("--listen", address, remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulesSettings(WorkerSettings):
+    """Rules."""
+
+    rules: Annotated[
+        tuple[str, ...],
+        Setting("rules: a file, or a folder of files, in our format or Envoy's", metavar="PATH"),
+    ] = ()
+    rulebook: Annotated[
+        str,
+        Setting(
+            "follow a rulebook instead of --rules: where its blobs are, files:DIR or s3://...",
+            metavar="URL",
+        ),
+    ] = ""
+    rulebook_keys: Annotated[
+        tuple[str, ...],
+        Setting("public keys that sign its releases, PEM: files or a folder", metavar="FILE"),
+    ] = ()
+    rulebook_events: Annotated[
+        str,
+        Setting("where its changes are announced; without it they are polled for", metavar="URL"),
+    ] = ""
+    rulebook_folder: Annotated[
+        str,
+        Setting(
+            "where the last good rules are kept, to start from when all else is down",
+            metavar="DIR",
+        ),
+    ] = ".sluicegate"
+    rulebook_every_s: Annotated[
+        float, Setting("between polls for a new rollout", seconds(0.05, 3_600))
+    ] = 1.0
+    rulebook_report_s: Annotated[
+        float,
+        Setting("between reports to the rulebook of what runs here", seconds(0.1, 3_600)),
+    ] = 5.0
+    node: Annotated[str, Setting("the name of this node; else its host's", metavar="NAME")] = ""
+
+    def check(self) -> None:
+        """Raise for rules from two sources, or for a rulebook without its public keys."""
+        super().check()
+        if self.rulebook and self.rules:
+            raise BadValue("--rules", self.rules[0], "leave it out: --rulebook brings the rules")
+        if self.rulebook and not self.rulebook_keys:
+            remedy = "give the public key that signs it, as keys/signing.pub.pem of the rulebook"
+            raise BadValue("--rulebook-keys", "", remedy)

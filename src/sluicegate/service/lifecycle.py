@@ -1,8 +1,7 @@
-"""Serving: one process of a service from its first socket to its last.
+"""Lifecycle: one worker of a service from its first socket to its last.
 
-What has been started is ended whatever happens in between: no new connections, what is under way
-has its grace, then the parts are given back. A second signal cuts the grace short. SIGHUP reads
-again what can be read again.
+What has been started is ended whatever happens in between: no new connections, open work has its
+grace, then the parts are closed. A second signal cuts the grace short. SIGHUP reloads.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from typing import Final, Protocol
 
 from sluicegate.contracts.errors import SluicegateError
 
-COLLECT_EVERY: Final = 50_000  # objects made and not yet gone
+GC_THRESHOLD: Final = 50_000  # objects made and not yet freed
 END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Served(Protocol):
-    """A service in this process. `close` is called once more at the end, without grace."""
+    """What listens. `close` is called once more at the end, without grace."""
 
     async def open(self) -> str:
-        """Listen; the line that says it is ready."""
+        """Listen; return the line that says it is ready."""
         ...
 
     def reload(self) -> None:
@@ -33,18 +32,18 @@ class Served(Protocol):
         ...
 
     def drain(self) -> None:
-        """New work is not welcome any more."""
+        """Tell whoever balances load that new work is not welcome any more."""
         ...
 
     async def close(self, grace_s: float) -> None:
-        """Take nothing more, let what is under way finish within the grace, and end."""
+        """Accept nothing more, let open work finish within the grace, and end."""
         ...
 
 
 async def serve(
     served: Served, grace_s: float, ready: Callable[[str], None], log: logging.Logger
 ) -> None:
-    """Serve until a signal says to end."""
+    """Serve until a signal ends it."""
     loop = asyncio.get_running_loop()
     ended, hurried = asyncio.Event(), asyncio.Event()
 
@@ -61,11 +60,11 @@ async def serve(
         loop.add_signal_handler(signum, end)
     loop.add_signal_handler(signal.SIGHUP, reload)
     try:
-        words = await served.open()
-        _calm_the_collector()
-        ready(words)
+        line = await served.open()
+        _relax_collector()
+        ready(line)
         await ended.wait()
-        log.info("ending: what is under way has %g s", grace_s)
+        log.info("ending: open work has %g s", grace_s)
         served.drain()
         closing = asyncio.ensure_future(served.close(grace_s))
         cut = asyncio.ensure_future(hurried.wait())
@@ -78,11 +77,11 @@ async def serve(
     finally:
         await served.close(0.0)
         for signum in (*END_SIGNALS, signal.SIGHUP):
-            loop.remove_signal_handler(signum)  # who started us hears them again
+            loop.remove_signal_handler(signum)  # the default action counts again
 
 
-def _calm_the_collector() -> None:
-    """What is here now stays, and decisions leave no rings behind: look for those less often."""
+def _relax_collector() -> None:
+    """Freeze what is here now, and look for cycles less often: decisions leave none behind."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECT_EVERY, 20, 100)
+    gc.set_threshold(GC_THRESHOLD, 20, 100)

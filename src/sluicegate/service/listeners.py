@@ -1,130 +1,212 @@
-"""Doorway: where the doors of one worker stand, and who has the key.
+"""Listeners: the doors of one worker, opened on the addresses of its settings.
 
-All languages share the listeners that the settings name. Where there are several workers, one more
-listens on a socket in their private folder, and speaks HTTP to the others alone. What a door says
-is its own; here it is hung, opened, read again and closed.
+All languages share each address. Where there are several workers, one more listener on a socket in
+their private folder speaks HTTP to the siblings alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final, Protocol, cast, final
+from typing import Final, cast, final
 
 from sluicegate.contracts.access import Access
 from sluicegate.doors.binding import address_of, bind, bound_address
 from sluicegate.doors.bounds import ListenerSettings
+from sluicegate.doors.grpc.health import GrpcHealth
 from sluicegate.doors.grpc.protocol import GrpcDoor
+from sluicegate.doors.grpc.reflection import Reflection, files_of
+from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.site import hosts_of
-from sluicegate.doors.listener import Listener, ProtocolFactory
-from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.listener import Listener, PeerInfo, ProtocolFactory
 from sluicegate.doors.sniff import Kind
-from sluicegate.doors.tls import Tls
 from sluicegate.policies.access import OpenAccess
 from sluicegate.service.access_file import ReloadedAccess
-from sluicegate.service.bounds import (
-    Bounds,
-    WhoMay,
-    check_all_public,
-    listener_families,
-    listener_settings,
-    name_of,
-    tls_of,
-)
+from sluicegate.service.app import AnyApp, GrpcServices, Site
+from sluicegate.service.bounds import check_all_public, grpc_settings, listener_settings, tls_of
 from sluicegate.service.siblings import socket_of
-from sluicegate.telemetry.prometheus import MetricFamily
+from sluicegate.service.status import WorkerStatus
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample
 
-PEER_HOSTS: Final = frozenset({"localhost"})
+SIBLING_HOSTS: Final = frozenset({"localhost"})
 SOCKET_MODE: Final = 0o600
-
-
-class Listens(WhoMay, Bounds, Protocol):
-    """Where, who, and how much."""
-
-    @property
-    def listen(self) -> tuple[str, ...]: ...  # noqa: D102 - as the field of that name says
-
-    @property
-    def hosts(self) -> tuple[str, ...]: ...  # noqa: D102
-
-
-class HttpDoors(Protocol):
-    """Makes the HTTP door for callers, and another for the peers, which asks no other worker."""
-
-    def __call__(  # noqa: D102
-        self, access: Access, hosts: frozenset[str] | None, *, alone: bool
-    ) -> ProtocolFactory: ...
+_LANGUAGES: Final = {Kind.HTTP2: "gRPC", Kind.RESP: "RESP", Kind.HTTP1: "HTTP"}
 
 
 @final
-class Doorway:
-    """The listeners of one worker."""
+class Listeners:
+    """Everything that listens in one worker of an app."""
 
-    def __init__(self, settings: Listens, app: str) -> None:
-        self._settings = settings
+    def __init__(self, app: AnyApp) -> None:
+        settings = app.settings
         self._app = app
-        self.access = ReloadedAccess(settings.access, settings.token)
-        self._wanted = [address_of(one, field="--listen") for one in settings.listen]
-        check_all_public(settings, self._wanted)
-        self._tls: Tls | None = tls_of(settings)
-        self._listener: Listener | None = None
+        self._settings = settings
+        self._addresses = [address_of(one, field="--listen") for one in settings.listen]
+        check_all_public(settings, self._addresses)
+        self._tls = tls_of(settings)
+        self._access: Access = app.access()
+        self._change_callers()
+        self._health = GrpcHealth(app.serving)
+        self._grpc = self._grpc_door(app.grpc())
+        self._resp = app.resp(self._access)
+        self._public: Listener | None = None
         self._private: Listener | None = None
-        self.addresses: list[str] = []
+        self._bound: list[str] = []
 
-    def open(self, http: HttpDoors, resp: RespDoor, grpc: GrpcDoor) -> None:
+    def open(self) -> None:
         """Listen."""
-        settings = listener_settings(self._settings)
-        # Bound before anything is made, because the HTTP door must know by which names it goes.
-        sockets = [one for wanted in self._wanted for one in bind(wanted, settings)]
+        bounds = listener_settings(self._settings, reuse_port=self._app.worker.workers > 1)
+        # Bound before the doors are made, because the HTTP door must know its own names.
+        sockets = [one for address in self._addresses for one in bind(address, bounds)]
         bound = [bound_address(one) for one in sockets]
-        protocols: dict[Kind, ProtocolFactory] = {
-            Kind.RESP: lambda peer: resp.protocol(name_of(peer), peer.names),
-            Kind.HTTP1: http(self.access, hosts_of(bound, self._settings.hosts), alone=False),
-            Kind.HTTP2: lambda _: cast("asyncio.Protocol", grpc()),
-        }
-        self._listener = Listener(sockets, protocols, settings=settings, tls=self._tls)
-        self._listener.start()
-        self.addresses = [str(one) for one in bound]
-
-    def open_to_peers(self, http: HttpDoors, folder: str, worker: int) -> None:
-        """Listen to the other workers, if there are any: the folder is empty without them."""
-        if folder:
-            door = http(OpenAccess(), PEER_HOSTS, alone=True)
-            self._private = Listener(
-                [f"unix:{socket_of(folder, worker)}"],
-                {Kind.HTTP1: door},
-                settings=ListenerSettings(unix_mode=SOCKET_MODE),
-            )
-            self._private.start()
+        hosts = hosts_of(bound, self._settings.hosts)
+        protocols: dict[Kind, ProtocolFactory] = {}
+        grpc, resp = self._grpc, self._resp
+        if grpc is not None:
+            protocols[Kind.HTTP2] = lambda _: cast("asyncio.Protocol", grpc())
+        if resp is not None:
+            protocols[Kind.RESP] = lambda peer: resp.protocol(name_of(peer), peer.names)
+        protocols[Kind.HTTP1] = self._http_door(self._access, hosts, alone=False)
+        self._public = Listener(sockets, protocols, settings=bounds, tls=self._tls)
+        self._public.start()
+        self._bound = [str(one) for one in bound]
+        if self._app.worker.folder:
+            self._open_to_siblings()
 
     async def close(self, grace_s: float) -> None:
-        """Take nothing more, let what is under way finish within the grace, and end."""
-        listener, self._listener = self._listener, None
+        """Accept nothing more, let open work finish within the grace, and end."""
+        self._health.drain()
+        public, self._public = self._public, None
         private, self._private = self._private, None
         try:
-            if listener is not None:
-                await listener.close(grace_s)
+            if public is not None:
+                await public.close(grace_s)
         except asyncio.CancelledError:
-            if listener is not None:
-                await listener.close(0.0)
+            if public is not None:
+                await public.close(0.0)
             raise
         finally:
             if private is not None:
                 await private.close(0.0)
 
-    def reload_callers(self) -> bool:
-        """Read who may come in again; whether there was a file to read."""
-        return self.access.reload()
-
-    def reload_certificates(self) -> None:
-        """Likewise, what it shows to who comes."""
+    def reload(self) -> None:
+        """Read callers and certificates again."""
+        if isinstance(self._access, ReloadedAccess) and self._access.reload():
+            if self._grpc is not None:
+                self._grpc.forget()
+            if self._resp is not None:
+                self._resp.forget()
+            self._change_callers()
         if self._tls is not None:
             self._tls.reload()
 
-    def stats(self) -> object:
-        """What the listeners have seen; None while nothing listens."""
-        return None if self._listener is None else self._listener.stats()
+    def summary(self) -> str:
+        """The languages and the addresses, as the line has them that says it is ready."""
+        kinds = [Kind.HTTP1]
+        if self._resp is not None:
+            kinds.insert(0, Kind.RESP)
+        if self._grpc is not None:
+            kinds.insert(0, Kind.HTTP2)
+        *most, last = (_LANGUAGES[kind] for kind in kinds)
+        languages = f"{', '.join(most)} and {last}" if most else last
+        secure = " over TLS" if self._tls is not None else ""
+        return f"{languages}{secure} on {' and '.join(self._bound)}"
 
-    def families(self) -> Iterable[MetricFamily]:
-        """Likewise, as metrics."""
-        return () if self._listener is None else listener_families(self._listener, self._app)
+    def state(self) -> object:
+        """What the listeners have seen."""
+        return {
+            "listener": None if self._public is None else self._public.stats(),
+            "grpc_streams": 0 if self._grpc is None else self._grpc.streams,
+            "resp_commands": 0 if self._resp is None else self._resp.commands,
+        }
+
+    def metrics(self) -> Iterable[MetricFamily]:
+        """The same as metrics."""
+        return () if self._public is None else _metrics_of(self._public, self._app.name)
+
+    # Inside.
+
+    def _change_callers(self) -> None:
+        if isinstance(self._access, ReloadedAccess):
+            self._app.change_callers(self._access.identities)
+
+    def _open_to_siblings(self) -> None:
+        worker = self._app.worker
+        self._private = Listener(
+            [f"unix:{socket_of(worker.folder, worker.number)}"],
+            {Kind.HTTP1: self._http_door(OpenAccess(), SIBLING_HOSTS, alone=True)},
+            settings=ListenerSettings(unix_mode=SOCKET_MODE),
+        )
+        self._private.start()
+
+    def _grpc_door(self, services: GrpcServices | None) -> GrpcDoor | None:
+        if services is None:
+            return None
+        health = self._health = GrpcHealth(self._app.serving, services.names)
+        files = (file for one in services.descriptors for file in files_of(one))
+        methods = services.methods
+        whole = methods._replace(
+            unary={**methods.unary, **health.unary},
+            streams={**methods.streams, **Reflection(files).streams, **health.streams},
+            open=health.open,
+        )
+        return GrpcDoor(whole, self._access, grpc_settings(self._settings))
+
+    def _http_door(self, access: Access, hosts: frozenset[str] | None, *, alone: bool) -> HttpDoor:
+        app = self._app
+        status = WorkerStatus(
+            app.name,
+            app.worker,
+            parts={
+                **app.state(),
+                "background": app.background.state,
+                "connections": self.state,
+            },
+            metrics=self._all_metrics,
+            not_ready=app.not_ready,
+            alone=alone,
+        )
+        handler = app.http(Site(status, access, hosts))
+        return HttpDoor(handler, app.clock, app.http_settings())
+
+    def _all_metrics(self) -> Iterable[MetricFamily]:
+        yield from self._app.metrics()
+        yield from self._app.background.metrics()
+        yield from self.metrics()
+
+
+def name_of(peer: PeerInfo) -> str:
+    """What a peer is called in lists."""
+    return f"{peer.host}:{peer.port}" if peer.host else "unix"
+
+
+def _metrics_of(listener: Listener, app: str) -> Iterable[MetricFamily]:
+    stats = listener.stats()
+    connections = dict.fromkeys((kind.value for kind in _LANGUAGES), 0)
+    for _, kind in listener.open_connections():
+        if kind is not None and kind.value in connections:
+            connections[kind.value] += 1
+    yield MetricFamily(
+        f"sluicegate_{app}_connections",
+        "gauge",
+        "",
+        "Connections open now, by protocol.",
+        [MetricSample("", (("protocol", name),), count) for name, count in connections.items()],
+    )
+    ended = {
+        "full": stats.refused_full,
+        "per_address": stats.refused_per_address,
+        "kind": stats.refused_kind,
+        "unknown": stats.unknown,
+        "tls": stats.tls_failures,
+        "slow": stats.sniff_timeouts,
+        "idle": stats.idle_timeouts,
+        "not_reading": stats.not_reading,
+    }
+    yield MetricFamily(
+        f"sluicegate_{app}_connections_ended",
+        "counter",
+        "",
+        "Connections that were refused or ended by a bound.",
+        [MetricSample("_total", (("why", name),), count) for name, count in ended.items()],
+    )

@@ -1,93 +1,153 @@
-"""Settings: one table of fields, read from flags, the environment and a file, in that order.
+"""Settings: each declared once, as an annotated line of a frozen dataclass.
 
-An app says once what can be set: a name, how its text becomes a value, a default and a sentence.
-From that come its flags (`--grace-s`), its variables (`SLUICEGATE_LIMITER_GRACE_S`), the names in
-its file (`grace_s`), and what `--print-config` shows, with where each value comes from. A wrong
-text is an error that names the place it was written in.
+    @dataclass(frozen=True, kw_only=True)
+    class EchoSettings(ServiceSettings):
+        VARIABLES = "SLUICEGATE_ECHO_"
+        copies: Annotated[int, Setting("how often each word is said", whole(1, 9))] = 1
 
-Nothing here knows what any setting means.
+From such a line come the flag (`--copies`), the variable (`SLUICEGATE_ECHO_COPIES`), the name in
+the settings file (`copies`), its part of `--help`, and what `--print-config` shows, with where each
+value comes from: the flag, else the variable, else the file, else the default. A wrong text is an
+error that names the place it was written in. Nothing here knows what any setting means.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import tomllib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, final
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, final, get_type_hints
 
 from sluicegate.contracts.errors import BadValue
 
 FILE_BYTES_MAX: Final = 1_000_000
 _SECRET_SHOWN: Final = "(set, not shown)"
 
-# The text of a setting and the place it was written in, to its value.
-Read = Callable[[str, str], Any]
 
+class Reader(NamedTuple):
+    """How a text becomes a value, what stands for it in `--help`, and how a value is written.
 
-class Field(NamedTuple):
-    """One setting. With `several` it may be said again, and its value is a tuple."""
+    `parse` is given the text and the place it was written in, which its errors name.
+    """
 
-    name: str
-    read: Read
-    default: str
-    help: str
+    parse: Callable[[str, str], Any]
     metavar: str = "VALUE"
-    several: bool = False
+    write: Callable[[Any], str] = str
+
+    def __call__(self, text: str, where: str) -> Any:
+        """Return the value of a text."""
+        return self.parse(text, where)
+
+
+class Setting(NamedTuple):
+    """What an annotation says of a field. Without a reader, its type tells: a text or a switch."""
+
+    help: str
+    reader: Reader | None = None
+    metavar: str = ""
     secret: bool = False
 
 
+class Field(NamedTuple):
+    """A setting as flags, variables and files have it; `several` may be given more than once."""
+
+    name: str
+    reader: Reader
+    defaults: tuple[str, ...]
+    help: str
+    metavar: str
+    several: bool
+    secret: bool
+    group: str  # the first sentence of the class that declares it
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsBase:
+    """What every dataclass of settings is made of; `check` compares settings with one another."""
+
+    VARIABLES: ClassVar[str] = ""
+
+    def check(self) -> None:
+        """Raise for settings that do not go together."""
+
+
+S = TypeVar("S", bound=SettingsBase)
+
+
 @final
-class Effective:
-    """What every field came to be, and from where."""
+@dataclass(frozen=True, slots=True)
+class Effective(Generic[S]):
+    """The settings in effect, and of each the texts it was read from and where they stood."""
 
-    __slots__ = ("fields", "sources", "texts", "values")
-
-    def __init__(
-        self,
-        fields: Sequence[Field],
-        values: Mapping[str, Any],
-        texts: Mapping[str, tuple[str, ...]],
-        sources: Mapping[str, str],
-    ) -> None:
-        self.fields = fields
-        self.values = values
-        self.texts = texts
-        self.sources = sources
+    settings: S
+    texts: Mapping[str, tuple[str, ...]]
+    sources: Mapping[str, str]
 
     def lines(self) -> list[str]:
         """A settings file that says the same, with the source of each value behind it."""
-        said = [(field, self._shown(field)) for field in self.fields]
-        width = max(len(f"{field.name} = {shown}") for field, shown in said)
-        return [
-            f"{f'{field.name} = {shown}':<{min(width, 60)}}  # {self.sources[field.name]}"
-            for field, shown in said
+        rows = [
+            (field.name, f"{field.name} = {self._shown(field)}")
+            for field in fields_of(type(self.settings))
         ]
+        width = min(max(len(line) for _, line in rows), 60)
+        return [f"{line:<{width}}  # {self.sources[name]}" for name, line in rows]
 
     def _shown(self, field: Field) -> str:
         texts = self.texts[field.name]
         if field.secret:
-            texts = tuple(text if text == field.default else _hidden(text) for text in texts)
+            texts = tuple(text if text in field.defaults else _hidden(text) for text in texts)
         if field.several:
             return "[" + ", ".join(map(_quoted, texts)) + "]"
         return _quoted(texts[0])
 
 
-def add_flags(parser: ArgumentParser, fields: Sequence[Field]) -> None:
-    """A flag for each field, and `--config` and `--print-config`."""
-    for field in fields:
-        default = f" (default {field.default})" if field.default else ""
-        more = "; may be said again" if field.several else ""
-        # A switch may be said alone: `--insecure` is `--insecure on`.
-        alone: dict[str, Any] = {"nargs": "?", "const": "on"} if field.read is yes_or_no else {}
-        parser.add_argument(
+def fields_of(settings: type[SettingsBase]) -> tuple[Field, ...]:
+    """The fields of a class: its own first, then those of the classes it is made of, in order."""
+    hints = get_type_hints(settings, include_extras=True)
+    declared = {field.name: field for field in fields(settings)}
+    found: dict[str, Field] = {}
+    for owner in settings.__mro__:
+        group = (owner.__doc__ or "").partition("\n")[0].rstrip(".")
+        for name in inspect.get_annotations(owner):
+            metadata = getattr(hints.get(name), "__metadata__", ())
+            setting = next((one for one in metadata if isinstance(one, Setting)), None)
+            if setting is not None and name in declared and name not in found:
+                found[name] = _field(name, hints[name], setting, declared[name].default, group)
+    return tuple(found.values())
+
+
+def _field(name: str, hint: Any, setting: Setting, default: Any, group: str) -> Field:
+    if default is MISSING:
+        raise TypeError(f"the setting {name} needs a default")
+    several = hint.__origin__ == tuple[str, ...]
+    reader = setting.reader or (SWITCH if hint.__origin__ is bool else TEXT)
+    defaults = tuple(map(reader.write, default)) if several else (reader.write(default),)
+    metavar = setting.metavar or reader.metavar
+    return Field(name, reader, defaults, setting.help, metavar, several, setting.secret, group)
+
+
+def add_flags(parser: ArgumentParser, settings: type[SettingsBase]) -> None:
+    """A flag for each setting, and `--config` and `--print-config`."""
+    groups: dict[str, Any] = {}
+    for field in fields_of(settings):
+        group = groups.get(field.group)
+        if group is None:
+            group = groups[field.group] = parser.add_argument_group(field.group)
+        shown = " ".join(filter(None, field.defaults))
+        more = "; may be given more than once" if field.several else ""
+        # A switch may be given alone: `--insecure` is `--insecure on`.
+        alone: dict[str, Any] = {"nargs": "?", "const": "on"} if field.reader is SWITCH else {}
+        group.add_argument(
             _flag(field),
             dest=field.name,
             metavar=field.metavar,
             action="append" if field.several else "store",
             default=None,
             **alone,
-            help=f"{field.help}{more}{default}".replace("%", "%%"),
+            help=f"{field.help}{more}{f' (default {shown})' if shown else ''}".replace("%", "%%"),
         )
     parser.add_argument(
         "--config", metavar="FILE", help="a TOML file of settings, named as the flags are with _"
@@ -95,110 +155,141 @@ def add_flags(parser: ArgumentParser, fields: Sequence[Field]) -> None:
     parser.add_argument(
         "--print-config",
         action="store_true",
-        help="show every setting as it is in effect, and where it comes from, and end",
+        help="show every setting in effect and where it comes from, and end",
     )
 
 
-def gather(
-    fields: Sequence[Field],
+def read_settings(
+    settings: type[S],
     arguments: Namespace,
-    variables_prefix: str,
     environment: Mapping[str, str] | None = None,
-) -> Effective:
-    """The value of every field: the flag, else the variable, else the file, else the default."""
+    **fixed: Any,
+) -> Effective[S]:
+    """The settings in effect, checked alone and together; `fixed` are fields that are not settings.
+
+    Of each the flag counts, else the variable, else the file, else the default.
+    """
+    effective = gather(settings, arguments, environment, **fixed)
+    effective.settings.check()
+    return effective
+
+
+def settings_from(settings: type[S], *flags: str) -> S:
+    """The settings that these flags alone say, checked: for programs and tests."""
+    parser = ArgumentParser()
+    add_flags(parser, settings)
+    return read_settings(settings, parser.parse_args(flags), {}).settings
+
+
+def gather(
+    settings: type[S],
+    arguments: Namespace,
+    environment: Mapping[str, str] | None = None,
+    **fixed: Any,
+) -> Effective[S]:
+    """The settings in effect, each checked alone."""
     environment = os.environ if environment is None else environment
-    path = arguments.config or environment.get(f"{variables_prefix}CONFIG", "")
-    filed = _read_file(path, fields) if path else {}
-    values: dict[str, Any] = {}
+    prefix, known = settings.VARIABLES, fields_of(settings)
+    path = arguments.config or environment.get(f"{prefix}CONFIG", "")
+    file = _read_file(path, known) if path else {}
+    values: dict[str, Any] = dict(fixed)
     texts: dict[str, tuple[str, ...]] = {}
     sources: dict[str, str] = {}
-    for field in fields:
-        variable = variables_prefix + field.name.upper()
-        flagged = getattr(arguments, field.name)
-        if flagged is not None:
-            said = tuple(flagged) if field.several else (flagged,)
+    for field in known:
+        variable = prefix + field.name.upper()
+        flag = getattr(arguments, field.name)
+        if flag is not None:
+            given = tuple(flag) if field.several else (flag,)
             where, source = _flag(field), "flag"
         elif variable in environment:
             text = environment[variable]
-            said = tuple(part for part in text.split() if part) if field.several else (text,)
+            given = tuple(text.split()) if field.several else (text,)
             where, source = variable, f"variable {variable}"
-        elif field.name in filed:
-            said, where, source = filed[field.name], f"{path}: {field.name}", f"file {path}"
+        elif field.name in file:
+            given, where, source = file[field.name], f"{path}: {field.name}", f"file {path}"
         else:
-            said = (field.default,) if field.default or not field.several else ()
-            where, source = _flag(field), "default"
-        read = tuple(field.read(text, where) for text in said)
+            given, where, source = field.defaults, _flag(field), "default"
+        read = tuple(field.reader.parse(text, where) for text in given)
         values[field.name] = read if field.several else read[0]
-        texts[field.name] = said
+        texts[field.name] = given
         sources[field.name] = source
-    _refuse_unknown(fields, environment, variables_prefix)
-    return Effective(fields, values, texts, sources)
+    _refuse_unknown(known, environment, prefix)
+    return Effective(settings(**values), texts, sources)
 
 
-# Readers that most apps want.
+# Readers.
 
 
-def text(said: str, where: str) -> str:
-    """Any text."""
-    return said
-
-
-def whole(least: int, most: int) -> Read:
+def whole(least: int, most: int, metavar: str = "N") -> Reader:
     """A whole number within bounds; `1_000` and `1,000` are one thousand."""
 
-    def read(said: str, where: str) -> int:
+    def parse(text: str, where: str) -> int:
         try:
-            value = int(said.replace(",", "").replace("_", ""))
+            value = int(text.replace(",", "").replace("_", ""))
         except ValueError:
             value = least - 1
         if not least <= value <= most:
-            raise BadValue(where, said, f"give a whole number from {least:,} to {most:,}")
+            raise BadValue(where, text, f"give a whole number from {least:,} to {most:,}")
         return value
 
-    return read
+    return Reader(parse, metavar)
 
 
-def seconds(least: float, most: float) -> Read:
+def seconds(least: float, most: float) -> Reader:
     """Seconds within bounds."""
 
-    def read(said: str, where: str) -> float:
+    def parse(text: str, where: str) -> float:
         try:
-            value = float(said)
+            value = float(text)
         except ValueError:
             value = float("nan")
         if not least <= value <= most:
-            raise BadValue(where, said, f"give seconds from {least:g} to {most:g}")
+            raise BadValue(where, text, f"give seconds from {least:g} to {most:g}")
         return value
 
-    return read
+    return Reader(parse, "SECONDS", "{:g}".format)
 
 
-def one_of(*words: str) -> Read:
+def one_of(*words: str) -> Reader:
     """One of some words."""
 
-    def read(said: str, where: str) -> str:
-        if said not in words:
-            raise BadValue(where, said, f"give one of {', '.join(words)}")
-        return said
+    def parse(text: str, where: str) -> str:
+        if text not in words:
+            raise BadValue(where, text, f"give one of {', '.join(words)}")
+        return text
 
-    return read
+    return Reader(parse, "|".join(words))
 
 
-def yes_or_no(said: str, where: str) -> bool:
-    """on or off, in the usual spellings."""
-    word = said.strip().lower()
+def _parse_switch(text: str, where: str) -> bool:
+    word = text.strip().lower()
     if word in {"on", "yes", "true", "1"}:
         return True
     if word in {"off", "no", "false", "0"}:
         return False
-    raise BadValue(where, said, "give on or off")
+    raise BadValue(where, text, "give on or off")
+
+
+def _parse_share(text: str, where: str) -> float:
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise BadValue(where, text, "give a share from 0 to 1, or a percentage as 5%")
+    return value
+
+
+TEXT: Final = Reader(lambda text, _: text)
+SWITCH: Final = Reader(_parse_switch, "on|off", lambda value: "on" if value else "off")
+SHARE: Final = Reader(_parse_share, "SHARE", "{:g}".format)
 
 
 def _flag(field: Field) -> str:
     return "--" + field.name.replace("_", "-")
 
 
-def _read_file(path: str, fields: Sequence[Field]) -> dict[str, tuple[str, ...]]:
+def _read_file(path: str, known: Sequence[Field]) -> dict[str, tuple[str, ...]]:
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -210,12 +301,12 @@ def _read_file(path: str, fields: Sequence[Field]) -> dict[str, tuple[str, ...]]
         table = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadValue("--config", path, f"it is not TOML: {error}") from None
-    known = {field.name: field for field in fields}
+    by_name = {field.name: field for field in known}
     found: dict[str, tuple[str, ...]] = {}
     for name, value in table.items():
-        if name not in known:
-            raise BadValue(f"{path}: {name}", value, f"there are {', '.join(known)}")
-        found[name] = _texts(value, known[name], f"{path}: {name}")
+        if name not in by_name:
+            raise BadValue(f"{path}: {name}", value, f"there are {', '.join(by_name)}")
+        found[name] = _texts(value, by_name[name], f"{path}: {name}")
     return found
 
 
@@ -234,26 +325,23 @@ def _texts(value: object, field: Field, where: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _refuse_unknown(
-    fields: Sequence[Field], environment: Mapping[str, str], variables_prefix: str
-) -> None:
-    """A misspelt variable would be a setting that silently does nothing."""
-    known = {variables_prefix + field.name.upper() for field in fields}
-    known.add(f"{variables_prefix}CONFIG")
+def _refuse_unknown(known: Sequence[Field], environment: Mapping[str, str], prefix: str) -> None:
+    """Raise for a misspelt variable, which would be a setting that silently does nothing."""
+    variables = {prefix + field.name.upper() for field in known} | {f"{prefix}CONFIG"}
     for name in environment:
-        if name.startswith(variables_prefix) and name not in known:
-            names = ", ".join(sorted(known))
+        if name.startswith(prefix) and name not in variables:
+            names = ", ".join(sorted(variables))
             raise BadValue(name, environment[name], f"there is no such variable; there are {names}")
 
 
-def _hidden(said: str) -> str:
+def _hidden(text: str) -> str:
     """A URL without its password; of any other secret, only that there is one."""
-    scheme, marks, rest = said.partition("://")
+    scheme, marks, rest = text.partition("://")
     if not marks:
         return _SECRET_SHOWN
     who, at, where = rest.rpartition("@")
-    return f"{scheme}://{who.partition(':')[0]}:(not shown)@{where}" if at else said
+    return f"{scheme}://{who.partition(':')[0]}:(not shown)@{where}" if at else text
 
 
-def _quoted(said: str) -> str:
-    return '"' + said.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,9 +1,8 @@
-"""Peers: the other workers of the same service, asked for what only they have seen.
+"""Siblings: the other workers of the same service, asked for what only they have seen.
 
 Each worker answers a part of the traffic, and keeps the decisions, counts and leases of that part.
-So each also listens on a socket in a private folder, and whoever is asked for the audit or the
-metrics asks the others first. One that does not answer within `TIMEOUT_S` is left out, and its
-absence is told.
+So each also listens on a socket in a private folder, and the worker that is asked for the audit or
+the metrics asks the others first. One that does not answer within `TIMEOUT_S` is left out.
 """
 
 from __future__ import annotations
@@ -12,31 +11,42 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 TIMEOUT_S: Final = 2.0
-ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class WorkerId(NamedTuple):
+    """Which worker of how many this is, and the folder of their sockets; "" if it is alone."""
+
+    number: int = 0
+    workers: int = 1
+    folder: str = ""
+
+
+ALONE: Final = WorkerId()
 
 
 @final
-class Peers:
+class Siblings:
     """The sockets of all workers but this one."""
 
-    __slots__ = ("_sockets", "worker")
+    __slots__ = ("_sockets",)
 
-    def __init__(self, folder: str, worker: int, workers: int) -> None:
-        self.worker = worker
+    def __init__(self, worker: WorkerId) -> None:
+        others = range(worker.workers) if worker.folder else ()
         self._sockets = [
-            socket_of(folder, other) for other in range(workers) if folder and other != worker
+            socket_of(worker.folder, other) for other in others if other != worker.number
         ]
 
     def __len__(self) -> int:
         return len(self._sockets)
 
     async def texts(self, path: str) -> list[str]:
-        """What each peer answers to a GET; nothing for one that does not answer."""
-        asked = [_get(socket, path) for socket in self._sockets]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        """The bodies of what each sibling answers to a GET; nothing of one that does not."""
+        calls = [_get(socket, path) for socket in self._sockets]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
         return [answer for answer in answers if isinstance(answer, str)]
 
     async def values(self, path: str) -> list[Any]:
@@ -45,12 +55,12 @@ class Peers:
 
 
 def socket_of(folder: str, worker: int) -> str:
-    """Where a worker listens for its peers."""
+    """Where a worker listens for its siblings."""
     return str(Path(folder) / f"worker-{worker}.sock")
 
 
-def merged_pages(pages: Sequence[str]) -> str:
-    """Metrics of several workers as one page: what is said of a family is said once."""
+def merge_pages(pages: Sequence[str]) -> str:
+    """Merge the metrics of several workers into one page that describes each family once."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
     for page in pages:
@@ -58,18 +68,18 @@ def merged_pages(pages: Sequence[str]) -> str:
         for line in page.splitlines():
             if line.startswith("# "):
                 _, _, family, *_ = line.split(" ", 3)
-                said = heads.setdefault(family, [])
-                if line not in said:
-                    said.append(line)
+                head = heads.setdefault(family, [])
+                if line not in head:
+                    head.append(line)
             elif line:
                 samples.setdefault(family, []).append(line)
-    lines = [line for family, said in heads.items() for line in said + samples.get(family, [])]
+    lines = [line for family, head in heads.items() for line in head + samples.get(family, [])]
     return "\n".join([*lines, ""])
 
 
 async def _get(socket: str, path: str) -> str:
     async with asyncio.timeout(TIMEOUT_S):
-        reader, writer = await asyncio.open_unix_connection(socket, limit=ANSWER_BYTES_MAX)
+        reader, writer = await asyncio.open_unix_connection(socket, limit=RESPONSE_BYTES_MAX)
         try:
             request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
             writer.write(request.encode())

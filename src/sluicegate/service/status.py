@@ -1,87 +1,115 @@
-"""Overview: what there is to see of a running service, its state and its metrics, put together.
+"""Status: what one worker of a service shows of itself, its state and its metrics; read-only.
 
-Each part says itself what there is to see of it. Where several workers share a port, each tells its
+Each part says itself what there is to see of it. Where several workers share a port, each shows its
 own state, and the metrics are those of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, is_dataclass
+from enum import Enum
 from typing import final
 
+from sluicegate import __version__
 from sluicegate.contracts.access import Grant, Identity
-from sluicegate.service.plain_values import plain
-from sluicegate.service.siblings import Peers, merged_pages
-from sluicegate.system import now_us
-from sluicegate.telemetry.prometheus import MetricFamily, page
+from sluicegate.service.siblings import Siblings, WorkerId, merge_pages
+from sluicegate.system import memory_bytes, now_us
+from sluicegate.telemetry.prometheus import MetricFamily, gauge, page
 
 Part = Callable[[], object]
-Families = Callable[[], Iterable[MetricFamily]]
 
 
 @final
-class Overview:
-    """Of one worker of `app`. One that is `alone` asks no other: it is for the others to see."""
+class WorkerStatus:
+    """Of one worker of an app. One that is `alone` asks no sibling: siblings ask it."""
 
     __slots__ = (
         "_app",
-        "_families",
+        "_metrics",
         "_not_ready",
         "_parts",
-        "_peers",
         "_since_us",
-        "_version",
         "alone",
+        "siblings",
+        "worker",
     )
 
     def __init__(
         self,
         app: str,
-        version: str,
+        worker: WorkerId,
         *,
         parts: Mapping[str, Part],
-        families: Sequence[Families],
+        metrics: Callable[[], Iterable[MetricFamily]],
         not_ready: Callable[[], str],
-        peers: Peers,
         alone: bool = False,
     ) -> None:
-        self.alone = alone or not len(peers)
+        self.worker = worker
+        self.siblings = Siblings(worker)
+        self.alone = alone or not len(self.siblings)
         self._app = app
-        self._version = version
         self._parts = parts
-        self._families = families
+        self._metrics = metrics
         self._not_ready = not_ready
-        self._peers = peers
         self._since_us = now_us()
 
     def state(self, by: Identity) -> Mapping[str, object]:
         """What this worker is doing now. Needs AUDIT."""
         by.must(Grant.AUDIT)
         at_us = now_us()
-        said: dict[str, object] = {
+        state: dict[str, object] = {
             "app": self._app,
-            "version": self._version,
-            "worker": self._peers.worker,
-            "workers": len(self._peers) + 1,
+            "version": __version__,
+            "worker": self.worker.number,
+            "workers": len(self.siblings) + 1,
             "at_us": at_us,
             "up_us": at_us - self._since_us,
             "not_ready": self._not_ready(),
+            "process": {
+                "pid": os.getpid(),
+                "memory_bytes": memory_bytes(),
+                "tasks": len(asyncio.all_tasks()),
+                "threads": threading.active_count(),
+            },
         }
         for name, part in self._parts.items():
-            said[name] = plain(part())
-        return said
+            state[name] = to_json(part())
+        return state
 
     def metrics(self) -> str | Awaitable[str]:
         """All metrics as Prometheus text."""
-        several = len(self._peers) > 0
-        labels = {"worker": str(self._peers.worker)} if several else {}
-        families = [family for source in self._families for family in source()]
-        text = page(families, labels=labels).decode()
+        several = len(self.siblings) > 0
+        labels = {"worker": str(self.worker.number)} if several else {}
+        memory = gauge(
+            f"sluicegate_{self._app}_memory_bytes", "Memory of the process.", memory_bytes()
+        )
+        text = page([*self._metrics(), memory], labels=labels).decode()
         return text if self.alone else self._metrics_of_all(text)
 
     def not_ready(self) -> str:
         """Why this instance should get no traffic; empty if it should."""
         return self._not_ready()
 
-    async def _metrics_of_all(self, mine: str) -> str:
-        return merged_pages([mine, *await self._peers.texts("/metrics")])
+    async def _metrics_of_all(self, own: str) -> str:
+        return merge_pages([own, *await self.siblings.texts("/metrics")])
+
+
+def to_json(value: object) -> object:
+    """A value as JSON can hold it: tuples with names and dataclasses by their fields."""
+    if isinstance(value, Enum):
+        return value.name
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Mapping):
+        return {str(to_json(key)): to_json(one) for key, one in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_json(asdict(value))
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return to_json(value._asdict())
+    if isinstance(value, Iterable):
+        return [to_json(one) for one in value]
+    return str(value)

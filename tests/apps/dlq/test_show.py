@@ -93,7 +93,7 @@ def test_a_missing_package_is_named_with_its_remedy(
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
 
     assert dlq("show", "kafka://127.0.0.1:1/t") == 1
-    assert "pip install 'sluicegate[kafka]'" in capsys.readouterr().err
+    assert "pip install '.[kafka]'" in capsys.readouterr().err
     with pytest.raises(BadValue):  # a wrong URL first
         open_log("kafka://127.0.0.1:1/")
 

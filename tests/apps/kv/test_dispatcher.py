@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from argparse import ArgumentParser
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, final
 
 import pytest
 
-from sluicegate.apps.kv.assembly import Assembly
-from sluicegate.apps.kv.background import Background
-from sluicegate.apps.kv.fields import FIELDS
+from sluicegate.apps.kv.app import KvApp
 from sluicegate.apps.kv.quotas import OutsideGroups
 from sluicegate.apps.kv.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
-from sluicegate.apps.kv.settings import read_settings
+from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
@@ -25,32 +22,30 @@ from sluicegate.contracts.key_values import CallContext, KeyRange, Row, RowPage,
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.policies.group_settings import ResourceGroup, ResourceGroupsSettings
 from sluicegate.policies.resource_groups import ResourceGroups
-from sluicegate.service.settings import add_flags
+from sluicegate.service.background import Background
+from sluicegate.service.settings import settings_from
 
 ANYBODY = Identity("shop", (), {ANY_TABLE: EVERY_TABLE_GRANT})
 
 
 @asynccontextmanager
-async def dispatcher(*flags: str) -> AsyncIterator[Assembly]:
-    parser = ArgumentParser()
-    add_flags(parser, FIELDS)
-    settings, _ = read_settings(parser.parse_args(flags), {})
-    assembly = Assembly(settings, 0)
+async def dispatcher(*flags: str) -> AsyncIterator[KvApp]:
+    app = KvApp(settings_from(KvSettings, *flags))
     try:
-        await assembly.start()
-        yield assembly
+        await app.start()
+        yield app
     finally:
-        await assembly.close()
+        await app.end()
 
 
-async def fill(assembly: Assembly, rows: int) -> None:
+async def fill(app: KvApp, rows: int) -> None:
     for first in range(0, rows, 500):
         writes = [Write(b"p", b"%05d" % at, b"v") for at in range(first, min(first + 500, rows))]
-        await assembly.dispatcher.write("t", writes, CallContext(ANYBODY))
+        await app.dispatcher.write("t", writes, CallContext(ANYBODY))
 
 
-def scans(assembly: Assembly) -> int:
-    return assembly.usage.operations().get("scan", (0, 0, 0))[0]
+def scans(app: KvApp) -> int:
+    return app.usage.operations().get("scan", (0, 0, 0))[0]
 
 
 def test_the_time_that_a_scan_takes_is_no_queue_of_ours() -> None:
@@ -58,15 +53,15 @@ def test_the_time_that_a_scan_takes_is_no_queue_of_ours() -> None:
 
     async def story() -> None:
         flags = ["--engine", "faulty+memory:?slots=4&work_ms=5", "--quota-ru", "1000000"]
-        async with dispatcher(*flags) as assembly:
-            await fill(assembly, 1_500)
-            now_us = assembly.clock.now_us()
+        async with dispatcher(*flags) as app:
+            await fill(app, 1_500)
+            now_us = app.clock.now_us()
             call = CallContext(ANYBODY, arrived_us=now_us)
-            found = await assembly.dispatcher.scan("t", b"p", KeyRange(rows_max=1_500), call)
+            found = await app.dispatcher.scan("t", b"p", KeyRange(rows_max=1_500), call)
             assert len(found.rows) == 1_500
-            assert scans(assembly) > 5
-            assert assembly.clock.now_us() - now_us > 30_000
-            picture = assembly.chain.stress.read(assembly.clock.now_us())
+            assert scans(app) > 5
+            assert app.clock.now_us() - now_us > 30_000
+            picture = app.chain.stress.read(app.clock.now_us())
             assert picture.queue_us is None or picture.queue_us < 10_000
 
     asyncio.run(story())
@@ -75,15 +70,15 @@ def test_the_time_that_a_scan_takes_is_no_queue_of_ours() -> None:
 def test_a_scan_that_runs_out_of_units_brings_what_it_has_and_goes_on_later() -> None:
     async def story() -> None:
         flags = ["--engine", "memory:", "--quota-ru", "500", "--epoch-ms", "600000"]
-        async with dispatcher(*flags, "--chunk-ru", "10") as assembly:
-            assembly.quotas.set_quotas({"shop": 1_000})
-            await fill(assembly, 1_000)
+        async with dispatcher(*flags, "--chunk-ru", "10") as app:
+            app.quotas.set_quotas({"shop": 1_000})
+            await fill(app, 1_000)
             plenty = Identity("other", (), {ANY_TABLE: EVERY_TABLE_GRANT})
             brought: list[Row] = []
             token = b""
             for by in (ANYBODY, plenty, plenty):
                 try:
-                    told: RowPage = await assembly.dispatcher.scan(
+                    told: RowPage = await app.dispatcher.scan(
                         "t", b"p", KeyRange(rows_max=1_000), CallContext(by), token
                     )
                 except Refused:
@@ -157,7 +152,7 @@ def test_what_fails_in_the_background_is_told_and_begun_again() -> None:
             again.set()
             await asyncio.Event().wait()
 
-        background = Background(pause_s=0)
+        background = Background("kv", pause_s=0)
         background.start("keeper", work)
         await asyncio.wait_for(again.wait(), 5)
         assert background.state() == {"keeper": {"failures": 1, "last": "KeyError: 'holder'"}}
@@ -207,28 +202,26 @@ class Weighed:
 MIB = 1 << 20
 
 
-async def heavy(assembly: Assembly, table: str, rows: int) -> list[Place]:
+async def heavy(app: KvApp, table: str, rows: int) -> list[Place]:
     """Places of so many values of a MiB, in different partitions."""
     places: list[Place] = [(b"%d" % at, b"") for at in range(rows)]
     value = bytes(MIB)
     for partition, sort in places:
-        await assembly.dispatcher.write(
-            table, [Write(partition, sort, value)], CallContext(ANYBODY)
-        )
+        await app.dispatcher.write(table, [Write(partition, sort, value)], CallContext(ANYBODY))
     return places
 
 
-async def each(assembly: Assembly, places: list[Place], table: str = "t") -> Sequence[Row | None]:
-    found = assembly.dispatcher.get_each(table, places, CallContext(ANYBODY))
+async def each(app: KvApp, places: list[Place], table: str = "t") -> Sequence[Row | None]:
+    found = app.dispatcher.get_each(table, places, CallContext(ANYBODY))
     return await found if isinstance(found, Awaitable) else found
 
 
 PLENTY = ("--engine", "memory:", "--quota-ru", str(1 << 30), "--hot", "off")
 
 
-def weighed(assembly: Assembly, *, at_once: bool = True) -> Weighed:
-    engine = Weighed(assembly.engine, at_once=at_once)
-    assembly.layers._engine = engine
+def weighed(app: KvApp, *, at_once: bool = True) -> Weighed:
+    engine = Weighed(app.engine, at_once=at_once)
+    app.layers._engine = engine
     return engine
 
 

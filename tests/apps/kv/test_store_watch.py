@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from sluicegate.apps.kv.fields import FIELDS
 from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
-from sluicegate.apps.kv.settings import read_settings
+from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.store_watch import QUIET_US, START, StoreState, StoreWatch
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.request import Request
 from sluicegate.policies.leased_budget import LeasedBudgetSettings
-from sluicegate.service.settings import add_flags
+from sluicegate.service.settings import settings_from
 from sluicegate.testing import HandClock
 from tests.apps.kv.fleet import EPOCH_US, RU, Dispatcher, FarStore
 from tests.apps.kv.process import KvProcess
@@ -158,11 +156,8 @@ def test_generation_one_tells_the_watch(caplog: pytest.LogCaptureFixture) -> Non
 
 @pytest.mark.parametrize("form", ["leases", "shares"])
 def test_groups_over_a_store_are_shared_out_in_equal_parts_and_nothing_else(form: str) -> None:
-    parser = ArgumentParser()
-    add_flags(parser, FIELDS)
-
     def settle(*flags: str) -> None:
-        read_settings(parser.parse_args(["--groups", "groups.yaml", *flags]), {})
+        settings_from(KvSettings, "--groups", "groups.yaml", *flags)
 
     store = ("--store", "redis://127.0.0.1:1")
     with pytest.raises(BadValue, match="--quota-form live") as told:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from argparse import ArgumentParser
 from pathlib import Path
 
-from sluicegate.apps.limiter import command
-from sluicegate.apps.limiter.assembly import Assembly
+from sluicegate.apps.limiter.app import LimiterApp
 from sluicegate.apps.limiter.ledger import ServiceLedger
 from sluicegate.apps.limiter.remote import RemoteStore
 from sluicegate.apps.limiter.service import LimiterService
-from sluicegate.apps.limiter.settings import read_settings
+from sluicegate.apps.limiter.settings import LimiterSettings
 from sluicegate.apps.limiter.throttling import Throttling
 from sluicegate.apps.limiter.trial import Beside, caller_of
 from sluicegate.contracts.checks import (
@@ -30,6 +28,7 @@ from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.service_rule_set import ServiceRuleSet
+from sluicegate.service.settings import settings_from
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import now_us
 from sluicegate.telemetry.audit_ring import AuditRing
@@ -176,10 +175,8 @@ def test_the_next_trial_counts_from_nothing_and_decides_by_its_own_book(tmp_path
     service.service.trial = None
 
 
-def made(*words: str) -> Assembly:
-    parser = ArgumentParser()
-    command.add_arguments(parser)
-    return Assembly(read_settings(parser.parse_args(list(words)), {})[0], 0)
+def made(*words: str) -> LimiterApp:
+    return LimiterApp(settings_from(LimiterSettings, *words))
 
 
 def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_live(
@@ -189,32 +186,32 @@ def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_liv
     tried = Service.book(tmp_path / "tried", TRIED, MESH.replace("5}}", "2}}"))
 
     async def told() -> None:
-        assembly = made("--shed", "off")
+        app = made("--shed", "off")
 
         def hits() -> float:
-            (family,) = [one for one in assembly.families() if one.name == "sluicegate_mesh_hits"]
+            (family,) = [one for one in app.metrics() if one.name == "sluicegate_mesh_hits"]
             return sum(sample.value for sample in family.samples)
 
         def ask() -> int:
             asks = [MeshRequest("edge", [Descriptor([("user", f"u{n}")])]) for n in range(20)]
-            answers = [assembly.service.should_rate_limit(one, EVERYBODY) for one in asks * 3]
+            answers = [app.service.should_rate_limit(one, EVERYBODY) for one in asks * 3]
             return sum(isinstance(one, MeshResponse) and not one.over for one in answers)
 
-        assembly.put_fleet(FleetBooks(live, 1))
+        app.put_fleet(FleetBooks(live, 1))
         assert (ask(), hits()) == (60, 60)
-        assembly.put_fleet(FleetBooks(live, 1, tried, 2, 5_000, "salt"))
+        app.put_fleet(FleetBooks(live, 1, tried, 2, 5_000, "salt"))
         assert ask() < 60
         assert hits() == 120
-        half = assembly.counts()
+        half = app.counts()
         assert {name.partition("/")[0] for name in half} == {"1", "2"}
-        assembly.put_fleet(FleetBooks(live, 1, tried, 2, 9_000, "salt"))
-        assert assembly.counts() == half  # a larger share is the same trial
-        assembly.put_fleet(FleetBooks(tried, 2))
+        app.put_fleet(FleetBooks(live, 1, tried, 2, 9_000, "salt"))
+        assert app.counts() == half  # a larger share is the same trial
+        app.put_fleet(FleetBooks(tried, 2))
         assert hits() == 120
         ask()
         assert hits() == 180  # also of rules that were counted on trial first
-        assert sum(sum(pair) for pair in assembly.counts().values()) >= 60
-        await assembly.close()
+        assert sum(sum(pair) for pair in app.counts().values()) >= 60
+        await app.end()
 
     asyncio.run(told())
 

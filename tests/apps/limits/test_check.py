@@ -82,7 +82,7 @@ def test_a_missing_package_is_told_with_its_command(
 ) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert limits("check", written(tmp_path)) == 1
-    assert "pip install 'sluicegate[rules]'" in capsys.readouterr().out
+    assert "pip install '.[rules]'" in capsys.readouterr().out
 
 
 def test_programs_are_told_the_same(tmp_path: Path, capsys: Out) -> None:

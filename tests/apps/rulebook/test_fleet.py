@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from sluicegate.apps.limiter import command
-from sluicegate.apps.limiter.assembly import Assembly
-from sluicegate.apps.limiter.settings import read_settings
+from sluicegate.apps.limiter.app import LimiterApp
+from sluicegate.apps.limiter.settings import LimiterSettings
 from sluicegate.contracts.access import EVERY_GRANT, Identity
 from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError, Unauthenticated
 from sluicegate.policies.access import token_digest
 from sluicegate.rules.remote.admin import RemoteRuleAdmin
+from sluicegate.service.settings import read_settings
 from tests.apps.limiter.process import LimiterProcess
 from tests.apps.rulebook.stories import RULES, Book
 from tests.engines.child import Child, free_port, until
@@ -322,8 +323,8 @@ def test_a_limiter_is_told_what_is_wrong_with_where_it_is_to_look(
 
 
 async def loaded(arguments: Namespace) -> None:
-    assembly = Assembly(read_settings(arguments)[0], 0)
+    app = LimiterApp(read_settings(LimiterSettings, arguments).settings)
     try:
-        assembly.load()
+        await app.start()
     finally:
-        await assembly.close()
+        await app.end()

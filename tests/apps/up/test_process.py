@@ -246,5 +246,6 @@ def test_without_its_extra_it_says_how_to_get_it() -> None:
     told = run(script=script)
     assert told.returncode == 1
     assert told.stderr == (
-        "sluicegate: sluicegate up needs the package uvicorn; pip install 'sluicegate[server]'\n"
+        "sluicegate: sluicegate up needs the package uvicorn; "
+        "pip install '.[server]' in the checkout\n"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
-from sluicegate.apps.kv.fields import LISTEN_DEFAULT
+from sluicegate.apps.kv.settings import LISTEN_DEFAULT
 from sluicegate.command_line import service_client as asking
 
 AT_DEFAULT: Final = f"http://{LISTEN_DEFAULT}"

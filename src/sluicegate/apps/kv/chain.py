@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, final
 
-from sluicegate.apps.kv.settings import Settings
+from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.criticality import Criticality
@@ -87,7 +87,7 @@ class PolicyChain:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: KvSettings,
         chance: Chance,
         usage: CallerUsage,
         *,
@@ -153,7 +153,7 @@ class PolicyChain:
             observers += [self.stress, self.penalty]
         self.stack = Stack(*self._stages(settings, minute_quota), observers=observers)
 
-    def _stages(self, settings: Settings, minute_quota: WaitingPolicy | None) -> list[Stage]:
+    def _stages(self, settings: KvSettings, minute_quota: WaitingPolicy | None) -> list[Stage]:
         if settings.policy == "none":
             return [waits("queue", self.queue)]
         if settings.policy == "generation-one":
@@ -178,7 +178,7 @@ class PolicyChain:
         self.clamp.replace(highest)
 
 
-def _queue(settings: Settings, *, plain: bool) -> QueueSettings:
+def _queue(settings: KvSettings, *, plain: bool) -> QueueSettings:
     if plain:
         return QueueSettings(
             places=settings.places,

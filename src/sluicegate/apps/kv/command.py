@@ -5,16 +5,12 @@ Light to import: what serves is imported when it is to run.
 
 from __future__ import annotations
 
-import logging
-import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from functools import partial
 from importlib import import_module
 from typing import Final, NamedTuple
 
-from sluicegate.apps.kv.fields import FIELDS
-from sluicegate.apps.kv.settings import read_settings
-from sluicegate.service.settings import add_flags
+from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.service.command import add_service_flags, settings_to_serve
 
 EXAMPLES: Final = """\
 examples:
@@ -58,7 +54,7 @@ _PACKAGE: Final = "sluicegate.apps.kv"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags of the server, and the verbs."""
-    add_flags(parser, FIELDS)
+    add_service_flags(parser, KvSettings)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs; without one it serves")
     for verb in VERBS:
         module = import_module(f"{_PACKAGE}.{verb.module}")
@@ -79,15 +75,11 @@ def run(arguments: Namespace) -> int:
         if arguments.verb == verb.name:
             code: int = import_module(f"{_PACKAGE}.{verb.module}").run(arguments)
             return code
-    settings, effective = read_settings(arguments)
-    if arguments.print_config:
-        sys.stdout.write("\n".join([*effective.lines(), ""]))
+    settings = settings_to_serve(KvSettings, arguments)
+    if settings is None:
         return 0
-    logging.basicConfig(
-        level=settings.log.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     # They bring the doors and the engines.
-    from sluicegate.apps.kv.serve import serve  # noqa: PLC0415
-    from sluicegate.service.workers import run_workers  # noqa: PLC0415
+    from sluicegate.apps.kv.app import KvApp  # noqa: PLC0415
+    from sluicegate.service.host import serve  # noqa: PLC0415
 
-    return run_workers("kv", settings.workers, partial(serve, settings))
+    return serve("kv", settings, KvApp, settings.workers)

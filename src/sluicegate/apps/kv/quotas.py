@@ -17,10 +17,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, final
 
-from sluicegate.apps.kv.background import Background
 from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
 from sluicegate.apps.kv.members import HeartbeatMembers, Members, StaticMembers
-from sluicegate.apps.kv.settings import Settings
+from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.shares import Shares
 from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.contracts.chance import Chance
@@ -33,6 +32,7 @@ from sluicegate.policies.group_settings import ResourceGroupsSettings, read_grou
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.policies.resource_groups import ResourceGroups
 from sluicegate.rules.plain_values import read_yaml
+from sluicegate.service.background import Background
 from sluicegate.stores.redis.client import RedisClient
 from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.telemetry.prometheus import MetricFamily, counter, gauge
@@ -59,7 +59,7 @@ class Quotas:
         "shares",
     )
 
-    def __init__(self, settings: Settings, worker: int, clock: Clock, chance: Chance) -> None:
+    def __init__(self, settings: KvSettings, worker: int, clock: Clock, chance: Chance) -> None:
         self._settings = settings
         self._clock = clock
         self._store: Store | None = None
@@ -146,7 +146,7 @@ class Quotas:
             groups.set_live(max(1, self.members.live()))
             await asyncio.sleep(self._settings.epoch_ms / 1e3)
 
-    def _open(self, settings: Settings, worker: int, chance: Chance) -> None:
+    def _open(self, settings: KvSettings, worker: int, chance: Chance) -> None:
         # Here, because a dispatcher that is alone needs no driver.
         from sluicegate.stores.redis.client import open_client  # noqa: PLC0415
         from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
@@ -157,7 +157,7 @@ class Quotas:
             self._client = open_client(redis, chance)
             self.members = HeartbeatMembers(self._client, node_of(settings, worker))
 
-    def _open_store(self, settings: Settings) -> Store | None:
+    def _open_store(self, settings: KvSettings) -> Store | None:
         """Only leases are taken out of the store; the other forms need to know who is there."""
         return self._store if settings.quota_form == "leases" else None
 
@@ -183,7 +183,7 @@ class OutsideGroups:
             self._groups.settle(caller, mru, now_us)
 
 
-def groups_of(settings: Settings) -> ResourceGroupsSettings:
+def groups_of(settings: KvSettings) -> ResourceGroupsSettings:
     """The tree that --groups says, a YAML file."""
     try:
         with open(settings.groups, encoding="utf-8") as file:
@@ -215,13 +215,13 @@ def groups_of(settings: Settings) -> ResourceGroupsSettings:
     )
 
 
-def node_of(settings: Settings, worker: int) -> str:
+def node_of(settings: KvSettings, worker: int) -> str:
     """What this process is called among the others."""
     name = settings.node or f"{socket.gethostname()}-{os.getpid()}"
     return f"{name}-{worker}" if settings.workers > 1 else name
 
 
-def minute_quota(settings: Settings, clock: Clock, chance: Chance) -> GenerationOne | None:
+def minute_quota(settings: KvSettings, clock: Clock, chance: Chance) -> GenerationOne | None:
     """With generation one: a counter a minute for each caller, in the store or here."""
     if settings.policy != "generation-one":
         return None
@@ -233,7 +233,7 @@ def minute_quota(settings: Settings, clock: Clock, chance: Chance) -> Generation
     return GenerationOne(GenerationOneSettings(qps=settings.qps), clock, store=store)
 
 
-def redis_of(settings: Settings) -> RedisSettings:
+def redis_of(settings: KvSettings) -> RedisSettings:
     """Where the store is."""
     from sluicegate.stores.redis.settings import parse_url  # noqa: PLC0415 - likewise
 

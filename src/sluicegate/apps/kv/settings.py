@@ -1,146 +1,222 @@
-"""Settings of `sluicegate kv`: the checked values of `fields.py`, alone and together.
-
-Nothing is started here and nothing heavy is imported, so that a wrong flag is told before anything
-else happens.
-"""
+"""Settings of `sluicegate kv`: each a flag, a variable and a name in its settings file."""
 
 from __future__ import annotations
 
 import logging
-from argparse import Namespace
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, ClassVar, Final
 
-from sluicegate.apps.kv.fields import FIELDS
 from sluicegate.contracts.errors import BadValue
-from sluicegate.service.common_settings import (
-    check_certificates,
-    check_rulebook,
-    check_shared_ports,
-)
-from sluicegate.service.settings import Effective, gather
+from sluicegate.service.common_settings import LISTEN, RulesSettings
+from sluicegate.service.settings import SHARE, Reader, Setting, one_of, whole
 
-VARIABLES_PREFIX: Final = "SLUICEGATE_KV_"
+LISTEN_DEFAULT: Final = "127.0.0.1:7080"
 MEMBERS_MAX: Final = 1_000
 STORE_SCHEMES: Final = ("redis", "rediss", "valkey", "unix")
 RU_MAX: Final = 1 << 40
+QUOTA_STATUSES: Final = (429, 419)
+_BYTES_MAX: Final = 1 << 40
 _log: Final = logging.getLogger("sluicegate.kv")
 # Engines that one process has for itself.
-_ALONE: Final = ("memory:", "rocksdb:", "faulty+")
+_OF_ONE_PROCESS: Final = ("memory:", "rocksdb:", "faulty+")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything that `sluicegate kv` is told, as `FIELDS` has it."""
-
-    listen: tuple[str, ...]
-    engine: str
-    store: str
-    workers: int
-    tls_cert: str
-    tls_key: str
-    tls_client_ca: str
-    tls_client_optional: bool
-    access: str
-    token: str
-    insecure: bool
-    policy: str
-    quota_ru: int
-    quota_form: str
-    epoch_ms: int
-    members: int
-    groups: str
-    rules: tuple[str, ...]
-    rulebook: str
-    rulebook_keys: tuple[str, ...]
-    rulebook_events: str
-    rulebook_folder: str
-    rulebook_every_s: float
-    rulebook_report_s: float
-    node: str
-    weights: str
-    learn: bool
-    settle: bool
-    chunk_ru: int
-    quota_status: int
-    qps: int
-    places: int
-    shard_places: int
-    queue_ms: int
-    queue_length: int
-    queue_bytes: int
-    deadline_ms: int
-    ratio: str
-    ratio_enter: float
-    penalty_max: int
-    hot: bool
-    hot_ttl_ms: int
-    hot_min: int
-    hot_permille: int
-    cache_bytes: int
-    tables_max: int
-    value_bytes_max: int
-    usage: str
-    usage_days: int
-    connections_max: int
-    connections_per_address_max: int
-    streams_max: int
-    message_bytes_max: int
-    idle_s: float
-    head_s: float
-    grace_s: float
-    metrics_open: bool
-    hosts: tuple[str, ...]
-    log: str
+def _parse_quota_status(text: str, where: str) -> int:
+    if text not in map(str, QUOTA_STATUSES):
+        raise BadValue(where, text, "give one of 429, 419")
+    return int(text)
 
 
-def read_settings(
-    arguments: Namespace, environment: Mapping[str, str] | None = None
-) -> tuple[Settings, Effective]:
-    """The settings in effect, checked alone and together."""
-    effective = gather(FIELDS, arguments, VARIABLES_PREFIX, environment)
-    values: dict[str, Any] = dict(effective.values)
-    settings = Settings(**values)
-    _check(settings)
-    return settings, effective
+@dataclass(frozen=True, kw_only=True)
+class KvSettings(RulesSettings):
+    """The dispatcher."""
 
+    VARIABLES: ClassVar[str] = "SLUICEGATE_KV_"
 
-def _check(settings: Settings) -> None:
-    engine = settings.engine.partition(":")[0]
-    if settings.workers > 1 and settings.engine.startswith(_ALONE):
-        remedy = "several workers cannot share it: take lmdb: or a cluster, or --workers 1"
-        raise BadValue("--engine", engine, remedy)
-    if settings.workers > 1 and not settings.store and settings.policy == "layers":
-        remedy = "workers share quotas by a store: give --store redis://..., or --workers 1"
-        raise BadValue("--workers", settings.workers, remedy)
-    if settings.shard_places > settings.places:
-        remedy = f"a shard has at most what all have, {settings.places} (--places)"
-        raise BadValue("--shard-places", settings.shard_places, remedy)
-    if not settings.ratio_enter:
-        raise BadValue("--ratio-enter", settings.ratio_enter, "give a share above 0")
-    _check_quotas(settings)
-    check_rulebook(settings)
-    check_certificates(settings)
-    check_shared_ports(settings.listen, settings.workers)
+    listen: Annotated[tuple[str, ...], LISTEN] = (LISTEN_DEFAULT,)
+    engine: Annotated[
+        str,
+        Setting(
+            "where values are kept: lmdb:DIR, rocksdb:DIR, cassandra://..., redis+cluster://...",
+            metavar="URL",
+            secret=True,
+        ),
+    ] = "lmdb:sluicegate-kv"
+    store: Annotated[
+        str,
+        Setting(
+            "a Redis through which dispatchers share quotas: redis://..., redis+cluster://...",
+            metavar="URL",
+            secret=True,
+        ),
+    ] = ""
+    policy: Annotated[
+        str,
+        Setting(
+            "all the layers; a counter a minute for each caller, the first generation; or a bare "
+            "pool",
+            one_of("layers", "generation-one", "none"),
+        ),
+    ] = "layers"
+    # What callers may spend.
+    quota_ru: Annotated[
+        int,
+        Setting(
+            "request units a second for each caller whom the rules do not name",
+            whole(1, RU_MAX, "RU"),
+        ),
+    ] = 10_000
+    quota_form: Annotated[
+        str,
+        Setting(
+            "how dispatchers share a quota: blocks out of the store, by reported demand, or in "
+            "equal parts",
+            one_of("leases", "shares", "live"),
+        ),
+    ] = "leases"
+    epoch_ms: Annotated[int, Setting("how often budgets are filled", whole(10, 600_000, "MS"))] = (
+        1_000
+    )
+    members: Annotated[
+        int,
+        Setting(
+            "dispatchers in the fleet, if no heartbeat in the store counts them", whole(0, 10_000)
+        ),
+    ] = 0
+    groups: Annotated[
+        str, Setting("resource groups: quotas that lend what they do not use", metavar="FILE")
+    ] = ""
+    weights: Annotated[
+        str, Setting("what operations cost, as `sluicegate kv calibrate` prints it", metavar="FILE")
+    ] = ""
+    learn: Annotated[bool, Setting("learn what operations cost; off keeps to the weights")] = True
+    settle: Annotated[bool, Setting("debit or refund afterwards what a prediction missed")] = False
+    chunk_ru: Annotated[
+        int, Setting("scans enter anew for every so many request units", whole(1, 1 << 20, "RU"))
+    ] = 10
+    quota_status: Annotated[
+        int,
+        Setting("the HTTP status of a spent quota", Reader(_parse_quota_status, "429|419")),
+    ] = 429
+    qps: Annotated[
+        int,
+        Setting(
+            "with --policy generation-one: requests a second for each caller, counted by the "
+            "minute",
+            whole(1, RU_MAX),
+        ),
+    ] = 1_000
+    # How much at a time.
+    places: Annotated[
+        int, Setting("operations at work in the engine at a time", whole(1, 1 << 20))
+    ] = 64
+    shard_places: Annotated[
+        int,
+        Setting(
+            "of them in one shard of the engine; 0 is half of them, or all if it has one shard",
+            whole(0, 1 << 20),
+        ),
+    ] = 0
+    queue_ms: Annotated[
+        int,
+        Setting(
+            "how long what is not CRITICAL waits for a place while nearly all have to wait",
+            whole(1, 60_000, "MS"),
+        ),
+    ] = 12
+    queue_length: Annotated[int, Setting("operations that wait for a place", whole(1, 1 << 20))] = (
+        10_000
+    )
+    queue_bytes: Annotated[int, Setting("their bytes", whole(4_096, _BYTES_MAX, "BYTES"))] = (
+        64 << 20
+    )
+    deadline_ms: Annotated[
+        int, Setting("the time a caller has who names none", whole(1, 3_600_000, "MS"))
+    ] = 10_000
+    # Under stress.
+    ratio: Annotated[
+        str,
+        Setting(
+            "the latency ratio: over a baseline frozen under stress, or over windowed P2",
+            one_of("frozen", "p2"),
+        ),
+    ] = "frozen"
+    ratio_enter: Annotated[
+        float,
+        Setting(
+            "below it request units cost more, the lowest class first; 0.3 is far later", SHARE
+        ),
+    ] = 0.6
+    penalty_max: Annotated[
+        int,
+        Setting(
+            "times what callers pay at most who keep slowing the engine down; 1 is never",
+            whole(1, 1_000, "TIMES"),
+        ),
+    ] = 4
+    # Hot keys.
+    hot: Annotated[bool, Setting("serve hot keys from memory, and read each once")] = True
+    hot_ttl_ms: Annotated[
+        int, Setting("how old such an answer may be", whole(1, 600_000, "MS"))
+    ] = 3_000
+    hot_min: Annotated[
+        int, Setting("reads a second at the least that make a key hot", whole(1, 1 << 40))
+    ] = 24
+    hot_permille: Annotated[
+        int,
+        Setting("and at least so many of a thousand of this dispatcher's reads", whole(0, 1_000)),
+    ] = 1
+    cache_bytes: Annotated[
+        int, Setting("bytes of answers kept for them", whole(4_096, _BYTES_MAX, "BYTES"))
+    ] = 32 << 20
+    # Bounds.
+    tables_max: Annotated[int, Setting("tables", whole(1, 1_000_000))] = 10_000
+    value_bytes_max: Annotated[
+        int, Setting("bytes of a value", whole(1, (16 << 20) - 64, "BYTES"))
+    ] = 1 << 20
+    message_bytes_max: Annotated[
+        int,
+        Setting(
+            "bytes of a gRPC message, an HTTP body, a RESP command", whole(4_096, 1 << 30, "BYTES")
+        ),
+    ] = 8 << 20
+    usage: Annotated[
+        str, Setting("keep what callers use in this folder, to tune quotas by", metavar="DIR")
+    ] = ""
+    usage_days: Annotated[int, Setting("how long that is kept", whole(1, 400, "DAYS"))] = 35
 
+    def check(self) -> None:
+        """Raise for settings that do not go together."""
+        if self.workers > 1 and self.engine.startswith(_OF_ONE_PROCESS):
+            remedy = "several workers cannot share it: take lmdb: or a cluster, or --workers 1"
+            raise BadValue("--engine", self.engine.partition(":")[0], remedy)
+        if self.workers > 1 and not self.store and self.policy == "layers":
+            remedy = "workers share quotas by a store: give --store redis://..., or --workers 1"
+            raise BadValue("--workers", self.workers, remedy)
+        if self.shard_places > self.places:
+            remedy = f"a shard has at most what all have, {self.places} (--places)"
+            raise BadValue("--shard-places", self.shard_places, remedy)
+        if not self.ratio_enter:
+            raise BadValue("--ratio-enter", self.ratio_enter, "give a share above 0")
+        self._check_quotas()
+        super().check()
 
-def _check_quotas(settings: Settings) -> None:
-    if settings.store and not settings.store.startswith(STORE_SCHEMES):
-        shown = settings.store.partition(":")[0] + ":..."
-        raise BadValue("--store", shown, "give redis://... or redis+cluster://...")
-    if settings.members > MEMBERS_MAX:
-        raise BadValue("--members", settings.members, f"give at most {MEMBERS_MAX:,}")
-    if settings.quota_ru * settings.epoch_ms // 1_000 > RU_MAX:
-        remedy = f"a quota of an epoch (--epoch-ms) is at most {RU_MAX:,}"
-        raise BadValue("--quota-ru", settings.quota_ru, remedy)
-    if settings.quota_status not in (419, 429):
-        raise BadValue("--quota-status", settings.quota_status, "give 429 or 419")
-    if settings.groups and settings.policy != "layers":
-        raise BadValue("--groups", settings.groups, "it takes --policy layers")
-    if settings.groups and settings.store and settings.quota_form != "live":
-        remedy = "groups are shared out in equal parts: give --quota-form live with --groups"
-        raise BadValue("--quota-form", settings.quota_form, remedy)
-    if settings.groups and (settings.rules or settings.rulebook):
-        # Quotas of the rules would have no effect, and nobody would notice.
-        _log.warning("--groups: quotas of callers in the rules are not used; groups have them")
+    def _check_quotas(self) -> None:
+        if self.store and not self.store.startswith(STORE_SCHEMES):
+            shown = self.store.partition(":")[0] + ":..."
+            raise BadValue("--store", shown, "give redis://... or redis+cluster://...")
+        if self.members > MEMBERS_MAX:
+            raise BadValue("--members", self.members, f"give at most {MEMBERS_MAX:,}")
+        if self.quota_ru * self.epoch_ms // 1_000 > RU_MAX:
+            remedy = f"a quota of an epoch (--epoch-ms) is at most {RU_MAX:,}"
+            raise BadValue("--quota-ru", self.quota_ru, remedy)
+        if not self.groups:
+            return
+        if self.policy != "layers":
+            raise BadValue("--groups", self.groups, "it takes --policy layers")
+        if self.store and self.quota_form != "live":
+            remedy = "groups are shared out in equal parts: give --quota-form live with --groups"
+            raise BadValue("--quota-form", self.quota_form, remedy)
+        if self.rules or self.rulebook:
+            # Quotas of the rules would have no effect, and nobody would notice.
+            _log.warning("--groups: quotas of callers in the rules are not used; groups have them")

@@ -5,20 +5,11 @@ Light to import: what serves is imported when it is to run.
 
 from __future__ import annotations
 
-import base64
-import logging
-import os
-import sys
 from argparse import ArgumentParser, Namespace
-from functools import partial
 from typing import Final
 
-from sluicegate.apps.limiter.fields import FIELDS
-from sluicegate.apps.limiter.settings import read_settings
-from sluicegate.policies.access import token_digest
-from sluicegate.service.settings import add_flags
-
-TOKEN_BYTES: Final = 32
+from sluicegate.apps.limiter.settings import LimiterSettings
+from sluicegate.service.command import add_service_flags, settings_to_serve
 
 EXAMPLES: Final = """\
 examples:
@@ -43,38 +34,16 @@ rules, callers and certificates again; SIGTERM ends it when what is under way is
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
-    add_flags(parser, FIELDS)
-    parser.add_argument(
-        "--new-token", action="store_true", help="make a token and its digest, print both, and end"
-    )
+    add_service_flags(parser, LimiterSettings)
 
 
 def run(arguments: Namespace) -> int:
     """Serve until told to end."""
-    if arguments.new_token:
-        return new_token()
-    settings, effective = read_settings(arguments)
-    if arguments.print_config:
-        sys.stdout.write("\n".join([*effective.lines(), ""]))
+    settings = settings_to_serve(LimiterSettings, arguments)
+    if settings is None:
         return 0
-    logging.basicConfig(
-        level=settings.log.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     # They bring the doors and the stores.
-    from sluicegate.apps.limiter.serve import serve  # noqa: PLC0415
-    from sluicegate.service.workers import run_workers  # noqa: PLC0415
+    from sluicegate.apps.limiter.app import LimiterApp  # noqa: PLC0415
+    from sluicegate.service.host import serve  # noqa: PLC0415
 
-    return run_workers("limiter", settings.workers, partial(serve, settings))
-
-
-def new_token() -> int:
-    """A token for whoever asks, and its digest for whoever answers."""
-    token = base64.urlsafe_b64encode(os.urandom(TOKEN_BYTES)).decode().rstrip("=")
-    sys.stdout.write(
-        f"the token, for the caller alone:  {token}\n"
-        "and for the file of --access:\n\n"
-        '[[callers]]\nname = "..."\n'
-        f'token_sha256 = "{token_digest(token)}"\n'
-        'grants = ["check"]\n'
-    )
-    return 0
+    return serve("limiter", settings, LimiterApp, settings.workers)

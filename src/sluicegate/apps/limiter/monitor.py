@@ -7,23 +7,31 @@ machine, smoothed over about a second: one full look of a quarter of a second is
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final, final
 
 from sluicegate.policies.utilization_gate import Readings, UtilizationGate
+from sluicegate.service.background import LAG_TICK_US, measure_lag
 from sluicegate.system import LoadMeter
 from sluicegate.telemetry.service_metrics import ServiceMetrics
 
-LOOK_S: Final = 0.25
-TICK_S: Final = 0.05
+LOOK_US: Final = 250_000
 _SMOOTHING: Final = 0.3  # of the newest look
 
 
 @final
 class Monitor:
-    """Feeds a gate until it is closed."""
+    """Feeds a gate."""
 
-    __slots__ = ("_cpu", "_decisions", "_gate", "_lag_us", "_meter", "_tally", "_task", "_took_us")
+    __slots__ = (
+        "_cpu",
+        "_decisions",
+        "_gate",
+        "_lag_us",
+        "_meter",
+        "_since_us",
+        "_tally",
+        "_took_us",
+    )
 
     def __init__(self, gate: UtilizationGate, tally: ServiceMetrics) -> None:
         self._gate = gate
@@ -33,33 +41,21 @@ class Monitor:
         self._lag_us = 0
         self._decisions = 0
         self._took_us = 0
-        self._task: asyncio.Task[None] | None = None
+        self._since_us = 0
 
-    def start(self) -> None:
-        """Begin, on the running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        await measure_lag(self._tick)
 
-    async def close(self) -> None:
-        """End."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        look_at_s = loop.time() + LOOK_S
-        while True:
-            due_s = loop.time() + TICK_S
-            await asyncio.sleep(TICK_S)
-            late_us = int((loop.time() - due_s) * 1e6)
-            self._lag_us = max(self._lag_us, late_us)
-            if loop.time() >= look_at_s:
-                look_at_s = loop.time() + LOOK_S
-                self.look()
+    def _tick(self, late_us: int) -> None:
+        self._lag_us = max(self._lag_us, late_us)
+        self._since_us += LAG_TICK_US + late_us
+        if self._since_us >= LOOK_US:
+            self._since_us = 0
+            self.look()
 
     def look(self) -> None:
-        """Measure now, and tell the gate."""
+        """Measure now, and feed the gate."""
         load = self._meter.look()
         self._cpu += (load.cpu - self._cpu) * _SMOOTHING
         decisions, took_us = self._tally.decisions, self._tally.took_us

@@ -1,116 +1,158 @@
-"""Settings of `sluicegate limiter`: the checked values of `fields.py`, alone and together.
-
-Nothing is started here and nothing heavy is imported, so that a wrong flag is told before anything
-else happens.
-"""
+"""Settings of `sluicegate limiter`: each a flag, a variable and a name in its settings file."""
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, ClassVar, Final
 
-from sluicegate.apps.limiter.fields import FIELDS
 from sluicegate.contracts.errors import BadValue
-from sluicegate.service.common_settings import (
-    check_certificates,
-    check_rulebook,
-    check_shared_ports,
-)
-from sluicegate.service.settings import Effective, gather
+from sluicegate.limits.rule import Failure
+from sluicegate.service.common_settings import LISTEN, RulesSettings
+from sluicegate.service.settings import SHARE, Setting, one_of, whole
 
-VARIABLES_PREFIX: Final = "SLUICEGATE_LIMITER_"
+LISTEN_DEFAULT: Final = "127.0.0.1:7070"
+SHED_FROM_MAX: Final = 0.7
+SHED_CRITICAL_FROM_MIN: Final = 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything that `sluicegate limiter` is told, as `FIELDS` has it."""
+@dataclass(frozen=True, kw_only=True)
+class LimiterSettings(RulesSettings):
+    """The limiter."""
 
-    listen: tuple[str, ...]
-    store: str
-    rules: tuple[str, ...]
-    rulebook: str
-    rulebook_keys: tuple[str, ...]
-    rulebook_events: str
-    rulebook_folder: str
-    rulebook_every_s: float
-    rulebook_report_s: float
-    node: str
-    capture: str
-    capture_key: str
-    capture_share: float
-    capture_headers: tuple[str, ...]
-    capture_mesh_keys: tuple[str, ...]
-    capture_clear: tuple[str, ...]
-    capture_hours: int
-    capture_bytes_max: int
-    workers: int
-    tls_cert: str
-    tls_key: str
-    tls_client_ca: str
-    tls_client_optional: bool
-    access: str
-    token: str
-    insecure: bool
-    rls_semantics: str
-    rls_headers: bool
-    rls_metadata: bool
-    rls_shadow: bool
-    rls_local_cache: int
-    rls_stop_when_over: bool
-    rls_merge_domains: bool
-    rls_near_ratio: float
-    failure: str
-    dlq: str
-    dlq_buffer: int
-    shed: bool
-    shed_from: float
-    shed_critical_from: float
-    audit_refusals: int
-    audit_admissions: int
-    keys_max: int
-    connections_max: int
-    connections_per_address_max: int
-    streams_max: int
-    message_bytes_max: int
-    idle_s: float
-    head_s: float
-    grace_s: float
-    metrics_open: bool
-    hosts: tuple[str, ...]
-    log: str
+    VARIABLES: ClassVar[str] = "SLUICEGATE_LIMITER_"
+
+    listen: Annotated[tuple[str, ...], LISTEN] = (LISTEN_DEFAULT,)
+    store: Annotated[
+        str,
+        Setting(
+            "where counts are kept: memory:, redis://..., redis+cluster://...",
+            metavar="URL",
+            secret=True,
+        ),
+    ] = "memory:"
+    failure: Annotated[
+        str,
+        Setting(
+            "what rules that name no failure policy decide when the store does not answer",
+            one_of(*(member.value for member in Failure)),
+        ),
+    ] = "open"
+    keys_max: Annotated[
+        int, Setting("keys tracked in memory for each limit", whole(1, 1_000_000_000))
+    ] = 1_000_000
+    shed: Annotated[
+        bool, Setting("shed BULK, then BEST_EFFORT, then DEGRADED as the machine fills up")
+    ] = True
+    shed_from: Annotated[float, Setting("utilization at which BULK begins to be shed", SHARE)] = 0.6
+    shed_critical_from: Annotated[
+        float,
+        Setting("utilization at which even CRITICAL is shed, 0.8 at the least; 1 is never", SHARE),
+    ] = 1.0
+    dlq: Annotated[
+        str,
+        Setting(
+            "dead letters: where decisions made without the store are written, files:DIR or "
+            "kafka://HOST/TOPIC",
+            metavar="URL",
+        ),
+    ] = ""
+    dlq_buffer: Annotated[
+        int, Setting("dead letters in memory until they are written", whole(1, 10_000_000))
+    ] = 10_000
+    audit_refusals: Annotated[
+        int, Setting("refusals kept for `sluicegate why`", whole(1, 10_000_000))
+    ] = 32_768
+    audit_admissions: Annotated[int, Setting("admissions kept likewise", whole(1, 10_000_000))] = (
+        8_192
+    )
+    rls_semantics: Annotated[
+        str,
+        Setting(
+            "how Envoy's rules count: all or nothing in sliding windows, or as Envoy's own service",
+            one_of("sluicegate", "envoy"),
+        ),
+    ] = "sluicegate"
+    rls_headers: Annotated[
+        bool, Setting("add RateLimit-Limit, -Remaining, -Reset to Envoy's answers")
+    ] = False
+    rls_metadata: Annotated[bool, Setting("add dynamic metadata to Envoy's answers")] = False
+    rls_shadow: Annotated[bool, Setting("answer Envoy OK whatever the rules say, and count")] = (
+        False
+    )
+    rls_local_cache: Annotated[
+        int,
+        Setting(
+            "with Envoy's semantics: counters over their limit that are remembered and not asked "
+            "again",
+            whole(0, 10_000_000),
+        ),
+    ] = 0
+    rls_stop_when_over: Annotated[
+        bool,
+        Setting("with Envoy's semantics: where one descriptor is over, do not count the others"),
+    ] = False
+    rls_merge_domains: Annotated[
+        bool, Setting("let several of Envoy's files stand for one domain")
+    ] = False
+    rls_near_ratio: Annotated[
+        float, Setting("above this share of a limit, hits are counted as near it", SHARE)
+    ] = 0.8
+    capture: Annotated[
+        str,
+        Setting(
+            "keep requests, redacted, in this folder, so that rule changes can be tried on them",
+            metavar="DIR",
+        ),
+    ] = ""
+    capture_key: Annotated[
+        str,
+        Setting(
+            "the key of the redaction; else DIR.key beside the folder, made if it is missing",
+            metavar="FILE",
+        ),
+    ] = ""
+    capture_share: Annotated[
+        float, Setting("the share of callers whose requests are kept, all or none of each", SHARE)
+    ] = 1.0
+    capture_headers: Annotated[
+        tuple[str, ...],
+        Setting(
+            "headers to keep besides those with the name and the kind of client", metavar="NAME"
+        ),
+    ] = ()
+    capture_mesh_keys: Annotated[
+        tuple[str, ...],
+        Setting("keys of Envoy's descriptors that say whose request it is", metavar="KEY"),
+    ] = ()
+    capture_clear: Annotated[
+        tuple[str, ...],
+        Setting(
+            "values that need no redaction, as path segments that name no person", metavar="TEXT"
+        ),
+    ] = ()
+    capture_hours: Annotated[
+        int, Setting("how long captured requests are kept", whole(1, 24 * 366, "HOURS"))
+    ] = 72
+    capture_bytes_max: Annotated[
+        int, Setting("bytes of them that are kept", whole(1 << 20, 1 << 50, "BYTES"))
+    ] = 1 << 30
 
     @property
     def shared(self) -> bool:
         """Whether the store is one that several processes share."""
         return self.store != "memory:"
 
-
-def read_settings(
-    arguments: Namespace, environment: Mapping[str, str] | None = None
-) -> tuple[Settings, Effective]:
-    """The settings in effect, checked alone and together."""
-    effective = gather(FIELDS, arguments, VARIABLES_PREFIX, environment)
-    values: dict[str, Any] = dict(effective.values)
-    settings = Settings(**values)
-    _check(settings)
-    return settings, effective
-
-
-def _check(settings: Settings) -> None:
-    if settings.workers > 1 and not settings.shared:
-        raise BadValue(
-            "--workers",
-            settings.workers,
-            "processes cannot share memory: say --store redis://..., or --workers 1",
-        )
-    check_certificates(settings)
-    if not settings.rls_near_ratio:
-        raise BadValue("--rls-near-ratio", settings.rls_near_ratio, "give a share above 0")
-    if settings.shed_critical_from < 0.8:
-        raise BadValue("--shed-critical-from", settings.shed_critical_from, "give 0.8 or more")
-    if settings.shed_from > 0.7:
-        raise BadValue("--shed-from", settings.shed_from, "give at most 0.7; 0.6 is the default")
-    check_rulebook(settings)
-    check_shared_ports(settings.listen, settings.workers)
+    def check(self) -> None:
+        """Raise for settings that do not go together."""
+        if self.workers > 1 and not self.shared:
+            remedy = "processes cannot share memory: give --store redis://..., or --workers 1"
+            raise BadValue("--workers", self.workers, remedy)
+        if not self.rls_near_ratio:
+            raise BadValue("--rls-near-ratio", self.rls_near_ratio, "give a share above 0")
+        if self.shed_critical_from < SHED_CRITICAL_FROM_MIN:
+            remedy = f"give {SHED_CRITICAL_FROM_MIN} or more"
+            raise BadValue("--shed-critical-from", self.shed_critical_from, remedy)
+        if self.shed_from > SHED_FROM_MAX:
+            remedy = f"give at most {SHED_FROM_MAX}; 0.6 is the default"
+            raise BadValue("--shed-from", self.shed_from, remedy)
+        super().check()

@@ -13,7 +13,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any, Final
 from urllib.parse import quote
 
-from sluicegate.apps.limiter.fields import LISTEN_DEFAULT
+from sluicegate.apps.limiter.settings import LISTEN_DEFAULT
 from sluicegate.command_line.service_client import TOKEN_VARIABLE, add_where, ask, where_said
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import REASONS

@@ -6,8 +6,7 @@ import os
 from functools import partial
 from typing import Final, final
 
-from sluicegate.apps.rulebook.fields import PARTS
-from sluicegate.apps.rulebook.settings import Settings
+from sluicegate.apps.rulebook.settings import PARTS, RulebookSettings
 from sluicegate.contracts.event_log import EventLog
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
@@ -32,7 +31,7 @@ _US: Final = 1_000_000
 class Assembly:
     """A rulebook that can be asked. `progress` is told how far a replay is."""
 
-    def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
+    def __init__(self, settings: RulebookSettings, *, progress: Progress | None = None) -> None:
         self.settings = settings
         self.repository = Repository.open(settings.repository)
         self.blobs = open_blobs(settings.blobs)
@@ -76,7 +75,7 @@ class Assembly:
         return log
 
 
-def judge_settings(settings: Settings) -> JudgeSettings:
+def judge_settings(settings: RulebookSettings) -> JudgeSettings:
     """How strict the gate is."""
     return JudgeSettings(
         refused_max=settings.critical_refused_max,
@@ -86,7 +85,7 @@ def judge_settings(settings: Settings) -> JudgeSettings:
     )
 
 
-def _publishing_settings(settings: Settings) -> PublishingSettings:
+def _publishing_settings(settings: RulebookSettings) -> PublishingSettings:
     hold_us = round(settings.canary_hold_s * _US)
     return PublishingSettings(
         branch=f"refs/heads/{settings.branch}" if settings.branch else "",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Final, NamedTuple
 
-from sluicegate.apps.rulebook.fields import PARTS
 from sluicegate.apps.rulebook.location import Place, the_rulebook
 from sluicegate.apps.rulebook.output import (
     show_fleet,
@@ -15,12 +14,12 @@ from sluicegate.apps.rulebook.output import (
     write_json,
 )
 from sluicegate.apps.rulebook.rules_files import texts_of
+from sluicegate.apps.rulebook.settings import PARTS
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule_admin import Answer
 from sluicegate.contracts.rulebook import BY_CALLERS
-from sluicegate.service.common_settings import share
-from sluicegate.service.settings import seconds, whole
+from sluicegate.service.settings import SHARE, seconds, whole
 
 _VERSIONS_MAX: Final = 1 << 53
 _NODES_MAX: Final = 1_000_000
@@ -91,7 +90,7 @@ def _canary(arguments: Namespace, place: Place) -> int:
 
 def _parts(said: str) -> int:
     """A share of 10,000. What could mean everybody, or nobody, must say so."""
-    value = share(said, "--share")
+    value: float = SHARE(said, "--share")
     parts = round(value * PARTS)
     if value == 1 and not said.endswith("%"):
         raise BadValue("--share", said, "write 1% or 100%, whichever you mean")

@@ -50,7 +50,7 @@ def the_rulebook(arguments: Namespace) -> Iterator[Place]:
         return
     from sluicegate.apps.rulebook.assembly import Assembly  # noqa: PLC0415
 
-    assembly = Assembly(read_settings(said)[0])
+    assembly = Assembly(read_settings(said).settings)
     try:
         # What was pushed, and what an earlier command could not finish.
         assembly.publishing.upkeep.look()

@@ -21,7 +21,7 @@ from typing import Final
 from sluicegate.apps.rulebook.assembly import Assembly
 from sluicegate.apps.rulebook.output import print_failures, write
 from sluicegate.apps.rulebook.rules_files import texts_of
-from sluicegate.apps.rulebook.settings import FILE_NAME, Settings, read_settings
+from sluicegate.apps.rulebook.settings import FILE_NAME, RulebookSettings, read_settings
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import EVERY_GRANT, Identity
 from sluicegate.contracts.errors import BadValue, Unavailable
@@ -72,7 +72,7 @@ def init(arguments: Namespace) -> int:
             raise BadValue("DIR", folder, remedy) from None
         except OSError as error:
             raise Unavailable(f"the folder {folder}", error.strerror or str(error)) from None
-    settings, _ = read_settings(folder)
+    settings = read_settings(folder).settings
     said, count = _begin(settings, given if begun and arguments.rules else None)
     version = f"version {said['live']['version']}, {counted(count, 'file')} of rules"
     write(f"a rulebook is in {folder}: {version}", "", *_hints(settings))
@@ -90,7 +90,7 @@ def _given(arguments: Namespace) -> _Texts:
     return given
 
 
-def _begin(settings: Settings, files: _Texts | None) -> tuple[Answer, int]:
+def _begin(settings: RulebookSettings, files: _Texts | None) -> tuple[Answer, int]:
     """The first version is live: the status, and how many files it has."""
     assembly = Assembly(settings)
     try:
@@ -141,7 +141,7 @@ def _encoded(files: _Texts) -> dict[str, bytes]:
     return {name: text.encode() for name, text in files.items()}
 
 
-def _hints(settings: Settings) -> list[str]:
+def _hints(settings: RulebookSettings) -> list[str]:
     """How to go on, as lines for a shell."""
     quoted = shlex.quote
     public = os.path.join(settings.folder, "keys", "signing.pub.pem")

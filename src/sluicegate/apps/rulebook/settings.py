@@ -1,23 +1,37 @@
-"""Settings of a rulebook: the checked values of `fields.py`, with paths made whole."""
+"""Settings of a rulebook: each a name in `rulebook.toml`, a flag of `sluicegate rules serve` and a
+variable. A path in the file counts from the folder of the rulebook, one that was typed from where
+it was typed.
+"""
 
 from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Final
 
-from sluicegate.apps.rulebook.fields import FIELDS
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.service.common_settings import check_certificates
-from sluicegate.service.settings import Effective, gather
+from sluicegate.service.common_settings import ADDRESS, ServiceSettings
+from sluicegate.service.settings import (
+    SHARE,
+    Effective,
+    Reader,
+    Setting,
+    fields_of,
+    gather,
+    one_of,
+    seconds,
+    whole,
+)
 
 FILE_NAME: Final = "rulebook.toml"
-VARIABLES_PREFIX: Final = "SLUICEGATE_RULES_"
+LISTEN_DEFAULT: Final = "127.0.0.1:7075"
+PARTS: Final = 10_000
 _PATHS: Final = (
     "repository",
     "signing_key",
+    "trusted_keys",
     "capture",
     "capture_key",
     "access",
@@ -27,75 +41,136 @@ _PATHS: Final = (
 )
 _URLS: Final = ("blobs", "events")
 _FILES: Final = "files:"
-_FROM_HERE: Final = ("flag", "variable")
+_TYPED: Final = ("flag", "variable")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything that a rulebook is told, as `FIELDS` has it; `folder` is where it lives."""
+def _parse_steps(text: str, where: str) -> tuple[int, ...]:
+    """The shares of a canary, one after the other, as parts of 10,000."""
+    steps = tuple(round(SHARE(part.strip(), where) * PARTS) for part in text.split(","))
+    rising = [*steps] == sorted({*steps})
+    if not steps or not rising or not steps[0] or steps[-1] != PARTS:
+        raise BadValue(where, text, "give rising shares that end with 100%, as 1%,5%,25%,100%")
+    return steps
 
-    folder: str
-    repository: str
-    branch: str
-    remote: str
-    remote_every_s: float
-    blobs: str
-    events: str
-    signing_key: str
-    trusted_keys: tuple[str, ...]
-    capture: str
-    capture_key: str
-    critical_refused_max: float
-    critical_samples_min: int
-    own_approval: bool
-    approvals_min: int
-    canary_steps: tuple[int, ...]
-    canary_hold_s: float
-    canary_samples_min: int
-    semantics: str
-    merge_domains: bool
-    deltas: int
-    listen: tuple[str, ...]
-    tls_cert: str
-    tls_key: str
-    tls_client_ca: str
-    tls_client_optional: bool
-    access: str
-    token: str
-    insecure: bool
-    metrics_open: bool
-    hosts: tuple[str, ...]
-    look_s: float
-    grace_s: float
-    log: str
+
+def _write_steps(steps: tuple[int, ...]) -> str:
+    return ",".join(f"{step * 100 / PARTS:g}%" for step in steps)
+
+
+STEPS: Final = Reader(_parse_steps, "SHARES", _write_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulebookSettings(ServiceSettings):
+    """The rulebook."""
+
+    VARIABLES: ClassVar[str] = "SLUICEGATE_RULES_"
+
+    folder: str  # where it lives; never set by a flag of this name
+    repository: Annotated[str, Setting("the git repository, bare or a clone's", metavar="DIR")] = (
+        "rules.git"
+    )
+    branch: Annotated[str, Setting("the branch that people push to", metavar="NAME")] = "main"
+    remote: Annotated[
+        str,
+        Setting(
+            "where the branch is kept as well, and pushed to: a URL or a path of git's",
+            metavar="URL",
+            secret=True,
+        ),
+    ] = ""
+    remote_every_s: Annotated[float, Setting("between fetches of that", seconds(0.1, 86_400))] = (
+        10.0
+    )
+    blobs: Annotated[
+        str, Setting("where nodes find the rules: files:DIR, s3://...", metavar="URL")
+    ] = "files:blobs"
+    events: Annotated[
+        str,
+        Setting(
+            "where changes are announced: files:DIR, kafka://HOST/TOPIC, or nothing for none",
+            metavar="URL",
+        ),
+    ] = "files:events"
+    signing_key: Annotated[str, Setting("the private key, PEM, mode 600", metavar="FILE")] = (
+        "keys/signing.pem"
+    )
+    trusted_keys: Annotated[
+        tuple[str, ...], Setting("public keys of earlier releases, PEM", metavar="FILE")
+    ] = ("keys/signing.pub.pem",)
+    capture: Annotated[
+        str, Setting("captured traffic that changes are tried on", metavar="DIR")
+    ] = "capture"
+    capture_key: Annotated[str, Setting("the key of its redaction", metavar="FILE")] = "capture.key"
+    critical_refused_max: Annotated[
+        float,
+        Setting("a change that newly refuses more of the CRITICAL traffic is turned down", SHARE),
+    ] = 0.05
+    critical_samples_min: Annotated[
+        int,
+        Setting("with fewer CRITICAL requests a change is not judged", whole(1, 1_000_000_000)),
+    ] = 1_000
+    own_approval: Annotated[bool, Setting("let people approve what they proposed themselves")] = (
+        False
+    )
+    approvals_min: Annotated[int, Setting("people who must approve", whole(1, 100))] = 1
+    canary_steps: Annotated[tuple[int, ...], Setting("the shares of a canary", STEPS)] = (
+        100,
+        500,
+        2_500,
+        PARTS,
+    )
+    canary_hold_s: Annotated[
+        float, Setting("how long each step is watched at least", seconds(0.1, 86_400))
+    ] = 300.0
+    canary_samples_min: Annotated[
+        int, Setting("CRITICAL decisions that each step must have seen", whole(1, 1_000_000_000))
+    ] = 1_000
+    semantics: Annotated[
+        str,
+        Setting(
+            "how rules in Envoy's format count; as the nodes have it",
+            one_of("sluicegate", "envoy"),
+        ),
+    ] = "sluicegate"
+    merge_domains: Annotated[bool, Setting("let several of Envoy's files be of one domain")] = False
+    deltas: Annotated[
+        int, Setting("earlier releases that a delta leads on from", whole(0, 100))
+    ] = 2
+    listen: Annotated[tuple[str, ...], Setting("where `serve` listens", ADDRESS)] = (
+        LISTEN_DEFAULT,
+    )
+    look_s: Annotated[
+        float, Setting("between looks for pushes and canaries", seconds(0.05, 3_600))
+    ] = 1.0
+    message_bytes_max: Annotated[
+        int, Setting("bytes of an HTTP body", whole(4_096, 1 << 30, "BYTES"))
+    ] = 16 << 20
+
+    def check(self) -> None:
+        """Raise for settings that do not go together."""
+        super().check()
+        if self.tls_client_ca and not (self.access or self.token):
+            remedy = "say in the file of --access which certificate may do what"
+            raise BadValue("--tls-client-ca", self.tls_client_ca, remedy)
 
 
 def read_settings(
     folder: str,
     arguments: Namespace | None = None,
     environment: Mapping[str, str] | None = None,
-) -> tuple[Settings, Effective]:
-    """The settings of the rulebook in a folder; flags, if there are any, go before its file.
-
-    A path in the file counts from the folder, one that was typed from where it was typed.
-    """
+) -> Effective[RulebookSettings]:
+    """The settings of the rulebook in a folder; flags, if there are any, go before its file."""
     file = os.path.join(folder, FILE_NAME)
-    _must_be_there(folder, file)
-    said = {field.name: getattr(arguments, field.name, None) for field in FIELDS}
-    gathered = gather(FIELDS, Namespace(config=file, **said), VARIABLES_PREFIX, environment)
-    effective = _made_whole(gathered)
-    values: dict[str, Any] = dict(effective.values)
-    for name in _PATHS:
-        values[name] = _whole(folder, values[name])
-    values["trusted_keys"] = tuple(_whole(folder, one) for one in values["trusted_keys"])
-    for name in _URLS:
-        values[name] = _whole_url(folder, values[name])
-    settings = Settings(folder=folder, **values)
-    _check(settings)
-    return settings, effective
+    _check_file(folder, file)
+    flags = {one.name: getattr(arguments, one.name, None) for one in fields_of(RulebookSettings)}
+    found = gather(RulebookSettings, Namespace(config=file, **flags), environment, folder=folder)
+    effective = _with_whole_paths(folder, found)
+    effective.settings.check()
+    return effective
 
 
-def _must_be_there(folder: str, file: str) -> None:
+def _check_file(folder: str, file: str) -> None:
     try:
         os.stat(file)
     except (FileNotFoundError, NotADirectoryError):
@@ -104,36 +179,37 @@ def _must_be_there(folder: str, file: str) -> None:
             remedy = "give a folder, or http://..., https://... or unix:PATH of a server"
         raise BadValue("--rulebook", folder, remedy) from None
     except OSError as error:
-        seen = error.strerror or str(error)
-        raise Unavailable(f"the rulebook in {folder}", f"{FILE_NAME}: {seen}") from None
+        cause = error.strerror or str(error)
+        raise Unavailable(f"the rulebook in {folder}", f"{FILE_NAME}: {cause}") from None
 
 
-def _made_whole(effective: Effective) -> Effective:
-    """The same, where what was typed or stands in a variable no longer counts from anywhere."""
-    values, texts = dict(effective.values), dict(effective.texts)
-    for name in (*_PATHS, *_URLS, "trusted_keys"):
-        if effective.sources[name].startswith(_FROM_HERE):
-            here = os.getcwd()
-            whole = _whole_url if name in _URLS else _whole
-            texts[name] = tuple(whole(here, text) for text in texts[name])
-            values[name] = texts[name] if name == "trusted_keys" else texts[name][0]
-    return Effective(effective.fields, values, texts, effective.sources)
+def _with_whole_paths(
+    folder: str, effective: Effective[RulebookSettings]
+) -> Effective[RulebookSettings]:
+    """Make paths of the file count from its folder, and typed ones from here."""
+    settings, texts = effective.settings, dict(effective.texts)
+    values: dict[str, Any] = {}
+    for name in (*_PATHS, *_URLS):
+        join: Callable[[str, str], str] = _join_url if name in _URLS else _join
+        given = getattr(settings, name)
+        if effective.sources[name].startswith(_TYPED):
+            # What is printed may be read from another folder.
+            texts[name] = tuple(join(os.getcwd(), text) for text in texts[name])
+            given = texts[name] if isinstance(given, tuple) else texts[name][0]
+        if isinstance(given, tuple):
+            values[name] = tuple(join(folder, path) for path in given)
+        else:
+            values[name] = join(folder, given)
+    return Effective(replace(settings, **values), texts, effective.sources)
 
 
-def _check(settings: Settings) -> None:
-    check_certificates(settings)
-    if settings.tls_client_ca and not (settings.access or settings.token):
-        remedy = "say in the file of --access which certificate may do what"
-        raise BadValue("--tls-client-ca", settings.tls_client_ca, remedy)
-
-
-def _whole(folder: str, path: str) -> str:
+def _join(folder: str, path: str) -> str:
     """A path that counts from the folder; an empty one stays empty."""
     return os.path.join(folder, path) if path else path
 
 
-def _whole_url(folder: str, url: str) -> str:
+def _join_url(folder: str, url: str) -> str:
     """Likewise of a URL that names a folder."""
     if not url.startswith(_FILES):
         return url
-    return _FILES + _whole(folder, url.removeprefix(_FILES))
+    return _FILES + _join(folder, url.removeprefix(_FILES))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from sluicegate.apps.rulebook import examples
-from sluicegate.apps.rulebook.fields import FIELDS
+from sluicegate.apps.rulebook.settings import RulebookSettings
 from sluicegate.service.settings import add_flags
 
 RULEBOOK_VARIABLE: Final = "SLUICEGATE_RULEBOOK"
@@ -223,7 +223,7 @@ def _serve(parser: ArgumentParser) -> None:
         default="",
         help=f"its folder; else ${RULEBOOK_VARIABLE}, else .",
     )
-    add_flags(parser, FIELDS)
+    add_flags(parser, RulebookSettings)
 
 
 VERBS: Final = (

@@ -86,7 +86,7 @@ def _view(settings: Settings, url: str, out: TextIO) -> View:
         try:
             from sluicegate.apps.up.view import About, LiveView, can_show  # noqa: PLC0415 - needs rich
         except ModuleNotFoundError:
-            out.write("the live view needs rich; pip install 'sluicegate[server]'\n")
+            out.write("the live view needs rich; pip install '.[server]' in the checkout\n")
         else:
             if can_show(out):
                 rules = {rule.name: rule for rule in settings.rules}

@@ -85,7 +85,7 @@ def _one(drill: Drill, setting: Setting, folder: Path, *, as_json: bool) -> bool
         file.write_bytes(picture)
         _say(f"the picture is {file}")
     elif not available():
-        _say("no picture: it takes pip install 'sluicegate[lab]'")
+        _say("no picture: it takes pip install '.[lab]' in the checkout")
     sys.stdout.flush()
     return outcome.held
 

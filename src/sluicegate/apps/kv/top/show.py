@@ -84,7 +84,7 @@ def _put(arguments: Namespace, out: TextIO, terminal: str, stack: ExitStack) -> 
         try:
             screen, put = _screen(out)
         except ModuleNotFoundError:
-            out.write("the view in place needs rich; pip install 'sluicegate[kv]'\n")
+            out.write("the view in place needs rich; pip install '.[kv]' in the checkout\n")
         else:
             stack.enter_context(screen)
             return put

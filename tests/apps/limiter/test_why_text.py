@@ -5,8 +5,8 @@ import json
 from sluicegate.apps.limiter.why import told
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.utilization_gate import GateSettings, Readings
-from sluicegate.service.plain_values import plain
-from sluicegate.service.siblings import merged_pages
+from sluicegate.service.siblings import merge_pages
+from sluicegate.service.status import to_json
 
 
 def test_whatever_a_part_tells_becomes_what_json_can_hold() -> None:
@@ -16,7 +16,7 @@ def test_whatever_a_part_tells_becomes_what_json_can_hold() -> None:
         "settings": GateSettings(),
         "kinds": frozenset({"one"}),
     }
-    value = json.loads(json.dumps(plain(said)))
+    value = json.loads(json.dumps(to_json(said)))
     assert value["BULK"] == [1, 2.5, None, True]
     assert value["readings"]["cpu"] == 0.5
     assert value["settings"]["retry_after_us"] == 1_000_000
@@ -30,7 +30,7 @@ def test_pages_of_several_workers_say_each_family_once() -> None:
     second = (
         '# HELP a_total A.\n# TYPE a_total counter\na_total{worker="1"} 2\n# TYPE c gauge\nc 3\n'
     )
-    assert merged_pages([first, second]).splitlines() == [
+    assert merge_pages([first, second]).splitlines() == [
         "# HELP a_total A.",
         "# TYPE a_total counter",
         'a_total{worker="0"} 1',

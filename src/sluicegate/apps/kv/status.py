@@ -1,53 +1,44 @@
-"""Desk: what people and machines may see of a running dispatcher, and have it do.
+"""Status: what people and machines may see of a running dispatcher, and have it do.
 
-What each part says of itself is put together by the overview; this adds the hot keys and backups.
+What each part shows is collected by `service/status.py`; this adds the hot keys and backups.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, final
 
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.errors import BadValue
-from sluicegate.service.plain_values import plain
-from sluicegate.service.status import Overview
+from sluicegate.service.status import WorkerStatus, to_json
 from sluicegate.system import now_us
 
 HOT_KEYS: Final = 100
 
 
 @final
-class Desk:
-    """A `doors.http.kv_desk.KvDesk`."""
+class KvStatus:
+    """What `doors/http/kv` shows."""
 
-    __slots__ = ("_backups", "_engine", "_hot", "_overview")
+    __slots__ = ("_backups", "_engine", "_hot", "metrics", "not_ready", "state")
 
-    def __init__(self, overview: Overview, *, hot: Callable[[int], object], engine: Engine) -> None:
-        self._overview = overview
+    def __init__(
+        self, worker: WorkerStatus, *, hot: Callable[[int], object], engine: Engine
+    ) -> None:
+        self.state = worker.state
+        self.metrics = worker.metrics
+        self.not_ready = worker.not_ready
         self._hot = hot
         self._engine = engine
         self._backups: dict[str, asyncio.Task[int]] = {}
 
-    def state(self, by: Identity) -> Mapping[str, object]:
-        """What this worker is doing now."""
-        return self._overview.state(by)
-
     def hot(self, by: Identity) -> Mapping[str, object]:
         """The hottest keys of this worker."""
         by.must(Grant.AUDIT)
-        return {"at_us": now_us(), "keys": plain(self._hot(HOT_KEYS))}
-
-    def metrics(self) -> str | Awaitable[str]:
-        """All metrics as Prometheus text."""
-        return self._overview.metrics()
-
-    def not_ready(self) -> str:
-        """Why this instance should get no traffic; empty if it should."""
-        return self._overview.not_ready()
+        return {"at_us": now_us(), "keys": to_json(self._hot(HOT_KEYS))}
 
     async def backup(self, folder: str, by: Identity) -> int:
         """A copy of one instant into an empty folder of this machine; its bytes.

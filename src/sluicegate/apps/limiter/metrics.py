@@ -1,17 +1,18 @@
-"""Figures: what the parts of a limiter count, as metrics. Nothing is counted here.
+"""Metrics: what the parts of a limiter count, as metrics. Nothing is counted here.
 
 The names stand in `deploy/limiter/`, in the dashboard and the alerts; a test holds them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.limits.dead_letters import DeadLetterStats
 from sluicegate.policies.utilization_gate import GateSettings, GateStats
 from sluicegate.rules.mesh.tally import TallyNow
+from sluicegate.service.rules_source import RulesSource
 from sluicegate.shadow.capture.recorder import CaptureStats
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
 
@@ -31,32 +32,18 @@ _MESH_COUNTS: Final = (
 )
 
 
-class Loads(Protocol):
-    """Who loads rules, and tells how it went."""
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Loads since the start: accepted, refused."""
-        ...
-
-    def status(self) -> Mapping[str, object]:
-        """Which rules are in force, and how the last load went."""
-        ...
-
-
-def of_rules(rules: Loads | None, count: int) -> Iterable[MetricFamily]:
-    """How loads went, and how many rules are in force; without rules the empty book is the load."""
-    accepted, refused = (1, 0) if rules is None else rules.counts
+def of_rules(rules: RulesSource, count: int) -> Iterable[MetricFamily]:
+    """How loads went, and how many rules are in force."""
+    accepted, refused = rules.loads
     loads = [
         MetricSample("_total", (("result", result),), count)
         for result, count in (("accepted", accepted), ("refused", refused))
     ]
     yield MetricFamily("sluicegate_limiter_rules_loads", "counter", "", "Loads of rules.", loads)
-    last: Any = {"result": "accepted"} if rules is None else rules.status()["last_load"]
     yield gauge(
         "sluicegate_limiter_rules_last_load_refused",
         "1 while the files as they are now were refused.",
-        int(last["result"] == "refused"),
+        int(rules.status()["last_load"]["result"] == "refused"),
     )
     yield gauge("sluicegate_limiter_rules", "Rules in force.", count)
 

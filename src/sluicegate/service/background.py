@@ -1,8 +1,8 @@
-"""Background: what runs by itself, kept running, and seen when it does not.
+"""Background: work beside the requests, restarted when it fails, and visible when it does.
 
-Work that ends by an error nobody reckoned with would be missed only when it is needed: a budget
-that is not filled, a table that is not folded. So it is logged with its trace, counted, shown in
-the state and the metrics, and begun again after a pause.
+Work that ends by an unexpected error would be missed only when it is needed: a budget that is not
+filled, a table that is not folded. So the failure is logged with its trace, counted, shown in the
+state and the metrics, and the work starts again after a pause.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from typing import Any, Final, final
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample
 
 PAUSE_S: Final = 1.0
-_log: Final = logging.getLogger("sluicegate.kv")
+LAG_TICK_US: Final = 50_000
 
 
 @final
 class Background:
-    """Tasks by their names. Made within the loop that runs them."""
+    """Tasks of an app, by their names. Made within the loop that runs them."""
 
-    __slots__ = ("_failures", "_last", "_pause_s", "_tasks")
+    __slots__ = ("_app", "_failures", "_last", "_log", "_pause_s", "_tasks")
 
-    def __init__(self, pause_s: float = PAUSE_S) -> None:
+    def __init__(self, app: str, pause_s: float = PAUSE_S) -> None:
+        self._app = app
+        self._log = logging.getLogger(f"sluicegate.{app}")
         self._pause_s = pause_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, int] = {}
@@ -37,22 +39,21 @@ class Background:
         self._tasks[name] = loop.create_task(self._keep(name, work), name=name)
 
     def state(self) -> Mapping[str, Mapping[str, object]]:
-        """By name: how often it failed, and of what the last time."""
+        """By name: how often it failed, and how the last time."""
         return {
             name: {"failures": count, "last": self._last.get(name, "")}
             for name, count in self._failures.items()
         }
 
-    def families(self) -> Iterable[MetricFamily]:
-        """The same as a metric."""
+    def metrics(self) -> Iterable[MetricFamily]:
+        """The failures."""
         samples = [
             MetricSample("_total", (("work", name),), count)
             for name, count in self._failures.items()
         ]
-        yield MetricFamily(
-            "sluicegate_kv_background_failures", "counter", "", "Failures of what runs by itself.",
-            samples,
-        )  # fmt: skip
+        if samples:
+            name = f"sluicegate_{self._app}_background_failures"
+            yield MetricFamily(name, "counter", "", "Failures of background work.", samples)
 
     async def close(self) -> None:
         """End everything."""
@@ -74,7 +75,17 @@ class Background:
                 error = raised
             self._failures[name] += 1
             self._last[name] = "it ended" if error is None else f"{type(error).__name__}: {error}"
-            _log.error(
-                "%s has failed and is begun again: %s", name, self._last[name], exc_info=error
+            self._log.error(
+                "%s failed and starts again: %s", name, self._last[name], exc_info=error
             )
             await asyncio.sleep(self._pause_s)
+
+
+async def measure_lag(report: Callable[[int], None]) -> None:
+    """Report how late the event loop's timer is, in microseconds, every tick."""
+    loop = asyncio.get_running_loop()
+    tick_s = LAG_TICK_US / 1_000_000
+    while True:
+        due_s = loop.time() + tick_s
+        await asyncio.sleep(tick_s)
+        report(max(0, int((loop.time() - due_s) * 1e6)))

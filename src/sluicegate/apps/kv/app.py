@@ -1,26 +1,24 @@
-"""Assembly: the parts of one worker, made and joined, before anything listens.
+"""App: one worker of the dispatcher, its parts in the order in which they need one another.
 
-Everything is made here in the order in which it is needed, and closed in the reverse order by
-`close`. Nothing here decides or speaks a protocol.
+Nothing here decides or speaks a protocol.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, final
+from typing import ClassVar, Final, final
 
+from sluicegate import __version__
 from sluicegate.apps.kv.admission import Admission, attributes_of
-from sluicegate.apps.kv.background import Background
 from sluicegate.apps.kv.board import CallerUse, EngineUse, board
 from sluicegate.apps.kv.callers import CallerTable
 from sluicegate.apps.kv.chain import BULK, PolicyChain
 from sluicegate.apps.kv.dispatcher import Dispatcher
-from sluicegate.apps.kv.figures import (
+from sluicegate.apps.kv.members import HeartbeatMembers
+from sluicegate.apps.kv.metrics import (
     of_callers,
     of_queue,
     of_shield,
@@ -28,12 +26,12 @@ from sluicegate.apps.kv.figures import (
     of_store,
     of_stress,
 )
-from sluicegate.apps.kv.members import HeartbeatMembers
 from sluicegate.apps.kv.quotas import Quotas, minute_quota, node_of
 from sluicegate.apps.kv.rollups import Rollups
-from sluicegate.apps.kv.settings import Settings
+from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
 from sluicegate.apps.kv.shield.shield import Shield
+from sluicegate.apps.kv.status import KvStatus
 from sluicegate.apps.kv.store_watch import START, StoreWatch
 from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
 from sluicegate.apps.kv.tables.catalogue_state import UploadState
@@ -42,21 +40,39 @@ from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.apps.kv.tables.tables import Tables
 from sluicegate.apps.kv.tables.uploads import TableUploads
 from sluicegate.apps.kv.usage import CallerUsage
-from sluicegate.apps.kv.vitals import Vitals
 from sluicegate.apps.kv.weights import read_weights_file
+from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.errors import SluicegateError, Unavailable
-from sluicegate.contracts.event_log import EventLog
 from sluicegate.contracts.key_values import CallContext, Upload
+from sluicegate.doors.grpc.key_values import KeyValuesServicer
+from sluicegate.doors.grpc.methods import Methods
+from sluicegate.doors.http.kv.handler import KvHttp
+from sluicegate.doors.http.kv.settings import KvHttpSettings
+from sluicegate.doors.http.message import Handler
+from sluicegate.doors.resp.kv.commands import KEY_VALUES
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.policies.stack import StackPermit
-from sluicegate.rules.service_rules import ServiceRules
+from sluicegate.protos import KEY_VALUES as KEY_VALUES_PROTO
+from sluicegate.protos import descriptor_set
+from sluicegate.service.app import App, GrpcServices, Site
+from sluicegate.service.background import measure_lag
+from sluicegate.service.rules_source import RulesSource
+from sluicegate.service.siblings import ALONE, WorkerId
+from sluicegate.service.status import Part
 from sluicegate.stores.open_engine import open_engine
-from sluicegate.system import SystemChance, SystemClock, memory_bytes
-from sluicegate.telemetry.prometheus import MetricFamily, gauge
+from sluicegate.system import SystemChance
+from sluicegate.telemetry.prometheus import MetricFamily
 from sluicegate.telemetry.usage_files import UsageWriter
+from sluicegate.wire.key_values_messages import KvBounds
 
 START_TRIES: Final = 30  # one a second
+SERVICES: Final = ("", "sluicegate.v1.KeyValues")  # that gRPC health is asked for
+PART_BYTES_MAX: Final = 8 << 20
+COMMAND_BYTES_BESIDE: Final = 64 << 10  # of a command, beside its longest word
+REPLIES_OWED_MAX: Final = 128  # values may be long, and who does not read is owed them
 _LOWEST: Final = Criticality.BULK
 HOT_TOLD: Final = 20  # keys that dispatchers tell each other
 _JITTER: Final = 0.1
@@ -64,33 +80,19 @@ _PROBES: Final = 64  # partitions; in a cluster they are not all in one shard
 _log: Final = logging.getLogger("sluicegate.kv")
 
 
-class KeptRules(Protocol):
-    """What keeps the rules as they should be: files that are watched, or a fleet's orders."""
-
-    def status(self) -> Mapping[str, object]:
-        """Which are in force, and how the last load went."""
-        ...
-
-    def reload(self) -> None:
-        """Look now."""
-
-    def close(self) -> None:
-        """Stop."""
-
-
 @final
-class Assembly:
-    """One worker's parts. Made within the loop that serves."""
+class KvApp(App[KvSettings]):
+    """One worker of `sluicegate kv`."""
 
-    def __init__(self, settings: Settings, worker: int) -> None:
-        self.settings = settings
-        self.draining = False
-        self.clock = SystemClock()
+    name: ClassVar[str] = "kv"
+
+    def __init__(self, settings: KvSettings, worker: WorkerId = ALONE) -> None:
+        super().__init__(settings, worker)
         self.chance = SystemChance()
-        self.node = node_of(settings, worker)
+        self.node = node_of(settings, worker.number)
         self.usage = CallerUsage()
         self.engine = open_engine(settings.engine)
-        self.quotas = Quotas(settings, worker, self.clock, self.chance)
+        self.quotas = Quotas(settings, worker.number, self.clock, self.chance)
         self.minute_quota = minute_quota(settings, self.clock, self.chance)
         self.store = self._watched()
         self.chain = PolicyChain(
@@ -136,29 +138,19 @@ class Assembly:
             chunk_ru=settings.chunk_ru,
             one_shard=len(shards_of(self.engine)) == 1,
         )
-        self.vitals = Vitals(self.chain.stress, self.clock)
         self.rollups: Rollups | None = None
         if settings.usage:
             writer = UsageWriter(settings.usage, self.node, days=settings.usage_days)
             self.rollups = Rollups(self.usage, writer, self.clock)
-        self.rules: KeptRules | None = None
-        self._follower: Any = None
-        self._announcements: EventLog | None = None
-        self._worker = worker
+        self.rules = RulesSource(self.callers.put_in_force, self.callers.put_fleet)
+        self._bounds = KvBounds(value_bytes_max=settings.value_bytes_max)
         self._views: Mapping[str, TableView] = {}
-        self.background = Background()
+
+    # Life.
 
     async def start(self) -> None:
         """Read the rules and the book of tables, and begin what runs by itself."""
-        if self.settings.rulebook:
-            self._follow(worker_loop=asyncio.get_running_loop())
-        elif self.settings.rules:
-            self.rules = ServiceRules(
-                self.settings.rules,
-                self.callers.put_in_force,
-                loop=asyncio.get_running_loop(),
-                clock=self.clock,
-            ).start()
+        self.rules.start(self.settings, self.worker, self.clock)
         await self._connect_store()
         connect = getattr(self.engine, "connect", None)
         if connect is not None:
@@ -168,7 +160,7 @@ class Assembly:
         self.catalogue.on_change = self._turned
         background = self.background
         self.quotas.start(background, self._hottest)
-        background.start("vitals", self.vitals.run)
+        background.start("loop lag", partial(measure_lag, self._loop_lag))
         background.start("catalogue", self.catalogue.follow)
         background.start("keeper", self.keeper.follow)
         background.start("sweep", self.keeper.follow_sweep)
@@ -177,21 +169,9 @@ class Assembly:
         if self.rollups is not None:
             background.start("rollups", self.rollups.run)
 
-    def not_ready(self) -> str:
-        """Why not; empty if it is."""
-        return "this instance is going away" if self.draining else ""
-
-    def serving(self) -> bool:
-        """Whether new work is welcome."""
-        return not self.draining
-
     async def close(self) -> None:
         """Give everything back, the last that was made first."""
-        if self.rules is not None:
-            self.rules.close()
-        if self._announcements is not None:
-            self._announcements.close()
-        await self.background.close()
+        self.rules.close()
         if self.shield is not None:
             await self.shield.close()
         await self.quotas.close()
@@ -199,20 +179,61 @@ class Assembly:
             await self.minute_quota.close()
         await self.engine.close()
 
+    def reload(self) -> None:
+        """Read the rules again."""
+        self.rules.reload()
+
+    def change_callers(self, identities: Sequence[Identity]) -> None:
+        """Know whom the access file names, with their classes."""
+        self.callers.know(identities)
+
+    # Doors.
+
+    def grpc(self) -> GrpcServices:
+        """The key-value service."""
+        servicer = KeyValuesServicer(self.dispatcher, self.clock, self._bounds)
+        methods = Methods({}, {}, with_metadata=servicer.with_metadata)
+        return GrpcServices(methods, [descriptor_set(KEY_VALUES_PROTO)], SERVICES)
+
+    def resp(self, access: Access) -> RespDoor:
+        """Redis's commands and our own."""
+        return RespDoor(
+            self.dispatcher, access, _resp_settings(self.settings), KEY_VALUES, self.clock
+        )
+
+    def http(self, site: Site) -> Handler:
+        """Rows, ranges, uploads, what there is to see, backups."""
+        settings = self.settings
+        bounds = KvHttpSettings(
+            hosts=site.hosts,
+            metrics_open=settings.metrics_open,
+            quota_status=settings.quota_status,
+            bounds=self._bounds,
+            part_bytes_max=min(PART_BYTES_MAX, settings.message_bytes_max),
+            version=__version__,
+        )
+        status = KvStatus(site.status, hot=self.hot_board, engine=self.engine)
+        return KvHttp(self.dispatcher, status, site.access, self.clock, bounds).handle
+
     # What there is to see.
 
-    def parts(self) -> dict[str, Any]:
-        """The parts of /v1/state, each by a function that tells it."""
+    def summary(self) -> str:
+        """Where values and quotas are."""
+        settings = self.settings
+        policy = "" if settings.policy == "layers" else f", policy {settings.policy}"
+        shared = f", quotas in {settings.store.partition(':')[0]}" if settings.store else ""
+        return f"values in {self.engine.name}{shared}{policy}"
+
+    def state(self) -> Mapping[str, Part]:
+        """The parts of /v1/state."""
         return {
-            "process": self._process,
             "board": self._board,
             "stages": lambda: self.chain.stack.stats().stages,
             "quotas": self.quotas.state,
             "store": lambda: {} if self.store is None else self.store.state(),
-            "rulebook": lambda: {} if self.rules is None else self.rules.status(),
+            "rulebook": self.rules.status,
             "request_units": self.chain.units.stats,
             "penalty": self.chain.penalty.stats,
-            "background": self.background.state,
             "keeper": self.keeper.stats,
             "engine": lambda: {"name": self.engine.name, "durability": self.engine.durability},
         }
@@ -221,7 +242,7 @@ class Assembly:
         """The hottest keys, and what became of their reads."""
         return [] if self.shield is None else self.shield.board(k)
 
-    def families(self) -> Iterable[MetricFamily]:
+    def metrics(self) -> Iterable[MetricFamily]:
         """The metrics of all parts."""
         now_us = self.clock.now_us()
         chain = self.chain
@@ -234,12 +255,7 @@ class Assembly:
         yield from self.quotas.families()
         if self.store is not None:
             yield from of_store(self.store.stats())
-        yield from self.background.families()
-        if self._follower is not None:
-            from sluicegate.rules.following.node import of_following  # noqa: PLC0415 - as there
-
-            yield from of_following(self._follower, now_us)
-        yield gauge("sluicegate_kv_memory_bytes", "Memory of the process.", memory_bytes())
+        yield from self.rules.metrics(now_us)
 
     def _board(self) -> object:
         now_us = self.clock.now_us()
@@ -265,14 +281,6 @@ class Assembly:
             store=None if self.store is None else self.store.stats(),
             uploads=[_upload(one) for one in self.catalogue.state.uploads.values()],
         )
-
-    def _process(self) -> object:
-        return {
-            "pid": os.getpid(),
-            "memory_bytes": memory_bytes(),
-            "tasks": len(asyncio.all_tasks()),
-            "threads": threading.active_count(),
-        }
 
     # Inside.
 
@@ -311,19 +319,10 @@ class Assembly:
             else:
                 return
 
-    def _follow(self, worker_loop: asyncio.AbstractEventLoop) -> None:
-        # It takes packages that only this needs.
-        from sluicegate.rules.following.node import follow, start  # noqa: PLC0415
-
-        follower, self._announcements = follow(
-            self.settings,
-            self._worker,
-            self.callers.put_fleet,
-            dict,  # what is decided here has no rules to count by
-            loop=worker_loop,
-            clock=self.clock,
-        )
-        self.rules = self._follower = start(follower, self.settings)
+    def _loop_lag(self, late_us: int) -> None:
+        # The CPU of the whole machine is left out: who else works there is no business of ours,
+        # and our own shows in the loop.
+        self.chain.stress.record_loop_lag(late_us, self.clock.now_us())
 
     async def _admit_bulk(self, call: CallContext, rows: int, size_bytes: int) -> StackPermit:
         """How uploads, folding and sweeping enter: as everything else does, in the lowest class."""
@@ -358,7 +357,7 @@ class Assembly:
                 shield.heed(other.hot, now_us)
 
 
-def shard_places_of(settings: Settings, engine: Engine) -> int:
+def shard_places_of(settings: KvSettings, engine: Engine) -> int:
     """How many operations one shard may have at work.
 
     Where all is one shard there are no others to keep it from, and a cap would only refuse.
@@ -387,7 +386,7 @@ def _upload(state: UploadState) -> Upload:
     )
 
 
-def _shield(settings: Settings) -> ShieldSettings:
+def _shield(settings: KvSettings) -> ShieldSettings:
     # So much is taken off at most; what is kept is never older than was said.
     ttl_us = settings.hot_ttl_ms * 1_000
     return ShieldSettings(
@@ -397,4 +396,16 @@ def _shield(settings: Settings) -> ShieldSettings:
         hot_permille=settings.hot_permille,
         cache_bytes_max=settings.cache_bytes,
         entry_bytes_max=min(settings.cache_bytes, 4 << 20),
+    )
+
+
+def _resp_settings(settings: KvSettings) -> RespSettings:
+    bulk = max(settings.value_bytes_max, PART_BYTES_MAX)
+    command = max(settings.message_bytes_max, bulk) + COMMAND_BYTES_BESIDE
+    return RespSettings(
+        command_bytes_max=command,
+        bulk_bytes_max=bulk,
+        unread_bytes_max=2 * command,
+        replies_owed_max=REPLIES_OWED_MAX,
+        version=__version__,
     )

@@ -1,0 +1,400 @@
+"""App: one worker of the rate-limit service, its parts in the order in which they need one another.
+
+Nothing here decides or speaks a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import ClassVar, Final, final
+
+from sluicegate import __version__
+from sluicegate.apps.limiter.ledger import ServiceLedger
+from sluicegate.apps.limiter.letters import LetterBox
+from sluicegate.apps.limiter.metrics import (
+    CLASSES,
+    of_capture,
+    of_gate,
+    of_letters,
+    of_mesh,
+    of_rules,
+)
+from sluicegate.apps.limiter.monitor import Monitor
+from sluicegate.apps.limiter.remote import RemoteStore
+from sluicegate.apps.limiter.service import LimiterService
+from sluicegate.apps.limiter.settings import LimiterSettings
+from sluicegate.apps.limiter.status import LimiterStatus
+from sluicegate.apps.limiter.throttling import FarThrottle, Throttling
+from sluicegate.apps.limiter.trial import Beside
+from sluicegate.command_line.text import counted
+from sluicegate.contracts.access import Access
+from sluicegate.contracts.checks import Gate
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, SluicegateError
+from sluicegate.contracts.observer import Observer
+from sluicegate.contracts.store import Store
+from sluicegate.doors.grpc.mesh import MeshServicer
+from sluicegate.doors.grpc.methods import Methods
+from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
+from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettings
+from sluicegate.doors.http.message import Handler
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp
+from sluicegate.limits.dead_letters import DeadLetters
+from sluicegate.limits.limiter import Limiter
+from sluicegate.limits.rule import Failure
+from sluicegate.policies.utilization_gate import GateSettings, OpenGate, UtilizationGate
+from sluicegate.protos import MESH, SLUICEGATE, descriptor_set
+from sluicegate.rules.following.fleet_books import FleetBooks
+from sluicegate.rules.mesh.rule import Semantics
+from sluicegate.rules.mesh.service import Mesh
+from sluicegate.rules.mesh.settings import HEADER_NAMES, MeshSettings
+from sluicegate.rules.resources.service import Checker
+from sluicegate.rules.service_rule_set import ServiceRuleSet
+from sluicegate.service.app import App, GrpcServices, Site
+from sluicegate.service.rules_source import RulesSource
+from sluicegate.service.siblings import ALONE, WorkerId
+from sluicegate.service.status import Part
+from sluicegate.shadow.capture.recorder import Capture
+from sluicegate.shadow.capture.settings import HEADERS_DEFAULT, CaptureSettings
+from sluicegate.shadow.captured import ALL
+from sluicegate.stores.event_logs import open_log
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.system import SystemChance, SystemClock, now_us
+from sluicegate.telemetry.audit_ring import AuditRing
+from sluicegate.telemetry.prometheus import MetricFamily, gauge
+from sluicegate.telemetry.service_metrics import OUTCOMES, ServiceMetrics
+from sluicegate.telemetry.store_metrics import StoreMetrics
+
+# A check is answered within 20 ms, Envoy's own time-out; so the store has this long.
+STORE_TIMEOUT_US: Final = 5_000
+# What gRPC health answers for: all of it, the name that meshes configure, and each service.
+SERVICES: Final = (
+    "",
+    "ratelimit",
+    "envoy.service.ratelimit.v3.RateLimitService",
+    "sluicegate.v1.RateLimiter",
+)
+BULK_BYTES_MAX: Final = 64 << 10  # of one word of a RESP command
+Connects = tuple[Callable[[], Awaitable[None]], ...]
+_log: Final = logging.getLogger("sluicegate.limiter")
+
+
+@final
+class LimiterApp(App[LimiterSettings]):
+    """One worker of `sluicegate limiter`."""
+
+    name: ClassVar[str] = "limiter"
+
+    def __init__(self, settings: LimiterSettings, worker: WorkerId = ALONE) -> None:
+        super().__init__(settings, worker)
+        self.tally = ServiceMetrics()
+        self.ring = AuditRing(
+            refusals_max=settings.audit_refusals, admissions_max=settings.audit_admissions
+        )
+        self.store_metrics = StoreMetrics(self.clock)
+        self.book: ServiceRuleSet | None = None
+        self.books: FleetBooks | None = None
+        self.beside: Beside | None = None
+        self.letters = _letters(settings, worker)
+        box = None
+        if self.letters is not None:
+            box = LetterBox(
+                self.letters,
+                lambda: self.store_metrics.last_failure,
+                harsh=settings.rls_semantics == Semantics.ENVOY.value,
+            )
+        self.ledger = ServiceLedger(self.tally, self.ring, box)
+        self.gate = _gate(settings)
+        self.store, self.limiter, self.throttling, self._connects = _stores(
+            settings, self.store_metrics
+        )
+        self.limiter.pin()
+        self.mesh = Mesh(self.limiter, self.gate, self.ledger, settings=_mesh_settings(settings))
+        self.checker = Checker(self.limiter, self.gate, self.ledger)
+        self.service = LimiterService(
+            self.mesh,
+            self.checker,
+            self.throttling,
+            RemoteStore(self.store),
+            self.ledger,
+            self.serving,
+        )
+        self.rules = RulesSource(self.put_in_force, self.put_fleet, self.counts)
+        self.capture = _capture(settings, self.clock)
+        self.service.witness = self.capture
+
+    # Life.
+
+    async def start(self) -> None:
+        """Read the rules and follow them, connect to the store, and measure for the gate."""
+        self.rules.start(
+            self.settings,
+            self.worker,
+            self.clock,
+            semantics=self.settings.rls_semantics,
+            merge_domains=self.settings.rls_merge_domains,
+        )
+        await self._connect()
+        if isinstance(self.gate, UtilizationGate):
+            self.background.start("monitor", Monitor(self.gate, self.tally).run)
+
+    async def close(self) -> None:
+        """Close the parts, the last that was made first."""
+        self.rules.close()
+        if self.capture is not None:
+            self.capture.close()
+        await self.throttling.close()
+        await self.limiter.aclose()
+        await self.store.close()
+        if self.letters is not None:
+            stats = self.letters.close()
+            lost = stats.offered - stats.written
+            if lost:
+                _log.warning("%d dead letters were not written: %s", lost, stats.last_error)
+
+    def reload(self) -> None:
+        """Read the rules again."""
+        self.rules.reload()
+
+    # Rules.
+
+    def put_in_force(self, book: ServiceRuleSet) -> None:
+        """Go by this book from now on."""
+        self.limiter.replace_rules(book.rules_beside(self.book))
+        self._take(book)
+
+    def put_fleet(self, books: FleetBooks) -> None:
+        """Go by what a rollout says: the live book, and one on trial."""
+        before, trial = self.books, self.service.trial
+        self.limiter.replace_rules(books.rules_beside(before))
+        if before is None or before.live_version != books.live_version:
+            self.ledger.count_anew()
+        self._take(books.live)
+        if books.canary is None:
+            self.service.trial = None
+            if self.beside is not None:
+                self.beside.end()
+        elif trial is not None and trial.version == books.canary_version:
+            self.service.trial = trial.with_share(books.runs_canary)
+        else:
+            beside = self._beside()
+            trial = beside.begin(books.canary_version, books.runs_canary, books.canary)
+            self.service.trial = trial
+        self.books = books
+
+    def counts(self) -> dict[str, list[int]]:
+        """Decisions by release and class, how many and how many refused, for the node's reports."""
+        counts: dict[str, list[int]] = {}
+        books, trial = self.books, self.service.trial
+        if books is not None:
+            ledgers = [self.ledger] if trial is None else [self.ledger, trial.ledger]
+            versions = (books.live_version, books.canary_version)
+            for version, ledger in zip(versions, ledgers, strict=False):
+                for member in Criticality:
+                    name = f"{version}/{member.name}"
+                    counts[name] = [ledger.asked[member], ledger.refused[member]]
+        return counts
+
+    def _take(self, book: ServiceRuleSet) -> None:
+        self.mesh.book = book.mesh
+        self.checker.book = book.resources
+        self.book = book
+
+    def _beside(self) -> Beside:
+        """What decides for those on trial, made when the first trial begins."""
+        if self.beside is None:
+            ledger = self.ledger.beside()
+            self.beside = Beside(
+                Checker(self.limiter, self.gate, ledger),
+                Mesh(self.limiter, self.gate, ledger, settings=_mesh_settings(self.settings)),
+                ledger,
+            )
+            self.service.beside = self.beside.checker
+        return self.beside
+
+    # Doors.
+
+    def grpc(self) -> GrpcServices:
+        """Envoy's service and our own."""
+        service = self.service
+        unary = {**MeshServicer(service).unary, **RateLimiterServicer(service).unary}
+        return GrpcServices(
+            Methods(unary, {}), [descriptor_set(SLUICEGATE), descriptor_set(MESH)], SERVICES
+        )
+
+    def resp(self, access: Access) -> RespDoor:
+        """CL.THROTTLE and our own commands."""
+        most = self.settings.message_bytes_max
+        bounds = RespSettings(
+            command_bytes_max=most,
+            bulk_bytes_max=min(most, BULK_BYTES_MAX),
+            version=__version__,
+        )
+        return RespDoor(self.service, access, bounds)
+
+    def http(self, site: Site) -> Handler:
+        """Checks, leases, the audit, Envoy's question as JSON."""
+        bounds = LimiterHttpSettings(
+            hosts=site.hosts, metrics_open=self.settings.metrics_open, version=__version__
+        )
+        status = LimiterStatus(site.status, self.rules.status, self.ring)
+        return LimiterHttp(self.service, status, site.access, self.clock, bounds).handle
+
+    # What there is to see.
+
+    def summary(self) -> str:
+        """The rules and where counts are."""
+        rules = "no rules" if self.book is None else counted(len(self.book), "rule")
+        version = "" if self.book is None else f" (version {self.book.version})"
+        store = "memory" if not self.settings.shared else self.settings.store.partition(":")[0]
+        return f"{rules}{version}, counts in {store}"
+
+    def state(self) -> Mapping[str, Part]:
+        """The parts of /v1/state."""
+        parts: dict[str, Part] = {
+            "decisions": self._decisions,
+            "store": self.store_metrics.snapshot,
+            "rulebook": self.rules.status,
+        }
+        if isinstance(self.gate, UtilizationGate):
+            parts["gate"] = self.gate.stats
+        if self.letters is not None:
+            parts["dead_letters"] = self.letters.stats
+        if self.capture is not None:
+            parts["capture"] = self.capture.stats
+        return parts
+
+    def metrics(self) -> Iterable[MetricFamily]:
+        """The metrics of all parts."""
+        beside = self.beside
+        yield from self.tally.families()
+        yield from self.store_metrics.families()
+        yield from of_rules(self.rules, 0 if self.book is None else len(self.book))
+        yield from of_mesh(self.mesh.tallies(), () if beside is None else beside.mesh.tallies())
+        yield from self.rules.metrics(self.clock.now_us())
+        if self.capture is not None:
+            yield from of_capture(self.capture.stats())
+        if isinstance(self.gate, UtilizationGate):
+            yield from of_gate(self.gate.stats(), self.gate.settings)
+        if self.letters is not None:
+            yield from of_letters(self.letters.stats())
+        leases = self.checker.leases_open + (0 if beside is None else beside.checker.leases_open)
+        yield gauge("sluicegate_limiter_leases_open", "Open leases.", leases)
+
+    def _decisions(self) -> object:
+        return {
+            name: dict(zip(OUTCOMES, counts, strict=True))
+            for name, counts in zip(CLASSES, self.tally.classes, strict=True)
+        }
+
+    async def _connect(self) -> None:
+        """Connect to the store, or find out that it cannot be now.
+
+        Until the first attempt has ended a client lets requests wait for it, here longer than
+        callers wait for us. After it, whoever asks without a store is told so at once.
+        """
+        attempts = (connect() for connect in self._connects)
+        for ended in await asyncio.gather(*attempts, return_exceptions=True):
+            if isinstance(ended, SluicegateError):
+                _log.warning("%s; until it answers, failure policies decide", ended)
+                return
+            if ended is not None:
+                raise ended
+
+
+def _letters(settings: LimiterSettings, worker: WorkerId) -> DeadLetters | None:
+    if not settings.dlq:
+        return None
+    url = settings.dlq
+    if worker.workers > 1 and url.startswith("files:"):
+        # One writer a folder; `sluicegate dlq` reads those below a folder as one.
+        path, mark, options = url.partition("?")
+        url = f"{path.rstrip('/')}/worker-{worker.number}{mark}{options}"
+    return DeadLetters(
+        open_log(url),
+        node=f"{socket.gethostname()}-{worker.number}",
+        clock=SystemClock(),
+        buffer_max=settings.dlq_buffer,
+    )
+
+
+def _capture(settings: LimiterSettings, clock: Clock) -> Capture | None:
+    if not settings.capture:
+        return None
+    chosen = CaptureSettings(
+        folder=settings.capture,
+        key_file=settings.capture_key,
+        share=round(settings.capture_share * ALL),
+        plain_values=settings.capture_clear,
+        headers=(*HEADERS_DEFAULT, *settings.capture_headers),
+        mesh_keys=settings.capture_mesh_keys,
+        retain_bytes=settings.capture_bytes_max,
+        retain_us=settings.capture_hours * 3_600_000_000,
+    )
+    return Capture(chosen, clock=clock)
+
+
+def _gate(settings: LimiterSettings) -> Gate:
+    if not settings.shed:
+        return OpenGate()
+    critical = None
+    ramps = [ramp for ramp in DEFAULT_RAMPS if ramp is not None]
+    lowest = Ramp(min(settings.shed_from, ramps[-1].full), ramps[-1].full)
+    if settings.shed_critical_from < 1:
+        begin = settings.shed_critical_from
+        critical = Ramp(begin, 1.0)
+        ramps[0] = Ramp(min(ramps[0].begin, begin), min(ramps[0].full, begin))
+    return UtilizationGate(
+        SystemChance(), GateSettings(ramps=(critical, ramps[0], ramps[1], lowest))
+    )
+
+
+def _stores(
+    settings: LimiterSettings, observer: StoreMetrics
+) -> tuple[Store, Limiter, Throttling, Connects]:
+    failure = Failure(settings.failure)
+    if not settings.shared:
+        limiter = Limiter(failure=failure, keys_max=settings.keys_max)
+        store: Store = MemoryStore(now_us, keys_max=settings.keys_max)
+        return store, limiter, Throttling(now_us, settings.keys_max, None, failure), ()
+    store, throttle, connects = _open_redis(settings.store, observer)
+    limiter = Limiter(
+        open_store=lambda: store,
+        failure=failure,
+        keys_max=settings.keys_max,
+        observer=observer,
+    )
+    return store, limiter, Throttling(now_us, settings.keys_max, throttle, failure), connects
+
+
+def _open_redis(url: str, observer: Observer) -> tuple[Store, FarThrottle, Connects]:
+    # Here, because memory needs none of it and no package for it.
+    from sluicegate.stores.redis.settings import parse_url  # noqa: PLC0415
+    from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
+    from sluicegate.stores.redis.throttle import RedisThrottle  # noqa: PLC0415
+
+    if not url.startswith(("redis", "valkey", "unix")):
+        shown = url.partition(":")[0] + ":..."
+        raise BadValue("--store", shown, "give memory:, redis://... or redis+cluster://...")
+    redis = parse_url(url, defaults={"timeout_us": STORE_TIMEOUT_US})
+    store = RedisStore(redis, SystemChance(), observer=observer, clock=now_us)
+    throttle = RedisThrottle(redis, SystemChance(), observer=observer, clock=now_us)
+    return store, throttle, (store.connect, throttle.connect)
+
+
+def _mesh_settings(settings: LimiterSettings) -> MeshSettings:
+    return MeshSettings(
+        semantics=Semantics(settings.rls_semantics),
+        global_shadow=settings.rls_shadow,
+        header_names=HEADER_NAMES if settings.rls_headers else None,
+        metadata=settings.rls_metadata,
+        local_cache_max=settings.rls_local_cache,
+        stop_when_over=settings.rls_stop_when_over,
+        near_ratio=settings.rls_near_ratio,
+    )

@@ -1,0 +1,127 @@
+"""App: what a service fills in; the host does the rest.
+
+An app makes its parts in `__init__`, in the order in which they need one another, starts them in
+`start` and closes them in the reverse order in `close`. It names its doors, and says what there is
+to see of it. Workers, listeners, TLS, access, signals, drain, reload, health, metrics: `host.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from sluicegate.contracts.access import Access, Identity
+from sluicegate.doors.grpc.methods import Methods
+from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.message import Handler
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.service.access_file import ReloadedAccess
+from sluicegate.service.background import Background
+from sluicegate.service.bounds import http_settings
+from sluicegate.service.common_settings import ServiceSettings
+from sluicegate.service.siblings import ALONE, WorkerId
+from sluicegate.service.status import Part, WorkerStatus
+from sluicegate.system import SystemClock
+from sluicegate.telemetry.prometheus import MetricFamily
+
+S = TypeVar("S", bound=ServiceSettings)
+GOING_AWAY = "this instance is going away"
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcServices:
+    """The gRPC services of an app: their methods, descriptor sets, and names for health."""
+
+    methods: Methods
+    descriptors: Sequence[bytes] = ()
+    names: Sequence[str] = ("",)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What an HTTP door is for: all callers, or the siblings alone."""
+
+    status: WorkerStatus
+    access: Access
+    hosts: frozenset[str] | None
+
+
+class App(Generic[S]):
+    """One worker of a service. Made within the loop that serves."""
+
+    name: ClassVar[str]
+
+    def __init__(self, settings: S, worker: WorkerId = ALONE) -> None:
+        self.settings = settings
+        self.worker = worker
+        self.clock = SystemClock()
+        self.background = Background(self.name)
+        self.draining = False
+
+    # Life.
+
+    async def start(self) -> None:
+        """Start the parts; what raises here ends the service."""
+
+    async def close(self) -> None:
+        """Close the parts, the last that was made first; background work has ended before."""
+
+    async def end(self) -> None:
+        """End background work, then close the parts."""
+        await self.background.close()
+        await self.close()
+
+    def reload(self) -> None:
+        """Read again what can be read again; what is bad changes nothing."""
+
+    # Doors. A language without a door is refused at the listener.
+
+    def access(self) -> Access:
+        """Who may do what."""
+        return ReloadedAccess(self.settings.access, self.settings.token)
+
+    def change_callers(self, identities: Sequence[Identity]) -> None:
+        """Take note of the callers that the access file names, at the start and on reload."""
+
+    def grpc(self) -> GrpcServices | None:
+        """The gRPC services."""
+        return None
+
+    def resp(self, access: Access) -> RespDoor | None:
+        """The RESP door."""
+        return None
+
+    def http(self, site: Site) -> Handler:
+        """The handler of HTTP requests; `doors/http/routes.py` helps."""
+        raise NotImplementedError(f"{self.name} needs an HTTP handler: it answers health")
+
+    def http_settings(self) -> HttpSettings:
+        """Bounds of HTTP."""
+        return http_settings(self.settings)
+
+    # What there is to see.
+
+    def state(self) -> Mapping[str, Part]:
+        """The parts of /v1/state, each a function that shows it."""
+        return {}
+
+    def metrics(self) -> Iterable[MetricFamily]:
+        """The metrics of all parts."""
+        return ()
+
+    def summary(self) -> str:
+        """The end of the line that says it is ready."""
+        return ""
+
+    def serving(self) -> bool:
+        """Whether new work is welcome."""
+        return not self.draining
+
+    def not_ready(self) -> str:
+        """Why it should get no traffic; empty if it should."""
+        return GOING_AWAY if self.draining else ""
+
+
+AnyApp = App[Any]
+AppFactory = Callable[[Any, WorkerId], AnyApp]

@@ -1,0 +1,78 @@
+"""Host: workers of an app, from their parts to the last open call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import final
+
+from sluicegate.doors.listener import new_loop
+from sluicegate.service import lifecycle
+from sluicegate.service.app import AnyApp, AppFactory
+from sluicegate.service.common_settings import ServiceSettings
+from sluicegate.service.listeners import Listeners
+from sluicegate.service.siblings import WorkerId
+from sluicegate.service.workers import run_workers
+
+
+def serve(name: str, settings: ServiceSettings, factory: AppFactory, workers: int = 1) -> int:
+    """Serve until told to end, in this process or in several below it; return the exit code."""
+    return run_workers(name, workers, partial(_serve_worker, settings, factory, workers))
+
+
+def _serve_worker(
+    settings: ServiceSettings,
+    factory: AppFactory,
+    workers: int,
+    folder: str,
+    number: int,
+    ready: Callable[[str], None],
+) -> int:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        worker = WorkerId(number, workers, folder)
+        runner.run(_run(settings, factory, worker, ready))
+    return 0
+
+
+async def _run(
+    settings: ServiceSettings,
+    factory: AppFactory,
+    worker: WorkerId,
+    ready: Callable[[str], None],
+) -> None:
+    app = factory(settings, worker)
+    log = logging.getLogger(f"sluicegate.{app.name}")
+    try:
+        await app.start()
+        await lifecycle.serve(_Served(app), settings.grace_s, ready, log)
+    finally:
+        await app.end()
+
+
+@final
+class _Served:
+    """An app and its listeners, as `lifecycle` sees them."""
+
+    def __init__(self, app: AnyApp) -> None:
+        self._app = app
+        self._listeners = Listeners(app)
+
+    async def open(self) -> str:
+        self._listeners.open()
+        app = self._app
+        several = f", {app.worker.workers} workers" if app.worker.workers > 1 else ""
+        return (
+            f"sluicegate {app.name} is ready: {self._listeners.summary()}; {app.summary()}{several}"
+        )
+
+    def reload(self) -> None:
+        self._app.reload()
+        self._listeners.reload()
+
+    def drain(self) -> None:
+        self._app.draining = True
+
+    async def close(self, grace_s: float) -> None:
+        await self._listeners.close(grace_s)
