@@ -67,25 +67,25 @@ class Reason:
         return find_reason, (self.name,)
 
 
+REASONS: Final[dict[str, Reason]] = {}
+
+
+def _row(reason: Reason) -> Reason:
+    REASONS[reason.name] = reason
+    return reason
+
+
 def _too_much(name: str, sentence: str, retry: RetryAdvice = RetryAdvice.LATER) -> Reason:
-    return Reason(
-        name,
-        sentence,
-        http_status=429,
-        grpc_code=GrpcCode.RESOURCE_EXHAUSTED,
-        resp_error="LIMITED",
-        retry=retry,
+    code = GrpcCode.RESOURCE_EXHAUSTED
+    return _row(
+        Reason(name, sentence, http_status=429, grpc_code=code, resp_error="LIMITED", retry=retry)
     )
 
 
 def _too_little(name: str, sentence: str, retry: RetryAdvice = RetryAdvice.ELSEWHERE) -> Reason:
-    return Reason(
-        name,
-        sentence,
-        http_status=503,
-        grpc_code=GrpcCode.UNAVAILABLE,
-        resp_error="BUSY",
-        retry=retry,
+    code = GrpcCode.UNAVAILABLE
+    return _row(
+        Reason(name, sentence, http_status=503, grpc_code=code, resp_error="BUSY", retry=retry)
     )
 
 
@@ -142,43 +142,18 @@ RETRIES_SPENT: Final = _too_little(
 )
 
 # Too late, whoever's fault it is.
-DEADLINE: Final = Reason(
-    "deadline",
-    "Too little time is left to do the work before its deadline.",
-    http_status=504,
-    grpc_code=GrpcCode.DEADLINE_EXCEEDED,
-    resp_error="TOOLATE",
-    retry=RetryAdvice.NEVER,
-)
-
-REASONS: Final[dict[str, Reason]] = {
-    reason.name: reason
-    for reason in (
-        RATE_LIMITED,
-        COST_ABOVE_LIMIT,
-        KEYS_EXHAUSTED,
-        LINE_FULL,
-        WAIT_TIMEOUT,
-        QUOTA_SPENT,
-        CONCURRENCY_LIMITED,
-        SUPPRESSED,
-        SHED,
-        QUEUE_FULL,
-        QUEUE_TIMEOUT,
-        OVERLOADED,
-        BULKHEAD_FULL,
-        BREAKER_OPEN,
-        NO_HOST,
-        WAITERS_FULL,
-        STORE_UNAVAILABLE,
-        DRAINING,
-        CLIENT_THROTTLED,
-        RETRIES_SPENT,
-        DEADLINE,
+DEADLINE: Final = _row(
+    Reason(
+        "deadline",
+        "Too little time is left to do the work before its deadline.",
+        http_status=504,
+        grpc_code=GrpcCode.DEADLINE_EXCEEDED,
+        resp_error="TOOLATE",
+        retry=RetryAdvice.NEVER,
     )
-}
+)
 
 
 def find_reason(name: str) -> Reason:
-    """The row of that name; a reason crosses processes by its name."""
+    """Return the row of that name; a reason crosses processes by its name."""
     return REASONS[name]

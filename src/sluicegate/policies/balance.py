@@ -109,9 +109,7 @@ class Balance:
         self._hosts: dict[str, _Host] = {}
         self._usable: list[_Host] = []
         self._version = -1
-        self._picked = 0
-        self._refused = 0
-        self._inflight = 0
+        self._picked = self._refused = self._inflight = 0
         self.set_hosts(names, 0)
 
     def set_hosts(self, hosts: Iterable[str], now_us: int) -> None:

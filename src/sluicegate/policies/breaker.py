@@ -43,7 +43,7 @@ from sluicegate.kernels.breaker import (
 )
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.keyed_table import KEYS_MAX, Key, KeyedTable, key_of
-from sluicegate.policies.settings import within, wrong_setting
+from sluicegate.policies.settings import one_of, within, wrong_setting
 
 RULE_ID: Final = "breaker"
 IGNORE_PRESSURE: Final = "ignore"
@@ -62,8 +62,7 @@ class BreakerSettings(CircuitSettings):
     idle_us: int = 60_000_000
 
     def __post_init__(self) -> None:
-        if self.on_pressure not in {IGNORE_PRESSURE, TRIP_ON_PRESSURE}:
-            raise BadValue("breaker.on_pressure", self.on_pressure, "give 'ignore' or 'trip'")
+        one_of("breaker.on_pressure", self.on_pressure, (IGNORE_PRESSURE, TRIP_ON_PRESSURE))
         within("breaker.keys_max", self.keys_max, 1, KEYS_MAX)
         try:
             super().__post_init__()
@@ -125,10 +124,7 @@ class Breaker:
         self._by_criticality = self.settings.by_criticality
         self._chance = chance
         self._circuits: KeyedTable[_Entry] = KeyedTable(self.settings.keys_max)
-        self._admitted = 0
-        self._refused = 0
-        self._inflight = 0
-        self._opened = 0
+        self._admitted = self._refused = self._inflight = self._opened = 0
 
     def admit(self, request: Request, now_us: int) -> Admission:
         """A permit while the breaker is closed or wants a probe; else the time to come back."""

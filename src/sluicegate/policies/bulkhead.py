@@ -32,7 +32,6 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import BULKHEAD_FULL
 from sluicegate.contracts.request import Request
@@ -162,9 +161,7 @@ class Bulkhead:
         # Those with a number worth keeping and nobody in them, the longest idle first.
         self._idle: OrderedDict[str, Compartment] = OrderedDict()
         self.inflight = 0
-        self._admitted = 0
-        self._refused = 0
-        self._refused_pool = 0
+        self._admitted = self._refused = self._refused_pool = 0
 
     def admit(self, request: Request, now_us: int) -> BulkheadPermit | Decision:
         """A place in the part that it needs."""
@@ -266,7 +263,6 @@ class Bulkhead:
 
 
 def _check_caps(caps: Mapping[str, int], pool: int, shards_max: int) -> None:
-    if len(caps) > shards_max:
-        raise BadValue("bulkhead.caps", len(caps), f"name at most shards_max ({shards_max:,})")
+    within("bulkhead.caps", len(caps), 0, shards_max)
     for shard, cap in caps.items():
         within(f"bulkhead.caps.{shard}", cap, 1, pool)

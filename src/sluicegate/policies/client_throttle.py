@@ -126,10 +126,7 @@ class ClientThrottle:
         self._chance = chance
         self._windows: KeyedTable[_Entry] = KeyedTable(self.settings.keys_max)
         self._levels: KeyedTable[_Level] = KeyedTable(self.settings.keys_max)
-        self._sent = 0
-        self._throttled = 0
-        self._gated = 0
-        self._inflight = 0
+        self._sent = self._throttled = self._gated = self._inflight = 0
 
     def admit(self, request: Request, now_us: int) -> Admission:
         """A permit for a call worth sending, else when the next probe surely is."""

@@ -46,7 +46,7 @@ from sluicegate.kernels.concurrency_limit import (
     Vegas,
 )
 from sluicegate.kernels.fast_limit import FastLimit
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import one_of, part_of, within
 
 PARTITIONS_MAX: Final = 1_000
 ALGORITHMS: Final = ("fast", "vegas", "gradient2", "aimd", "fixed")
@@ -75,10 +75,7 @@ class AdaptiveSettings:
     timeout_us: int = 5_000_000  # of aimd: what counts as lost
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise BadValue(
-                "concurrency.algorithm", self.algorithm, f"give one of {', '.join(ALGORITHMS)}"
-            )
+        one_of("concurrency.algorithm", self.algorithm, ALGORITHMS)
         within("concurrency.limit_max", self.limit_max, 1, LIMIT_MAX)
         within("concurrency.limit_min", self.limit_min, 1, self.limit_max)
         within("concurrency.initial", self.initial, self.limit_min, self.limit_max)
@@ -98,15 +95,10 @@ class ConcurrencySettings:
     other_share: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.by not in BY:
-            raise BadValue("concurrency.by", self.by, f"give one of {', '.join(BY)}")
-        if len(self.shares) > PARTITIONS_MAX:
-            raise BadValue(
-                "concurrency.shares", len(self.shares), f"name at most {PARTITIONS_MAX:,}"
-            )
+        one_of("concurrency.by", self.by, BY)
+        within("concurrency.shares", len(self.shares), 0, PARTITIONS_MAX)
         for name, share in [*self.shares.items(), ("other_share", self.other_share)]:
-            if not 0.0 <= share <= 1.0:
-                raise BadValue(f"concurrency.shares.{name}", share, "give a part from 0 to 1")
+            part_of(f"concurrency.shares.{name}", share, 0.0, 1.0)
         if self.by == "criticality":
             for name in self.shares:
                 if name not in Criticality.__members__:
@@ -239,9 +231,7 @@ class Concurrency:
         ]
         self._callers = {name: _Partition(share) for name, share in shares.items()}
         self._callers[_OTHERS] = _Partition(settings.other_share)
-        self._admitted = 0
-        self._refused = 0
-        self._over = 0
+        self._admitted = self._refused = self._over = 0
 
     @property
     def limit(self) -> int:

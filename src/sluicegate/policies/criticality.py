@@ -29,6 +29,7 @@ from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
 from sluicegate.contracts.request import NO_ATTRIBUTES, Request
+from sluicegate.policies.settings import within
 
 _BY_NAME: Final = {member.name: member for member in Criticality}
 _CLAIM_CHARS_MAX: Final = 32
@@ -55,10 +56,7 @@ class CriticalitySettings:
                     "CRITICAL",
                     "give a lower class, and name in `callers` who may claim CRITICAL",
                 )
-        if not 1 <= self.callers_max <= 10_000_000:
-            raise BadValue(
-                "criticality.callers_max", self.callers_max, "give a number from 1 to 10,000,000"
-            )
+        within("criticality.callers_max", self.callers_max, 1, 10_000_000)
         if len(self.callers) > self.callers_max:
             raise BadValue(
                 "criticality.callers",

@@ -30,7 +30,6 @@ from typing import Final, Generic, NamedTuple, TypeVar, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.lru_ttl import LruTtl
@@ -38,7 +37,7 @@ from sluicegate.policies.attempts import Attempts
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of
 from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.retry import Work
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import one_of, within
 
 T = TypeVar("T")
 
@@ -70,8 +69,7 @@ class FallbackSettings:
         within("fallback.reserve_us", self.reserve_us, 0, WAIT_US_MAX)
         within("fallback.stale_us_max", self.stale_us_max, 0, WAIT_US_MAX)
         within("fallback.values_max", self.values_max, 1, KEYS_MAX)
-        if self.critical not in {FAIL, MARK}:
-            raise BadValue("fallback.critical", self.critical, "give 'fail' or 'mark'")
+        one_of("fallback.critical", self.critical, (FAIL, MARK))
 
 
 class FallbackStats(NamedTuple):
@@ -123,13 +121,8 @@ class Fallback(Generic[T]):
             beta=0.0,
             overhead_bytes=0,
         )
-        self._calls = 0
-        self._good = 0
-        self._stale = 0
-        self._defaulted = 0
-        self._failed = 0
-        self._critical_marked = 0
-        self._timed_out = 0
+        self._calls = self._good = self._stale = self._defaulted = self._failed = 0
+        self._critical_marked = self._timed_out = 0
 
     async def call(
         self,

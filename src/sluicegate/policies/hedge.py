@@ -150,10 +150,7 @@ class Hedge:
         self._attempts = Attempts()
         self._scale = Scale()
         self._entries: KeyedTable[_Entry] = KeyedTable(self.settings.keys_max)
-        self._calls = 0
-        self._hedges = 0
-        self._won = 0
-        self._budget_spent = 0
+        self._calls = self._hedges = self._won = self._budget_spent = 0
 
     def delay_us(self, request: Request, now_us: int, *, idempotent: bool) -> int:
         """How long the first attempt may take before another is sent; `NEVER` if none is."""

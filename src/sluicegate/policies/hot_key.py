@@ -39,11 +39,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
-from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels import lru_ttl
 from sluicegate.kernels.lru_ttl import FRESH, MISS, NEGATIVE, REFRESH, STALE, LruTtl
 from sluicegate.kernels.space_saving import CAPACITY_MAX, SpaceSaving
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import part_of, within
 
 __all__ = [
     "COLD",
@@ -117,10 +116,8 @@ class HotKeySettings:
         within("hot_key.stale_us", self.stale_us, 0, lru_ttl.TTL_US_MAX)
         within("hot_key.heeded_max", self.heeded_max, 0, 1 << 20)
         within("hot_key.heed_us", self.heed_us, 1, COUNT_MAX)
-        if not 0.0 <= self.jitter <= 1.0:
-            raise BadValue("hot_key.jitter", self.jitter, "give a part from 0 to 1")
-        if not 0.0 <= self.beta <= lru_ttl.BETA_MAX:
-            raise BadValue("hot_key.beta", self.beta, f"give 0 to {lru_ttl.BETA_MAX:g}")
+        part_of("hot_key.jitter", self.jitter, 0.0, 1.0)
+        part_of("hot_key.beta", self.beta, 0.0, lru_ttl.BETA_MAX)
 
 
 class HotKeyStats(NamedTuple):

@@ -174,9 +174,7 @@ class Outlier:
         self._sweep_us = 0
         self.out: tuple[str, ...] = ()  # who is ejected now
         self._panics = False
-        self._ejections = 0
-        self._returns = 0
-        self._recorded = 0
+        self._ejections = self._returns = self._recorded = 0
         self.version = 0  # changes with who is in
         self.set_hosts(hosts)
 

@@ -60,7 +60,7 @@ from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.policies.budgets import Budget, Penalties, Pricing, TokenBudgets
 from sluicegate.policies.chunks import cut, rows_each
 from sluicegate.policies.operation_cost import CallerRatios, OperationCost, WorkShape, read_shape
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import part_of, within
 
 OPERATIONS_MAX: Final = 1_000
 CALLERS_MAX: Final = 1 << 24
@@ -92,10 +92,7 @@ class RequestUnitsSettings:
     chunks_max: int = 10_000
 
     def __post_init__(self) -> None:
-        if len(self.operations) > OPERATIONS_MAX:
-            raise BadValue(
-                "request_units.operations", len(self.operations), f"name at most {OPERATIONS_MAX:,}"
-            )
+        within("request_units.operations", len(self.operations), 0, OPERATIONS_MAX)
         within("request_units.rate_ru", self.rate_ru, 1, RU_MAX)
         within("request_units.burst_ru", self.burst_ru, 1, RU_MAX)
         within("request_units.debt_ru", self.debt_ru, 0, RU_MAX)
@@ -104,8 +101,7 @@ class RequestUnitsSettings:
         within("request_units.cached_mru", self.cached_mru, 0, AMOUNT_MAX)
         within("request_units.ratios_max", self.ratios_max, 0, CALLERS_MAX)
         within("request_units.chunks_max", self.chunks_max, 1, 1 << 20)
-        if not 0.0 <= self.learn_rate <= 1.0:
-            raise BadValue("request_units.learn_rate", self.learn_rate, "give a part from 0 to 1")
+        part_of("request_units.learn_rate", self.learn_rate, 0.0, 1.0)
         if self.learn_rate * self.correction_max > _LESSON_MAX:
             raise BadValue(
                 "request_units.learn_rate",
@@ -113,8 +109,7 @@ class RequestUnitsSettings:
                 f"one lesson would overshoot; with correction_max={self.correction_max}, give at "
                 f"most {_LESSON_MAX / self.correction_max:g}",
             )
-        if not 0.0 <= self.latency_ms <= 1e9:
-            raise BadValue("request_units.latency_ms", self.latency_ms, "give 0 to 10^9")
+        part_of("request_units.latency_ms", self.latency_ms, 0.0, 1e9)
         if self.margin_quantile is not None and not 0.0 < self.margin_quantile < 1.0:
             raise BadValue(
                 "request_units.margin_quantile", self.margin_quantile, "give a part within 0 and 1"

@@ -42,7 +42,7 @@ from sluicegate.kernels.backoff import FULL, WAIT_US_MAX, Backoff
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of
 from sluicegate.policies.retry_budget import RetryBudgets
-from sluicegate.policies.settings import within, wrong_setting
+from sluicegate.policies.settings import one_of, within, wrong_setting
 
 T = TypeVar("T")
 # Work is called with the number of the attempt, from 0.
@@ -83,8 +83,7 @@ class RetrySettings:
         for number in self.attempts:
             within("retry.attempts", number, 1, ATTEMPTS_MAX)
         within("retry.slack_us", self.slack_us, 0, WAIT_US_MAX)
-        if self.on_overload not in {WITHIN_BUDGET, NEVER_ON_OVERLOAD}:
-            raise BadValue("retry.on_overload", self.on_overload, "give 'budget' or 'never'")
+        one_of("retry.on_overload", self.on_overload, (WITHIN_BUDGET, NEVER_ON_OVERLOAD))
         self.backoff()
 
     def backoff(self) -> Backoff:
@@ -180,10 +179,7 @@ class Retry:
         self.budgets = RetryBudgets() if budgets is None else budgets
         self._backoff = self.settings.backoff()
         self._chance = chance
-        self._calls = 0
-        self._attempts = 0
-        self._mended = 0
-        self._inflight = 0
+        self._calls = self._attempts = self._mended = self._inflight = 0
         self._stopped: dict[str, int] = {}
 
     async def call(

@@ -73,9 +73,7 @@ class RetryBudgets:
     def __init__(self, settings: RetryBudgetSettings | None = None) -> None:
         self.settings = RetryBudgetSettings() if settings is None else settings
         self._entries: KeyedTable[_Entry] = KeyedTable(self.settings.keys_max)
-        self._deposits = 0
-        self._granted = 0
-        self._refused = 0
+        self._deposits = self._granted = self._refused = 0
 
     def deposit(self, request: Request, now_us: int) -> None:
         """Pay in for a first call."""

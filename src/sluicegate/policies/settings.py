@@ -6,7 +6,7 @@ value, and with what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sluicegate.contracts.errors import BadValue
 
@@ -18,6 +18,18 @@ def within(field: str, value: int, least: int, most: int) -> None:
     """Refuse a value that is not from `least` to `most`."""
     if not least <= value <= most:
         raise BadValue(field, value, f"give a number from {least:,} to {most:,}")
+
+
+def part_of(field: str, value: float, least: float, most: float) -> None:
+    """Refuse a fraction that is not from `least` to `most`."""
+    if not least <= value <= most:
+        raise BadValue(field, value, f"give a number from {least:g} to {most:g}")
+
+
+def one_of(field: str, value: str, choices: Collection[str]) -> None:
+    """Refuse a word that is none of `choices`."""
+    if value not in choices:
+        raise BadValue(field, value, f"give one of {', '.join(choices)}")
 
 
 def within_ranges(policy: str, settings: object, ranges: Ranges) -> None:

@@ -56,7 +56,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.priority_shed import COHORTS_MAX, PERMILLE, PriorityShed, cohort
 from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
 from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, UtilizationShed
-from sluicegate.policies.settings import Ranges, within_ranges
+from sluicegate.policies.settings import Ranges, one_of, within_ranges
 from sluicegate.policies.stress import StressLevel, StressSource, StressState
 
 RULE_ID: Final = "shed"
@@ -123,10 +123,8 @@ class ShedSettings:
     hard_from: float = 0.9
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            raise BadValue("shed.form", self.form, f"give one of {', '.join(FORMS)}")
-        if self.spread not in SPREADS:
-            raise BadValue("shed.spread", self.spread, f"give one of {', '.join(SPREADS)}")
+        one_of("shed.form", self.form, FORMS)
+        one_of("shed.spread", self.spread, SPREADS)
         within_ranges("shed", self, _RANGES)
         if not 0 <= self.levels_kept <= CLASSES * self.cohorts:
             raise BadValue(

@@ -46,7 +46,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.latency_ratio import NEUTRAL, LatencyRatio, P2Ratio, RatioSettings
-from sluicegate.policies.settings import Ranges, within_ranges
+from sluicegate.policies.settings import Ranges, one_of, within_ranges
 
 OTHERS: Final = "(others)"
 RATIO_FORMS: Final = ("frozen", "p2")
@@ -142,8 +142,7 @@ class StressSettings:
     operations_max: int = 64
 
     def __post_init__(self) -> None:
-        if self.ratio not in RATIO_FORMS:
-            raise BadValue("stress.ratio", self.ratio, f"give one of {', '.join(RATIO_FORMS)}")
+        one_of("stress.ratio", self.ratio, RATIO_FORMS)
         within_ranges("stress", self, _RANGES)
         for lower, upper in _ORDERS:
             low, high = getattr(self, lower), getattr(self, upper)

@@ -218,11 +218,7 @@ class Suppress:
         self._accounts: dict[str, _Account] = {}
         self._changed: dict[str, _Account] = {}  # to be reported, first come first
         self._reported_us = -SPAN_US_MAX
-        self._admitted = 0
-        self._suppressed = 0
-        self._fused = 0
-        self._unknown = 0
-        self._untracked = 0
+        self._admitted = self._suppressed = self._fused = self._unknown = self._untracked = 0
         self._void = 0
 
     def admit(self, request: Request, now_us: int) -> Admission:

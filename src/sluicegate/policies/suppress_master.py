@@ -52,7 +52,6 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Final, NamedTuple, final
 
-from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.moving_rate import SECOND_US, MovingRate, SlotRing
 from sluicegate.kernels.suppression import (
     NODES_MAX,
@@ -62,7 +61,7 @@ from sluicegate.kernels.suppression import (
     exact,
 )
 from sluicegate.policies.keyed_table import KEYS_MAX
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import one_of, part_of, within
 from sluicegate.policies.suppress import AccountCount, AccountFactor, FactorMessage, SuppressReport
 
 RULE_ID: Final = "suppress_master"
@@ -104,10 +103,8 @@ class SuppressMasterSettings:
     nodes_max: int = 1_000
 
     def __post_init__(self) -> None:
-        if self.form not in {LADDER, MEAN}:
-            raise BadValue("suppress_master.form", self.form, "give 'ladder' or 'mean'")
-        if not 0.0 <= self.sigmas <= SIGMAS_MAX:
-            raise BadValue("suppress_master.sigmas", self.sigmas, "give from 0 to 100")
+        one_of("suppress_master.form", self.form, (LADDER, MEAN))
+        part_of("suppress_master.sigmas", self.sigmas, 0.0, SIGMAS_MAX)
         within("suppress_master.delay_us", self.delay_us, 0, SPAN_US_MAX)
         within("suppress_master.decide_us", self.decide_us, 0, SPAN_US_MAX)
         within("suppress_master.valid_us", self.valid_us, 1, SPAN_US_MAX)
@@ -223,9 +220,7 @@ class SuppressMaster:
         self._generation = 0
         self._accounts: dict[str, _Account] = {}
         self._nodes: dict[str, _Node] = {}
-        self._reports = 0
-        self._void = 0
-        self._untracked = 0
+        self._reports = self._void = self._untracked = 0
         self._heard_share = 1.0  # of the nodes that we know, those that are not cut off
         self._shared_us = now_us
 

@@ -181,10 +181,7 @@ class Queue:
         self._deaths: list[tuple[int, int, _Waiter]] = []
         self._came = 0
         self._service = WindowedQuantile()
-        self._service_us = 0
-        self._unloaded_us = 0
-        self._learned = 0
-        self._slack_due_us = 0
+        self._service_us = self._unloaded_us = self._learned = self._slack_due_us = 0
         self._timer: asyncio.TimerHandle | None = None
         self._crowd = Saturation(settings.line_us)
         self._admitted = self._waited = self._full = self._timed_out = 0

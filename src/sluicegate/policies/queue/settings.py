@@ -49,7 +49,7 @@ from sluicegate.policies.queue.rules import (
     PacketRule,
     QueueRule,
 )
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import one_of, within
 
 WAITER_BYTES: Final = 2_048  # a task that waits, its future and its place, roughly
 WEIGHTS_MAX: Final = 15
@@ -89,8 +89,7 @@ class QueueSettings:
         within("queue.wait_us_max", self.wait_us_max, 1, SPAN_US_MAX)
         if self.line_us is not None:
             within("queue.line_us", self.line_us, 1, SPAN_US_MAX)
-        if self.form not in FORMS:
-            raise BadValue("queue.form", self.form, f"give one of {', '.join(FORMS)}")
+        one_of("queue.form", self.form, FORMS)
         within("queue.interval_us", self.interval_us, 2, SPAN_US_MAX)
         within("queue.target_us", self.target_us, 1, self.interval_us - 1)
         within("queue.target_us_max", self.target_us_max, self.target_us, SPAN_US_MAX)
@@ -98,8 +97,7 @@ class QueueSettings:
         within("queue.aggressive_us", self.aggressive_us, 1, self.normal_us)
         if self.standing_us is not None:
             within("queue.standing_us", self.standing_us, 0, SPAN_US_MAX)
-        if len(self.weights) > WEIGHTS_MAX:
-            raise BadValue("queue.weights", len(self.weights), f"name at most {WEIGHTS_MAX}")
+        within("queue.weights", len(self.weights), 0, WEIGHTS_MAX)
         for operation, weight in self.weights.items():
             within(f"queue.weights.{operation}", weight, 1, SHARE_MAX)
         within("queue.floor_permille", self.floor_permille, 0, 500)
