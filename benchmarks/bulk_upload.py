@@ -25,10 +25,10 @@ from typing import Any, Final, NamedTuple
 import sluicegate.policies.stack as stack_module
 from benchmarks.rounds import Bars, build_of
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.drills.dispatcher import OPERATOR, Caller, Dispatcher, Fleet
+from sluicegate.lab.drills.dispatcher import OPERATOR, DrillCaller, DrillDispatcher, DrillFleet
 from sluicegate.lab.drills.generator import HOST, play
-from sluicegate.lab.drills.load import Load, Stream
-from sluicegate.lab.drills.record import Part, whole
+from sluicegate.lab.drills.load import DrillLoad, LoadStream
+from sluicegate.lab.drills.record import RecordSlice, slice_of
 from sluicegate.lab.drills.slots import NO_QUOTA, fill, gets, keys
 
 ROWS: Final = 5_000_000
@@ -36,7 +36,7 @@ ROWS_A_PARTITION: Final = 100
 VALUE: Final = "v" * 64
 TABLE: Final = "loaded"
 READS_PER_S: Final = 500.0
-READER: Final = Caller("reader")
+READER: Final = DrillCaller("reader")
 TIMEOUT_US: Final = 5_000_000
 WARM_US: Final = 500_000
 ALONE: Final = 2  # stretches before, and as many afterwards
@@ -104,24 +104,24 @@ def write_rows(path: Path, rows: int) -> None:
             file.write("".join(f"{partition},r{row:04d},{VALUE}\n" for row in range(count)))
 
 
-def reads(dispatcher: Dispatcher, seconds: float) -> Reads:
+def reads(dispatcher: DrillDispatcher, seconds: float) -> Reads:
     """Single rows of a table that is not loaded."""
-    stream = Stream(
+    stream = LoadStream(
         name=READER.name,
         ports=(dispatcher.port,),
         commands=gets(keys("live", 5_000)),
         arrivals=Poisson(READS_PER_S),
         timeout_us=TIMEOUT_US,
-        hello=READER.hello,
+        greeting=READER.greeting,
         connections=100,
     )
     span_us = WARM_US + int(seconds * 1e6)
-    [record] = play([Load(streams=(stream,), span_us=span_us)])
-    part: Part = whole(record, begin_us=WARM_US, end_us=span_us)
-    return Reads(part.p_us(0.5) / 1e3, part.p_us(0.99) / 1e3, part.success, record.void())
+    [record] = play([DrillLoad(streams=(stream,), span_us=span_us)])
+    part: RecordSlice = slice_of(record, begin_us=WARM_US, end_us=span_us)
+    return Reads(part.p_us(0.5) / 1e3, part.p_us(0.99) / 1e3, part.success, record.void_reasons())
 
 
-def loading(dispatcher: Dispatcher, path: Path, log: Path) -> subprocess.Popen[bytes]:
+def loading(dispatcher: DrillDispatcher, path: Path, log: Path) -> subprocess.Popen[bytes]:
     """`sluicegate kv load`, begun. It takes what the others leave of the processors.
 
     Else it would run on another machine; here it must not be what the readers wait for.
@@ -141,7 +141,7 @@ def loading(dispatcher: Dispatcher, path: Path, log: Path) -> subprocess.Popen[b
     return load
 
 
-def stood(dispatcher: Dispatcher, rows: int, before: Stood) -> Stood:
+def stood(dispatcher: DrillDispatcher, rows: int, before: Stood) -> Stood:
     """How the upload stands, as the dispatcher tells it."""
     connection = http.client.HTTPConnection(HOST, dispatcher.port, timeout=ASK_S)
     try:
@@ -196,7 +196,9 @@ def counted(stretches: list[Reads]) -> list[Reads]:
 class Upload:
     """One upload, from its first row to when it is folded, with reads beside it."""
 
-    def __init__(self, dispatcher: Dispatcher, rows: int, seconds: float, limit_s: float) -> None:
+    def __init__(
+        self, dispatcher: DrillDispatcher, rows: int, seconds: float, limit_s: float
+    ) -> None:
         self.dispatcher = dispatcher
         self.rows = rows
         self.stretches: list[Stretch] = []
@@ -272,7 +274,7 @@ def steady(upload: Upload, stage: str, bars: Bars) -> None:
 
 def compare(rows: int, seconds: float, limit_s: float, bars: Bars) -> None:
     """Alone, beside, and what the upload did."""
-    with Fleet((READER,)) as fleet:
+    with DrillFleet((READER,)) as fleet:
         path, log = fleet.folder / "rows.csv", fleet.folder / "load.log"
         write_rows(path, rows)
         say(f"a file of {rows:,} rows is written, {path.stat().st_size / 1e6:,.0f} MB")

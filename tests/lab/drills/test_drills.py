@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.drills import command, hot_key, picture, recovery, shares, table, telling
-from sluicegate.lab.drills.drill import Bar, Drill, Outcome, Panel, Setting
-from sluicegate.lab.drills.load import Load, schedule
+from sluicegate.lab.drills import command, hot_key, recovery, report, shares
+from sluicegate.lab.drills.drill import Drill, DrillBar, DrillOutcome, DrillSetting, Panel
+from sluicegate.lab.drills.load import DrillLoad, schedule
 from sluicegate.lab.plots_style import MUST_FAIL, MUTED, OURS
 from sluicegate.policies.hot_key import HotKeySettings
 
 PNG = b"\x89PNG"
 
 
-def a_drill(outcome: Outcome) -> Drill:
-    played: list[Setting] = []
+def a_drill(outcome: DrillOutcome) -> Drill:
+    played: list[DrillSetting] = []
 
-    def play(setting: Setting) -> Outcome:
+    def play(setting: DrillSetting) -> DrillOutcome:
         played.append(setting)
-        setting.say("half way")
+        setting.progress("half way")
         return outcome
 
     return Drill("tiny", "A small one", "It is quick.", 5.0, 1.0, play, ("layers", "none"))
@@ -37,56 +37,56 @@ def verb(*words: str) -> int:
 
 
 @pytest.fixture
-def outcome(monkeypatch: pytest.MonkeyPatch) -> Outcome:
-    found = Outcome(figures={"asked a second": 1234.5, "well again after, s": inf})
-    monkeypatch.setattr(table, "TABLE", {"tiny": a_drill(found)})
+def outcome(monkeypatch: pytest.MonkeyPatch) -> DrillOutcome:
+    found = DrillOutcome(figures={"asked a second": 1234.5, "well again after, s": inf})
+    monkeypatch.setattr(command, "drills_by_name", lambda: {"tiny": a_drill(found)})
     return found
 
 
 def test_a_bar_is_met_at_its_bound_and_not_by_what_cannot_be_told() -> None:
-    assert Bar(claim="p99", value=5.0, at_most=5.0).met
-    assert not Bar(claim="p99", value=5.1, at_most=5.0).met
-    assert Bar(claim="served", value=0.0, at_least=0.0).met
-    assert not Bar(claim="served", value=0.9, at_least=0.95).met
+    assert DrillBar(claim="p99", value=5.0, at_most=5.0).met
+    assert not DrillBar(claim="p99", value=5.1, at_most=5.0).met
+    assert DrillBar(claim="served", value=0.0, at_least=0.0).met
+    assert not DrillBar(claim="served", value=0.9, at_least=0.95).met
     for value in (inf, nan):
-        assert not Bar(claim="p99", value=value, at_most=5.0).met
+        assert not DrillBar(claim="p99", value=value, at_most=5.0).met
     with pytest.raises(BadValue, match="not both"):
-        Bar(claim="x", value=1.0)
+        DrillBar(claim="x", value=1.0)
     with pytest.raises(BadValue, match="not both"):
-        Bar(claim="x", value=1.0, at_least=0.0, at_most=2.0)
+        DrillBar(claim="x", value=1.0, at_least=0.0, at_most=2.0)
 
 
 def test_a_control_must_miss() -> None:
-    assert Bar(claim="served", value=0.1, at_least=0.999, fails=True).as_said
-    assert not Bar(claim="served", value=1.0, at_least=0.999, fails=True).as_said
+    assert DrillBar(claim="served", value=0.1, at_least=0.999, must_miss=True).as_expected
+    assert not DrillBar(claim="served", value=1.0, at_least=0.999, must_miss=True).as_expected
 
 
 def test_a_void_run_has_not_held_whatever_its_bars_say() -> None:
-    met = Bar(claim="p99", value=1.0, at_most=5.0)
-    assert Outcome(bars=[met]).held
-    assert not Outcome(bars=[met], void=["late"]).held
-    assert not Outcome(bars=[met, Bar(claim="p99", value=6.0, at_most=5.0)]).held
+    met = DrillBar(claim="p99", value=1.0, at_most=5.0)
+    assert DrillOutcome(bars=[met]).passed
+    assert not DrillOutcome(bars=[met], void=["late"]).passed
+    assert not DrillOutcome(bars=[met, DrillBar(claim="p99", value=6.0, at_most=5.0)]).passed
 
 
 def test_the_verb_tells_figures_bars_and_exits_by_them(
-    outcome: Outcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    outcome: DrillOutcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome.bars = [Bar(claim="served", value=0.9995, at_least=0.999, unit="%")]
+    outcome.bars = [DrillBar(claim="served", value=0.9995, at_least=0.999, unit="%")]
     assert verb("tiny", "--out", str(tmp_path)) == 0
     said = capsys.readouterr()
     assert "asked a second       1,234" in said.out
     assert "well again after, s  never" in said.out
     assert "met     served: 99.95%, at least 99.90%" in said.out
     assert "half way" in said.err
-    outcome.bars = [Bar(claim="p99", value=7.0, at_most=5.0, unit="ms")]
+    outcome.bars = [DrillBar(claim="p99", value=7.0, at_most=5.0, unit="ms")]
     assert verb("tiny", "--out", str(tmp_path)) == 1
     assert "MISSED  p99: 7 ms, at most 5 ms" in capsys.readouterr().out
 
 
 def test_a_void_run_says_so_instead_and_exits_with_1(
-    outcome: Outcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    outcome: DrillOutcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome.bars = [Bar(claim="p99", value=1.0, at_most=5.0)]
+    outcome.bars = [DrillBar(claim="p99", value=1.0, at_most=5.0)]
     outcome.void = ["the generator was 93% busy, at most 80%"]
     assert verb("tiny", "--out", str(tmp_path)) == 1
     said = capsys.readouterr().out
@@ -96,20 +96,20 @@ def test_a_void_run_says_so_instead_and_exits_with_1(
 
 
 def test_a_control_that_fails_is_told_as_what_it_is(
-    outcome: Outcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    outcome: DrillOutcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome.bars = [Bar(claim="served", value=0.2, at_least=0.999, fails=True)]
+    outcome.bars = [DrillBar(claim="served", value=0.2, at_least=0.999, must_miss=True)]
     assert verb("tiny", "--policy", "none", "--out", str(tmp_path)) == 0
     assert "missed, as it must be" in capsys.readouterr().out
-    outcome.bars = [Bar(claim="served", value=1.0, at_least=0.999, fails=True)]
+    outcome.bars = [DrillBar(claim="served", value=1.0, at_least=0.999, must_miss=True)]
     assert verb("tiny", "--policy", "none", "--out", str(tmp_path)) == 1
     assert "though it was to fail" in capsys.readouterr().out
 
 
 def test_programs_get_json_without_infinities(
-    outcome: Outcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    outcome: DrillOutcome, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    outcome.bars = [Bar(claim="p99", value=inf, at_most=5.0, unit="ms")]
+    outcome.bars = [DrillBar(claim="p99", value=inf, at_most=5.0, unit="ms")]
     assert verb("tiny", "--json", "--seconds", "2.5", "--seed", "7", "--out", str(tmp_path)) == 1
     told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert told["figures"] == {"asked a second": 1234.5, "well again after, s": None}
@@ -118,13 +118,17 @@ def test_programs_get_json_without_infinities(
     assert (told["version"], told["seconds"], told["seed"]) == (1, 2.5, 7)
 
 
-def test_the_picture_stands_in_the_folder_that_was_named(outcome: Outcome, tmp_path: Path) -> None:
+def test_the_picture_stands_in_the_folder_that_was_named(
+    outcome: DrillOutcome, tmp_path: Path
+) -> None:
     outcome.panels = [Panel("Served", "a second", "s", {"ours": [(0, 1), (1, 2)]})]
     assert verb("tiny", "--out", str(tmp_path / "new")) == 0
     assert (tmp_path / "new" / "tiny.png").read_bytes().startswith(PNG)
 
 
-def test_the_list_says_what_there_is(outcome: Outcome, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_says_what_there_is(
+    outcome: DrillOutcome, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert verb("list") == 0
     said = capsys.readouterr().out
     assert "tiny  A small one" in said
@@ -144,7 +148,7 @@ def test_the_list_says_what_there_is(outcome: Outcome, capsys: pytest.CaptureFix
     ],
 )
 def test_what_cannot_be_played_is_refused_by_its_flag(
-    outcome: Outcome, words: tuple[str, ...], field: str
+    outcome: DrillOutcome, words: tuple[str, ...], field: str
 ) -> None:
     with pytest.raises(BadValue, match=field):
         verb(*words)
@@ -152,8 +156,8 @@ def test_what_cannot_be_played_is_refused_by_its_flag(
 
 def test_every_drill_is_in_the_table_by_its_name_and_can_be_told() -> None:
     names = {"hot-key", "overload", "neighbour", "shard", "recovery", "shares"}
-    assert set(table.TABLE) == names
-    for name, drill in table.TABLE.items():
+    assert set(command.drills_by_name()) == names
+    for name, drill in command.drills_by_name().items():
         assert drill.name == name
         assert drill.seconds_min <= drill.seconds
         assert drill.policies[0] == "layers"
@@ -166,15 +170,15 @@ def test_a_picture_holds_every_panel_that_has_a_line_and_nothing_of_nothing() ->
         Panel("Two", "ms", "s", {"ours": [(0, inf), (1, 0.0), (2, 5.0)]}, log_y=True),
         Panel("Empty", "ms", "s", {"ours": []}),
     ]
-    assert picture.drawn("tiny: a small one", panels).startswith(PNG)
-    assert picture.drawn("tiny", panels[2:]) == b""
-    assert picture.drawn("tiny", []) == b""
+    assert report.draw("tiny: a small one", panels).startswith(PNG)
+    assert report.draw("tiny", panels[2:]) == b""
+    assert report.draw("tiny", []) == b""
 
 
 def test_ours_and_controls_have_their_colours_and_others_one_each() -> None:
     names = ("ours", "b", "without", "c", "offered")
     panel = Panel("One", "ms", "s", {name: [(0, 1)] for name in names}, controls=("without",))
-    paint = [picture.colour(panel, name) for name in names]
+    paint = [report.colour(panel, name) for name in names]
     assert (paint[0], paint[2], paint[4]) == (OURS, MUST_FAIL, MUTED)
     assert len(set(paint)) == len(names)
 
@@ -216,7 +220,7 @@ def test_the_policy_notices_five_hot_keys_within_50_ms_and_takes_longer_where_it
 
 def test_each_caller_of_the_shares_is_skewed_and_turns_away_from_who_is_killed() -> None:
     streams = shares.streams((1, 2, 3), kill_us=1_000_000)
-    plan = schedule(Load(streams=streams, span_us=2_000_000))
+    plan = schedule(DrillLoad(streams=streams, span_us=2_000_000))
     by_port = {1: [0, 0], 2: [0, 0], 3: [0, 0]}
     for due_us, number in zip(plan.due_us, plan.streams, strict=True):
         by_port[streams[number].ports[0]][due_us >= 1_000_000] += 1
@@ -230,7 +234,7 @@ def test_each_caller_of_the_shares_is_skewed_and_turns_away_from_who_is_killed()
 
 
 def test_a_bar_is_told_with_its_unit() -> None:
-    assert telling.words(Bar(claim="x", value=inf, at_most=1.0, unit="%")) == (
+    assert report.render_bar(DrillBar(claim="x", value=inf, at_most=1.0, unit="%")) == (
         "x: never, at most 100.00%"
     )
-    assert telling.words(Bar(claim="x", value=1.25, at_least=4)) == "x: 1.25, at least 4"
+    assert report.render_bar(DrillBar(claim="x", value=1.25, at_least=4)) == "x: 1.25, at least 4"

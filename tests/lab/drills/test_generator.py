@@ -1,4 +1,4 @@
-"""The generator on a server of a few lines: what it sends, and what it keeps of the replies."""
+"""The generator on a server of a few connections: what it sends, and what it keeps of the replies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ import pytest
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.lab.arrivals import Even, Poisson
-from sluicegate.lab.drills.generator import Generator, Line, Pool, ask, new_reader, play
-from sluicegate.lab.drills.load import Load, Stream, schedule
-from sluicegate.lab.drills.record import SERVED, UNANSWERED, UNSENT, Record, whole
+from sluicegate.lab.drills.generator import (
+    ConnectionPool,
+    Generator,
+    LoadConnection,
+    exchange,
+    new_reader,
+    play,
+)
+from sluicegate.lab.drills.load import DrillLoad, LoadStream, schedule
+from sluicegate.lab.drills.record import SERVED, UNANSWERED, UNSENT, LoadRecord, slice_of
 from sluicegate.system import now_us
 from sluicegate.wire.resp import command
 from tests.lab.drills.tiny_server import TinyServer
@@ -21,8 +28,8 @@ from tests.lab.drills.tiny_server import TinyServer
 SPAN_US = 50_000
 
 
-def load(port: int, **more: object) -> Load:
-    stream = Stream(
+def load(port: int, **more: object) -> DrillLoad:
+    stream = LoadStream(
         name="a",
         ports=(port,),
         commands=(command("GET", "k"),),
@@ -30,10 +37,10 @@ def load(port: int, **more: object) -> Load:
         timeout_us=10_000_000,
         connections=4,
     )
-    return Load(streams=(replace(stream, **more),), span_us=SPAN_US, settle_us=5_000_000)  # type: ignore[arg-type]
+    return DrillLoad(streams=(replace(stream, **more),), span_us=SPAN_US, settle_us=5_000_000)  # type: ignore[arg-type]
 
 
-def played(what: Load) -> Record:
+def played(what: DrillLoad) -> LoadRecord:
     generator = Generator(what, schedule(what))
     try:
         generator.connect()
@@ -46,7 +53,7 @@ def played(what: Load) -> Record:
 def test_all_that_is_due_is_sent_and_every_reply_finds_its_request() -> None:
     with TinyServer(lambda parts: b"$1\r\nv\r\n") as server:
         record = played(load(server.port))
-    part = whole(record, begin_us=0, end_us=SPAN_US)
+    part = slice_of(record, begin_us=0, end_us=SPAN_US)
     assert part.offered == part.good == len(server.heard) == 49
     assert record.unsent == record.lost == 0
     assert all(took_us > 0 for took_us in record.streams["a"].took_us)
@@ -58,9 +65,9 @@ def test_what_each_was_answered_is_kept_by_its_first_word() -> None:
         commands = tuple(command("GET", name) for name in replies)
         record = played(load(server.port, commands=commands))
         asked = [parts[1] for _, parts in server.heard]
-    words = whole(record, begin_us=0, end_us=SPAN_US).words()
+    words = slice_of(record, begin_us=0, end_us=SPAN_US).errors()
     assert words == {"NIL": asked.count(b"1"), "BUSY": asked.count(b"2")}
-    assert record.streams["a"].became.count(SERVED) == asked.count(b"0") + asked.count(b"3")
+    assert record.streams["a"].results.count(SERVED) == asked.count(b"0") + asked.count(b"3")
 
 
 def test_replies_on_one_connection_are_those_of_the_commands_in_their_order() -> None:
@@ -74,16 +81,16 @@ def test_replies_on_one_connection_are_those_of_the_commands_in_their_order() ->
     plan, record = schedule(what), generator.record()
     told = record.streams["a"]
     for at, number in enumerate(plan.commands):
-        assert record.word(told.became[at]) == f"W{number}"
+        assert record.error_of(told.results[at]) == f"W{number}"
 
 
-def a_pool(lines: int, depth: int) -> Pool:
+def a_pool(connections: int, depth: int) -> ConnectionPool:
     """A pool whose connections lead nowhere."""
-    pool = Pool(load(1, connections=lines, depth=depth).streams[0])
-    for _ in range(lines):
-        line = Line(socket.socket(), new_reader(), pool)
+    pool = ConnectionPool(load(1, connections=connections, depth=depth).streams[0])
+    for _ in range(connections):
+        line = LoadConnection(socket.socket(), new_reader(), pool)
         line.sock.close()
-        pool.lines.append(line)
+        pool.connections.append(line)
         pool.idle.append(line)
     return pool
 
@@ -91,19 +98,19 @@ def a_pool(lines: int, depth: int) -> Pool:
 def test_a_line_that_owes_nothing_is_picked_before_any_other() -> None:
     pool = a_pool(3, depth=5)
     first = [pool.pick() for _ in range(3)]
-    assert {id(line) for line in first} == {id(line) for line in pool.lines}
-    pool.idle.append(pool.lines[2])
-    assert pool.pick() is pool.lines[2]
+    assert {id(line) for line in first} == {id(line) for line in pool.connections}
+    pool.idle.append(pool.connections[2])
+    assert pool.pick() is pool.connections[2]
 
 
 def test_a_line_that_is_full_is_passed_over_and_of_full_ones_none_is_picked() -> None:
     pool = a_pool(3, depth=2)
     pool.idle.clear()
-    pool.lines[1].owed.extend((1, 2))
-    pool.owed = 2
-    assert pool.lines[1] not in [pool.pick() for _ in range(6)]
-    for line in pool.lines[::2]:
-        line.owed.extend((3, 4))
+    pool.connections[1].pending.extend((1, 2))
+    pool.pending = 2
+    assert pool.connections[1] not in [pool.pick() for _ in range(6)]
+    for line in pool.connections[::2]:
+        line.pending.extend((3, 4))
     assert pool.pick() is None
 
 
@@ -149,7 +156,7 @@ def test_time_is_counted_from_when_a_request_was_due_so_a_stall_is_told_by_all_i
         due_us + took_us >= 200_000
         for due_us, took_us in zip(told.due_us, told.took_us, strict=True)
     )
-    assert told.became.count(SERVED) == 49
+    assert told.results.count(SERVED) == 49
 
 
 def test_one_that_owes_nothing_is_asked_first_and_then_each_in_turn_up_to_its_depth() -> None:
@@ -166,11 +173,11 @@ def test_one_that_owes_nothing_is_asked_first_and_then_each_in_turn_up_to_its_de
             generator.close()
             opener.join()
         record = generator.record()
-        lines = [number for number, _ in server.heard]
-    assert {lines.count(number) for number in lines} == {2}
-    assert len(lines) == 8
-    assert record.unsent == record.streams["a"].became.count(UNSENT) == 41
-    assert any("no connection" in reason for reason in record.void())
+        connections = [number for number, _ in server.heard]
+    assert {connections.count(number) for number in connections} == {2}
+    assert len(connections) == 8
+    assert record.unsent == record.streams["a"].results.count(UNSENT) == 41
+    assert any("no connection" in reason for reason in record.void_reasons())
 
 
 def test_together_what_is_due_at_once_leaves_in_one_write() -> None:
@@ -181,7 +188,7 @@ def test_together_what_is_due_at_once_leaves_in_one_write() -> None:
         generator.play(now_us() - SPAN_US)  # all of it is due
         generator.close()
         record = generator.record()
-    assert record.streams["a"].became.count(SERVED) == 2_999
+    assert record.streams["a"].results.count(SERVED) == 2_999
     assert len({number for number, _ in server.heard}) > 1  # when one is full, the next
     assert max(server.writes) > 50
 
@@ -193,7 +200,7 @@ def test_a_generator_that_begins_late_says_so() -> None:
         generator.connect()
         generator.play(now_us() - SPAN_US)
         generator.close()
-    assert any("late" in reason for reason in generator.record().void())
+    assert any("late" in reason for reason in generator.record().void_reasons())
 
 
 def test_a_connection_that_is_closed_leaves_its_requests_unanswered_and_others_go_on() -> None:
@@ -202,7 +209,7 @@ def test_a_connection_that_is_closed_leaves_its_requests_unanswered_and_others_g
         record = played(load(server.port, commands=commands, connections=45, depth=1))
         bad = [parts[1] for _, parts in server.heard].count(b"bad")
     assert bad > 30  # most of the connections
-    assert record.lost == record.streams["a"].became.count(UNANSWERED) == bad
+    assert record.lost == record.streams["a"].results.count(UNANSWERED) == bad
     assert record.unsent == 0
 
 
@@ -216,7 +223,7 @@ def test_no_answer_at_all_ends_with_the_time_that_is_waited_for_it() -> None:
         generator.close()
         server.gate.set()
     told = generator.record().streams["a"]
-    assert set(told.became) == {UNANSWERED}
+    assert set(told.results) == {UNANSWERED}
 
 
 def test_whoever_is_not_let_in_ends_the_run_with_what_was_said() -> None:
@@ -224,7 +231,7 @@ def test_whoever_is_not_let_in_ends_the_run_with_what_was_said() -> None:
         TinyServer(lambda parts: b"-WRONGPASS no\r\n") as server,
         pytest.raises(Unavailable, match="WRONGPASS"),
     ):
-        played(load(server.port, hello=(command("AUTH", "x"),)))
+        played(load(server.port, greeting=(command("AUTH", "x"),)))
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         with pytest.raises(Unavailable, match="refused"):
@@ -237,7 +244,7 @@ def test_a_server_that_hangs_up_on_who_asks_is_named() -> None:
         socket.create_connection(("127.0.0.1", server.port)) as sock,
         pytest.raises(Unavailable, match="hung up"),
     ):
-        ask(sock, command("PING"))
+        exchange(sock, command("PING"))
 
 
 def test_what_has_not_come_whole_is_told_from_nothing() -> None:
@@ -256,5 +263,5 @@ def test_each_load_has_a_process_and_all_begin_at_one_instant() -> None:
     for seed, record in enumerate(records):
         plan = schedule(replace(what, seed=seed))
         assert record.streams["a"].due_us == plan.due_us
-        assert whole(record, begin_us=0, end_us=SPAN_US).p_us(0.5) < inf
+        assert slice_of(record, begin_us=0, end_us=SPAN_US).p_us(0.5) < inf
     assert len(server.heard) == sum(len(record.streams["a"].due_us) for record in records)

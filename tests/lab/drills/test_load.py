@@ -8,12 +8,12 @@ import pytest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Even, Poisson, Steps
 from sluicegate.lab.drills import load as load_module
-from sluicegate.lab.drills.load import Load, Stream, schedule
+from sluicegate.lab.drills.load import DrillLoad, LoadStream, schedule
 
-STREAM = Stream(
+STREAM = LoadStream(
     name="a", ports=(1,), commands=(b"x", b"y", b"z"), arrivals=Even(100), timeout_us=1_000
 )
-LOAD = Load(streams=(STREAM,), span_us=1_000_000)
+LOAD = DrillLoad(streams=(STREAM,), span_us=1_000_000)
 
 
 def test_requests_are_due_at_the_instants_of_their_arrivals_and_none_after_the_span() -> None:

@@ -19,8 +19,15 @@ import pytest
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.lab.drills import hot_key, neighbour, overload, recovery, shard, shares
-from sluicegate.lab.drills.dispatcher import Caller, Fleet, wait_s
-from sluicegate.lab.drills.drill import GENERATION_ONE, LAYERS, NONE, Drill, Outcome, Setting
+from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet, wait_s
+from sluicegate.lab.drills.drill import (
+    GENERATION_ONE,
+    LAYERS,
+    NONE,
+    Drill,
+    DrillOutcome,
+    DrillSetting,
+)
 from sluicegate.wire.resp import command
 
 pytestmark = pytest.mark.engine
@@ -29,9 +36,9 @@ TRIES = 3
 LOOSER = 4.0  # times the bar, of times
 
 
-def played(drill: Drill, seconds: float, policy: str = LAYERS) -> Outcome:
+def played(drill: Drill, seconds: float, policy: str = LAYERS) -> DrillOutcome:
     """The first run that is not void."""
-    setting = Setting(seconds=seconds, policy=policy)
+    setting = DrillSetting(seconds=seconds, policy=policy)
     for _ in range(TRIES):
         outcome = drill.play(setting)
         if not outcome.void:
@@ -40,17 +47,19 @@ def played(drill: Drill, seconds: float, policy: str = LAYERS) -> Outcome:
     pytest.skip(f"the machine has no time for it: {'; '.join(outcome.void)}")
 
 
-def missed(outcome: Outcome) -> list[str]:
+def missed(outcome: DrillOutcome) -> list[str]:
     """Bars that are missed, those of times by far."""
     return [
         f"{bar.claim}: {bar.value:g}, {bar.bound:g}"
         for bar in outcome.bars
-        if not bar.as_said
+        if not bar.as_expected
         and not (bar.unit == "ms" and bar.at_most and bar.value <= LOOSER * bar.at_most)
     ]
 
 
-def met(drill: Drill, seconds: float, misses: Callable[[Outcome], list[str]] = missed) -> Outcome:
+def met(
+    drill: Drill, seconds: float, misses: Callable[[DrillOutcome], list[str]] = missed
+) -> DrillOutcome:
     """The first run that misses nothing."""
     found = []
     for _ in range(TRIES):
@@ -66,7 +75,7 @@ def test_at_twice_the_capacity_what_can_be_done_is_done_and_critical_work_is_ser
 ) -> None:
     monkeypatch.setattr(overload, "TIMES", (2,))
 
-    def misses(outcome: Outcome) -> list[str]:
+    def misses(outcome: DrillOutcome) -> list[str]:
         goodput, critical, _, grown = (bar.value for bar in outcome.bars)
         well = goodput > 0.85 and critical > 0.99 and grown < 1.2
         return [] if well else [f"goodput {goodput}, CRITICAL {critical}, grown by {grown}"]
@@ -80,14 +89,14 @@ def test_readers_do_not_notice_scans_beside_them() -> None:
 
 def test_without_request_units_they_do() -> None:
     outcome = played(neighbour.DRILL, 4, GENERATION_ONE)
-    assert outcome.bars[0].fails
+    assert outcome.bars[0].must_miss
     assert outcome.bars[0].value < 0.9
-    assert outcome.held
+    assert outcome.passed
 
 
 def test_a_slow_shard_is_not_felt_by_the_others_and_without_layers_it_is() -> None:
     met(shard.DRILL, 4)
-    assert played(shard.DRILL, 4, NONE).held
+    assert played(shard.DRILL, 4, NONE).passed
 
 
 def test_after_a_stall_the_layers_are_well_again_sooner() -> None:
@@ -99,7 +108,7 @@ def test_a_quota_is_given_out_whole_by_three_dispatchers_and_by_two() -> None:
 
 
 def test_hot_keys_are_read_once_in_their_ttl() -> None:
-    def misses(outcome: Outcome) -> list[str]:
+    def misses(outcome: DrillOutcome) -> list[str]:
         forwarded, figures = outcome.bars[0], outcome.figures
         few = forwarded.met and figures["forwarded of received"] < 0.01
         return [] if few and figures["hot reads served in time"] > 0.99 else [str(forwarded)]
@@ -111,7 +120,7 @@ def test_what_a_fleet_starts_has_ended_when_it_ends_however_it_ends() -> None:
     found = []
 
     def fails() -> None:
-        with Fleet((Caller("ann"),)) as fleet:
+        with DrillFleet((DrillCaller("ann"),)) as fleet:
             dispatcher = fleet.dispatcher("memory:")
             found.append((dispatcher.process.pid, fleet.folder))
             assert dispatcher.process.memory_bytes() > 1 << 20
@@ -127,16 +136,16 @@ def test_what_a_fleet_starts_has_ended_when_it_ends_however_it_ends() -> None:
 
 
 def test_one_that_does_not_start_is_told_with_the_end_of_its_log() -> None:
-    with Fleet() as fleet, pytest.raises(Unavailable, match="nothing:"):
+    with DrillFleet() as fleet, pytest.raises(Unavailable, match="nothing:"):
         fleet.dispatcher("nothing:")
 
 
 def test_an_error_that_is_no_refusal_ends_a_preparation() -> None:
-    with Fleet() as fleet:
+    with DrillFleet() as fleet:
         dispatcher = fleet.dispatcher("memory:")
-        dispatcher.do([command("SET", "t:k", "v")])
+        dispatcher.execute([command("SET", "t:k", "v")])
         with pytest.raises(Unavailable, match="ERR"):
-            dispatcher.do([command("NOTHING")])
+            dispatcher.execute([command("NOTHING")])
 
 
 def test_ctrl_c_ends_a_drill_and_all_that_it_started(tmp_path: Path) -> None:

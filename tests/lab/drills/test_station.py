@@ -8,7 +8,8 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.drills import server, station
+from sluicegate.lab.course import Course
+from sluicegate.lab.drills import station
 from sluicegate.lab.measures import figures
 from sluicegate.lab.retries import NAIVE
 from sluicegate.lab.rig import Rig, WorkKind
@@ -49,7 +50,7 @@ def test_a_policy_that_is_none_is_named_and_the_drill_says_that_nobody_listens(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(BadValue, match="fifo-pool"):
-        server.policy_of("nothing", 1)
-    with pytest.raises(Unavailable, match="did not say where it listens"):
+        station.policy_of("nothing", 1)
+    with pytest.raises(Unavailable, match="did not print its port"):
         station.play(RIG, "nothing", 1)
     assert "give one of queue, fifo-pool" in capfd.readouterr().err

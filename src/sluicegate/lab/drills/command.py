@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.drills.drill import LAYERS, POLICIES, Drill, Setting
+from sluicegate.lab.drills.drill import LAYERS, POLICIES, Drill, DrillSetting
 
 EXAMPLES: Final = """\
 examples:
@@ -44,50 +44,63 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=LAYERS,
         help="with which layers; without them a drill shows what they are for (default layers)",
     )
-    add("--seed", metavar="N", default="0", help="the seed of what is asked when (default 0)")
+    add("--seed", metavar="N", default="0", help="the seed of what is sent when (default 0)")
+
+
+def drills_by_name() -> dict[str, Drill]:
+    """Return all drills; what they need is imported here."""
+    from sluicegate.lab.drills import (  # noqa: PLC0415
+        hot_key,
+        neighbour,
+        overload,
+        recovery,
+        shard,
+        shares,
+    )
+
+    modules = (hot_key, overload, neighbour, shard, recovery, shares)
+    return {module.DRILL.name: module.DRILL for module in modules}
 
 
 def run(arguments: Namespace) -> int:
-    """Play it, and tell."""
-    from sluicegate.lab.drills.table import TABLE  # noqa: PLC0415 - the drills come with it
-
+    """Play the drills, and print what they found."""
+    table = drills_by_name()
     if arguments.name == LIST:
-        _list(TABLE)
+        _list(table)
         return 0
-    if arguments.name != ALL and arguments.name not in TABLE:
-        raise BadValue("NAME", arguments.name, f"give one of {', '.join(TABLE)}, {ALL} or {LIST}")
-    drills = list(TABLE.values()) if arguments.name == ALL else [TABLE[arguments.name]]
+    if arguments.name != ALL and arguments.name not in table:
+        raise BadValue("NAME", arguments.name, f"give one of {', '.join(table)}, {ALL} or {LIST}")
+    drills = list(table.values()) if arguments.name == ALL else [table[arguments.name]]
     settings = [_setting(drill, arguments) for drill in drills]
     folder = Path(arguments.out)
     if not folder.is_dir():
-        _make(folder)
-    held = [
+        _make_folder(folder)
+    passed = [
         _one(drill, setting, folder, as_json=arguments.json)
         for drill, setting in zip(drills, settings, strict=True)
     ]
-    return 0 if all(held) else 1
+    return 0 if all(passed) else 1
 
 
-def _one(drill: Drill, setting: Setting, folder: Path, *, as_json: bool) -> bool:
-    from sluicegate.lab.drills import telling  # noqa: PLC0415
-    from sluicegate.lab.drills.picture import drawn  # noqa: PLC0415
+def _one(drill: Drill, setting: DrillSetting, folder: Path, *, as_json: bool) -> bool:
+    from sluicegate.lab.drills import report  # noqa: PLC0415 - matplotlib may come with it
     from sluicegate.lab.plots_style import available  # noqa: PLC0415
 
     outcome = drill.play(setting)
     if as_json:
-        sys.stdout.write(json.dumps(telling.as_json(drill, setting, outcome), indent=2) + "\n")
+        sys.stdout.write(json.dumps(report.as_json(drill, setting, outcome), indent=2) + "\n")
     else:
-        for line in telling.told(drill, setting, outcome):
+        for line in report.text_lines(drill, setting, outcome):
             sys.stdout.write(f"{line}\n")
-    picture = drawn(f"{drill.name}: {drill.title}", outcome.panels) if available() else b""
+    picture = report.draw(f"{drill.name}: {drill.title}", outcome.panels) if available() else b""
     if picture:
         file = folder / f"{drill.name}.png"
         file.write_bytes(picture)
-        _say(f"the picture is {file}")
+        _print_progress(f"the picture is {file}")
     elif not available():
-        _say("no picture: it takes pip install '.[lab]' in the checkout")
+        _print_progress("no picture: it takes pip install 'sluicegate[lab]'")
     sys.stdout.flush()
-    return outcome.held
+    return outcome.passed
 
 
 def _list(table: dict[str, Drill]) -> None:
@@ -102,7 +115,7 @@ def _list(table: dict[str, Drill]) -> None:
         sys.stdout.write("\n")
 
 
-def _setting(drill: Drill, arguments: Namespace) -> Setting:
+def _setting(drill: Drill, arguments: Namespace) -> DrillSetting:
     seconds = drill.seconds
     if arguments.seconds is not None:
         try:
@@ -117,17 +130,19 @@ def _setting(drill: Drill, arguments: Namespace) -> Setting:
         raise BadValue("--policy", arguments.policy, remedy)
     if not arguments.seed.isdecimal() or int(arguments.seed) > SEED_MAX:
         raise BadValue("--seed", arguments.seed, "give a whole number from 0")
-    return Setting(seconds=seconds, policy=arguments.policy, seed=int(arguments.seed), say=_say)
+    return DrillSetting(
+        seconds=seconds, policy=arguments.policy, seed=int(arguments.seed), progress=_print_progress
+    )
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise BadValue("--out", str(folder), f"name a folder: {error.strerror}") from None
 
 
-def _say(text: str) -> None:
-    """To whoever watches."""
+def _print_progress(text: str) -> None:
+    """Write to standard error."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,8 +1,8 @@
 """Dispatcher: `sluicegate kv` as a user starts it, for a drill: where it is, how it is, its end.
 
-What a drill starts is in a `Fleet`, which ends all of it however the drill ends. Its files (the
-access file, logs, what an engine keeps) are in a temporary folder of its own, which goes with it;
-when something fails, the end of the log is in the error.
+What a drill starts is in a `DrillFleet`, which ends all of it however the drill ends. Its files
+(the access file, logs, what an engine keeps) are in a temporary folder of its own, which goes with
+it; when something fails, the end of the log is in the error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, Self, final
 
 from sluicegate.command_line import service_client as asking
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.lab.drills.generator import HOST, ErrorText, ask, new_reader
+from sluicegate.lab.drills.generator import HOST, ErrorText, exchange, new_reader
 from sluicegate.lab.drills.record import REFUSALS
 from sluicegate.policies.access import token_digest
 from sluicegate.system import now_us
@@ -36,7 +36,7 @@ TRIES_MAX: Final = 200  # of one command that is refused
 END_S_MAX: Final = 15.0
 ASK_S_MAX: Final = 10.0
 LOG_LINES: Final = 12
-_LEASH: Final = Path(__file__).with_name("leash.py")
+_PARENT_GUARD: Final = Path(__file__).with_name("parent_guard.py")
 _LOG_BYTES: Final = 64 << 10
 _POLL_S: Final = 0.05
 _READY: Final = re.compile(r"^sluicegate kv is ready:.*?127\.0\.0\.1:(\d+)", re.MULTILINE)
@@ -46,7 +46,7 @@ ENDLESS_RU: Final = 1_000_000_000
 _ALL: Final = '"*" = ["read", "write", "bulk"]'
 
 
-class Caller(NamedTuple):
+class DrillCaller(NamedTuple):
     """Somebody in the access file of a drill."""
 
     name: str
@@ -54,16 +54,16 @@ class Caller(NamedTuple):
 
     @property
     def token(self) -> str:
-        """Its secret, which is none: it lives as long as the drill, on loopback."""
+        """Its token, no secret: it lives as long as the drill, on loopback."""
         return f"drill-token-of-{self.name}"
 
     @property
-    def hello(self) -> tuple[bytes, ...]:
-        """How it says who it is."""
+    def greeting(self) -> tuple[bytes, ...]:
+        """The commands that authenticate it."""
         return (command("AUTH", self.token),)
 
 
-OPERATOR: Final = Caller("operator", "CRITICAL")  # prepares, and looks
+OPERATOR: Final = DrillCaller("operator", "CRITICAL")  # prepares, and looks
 
 
 def wait_s(seconds: float) -> None:
@@ -72,7 +72,7 @@ def wait_s(seconds: float) -> None:
 
 
 @final
-class Process:
+class DrillProcess:
     """One process and its log."""
 
     __slots__ = ("_popen", "log", "name")
@@ -82,7 +82,7 @@ class Process:
         self.log = log
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *words],
+                [sys.executable, "-I", "-S", str(_PARENT_GUARD), str(os.getpid()), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -94,17 +94,17 @@ class Process:
         """Its number."""
         return self._popen.pid
 
-    def said(self) -> str:
-        """The end of what it has said."""
+    def log_end(self) -> str:
+        """Return the end of its log."""
         with self.log.open("rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_BYTES))
             return log.read().decode(errors="replace")
 
-    def until_said(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
-        """Wait until it has said this."""
+    def wait_for_log(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
+        """Wait until its log holds this."""
         waited_s = 0.0
         while waited_s < READY_S_MAX:
-            found = re.search(pattern, self.said())
+            found = re.search(pattern, self.log_end())
             if found:
                 return found
             if self._popen.poll() is not None:
@@ -113,11 +113,11 @@ class Process:
             waited_s += _POLL_S
         ended = self._popen.poll()
         state = "it is not ready" if ended is None else f"it ended with {ended}"
-        last = "\n".join(self.said().splitlines()[-LOG_LINES:])
+        last = "\n".join(self.log_end().splitlines()[-LOG_LINES:])
         raise Unavailable(self.name, f"{state}; its log ends:\n{last}")
 
     def memory_bytes(self) -> int:
-        """What it holds of the machine's memory; 0 where that cannot be told."""
+        """Return the memory it holds; 0 where that is unknown."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text("ascii").split()[1])
         except (OSError, ValueError):
@@ -125,7 +125,7 @@ class Process:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_s(self) -> float:
-        """CPU time it has had; 0 where that cannot be told."""
+        """Return its CPU time; 0 where that is unknown."""
         try:
             words = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()
         except OSError:
@@ -133,13 +133,13 @@ class Process:
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
-        """No goodbye."""
+        """Kill it."""
         if self._popen.poll() is None:
             self._popen.kill()
         self._popen.wait()
 
     def end(self) -> None:
-        """Ask it to end, and see that it does."""
+        """Terminate it, and kill it if that takes too long."""
         if self._popen.poll() is None:
             self._popen.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
@@ -148,17 +148,17 @@ class Process:
 
 
 @final
-class Dispatcher:
+class DrillDispatcher:
     """One `sluicegate kv`."""
 
     __slots__ = ("port", "process")
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: DrillProcess) -> None:
         self.process = process
-        self.port = int(process.until_said(_READY)[1])
+        self.port = int(process.wait_for_log(_READY)[1])
 
     def state(self) -> dict[str, Any]:
-        """What it says of itself."""
+        """Return its `/v1/state`."""
         where = asking.Where(f"http://{HOST}:{self.port}", OPERATOR.token)
         told: dict[str, Any] = asking.ask(
             where, self.process.name, "/v1/state", timeout_s=ASK_S_MAX
@@ -166,7 +166,7 @@ class Dispatcher:
         return told
 
     def refusals(self) -> dict[str, int]:
-        """Whom it has refused since it began: by stage and reason, those it has."""
+        """Return its refusals since it began, by stage and by reason."""
         board = self.state().get("board", {})
         found = {
             f"refused by {stage}": count
@@ -177,12 +177,12 @@ class Dispatcher:
             f"refused for {reason}": count for reason, count in board.get("refusals", {}).items()
         }
 
-    def do(self, commands: Sequence[bytes], by: Caller = OPERATOR) -> None:
-        """Ask these as somebody, one after the other; what is refused is asked again."""
+    def execute(self, commands: Sequence[bytes], by: DrillCaller = OPERATOR) -> None:
+        """Send these as a caller, one after the other; what is refused is sent again."""
         with socket.create_connection((HOST, self.port), ASK_S_MAX) as sock:
-            for said in (*by.hello, *commands):
+            for request in (*by.greeting, *commands):
                 for _ in range(TRIES_MAX):
-                    [reply] = ask(sock, said)
+                    [reply] = exchange(sock, request)
                     if not isinstance(reply, ErrorText):
                         break
                     if str(reply).partition(" ")[0] not in REFUSALS:
@@ -193,17 +193,17 @@ class Dispatcher:
 
 
 @final
-class Fleet:
+class DrillFleet:
     """All that a drill starts, in a folder of its own."""
 
     __slots__ = ("_access", "_processes", "_rules", "folder")
 
     def __init__(
-        self, callers: Sequence[Caller] = (), quotas_ru: Mapping[str, int] = NO_QUOTAS
+        self, callers: Sequence[DrillCaller] = (), quotas_ru: Mapping[str, int] = NO_QUOTAS
     ) -> None:
         """`quotas_ru` a second by caller; others have what the dispatcher's flags say."""
-        new_reader()  # whoever lacks it is told before anything is started
-        self._processes: list[Process] = []
+        new_reader()  # a missing package is reported before anything is started
+        self._processes: list[DrillProcess] = []
         self.folder = Path(mkdtemp(prefix="sluicegate-drill-"))
         self._access = self.folder / "access.toml"
         self._access.write_text("\n".join(map(_caller, (*callers, OPERATOR))), "utf-8")
@@ -212,13 +212,13 @@ class Fleet:
         rows = [f"    {name}: {{limit: {ru}, window_seconds: 1}}\n" for name, ru in quotas.items()]
         self._rules.write_text(f"version: 1\ncallers:\n  quotas:\n{''.join(rows)}", "utf-8")
 
-    def dispatcher(self, engine: str, *flags: str) -> Dispatcher:
+    def dispatcher(self, engine: str, *flags: str) -> DrillDispatcher:
         """Start one more, and wait until it is ready."""
         return self.dispatchers(1, engine, *flags)[0]
 
-    def dispatchers(self, count: int, engine: str, *flags: str) -> list[Dispatcher]:
+    def dispatchers(self, count: int, engine: str, *flags: str) -> list[DrillDispatcher]:
         """Start several of a kind at once."""
-        begun = []
+        processes = []
         for _ in range(count):
             name = f"sluicegate kv {len(self._processes) + 1}"
             words = [
@@ -228,10 +228,10 @@ class Fleet:
                 "--node", f"drill-{len(self._processes) + 1}",
                 *flags,
             ]  # fmt: skip
-            process = Process(name, words, self.folder / f"kv-{len(self._processes) + 1}.log")
+            process = DrillProcess(name, words, self.folder / f"kv-{len(self._processes) + 1}.log")
             self._processes.append(process)
-            begun.append(process)
-        return [Dispatcher(process) for process in begun]
+            processes.append(process)
+        return [DrillDispatcher(process) for process in processes]
 
     def redis(self) -> str:
         """Start a Redis, and say where it is."""
@@ -242,9 +242,9 @@ class Fleet:
             redis_program(), "--port", str(port), "--bind", HOST, "--save", "",
             "--appendonly", "no", "--dir", str(self.folder),
         ]  # fmt: skip
-        process = Process("redis-server", words, self.folder / "redis.log")
+        process = DrillProcess("redis-server", words, self.folder / "redis.log")
         self._processes.append(process)
-        process.until_said(_REDIS_READY)
+        process.wait_for_log(_REDIS_READY)
         return f"redis://{HOST}:{port}/0"
 
     def end(self) -> None:
@@ -293,7 +293,7 @@ def until_us(instant_us: int) -> None:
         wait_s(left_us / 1e6)
 
 
-def _caller(caller: Caller) -> str:
+def _caller(caller: DrillCaller) -> str:
     return (
         f'[[callers]]\nname = "{caller.name}"\ntoken_sha256 = "{token_digest(caller.token)}"\n'
         'grants = ["check", "audit", "operate"]\n'

@@ -23,7 +23,7 @@ POLICIES: Final = (LAYERS, GENERATION_ONE, NONE)
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class DrillBar:
     """A figure against its bound."""
 
     claim: str
@@ -31,7 +31,7 @@ class Bar:
     at_most: float | None = None
     at_least: float | None = None
     unit: str = ""
-    fails: bool = False  # a control: that it is missed is what there is to see
+    must_miss: bool = False  # a control: the defence is taken out
 
     def __post_init__(self) -> None:
         if (self.at_most is None) == (self.at_least is None):
@@ -39,22 +39,22 @@ class Bar:
 
     @property
     def bound(self) -> float:
-        """What it must keep to."""
+        """The bound, whichever side it is on."""
         bound = self.at_least if self.at_most is None else self.at_most
         assert bound is not None
         return bound
 
     @property
     def met(self) -> bool:
-        """Whether it does; a figure that cannot be told does not."""
+        """Whether it does; infinity and NaN do not."""
         if self.at_most is not None:
             return self.value <= self.at_most
         return self.value >= self.bound
 
     @property
-    def as_said(self) -> bool:
-        """Whether it came as the drill says: met, or missed by a control."""
-        return self.met is not self.fails
+    def as_expected(self) -> bool:
+        """Whether it was met, or missed by a control."""
+        return self.met is not self.must_miss
 
 
 class Panel(NamedTuple):
@@ -71,30 +71,34 @@ class Panel(NamedTuple):
 
 @final
 @dataclass(slots=True)
-class Outcome:
-    """What a try has found."""
+class DrillOutcome:
+    """What a run of a drill measured."""
 
     figures: dict[str, float] = field(default_factory=dict)
-    bars: list[Bar] = field(default_factory=list)
+    bars: list[DrillBar] = field(default_factory=list)
     panels: list[Panel] = field(default_factory=list)
     void: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what a reader should know besides
 
+    def add_errors(self, prefix: str, counts: Mapping[str, int]) -> None:
+        """Add a figure for each error or reason of a refusal."""
+        self.figures |= {f"{prefix}{error}": count for error, count in counts.items()}
+
     @property
-    def held(self) -> bool:
-        """Whether every bar came as it should, in a run that counts."""
-        return not self.void and all(bar.as_said for bar in self.bars)
+    def passed(self) -> bool:
+        """Whether every bar came as expected, in a run that is not void."""
+        return not self.void and all(bar.as_expected for bar in self.bars)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class DrillSetting:
     """How a drill is to be played."""
 
     seconds: float
     policy: str = LAYERS
     seed: int = 0
-    say: Callable[[str], object] = lambda text: None
+    progress: Callable[[str], object] = lambda text: None
 
     def us(self, share: float = 1.0) -> int:
         """That share of the time it has."""
@@ -107,7 +111,7 @@ class Drill(NamedTuple):
     name: str
     title: str
     why: str
-    seconds: float  # for how long each of its loads is sent, unless another time is said
+    seconds: float  # for how long each of its loads is sent by default
     seconds_min: float
-    play: Callable[[Setting], Outcome]
+    play: Callable[[DrillSetting], DrillOutcome]
     policies: tuple[str, ...] = (LAYERS,)

@@ -12,17 +12,24 @@ the dispatchers shows all five kept.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.lab.arrivals import Poisson, Steps
-from sluicegate.lab.drills.dispatcher import Caller, Dispatcher, Fleet, until_us, wait_s
-from sluicegate.lab.drills.drill import Bar, Drill, Outcome, Panel, Setting
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.drills.dispatcher import (
+    DrillCaller,
+    DrillDispatcher,
+    DrillFleet,
+    until_us,
+    wait_s,
+)
+from sluicegate.lab.drills.drill import Drill, DrillBar, DrillOutcome, DrillSetting, Panel
 from sluicegate.lab.drills.generator import play
-from sluicegate.lab.drills.load import Load, Stream
-from sluicegate.lab.drills.record import US, Record, whole
-from sluicegate.lab.drills.slots import NO_QUOTA, fill, gets, keys
-from sluicegate.lab.random_source import RandomSource
+from sluicegate.lab.drills.load import DrillLoad, LoadStream
+from sluicegate.lab.drills.record import US, LoadRecord, slice_of
+from sluicegate.lab.drills.slots import NO_QUOTA, fill, keys, reads
 from sluicegate.policies.hot_key import COLD, HotKey, HotKeySettings
 from sluicegate.system import now_us
 
@@ -31,8 +38,7 @@ HOT_KEYS: Final = 5
 HOT_SHARE: Final = 0.8
 KEYS: Final = 20_000
 TTL_MS: Final = 3_000
-CALLER: Final = Caller("reader")
-TIMEOUT_US: Final = 500_000
+CALLER: Final = DrillCaller("reader")
 CALM_US: Final = 1_000_000  # of uniform keys, before the hot ones are hot
 MOST_US: Final = 2_500_000
 MOST_FROM_US: Final = 1_000_000
@@ -69,13 +75,13 @@ def policy_detection_ms(seed: int, settings: HotKeySettings | None = None) -> fl
     return float("inf")
 
 
-def drill(setting: Setting) -> Outcome:
+def drill(setting: DrillSetting) -> DrillOutcome:
     """The most, then half of it twice."""
-    outcome = Outcome()
+    outcome = DrillOutcome()
     detected_ms = max(policy_detection_ms(seed) for seed in range(setting.seed, setting.seed + 3))
     hot_names = [f"drill:hot{number}" for number in range(HOT_KEYS)]
     names = keys("drill", KEYS)
-    with Fleet((CALLER,)) as fleet:
+    with DrillFleet((CALLER,)) as fleet:
         dispatchers = fleet.dispatchers(
             DISPATCHERS,
             f"lmdb:{fleet.folder / 'lmdb'}",
@@ -84,30 +90,30 @@ def drill(setting: Setting) -> Outcome:
         )  # fmt: skip
         fill(dispatchers[0], [*names, *hot_names])
         ports = tuple(dispatcher.port for dispatcher in dispatchers)
-        setting.say("hot-key: the most that this machine does")
+        setting.progress("hot-key: the most that this machine does")
         most = most_per_s(ports, names)
         rate = min(most / 2, RATE_MAX_PER_S)
-        setting.say(f"hot-key: {rate:,.0f} a second of uniform keys")
+        setting.progress(f"hot-key: {rate:,.0f} a second of uniform keys")
         span_us = CALM_US + setting.us()
         background = _stream("background", ports, names, Poisson((1 - HOT_SHARE) * rate))
-        streams: tuple[Stream, ...] = (
+        streams: tuple[LoadStream, ...] = (
             background,
             _stream("others", ports, names, Poisson(HOT_SHARE * rate)),
         )
-        [uniform] = play([Load(streams=streams, span_us=span_us, seed=setting.seed)])
-        setting.say(f"hot-key: the same, {HOT_SHARE:.0%} of it on {HOT_KEYS} keys")
+        [uniform] = play([DrillLoad(streams=streams, span_us=span_us, seed=setting.seed)])
+        setting.progress(f"hot-key: the same, {HOT_SHARE:.0%} of it on {HOT_KEYS} keys")
         hot_rate = HOT_SHARE * rate
         streams = (
             background,
             _stream("others", ports, names, Steps(((0, hot_rate), (CALM_US, 0.0)))),
             _stream("hot", ports, hot_names, Steps(((0, 0.0), (CALM_US, hot_rate)))),
         )
-        watch = _Watch(dispatchers, span_us)
-        [hot] = play([Load(streams=streams, span_us=span_us, seed=setting.seed)], watch.look)
-    outcome.void = [*uniform.void(), *hot.void()]
+        watch = _ForwardedReads(dispatchers, span_us)
+        [hot] = play([DrillLoad(streams=streams, span_us=span_us, seed=setting.seed)], watch.look)
+    outcome.void = [*uniform.void_reasons(), *hot.void_reasons()]
     span = {"begin_us": CALM_US + SETTLED_US, "end_us": span_us}
-    received = whole(hot, "hot", **span)
-    calm, beside = whole(uniform, "background", **span), whole(hot, "background", **span)
+    received = slice_of(hot, "hot", **span)
+    calm, beside = slice_of(uniform, "background", **span), slice_of(hot, "background", **span)
     allowed = DISPATCHERS * HOT_KEYS * (span_us - CALM_US - SETTLED_US) / 1e3 / TTL_MS
     calm_ms, p99_ms = calm.p_us(0.99) / 1e3, beside.p_us(0.99) / 1e3
     scaled_ms = DETECTED_MS * max(FEED_PER_S * DISPATCHERS / rate, 1.0) if rate else 0.0
@@ -127,26 +133,21 @@ def drill(setting: Setting) -> Outcome:
         "noticed in the drill, ms": watch.noticed_ms,
     }
     for who, part in (("hot reads", received), ("background", beside)):
-        outcome.figures |= {f"{who}: {word}": count for word, count in part.words().items()}
+        outcome.add_errors(f"{who}: ", part.errors())
     outcome.bars = [
-        Bar(
+        DrillBar(
             claim="hot reads forwarded, of dispatchers x keys / ttl",
             value=watch.forwarded / allowed,
             at_most=FORWARDED_TIMES,
         ),
-        Bar(
-            claim="p99 of the others",
-            value=p99_ms,
-            at_most=P99_TIMES * calm_ms,
-            unit="ms",
-        ),
-        Bar(
+        DrillBar(claim="p99 of the others", value=p99_ms, at_most=P99_TIMES * calm_ms, unit="ms"),
+        DrillBar(
             claim=f"noticed by the policy at {FEED_PER_S:,.0f} a second, the worst of three",
             value=detected_ms,
             at_most=DETECTED_MS,
             unit="ms",
         ),
-        Bar(
+        DrillBar(
             claim=f"noticed by both dispatchers at {rate:,.0f} a second",
             value=watch.noticed_ms,
             at_most=scaled_ms,
@@ -159,25 +160,18 @@ def drill(setting: Setting) -> Outcome:
 
 def most_per_s(ports: tuple[int, ...], names: list[str]) -> float:
     """Reads a second while as many are under way as the connections hold."""
-    stream = Stream(
-        name="most",
-        ports=ports,
-        commands=gets(names),
-        arrivals=Poisson(MOST_OFFERED_PER_S),
-        timeout_us=10 * US,
-        hello=CALLER.hello,
-        connections=_CONNECTIONS,
-        depth=4,
+    stream = replace(
+        _stream("most", ports, names, Poisson(MOST_OFFERED_PER_S)), timeout_us=10 * US, depth=4
     )
-    [record] = play([Load(streams=(stream,), span_us=MOST_US, settle_us=200_000)])
-    part = whole(record, begin_us=0, end_us=MOST_US)
+    [record] = play([DrillLoad(streams=(stream,), span_us=MOST_US, settle_us=200_000)])
+    part = slice_of(record, begin_us=0, end_us=MOST_US)
     return part.answered_per_s(MOST_FROM_US, MOST_US)
 
 
-class _Watch:
+class _ForwardedReads:
     """Looks at the dispatchers while a load is sent."""
 
-    def __init__(self, dispatchers: list[Dispatcher], span_us: int) -> None:
+    def __init__(self, dispatchers: list[DrillDispatcher], span_us: int) -> None:
         self._dispatchers = dispatchers
         self._span_us = span_us
         self.noticed_ms = float("inf")
@@ -201,7 +195,7 @@ class _Watch:
     def _all(self) -> int:
         return sum(sum(self._forwarded(one).values()) for one in self._dispatchers)
 
-    def _forwarded(self, dispatcher: Dispatcher) -> dict[str, int]:
+    def _forwarded(self, dispatcher: DrillDispatcher) -> dict[str, int]:
         """Of each hot key, how many reads went on to the engine."""
         board = dispatcher.state().get("board")
         if not isinstance(board, dict) or "hot" not in board:
@@ -209,28 +203,18 @@ class _Watch:
         return {row["key"]: row["forwarded"] for row in board["hot"] if "hot" in row["key"]}
 
 
-_CONNECTIONS: Final = 48
-
-
 def _stream(
     name: str, ports: tuple[int, ...], names: list[str], arrivals: Poisson | Steps
-) -> Stream:
-    return Stream(
-        name=name,
-        ports=ports,
-        commands=gets(names),
-        arrivals=arrivals,
-        timeout_us=TIMEOUT_US,
-        hello=CALLER.hello,
-        connections=_CONNECTIONS,
-        depth=64,
+) -> LoadStream:
+    return reads(
+        CALLER, ports[0], names, arrivals, name=name, ports=ports, connections=48, depth=64
     )
 
 
-def _panels(outcome: Outcome, uniform: Record, hot: Record, span_us: int) -> None:
+def _panels(outcome: DrillOutcome, uniform: LoadRecord, hot: LoadRecord, span_us: int) -> None:
     span = {"begin_us": 0, "end_us": span_us}
-    calm = whole(uniform, "background", **span)
-    beside = whole(hot, "background", **span)
+    calm = slice_of(uniform, "background", **span)
+    beside = slice_of(hot, "background", **span)
     outcome.panels = [
         Panel(
             "p99 of the others", "ms", "s",
@@ -238,7 +222,7 @@ def _panels(outcome: Outcome, uniform: Record, hot: Record, span_us: int) -> Non
         ),
         Panel(
             "p99 of hot reads", "ms", "s",
-            {"hot": whole(hot, "hot", **span).times_ms(BIN_US)},
+            {"hot": slice_of(hot, "hot", **span).times_ms(BIN_US)},
         ),
     ]  # fmt: skip
 

@@ -25,7 +25,7 @@ DEPTH_MAX: Final = 1_024  # commands under way on one connection
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class LoadStream:
     """One population of callers.
 
     Each command goes to a connection that has none under way while there is one, as callers who
@@ -39,7 +39,7 @@ class Stream:
     commands: tuple[bytes, ...]  # each is as likely as the next
     arrivals: Arrivals
     timeout_us: int  # an answer that comes later is of no use
-    hello: tuple[bytes, ...] = ()  # said on each connection first; an error reply ends the run
+    greeting: tuple[bytes, ...] = ()  # said on each connection first; an error reply ends the run
     connections: int = 32
     depth: int = 16
     together: bool = False
@@ -60,10 +60,10 @@ class Stream:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class DrillLoad:
     """All that one generator sends in `span_us`; answers are waited for `settle_us` more."""
 
-    streams: tuple[Stream, ...]
+    streams: tuple[LoadStream, ...]
     span_us: int
     settle_us: int = 1_000_000
     seed: int = 0
@@ -88,7 +88,7 @@ class Schedule(NamedTuple):
     commands: array[int]  # which of its stream's
 
 
-def schedule(load: Load) -> Schedule:
+def schedule(load: DrillLoad) -> Schedule:
     """The same load and seed, the same schedule."""
     random_source = RandomSource(load.seed)
     rows: list[tuple[int, int, int]] = []

@@ -11,24 +11,32 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.drills.dispatcher import Caller, Dispatcher, Fleet
+from sluicegate.lab.drills.dispatcher import DrillCaller, DrillDispatcher, DrillFleet
 from sluicegate.lab.drills.drill import (
     GENERATION_ONE,
     LAYERS,
-    Bar,
     Drill,
-    Outcome,
+    DrillBar,
+    DrillOutcome,
+    DrillSetting,
     Panel,
-    Setting,
 )
 from sluicegate.lab.drills.generator import play
-from sluicegate.lab.drills.load import Load, Stream
-from sluicegate.lab.drills.record import Record, whole
-from sluicegate.lab.drills.slots import CAPACITY_PER_S, TIMEOUT_US, engine, fill, gets, keys, pool
+from sluicegate.lab.drills.load import DrillLoad, LoadStream
+from sluicegate.lab.drills.record import LoadRecord, slice_of
+from sluicegate.lab.drills.slots import (
+    CAPACITY_PER_S,
+    TIMEOUT_US,
+    engine,
+    fill,
+    keys,
+    pool,
+    reads,
+)
 from sluicegate.wire.resp import command
 
-READERS: Final = Caller("reader")
-SCANNER: Final = Caller("scanner")
+READERS: Final = DrillCaller("reader")
+SCANNER: Final = DrillCaller("scanner")
 READS_PER_S: Final = 0.4 * CAPACITY_PER_S
 ROWS: Final = 200  # of a partition that is scanned
 PARTITIONS: Final = 20
@@ -44,20 +52,12 @@ P99_TIMES: Final = 1.5
 P99_MORE_MS: Final = 2.0
 
 
-def streams(port: int, *, scans: bool) -> tuple[Stream, ...]:
+def streams(port: int, *, scans: bool) -> tuple[LoadStream, ...]:
     """The readers, and beside them the scanner."""
-    readers = Stream(
-        name=READERS.name,
-        ports=(port,),
-        commands=gets(keys("small")),
-        arrivals=Poisson(READS_PER_S),
-        timeout_us=TIMEOUT_US,
-        hello=READERS.hello,
-        connections=150,
-    )
+    readers = reads(READERS, port, keys("small"), Poisson(READS_PER_S), connections=150)
     if not scans:
         return (readers,)
-    scanner = Stream(
+    scanner = LoadStream(
         name=SCANNER.name,
         ports=(port,),
         commands=tuple(
@@ -65,7 +65,7 @@ def streams(port: int, *, scans: bool) -> tuple[Stream, ...]:
         ),
         arrivals=Poisson(OVER * SCANNER_RU / SCAN_RU),
         timeout_us=10 * TIMEOUT_US,
-        hello=SCANNER.hello,
+        greeting=SCANNER.greeting,
         connections=150,
     )
     return readers, scanner
@@ -84,11 +84,11 @@ def rows_commands() -> list[bytes]:
     ]
 
 
-def drill(setting: Setting) -> Outcome:
+def drill(setting: DrillSetting) -> DrillOutcome:
     """Alone, then beside the scans."""
-    outcome = Outcome()
+    outcome = DrillOutcome()
     control = setting.policy != LAYERS
-    with Fleet((READERS, SCANNER), {SCANNER.name: SCANNER_RU}) as fleet:
+    with DrillFleet((READERS, SCANNER), {SCANNER.name: SCANNER_RU}) as fleet:
         dispatcher = fleet.dispatcher(
             engine(row_us=ROW_US),
             *pool(),
@@ -96,17 +96,17 @@ def drill(setting: Setting) -> Outcome:
             "--quota-ru", "1000000",
         )  # fmt: skip
         fill(dispatcher, keys("small"))
-        dispatcher.do(rows_commands())
-        setting.say("neighbour: the readers alone")
+        dispatcher.execute(rows_commands())
+        setting.progress("neighbour: the readers alone")
         alone = _record(dispatcher, setting, scans=False)
-        setting.say("neighbour: the readers beside the scans")
+        setting.progress("neighbour: the readers beside the scans")
         beside = _record(dispatcher, setting, scans=True)
         refusals = dispatcher.refusals()
-    outcome.void = [*alone.void(), *beside.void()]
+    outcome.void = [*alone.void_reasons(), *beside.void_reasons()]
     span = {"begin_us": WARM_US, "end_us": WARM_US + setting.us()}
-    before = whole(alone, READERS.name, **span)
-    after = whole(beside, READERS.name, **span)
-    scans = whole(beside, SCANNER.name, **span)
+    before = slice_of(alone, READERS.name, **span)
+    after = slice_of(beside, READERS.name, **span)
+    scans = slice_of(beside, SCANNER.name, **span)
     p99_ms, alone_ms = after.p_us(0.99) / 1e3, before.p_us(0.99) / 1e3
     seconds = setting.seconds
     outcome.figures = {
@@ -121,29 +121,29 @@ def drill(setting: Setting) -> Outcome:
         "generator busy": beside.busy,
     }
     for who, part in (("reads", after), ("scans", scans)):
-        outcome.figures |= {f"{who}: {word}": count for word, count in part.words().items()}
+        outcome.add_errors(f"{who}: ", part.errors())
     outcome.figures |= refusals
     outcome.bars = [
-        Bar(
+        DrillBar(
             claim="reads beside the scans: served",
             value=after.success,
             at_least=VICTIMS_MIN,
             unit="%",
-            fails=control,
+            must_miss=control,
         ),
-        Bar(
+        DrillBar(
             claim="their p99",
             value=p99_ms,
             at_most=max(P99_TIMES * alone_ms, alone_ms + P99_MORE_MS),
             unit="ms",
-            fails=control,
+            must_miss=control,
         ),
     ]
     beside_curve, alone_curve = (
-        whole(record, READERS.name, begin_us=0, end_us=WARM_US + setting.us()).times_ms(BIN_US)
+        slice_of(record, READERS.name, begin_us=0, end_us=WARM_US + setting.us()).times_ms(BIN_US)
         for record in (beside, alone)
     )
-    served = whole(beside, READERS.name, begin_us=0, end_us=WARM_US + setting.us())
+    served = slice_of(beside, READERS.name, begin_us=0, end_us=WARM_US + setting.us())
     name = "beside the scans"
     outcome.panels = [
         Panel(
@@ -159,8 +159,8 @@ def drill(setting: Setting) -> Outcome:
     return outcome
 
 
-def _record(dispatcher: Dispatcher, setting: Setting, *, scans: bool) -> Record:
-    load = Load(
+def _record(dispatcher: DrillDispatcher, setting: DrillSetting, *, scans: bool) -> LoadRecord:
+    load = DrillLoad(
         streams=streams(dispatcher.port, scans=scans),
         span_us=WARM_US + setting.us(),
         seed=setting.seed,

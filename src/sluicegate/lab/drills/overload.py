@@ -10,20 +10,19 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from sluicegate.lab.arrivals import Steps
-from sluicegate.lab.drills.dispatcher import Caller, Dispatcher, Fleet, until_us
-from sluicegate.lab.drills.drill import Bar, Drill, Outcome, Panel, Setting
+from sluicegate.lab.drills.dispatcher import DrillCaller, DrillDispatcher, DrillFleet, until_us
+from sluicegate.lab.drills.drill import Drill, DrillBar, DrillOutcome, DrillSetting, Panel
 from sluicegate.lab.drills.generator import play
-from sluicegate.lab.drills.load import Load, Stream
-from sluicegate.lab.drills.record import Part, Record, whole
+from sluicegate.lab.drills.load import DrillLoad, LoadStream
+from sluicegate.lab.drills.record import LoadRecord, RecordSlice, slice_of
 from sluicegate.lab.drills.slots import (
     CAPACITY_PER_S,
     NO_QUOTA,
-    TIMEOUT_US,
     engine,
     fill,
-    gets,
     keys,
     pool,
+    reads,
 )
 
 TIMES: Final = (2, 5, 10)
@@ -32,10 +31,10 @@ CALM_US: Final = 1_500_000  # of the same callers at half of the capacity, as th
 WARM_US: Final = CALM_US + 1_000_000
 LOOK_US: Final = 250_000
 CALLERS: Final = (
-    Caller("checkout", "CRITICAL"),
-    Caller("search", "DEGRADED"),
-    Caller("feed", "BEST_EFFORT"),
-    Caller("export", "BULK"),
+    DrillCaller("checkout", "CRITICAL"),
+    DrillCaller("search", "DEGRADED"),
+    DrillCaller("feed", "BEST_EFFORT"),
+    DrillCaller("export", "BULK"),
 )
 CALM_LOAD: Final = 0.5
 OTHERS_SHARES: Final = (0.4, 0.3, 0.3)  # of what is not CRITICAL
@@ -47,12 +46,12 @@ MEMORY_MAX: Final = 1.1  # at its most, of what it was half way
 BUSY_NOTED: Final = 0.9
 
 
-class Tried(NamedTuple):
+class _OverloadRun(NamedTuple):
     """One load."""
 
-    record: Record
-    part: Part  # after the warm-up
-    critical: Part
+    record: LoadRecord
+    part: RecordSlice  # after the warm-up
+    critical: RecordSlice
     memory: list[tuple[float, float]]  # MB over seconds
     busy: float  # the dispatcher's CPU time, as a share of the time it took
 
@@ -64,30 +63,27 @@ class Tried(NamedTuple):
         return max(after) / after[0] if after and after[0] else 1.0
 
 
-def streams(port: int, times: float) -> tuple[Stream, ...]:
+def streams(port: int, times: float) -> tuple[LoadStream, ...]:
     """Four callers, each of a class, who ask for so many times the capacity together."""
     critical = CRITICAL_SHARE * CAPACITY_PER_S
     rest = times * CAPACITY_PER_S - critical
     shares = (1.0, *OTHERS_SHARES)
     rates = (critical, *(share * rest for share in OTHERS_SHARES))
-    commands = gets(keys("drill"))
     return tuple(
-        Stream(
-            name=caller.name,
-            ports=(port,),
-            commands=commands,
-            arrivals=Steps(((0, CALM_LOAD * CAPACITY_PER_S * share / 2), (CALM_US, rate))),
-            timeout_us=TIMEOUT_US,
-            hello=caller.hello,
+        reads(
+            caller,
+            port,
+            keys("drill"),
+            Steps(((0, CALM_LOAD * CAPACITY_PER_S * share / 2), (CALM_US, rate))),
             connections=120,
         )
         for caller, rate, share in zip(CALLERS, rates, shares, strict=True)
     )
 
 
-def tried(dispatcher: Dispatcher, setting: Setting, times: float) -> Tried:
+def run_load(dispatcher: DrillDispatcher, setting: DrillSetting, times: float) -> _OverloadRun:
     """One load on one dispatcher."""
-    load = Load(
+    load = DrillLoad(
         streams=streams(dispatcher.port, times),
         span_us=WARM_US + setting.us(),
         seed=setting.seed,
@@ -103,26 +99,26 @@ def tried(dispatcher: Dispatcher, setting: Setting, times: float) -> Tried:
 
     [record] = play([load], look)
     span = {"begin_us": WARM_US, "end_us": load.span_us}
-    part, critical = whole(record, **span), whole(record, CALLERS[0].name, **span)
+    part, critical = slice_of(record, **span), slice_of(record, CALLERS[0].name, **span)
     busy = (cpu_s[-1] - cpu_s[0]) * 1e6 / (len(cpu_s) * LOOK_US)
-    return Tried(record, part, critical, memory, busy)
+    return _OverloadRun(record, part, critical, memory, busy)
 
 
-def drill(setting: Setting) -> Outcome:
+def drill(setting: DrillSetting) -> DrillOutcome:
     """All loads, each on a dispatcher of its own."""
-    outcome = Outcome()
+    outcome = DrillOutcome()
     outcome.figures["capacity, a second"] = CAPACITY_PER_S
     goodputs, criticals, refused, memories = {}, {}, {}, {}
     for times in TIMES:
-        setting.say(f"overload: {times} times the capacity")
-        with Fleet(CALLERS) as fleet:
+        setting.progress(f"overload: {times} times the capacity")
+        with DrillFleet(CALLERS) as fleet:
             dispatcher = fleet.dispatcher(engine(), *pool(), *NO_QUOTA)
             fill(dispatcher, keys("drill"))
-            found = tried(dispatcher, setting, times)
+            found = run_load(dispatcher, setting, times)
             refusals = dispatcher.refusals()
-        outcome.void += [f"{times}x: {reason}" for reason in found.record.void()]
+        outcome.void += [f"{times}x: {reason}" for reason in found.record.void_reasons()]
         _bars(outcome, found, times)
-        outcome.figures |= {f"{times}x: {why}": count for why, count in refusals.items()}
+        outcome.add_errors(f"{times}x: ", refusals)
         goodputs[times] = found.part.good_per_s
         criticals[times] = found.critical.success
         refused[times] = found.part.refused_p_us(0.99) / 1e3
@@ -145,7 +141,7 @@ def drill(setting: Setting) -> Outcome:
     return outcome
 
 
-def _bars(outcome: Outcome, found: Tried, times: int) -> None:
+def _bars(outcome: DrillOutcome, found: _OverloadRun, times: int) -> None:
     part, figures = found.part, outcome.figures
     figures[f"{times}x: offered a second"] = part.offered * 1e6 / (part.end_us - part.begin_us)
     figures[f"{times}x: served in time a second"] = part.good_per_s
@@ -156,28 +152,27 @@ def _bars(outcome: Outcome, found: Tried, times: int) -> None:
         outcome.notes.append(
             f"{times}x: the dispatcher had no processor left; its engine was not what was short"
         )
-    for word, count in part.words().items():
-        figures[f"{times}x: {word}"] = count
+    outcome.add_errors(f"{times}x: ", part.errors())
     outcome.bars += [
-        Bar(
+        DrillBar(
             claim=f"{times}x: goodput, of capacity",
             value=part.good_per_s / CAPACITY_PER_S,
             at_least=GOODPUT_MIN,
             unit="%",
         ),
-        Bar(
+        DrillBar(
             claim=f"{times}x: CRITICAL served",
             value=found.critical.success,
             at_least=CRITICAL_MIN,
             unit="%",
         ),
-        Bar(
+        DrillBar(
             claim=f"{times}x: refusals told, p99",
             value=part.refused_p_us(0.99) / 1e3,
             at_most=REFUSED_MS_MAX,
             unit="ms",
         ),
-        Bar(
+        DrillBar(
             claim=f"{times}x: memory at its most, of that half way",
             value=found.grown,
             at_most=MEMORY_MAX,

@@ -1,11 +1,11 @@
-"""Record: what became of each request of a load, and the figures that are made of it.
+"""Record: what result of each request of a load, and the figures that are made of it.
 
 A request is *good* if it was served within its stream's timeout, counted from the instant it was
 due: what a generator or a connection kept it waiting is its callers' wait too. *Refused* is what
 was answered with one of the errors that say so; every other error is neither.
 
 A record also says how the generator did. One that sends late, is too busy or runs out of
-connections measures itself: then the run is void, and `void` says why.
+connections measures itself: then the run is void, and `void_reasons` says why.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Final, final
 from sluicegate.contracts.reasons import REASONS
 from sluicegate.lab.measures import quantile
 
-# What a request has become; other numbers are places in `Record.words`.
+# What a request has become; other numbers are places in `LoadRecord.error_words`.
 UNSENT: Final = 0  # no connection had room for it
 UNANSWERED: Final = 1
 SERVED: Final = 2
-FIRST_WORD: Final = 3
+FIRST_ERROR: Final = 3
 
 REFUSALS: Final = frozenset(reason.resp_error for reason in REASONS.values())
 
@@ -34,35 +34,35 @@ US: Final = 1_000_000
 
 @final
 @dataclass(frozen=True, slots=True)
-class Told:
+class StreamRecord:
     """One stream's requests, in the order in which they were due."""
 
     timeout_us: int
     due_us: array[int]
     took_us: array[int]  # from the instant it was due to its reply
-    became: array[int]
+    results: array[int]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Record:
+class LoadRecord:
     """All streams of a load, by name, and how the generator did."""
 
-    streams: Mapping[str, Told]
-    words: tuple[str, ...]  # the first words of the error replies that came
+    streams: Mapping[str, StreamRecord]
+    error_words: tuple[str, ...]  # the first words of the error replies that came
     late_p99_us: int
     busy: float  # CPU time, as a share of the time it took
     unsent: int
     lost: int  # connections that the other side closed
 
-    def word(self, became: int) -> str:
-        """What it was answered; empty if it was served, or nothing was said."""
-        return self.words[became - FIRST_WORD] if became >= FIRST_WORD else ""
+    def error_of(self, result: int) -> str:
+        """Return the error of a result; empty if it was served or unanswered."""
+        return self.error_words[result - FIRST_ERROR] if result >= FIRST_ERROR else ""
 
-    def void(self) -> list[str]:
-        """Why this run says nothing; nothing if it does."""
+    def void_reasons(self) -> list[str]:
+        """Return why this run measured itself; nothing if it is valid."""
         found = []
-        sent = sum(len(told.due_us) for told in self.streams.values())
+        sent = sum(len(rows.due_us) for rows in self.streams.values())
         if self.late_p99_us > LATE_US_MAX:
             found.append(
                 f"the generator was late: p99 {self.late_p99_us / 1e3:.1f} ms,"
@@ -76,25 +76,25 @@ class Record:
 
 
 @final
-class Part:
+class RecordSlice:
     """The requests of some streams that were due from `begin_us` to before `end_us`."""
 
     __slots__ = ("_ends", "_record", "begin_us", "end_us")
 
     def __init__(
-        self, record: Record, streams: Iterable[str], *, begin_us: int, end_us: int
+        self, record: LoadRecord, streams: Iterable[str], *, begin_us: int, end_us: int
     ) -> None:
         self._record = record
         self.begin_us = begin_us
         self.end_us = end_us
-        self._ends: list[tuple[int, int, int, bool]] = []  # due, took, became, good
+        self._ends: list[tuple[int, int, int, bool]] = []  # due, took, result, good
         for name in streams:
-            told = record.streams[name]
-            limit_us = told.timeout_us
+            rows = record.streams[name]
+            limit_us = rows.timeout_us
             self._ends += [
-                (due_us, took_us, became, became == SERVED and took_us <= limit_us)
-                for due_us, took_us, became in zip(
-                    told.due_us, told.took_us, told.became, strict=True
+                (due_us, took_us, result, result == SERVED and took_us <= limit_us)
+                for due_us, took_us, result in zip(
+                    rows.due_us, rows.took_us, rows.results, strict=True
                 )
                 if begin_us <= due_us < end_us
             ]
@@ -112,7 +112,7 @@ class Part:
     @property
     def served(self) -> int:
         """Those served, in time or not."""
-        return sum(became == SERVED for _, _, became, _ in self._ends)
+        return sum(result == SERVED for _, _, result, _ in self._ends)
 
     @property
     def success(self) -> float:
@@ -139,16 +139,16 @@ class Part:
     def refused_p_us(self, share: float) -> float:
         """The time within which that share of the refusals came."""
         return quantile(
-            [took_us for _, took_us, became, _ in self._ends if self._is_refusal(became)], share
+            [took_us for _, took_us, result, _ in self._ends if self._is_refusal(result)], share
         )
 
-    def words(self) -> dict[str, int]:
+    def errors(self) -> dict[str, int]:
         """How many were refused or failed with which word, the most frequent first."""
         found: dict[str, int] = {}
-        for _, _, became, _ in self._ends:
-            word = self._record.word(became)
-            if word or became in (UNSENT, UNANSWERED):
-                word = word or ("unsent" if became == UNSENT else "unanswered")
+        for _, _, result, _ in self._ends:
+            word = self._record.error_of(result)
+            if word or result in (UNSENT, UNANSWERED):
+                word = word or ("unsent" if result == UNSENT else "unanswered")
                 found[word] = found.get(word, 0) + 1
         return dict(sorted(found.items(), key=lambda row: -row[1]))
 
@@ -156,11 +156,11 @@ class Part:
         """Offered, good and refused a second, by when they were due; at the middles of bins."""
         bins = max((self.end_us - self.begin_us) // bin_us, 1)
         offered, good_in, refused = [0] * bins, [0] * bins, [0] * bins
-        for due_us, _, became, good in self._ends:
+        for due_us, _, result, good in self._ends:
             at = min((due_us - self.begin_us) // bin_us, bins - 1)
             offered[at] += 1
             good_in[at] += good
-            refused[at] += self._is_refusal(became)
+            refused[at] += self._is_refusal(result)
         middles = [(self.begin_us + (at + 0.5) * bin_us) / US for at in range(bins)]
 
         def curve(counts: list[int]) -> list[tuple[float, float]]:
@@ -185,10 +185,10 @@ class Part:
             for at in sorted(bins)
         ]
 
-    def _is_refusal(self, became: int) -> bool:
-        return became >= FIRST_WORD and self._record.word(became) in REFUSALS
+    def _is_refusal(self, result: int) -> bool:
+        return result >= FIRST_ERROR and self._record.error_of(result) in REFUSALS
 
 
-def whole(record: Record, *streams: str, begin_us: int, end_us: int) -> Part:
+def slice_of(record: LoadRecord, *streams: str, begin_us: int, end_us: int) -> RecordSlice:
     """The part of these streams, of all if none is named."""
-    return Part(record, streams or record.streams, begin_us=begin_us, end_us=end_us)
+    return RecordSlice(record, streams or record.streams, begin_us=begin_us, end_us=end_us)

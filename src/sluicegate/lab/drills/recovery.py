@@ -17,20 +17,28 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.drills.dispatcher import Caller, Fleet, until_us
-from sluicegate.lab.drills.drill import LAYERS, NONE, Bar, Curve, Drill, Outcome, Panel, Setting
+from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet, until_us
+from sluicegate.lab.drills.drill import (
+    LAYERS,
+    NONE,
+    Curve,
+    Drill,
+    DrillBar,
+    DrillOutcome,
+    DrillSetting,
+    Panel,
+)
 from sluicegate.lab.drills.generator import play
-from sluicegate.lab.drills.load import Load, Stream
-from sluicegate.lab.drills.record import Record, whole
+from sluicegate.lab.drills.load import DrillLoad
+from sluicegate.lab.drills.record import LoadRecord, slice_of
 from sluicegate.lab.drills.slots import (
     CAPACITY_PER_S,
     NO_QUOTA,
-    TIMEOUT_US,
     engine,
     fill,
-    gets,
     keys,
     pool,
+    reads,
 )
 
 LOAD: Final = 0.75  # of the capacity
@@ -40,7 +48,7 @@ BIN_US: Final = 100_000
 WINDOW: Final = 5  # bins
 RECOVERED: Final = 0.95
 TIMES_MIN: Final = 4.0
-CALLER: Final = Caller("reader")
+CALLER: Final = DrillCaller("reader")
 
 
 def recovery_s(good: Curve, offered: Curve, end_s: float) -> float:
@@ -61,79 +69,70 @@ def recovery_s(good: Curve, offered: Curve, end_s: float) -> float:
     return recovered
 
 
-def tell_engine(control: Path, *, stalled: bool) -> None:
+def set_stalled(control: Path, *, stalled: bool) -> None:
     """Have it stall, or go on: within a tenth of a second."""
     beside = control.with_suffix(".new")
     beside.write_text(json.dumps({"stalled": "on" if stalled else "off"}), "utf-8")
     beside.replace(control)
 
 
-class Tried(NamedTuple):
+class _RecoveryRun(NamedTuple):
     """One run."""
 
-    record: Record
+    record: LoadRecord
     span_us: int
     end_us: int  # of the stall
     refusals: dict[str, int]
 
 
-def tried(setting: Setting, policy: str) -> Tried:
+def run_load(setting: DrillSetting, policy: str) -> _RecoveryRun:
     """One run."""
     stall_us = setting.us(STALL_SHARE)
-    with Fleet((CALLER,)) as fleet:
+    with DrillFleet((CALLER,)) as fleet:
         control = fleet.folder / "stall"
         dispatcher = fleet.dispatcher(
             engine(control=control), *pool(), *NO_QUOTA, "--policy", policy
         )
         fill(dispatcher, keys("drill"))
-        load = Load(
-            streams=(
-                Stream(
-                    name=CALLER.name,
-                    ports=(dispatcher.port,),
-                    commands=gets(keys("drill")),
-                    arrivals=Poisson(LOAD * CAPACITY_PER_S),
-                    timeout_us=TIMEOUT_US,
-                    hello=CALLER.hello,
-                    connections=400,
-                    depth=64,
-                ),
-            ),
+        arrivals = Poisson(LOAD * CAPACITY_PER_S)
+        names = keys("drill")
+        stream = reads(CALLER, dispatcher.port, names, arrivals, connections=400, depth=64)
+        load = DrillLoad(
+            streams=(stream,),
             span_us=CALM_US + setting.us(),
             seed=setting.seed,
         )
 
         def stall(begin_us: int) -> None:
             until_us(begin_us + CALM_US)
-            tell_engine(control, stalled=True)
+            set_stalled(control, stalled=True)
             until_us(begin_us + CALM_US + stall_us)
-            tell_engine(control, stalled=False)
+            set_stalled(control, stalled=False)
 
-        setting.say(f"recovery: the engine stalls for {stall_us / 1e6:g} s, {policy}")
+        setting.progress(f"recovery: the engine stalls for {stall_us / 1e6:g} s, {policy}")
         [record] = play([load], stall)
-        return Tried(record, load.span_us, CALM_US + stall_us, dispatcher.refusals())
+        return _RecoveryRun(record, load.span_us, CALM_US + stall_us, dispatcher.refusals())
 
 
-def drill(setting: Setting) -> Outcome:
+def drill(setting: DrillSetting) -> DrillOutcome:
     """With the layers, and without."""
-    outcome = Outcome()
+    outcome = DrillOutcome()
     took: dict[str, float] = {}
     curves: dict[str, Curve] = {}
     offered: Curve = ()
     for policy, name in ((LAYERS, "layers"), (NONE, "without")):
-        record, span_us, end_us, refusals = tried(setting, policy)
-        outcome.void += [f"{name}: {reason}" for reason in record.void()]
-        whole_run = whole(record, begin_us=0, end_us=span_us)
+        record, span_us, end_us, refusals = run_load(setting, policy)
+        outcome.void += [f"{name}: {reason}" for reason in record.void_reasons()]
+        whole_run = slice_of(record, begin_us=0, end_us=span_us)
         found = whole_run.over_time(BIN_US)
         curves[name], offered = found["good"], found["offered"]
         took[name] = recovery_s(found["good"], found["offered"], end_us / 1e6)
         outcome.figures[f"{name}: well again after, s"] = took[name]
-        before = whole(record, begin_us=CALM_US // 2, end_us=CALM_US)
+        before = slice_of(record, begin_us=CALM_US // 2, end_us=CALM_US)
         outcome.figures[f"{name}: served in time before"] = before.success
         outcome.figures[f"{name}: generator busy"] = record.busy
-        for word, count in whole_run.words().items():
-            outcome.figures[f"{name}: {word}"] = count
-        outcome.figures |= {f"{name}: {why}": count for why, count in refusals.items()}
+        outcome.add_errors(f"{name}: ", whole_run.errors())
+        outcome.add_errors(f"{name}: ", refusals)
     left_s = setting.seconds * (1 - STALL_SHARE)
     without = took["without"]
     if without == inf:
@@ -141,7 +140,7 @@ def drill(setting: Setting) -> Outcome:
         without = left_s
     outcome.figures["stall, s"] = setting.seconds * STALL_SHARE
     outcome.bars = [
-        Bar(
+        DrillBar(
             claim="times as fast as without the layers",
             value=without / max(took["layers"], BIN_US / 1e6),
             at_least=TIMES_MIN,

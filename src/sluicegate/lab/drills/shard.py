@@ -10,12 +10,20 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.drills.dispatcher import Caller, Fleet
-from sluicegate.lab.drills.drill import LAYERS, NONE, Bar, Drill, Outcome, Panel, Setting
+from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet
+from sluicegate.lab.drills.drill import (
+    LAYERS,
+    NONE,
+    Drill,
+    DrillBar,
+    DrillOutcome,
+    DrillSetting,
+    Panel,
+)
 from sluicegate.lab.drills.generator import play
-from sluicegate.lab.drills.load import Load, Stream
-from sluicegate.lab.drills.record import whole
-from sluicegate.lab.drills.slots import NO_QUOTA, TIMEOUT_US, fill, gets, keys
+from sluicegate.lab.drills.load import DrillLoad
+from sluicegate.lab.drills.record import slice_of
+from sluicegate.lab.drills.slots import NO_QUOTA, TIMEOUT_US, fill, keys, reads
 from sluicegate.stores.engines.faulty.engine import shard_number
 
 SHARDS: Final = 10
@@ -29,7 +37,7 @@ KEYS: Final = 400
 WARM_US: Final = 1_000_000
 BIN_US: Final = 500_000
 OTHERS_MIN: Final = 0.999
-CALLER: Final = Caller("reader")
+CALLER: Final = DrillCaller("reader")
 
 
 # Each shard has slots of its own, and more than are ever asked for: what is short is the pool.
@@ -44,15 +52,15 @@ def shard_of(name: str) -> int:
     return shard_number(name.partition(":")[2].encode(), SHARDS)
 
 
-def drill(setting: Setting) -> Outcome:
+def drill(setting: DrillSetting) -> DrillOutcome:
     """All keys as often as each other; those of the slow shard apart."""
-    outcome = Outcome()
+    outcome = DrillOutcome()
     control = setting.policy != LAYERS
     names = keys("drill", KEYS)
     apart: dict[bool, list[str]] = {True: [], False: []}
     for name in names:
         apart[shard_of(name) == SLOW].append(name)
-    with Fleet((CALLER,)) as fleet:
+    with DrillFleet((CALLER,)) as fleet:
         dispatcher = fleet.dispatcher(
             ENGINE,
             *NO_QUOTA,
@@ -62,23 +70,24 @@ def drill(setting: Setting) -> Outcome:
         )  # fmt: skip
         fill(dispatcher, names)
         streams = tuple(
-            Stream(
+            reads(
+                CALLER,
+                dispatcher.port,
+                mine,
+                Poisson(PER_S * len(mine) / KEYS),
                 name="slow" if slow else "others",
-                ports=(dispatcher.port,),
-                commands=gets(mine),
-                arrivals=Poisson(PER_S * len(mine) / KEYS),
-                timeout_us=TIMEOUT_US,
-                hello=CALLER.hello,
                 connections=150,
             )
             for slow, mine in apart.items()
         )
-        setting.say(f"shard: one of {SHARDS} is {SLOW_TIMES} times as slow")
-        [record] = play([Load(streams=streams, span_us=WARM_US + setting.us(), seed=setting.seed)])
+        setting.progress(f"shard: one of {SHARDS} is {SLOW_TIMES} times as slow")
+        [record] = play(
+            [DrillLoad(streams=streams, span_us=WARM_US + setting.us(), seed=setting.seed)]
+        )
         refusals = dispatcher.refusals()
-    outcome.void = record.void()
+    outcome.void = record.void_reasons()
     span = {"begin_us": WARM_US, "end_us": WARM_US + setting.us()}
-    others, slow = whole(record, "others", **span), whole(record, "slow", **span)
+    others, slow = slice_of(record, "others", **span), slice_of(record, "slow", **span)
     outcome.figures = {
         "others asked a second": others.offered / setting.seconds,
         "others: p99, ms": others.p_us(0.99) / 1e3,
@@ -87,19 +96,19 @@ def drill(setting: Setting) -> Outcome:
         "generator busy": record.busy,
     }
     for who, part in (("others", others), ("slow shard", slow)):
-        outcome.figures |= {f"{who}: {word}": count for word, count in part.words().items()}
+        outcome.add_errors(f"{who}: ", part.errors())
     outcome.figures |= refusals
     outcome.bars = [
-        Bar(
+        DrillBar(
             claim="reads of the other shards: served",
             value=others.success,
             at_least=OTHERS_MIN,
             unit="%",
-            fails=control,
+            must_miss=control,
         )
     ]
     curves = {
-        name: whole(record, name, begin_us=0, end_us=WARM_US + setting.us()).shares(BIN_US)
+        name: slice_of(record, name, begin_us=0, end_us=WARM_US + setting.us()).shares(BIN_US)
         for name in ("others", "slow")
     }
     outcome.panels = [

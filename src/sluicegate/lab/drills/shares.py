@@ -14,12 +14,12 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson, Steps
-from sluicegate.lab.drills.dispatcher import Caller, Dispatcher, Fleet, until_us
-from sluicegate.lab.drills.drill import Bar, Curve, Drill, Outcome, Panel, Setting
+from sluicegate.lab.drills.dispatcher import DrillCaller, DrillDispatcher, DrillFleet, until_us
+from sluicegate.lab.drills.drill import Curve, Drill, DrillBar, DrillOutcome, DrillSetting, Panel
 from sluicegate.lab.drills.generator import play
-from sluicegate.lab.drills.load import Load, Stream
-from sluicegate.lab.drills.record import US, Part, Record, whole
-from sluicegate.lab.drills.slots import fill, gets, keys
+from sluicegate.lab.drills.load import DrillLoad, LoadStream
+from sluicegate.lab.drills.record import US, LoadRecord, RecordSlice, slice_of
+from sluicegate.lab.drills.slots import fill, keys, reads
 
 DISPATCHERS: Final = 3
 QUOTA_RU: Final = 300  # a second, of each caller
@@ -28,12 +28,11 @@ SKEW: Final = (0.9, 0.05, 0.05)
 EPOCH_US: Final = 1_000_000
 EPOCHS: Final = 3
 WITHIN: Final = 0.05
-TIMEOUT_US: Final = 500_000
-CALLERS: Final = (Caller("first"), Caller("second"))
+CALLERS: Final = (DrillCaller("first"), DrillCaller("second"))
 ENGINE: Final = "memory:"
 
 
-def streams(ports: tuple[int, ...], kill_us: int) -> tuple[Stream, ...]:
+def streams(ports: tuple[int, ...], kill_us: int) -> tuple[LoadStream, ...]:
     """Each caller at each dispatcher, and those who turn from the first to the second."""
     found = []
     for caller, skew in zip(CALLERS, (SKEW, SKEW[::-1]), strict=True):
@@ -55,12 +54,12 @@ def streams(ports: tuple[int, ...], kill_us: int) -> tuple[Stream, ...]:
     return tuple(found)
 
 
-def drill(setting: Setting) -> Outcome:
+def drill(setting: DrillSetting) -> DrillOutcome:
     """Half of the time with all, half without the first."""
-    outcome = Outcome()
+    outcome = DrillOutcome()
     lead_us = EPOCHS * EPOCH_US
     kill_us = lead_us + setting.us()
-    with Fleet(CALLERS) as fleet:
+    with DrillFleet(CALLERS) as fleet:
         store = fleet.redis()
         dispatchers = fleet.dispatchers(
             DISPATCHERS,
@@ -73,7 +72,7 @@ def drill(setting: Setting) -> Outcome:
         )  # fmt: skip
         for dispatcher in dispatchers:
             fill(dispatcher, keys("drill"))
-        load = Load(
+        load = DrillLoad(
             streams=streams(tuple(one.port for one in dispatchers), kill_us),
             span_us=kill_us + lead_us + setting.us(),
             seed=setting.seed,
@@ -81,16 +80,16 @@ def drill(setting: Setting) -> Outcome:
 
         def kill(begin_us: int) -> None:
             until_us(begin_us + kill_us + _UNDER_WAY_US)
-            setting.say("shares: one of three is killed")
+            setting.progress("shares: one of three is killed")
             dispatchers[0].process.kill()
 
-        setting.say("shares: three dispatchers, one Redis")
+        setting.progress("shares: three dispatchers, one Redis")
         before = charged(dispatchers[1:])
         [record] = play([load], kill)
         after = charged(dispatchers[1:])
     # What a read was charged, as those say who have lived through it.
     read_ru = (after[0] - before[0]) / max(after[1] - before[1], 1) / 1_000
-    outcome.void = record.void()
+    outcome.void = record.void_reasons()
     outcome.figures["request units a read"] = read_ru
     outcome.figures["generator busy"] = record.busy
     for when, begin_us, end_us in (
@@ -105,7 +104,7 @@ def drill(setting: Setting) -> Outcome:
             )
             outcome.figures[f"{when}: {caller.name} admitted, RU a second"] = admitted
             outcome.bars.append(
-                Bar(
+                DrillBar(
                     claim=f"{when}: {caller.name} admitted, away from its quota by",
                     value=abs(admitted / QUOTA_RU - 1.0),
                     at_most=WITHIN,
@@ -119,7 +118,7 @@ def drill(setting: Setting) -> Outcome:
     return outcome
 
 
-def charged(dispatchers: list[Dispatcher]) -> tuple[int, int]:
+def charged(dispatchers: list[DrillDispatcher]) -> tuple[int, int]:
     """Thousandths of request units charged so far, and for how many requests."""
     told = [dispatcher.state()["request_units"] for dispatcher in dispatchers]
     return sum(one["charged_mru"] for one in told), sum(one["admitted"] for one in told)
@@ -128,24 +127,16 @@ def charged(dispatchers: list[Dispatcher]) -> tuple[int, int]:
 _UNDER_WAY_US: Final = 50_000  # for what was sent just before it
 
 
-def _stream(name: str, port: int, caller: Caller, arrivals: Poisson | Steps) -> Stream:
-    return Stream(
-        name=name,
-        ports=(port,),
-        commands=gets(keys("drill")),
-        arrivals=arrivals,
-        timeout_us=TIMEOUT_US,
-        hello=caller.hello,
-        connections=24,
-    )
+def _stream(name: str, port: int, caller: DrillCaller, arrivals: Poisson | Steps) -> LoadStream:
+    return reads(caller, port, keys("drill"), arrivals, name=name, connections=24)
 
 
-def _of(record: Record, caller: Caller, begin_us: int, end_us: int) -> Part:
+def _of(record: LoadRecord, caller: DrillCaller, begin_us: int, end_us: int) -> RecordSlice:
     names = [name for name in record.streams if name.startswith(f"{caller.name}/")]
-    return whole(record, *names, begin_us=begin_us, end_us=end_us)
+    return slice_of(record, *names, begin_us=begin_us, end_us=end_us)
 
 
-def _curve(record: Record, caller: Caller, span_us: int, read_ru: float) -> Curve:
+def _curve(record: LoadRecord, caller: DrillCaller, span_us: int, read_ru: float) -> Curve:
     good = _of(record, caller, 0, span_us).over_time(EPOCH_US)["good"]
     return [(x, y * read_ru) for x, y in good]
 

@@ -5,6 +5,10 @@ the machine's, the socket is one, and a refusal costs what it costs. Work is a s
 computes would need as many cores as the rig has workers. So what a drill adds to the simulation is
 the event loop, the sockets and the scheduler, and what it takes away is the rig's course of speeds,
 its retries and its `refusal_cost`, which it refuses or leaves out.
+
+The server process speaks a line a message. A client sends `number class timeout_us work_us`; the
+answer is the number and whether it was served. It prints the port it listens at, and ends when its
+standard input does, so that it never outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -12,15 +16,23 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, final
 
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.lab.drills.server import SERVED
-from sluicegate.lab.ledger import RunLedger
-from sluicegate.lab.random_source import RandomSource
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.policy import WaitingPolicy
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.course import STEADY
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.ledger import Ledger
 from sluicegate.lab.rig import Rig
-from sluicegate.lab.speed_profile import STEADY
+from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.system import SystemClock
 from sluicegate.system import now_us as system_now_us
 
 CONNECTIONS: Final = 4
@@ -31,7 +43,7 @@ _AHEAD_US: Final = 2_000
 _END_S: Final = 5.0
 
 
-class Sent(NamedTuple):
+class _SentUnit(NamedTuple):
     """One unit that is under way."""
 
     kind: int
@@ -45,7 +57,7 @@ def play(rig: Rig, policy: str, seed: int) -> RunLedger:
     if rig.speed_profile != STEADY or rig.retries is not None:
         raise BadValue("rig", "speed_profile, retries", "give a drill a steady rig without retries")
     child = subprocess.Popen(
-        [sys.executable, "-m", "sluicegate.lab.drills.server", policy, str(rig.workers)],
+        [sys.executable, "-m", "sluicegate.lab.drills.station", policy, str(rig.workers)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -68,26 +80,24 @@ async def _drive(rig: Rig, seed: int, child: subprocess.Popen[str]) -> RunLedger
     assert child.stdout is not None
     loop = asyncio.get_running_loop()
     try:
-        said = await asyncio.wait_for(
+        line = await asyncio.wait_for(
             loop.run_in_executor(None, child.stdout.readline), READY_S_MAX
         )
-        port = int(said)
+        port = int(line)
     except (TimeoutError, ValueError):
-        raise Unavailable("the drill's server", "it did not say where it listens") from None
-    return await Callers(rig, seed).play(port)
+        raise Unavailable("the drill's server", "it did not print its port") from None
+    return await _StationCallers(rig, seed).play(port)
 
 
 @final
-class Callers:
+class _StationCallers:
     """Open-loop callers of all kinds, over a few connections."""
-
-    __slots__ = ("_began_us", "_ledger", "_number", "_rig", "_seed", "_under_way", "_writers")
 
     def __init__(self, rig: Rig, seed: int) -> None:
         self._rig = rig
         self._seed = seed
-        self._ledger = RunLedger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
-        self._under_way: dict[int, Sent] = {}
+        self._ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
+        self._under_way: dict[int, _SentUnit] = {}
         self._writers: list[asyncio.StreamWriter] = []
         self._number = 0
         self._began_us = 0
@@ -125,10 +135,10 @@ class Callers:
             if wait_us > _AHEAD_US:  # those of the same two milliseconds go together
                 await asyncio.sleep(wait_us / 1e6)
             caller = int(pick() * kind.callers)
-            self._one(Sent(number, caller, self._elapsed_us(), work_us() * kind.cost))
+            self._send_one(_SentUnit(number, caller, self._elapsed_us(), work_us() * kind.cost))
         await asyncio.sleep(max(rig.span_us - self._elapsed_us(), 0) / 1e6)
 
-    def _one(self, sent: Sent) -> None:
+    def _send_one(self, sent: _SentUnit) -> None:
         kind = self._rig.kinds[sent.kind]
         self._number += 1
         self._under_way[self._number] = sent
@@ -142,9 +152,9 @@ class Callers:
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             number, word = line.decode().split()
-            self._ended(self._under_way.pop(int(number)), word)
+            self._record(self._under_way.pop(int(number)), word)
 
-    def _ended(self, sent: Sent, word: str) -> None:
+    def _record(self, sent: _SentUnit, word: str) -> None:
         now_us = self._elapsed_us()
         if now_us >= self._rig.span_us:
             return
@@ -158,3 +168,66 @@ class Callers:
 
     def _elapsed_us(self) -> int:
         return system_now_us() - self._began_us
+
+
+SERVED: Final = "served"
+REFUSED: Final = "refused"
+POLICIES: Final[Mapping[str, Callable[[int], WaitingPolicy]]] = {
+    "queue": lambda workers: Queue(QueueSettings(places=workers)),
+    "fifo-pool": FifoPool,
+}
+
+_CLOCK: Final = SystemClock()
+
+
+def policy_of(name: str, workers: int) -> WaitingPolicy:
+    """The policy of that name, for so many workers."""
+    make = POLICIES.get(name)
+    if make is None:
+        raise BadValue("policy", name, f"give one of {', '.join(POLICIES)}")
+    return make(workers)
+
+
+async def serve(policy: WaitingPolicy) -> None:
+    """Listen, say where, and answer until standard input ends."""
+    loop = asyncio.get_running_loop()
+    under_way: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            task = loop.create_task(_answer(policy, line, writer))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await loop.run_in_executor(None, sys.stdin.read)
+    server.close()
+
+
+async def _answer(policy: WaitingPolicy, line: bytes, writer: asyncio.StreamWriter) -> None:
+    number, criticality, timeout_us, work_us = line.split()
+    now_us = _CLOCK.now_us()
+    request = Request(
+        number.decode(),
+        criticality=Criticality(int(criticality)),
+        arrived_us=now_us,
+        deadline_us=now_us + int(timeout_us),
+    )
+    admission = await policy.admit(request, _CLOCK)
+    if isinstance(admission, Decision):
+        word = REFUSED
+    else:
+        begun_us = _CLOCK.now_us()
+        await asyncio.sleep(int(work_us) / 1e6)
+        now_us = _CLOCK.now_us()
+        request.measured = Measured(service_us=now_us - begun_us)
+        admission.end(Outcome.SUCCESS, now_us)
+        word = SERVED
+    if not writer.is_closing():
+        writer.write(f"{number.decode()} {word}\n".encode())
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(policy_of(sys.argv[1], int(sys.argv[2]))))

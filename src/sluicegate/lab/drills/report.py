@@ -1,28 +1,94 @@
-"""Picture: what a drill has to show, in the style of the lab: panels, and lines with names.
+"""Report: an outcome as text for people, as JSON for programs, and as a picture.
 
-The first line of a panel is what the drill is about, and thick; a control is orange; what a figure
-must keep to is dashed.
+Of the picture: the first line of a panel is what the drill is about, and thick; a control is
+orange; what a figure must keep to is dashed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
-from sluicegate.lab.drills.drill import Panel
+from sluicegate.lab.drills.drill import Drill, DrillBar, DrillOutcome, DrillSetting, Panel
 from sluicegate.lab.plots import spread
-from sluicegate.lab.plots_style import (
-    HUES,
-    INK,
-    MUST_FAIL,
-    MUTED,
-    OURS,
-    THICK,
-    THIN,
-    drawing,
-    png,
-)
+from sluicegate.lab.plots_style import HUES, INK, MUST_FAIL, MUTED, OURS, THICK, THIN, drawing, png
+from sluicegate.lab.show import number
+
+VERSION: Final = 1  # of what programs read
+
+
+def text_lines(drill: Drill, setting: DrillSetting, outcome: DrillOutcome) -> Iterator[str]:
+    """Yield the lines of a report for people."""
+    yield f"{drill.name}: {drill.title}"
+    yield f"  {drill.why}"
+    width = max((len(name) for name in outcome.figures), default=0)
+    for name, value in outcome.figures.items():
+        yield f"  {name:<{width}}  {_value(value)}"
+    for note in outcome.notes:
+        yield f"  {note}"
+    for reason in outcome.void:
+        yield f"  VOID    {reason}"
+    for bar in outcome.bars:
+        yield f"  {_word(bar, outcome)}  {render_bar(bar)}"
+    if outcome.void:
+        yield "  The run is void: it says nothing. Give the machine to it, and try again."
+
+
+def render_bar(bar: DrillBar) -> str:
+    """Return one bar as text."""
+    side = "at most" if bar.at_most is not None else "at least"
+    return f"{bar.claim}: {_with_unit(bar.value, bar)}, {side} {_with_unit(bar.bound, bar)}"
+
+
+def as_json(drill: Drill, setting: DrillSetting, outcome: DrillOutcome) -> dict[str, Any]:
+    """For programs; what cannot be text_lines is null."""
+    return {
+        "version": VERSION,
+        "drill": drill.name,
+        "seconds": setting.seconds,
+        "policy": setting.policy,
+        "seed": setting.seed,
+        "held": outcome.passed,
+        "void": outcome.void,
+        "notes": outcome.notes,
+        "figures": {name: _finite(value) for name, value in outcome.figures.items()},
+        "bars": [
+            {
+                "claim": bar.claim,
+                "value": _finite(bar.value),
+                "at_most": bar.at_most,
+                "at_least": bar.at_least,
+                "unit": bar.unit,
+                "met": bar.met,
+                "control": bar.must_miss,
+            }
+            for bar in outcome.bars
+        ],
+    }
+
+
+def _word(bar: DrillBar, outcome: DrillOutcome) -> str:
+    if outcome.void:
+        return "(void)"
+    if bar.must_miss:
+        return "MET, though it was to fail" if bar.met else "missed, as it must be"
+    return "met   " if bar.met else "MISSED"
+
+
+def _with_unit(value: float, bar: DrillBar) -> str:
+    if bar.unit == "%":
+        return f"{value:.2%}" if isfinite(value) else "never"
+    return f"{_value(value)} {bar.unit}".rstrip()
+
+
+def _value(value: float) -> str:
+    return number(value) if isfinite(value) else "never"
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,11 +99,11 @@ _WIDTH: Final = 5.6  # inches, of a panel with its names
 _HEIGHT: Final = 3.0
 _NAME_GAP: Final = 0.062  # of the height, between two names
 _CROWDED: Final = 14  # points, from which on they need no marks
-_LEAST: Final = 1e-3  # of what is drawn on a log scale
+_LEAST: Final = 1e-3  # of what is draw on a log scale
 
 
-def drawn(title: str, panels: Sequence[Panel]) -> bytes:
-    """The picture as a PNG; nothing if there is nothing to draw."""
+def draw(title: str, panels: Sequence[Panel]) -> bytes:
+    """Return the picture as a PNG; nothing if there is nothing to draw."""
     shown = [panel for panel in panels if any(panel.lines.values())]
     if not shown:
         return b""
@@ -91,7 +157,7 @@ def _panel(ax: Axes, panel: Panel) -> None:
 
 
 def _names(ax: Axes, panel: Panel) -> None:
-    """Each name at the right, beside its last point, none on top of another."""
+    """Put each name at the right, beside its last point, none on top of another."""
     invert = ax.transAxes.inverted()
     lines = {name: points for name, points in panel.lines.items() if points}
     places = []
@@ -118,7 +184,7 @@ def _first(panel: Panel) -> str:
 
 
 def colour(panel: Panel, name: str) -> str:
-    """What a line is drawn in."""
+    """What a line is draw in."""
     if name == _first(panel):
         return OURS
     if name in panel.controls:
@@ -130,7 +196,7 @@ def colour(panel: Panel, name: str) -> str:
 
 
 def _shown(value: float, panel: Panel) -> float:
-    """As it can be drawn: what is infinite leaves a gap, and nothing lies below the floor."""
+    """As it can be draw: what is infinite leaves a gap, and nothing lies below the floor."""
     if not isfinite(value):
         return float("nan")
     return max(value, _LEAST) if panel.log_y else value
