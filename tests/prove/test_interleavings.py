@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluicegate.lab.rigs.freshness import RaceRig
-from sluicegate.lab.scenarios.staleness import shield
+from sluicegate.lab.scenarios.staleness import RaceRig, shield
 from tests.prove.seeds import seeds
 
 EPISODES = 2_000

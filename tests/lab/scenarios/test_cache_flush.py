@@ -8,7 +8,7 @@ import pytest
 
 from sluicegate.lab.baselines.caches import PlainLookAside
 from sluicegate.lab.retries import NAIVE, SMART, Retries
-from sluicegate.lab.rigs.look_aside import (
+from sluicegate.lab.scenarios.cache_flush import (
     GuardedPath,
     LookAside,
     LookAsideRun,
@@ -16,8 +16,8 @@ from sluicegate.lab.rigs.look_aside import (
     curves,
     measure,
     play,
+    without_queue,
 )
-from sluicegate.lab.scenarios.cache_flush import without_queue
 
 SECOND = 1_000_000
 SMALL = LookAside(

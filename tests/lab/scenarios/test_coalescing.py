@@ -10,18 +10,20 @@ import pytest
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.request import Request
 from sluicegate.lab.baselines.single_flight import SingleFlight
-from sluicegate.lab.rigs.shared_fetch import (
+from sluicegate.lab.scenarios.coalescing import (
     CANCEL,
     ERROR,
+    PATIENT,
     TIMEOUT,
+    CoalescedFetch,
     Fetch,
     FetchFaults,
     MakeSharing,
+    UnsharedFetch,
     curves,
     measure,
     play,
 )
-from sluicegate.lab.scenarios.coalescing import PATIENT, CoalescedFetch, UnsharedFetch
 
 FEW = {
     fault: FetchFaults(fault=fault, episodes=4, readers=50) for fault in (ERROR, CANCEL, TIMEOUT)

@@ -8,18 +8,20 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.rigs.drift import (
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.cost_drift import (
+    SCENARIO,
+    WEIGHTS,
     WINDOW,
     CountingBudget,
     Drift,
     DriftEntry,
     DriftSource,
     curves,
+    form,
     measure,
     play,
 )
-from sluicegate.lab.scenario import run_trials
-from sluicegate.lab.scenarios.cost_drift import SCENARIO, WEIGHTS, form
 from sluicegate.policies.request_units import RequestUnits
 from tests.prove.seeds import seeds
 

@@ -14,9 +14,17 @@ from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.baselines.fifo_pool import FifoPool
-from sluicegate.lab.durations import Constant
-from sluicegate.lab.rigs.hops import HopGate, Hops, alike, guarded, measure, nothing, play
-from sluicegate.lab.scenarios.deadline_chain import SCENARIO
+from sluicegate.lab.scenarios.deadline_chain import (
+    SCENARIO,
+    HopGate,
+    Hops,
+    alike,
+    guarded,
+    measure,
+    nothing,
+    play,
+)
+from sluicegate.lab.spans import Constant
 from tests.lab.scenarios.trials import met
 
 MS = 1_000

@@ -7,13 +7,18 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.lab.baselines.key_counters import ExactCounts, LruCounts
-from sluicegate.lab.rigs.churn import Churn, MakeKeyCounter, curves, deep_bytes, measure, play
 from sluicegate.lab.scenarios.hot_key_churn import (
     ZIPF,
+    Churn,
+    MakeKeyCounter,
+    curves,
+    deep_bytes,
     exact,
     few_counters,
     hot_key,
     lru,
+    measure,
+    play,
     without_ageing,
 )
 

@@ -7,11 +7,16 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.lab.baselines.caches import NoCache, TtlCache
-from sluicegate.lab.rigs.flood import FloodRig, FloodRun, MakeReadPath, curves, measure, play
 from sluicegate.lab.rigs.read_paths import ShieldedReads
 from sluicegate.lab.scenarios.hot_keys import (
     SCENARIO,
+    FloodRig,
+    FloodRun,
+    MakeReadPath,
+    curves,
+    measure,
     mussel,
+    play,
     shield,
     without_coalesce,
     without_hot_key,

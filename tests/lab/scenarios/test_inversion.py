@@ -10,9 +10,10 @@ import pytest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
-from sluicegate.lab.rigs.inversion import (
+from sluicegate.lab.scenarios.inversion import (
     LOCK,
     READ,
+    SCENARIO,
     Inversion,
     InversionRun,
     SharedReads,
@@ -23,7 +24,6 @@ from sluicegate.lab.rigs.inversion import (
     stripe,
     without_chunks,
 )
-from sluicegate.lab.scenarios.inversion import SCENARIO
 from sluicegate.lab.world import World, run
 from tests.lab.scenarios.trials import met
 

@@ -7,9 +7,17 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.rigs.latencies import LatencyRig, LatencyRun, StressReading, WorkClass, play
-from sluicegate.lab.scenario import run_trials
-from sluicegate.lab.scenarios.latency_ratio import SCENARIO, STRESS, day
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.latency_ratio import (
+    SCENARIO,
+    STRESS,
+    LatencyRig,
+    LatencyRun,
+    StressReading,
+    WorkClass,
+    day,
+    play,
+)
 
 S = 1_000_000
 SHORT = {

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.rigs.overhead import ROUND, Overhead, plain_window, play, server_chain
-from sluicegate.lab.scenarios.overhead import SCENARIO, measure
+from sluicegate.lab.scenarios.overhead import (
+    ROUND,
+    SCENARIO,
+    Overhead,
+    measure,
+    plain_window,
+    play,
+    server_chain,
+)
 from tests.prove.seeds import whole
 
 

@@ -7,10 +7,20 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.rigs.shards import Shards, curves, measure, play
-from sluicegate.lab.scenario import run_trials
-from sluicegate.lab.scenarios.slow_shard import CAP, POOL, SCENARIO, bulkhead, shared_pool, without
-from sluicegate.lab.speed_profile import STEADY, SpeedProfile
+from sluicegate.lab.course import STEADY, Course
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.slow_shard import (
+    CAP,
+    POOL,
+    SCENARIO,
+    Shards,
+    bulkhead,
+    curves,
+    measure,
+    play,
+    shared_pool,
+    without,
+)
 
 SECOND = 1_000_000
 SLOW = SCENARIO.rigs["slow"]

@@ -9,10 +9,13 @@ import pytest
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.lru_ttl import FRESH, MISS
 from sluicegate.lab.baselines.caches import TtlCache
-from sluicegate.lab.rigs.freshness import MakeReadPath, NodesRig, RaceRig, measure
 from sluicegate.lab.scenarios.staleness import (
     DEFAULTS,
     SCENARIO,
+    MakeReadPath,
+    NodesRig,
+    RaceRig,
+    measure,
     shield,
     ttl_cache,
     without_epochs,

@@ -8,7 +8,10 @@ from itertools import pairwise
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.rigs.windows import (
+from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenarios.window_accuracy import (
+    RIGS,
+    SCENARIO,
     WINDOW_US,
     CellsCount,
     ExactCount,
@@ -17,8 +20,6 @@ from sluicegate.lab.rigs.windows import (
     TraceRig,
     play,
 )
-from sluicegate.lab.scenario import run_trials
-from sluicegate.lab.scenarios.window_accuracy import RIGS, SCENARIO
 from sluicegate.testing import SeededChance
 
 S = 1_000_000

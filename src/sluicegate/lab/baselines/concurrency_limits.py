@@ -64,7 +64,7 @@ class _ConcurrencyLimit(Protocol):
 
 
 @final
-class LimitGate:
+class _LimitGate:
     """Admits up to a limit that learns from means of a second, or from each sample."""
 
     __slots__ = ("_chance", "_inflight", "_limit", "_window")
@@ -79,15 +79,13 @@ class LimitGate:
 
     @property
     def limit(self) -> int:
-        """How many may be at work."""
         return self._limit.limit
 
-    def admit(self, request: Request, now_us: int) -> LimitPermit | Decision:
-        """Admit if there is a place."""
+    def admit(self, request: Request, now_us: int) -> _LimitPermit | Decision:
         if self._inflight >= self._limit.limit:
             return _FULL
         self._inflight += 1
-        return LimitPermit(self, now_us)
+        return _LimitPermit(self, now_us)
 
     def release(self, rtt_us: int, now_us: int) -> None:
         """Free a place, and learn from how long it was held."""
@@ -103,12 +101,12 @@ class LimitGate:
 
 
 @final
-class LimitPermit:
-    """One place of a `LimitGate`."""
+class _LimitPermit:
+    """One place of a `_LimitGate`."""
 
     __slots__ = ("_begun_us", "_gate")
 
-    def __init__(self, gate: LimitGate, begun_us: int) -> None:
+    def __init__(self, gate: _LimitGate, begun_us: int) -> None:
         self._gate = gate
         self._begun_us = begun_us
 
@@ -215,22 +213,22 @@ class PublishedVegas:
         return self.limit
 
 
-def aimd(rig: GateRig, random_source: RandomSource) -> LimitGate:
+def aimd(rig: GateRig, dice: Dice) -> _LimitGate:
     """Return AIMD fed with every sample, as published."""
-    return LimitGate(PublishedAimd(), random_source.of("gate"), None)
+    return _LimitGate(PublishedAimd(), dice.of("gate"), None)
 
 
-def fitted_aimd(rig: GateRig, random_source: RandomSource) -> LimitGate:
+def fitted_aimd(rig: GateRig, dice: Dice) -> _LimitGate:
     """Return AIMD fed with means of a second, and the right time for this service."""
     limit = PublishedAimd(timeout_us=int(AIMD_FITTED_TIMES * rig.service.mean_us), limit_min=1)
-    return LimitGate(limit, random_source.of("gate"), SampleWindow())
+    return _LimitGate(limit, dice.of("gate"), SampleWindow())
 
 
-def gradient2(rig: GateRig, random_source: RandomSource) -> LimitGate:
+def gradient2(rig: GateRig, dice: Dice) -> _LimitGate:
     """Return Gradient2 fed with means of a second, at least ten samples each."""
-    return LimitGate(PublishedGradient2(), random_source.of("gate"), SampleWindow())
+    return _LimitGate(PublishedGradient2(), dice.of("gate"), SampleWindow())
 
 
-def vegas(rig: GateRig, random_source: RandomSource) -> LimitGate:
+def vegas(rig: GateRig, dice: Dice) -> _LimitGate:
     """Return Vegas fed with means of a second, at least ten samples each."""
-    return LimitGate(PublishedVegas(), random_source.of("gate"), SampleWindow())
+    return _LimitGate(PublishedVegas(), dice.of("gate"), SampleWindow())

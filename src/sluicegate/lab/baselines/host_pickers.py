@@ -46,7 +46,7 @@ PUBLISHED: Final = OutlierSettings(
 
 
 @final
-class RoundRobin:
+class _RoundRobin:
     """One host after the other."""
 
     __slots__ = ("_at", "_calls")
@@ -61,7 +61,6 @@ class RoundRobin:
         return self._calls[self._at]
 
     def out(self) -> Collection[str]:
-        """Return nobody."""
         return NOBODY
 
 
@@ -77,7 +76,7 @@ class _UnmeasuredCall:
 
 
 @final
-class PeakEwmaPicker:
+class _PeakEwma:
     """Two choices by peak latency."""
 
     __slots__ = ("_chance", "_loads", "_names")
@@ -95,7 +94,6 @@ class PeakEwmaPicker:
         return _TimedCall(self._names[at], self._loads[at], now_us)
 
     def out(self) -> Collection[str]:
-        """Return nobody."""
         return NOBODY
 
 
@@ -114,7 +112,7 @@ class _TimedCall:
 
 
 @final
-class SlowSweep:
+class _SlowSweep:
     """One after the other of those that are not ejected."""
 
     __slots__ = ("_names", "_outlier")
@@ -131,7 +129,6 @@ class SlowSweep:
         return _ReportedCall(self._outlier, host, key, now_us)
 
     def out(self) -> Collection[str]:
-        """Return the ejected hosts."""
         return self._outlier.out
 
 
@@ -150,16 +147,16 @@ class _ReportedCall:
         return True
 
 
-def round_robin(rig: HostsRig, random_source: RandomSource) -> RoundRobin:
+def round_robin(rig: HostsRig, dice: Dice) -> _RoundRobin:
     """Return round robin over all hosts of the rig."""
-    return RoundRobin(rig.names)
+    return _RoundRobin(rig.names)
 
 
-def peak_ewma(rig: HostsRig, random_source: RandomSource) -> PeakEwmaPicker:
+def peak_ewma(rig: HostsRig, dice: Dice) -> _PeakEwma:
     """Return Peak EWMA over all hosts of the rig."""
-    return PeakEwmaPicker(rig.names, random_source.of("balance"))
+    return _PeakEwma(rig.names, dice.of("balance"))
 
 
-def slow_sweep(rig: HostsRig, random_source: RandomSource) -> SlowSweep:
+def slow_sweep(rig: HostsRig, dice: Dice) -> _SlowSweep:
     """Return a slow sweep over all hosts of the rig."""
-    return SlowSweep(rig.names, random_source.of("balance"))
+    return _SlowSweep(rig.names, dice.of("balance"))

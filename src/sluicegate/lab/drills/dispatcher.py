@@ -72,7 +72,7 @@ def wait_s(seconds: float) -> None:
 
 
 @final
-class DrillProcess:
+class _Process:
     """One process and its log."""
 
     __slots__ = ("_popen", "log", "name")
@@ -91,17 +91,14 @@ class DrillProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
         return self._popen.pid
 
     def log_end(self) -> str:
-        """Return the end of its log."""
         with self.log.open("rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_BYTES))
             return log.read().decode(errors="replace")
 
     def wait_for_log(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
-        """Wait until its log holds this."""
         waited_s = 0.0
         while waited_s < READY_S_MAX:
             found = re.search(pattern, self.log_end())
@@ -133,7 +130,6 @@ class DrillProcess:
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
-        """Kill it."""
         if self._popen.poll() is None:
             self._popen.kill()
         self._popen.wait()
@@ -153,7 +149,7 @@ class DrillDispatcher:
 
     __slots__ = ("port", "process")
 
-    def __init__(self, process: DrillProcess) -> None:
+    def __init__(self, process: _Process) -> None:
         self.process = process
         self.port = int(process.wait_for_log(_READY)[1])
 
@@ -203,7 +199,7 @@ class DrillFleet:
     ) -> None:
         """`quotas_ru` a second by caller; others have what the dispatcher's flags say."""
         new_reader()  # a missing package is reported before anything is started
-        self._processes: list[DrillProcess] = []
+        self._processes: list[_Process] = []
         self.folder = Path(mkdtemp(prefix="sluicegate-drill-"))
         self._access = self.folder / "access.toml"
         self._access.write_text("\n".join(map(_caller, (*callers, OPERATOR))), "utf-8")
@@ -228,7 +224,7 @@ class DrillFleet:
                 "--node", f"drill-{len(self._processes) + 1}",
                 *flags,
             ]  # fmt: skip
-            process = DrillProcess(name, words, self.folder / f"kv-{len(self._processes) + 1}.log")
+            process = _Process(name, words, self.folder / f"kv-{len(self._processes) + 1}.log")
             self._processes.append(process)
             processes.append(process)
         return [DrillDispatcher(process) for process in processes]
@@ -242,7 +238,7 @@ class DrillFleet:
             redis_program(), "--port", str(port), "--bind", HOST, "--save", "",
             "--appendonly", "no", "--dir", str(self.folder),
         ]  # fmt: skip
-        process = DrillProcess("redis-server", words, self.folder / "redis.log")
+        process = _Process("redis-server", words, self.folder / "redis.log")
         self._processes.append(process)
         process.wait_for_log(_REDIS_READY)
         return f"redis://{HOST}:{port}/0"

@@ -34,7 +34,7 @@ CRITICAL_SHARE: Final = 0.5
 
 
 @final
-class RecordedBudget:
+class _RecordedBudget:
     """A budget that records what is charged and what is given back."""
 
     __slots__ = ("_budget", "_record", "paid_mru")
@@ -45,7 +45,6 @@ class RecordedBudget:
         self.paid_mru: dict[str, int] = {}
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """Charge the budget behind."""
         verdict = self._budget.charge(caller, mru, now_us)
         if verdict.allowed:
             self._record.spend(f"request units of {caller}", now_us, mru)
@@ -79,7 +78,7 @@ class HuntChain:
         self.shed = Shed(self.stress, chance("shed"))
         self.prices = Shed(self.stress, chance("prices"), ShedSettings(form="prices"))
         self.rate_ru, self.epoch_us = knob("rate_ru", 1_000_000), knob("epoch_ms", 0) * MS
-        self.budget = RecordedBudget(self._new_budget(), record)
+        self.budget = _RecordedBudget(self._new_budget(), record)
         rate_ru = self.rate_ru
         self.units = RequestUnits(
             RequestUnitsSettings(rate_ru=rate_ru, burst_ru=rate_ru, debt_ru=rate_ru),

@@ -55,7 +55,7 @@ class _Call:
 
 
 @final
-class HuntClient:
+class _Client:
     """The policies of a client, the fleet, and who calls."""
 
     def __init__(self, world: World, setup: Setup, record: HuntRecord) -> None:
@@ -81,7 +81,6 @@ class HuntClient:
         self.repeats: dict[str, int] = {}
 
     async def one(self, number: int, load: HuntLoad) -> None:
-        """One call."""
         clock = self.world.clock
         now_us = clock.now_us()
         deadline_us = now_us + load.timeout_ms * MS if load.timeout_ms else None
@@ -224,7 +223,7 @@ class HuntClient:
 
 async def play_client(world: World, setup: Setup, record: HuntRecord) -> None:
     """The whole play."""
-    client = HuntClient(world, setup, record)
+    client = _Client(world, setup, record)
 
     async def sample() -> None:
         for sentence in await recheck(client.disagreements):
@@ -243,7 +242,7 @@ async def play_client(world: World, setup: Setup, record: HuntRecord) -> None:
     record.left["running at the fallback"] = client.fallback.stats().running
 
 
-def _check_budgets(client: HuntClient, elapsed_us: int) -> None:
+def _check_budgets(client: _Client, elapsed_us: int) -> None:
     """Over all of the play: what was paid in, and a reserve for each window of nine slices."""
     budget = client.budgets.settings
     reserve = budget.reserve_milli_per_s * (elapsed_us / 0.9 + budget.window_us) / 1e6
@@ -254,7 +253,7 @@ def _check_budgets(client: HuntClient, elapsed_us: int) -> None:
             client.record.add_violation("not over-admitted", sentence)
 
 
-def _check_breakers(client: HuntClient) -> None:
+def _check_breakers(client: _Client) -> None:
     for key, state in client.breaker.states().items():
         failures = client.failures.get(key[1], 0)
         if state != "closed" and failures < FAILURES_IN_ROW:

@@ -40,7 +40,7 @@ FUSE: Final = 2
 
 
 @final
-class HuntCluster:
+class _Cluster:
     """The nodes, the master, and what each account was admitted."""
 
     def __init__(self, world: World, setup: Setup, record: HuntRecord) -> None:
@@ -188,7 +188,7 @@ class HuntCluster:
 
 async def play_cluster(world: World, setup: Setup, record: HuntRecord) -> None:
     """The whole play."""
-    cluster = HuntCluster(world, setup, record)
+    cluster = _Cluster(world, setup, record)
     courses = {load.name: _course_of(record, load.name) for load in setup.loads}
     record.step_us = COURSE_US
 
@@ -221,7 +221,7 @@ async def play_cluster(world: World, setup: Setup, record: HuntRecord) -> None:
     await world.sleep_us(SAMPLE_US)
 
 
-def _judge(cluster: HuntCluster, courses: dict[str, list[tuple[int, int]]]) -> None:
+def _judge(cluster: _Cluster, courses: dict[str, list[tuple[int, int]]]) -> None:
     """Check that conforming accounts pass, and that others are held to the limit."""
     setup, record = cluster.setup, cluster.record
     quiet = not any(fault.what in {"cut", "surge"} for fault in setup.faults)

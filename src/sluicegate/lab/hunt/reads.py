@@ -44,7 +44,7 @@ class _VersionStore:
 
 
 @final
-class HuntReads:
+class _Reads:
     """The front, the store behind it, and who reads."""
 
     def __init__(self, world: World, setup: Setup, record: HuntRecord) -> None:
@@ -85,7 +85,6 @@ class HuntReads:
         bounds["waiters"] = self.flights_max * self.waiters_max
 
     async def one(self, number: int, load: HuntLoad) -> None:
-        """A read, or a write."""
         draw = self.world.chance(f"who/{load.name}").draw
         # The first keys are asked for most.
         key = f"k{int(draw() * draw() * load.keys)}"
@@ -250,7 +249,6 @@ class HuntReads:
             store.acknowledged[key] = max(store.acknowledged.get(key, 0), number)
 
     def sample_levels(self) -> None:
-        """Record the levels of this instant."""
         record, hot, shared = self.record, self.hot.stats(), self.shared.stats()
         record.level("keys counted", hot.counted)
         record.level("bytes cached", hot.cached_bytes)
@@ -268,7 +266,7 @@ class HuntReads:
 
 async def play_reads(world: World, setup: Setup, record: HuntRecord) -> None:
     """The whole play."""
-    reads = HuntReads(world, setup, record)
+    reads = _Reads(world, setup, record)
 
     async def sample() -> None:
         reads.sample_levels()

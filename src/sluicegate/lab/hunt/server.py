@@ -50,7 +50,7 @@ CALM_US: Final = 600_000_000
 
 
 @final
-class HuntServer:
+class _Server:
     """The chain, the shards, and where each unit is."""
 
     def __init__(self, world: World, setup: Setup, record: HuntRecord) -> None:
@@ -262,7 +262,7 @@ class HuntServer:
 
 async def play_server(world: World, setup: Setup, record: HuntRecord) -> None:
     """The whole play."""
-    server = HuntServer(world, setup, record)
+    server = _Server(world, setup, record)
     for fault in setup.faults:
         if fault.what == "jump":
             world.call_at_us(fault.from_ms * MS, server.clock.jump, fault.much * MS)
@@ -293,7 +293,7 @@ async def play_server(world: World, setup: Setup, record: HuntRecord) -> None:
     await _end(server)
 
 
-async def _end(server: HuntServer) -> None:
+async def _end(server: _Server) -> None:
     """When all has ended, and after a long calm."""
     world, record = server.world, server.record
     for sentence in await recheck(server.disagreements):
@@ -329,7 +329,7 @@ async def _end(server: HuntServer) -> None:
         record.add_violation("let go", "BULK is shed after ten calm minutes")
 
 
-def _check_waste(server: HuntServer) -> None:
+def _check_waste(server: _Server) -> None:
     """Where places are workers and a deadline is many services long, the slack rule leaves 1%."""
     setup, service_us = server.setup, server.setup.knob("service_us", 10_000)
     if setup.faults or setup.knob("shards", 1) > 1 or setup.knob("adaptive", 0):

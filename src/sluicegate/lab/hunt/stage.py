@@ -72,7 +72,7 @@ def arrivals_of(load: HuntLoad) -> Arrivals:
 
 
 @final
-class HuntCallers:
+class _Callers:
     """All who come: a task each, some of whom give up at a moment of their own."""
 
     def __init__(self, world: World, setup: Setup) -> None:
@@ -134,7 +134,7 @@ async def play_callers(
             await sample()
 
     sampler = world.spawn(sample_all(), "sampler")
-    await HuntCallers(world, setup).run(one)
+    await _Callers(world, setup).run(one)
     over = True
     await sampler
 

@@ -269,7 +269,7 @@ class SuppressingNode:
 
 
 @final
-class SuppressingMaster:
+class _SuppressingMaster:
     """`policies.suppress_master`; the limit's burst is one second of it, the default."""
 
     __slots__ = ("_policy",)
@@ -279,7 +279,6 @@ class SuppressingMaster:
         self._policy = SuppressMaster("master", 1, lambda _: limit, now_us, settings)
 
     def hear(self, source: str, message: object, now_us: int) -> FactorMessage | None:
-        """Hand the message to the policy."""
         assert isinstance(message, SuppressReport)
         return self._policy.hear(message, now_us)
 
@@ -293,7 +292,7 @@ def suppressing(
         return SuppressingNode(f"node-{number}", world.chance(f"suppress/{number}"), node)
 
     def make_master(rig: AccountRig, world: World) -> _Master:
-        return SuppressingMaster(rig.per_s, world.clock.now_us(), master)
+        return _SuppressingMaster(rig.per_s, world.clock.now_us(), master)
 
     settings = SuppressSettings() if node is None else node
     return AccountScheme(make_node, make_master, settings.interval_us)

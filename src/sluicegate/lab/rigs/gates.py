@@ -118,7 +118,6 @@ class _Station:
         self._begin(now_us)
 
     def serve_until(self, until_us: int) -> None:
-        """Everything that happens up to then."""
         ends, steps = self._ends, self._steps
         while True:
             step_us = steps[0][0] if steps else until_us + 1

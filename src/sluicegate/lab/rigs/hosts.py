@@ -183,7 +183,6 @@ class _Watch:
         self._out: Collection[str] = NOBODY
 
     def look(self) -> None:
-        """Compare with the last time."""
         out = self._picker.out()
         if out is self._out:
             return
@@ -199,7 +198,7 @@ NO_PENALTY: Final = BalanceSettings(penalty_us=0)
 
 
 @final
-class Balanced:
+class _BalancedPicker:
     """`policies.balance`, as a rig asks it."""
 
     __slots__ = ("_balance", "_outlier")
@@ -209,24 +208,22 @@ class Balanced:
         self._outlier = balance.outlier
 
     def pick(self, key: str, now_us: int) -> _Pick:
-        """A permit, which knows its host."""
         permit = self._balance.admit(Request(key), now_us)
         assert not isinstance(permit, Decision), "a group with hosts refuses nobody"
         return permit
 
     def out(self) -> Collection[str]:
-        """Who is ejected."""
         return self._outlier.out
 
 
 def balanced(
     *, settings: BalanceSettings | None = None, outlier: OutlierSettings | None = None
-) -> Callable[[HostsRig, RandomSource], Balanced]:
+) -> Callable[[HostsRig, Dice], _BalancedPicker]:
     """What makes the balancer for a rig; what is not given is as in production."""
 
-    def make(rig: HostsRig, random_source: RandomSource) -> Balanced:
-        watch = Outlier(rig.names, random_source.of("outlier"), outlier)
-        return Balanced(Balance(rig.names, random_source.of("balance"), settings, watch))
+    def make(rig: HostsRig, dice: Dice) -> _BalancedPicker:
+        watch = Outlier(rig.names, dice.of("outlier"), outlier)
+        return _BalancedPicker(Balance(rig.names, dice.of("balance"), settings, watch))
 
     return make
 

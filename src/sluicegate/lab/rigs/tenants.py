@@ -342,7 +342,6 @@ class _AllAlike:
     __slots__ = ()
 
     def admit(self, request: Request, now_us: int) -> NothingHeld:
-        """Forget what it claims."""
         request.criticality = DEFAULT_CRITICALITY
         return NOTHING_HELD
 

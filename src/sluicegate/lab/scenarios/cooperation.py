@@ -5,26 +5,170 @@ server that refuses all there is to refuse spends half of itself on it, and noth
 itself helps: (1 - 0.05 * 10) / 0.95 = 0.53 of its capacity is the most it can answer. Callers who
 hold back what would be refused give the other half back. The goal is 0.95 of the capacity, and
 hardly more than one refusal for each answer.
+
+The rig: callers who each keep a policy of their own, before a station that refuses.
+
+A call passes its caller's policy first, which may hold it back: that costs the server nothing.
+What is sent goes through the server's policy as in the full mode, and is answered, late or refused;
+the caller's policy learns which. A rig is a `Rig`; each caller of a kind is a process of its own.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from math import inf
+from typing import Final, NamedTuple, TypeAlias, final
 
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome, Permit
+from sluicegate.contracts.policy import Policy
+from sluicegate.contracts.request import Request
+from sluicegate.lab import fast
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.queues import no_control
-from sluicegate.lab.goals import Goal
-from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.rigs.cooperation import (
-    client_throttle,
-    curves,
-    kernel_candidate,
-    measure,
-    policy_candidate,
-    sre_throttle,
-)
+from sluicegate.lab.baselines.sre_throttle import SreThrottle
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.clients import Call, run_callers
+from sluicegate.lab.fast import MakeLine
+from sluicegate.lab.full import MakePolicy, Server
+from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.measures import curves as station_curves
+from sluicegate.lab.measures import figures
+from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.server_chain import server_chain
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, PlotSpec, Scenario
+from sluicegate.lab.scenario import (
+    AS_BARS,
+    KERNELS,
+    OVER_TIME,
+    TASKS,
+    Contender,
+    Curves,
+    Figures,
+    Picture,
+    Scenario,
+)
+from sluicegate.lab.workload import Kind
+from sluicegate.lab.world import World, run
+from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
+
+MakeCallerPolicy: TypeAlias = Callable[[World, str], Policy]
+
+
+class CooperationRun(NamedTuple):
+    """The ledger of the calls that were sent, and how many were made and held back."""
+
+    ledger: Ledger
+    called: int
+    held_back: int
+
+
+CooperationContender: TypeAlias = "Contender[Rig, CooperationRun]"
+
+
+def client_throttle(world: World, caller: str) -> ClientThrottle:
+    """The production policy with its defaults."""
+    return ClientThrottle(world.chance(f"throttle/{caller}"))
+
+
+def sre_throttle(world: World, caller: str) -> SreThrottle:
+    """The textbook's."""
+    return SreThrottle(world.chance(f"throttle/{caller}"))
+
+
+def in_world(make_policy: MakePolicy, make_caller: MakeCallerPolicy | None) -> CooperationContender:
+    """A contender with policies on both sides; without `make_caller` everything is sent."""
+    return Contender(lambda rig, seed: play(rig, make_policy, make_caller, seed), TASKS)
+
+
+def in_line(make_line: MakeLine) -> CooperationContender:
+    """A contender that is a line before the workers, with callers who send everything."""
+
+    def play_line(rig: Rig, seed: int) -> CooperationRun:
+        ledger = fast.play(rig, make_line, seed)
+        return CooperationRun(ledger, sum(row.offered for row in ledger.rows), 0)
+
+    return Contender(play_line, KERNELS)
+
+
+def play(
+    rig: Rig, make_policy: MakePolicy, make_caller: MakeCallerPolicy | None, seed: int
+) -> CooperationRun:
+    """One run."""
+
+    async def main(world: World) -> CooperationRun:
+        ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
+        server = Server(world, rig, make_policy(rig, world), ledger)
+        callers: list[_ThrottledCalls] = []
+        for number, kind in enumerate(rig.kinds):
+            call = _ThrottledCalls(world, rig, server.door(number, kind), make_caller)
+            callers.append(call)
+        await run_callers(world, zip(rig.kinds, callers, strict=True), until_us=rig.span_us)
+        called = sum(each.called for each in callers)
+        return CooperationRun(ledger, called, sum(each.held_back for each in callers))
+
+    return run(main, seed).value
+
+
+@final
+class _ThrottledCalls:
+    """The callers of a kind, each with a policy of its own."""
+
+    def __init__(self, world: World, rig: Rig, call: Call, make: MakeCallerPolicy | None) -> None:
+        self._world = world
+        self._call = call
+        self._make = make
+        self._warm_us = rig.warm_us
+        self._policies: dict[str, Policy] = {}
+        self.called = self.held_back = 0  # after the warm-up
+
+    async def __call__(self, request: Request) -> bool:
+        """Return whether the call was answered in time."""
+        counts = self._world.elapsed_us >= self._warm_us
+        self.called += counts
+        if self._make is None:
+            return await self._call(request)
+        policy = self._policies.get(request.caller)
+        if policy is None:
+            policy = self._policies[request.caller] = self._make(self._world, request.caller)
+        permit = policy.admit(request, self._world.clock.now_us())
+        if isinstance(permit, Decision):
+            self.held_back += counts
+            return False
+        return await self._send(request, permit)
+
+    async def _send(self, request: Request, permit: Permit) -> bool:
+        clock = self._world.clock
+        good = False
+        try:
+            good = await self._call(request)
+        except BaseException:
+            permit.end(Outcome.IGNORE, clock.now_us())
+            raise
+        if isinstance(permit, ClientThrottlePermit):
+            answer: CallResult[object] = CallResult(
+                ResultKind.OK if good else ResultKind.OVERLOADED
+            )
+            permit.end_with(answer, clock.now_us())
+        else:
+            permit.end(Outcome.SUCCESS if good else Outcome.DROPPED, clock.now_us())
+        return good
+
+
+def measure(rig: Rig, ended: CooperationRun) -> Figures:
+    """The usual, and what the server refused for each that it answered."""
+    found = figures(rig, ended.ledger)
+    good = sum(row.good for row in ended.ledger.rows)
+    refused = sum(row.refused for row in ended.ledger.rows)
+    found["rejects_per_accept"] = refused / good if good else inf
+    found["held_back"] = ended.held_back / ended.called if ended.called else 0.0
+    return found
+
+
+def curves(rig: Rig, ended: CooperationRun) -> Curves:
+    """Return what the server did over time."""
+    return station_curves(rig, ended.ledger)
+
 
 WORKERS: Final = 16
 LOAD: Final = 10

@@ -7,25 +7,276 @@ a later hop refuses for any other reason. The goal is to lose less than a hundre
 services can do, and to answer in time with all the rest.
 
 Refuse at the first hop, by what the whole way takes; behind it, finish what was begun.
+
+The rig: services in a row, each of which does its part and then asks the next.
+
+A request enters at the first with so much time; each passes on what is left of it. Work is counted
+with the request that it was done for, and judged by how that ended: answered in time it was useful,
+else wasted, at whichever hop and for whatever reason. A `HopGate` is what stands at a service's
+door and before its workers; `guarded` is the product's.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Final, NamedTuple, TypeAlias, final
 
-from sluicegate.lab.goals import Goal
-from sluicegate.lab.rigs.hops import (
-    Hops,
-    alike,
-    candidate,
-    expired_only,
-    guarded,
-    measure,
-    nothing,
-    without_deadline,
-    without_queue,
-)
-from sluicegate.lab.scenario import AS_BARS, PlotSpec, Scenario
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.permit import Outcome, Permit
+from sluicegate.contracts.policy import NOTHING_HELD, WaitingPolicy
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.backend import Backend
+from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.clients import run_callers
+from sluicegate.lab.measures import quantile
+from sluicegate.lab.scenario import AS_BARS, Figures, Picture, Scenario, contender_maker
+from sluicegate.lab.spans import Exponential, Span
+from sluicegate.lab.workload import Kind
+from sluicegate.lab.world import World, run
+from sluicegate.policies.deadline import Deadline, DeadlineSettings
+from sluicegate.policies.queue.queue import Queue, QueueSettings
+
+HOPS_MAX: Final = 16
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hops:
+    """Services in a row, all alike, and what is asked of the first."""
+
+    hops: tuple[str, ...] = ("edge", "api", "store")
+    workers: int = 16  # each
+    service: Span = Exponential(10_000.0)  # noqa: RUF009 - frozen
+    load: float = 2.0
+    timeout_us: int = 500_000
+    span_us: int = 12_000_000
+    warm_us: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.hops) <= HOPS_MAX:
+            raise BadValue("hops", self.hops, f"name from 1 to {HOPS_MAX}")
+        if not 0 <= self.warm_us < self.span_us:
+            raise BadValue("warm_us", self.warm_us, f"give 0 to below span_us ({self.span_us})")
+
+    @property
+    def kind(self) -> Kind:
+        """What comes: `load` times what a service can do."""
+        per_s = self.load * self.workers * 1e6 / self.service.mean_us
+        return Kind(name="get", arrivals=Poisson(per_s), timeout_us=self.timeout_us)
+
+    @property
+    def capacity_us(self) -> float:
+        """Work that all services can do while it is counted."""
+        return len(self.hops) * self.workers * float(self.span_us - self.warm_us)
+
+
+class HopGate:
+    """What a service asks before it works for a request.
+
+    A deadline, or none, at the door, and a queue or a pool before the workers.
+    """
+
+    def __init__(self, deadline: Deadline | None, places: WaitingPolicy) -> None:
+        self._deadline = deadline
+        self._places = places
+
+    def door(self, request: Request, now_us: int) -> Permit | Decision:
+        """Refuse when there is no time for all of it; the permit ends with the answer."""
+        return NOTHING_HELD if self._deadline is None else self._deadline.admit(request, now_us)
+
+    async def place(self, request: Request, clock: Clock) -> Permit | Decision:
+        """Wait for a place; the permit ends when this service has done its part."""
+        return await self._places.admit(request, clock)
+
+    def look(self, request: Request, now_us: int) -> Decision | None:
+        """Refuse at the place if there is no time any more."""
+        return None if self._deadline is None else self._deadline.look(request, now_us)
+
+
+MakeGate: TypeAlias = Callable[[Hops, bool], HopGate]  # whether it is for the first hop
+
+
+def guarded(rig: Hops, first: bool) -> HopGate:
+    """The production policies: refuse at the first hop, and behind it finish what was begun.
+
+    At the first they have their defaults. Behind it the queue has only its bounds, and the deadline
+    asks for the median: whoever is refused there takes the work of the hops before with him.
+    """
+    if first:
+        return alike(rig, first)
+    queue = Queue(QueueSettings(places=rig.workers, form="none"))
+    return HopGate(Deadline(DeadlineSettings(quantile=0.5)), queue)
+
+
+def alike(rig: Hops, first: bool) -> HopGate:
+    """The production policies with their defaults, at every hop the same."""
+    return HopGate(Deadline(), Queue(QueueSettings(places=rig.workers)))
+
+
+def without_deadline(rig: Hops, first: bool) -> HopGate:
+    """Ours, and each hop knows how long its own part takes, and nothing of what is behind."""
+    form = "folly" if first else "none"
+    return HopGate(None, Queue(QueueSettings(places=rig.workers, form=form)))
+
+
+def without_queue(rig: Hops, first: bool) -> HopGate:
+    """Ours, with a plain pool in place of each queue."""
+    settings = DeadlineSettings() if first else DeadlineSettings(quantile=0.5)
+    return HopGate(Deadline(settings), FifoPool(rig.workers))
+
+
+def expired_only(rig: Hops, first: bool) -> HopGate:
+    """The deadline carried along, and what has passed it is refused: the form of the seed."""
+    return HopGate(Deadline(DeadlineSettings(slack=False)), FifoPool(rig.workers))
+
+
+def nothing(rig: Hops, first: bool) -> HopGate:
+    """Whoever comes waits."""
+    return HopGate(None, FifoPool(rig.workers))
+
+
+class HopsRun(NamedTuple):
+    """What a run entry_permit to, after its warm-up."""
+
+    good_us: list[int]  # from arrival to answer, of those in time
+    late: int
+    refused: dict[str, int]  # by hop
+    useful_us: int
+    wasted_us: int
+    worked_us: int
+
+
+@final
+class _Journey:
+    """One request on its way through the hops."""
+
+    def __init__(self, arrived_us: int) -> None:
+        self.arrived_us = arrived_us
+        self.worked_us = 0
+
+
+@final
+class _Hop:
+    """One hop."""
+
+    def __init__(
+        self, world: World, name: str, rig: Hops, gate: HopGate, after: _Hop | None
+    ) -> None:
+        self._world = world
+        self._backend = Backend(world, rig.service, name=name, workers=rig.workers)
+        self._gate = gate
+        self._next = after
+        self.refused = 0
+
+    async def handle(self, request: Request, journey: _Journey) -> bool:
+        """Do its part, and have the rest done; False if it was refused here or further on."""
+        gate, clock = self._gate, self._world.clock
+        entry_permit = gate.door(request, clock.now_us())
+        if isinstance(entry_permit, Decision):
+            self.refused += 1
+            return False
+        place = await gate.place(request, clock)
+        begun_us = clock.now_us()
+        if isinstance(place, Decision):
+            self.refused += 1
+            entry_permit.end(Outcome.IGNORE, begun_us, spent=False)
+            return False
+        if gate.look(request, begun_us) is not None:
+            self.refused += 1
+            place.end(Outcome.IGNORE, begun_us, spent=False)
+            entry_permit.end(Outcome.IGNORE, begun_us, spent=False)
+            return False
+        outcome = Outcome.IGNORE
+        try:
+            await self._work(journey, place)
+            done = self._next is None or await self._next.handle(self._onward(request), journey)
+            outcome = Outcome.SUCCESS if done else Outcome.DROPPED
+            return done
+        finally:
+            now_us = clock.now_us()
+            request.measured = Measured(service_us=now_us - begun_us)
+            entry_permit.end(outcome, now_us)
+
+    async def _work(self, journey: _Journey, place: Permit) -> None:
+        outcome = Outcome.IGNORE
+        try:
+            work_us = self._backend.draw_us()
+            await self._backend.serve(work_us)
+            journey.worked_us += work_us
+            outcome = Outcome.SUCCESS
+        finally:
+            place.end(outcome, self._world.clock.now_us())
+
+    def _onward(self, request: Request) -> Request:
+        """What the next hop is asked: the time that is left goes with it, not an instant."""
+        now_us = self._world.clock.now_us()
+        left_us = request.remaining_us(now_us)
+        return Request(
+            request.key,
+            caller=request.caller,
+            criticality=request.criticality,
+            arrived_us=now_us,
+            deadline_us=None if left_us is None else now_us + left_us,
+            operation=request.operation,
+        )
+
+
+def play(rig: Hops, make_gate: MakeGate, seed: int) -> HopsRun:
+    """One run."""
+
+    async def main(world: World) -> HopsRun:
+        good_us: list[int] = []
+        services: list[_Hop] = []
+        late = useful_us = wasted_us = 0
+        first: _Hop | None = None
+        for at, name in reversed(list(enumerate(rig.hops))):
+            first = _Hop(world, name, rig, make_gate(rig, at == 0), first)
+            services.insert(0, first)
+        assert first is not None  # there is at least one hop
+        entry = first
+
+        async def ask(request: Request) -> None:
+            nonlocal late, useful_us, wasted_us
+            journey = _Journey(world.elapsed_us)
+            done = await entry.handle(request, journey)
+            if world.elapsed_us < rig.warm_us:
+                return
+            took_us = world.elapsed_us - journey.arrived_us
+            if done and took_us <= rig.timeout_us:
+                good_us.append(took_us)
+                useful_us += journey.worked_us
+            else:
+                late += done
+                wasted_us += journey.worked_us
+
+        await run_callers(world, [(rig.kind, ask)], until_us=rig.span_us)
+        refused = {name: each.refused for name, each in zip(rig.hops, services, strict=True)}
+        return HopsRun(good_us, late, refused, useful_us, wasted_us, useful_us + wasted_us)
+
+    return run(main, seed).value
+
+
+def measure(rig: Hops, ended: HopsRun) -> Figures:
+    """Useful and wasted work as shares of what all services could do."""
+    good_us = sorted(ended.good_us)
+    return {
+        "goodput": ended.useful_us / rig.capacity_us,
+        "wasted": ended.wasted_us / rig.capacity_us,
+        "p50_ms": quantile(good_us, 0.5) / 1000 if good_us else inf,
+        "p99_ms": quantile(good_us, 0.99) / 1000 if good_us else inf,
+        "late": float(ended.late),
+        **{f"refused.{name}": float(count) for name, count in ended.refused.items()},
+    }
+
+
+contender: Final = contender_maker(play)
+
 
 SCENARIO: Final = Scenario(
     number=19,

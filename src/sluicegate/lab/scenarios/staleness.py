@@ -6,26 +6,311 @@ each key has an epoch: a write moves it, a fill of an older epoch is void, and n
 from before. The goals: no read on the node that wrote is older than its write, in any order of
 events (`races`, of which a million are played in the long proofs); and on other nodes, which hear
 of nothing, none is older than the time to live and one fetch.
+
+The rig: is a read ever older than what its own node has written, or than it may be?
+
+Two rigs. `RaceRig` plays thousands of small episodes in which a scheduler picks by chance what
+comes next: a read or a write begins, one of the messages to or from the store arrives, a reader
+gives up, a fetch fails, somebody else writes, time passes. `NodesRig` is a few nodes that read and
+write the same keys for a while, at the store's own pace. The oracle is the writes acknowledged on
+each node.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import Refused, Unavailable
+from sluicegate.contracts.request import Request
+from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.caches import TtlCache
-from sluicegate.lab.goals import Goal
-from sluicegate.lab.rigs.freshness import (
-    FreshnessRig,
-    NodesRig,
-    RaceRig,
-    candidate,
-    measure,
-)
-from sluicegate.lab.rigs.read_paths import Get, ShieldedReads
-from sluicegate.lab.scenario import AS_BARS, PlotSpec, Scenario
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.rigs.read_paths import Get, ReadPath, ShieldedReads, VersionedStore, read
+from sluicegate.lab.scenario import AS_BARS, Figures, Picture, Scenario, contender_maker
+from sluicegate.lab.spans import Exponential
+from sluicegate.lab.world import World, run
+from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.fallback import Fallback, FallbackSettings
 from sluicegate.policies.hot_key import HotKeySettings
+
+MakeReadPath: TypeAlias = Callable[[Clock, Chance, Get, bool], ReadPath]  # hot at once, or as it is
+
+BATCH: Final = 50  # episodes of one path, each with a key of its own
+WRITES_MAX: Final = 3
+READS_MAX: Final = 8
+SETTLED_TURNS: Final = 6  # a refresh ahead is nobody's task here
+FAILURES: Final = 0.08  # of all fetches
+TIMES_US: Final = (1, 100, 600, 1_100, 3_200_000, 3_490_000, 3_600_000, 40_000_000)
+
+
+class FreshnessRun(NamedTuple):
+    """What one run measured."""
+
+    reads: int
+    served: int  # without a fetch of their own
+    stale_own: int  # older than a write that this node had acknowledged before the read began
+    stale_cached: int  # what the cache held at the end of an episode was older than that
+    age_us_max: int  # of what another node's write had replaced
+    fetch_us_max: int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceRig:
+    """So many episodes of so many steps each."""
+
+    episodes: int = 3_000
+    steps: int = 20
+
+    def play(self, make_path: MakeReadPath, seed: int) -> FreshnessRun:
+        """One run."""
+
+        async def main(world: World) -> FreshnessRun:
+            seen = FreshnessRun(0, 0, 0, 0, 0, 0)
+            race: _Race | None = None
+            for episode in range(self.episodes):
+                if race is None or episode % BATCH == 0:
+                    race = _Race(world, make_path, with_fallback=episode % (2 * BATCH) == 0)
+                await race.episode(f"key{episode}", self.steps)
+                if episode % BATCH == BATCH - 1 or episode == self.episodes - 1:
+                    seen = seen._replace(
+                        reads=seen.reads + race.reads,
+                        served=seen.served + race.reads - race.asked,
+                        stale_own=seen.stale_own + race.stale_own,
+                        stale_cached=seen.stale_cached + race.stale_cached,
+                    )
+            return seen
+
+        return run(main, seed).value
+
+
+@final
+class _Race:
+    """One path, and a store whose every message waits until the scheduler lets it pass."""
+
+    def __init__(self, world: World, make_path: MakeReadPath, *, with_fallback: bool) -> None:
+        self._world = world
+        self._draw = world.chance("scheduler").draw
+        self._path = make_path(world.clock, world.chance("front"), self._get, True)
+        self._fallback: Fallback[int] | None = None
+        if with_fallback:
+            self._fallback = Fallback(FallbackSettings())
+        self._gates: list[asyncio.Future[None]] = []
+        self._readers: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.Task[None]] = []
+        self._versions: dict[str, int] = {}
+        self._acknowledged: dict[str, int] = {}
+        self.asked = self.reads = self.stale_own = self.stale_cached = 0
+
+    async def episode(self, key: str, steps: int) -> None:
+        """Some steps, and then all that is under way comes to its end."""
+        for _ in range(steps):
+            await self._step(key)
+            for _ in range(int(self._draw() * 3)):
+                await asyncio.sleep(0)
+        idle = 0
+        while idle < SETTLED_TURNS:
+            idle = 0 if self._gates or not self._ended() else idle + 1
+            self._pass_one()
+            await asyncio.sleep(0)
+        self._readers.clear()
+        self._writers.clear()
+        _, kept = self._path.look(key)
+        if kept is not None and kept < self._acknowledged.get(key, 0):
+            self.stale_cached += 1
+
+    async def _step(self, key: str) -> None:
+        draw = self._draw()
+        loop = asyncio.get_running_loop()
+        if draw < 0.30:
+            if len(self._readers) < READS_MAX:
+                self._readers.append(loop.create_task(self._read(key)))
+        elif draw < 0.40:
+            if len(self._writers) < WRITES_MAX:
+                self._writers.append(loop.create_task(self._write(key)))
+        elif draw < 0.86:
+            self._pass_one()
+        elif draw < 0.90:
+            if self._readers:
+                self._readers[int(self._draw() * len(self._readers))].cancel()
+        elif draw < 0.94:
+            self._versions[key] = self._versions.get(key, 0) + 1  # another node's
+        else:
+            # A moment, or long enough for what is kept to expire, or nearly.
+            await self._world.sleep_us(TIMES_US[int(self._draw() * len(TIMES_US))])
+
+    def _ended(self) -> bool:
+        return all(task.done() for task in self._readers + self._writers)
+
+    def _pass_one(self) -> None:
+        while self._gates:
+            gate = self._gates.pop(int(self._draw() * len(self._gates)))
+            if not gate.done():
+                gate.set_result(None)
+                return
+
+    async def _gate(self) -> None:
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gates.append(gate)
+        await gate
+
+    async def _get(self, key: str) -> int:
+        self.asked += 1
+        await self._gate()
+        if self._draw() < FAILURES:
+            raise Unavailable("the store", "it was drawn to fail")
+        version = self._versions.get(key, 0)
+        await self._gate()
+        return version
+
+    async def _read(self, key: str) -> None:
+        now_us = self._world.clock.now_us()
+        request = Request(key, arrived_us=now_us)
+        if self._draw() < 0.3:
+            request.deadline_us = now_us + 1_000
+        least = self._acknowledged.get(key, 0)
+        self.reads += 1
+        try:
+            version = await self._answer(request)
+        except (Unavailable, Refused, TimeoutError):
+            return
+        if version < least:
+            self.stale_own += 1
+
+    async def _answer(self, request: Request) -> int:
+        if self._fallback is None:
+            return await read(self._path, request)
+
+        async def work(_: int) -> CallResult[int]:
+            return CallResult(ResultKind.OK, await read(self._path, request))
+
+        return (await self._fallback.call(work, request, self._world.clock)).result()
+
+    async def _write(self, key: str) -> None:
+        await self._gate()
+        version = self._versions[key] = self._versions.get(key, 0) + 1
+        await self._gate()
+        self._path.wrote(key)
+        if self._fallback is not None:
+            self._fallback.forget(Request(key))
+        self._acknowledged[key] = max(version, self._acknowledged.get(key, 0))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesRig:
+    """Reads and writes a second of each node, over a few keys, all alike."""
+
+    nodes: int = 4
+    keys: int = 3
+    reads_per_s: float = 600.0
+    writes_per_s: float = 0.5
+    span_us: int = 15_000_000
+    rtt_us: int = 3_000
+    ttl_us: int  # what the product promises
+
+    def play(self, make_path: MakeReadPath, seed: int) -> FreshnessRun:
+        """One run."""
+
+        async def main(world: World) -> FreshnessRun:
+            return await _Cluster(world, self).play(make_path)
+
+        return run(main, seed).value
+
+
+@final
+class _Cluster:
+    """The nodes, and the one store behind them."""
+
+    def __init__(self, world: World, rig: NodesRig) -> None:
+        self._world = world
+        self._rig = rig
+        self._store = VersionedStore(world, Exponential(2_000.0), workers=16, rtt_us=rig.rtt_us)
+        self._loop = asyncio.get_running_loop()
+        self._replaced_us: dict[tuple[str, int], int] = {}  # since when there is a later version
+        self._seen = FreshnessRun(0, 0, 0, 0, 0, 0)
+        self._asked = self._fetch_us = 0
+
+    async def play(self, make_path: MakeReadPath) -> FreshnessRun:
+        world, rig = self._world, self._rig
+        for node in range(rig.nodes):
+            name = f"node{node}"
+            path = make_path(world.clock, world.chance(name), self._get, False)
+            acknowledged: dict[str, int] = {}
+            world.spawn(self._reads(name, path, acknowledged), f"{name}/reads")
+            world.spawn(self._writes(name, path, acknowledged), f"{name}/writes")
+        await world.until_us(rig.span_us)
+        await world.cancel_the_rest()
+        served = self._seen.reads - self._asked
+        return self._seen._replace(served=served, fetch_us_max=self._fetch_us)
+
+    async def _reads(self, name: str, path: ReadPath, acknowledged: dict[str, int]) -> None:
+        draw = self._world.chance(f"{name}/keys").draw
+        arrivals = Poisson(self._rig.reads_per_s)
+        for at_us in arrivals.instants_us(self._world.chance(f"{name}/reads")):
+            await self._world.until_us(at_us)
+            key = f"key{int(draw() * self._rig.keys)}"
+            # The loop holds it until it is done.
+            self._loop.create_task(self._read(path, key, acknowledged.get(key, 0)))
+
+    async def _read(self, path: ReadPath, key: str, least: int) -> None:
+        begun_us = self._world.elapsed_us
+        version = await read(path, Request(key, arrived_us=self._world.clock.now_us()))
+        replaced_us = self._replaced_us.get((key, version), begun_us)
+        seen = self._seen
+        self._seen = seen._replace(
+            reads=seen.reads + 1,
+            stale_own=seen.stale_own + (version < least),
+            age_us_max=max(seen.age_us_max, begun_us - replaced_us),
+        )
+
+    async def _writes(self, name: str, path: ReadPath, acknowledged: dict[str, int]) -> None:
+        draw = self._world.chance(f"{name}/written").draw
+        arrivals = Poisson(self._rig.writes_per_s)
+        for at_us in arrivals.instants_us(self._world.chance(f"{name}/writes")):
+            await self._world.until_us(at_us)
+            key = f"key{int(draw() * self._rig.keys)}"
+            version = await self._store.put(key)
+            self._replaced_us[key, version - 1] = self._world.elapsed_us - self._rig.rtt_us // 2
+            path.wrote(key)
+            acknowledged[key] = max(version, acknowledged.get(key, 0))
+
+    async def _get(self, key: str) -> int:
+        self._asked += 1
+        begun_us = self._world.elapsed_us
+        version = await self._store.get(key)
+        self._fetch_us = max(self._fetch_us, self._world.elapsed_us - begun_us)
+        return version
+
+
+FreshnessRig: TypeAlias = RaceRig | NodesRig
+
+
+def measure(rig: FreshnessRig, seen: FreshnessRun) -> Figures:
+    """How often a read was stale, and by how much more than it may be."""
+    bound_us = rig.ttl_us + seen.fetch_us_max if isinstance(rig, NodesRig) else 0
+    return {
+        "stale_own": float(seen.stale_own),
+        "stale_refills": float(seen.stale_cached),
+        "others_ms": seen.age_us_max / 1e3,
+        "others_beyond_ms": max(seen.age_us_max - bound_us, 0) / 1e3,
+        "reads": float(seen.reads),
+        "served": seen.served / seen.reads,
+    }
+
+
+def play(rig: FreshnessRig, make_path: MakeReadPath, seed: int) -> FreshnessRun:
+    """Play one run of either rig."""
+    return rig.play(make_path, seed)
+
+
+contender: Final = contender_maker(play)
+
 
 DEFAULTS: Final = HotKeySettings()
 RIGS: Final[dict[str, FreshnessRig]] = {

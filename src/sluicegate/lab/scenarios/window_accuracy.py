@@ -6,23 +6,200 @@ requests and a mean error of the rate of 6%, on its own traffic. The goal is no 
 and half the error, on four traces with a limit well above what honest sources send: a public site,
 a flood by a few, crowds behind shared addresses, and bursts of all lengths. The fifth, where crowds
 hover at the limit, shows what that takes; there the error of the rate alone is a goal.
+
+The rig: traces of many sources, and how near a sliding window's count comes to the truth.
+
+A trace is made from a seed: instants and sources, most of them far below the limit as on any public
+site, a few far above it. Every request counts, refused or not, so that what is asked is whether a
+source is above its limit now; whoever differs from the exact log in that has misjudged a request.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import log
+from typing import Final, Protocol, TypeAlias, final
 
-from sluicegate.kernels.sliding_window import CELLS_DEFAULT
-from sluicegate.lab.goals import Goal
-from sluicegate.lab.rigs.windows import (
-    CellsCount,
-    FixedCount,
-    Sources,
-    TraceRig,
-    TraceRun,
-    candidate,
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.sliding_window import CELLS_DEFAULT, cells_roll
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.dice import Dice
+from sluicegate.lab.scenario import (
+    AS_BARS,
+    KERNELS,
+    Curves,
+    Figures,
+    Picture,
+    Scenario,
+    contender_maker,
 )
-from sluicegate.lab.scenario import AS_BARS, Curves, Figures, PlotSpec, Scenario
+
+WINDOW_US: Final = 60_000_000
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Sources alike: each is on and off in turn, `per_window` on average while it is on.
+
+    `on_us` and `off_us` are the means of exponential whiles; without `off_us` it is always on.
+    `spread` is how unequal their rates are: they lie between a `spread`-th of the mean and it.
+    """
+
+    count: int
+    per_window: float
+    on_us: int = WINDOW_US
+    off_us: int = 0
+    spread: float = 1.0
+
+    def instants_us(self, chance: Chance, span_us: int) -> Iterator[int]:
+        """When one of them sends."""
+        gap_us = WINDOW_US / self.per_window * self.spread ** chance.draw()
+        cycle_us = self.on_us + self.off_us
+        end_us = begin_us = -chance.draw() * cycle_us if self.off_us else 0.0
+        while begin_us < span_us:
+            end_us = begin_us - self.on_us * log(1 - chance.draw()) if self.off_us else span_us
+            at_us = begin_us - gap_us * log(1 - chance.draw())
+            while at_us < min(end_us, span_us):
+                if at_us >= 0:
+                    yield int(at_us)
+                at_us -= gap_us * log(1 - chance.draw())
+            begin_us = end_us - self.off_us * log(1 - chance.draw()) if self.off_us else end_us
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRig:
+    """Who sends, against a limit of so many in a window of a minute."""
+
+    sources: tuple[Sources, ...]
+    limit: int
+    span_us: int = 10 * WINDOW_US
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise BadValue("limit", self.limit, "give at least 1")
+
+    def trace(self, seed: int) -> list[tuple[int, int]]:
+        """Instants and sources, in order."""
+        dice = Dice(seed)
+        found: list[tuple[int, int]] = []
+        number = 0
+        for group in self.sources:
+            for _ in range(group.count):
+                chance = dice.of(f"source/{number}")
+                found += [(at_us, number) for at_us in group.instants_us(chance, self.span_us)]
+                number += 1
+        return sorted(found)
+
+
+class _WindowCount(Protocol):
+    """Counts a request of one source; how many there were in the window that ends now."""
+
+    def count(self, now_us: int) -> float: ...
+
+
+MakeWindowCount: TypeAlias = Callable[[], _WindowCount]
+
+
+@final
+class CellsCount:
+    """`kernels.sliding_window` in `cells`, every request counted; one cell is the two counters."""
+
+    __slots__ = ("_cell_us", "_cells", "_state")
+
+    def __init__(self, cells: int) -> None:
+        self._cells = cells
+        self._cell_us = WINDOW_US // cells
+        self._state: tuple[int, ...] = ()
+
+    def count(self, now_us: int) -> float:
+        """The whole cells, and of the one that expires what is left of it."""
+        state = cells_roll(self._state, now_us // self._cell_us, self._cells)
+        state = self._state = (*state[:-1], state[-1] + 1)
+        left = 1 - (now_us - state[0] * self._cell_us) / self._cell_us
+        return sum(state[2:]) + state[1] * left
+
+
+@final
+class FixedCount:
+    """The count of the clock's minute."""
+
+    __slots__ = ("_count", "_window")
+
+    def __init__(self) -> None:
+        self._window = -1
+        self._count = 0
+
+    def count(self, now_us: int) -> float:
+        """Since the minute began."""
+        window = now_us // WINDOW_US
+        if window != self._window:
+            self._window, self._count = window, 0
+        self._count += 1
+        return float(self._count)
+
+
+@final
+class ExactCount:
+    """Every instant of the last window: the truth."""
+
+    __slots__ = ("_instants",)
+
+    def __init__(self) -> None:
+        self._instants: deque[int] = deque()
+
+    def count(self, now_us: int) -> float:
+        """How many there are."""
+        instants = self._instants
+        instants.append(now_us)
+        while instants[0] <= now_us - WINDOW_US:
+            instants.popleft()
+        return float(len(instants))
+
+
+@final
+class TraceRun:
+    """What was counted against the truth, request by request."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.over = 0  # requests of a source above its limit
+        self.false_above = 0
+        self.false_below = 0
+        self.error_sum = 0.0
+        self.busiest: list[tuple[int, float, int]] = []  # source: when, count, truth
+
+
+def play(rig: TraceRig, make: MakeWindowCount, seed: int) -> TraceRun:
+    """One run; what comes in the first window is counted, and not judged."""
+    run = TraceRun()
+    counters: dict[int, tuple[_WindowCount, ExactCount]] = {}
+    trace = rig.trace(seed)
+    shown = max((source for _, source in trace), default=0)
+    for at_us, source in trace:
+        pair = counters.get(source)
+        if pair is None:
+            pair = counters[source] = (make(), ExactCount())
+        counted, truth = pair[0].count(at_us), pair[1].count(at_us)
+        if at_us < WINDOW_US:
+            continue
+        if source == shown:
+            run.busiest.append((at_us, counted, int(truth)))
+        run.requests += 1
+        run.error_sum += abs(counted / truth - 1)
+        above, is_above = counted > rig.limit, truth > rig.limit
+        run.over += is_above
+        run.false_above += above and not is_above
+        run.false_below += is_above and not above
+    return run
+
+
+contender: Final = contender_maker(play, KERNELS)
+
 
 SECOND: Final = 1_000_000
 LIMIT: Final = 600
