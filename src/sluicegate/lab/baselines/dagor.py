@@ -63,16 +63,6 @@ class Cohorts:
 class Dagor(NoControl):
     """A level before a queue."""
 
-    __slots__ = (
-        "_arrived",
-        "_cohorts",
-        "_count",
-        "_end_us",
-        "_length_max",
-        "_levels",
-        "_sum_us",
-    )
-
     def __init__(self, cohorts: Cohorts, length_max: int) -> None:
         super().__init__()
         self._cohorts = cohorts

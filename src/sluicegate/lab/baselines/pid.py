@@ -36,18 +36,6 @@ WAIT_US_MAX: Final = 100_000
 class Pid:
     """A share that is refused, before a queue by class."""
 
-    __slots__ = (
-        "_begun",
-        "_cohorts",
-        "_entered",
-        "_level",
-        "_queues",
-        "_samples",
-        "_served_in_a_tick",
-        "_sum",
-        "_tick_us",
-    )
-
     def __init__(self, cohorts: Cohorts, served_in_a_tick: float) -> None:
         self._cohorts = cohorts
         self._served_in_a_tick = served_in_a_tick

@@ -24,7 +24,7 @@ class SetupDraws:
         self._draw = chance.draw
 
     def chance(self, share: float) -> bool:
-        """True for that share."""
+        """Return true for that share."""
         return self._draw() < share
 
     def one_of(self, values: Sequence[T]) -> T:
@@ -38,14 +38,18 @@ class SetupDraws:
         low, high = log(least), log(most + 1)
         return min(int(exp(low + (high - low) * self._draw())), most)
 
+    def maybe(self, share: float, name: str, draw: Callable[[], int]) -> dict[str, int]:
+        """Return a knob for that share, and none for the rest."""
+        return {name: draw()} if self.chance(share) else {}
+
     def even(self, least: int, most: int) -> int:
         """Each number equally likely."""
         return least + int(self._draw() * (most - least + 1))
 
 
 def draw_setup(seed: int) -> Setup:
-    """What is played for this seed."""
-    draws = SetupDraws(RandomSource(seed).of("setup"))
+    """Return the setup of a seed."""
+    draws = SetupDraws(Dice(seed).of("setup"))
     return STAGES[draws.one_of(_ORDER)](seed, draws)
 
 
@@ -102,30 +106,19 @@ def _server(seed: int, draws: SetupDraws) -> Setup:
 
 
 def _server_knobs(draws: SetupDraws, workers: int) -> dict[str, int]:
-    knobs = {}
-    if draws.chance(0.3):
-        knobs["places"] = draws.number(1, 3 * workers)
-    if draws.chance(0.3):
-        knobs["length_max"] = draws.number(1, 200)
-    if draws.chance(0.2):
-        knobs["bytes_max"] = draws.number(4_000, 200_000)
-    if draws.chance(0.5):
-        knobs["cap"] = draws.number(1, 2 * workers)
-    if draws.chance(0.3):
-        knobs["pool"] = draws.number(1, 3 * workers)
-    if draws.chance(0.4):
-        knobs["rate_ru"] = draws.number(5, 2_000)
-    if draws.chance(0.3):
-        knobs["epoch_ms"] = draws.one_of((100, 1_000))
-    if draws.chance(0.4):
-        knobs["priced"] = 1
-    if draws.chance(0.25):
-        knobs["adaptive"] = 1
-    if draws.chance(0.2):
-        knobs["algorithm"] = draws.even(1, 4)
+    knobs: dict[str, int] = {}
+    knobs |= draws.maybe(0.3, "places", lambda: draws.number(1, 3 * workers))
+    knobs |= draws.maybe(0.3, "length_max", lambda: draws.number(1, 200))
+    knobs |= draws.maybe(0.2, "bytes_max", lambda: draws.number(4_000, 200_000))
+    knobs |= draws.maybe(0.5, "cap", lambda: draws.number(1, 2 * workers))
+    knobs |= draws.maybe(0.3, "pool", lambda: draws.number(1, 3 * workers))
+    knobs |= draws.maybe(0.4, "rate_ru", lambda: draws.number(5, 2_000))
+    knobs |= draws.maybe(0.3, "epoch_ms", lambda: draws.one_of((100, 1_000)))
+    knobs |= draws.maybe(0.4, "priced", lambda: 1)
+    knobs |= draws.maybe(0.25, "adaptive", lambda: 1)
+    knobs |= draws.maybe(0.2, "algorithm", lambda: draws.even(1, 4))
     for name in ("gated", "parts_adapt"):
-        if draws.chance(0.15):
-            knobs[name] = 1
+        knobs |= draws.maybe(0.15, name, lambda: 1)
     return knobs
 
 
@@ -183,18 +176,12 @@ def _reads(seed: int, draws: SetupDraws) -> Setup:
         "ttl_ms": draws.number(1, 1_000),
         "hot_min": draws.one_of((1, 2, 5, 50)),
     }
-    if draws.chance(0.3):
-        knobs["counters"] = draws.number(1, 100)
-    if draws.chance(0.3):
-        knobs["cache_bytes"] = draws.number(200, 5_000)
-    if draws.chance(0.3):
-        knobs["waiters_max"] = draws.number(1, 20)
-    if draws.chance(0.3):
-        knobs["places"] = draws.number(1, 10)
-    if draws.chance(0.2):
-        knobs["flights_max"] = draws.number(1, 5)
-    if draws.chance(0.3):
-        knobs["stale_ms"] = draws.one_of((0, 100, 30_000))
+    knobs |= draws.maybe(0.3, "counters", lambda: draws.number(1, 100))
+    knobs |= draws.maybe(0.3, "cache_bytes", lambda: draws.number(200, 5_000))
+    knobs |= draws.maybe(0.3, "waiters_max", lambda: draws.number(1, 20))
+    knobs |= draws.maybe(0.3, "places", lambda: draws.number(1, 10))
+    knobs |= draws.maybe(0.2, "flights_max", lambda: draws.number(1, 5))
+    knobs |= draws.maybe(0.3, "stale_ms", lambda: draws.one_of((0, 100, 30_000)))
     amounts = {"slow": (20, 100), "pause": (0,), "fail": (100, 500, 1_000)}
     faults = _faults(draws, span_ms, amounts, ("", "k0", "k1"))
     return Setup(
@@ -218,14 +205,10 @@ def _client(seed: int, draws: SetupDraws) -> Setup:
         for number in range(draws.even(1, 3))
     ]
     knobs = {"hosts": hosts, "service_us": draws.number(500, 50_000)}
-    if draws.chance(0.5):
-        knobs["hedge_from"] = draws.number(5, 100)
-    if draws.chance(0.4):
-        knobs["fallback"] = 1
-    if draws.chance(0.3):
-        knobs["timeout_us"] = draws.number(1_000, 1_000_000)
-    if draws.chance(0.3):
-        knobs["base_us"] = draws.number(100, 500_000)
+    knobs |= draws.maybe(0.5, "hedge_from", lambda: draws.number(5, 100))
+    knobs |= draws.maybe(0.4, "fallback", lambda: 1)
+    knobs |= draws.maybe(0.3, "timeout_us", lambda: draws.number(1_000, 1_000_000))
+    knobs |= draws.maybe(0.3, "base_us", lambda: draws.number(100, 500_000))
     shares = (100, 500, 1_000)
     amounts = {
         "slow": (20, 100),
@@ -259,15 +242,11 @@ def _cluster(seed: int, draws: SetupDraws) -> Setup:
             )
         )
     knobs = {"nodes": nodes, "limit_per_s": limit}
-    if draws.chance(0.3):
-        knobs["burst"] = draws.one_of((0, limit // 2, 2 * limit))
-    if draws.chance(0.4):
-        knobs["skew"] = draws.number(2, 20)
-    if draws.chance(0.5):
-        knobs["delay_us"] = draws.number(100, 30_000)
+    knobs |= draws.maybe(0.3, "burst", lambda: draws.one_of((0, limit // 2, 2 * limit)))
+    knobs |= draws.maybe(0.4, "skew", lambda: draws.number(2, 20))
+    knobs |= draws.maybe(0.5, "delay_us", lambda: draws.number(100, 30_000))
     for name in ("loss", "reorder", "duplicate"):
-        if draws.chance(0.3):
-            knobs[name] = draws.one_of((10, 100, 500))
+        knobs |= draws.maybe(0.3, name, lambda: draws.one_of((10, 100, 500)))
     amounts = {
         "cut": (0,),
         "gone": (0,),

@@ -6,13 +6,9 @@ again, and the state lasts although its cause is long gone. The goal: the hit ra
 of what it was within twice the least time, which is what a store at its full speed takes to bring
 the keys that are needed for it, the most wanted first.
 
-Look-aside: an application, a cache that it fills itself, and a store that relies on the cache.
-
-The store can do little more than what the cache misses when it is warm; then the cache is flushed.
-An application that has waited too long gives up, and has nothing to put into the cache; the store
-is not told, and does the work. Callers try again.
-
-The cache is warm from the first instant: each key is in it with the chance, and the age, that it
+The rig: an application, a cache that it fills itself, and a store that relies on the cache. An
+application that has waited too long gives up, and has nothing to put into the cache; the store does
+not learn of that, and does the work. The cache is warm from the first instant: each key is in it with the chance, and the age, that it
 has after a long time. It is the same for all contenders; they differ in how they fetch.
 """
 

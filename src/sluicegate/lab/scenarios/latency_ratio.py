@@ -10,7 +10,7 @@ The rig: what a backend's work takes over hours, class by class, and who watches
 
 Each class of work has a rate that swings with the day and may change at instants; its times are
 lognormal, grow a little with the load, and are longer by a factor while the backend is sick. There
-is no task and no queue: what ends is told, as by a stack, and the reader is read once a second.
+is no task and no queue: what ends is reported, as by a stack, and the state is read once a second.
 """
 
 from __future__ import annotations

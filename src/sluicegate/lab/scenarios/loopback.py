@@ -12,30 +12,25 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.drills import station
-from sluicegate.lab.goals import Goal
+from sluicegate.lab.checks import Goal
+from sluicegate.lab.contenders import BASELINES, OURS, StationContender
+from sluicegate.lab.drills.station import play as play_drill
 from sluicegate.lab.measures import curves, figures
-from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.scenario import AS_BARS, DRILL, OVER_TIME, Candidate, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import BASELINES, OURS, StationCandidate
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.station import station
+from sluicegate.lab.scenario import AS_BARS, DRILL, OVER_TIME, Contender, Picture, Scenario
 
 WORKERS: Final = 8
-CAPACITY_PER_S: Final = 800
 
 
 def rig(load: float) -> Rig:
     """8 workers of 10 ms, callers who wait for half a second."""
-    return Rig(
-        kinds=(WorkKind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=500_000),),
-        workers=WORKERS,
-        span_us=4_000_000,
-        warm_us=1_000_000,
-    )
+    return station(Poisson(load * WORKERS * 100), workers=WORKERS)
 
 
 def drill(policy: str) -> StationCandidate:
     """The same in processes of its own, in real time."""
-    return Candidate(lambda rig, seed: station.play(rig, policy, seed), DRILL)
+    return Contender(lambda rig, seed: play_drill(rig, policy, seed), DRILL)
 
 
 SCENARIO: Final = Scenario(

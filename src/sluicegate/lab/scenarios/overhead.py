@@ -11,7 +11,7 @@ The rig: what the whole server chain costs a request, by the clock on the wall.
 
 Nothing is simulated here: request after request goes through the production policies as they are,
 none is refused, and the time is taken around each. A machine is noisy, so rounds are short, and the
-middle handle counts. What is left behind is counted too: the objects that there are after so many
+middle one counts. What is left behind is counted too: the objects that there are after so many
 requests, and were not before.
 """
 

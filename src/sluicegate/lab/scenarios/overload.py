@@ -13,24 +13,17 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures
-from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.scenario import OVER_CASES, Figures, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import ALL
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
+from sluicegate.lab.scenario import OVER_CASES, Figures, Picture, Scenario
 
-CAPACITY_PER_S: Final = 3_200
 LOADS: Final = (2, 5, 10)
 REFUSAL_COST: Final = 0.01
 
 
 def rig(load: float) -> Rig:
     """32 workers of 10 ms, callers who wait for half a second."""
-    return Rig(
-        kinds=(WorkKind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=500_000),),
-        workers=32,
-        refusal_cost=REFUSAL_COST,
-        span_us=4_000_000,
-        warm_us=1_000_000,
-    )
+    return station(Poisson(load * CAPACITY_PER_S), refusal_cost=REFUSAL_COST)
 
 
 def measure(rig: Rig, ledger: RunLedger) -> Figures:

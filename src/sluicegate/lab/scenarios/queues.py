@@ -12,25 +12,14 @@ from typing import Final
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
-from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.scenario import OVER_CASES, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import ALL
-
-CAPACITY_PER_S: Final = 3_200
-TIMEOUT_S: Final = 0.5
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.station import CAPACITY_PER_S, TIMEOUT_US, station
+from sluicegate.lab.scenario import OVER_CASES, Picture, Scenario
 
 
 def rig(load: float) -> Rig:
     """32 workers of 10 ms, callers who wait for half a second; refusals cost nothing."""
-    timeout_us = int(TIMEOUT_S * 1_000_000)
-    return Rig(
-        kinds=(
-            WorkKind(name="get", arrivals=Poisson(load * CAPACITY_PER_S), timeout_us=timeout_us),
-        ),
-        workers=32,
-        span_us=4_000_000,
-        warm_us=1_000_000,
-    )
+    return station(Poisson(load * CAPACITY_PER_S))
 
 
 SCENARIO: Final = Scenario(
@@ -44,7 +33,7 @@ SCENARIO: Final = Scenario(
     must_fail=("lifo", "fifo-pool"),
     goals=(
         Goal(figure="goodput", at_least=0.98),
-        Goal(figure="queue_peak", at_most=2 * CAPACITY_PER_S * TIMEOUT_S),
+        Goal(figure="queue_peak", at_most=2 * CAPACITY_PER_S * TIMEOUT_US / 1e6),
         Goal(figure="refused_p99_ms", at_most=20),
     ),
     measure=figures,

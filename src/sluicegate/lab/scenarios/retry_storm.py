@@ -15,12 +15,10 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures, recovery_s
 from sluicegate.lab.retries import NAIVE, SMART, Retries
-from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Figures, PlotSpec, Scenario
-from sluicegate.lab.speed_profile import SpeedProfile
-from sluicegate.lab.station_candidates import ALL
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Figures, Picture, Scenario
 
-CAPACITY_PER_S: Final = 3_200
 LOAD: Final = 0.8
 HURT_US: Final = 5_000_000
 RESTORED_US: Final = 15_000_000
@@ -28,14 +26,8 @@ RESTORED_US: Final = 15_000_000
 
 def rig(retries: Retries) -> Rig:
     """32 workers of 10 ms, of whose speed 0.3 is left for ten seconds."""
-    return Rig(
-        kinds=(WorkKind(name="get", arrivals=Poisson(LOAD * CAPACITY_PER_S), timeout_us=500_000),),
-        workers=32,
-        speed_profile=SpeedProfile(((HURT_US, 0.3), (RESTORED_US, 1.0))),
-        retries=retries,
-        span_us=22_000_000,
-        warm_us=1_000_000,
-    )
+    course = Course(((HURT_US, 0.3), (RESTORED_US, 1.0)))
+    return station(Poisson(LOAD * CAPACITY_PER_S), span_s=22, course=course, retries=retries)
 
 
 def measure(rig: Rig, ledger: RunLedger) -> Figures:

@@ -7,13 +7,11 @@ from before. The goals: no read on the node that wrote is older than its write, 
 events (`races`, of which a million are played in the long proofs); and on other nodes, which hear
 of nothing, none is older than the time to live and one fetch.
 
-The rig: is a read ever older than what its own node has written, or than it may be?
-
-Two rigs. `RaceRig` plays thousands of small episodes in which a scheduler picks by chance what
-comes next: a read or a write begins, one of the messages to or from the store arrives, a reader
-gives up, a fetch fails, somebody else writes, time passes. `NodesRig` is a few nodes that read and
-write the same keys for a while, at the store's own pace. The oracle is the writes acknowledged on
-each node.
+There are two rigs. `RaceRig` plays thousands of small episodes in which a scheduler picks by chance
+what comes next: a read or a write begins, one of the messages to or from the store arrives, a
+reader gives up, a fetch fails, somebody else writes, time passes. `NodesRig` is a few nodes that
+read and write the same keys for a while, at the store's own pace. The oracle is the writes
+acknowledged on each node.
 """
 
 from __future__ import annotations

@@ -14,25 +14,13 @@ from sluicegate.lab.arrivals import Steps
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures, least_goodput, settled_s
-from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario
-from sluicegate.lab.station_candidates import ALL
+from sluicegate.lab.rig import Rig
+from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
+from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, Picture, Scenario
 
-CAPACITY_PER_S: Final = 3_200
 STEP_US: Final = 3_000_000
 
-RIG: Final = Rig(
-    kinds=(
-        WorkKind(
-            name="get",
-            arrivals=Steps(((0, 0.8 * CAPACITY_PER_S), (STEP_US, 1.4 * CAPACITY_PER_S))),
-            timeout_us=500_000,
-        ),
-    ),
-    workers=32,
-    span_us=10_000_000,
-    warm_us=1_000_000,
-)
+RIG: Final = station(Steps(((0, 0.8 * CAPACITY_PER_S), (STEP_US, 1.4 * CAPACITY_PER_S))), span_s=10)
 
 
 def measure(rig: Rig, ledger: RunLedger) -> Figures:
