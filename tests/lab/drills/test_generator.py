@@ -1,4 +1,4 @@
-"""The generator on a server of a few connections: what it sends, and what it keeps of the replies."""
+"""The generator on a server of a few connections: what it sends, and what it records."""
 
 from __future__ import annotations
 

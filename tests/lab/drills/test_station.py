@@ -8,7 +8,6 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.course import Course
 from sluicegate.lab.drills import station
 from sluicegate.lab.measures import figures
 from sluicegate.lab.retries import NAIVE

@@ -10,8 +10,8 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.lab.baselines.sre_throttle import HISTORY_US, SrePermit, SreThrottle
-from sluicegate.lab.contenders import queue
 from sluicegate.lab.scenarios.cooperation import RIG, SCENARIO, client_throttle, measure, play
+from sluicegate.lab.station_candidates import queue
 from sluicegate.testing import SeededChance
 from tests.lab.scenarios.trials import met
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.cost_drift import (
     SCENARIO,
     WEIGHTS,

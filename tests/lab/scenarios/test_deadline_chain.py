@@ -14,6 +14,7 @@ from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.durations import Constant
 from sluicegate.lab.scenarios.deadline_chain import (
     SCENARIO,
     HopGate,
@@ -24,7 +25,6 @@ from sluicegate.lab.scenarios.deadline_chain import (
     nothing,
     play,
 )
-from sluicegate.lab.spans import Constant
 from tests.lab.scenarios.trials import met
 
 MS = 1_000

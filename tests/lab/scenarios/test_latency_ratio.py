@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.latency_ratio import (
     SCENARIO,
     STRESS,
@@ -26,13 +26,13 @@ SHORT = {
 }
 
 
-class Told:
+class RecordingReader:
     """A watcher that keeps what it was told."""
 
     def __init__(self) -> None:
         self.work: list[tuple[str, int, int]] = []
 
-    def worked(self, operation: str, service_us: int, now_us: int) -> None:
+    def record_work(self, operation: str, service_us: int, now_us: int) -> None:
         self.work.append((operation, service_us, now_us))
 
     def reading(self, now_us: int) -> StressReading:
@@ -40,7 +40,7 @@ class Told:
 
 
 def told(rig: LatencyRig, seed: int = 1) -> list[tuple[str, int, int]]:
-    watcher = Told()
+    watcher = RecordingReader()
     play(rig, lambda: watcher, seed)
     return watcher.work
 
@@ -117,5 +117,5 @@ def test_a_day_of_24_hours_passes_without_an_alarm() -> None:
 
 
 def test_its_curves_are_short() -> None:
-    run = play(SHORT["stress"], Told, 1)
+    run = play(SHORT["stress"], RecordingReader, 1)
     assert len(SCENARIO.curves(SHORT["stress"], run)["ratio"]) <= 500

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.course import STEADY, Course
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.slow_shard import (
     CAP,
     POOL,
@@ -21,6 +20,7 @@ from sluicegate.lab.scenarios.slow_shard import (
     shared_pool,
     without,
 )
+from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 
 SECOND = 1_000_000
 SLOW = SCENARIO.rigs["slow"]

@@ -51,7 +51,7 @@ def test_the_plain_cache_forgets_what_is_written_and_what_is_old() -> None:
         cache = TtlCache(clock, get, ttl_us=100)
         assert await cache.fetch(Request("k"), cache.look("k")) == 7
         assert cache.look("k") == (FRESH, 7)
-        cache.wrote("k")
+        cache.invalidate("k")
         assert cache.look("k") == (MISS, None)
         await cache.fetch(Request("k"), (MISS, None))
         clock.advance(us=100)

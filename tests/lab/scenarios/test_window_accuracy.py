@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.scenario import gather, steps
+from sluicegate.lab.scenario import run_trials
 from sluicegate.lab.scenarios.window_accuracy import (
     RIGS,
     SCENARIO,

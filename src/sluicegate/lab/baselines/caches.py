@@ -41,7 +41,7 @@ class NoCache:
         """Read from the store."""
         return await self._get(request.key)
 
-    def wrote(self, key: str) -> None:
+    def invalidate(self, key: str) -> None:
         """Do nothing: nothing is kept."""
 
 
@@ -70,7 +70,7 @@ class TtlCache:
         self._entries[request.key] = version, self._clock.now_us() + self._ttl_us
         return version
 
-    def wrote(self, key: str) -> None:
+    def invalidate(self, key: str) -> None:
         """Forget the key."""
         self._entries.pop(key, None)
 

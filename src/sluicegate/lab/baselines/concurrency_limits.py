@@ -213,22 +213,22 @@ class PublishedVegas:
         return self.limit
 
 
-def aimd(rig: GateRig, dice: Dice) -> _LimitGate:
+def aimd(rig: GateRig, random_source: RandomSource) -> _LimitGate:
     """Return AIMD fed with every sample, as published."""
-    return _LimitGate(PublishedAimd(), dice.of("gate"), None)
+    return _LimitGate(PublishedAimd(), random_source.of("gate"), None)
 
 
-def fitted_aimd(rig: GateRig, dice: Dice) -> _LimitGate:
+def fitted_aimd(rig: GateRig, random_source: RandomSource) -> _LimitGate:
     """Return AIMD fed with means of a second, and the right time for this service."""
     limit = PublishedAimd(timeout_us=int(AIMD_FITTED_TIMES * rig.service.mean_us), limit_min=1)
-    return _LimitGate(limit, dice.of("gate"), SampleWindow())
+    return _LimitGate(limit, random_source.of("gate"), SampleWindow())
 
 
-def gradient2(rig: GateRig, dice: Dice) -> _LimitGate:
+def gradient2(rig: GateRig, random_source: RandomSource) -> _LimitGate:
     """Return Gradient2 fed with means of a second, at least ten samples each."""
-    return _LimitGate(PublishedGradient2(), dice.of("gate"), SampleWindow())
+    return _LimitGate(PublishedGradient2(), random_source.of("gate"), SampleWindow())
 
 
-def vegas(rig: GateRig, dice: Dice) -> _LimitGate:
+def vegas(rig: GateRig, random_source: RandomSource) -> _LimitGate:
     """Return Vegas fed with means of a second, at least ten samples each."""
-    return _LimitGate(PublishedVegas(), dice.of("gate"), SampleWindow())
+    return _LimitGate(PublishedVegas(), random_source.of("gate"), SampleWindow())

@@ -147,16 +147,16 @@ class _ReportedCall:
         return True
 
 
-def round_robin(rig: HostsRig, dice: Dice) -> _RoundRobin:
+def round_robin(rig: HostsRig, random_source: RandomSource) -> _RoundRobin:
     """Return round robin over all hosts of the rig."""
     return _RoundRobin(rig.names)
 
 
-def peak_ewma(rig: HostsRig, dice: Dice) -> _PeakEwma:
+def peak_ewma(rig: HostsRig, random_source: RandomSource) -> _PeakEwma:
     """Return Peak EWMA over all hosts of the rig."""
-    return _PeakEwma(rig.names, dice.of("balance"))
+    return _PeakEwma(rig.names, random_source.of("balance"))
 
 
-def slow_sweep(rig: HostsRig, dice: Dice) -> _SlowSweep:
+def slow_sweep(rig: HostsRig, random_source: RandomSource) -> _SlowSweep:
     """Return a slow sweep over all hosts of the rig."""
-    return _SlowSweep(rig.names, dice.of("balance"))
+    return _SlowSweep(rig.names, random_source.of("balance"))

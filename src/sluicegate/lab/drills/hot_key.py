@@ -17,7 +17,6 @@ from typing import Final
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.lab.arrivals import Poisson, Steps
-from sluicegate.lab.dice import Dice
 from sluicegate.lab.drills.dispatcher import (
     DrillCaller,
     DrillDispatcher,
@@ -30,6 +29,7 @@ from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import US, LoadRecord, slice_of
 from sluicegate.lab.drills.slots import NO_QUOTA, fill, keys, reads
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.policies.hot_key import COLD, HotKey, HotKeySettings
 from sluicegate.system import now_us
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sluicegate.lab.drills.drill import Drill, DrillBar, DrillOutcome, DrillSetting, Panel
 from sluicegate.lab.plots import spread
 from sluicegate.lab.plots_style import HUES, INK, MUST_FAIL, MUTED, OURS, THICK, THIN, drawing, png
-from sluicegate.lab.show import number
+from sluicegate.lab.text import format_number
 
 VERSION: Final = 1  # of what programs read
 
@@ -83,7 +83,7 @@ def _with_unit(value: float, bar: DrillBar) -> str:
 
 
 def _value(value: float) -> str:
-    return number(value) if isfinite(value) else "never"
+    return format_number(value) if isfinite(value) else "never"
 
 
 def _finite(value: float) -> float | None:

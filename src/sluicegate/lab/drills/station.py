@@ -27,10 +27,10 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.baselines.fifo_pool import FifoPool
-from sluicegate.lab.course import STEADY
-from sluicegate.lab.dice import Dice
-from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.ledger import RunLedger
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rig import Rig
+from sluicegate.lab.speed_profile import STEADY
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.system import SystemClock
 from sluicegate.system import now_us as system_now_us
@@ -96,7 +96,7 @@ class _StationCallers:
     def __init__(self, rig: Rig, seed: int) -> None:
         self._rig = rig
         self._seed = seed
-        self._ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
+        self._ledger = RunLedger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
         self._under_way: dict[int, _SentUnit] = {}
         self._writers: list[asyncio.StreamWriter] = []
         self._number = 0

@@ -49,7 +49,7 @@ class SetupDraws:
 
 def draw_setup(seed: int) -> Setup:
     """Return the setup of a seed."""
-    draws = SetupDraws(Dice(seed).of("setup"))
+    draws = SetupDraws(RandomSource(seed).of("setup"))
     return STAGES[draws.one_of(_ORDER)](seed, draws)
 
 

@@ -218,12 +218,12 @@ class _BalancedPicker:
 
 def balanced(
     *, settings: BalanceSettings | None = None, outlier: OutlierSettings | None = None
-) -> Callable[[HostsRig, Dice], _BalancedPicker]:
+) -> Callable[[HostsRig, RandomSource], _BalancedPicker]:
     """What makes the balancer for a rig; what is not given is as in production."""
 
-    def make(rig: HostsRig, dice: Dice) -> _BalancedPicker:
-        watch = Outlier(rig.names, dice.of("outlier"), outlier)
-        return _BalancedPicker(Balance(rig.names, dice.of("balance"), settings, watch))
+    def make(rig: HostsRig, random_source: RandomSource) -> _BalancedPicker:
+        watch = Outlier(rig.names, random_source.of("outlier"), outlier)
+        return _BalancedPicker(Balance(rig.names, random_source.of("balance"), settings, watch))
 
     return make
 

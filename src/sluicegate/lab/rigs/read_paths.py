@@ -50,7 +50,7 @@ class ReadPath(Protocol):
         """Return the version from the store."""
         ...
 
-    def wrote(self, key: str) -> None:
+    def invalidate(self, key: str) -> None:
         """Void what is older than a write that is done and not yet acknowledged."""
         ...
 
@@ -112,7 +112,7 @@ class ShieldedReads:
                 return stale
             raise
 
-    def wrote(self, key: str) -> None:
+    def invalidate(self, key: str) -> None:
         """Void what is cached and what is being fetched."""
         if self.hot is not None:
             self.hot.invalidate(key)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sluicegate.lab.arrivals import Arrivals
-from sluicegate.lab.rig import Rig
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import Rig, WorkKind
 
 WORKERS: Final = 32
 CAPACITY_PER_S: Final = WORKERS * 100
@@ -20,7 +19,7 @@ TIMEOUT_US: Final = 500_000
 def station(arrivals: Arrivals, *, workers: int = WORKERS, span_s: int = 4, **settings: Any) -> Rig:
     """Return the rig with these arrivals; `settings` are fields of `Rig`."""
     return Rig(
-        kinds=(Kind(name="get", arrivals=arrivals, timeout_us=TIMEOUT_US),),
+        kinds=(WorkKind(name="get", arrivals=arrivals, timeout_us=TIMEOUT_US),),
         workers=workers,
         span_us=span_s * 1_000_000,
         warm_us=1_000_000,

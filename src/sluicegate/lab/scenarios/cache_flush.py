@@ -8,8 +8,9 @@ the keys that are needed for it, the most wanted first.
 
 The rig: an application, a cache that it fills itself, and a store that relies on the cache. An
 application that has waited too long gives up, and has nothing to put into the cache; the store does
-not learn of that, and does the work. The cache is warm from the first instant: each key is in it with the chance, and the age, that it
-has after a long time. It is the same for all contenders; they differ in how they fetch.
+not learn of that, and does the work. The cache is warm from the first instant: each key is in it
+with the chance, and the age, that it has after a long time. It is the same for all candidates; they
+differ in how they fetch.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from sluicegate.kernels.lru_ttl import MISS, LruTtl
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.caches import PlainLookAside
-from sluicegate.lab.checks import Goal
 from sluicegate.lab.clients import RetryingCall
+from sluicegate.lab.durations import Exponential
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import timeline
 from sluicegate.lab.retries import NAIVE, SMART, Retrier, Retries
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, Picture, Scenario, contender_maker
-from sluicegate.lab.spans import Exponential
+from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.queue.queue import Queue, QueueSettings
@@ -295,7 +296,7 @@ class GuardedPath:
             permit.end(outcome, now_us)
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)
 
 
 def without_coalesce(world: World, rig: LookAside, fetch: Fetch, fill: Fill) -> GuardedPath:

@@ -28,8 +28,8 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.request import Request
 from sluicegate.lab.baselines.single_flight import SingleFlight
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.scenario import OVER_CASES, Curves, Figures, Picture, Scenario, contender_maker
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.scenario import OVER_CASES, Curves, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 
@@ -218,7 +218,7 @@ def curves(rig: FetchFaults, after: SharedFetchRun) -> Curves:
     }
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)
 
 
 PATIENT: Final = CoalesceSettings(overdue_us=0)

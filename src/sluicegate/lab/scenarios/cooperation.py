@@ -23,31 +23,30 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.policy import Policy
 from sluicegate.contracts.request import Request
-from sluicegate.lab import fast
+from sluicegate.lab import kernel_mode
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.baselines.sre_throttle import SreThrottle
-from sluicegate.lab.checks import Goal
 from sluicegate.lab.clients import Call, run_callers
-from sluicegate.lab.fast import MakeLine
-from sluicegate.lab.full import MakePolicy, Server
-from sluicegate.lab.ledger import Ledger
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.kernel_mode import MakeQueue
+from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves as station_curves
 from sluicegate.lab.measures import figures
-from sluicegate.lab.rig import Rig
+from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain
 from sluicegate.lab.scenario import (
     AS_BARS,
     KERNELS,
     OVER_TIME,
     TASKS,
-    Contender,
+    Candidate,
     Curves,
     Figures,
-    Picture,
+    PlotSpec,
     Scenario,
 )
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.task_mode import MakePolicy, PolicyServer
 from sluicegate.lab.world import World, run
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
@@ -58,12 +57,12 @@ MakeCallerPolicy: TypeAlias = Callable[[World, str], Policy]
 class CooperationRun(NamedTuple):
     """The ledger of the calls that were sent, and how many were made and held back."""
 
-    ledger: Ledger
+    ledger: RunLedger
     called: int
     held_back: int
 
 
-CooperationContender: TypeAlias = "Contender[Rig, CooperationRun]"
+CooperationCandidate: TypeAlias = "Candidate[Rig, CooperationRun]"
 
 
 def client_throttle(world: World, caller: str) -> ClientThrottle:
@@ -76,19 +75,21 @@ def sre_throttle(world: World, caller: str) -> SreThrottle:
     return SreThrottle(world.chance(f"throttle/{caller}"))
 
 
-def in_world(make_policy: MakePolicy, make_caller: MakeCallerPolicy | None) -> CooperationContender:
-    """A contender with policies on both sides; without `make_caller` everything is sent."""
-    return Contender(lambda rig, seed: play(rig, make_policy, make_caller, seed), TASKS)
+def policy_candidate(
+    make_policy: MakePolicy, make_caller: MakeCallerPolicy | None
+) -> CooperationCandidate:
+    """A candidate with policies on both sides; without `make_caller` everything is sent."""
+    return Candidate(lambda rig, seed: play(rig, make_policy, make_caller, seed), TASKS)
 
 
-def in_line(make_line: MakeLine) -> CooperationContender:
-    """A contender that is a line before the workers, with callers who send everything."""
+def kernel_candidate(make_queue: MakeQueue) -> CooperationCandidate:
+    """A candidate that is a line before the workers, with callers who send everything."""
 
     def play_line(rig: Rig, seed: int) -> CooperationRun:
-        ledger = fast.play(rig, make_line, seed)
-        return CooperationRun(ledger, sum(row.offered for row in ledger.rows), 0)
+        ledger = kernel_mode.run_queue(rig, make_queue, seed)
+        return CooperationRun(ledger, sum(row.offered for row in ledger.by_kind), 0)
 
-    return Contender(play_line, KERNELS)
+    return Candidate(play_line, KERNELS)
 
 
 def play(
@@ -97,8 +98,8 @@ def play(
     """One run."""
 
     async def main(world: World) -> CooperationRun:
-        ledger = Ledger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
-        server = Server(world, rig, make_policy(rig, world), ledger)
+        ledger = RunLedger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)
+        server = PolicyServer(world, rig, make_policy(rig, world), ledger)
         callers: list[_ThrottledCalls] = []
         for number, kind in enumerate(rig.kinds):
             call = _ThrottledCalls(world, rig, server.door(number, kind), make_caller)
@@ -158,8 +159,8 @@ class _ThrottledCalls:
 def measure(rig: Rig, ended: CooperationRun) -> Figures:
     """The usual, and what the server refused for each that it answered."""
     found = figures(rig, ended.ledger)
-    good = sum(row.good for row in ended.ledger.rows)
-    refused = sum(row.refused for row in ended.ledger.rows)
+    good = sum(row.good for row in ended.ledger.by_kind)
+    refused = sum(row.refused for row in ended.ledger.by_kind)
     found["rejects_per_accept"] = refused / good if good else inf
     found["held_back"] = ended.held_back / ended.called if ended.called else 0.0
     return found

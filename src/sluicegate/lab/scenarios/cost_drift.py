@@ -30,16 +30,16 @@ from sluicegate.contracts.policy import Policy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights
 from sluicegate.kernels.verdict import Verdict
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.scenario import (
     KERNELS,
     OVER_CASES,
     OVER_TIME,
-    Contender,
+    Candidate,
     Curves,
     Figures,
-    Picture,
+    PlotSpec,
     Scenario,
 )
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
@@ -122,7 +122,7 @@ class DriftSource:
 
     def __init__(self, rig: Drift, seed: int) -> None:
         self._rig = rig
-        self._draw = Dice(seed).of("drift").draw
+        self._draw = RandomSource(seed).of("drift").draw
         self._spare: float | None = None
         self._count = 0
 
@@ -170,9 +170,9 @@ class DriftSource:
         return radius * math.cos(turn)
 
 
-def contender(make_policy: MakeCostPolicy, weights: Weights) -> Contender[Drift, list[DriftEntry]]:
-    """A form of request units as a contender; no task and no loop."""
-    return Contender(lambda rig, seed: play(rig, make_policy, weights, seed), KERNELS)
+def candidate(make_policy: MakeCostPolicy, weights: Weights) -> Candidate[Drift, list[DriftEntry]]:
+    """A form of request units as a candidate; no task and no loop."""
+    return Candidate(lambda rig, seed: play(rig, make_policy, weights, seed), KERNELS)
 
 
 def play(rig: Drift, make_policy: MakeCostPolicy, weights: Weights, seed: int) -> list[DriftEntry]:

@@ -32,12 +32,12 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.fifo_pool import FifoPool
-from sluicegate.lab.checks import Goal
 from sluicegate.lab.clients import run_callers
+from sluicegate.lab.durations import Duration, Exponential
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.scenario import AS_BARS, Figures, Picture, Scenario, contender_maker
-from sluicegate.lab.spans import Exponential, Span
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import WorkKind
+from sluicegate.lab.scenario import AS_BARS, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
 from sluicegate.policies.queue.queue import Queue, QueueSettings
@@ -52,7 +52,7 @@ class Hops:
 
     hops: tuple[str, ...] = ("edge", "api", "store")
     workers: int = 16  # each
-    service: Span = Exponential(10_000.0)  # noqa: RUF009 - frozen
+    service: Duration = Exponential(10_000.0)  # noqa: RUF009 - frozen
     load: float = 2.0
     timeout_us: int = 500_000
     span_us: int = 12_000_000
@@ -65,10 +65,10 @@ class Hops:
             raise BadValue("warm_us", self.warm_us, f"give 0 to below span_us ({self.span_us})")
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> WorkKind:
         """What comes: `load` times what a service can do."""
         per_s = self.load * self.workers * 1e6 / self.service.mean_us
-        return Kind(name="get", arrivals=Poisson(per_s), timeout_us=self.timeout_us)
+        return WorkKind(name="get", arrivals=Poisson(per_s), timeout_us=self.timeout_us)
 
     @property
     def capacity_us(self) -> float:
@@ -275,7 +275,7 @@ def measure(rig: Hops, ended: HopsRun) -> Figures:
     }
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)
 
 
 SCENARIO: Final = Scenario(

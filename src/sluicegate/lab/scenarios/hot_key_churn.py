@@ -27,17 +27,17 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.key_counters import ExactCounts, LruCounts
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.scenario import (
     KERNELS,
     OVER_CASES,
     OVER_TIME,
     Curves,
     Figures,
-    Picture,
+    PlotSpec,
     Scenario,
-    contender_maker,
+    candidate_maker,
 )
 from sluicegate.policies.hot_key import COLD, MISS, HotKey, HotKeySettings
 from sluicegate.testing import START_US
@@ -81,7 +81,7 @@ class _KeyCounter(Protocol):
     def top(self, k: int) -> list[str]: ...
 
 
-MakeKeyCounter: TypeAlias = Callable[[Churn, Dice], _KeyCounter]
+MakeKeyCounter: TypeAlias = Callable[[Churn, RandomSource], _KeyCounter]
 
 
 @final
@@ -94,11 +94,11 @@ class HotKeyCounter:
 
     __slots__ = ("_draw", "_ranked", "hot")
 
-    def __init__(self, rig: Churn, settings: HotKeySettings, dice: Dice) -> None:
+    def __init__(self, rig: Churn, settings: HotKeySettings, random_source: RandomSource) -> None:
         if rig.ranked:
             settings = replace(settings, hot_min=1, hot_permille=0)
         self.hot: HotKey[str] = HotKey(settings)
-        self._draw = dice.of("watcher").draw
+        self._draw = random_source.of("watcher").draw
         self._ranked = rig.ranked
 
     def notice(self, key: str, now_us: int) -> bool:
@@ -125,17 +125,17 @@ class ChurnRun(NamedTuple):
 
 def play(rig: Churn, make_counter: MakeKeyCounter, seed: int) -> ChurnRun:
     """One run."""
-    dice = Dice(seed)
-    counter = make_counter(rig, dice)
+    random_source = RandomSource(seed)
+    counter = make_counter(rig, random_source)
     sets: list[list[float]] = [[inf] * rig.hot_keys for _ in range(rig.sets)]
     truth: dict[str, float] = {}
     window = 0
     others: set[str] = set()
     bytes_held = 0
     # At another part of the counter's window with each seed.
-    phase_us = START_US + int(dice.of("phase").draw() * PHASE_US)
+    phase_us = START_US + int(random_source.of("phase").draw() * PHASE_US)
     look_us = LOOK_US
-    for at_us, key, place in _reads(rig, dice):
+    for at_us, key, place in _reads(rig, random_source):
         if at_us >= look_us:
             bytes_held = max(bytes_held, deep_bytes(counter))
             look_us += LOOK_US
@@ -153,13 +153,13 @@ def play(rig: Churn, make_counter: MakeKeyCounter, seed: int) -> ChurnRun:
     return ChurnRun(sets, bytes_held, _recall(truth, counter.top(RANKED)), len(others))
 
 
-def _reads(rig: Churn, dice: Dice) -> Iterator[tuple[int, str, int]]:
+def _reads(rig: Churn, random_source: RandomSource) -> Iterator[tuple[int, str, int]]:
     """Yield instants, keys, and their places in the set of the time, -1 if they are in none."""
-    draw, other = dice.of("keys").draw, dice.of("others").draw
+    draw, other = random_source.of("keys").draw, random_source.of("others").draw
     weights = list(accumulate((rank + 1) ** -rig.skew for rank in range(rig.other_keys)))
     span_us = rig.set_us * rig.sets
     fresh = 0
-    for at_us in Poisson(rig.per_s).instants_us(dice.of("arrivals")):
+    for at_us in Poisson(rig.per_s).instants_us(random_source.of("arrivals")):
         if at_us >= span_us:
             return
         wish = draw()
@@ -215,7 +215,7 @@ def curves(rig: Churn, ended: ChurnRun) -> Curves:
     }
 
 
-contender: Final = contender_maker(play, KERNELS)
+candidate: Final = candidate_maker(play, KERNELS)
 
 
 DEFAULTS: Final = HotKeySettings()

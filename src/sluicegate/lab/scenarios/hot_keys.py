@@ -26,7 +26,8 @@ from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Steps
 from sluicegate.lab.baselines.caches import NoCache, TtlCache
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.durations import Duration, Exponential
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile, timeline
 from sluicegate.lab.rigs.read_paths import SERVED, Lookup, ReadPath, ShieldedReads, VersionedStore
 from sluicegate.lab.scenario import (
@@ -34,11 +35,10 @@ from sluicegate.lab.scenario import (
     OVER_TIME,
     Curves,
     Figures,
-    Picture,
+    PlotSpec,
     Scenario,
-    contender_maker,
+    candidate_maker,
 )
-from sluicegate.lab.spans import Exponential, Span
 from sluicegate.lab.world import World, run
 from sluicegate.policies.hot_key import COLD, REFRESH, HotKeySettings
 
@@ -61,7 +61,7 @@ class FloodRig:
     phase_us: int = 1_000_000  # it begins up to so much later, by chance: at any part of a window
     timeout_us: int = 500_000
     workers: int = 16
-    service: Span = Exponential(2_000.0)  # noqa: RUF009 - frozen
+    service: Duration = Exponential(2_000.0)  # noqa: RUF009 - frozen
     rtt_us: int = 3_000
 
 
@@ -239,7 +239,7 @@ def curves(rig: FloodRig, seen: FloodRun) -> Curves:
     return timeline(series, BUCKET_US, rig.span_us)
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)
 
 
 # The form of the system that this is modelled on: noticed at 100, cached for 3 s, fetched when it

@@ -31,12 +31,12 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.fifo_pool import FifoPool
 from sluicegate.lab.baselines.single_flight import SingleFlight
-from sluicegate.lab.checks import Goal
 from sluicegate.lab.clients import run_callers
+from sluicegate.lab.durations import Exponential
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile
-from sluicegate.lab.scenario import AS_BARS, Figures, Picture, Scenario, contender_maker
-from sluicegate.lab.spans import Exponential
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.rig import WorkKind
+from sluicegate.lab.scenario import AS_BARS, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
@@ -75,14 +75,14 @@ class Inversion:
         if self.names < 1:
             raise BadValue("names", self.names, "give at least one key or stripe")
 
-    def kind(self, criticality: Criticality) -> Kind:
+    def kind(self, criticality: Criticality) -> WorkKind:
         """Who comes, of that class."""
         critical = criticality is Criticality.CRITICAL
         job_us, timeout_us = MEAN_US, self.timeout_us
         if self.shared == LOCK and not critical:
             job_us, timeout_us = self.bulk_rows * ROW_US, self.job_timeout_us
         load = self.critical_load if critical else self.bulk_load
-        return Kind(
+        return WorkKind(
             name=criticality.name.lower(),
             arrivals=Poisson(load * self.workers * 1e6 / job_us),
             criticality=criticality,
@@ -335,7 +335,7 @@ def measure(rig: Inversion, ended: InversionRun) -> Figures:
     }
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)
 
 
 SCENARIO: Final = Scenario(

@@ -31,9 +31,9 @@ from sluicegate.kernels.latency_ratio import (
     is_stressed,
 )
 from sluicegate.lab.baselines.pooled_ratio import PooledRatio
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.dice import Dice
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, Picture, Scenario, contender_maker
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.random_source import RandomSource
+from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.policies.stress import Stress, StressSettings
 
 SECOND_US: Final = 1_000_000
@@ -96,7 +96,7 @@ class StressReading(NamedTuple):
 class _StressReader(Protocol):
     """Takes in what each piece of work took, and reads the state of the backend from that."""
 
-    def worked(self, operation: str, service_us: int, now_us: int) -> None: ...
+    def record_work(self, operation: str, service_us: int, now_us: int) -> None: ...
 
     def reading(self, now_us: int) -> StressReading: ...
 
@@ -123,10 +123,10 @@ class LatencyRun:
 
 def play(rig: LatencyRig, make_reader: MakeStressReader, seed: int) -> LatencyRun:
     """One run: a second at a time, its work spread over it."""
-    dice = Dice(seed)
+    random_source = RandomSource(seed)
     reader, run = make_reader(), LatencyRun()
-    chance = [dice.of(work.name).draw for work in rig.works]
-    counts = [dice.of(f"{work.name}/count").draw for work in rig.works]
+    chance = [random_source.of(work.name).draw for work in rig.works]
+    counts = [random_source.of(f"{work.name}/count").draw for work in rig.works]
     times = [work.quantiles_us() for work in rig.works]
     normal = NormalDist()
     # An instant, a class: what ends at the same microsecond is told in the order of the classes.
@@ -156,10 +156,10 @@ def _record_work(
     begin_us: int,
 ) -> None:
     """So many pieces of work of a class within one second."""
-    worked = reader.worked
+    record_work = reader.record_work
     for nth in range(count):
         took_us = int(times_us[int(draw() * QUANTILES)] * factor)
-        worked(name, took_us, begin_us + nth * SECOND_US // count)
+        record_work(name, took_us, begin_us + nth * SECOND_US // count)
 
 
 DEFAULTS: Final = RatioSettings()
@@ -182,7 +182,7 @@ class PolicyStressReader:
 
     def __init__(self, settings: StressSettings | None = None) -> None:
         self._policy = Stress(settings)
-        self.worked = self._policy.worked
+        self.record_work = self._policy.record_work
 
     def reading(self, now_us: int) -> StressReading:
         """The picture's ratio."""
@@ -201,7 +201,7 @@ class _RatioStressReader:
         self._ratios: dict[str, _Ratio] = {}
         self._stressed = False
 
-    def worked(self, operation: str, service_us: int, now_us: int) -> None:
+    def record_work(self, operation: str, service_us: int, now_us: int) -> None:
         name = operation if self._by_class else ""
         ratio = self._ratios.get(name)
         if ratio is None:
@@ -234,7 +234,7 @@ def one_for_all() -> _RatioStressReader:
     return _RatioStressReader(LatencyRatio, by_class=False, enter=DEFAULTS.enter)
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)
 
 
 SECOND: Final = 1_000_000

@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.contenders import BASELINES, OURS, StationContender
 from sluicegate.lab.drills.station import play as play_drill
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import station
-from sluicegate.lab.scenario import AS_BARS, DRILL, OVER_TIME, Contender, Picture, Scenario
+from sluicegate.lab.scenario import AS_BARS, DRILL, OVER_TIME, Candidate, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import BASELINES, OURS, StationCandidate
 
 WORKERS: Final = 8
 
@@ -30,7 +30,7 @@ def rig(load: float) -> Rig:
 
 def drill(policy: str) -> StationCandidate:
     """The same in processes of its own, in real time."""
-    return Contender(lambda rig, seed: play_drill(rig, policy, seed), DRILL)
+    return Candidate(lambda rig, seed: play_drill(rig, policy, seed), DRILL)
 
 
 SCENARIO: Final = Scenario(

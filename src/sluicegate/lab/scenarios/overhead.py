@@ -29,8 +29,8 @@ from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.baselines.plain_window import PlainWindow
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.scenario import AS_BARS, WALL, Figures, Picture, Scenario, contender_maker
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.scenario import AS_BARS, WALL, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
@@ -171,7 +171,7 @@ def _finish(work: Coroutine[Any, Any, object]) -> None:
     raise RuntimeError("a request waited, where none should have to")
 
 
-contender: Final = contender_maker(play, WALL)
+candidate: Final = candidate_maker(play, WALL)
 
 
 def measure(rig: Overhead, run: OverheadRun) -> Figures:

@@ -15,7 +15,8 @@ from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
-from sluicegate.lab.scenario import OVER_CASES, Figures, Picture, Scenario
+from sluicegate.lab.scenario import OVER_CASES, Figures, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import ALL
 
 LOADS: Final = (2, 5, 10)
 REFUSAL_COST: Final = 0.01

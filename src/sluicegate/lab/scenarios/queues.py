@@ -14,7 +14,8 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, TIMEOUT_US, station
-from sluicegate.lab.scenario import OVER_CASES, Picture, Scenario
+from sluicegate.lab.scenario import OVER_CASES, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import ALL
 
 
 def rig(load: float) -> Rig:

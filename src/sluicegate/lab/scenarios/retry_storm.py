@@ -17,7 +17,9 @@ from sluicegate.lab.measures import curves, figures, recovery_s
 from sluicegate.lab.retries import NAIVE, SMART, Retries
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Figures, Picture, Scenario
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Figures, PlotSpec, Scenario
+from sluicegate.lab.speed_profile import SpeedProfile
+from sluicegate.lab.station_candidates import ALL
 
 LOAD: Final = 0.8
 HURT_US: Final = 5_000_000
@@ -26,8 +28,8 @@ RESTORED_US: Final = 15_000_000
 
 def rig(retries: Retries) -> Rig:
     """32 workers of 10 ms, of whose speed 0.3 is left for ten seconds."""
-    course = Course(((HURT_US, 0.3), (RESTORED_US, 1.0)))
-    return station(Poisson(LOAD * CAPACITY_PER_S), span_s=22, course=course, retries=retries)
+    course = SpeedProfile(((HURT_US, 0.3), (RESTORED_US, 1.0)))
+    return station(Poisson(LOAD * CAPACITY_PER_S), span_s=22, speed_profile=course, retries=retries)
 
 
 def measure(rig: Rig, ledger: RunLedger) -> Figures:

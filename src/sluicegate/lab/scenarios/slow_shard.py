@@ -9,7 +9,7 @@ The rig: one dispatcher, many backends behind it, some of them slow for a while.
 
 A call is given up when its deadline has passed, in whatever line it stands, and the shard is told.
 What is counted as inflight is what the dispatcher has open at a shard, by the rig itself, whatever
-the contender says of it.
+the candidate says of it.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.fifo_pool import FifoPool
-from sluicegate.lab.checks import Goal
 from sluicegate.lab.clients import run_callers
-from sluicegate.lab.course import STEADY, Course
+from sluicegate.lab.durations import Duration, Exponential
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import BUCKET_US
 from sluicegate.lab.measures import quantile, timeline
+from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.scenario import (
     AS_BARS,
     OVER_TIME,
     Curves,
     Figures,
-    Picture,
+    PlotSpec,
     Scenario,
-    contender_maker,
+    candidate_maker,
 )
-from sluicegate.lab.spans import Exponential, Span
-from sluicegate.lab.workload import Kind
+from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 from sluicegate.lab.world import World, run
 from sluicegate.policies.breaker import Breaker
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
@@ -58,12 +58,12 @@ SHARDS_MAX: Final = 1_000
 class Shards:
     """`shards` alike, asked `per_s` in all; the first `slow` of them go by `course`."""
 
-    course: Course
+    speed_profile: SpeedProfile
     shards: int = 10
     slow: int = 1
     per_s: float = 8_000.0
     workers: int = 32  # of each
-    service: Span = Exponential(10_000.0)  # noqa: RUF009 - frozen
+    service: Duration = Exponential(10_000.0)  # noqa: RUF009 - frozen
     timeout_us: int = 500_000
     span_us: int = 5_000_000
     warm_us: int = 1_000_000
@@ -104,18 +104,20 @@ def play(rig: Shards, make_gate: MakeGate, seed: int) -> list[ShardCounts]:
     async def main(world: World) -> list[ShardCounts]:
         gate = make_gate(rig, world)
         counts: list[ShardCounts] = []
-        calls: list[tuple[Kind, _ShardCalls]] = []
+        calls: list[tuple[WorkKind, _ShardCalls]] = []
         for number in range(rig.shards):
             name = f"shard-{number}"
-            kind = Kind(
+            kind = WorkKind(
                 name=name,
                 arrivals=Poisson(rig.per_s / rig.shards),
                 timeout_us=rig.timeout_us,
                 operation="get",
                 shard=name,
             )
-            course = rig.course if number < rig.slow else STEADY
-            backend = Backend(world, rig.service, name=name, workers=rig.workers, course=course)
+            course = rig.speed_profile if number < rig.slow else STEADY
+            backend = Backend(
+                world, rig.service, name=name, workers=rig.workers, speed_profile=course
+            )
             shard = ShardCounts(rig.span_us // BUCKET_US + 1)
             call = _ShardCalls(world, rig, gate, shard, backend)
             counts.append(shard)
@@ -203,7 +205,7 @@ def curves(rig: Shards, shards: list[ShardCounts]) -> Curves:
     return timeline(series, BUCKET_US, rig.span_us)
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)
 
 
 POOL: Final = 200

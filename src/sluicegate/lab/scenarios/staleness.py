@@ -27,10 +27,10 @@ from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.baselines.caches import TtlCache
-from sluicegate.lab.checks import Goal
+from sluicegate.lab.durations import Exponential
+from sluicegate.lab.goals import Goal
 from sluicegate.lab.rigs.read_paths import Get, ReadPath, ShieldedReads, VersionedStore, read
-from sluicegate.lab.scenario import AS_BARS, Figures, Picture, Scenario, contender_maker
-from sluicegate.lab.spans import Exponential
+from sluicegate.lab.scenario import AS_BARS, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.fallback import Fallback, FallbackSettings
@@ -187,13 +187,13 @@ class _Race:
         async def work(_: int) -> CallResult[int]:
             return CallResult(ResultKind.OK, await read(self._path, request))
 
-        return (await self._fallback.call(work, request, self._world.clock)).result()
+        return (await self._fallback.call(work, request, self._world.clock)).unwrap()
 
     async def _write(self, key: str) -> None:
         await self._gate()
         version = self._versions[key] = self._versions.get(key, 0) + 1
         await self._gate()
-        self._path.wrote(key)
+        self._path.invalidate(key)
         if self._fallback is not None:
             self._fallback.forget(Request(key))
         self._acknowledged[key] = max(version, self._acknowledged.get(key, 0))
@@ -275,7 +275,7 @@ class _Cluster:
             key = f"key{int(draw() * self._rig.keys)}"
             version = await self._store.put(key)
             self._replaced_us[key, version - 1] = self._world.elapsed_us - self._rig.rtt_us // 2
-            path.wrote(key)
+            path.invalidate(key)
             acknowledged[key] = max(version, acknowledged.get(key, 0))
 
     async def _get(self, key: str) -> int:
@@ -307,7 +307,7 @@ def play(rig: FreshnessRig, make_path: MakeReadPath, seed: int) -> FreshnessRun:
     return rig.play(make_path, seed)
 
 
-contender: Final = contender_maker(play)
+candidate: Final = candidate_maker(play)
 
 
 DEFAULTS: Final = HotKeySettings()

@@ -16,7 +16,8 @@ from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures, least_goodput, settled_s
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, Picture, Scenario
+from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario
+from sluicegate.lab.station_candidates import ALL
 
 STEP_US: Final = 3_000_000
 

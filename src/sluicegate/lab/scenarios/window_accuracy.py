@@ -25,16 +25,16 @@ from typing import Final, Protocol, TypeAlias, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.sliding_window import CELLS_DEFAULT, cells_roll
-from sluicegate.lab.checks import Goal
-from sluicegate.lab.dice import Dice
+from sluicegate.lab.goals import Goal
+from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.scenario import (
     AS_BARS,
     KERNELS,
     Curves,
     Figures,
-    Picture,
+    PlotSpec,
     Scenario,
-    contender_maker,
+    candidate_maker,
 )
 
 WINDOW_US: Final = 60_000_000
@@ -85,12 +85,12 @@ class TraceRig:
 
     def trace(self, seed: int) -> list[tuple[int, int]]:
         """Instants and sources, in order."""
-        dice = Dice(seed)
+        random_source = RandomSource(seed)
         found: list[tuple[int, int]] = []
         number = 0
         for group in self.sources:
             for _ in range(group.count):
-                chance = dice.of(f"source/{number}")
+                chance = random_source.of(f"source/{number}")
                 found += [(at_us, number) for at_us in group.instants_us(chance, self.span_us)]
                 number += 1
         return sorted(found)
@@ -198,7 +198,7 @@ def play(rig: TraceRig, make: MakeWindowCount, seed: int) -> TraceRun:
     return run
 
 
-contender: Final = contender_maker(play, KERNELS)
+candidate: Final = candidate_maker(play, KERNELS)
 
 
 SECOND: Final = 1_000_000
