@@ -21,7 +21,7 @@ SRC = Path("src")
 # Whole folders that are compiled, then single hot files of those that are not.
 FOLDERS = ("kernels", "contracts", "policies", "stores/memory")
 # What mypyc reads about but must not compile.
-NOT_COMPILED = ("__init__.py", "errors.py", "native.py")
+NOT_COMPILED = ("__init__.py", "errors.py", "native.py", "rule_admin.py")
 HOT_FILES = (
     "apps/kv/admission.py",
     "apps/kv/callers.py",

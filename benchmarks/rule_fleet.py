@@ -121,15 +121,15 @@ def heard(ends: list[Connection], version: int) -> list[int]:
 
 def measure(publishing: Publishing, ends: list[Connection], commits: int) -> list[float]:
     """Seconds from `publish` to enforcement, for each node and each change."""
-    desk, by = publishing.desk, Identity("bench", EVERY_GRANT)
+    admin, by = publishing.admin, Identity("bench", EVERY_GRANT)
     took: list[float] = []
     for number in range(commits):
         file = number % FILES
         change = {f"rules-{file}.yaml": text_of(file, 1_000 + number)}
-        made = desk.propose(change, base="live", message=f"Change {number}", by=by)
-        desk.approve(made["id"], override="measured, not judged", by=by)
+        made = admin.propose(change, base="live", message=f"Change {number}", by=by)
+        admin.approve(made["id"], override="measured, not judged", by=by)
         began_us = now_us()
-        version = desk.publish(made["id"], by=by)["version"]
+        version = admin.publish(made["id"], by=by)["version"]
         took += [(at_us - began_us) / 1e6 for at_us in heard(ends, version)]
     return took
 
@@ -147,7 +147,7 @@ def run(name: str, events: str, folder: Path, nodes: int, commits: int, bars: Ba
         events=log,
         settings=PublishingSettings(own_approval=True),
     )
-    publishing.desk.begin(None, message="Begin", by=Identity("bench", EVERY_GRANT))
+    publishing.admin.begin(None, message="Begin", by=Identity("bench", EVERY_GRANT))
     with fleet(nodes, folder, events) as ends:
         took = sorted(measure(publishing, ends, commits))
     publishing.close()

@@ -237,15 +237,15 @@ def test_a_server_widens_a_canary_by_itself_until_it_is_live(book: Book) -> None
         LimiterProcess(book.folder, *following(book, "--node", "n1")) as one,
         server(book, "--token", ANN) as (url, _),
     ):
-        desk = RemoteRuleAdmin(url, token=ANN)
-        said = desk.propose(
+        admin = RemoteRuleAdmin(url, token=ANN)
+        said = admin.propose(
             {"rules.yaml": same.replace("limit: 5", "limit: 6")},
             base="live",
             message="+1",
             by=ANYBODY,
         )
-        desk.approve(said["id"], override="nothing captured yet", by=ANYBODY)
-        desk.canary(said["id"], share=5_000, kind="callers", by=ANYBODY)
+        admin.approve(said["id"], override="nothing captured yet", by=ANYBODY)
+        admin.canary(said["id"], share=5_000, kind="callers", by=ANYBODY)
         until(lambda: one.metric("sluicegate_rules_canary_version") == 3, "the canary", 10)
         asked = iter(range(10**6))
 
@@ -254,10 +254,10 @@ def test_a_server_widens_a_canary_by_itself_until_it_is_live(book: Book) -> None
             one.ask(
                 "/v1/check", {"user_id": user, "resource_path": "/else", "priority": "CRITICAL"}
             )
-            return bool(desk.status(by=ANYBODY)["live"]["version"] == 3)
+            return bool(admin.status(by=ANYBODY)["live"]["version"] == 3)
 
         until(live, "version 3 live for all", 30)
-        history = desk.proposal(said["id"], by=ANYBODY)["history"]
+        history = admin.proposal(said["id"], by=ANYBODY)["history"]
         assert [it["by"] for it in history][-1] == "sluicegate"
 
 
@@ -271,15 +271,15 @@ def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book)
         LimiterProcess(book.folder, *following(book, "--node", "n1")) as one,
         server(book, "--token", ANN) as (url, _),
     ):
-        desk = RemoteRuleAdmin(url, token=ANN)
-        said = desk.propose(
+        admin = RemoteRuleAdmin(url, token=ANN)
+        said = admin.propose(
             {"rules.yaml": many.replace("limit: 100", "limit: 1")},
             base="live",
             message="1",
             by=ANYBODY,
         )
-        desk.approve(said["id"], override="nothing captured yet", by=ANYBODY)
-        desk.canary(said["id"], share=5_000, kind="callers", by=ANYBODY)
+        admin.approve(said["id"], override="nothing captured yet", by=ANYBODY)
+        admin.canary(said["id"], share=5_000, kind="callers", by=ANYBODY)
         until(lambda: one.metric("sluicegate_rules_canary_version") == 2, "the canary", 10)
         asked = iter(range(10**6))
 
@@ -288,12 +288,12 @@ def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book)
             one.ask(
                 "/v1/check", {"user_id": user, "resource_path": "/play", "priority": "CRITICAL"}
             )
-            return bool(desk.proposal(said["id"], by=ANYBODY)["state"] == "rolled back")
+            return bool(admin.proposal(said["id"], by=ANYBODY)["state"] == "rolled back")
 
         until(over, "it being taken back", 30)
         until(lambda: one.metric("sluicegate_rules_canary_version") == 0, "its end", 10)
-        assert desk.status(by=ANYBODY)["live"]["version"] == 1
-        told = desk.proposal(said["id"], by=ANYBODY)["history"][-1]
+        assert admin.status(by=ANYBODY)["live"]["version"] == 1
+        told = admin.proposal(said["id"], by=ANYBODY)["history"][-1]
         assert (told["by"], "CRITICAL" in told["why"]) == ("sluicegate", True)
 
 

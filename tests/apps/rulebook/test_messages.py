@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 
-from sluicegate.apps.rulebook.messages import Reworded, reworded, unreached
+from sluicegate.apps.rulebook.messages import RewordedError, explain_unreachable, reword
 from sluicegate.apps.rulebook.output import (
     bare,
     print_failures,
-    tell_unreached,
+    print_unreached,
     verdict_words,
 )
 from sluicegate.command_line.text import harmless
@@ -83,7 +83,7 @@ NAMED = "put a token into SLUICEGATE_TOKEN, or give --cert and --cert-key"
     ],
 )  # fmt: skip
 def test_a_refusal_is_told_as_whoever_types_would_say_it(error: SluicegateError, told: str) -> None:
-    assert str(reworded(error)) == told
+    assert str(reword(error)) == told
 
 
 @pytest.mark.parametrize(
@@ -97,19 +97,19 @@ def test_a_refusal_is_told_as_whoever_types_would_say_it(error: SluicegateError,
     ],
 )
 def test_what_is_well_said_stays_as_it_is(error: SluicegateError) -> None:
-    assert reworded(error) is error
+    assert reword(error) is error
 
 
 def test_other_words_do_not_change_whose_fault_it_is() -> None:
-    error = reworded(BadValue("proposal", "p1", "it is open"))
+    error = reword(BadValue("proposal", "p1", "it is open"))
     assert isinstance(error, BadValue)
-    assert isinstance(error, Reworded)
+    assert isinstance(error, RewordedError)
     assert (error.field, error.value, error.remedy) == ("proposal", "p1", "it is open")
     assert pickle.loads(pickle.dumps(error)).remedy == "it is open"
 
 
 def test_a_value_of_any_length_stays_a_line() -> None:
-    assert len(str(reworded(BadValue("proposal", "p" * 10_000, "give an id")))) < 120
+    assert len(str(reword(BadValue("proposal", "p" * 10_000, "give an id")))) < 120
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_a_value_of_any_length_stays_a_line() -> None:
 def test_a_server_that_hangs_up_is_told_with_what_may_be_missing(
     seen: str, secure: bool, certified: bool, told: str
 ) -> None:
-    error = unreached(Unavailable("it", seen), secure=secure, certified=certified)
+    error = explain_unreachable(Unavailable("it", seen), secure=secure, certified=certified)
     assert told in str(error)
 
 
 def test_what_cannot_be_guessed_is_not() -> None:
     for seen, certified in (("Connection refused", False), ("closed connection", True)):
         error = Unavailable("it", seen)
-        assert unreached(error, secure=True, certified=certified) is error
+        assert explain_unreachable(error, secure=True, certified=certified) is error
 
 
 def test_words_of_others_do_nothing_to_a_terminal() -> None:
@@ -146,7 +146,7 @@ def test_how_many_nodes_are_there_is_told(capsys: pytest.CaptureFixture[str]) ->
         {"version": 3, "stale": True},
         {"stale": True},
     ]
-    tell_unreached({"nodes": nodes}, 3, nodes=20, timeout_s=0.5)
+    print_unreached({"nodes": nodes}, 3, nodes=20, timeout_s=0.5)
     assert capsys.readouterr().err == ("sluicegate: after 0.5 s version 3 runs on 2 of 20 nodes\n")
 
 

@@ -107,22 +107,22 @@ def test_a_server_of_nobody_is_read_and_not_changed_and_says_so(book: Book) -> N
 def test_two_servers_and_a_command_beside_them_lose_nothing(book: Book) -> None:
     book.init(FIVE)
     with server(book, "--token", ANN) as (one, _), server(book, "--token", ANN) as (other, _):
-        desks = [RemoteRuleAdmin(url, token=ANN) for url in (one, other)]
+        admins = [RemoteRuleAdmin(url, token=ANN) for url in (one, other)]
         known = []
         for number in range(4):
             rule = f"rule_id: r{number}, resource_path: /{number}, limit: 5, window: 1h"
             text = f"version: 1\nrules: [{{{rule}}}]\n"
-            said = desks[number % 2].propose(
+            said = admins[number % 2].propose(
                 {f"{number}.yaml": text}, base="live", message="One more", by=ANYBODY
             )
             known.append(said["id"])
         for number, one_id in enumerate(known):
-            desks[(number + 1) % 2].approve(one_id, override="x", by=ANYBODY)
+            admins[(number + 1) % 2].approve(one_id, override="x", by=ANYBODY)
         book.at("publish", known[0])
-        versions = [desks[n % 2].publish(known[n], by=ANYBODY)["version"] for n in (1, 2, 3)]
+        versions = [admins[n % 2].publish(known[n], by=ANYBODY)["version"] for n in (1, 2, 3)]
         assert versions == [3, 4, 5]
         with pytest.raises(BadValue, match=r"it is (live|replaced)"):
-            desks[0].publish(known[3], by=ANYBODY)
+            admins[0].publish(known[3], by=ANYBODY)
         names = {file["name"] for file in book.told("list", "--files")["files"]}
         assert names == {"rules.yaml", *[f"{n}.yaml" for n in range(4)]}
 
@@ -142,12 +142,12 @@ def test_a_server_that_is_killed_in_a_canary_goes_on_with_it(book: Book) -> None
             child.kill()
         until(lambda: one.metric("sluicegate_rules_canary_version") == 3, "the canary", 10)
         with server(book, "--token", ANN) as (url, _):
-            desk = RemoteRuleAdmin(url, token=ANN)
+            admin = RemoteRuleAdmin(url, token=ANN)
             asked = iter(range(10**6))
 
             def live() -> bool:
                 one.check(f"u{next(asked) % 40}", "/else", priority="CRITICAL")
-                return bool(desk.status(by=ANYBODY)["live"]["version"] == 3)
+                return bool(admin.status(by=ANYBODY)["live"]["version"] == 3)
 
             until(live, "version 3 live for all", 20)
     assert one.log.read_text().count("Traceback") == 0

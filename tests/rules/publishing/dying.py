@@ -67,11 +67,11 @@ def publish(folder: Path, *, call: str, id: str = "", point: str = "") -> None: 
 
     world = World(folder, at=at)
     if call == "publish":
-        world.desk.publish(id, by=BOB)
+        world.admin.publish(id, by=BOB)
     elif call == "roll back":
-        world.desk.roll_back("1", reason="a test", by=BOB)
+        world.admin.roll_back("1", reason="a test", by=BOB)
     elif call == "canary":
-        world.desk.canary(id, share=100, kind=BY_NODES, by=BOB)
+        world.admin.canary(id, share=100, kind=BY_NODES, by=BOB)
     elif call == "look":
         world.look()
     elif call == "race":
@@ -85,7 +85,7 @@ def race(world: World, file: str) -> None:
         text = f"version: 1\nrules:\n  - {{rule_id: {file}, resource_path: /{file}, "
         text += f"limit: {limit}, window_seconds: 60}}\n"
         live_id = world.approved({f"{file}.yaml": text})
-        world.desk.publish(live_id, by=BOB)
+        world.admin.publish(live_id, by=BOB)
 
 
 def watch(folder: Path) -> None:

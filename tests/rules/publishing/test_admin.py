@@ -34,27 +34,27 @@ NEW = {"web.yaml": rules(login=5, search=100, more=1)}
 Call = Callable[[RuleAdmin, Identity], object]
 
 READS: dict[str, Call] = {
-    "rules": lambda desk, by: desk.rules(by=by),
-    "file": lambda desk, by: desk.file("web.yaml", by=by),
-    "diff": lambda desk, by: desk.diff("1", "live", by=by),
-    "proposals": lambda desk, by: desk.proposals(by=by),
-    "proposal": lambda desk, by: desk.proposal("p00000", by=by),
-    "versions": lambda desk, by: desk.versions(by=by),
-    "status": lambda desk, by: desk.status(by=by),
-    "wait": lambda desk, by: desk.wait(1, nodes=1, timeout_s=0, by=by),
-    "audit": lambda desk, by: desk.audit(by=by),
+    "rules": lambda admin, by: admin.rules(by=by),
+    "file": lambda admin, by: admin.file("web.yaml", by=by),
+    "diff": lambda admin, by: admin.diff("1", "live", by=by),
+    "proposals": lambda admin, by: admin.proposals(by=by),
+    "proposal": lambda admin, by: admin.proposal("p00000", by=by),
+    "versions": lambda admin, by: admin.versions(by=by),
+    "status": lambda admin, by: admin.status(by=by),
+    "wait": lambda admin, by: admin.wait(1, nodes=1, timeout_s=0, by=by),
+    "audit": lambda admin, by: admin.audit(by=by),
 }
 PROPOSES: dict[str, Call] = {
-    "propose": lambda desk, by: desk.propose(NEW, base="live", message="x", by=by),
-    "judge": lambda desk, by: desk.judge("p00000", by=by),
+    "propose": lambda admin, by: admin.propose(NEW, base="live", message="x", by=by),
+    "judge": lambda admin, by: admin.judge("p00000", by=by),
 }
 APPROVES: dict[str, Call] = {
-    "approve": lambda desk, by: desk.approve("p00000", by=by),
-    "reject": lambda desk, by: desk.reject("p00000", reason="x", by=by),
-    "publish": lambda desk, by: desk.publish("p00000", by=by),
-    "canary": lambda desk, by: desk.canary("p00000", share=1, kind="nodes", by=by),
-    "roll_back": lambda desk, by: desk.roll_back("1", reason="x", by=by),
-    "pin": lambda desk, by: desk.pin("n1", 1, reason="x", by=by),
+    "approve": lambda admin, by: admin.approve("p00000", by=by),
+    "reject": lambda admin, by: admin.reject("p00000", reason="x", by=by),
+    "publish": lambda admin, by: admin.publish("p00000", by=by),
+    "canary": lambda admin, by: admin.canary("p00000", share=1, kind="nodes", by=by),
+    "roll_back": lambda admin, by: admin.roll_back("1", reason="x", by=by),
+    "pin": lambda admin, by: admin.pin("n1", 1, reason="x", by=by),
 }
 
 
@@ -64,9 +64,9 @@ def test_each_call_takes_its_grant_and_who_lacks_it_is_noted(world: World, call:
     asked = {**READS, **PROPOSES, **APPROVES}[call]
     lacking = NOBODY if call in READS else READER if call in PROPOSES else ANN
     with pytest.raises(Forbidden):
-        asked(world.desk, lacking)
+        asked(world.admin, lacking)
     assert world.tip("refs/sluicegate/ledger") == tip
-    [told] = [one for one in world.desk.audit(by=READER) if one["result"] == "refused"]
+    [told] = [one for one in world.admin.audit(by=READER) if one["result"] == "refused"]
     assert (told["by"], told["call"], told["error"]) == (lacking.name, call, "Forbidden")
     assert told["at_us"] == world.clock.now_us()
 
@@ -74,19 +74,19 @@ def test_each_call_takes_its_grant_and_who_lacks_it_is_noted(world: World, call:
 def test_reading_takes_no_more_than_the_grant_to_read(world: World) -> None:
     for name, call in READS.items():
         if name != "proposal":
-            call(world.desk, READER)
+            call(world.admin, READER)
 
 
 def test_all_changes_and_refusals_are_in_the_audit_newest_first(world: World) -> None:
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
     world.clock.advance(s=1)
     with pytest.raises(BadValue):
-        world.desk.approve(id, by=BOB)
+        world.admin.approve(id, by=BOB)
     world.clock.advance(s=1)
-    world.desk.approve(id, override="no traffic", by=BOB)
+    world.admin.approve(id, override="no traffic", by=BOB)
     world.clock.advance(s=1)
-    world.desk.publish(id, by=BOB)
-    told = world.desk.audit(by=READER)
+    world.admin.publish(id, by=BOB)
+    told = world.admin.audit(by=READER)
     assert [(one["call"], one["by"], one["result"]) for one in told] == [
         ("publish", "bob", "done"),
         ("approve", "bob", "done"),
@@ -99,29 +99,29 @@ def test_all_changes_and_refusals_are_in_the_audit_newest_first(world: World) ->
     assert told[1]["why"].endswith("no traffic")
     assert "override" in told[2]["why"]
     assert [one["at_us"] for one in told] == sorted((one["at_us"] for one in told), reverse=True)
-    assert world.desk.audit(count_max=2, by=READER) == told[:2]
+    assert world.admin.audit(count_max=2, by=READER) == told[:2]
 
 
 def test_who_was_refused_is_known_after_a_restart(make: Make, world: World) -> None:
     world.clock.advance(s=1)
     with pytest.raises(Forbidden):
-        world.desk.publish("p00000", by=ANN)
+        world.admin.publish("p00000", by=ANN)
     world.close()
     other = make()
-    assert other.desk.audit(by=READER)[0]["by"] == "ann"
+    assert other.admin.audit(by=READER)[0]["by"] == "ann"
 
 
 def test_a_refusal_that_its_log_cannot_take_is_told_by_whoever_refused(
     make: Make, world: World
 ) -> None:
     with pytest.raises(Forbidden):
-        world.desk.publish("p00000", by=ANN)
-    world.desk.audit(by=READER)  # so the log has its one writer
+        world.admin.publish("p00000", by=ANN)
+    world.admin.audit(by=READER)  # so the log has its one writer
     other = make(clock=world.clock)
     other.clock.advance(s=1)
     with pytest.raises(Forbidden):
-        other.desk.reject("p00000", reason="x", by=ANN)
-    told = [one["call"] for one in other.desk.audit(by=READER) if one["result"] == "refused"]
+        other.admin.reject("p00000", reason="x", by=ANN)
+    told = [one["call"] for one in other.admin.audit(by=READER) if one["result"] == "refused"]
     assert told == ["reject", "publish"]
 
 
@@ -152,7 +152,7 @@ class Slow:
 def test_the_audit_waits_for_what_is_being_written(world: World) -> None:
     assert world.audit is not None
     refusals = RefusalLog(Slow(world.audit), kept_max=10)
-    refusals.note(Refusal(1, "ann", "publish", "p1", "Forbidden", "no"))
+    refusals.record(Refusal(1, "ann", "publish", "p1", "Forbidden", "no"))
     assert [one.by for one in refusals.latest(10)] == ["ann"]
     refusals.close()
 
@@ -172,7 +172,7 @@ def test_what_a_newer_program_or_somebody_else_has_noted_is_passed_over(world: W
     assert [one.by for one in refusals.latest(10)] == ["bob"]
     refusals.close()
     assert [one.by for one in refusals.latest(10)] == ["bob"]  # it is read again, and told once
-    refusals.note(Refusal(1, "x" * 5_000, "publish", "p1", "Forbidden", "no"))
+    refusals.record(Refusal(1, "x" * 5_000, "publish", "p1", "Forbidden", "no"))
     assert [len(one.by) for one in refusals.latest(10)] == [TEXT_CHARS_MAX, 3]
     refusals.close()
 
@@ -181,8 +181,8 @@ def test_refusals_without_a_log_are_kept_in_memory_and_bounded(make: Make) -> No
     world = make(events=False, settings=PublishingSettings(refusals_max=3)).begin()
     for n in range(5):
         with pytest.raises(BadValue):
-            world.desk.reject(f"p{n}{n}{n}{n}{n}{n}", reason="x", by=BOB)
-    told = [one for one in world.desk.audit(by=READER) if one["result"] == "refused"]
+            world.admin.reject(f"p{n}{n}{n}{n}{n}{n}", reason="x", by=BOB)
+    told = [one for one in world.admin.audit(by=READER) if one["result"] == "refused"]
     assert [one["sentence"] for one in told] == [
         f"bob was refused reject p{n}{n}{n}{n}{n}{n}" for n in (4, 3, 2)
     ]
@@ -191,53 +191,53 @@ def test_refusals_without_a_log_are_kept_in_memory_and_bounded(make: Make) -> No
 def test_what_people_write_cannot_pass_for_what_we_write(world: World) -> None:
     forged = "all well\n\nCall: publish\nBy: cat\nVersion: 99"
     world.clock.advance(s=1)
-    world.desk.propose(NEW, base="live", message="a\n\nBy: cat", reason=forged, by=ANN)
-    told = world.desk.audit(by=READER)[0]
+    world.admin.propose(NEW, base="live", message="a\n\nBy: cat", reason=forged, by=ANN)
+    told = world.admin.audit(by=READER)[0]
     assert (told["by"], told["call"], told["version"]) == ("ann", "propose", None)
     odd = Identity("eve\nBy: cat", BOB.grants)
     world.clock.advance(s=1)
-    world.desk.pin("n1", 1, reason="\0x\ud800", by=odd)
-    told = world.desk.audit(by=READER)[0]
+    world.admin.pin("n1", 1, reason="\0x\ud800", by=odd)
+    told = world.admin.audit(by=READER)[0]
     assert told["by"] == "eve By: cat"
     world.clock.advance(s=1)
     long = Identity("x" * 5_000, BOB.grants)  # longer than git would have an author's name
-    world.desk.pin("n1", 0, reason="x", by=long)
-    assert world.desk.audit(by=READER)[0]["by"] == long.name
+    world.admin.pin("n1", 0, reason="x", by=long)
+    assert world.admin.audit(by=READER)[0]["by"] == long.name
 
 
 def test_the_rules_of_any_revision(world: World) -> None:
     world.live(NEW)
     id = world.propose({"api.yaml": None})  # noqa: A001 - it is what it is called
-    live = world.desk.rules(by=READER)
+    live = world.admin.rules(by=READER)
     assert (live["version"], live["commit"]) == (2, world.tip(LIVE_REF))
     assert [(one["name"], one["format"], one["rules"]) for one in live["files"]] == [
         ("api.yaml", "native", 1),
         ("web.yaml", "native", 3),
     ]
-    first = world.desk.rules("1", by=READER)
+    first = world.admin.rules("1", by=READER)
     assert (first["version"], first["message"]) == (1, "Begin")
     for revision in (live["commit"], live["commit"][:6], "2"):
-        found = world.desk.rules(revision, by=READER)
+        found = world.admin.rules(revision, by=READER)
         assert (found["commit"], found["version"]) == (live["commit"], 2)
     for revision in (id, id[:6]):
-        assert [one["name"] for one in world.desk.rules(revision, by=READER)["files"]] == [
+        assert [one["name"] for one in world.admin.rules(revision, by=READER)["files"]] == [
             "web.yaml"
         ]
     for revision in ("", "x", "3", "12345", "p1", "pzzzzzz", "-1", "0" * 40):
         with pytest.raises(BadValue):
-            world.desk.rules(revision, by=READER)
+            world.admin.rules(revision, by=READER)
 
 
 def test_a_file_as_text(world: World) -> None:
-    told = world.desk.file("web.yaml", by=READER)
+    told = world.admin.file("web.yaml", by=READER)
     assert (told["text"], told["version"]) == (FIRST["web.yaml"], 1)
     with pytest.raises(BadValue, match="name"):
-        world.desk.file("nothing.yaml", by=READER)
+        world.admin.file("nothing.yaml", by=READER)
 
 
 def test_what_a_proposal_changes_is_told_by_lines_and_by_rules(world: World) -> None:
     id = world.propose({**NEW, "api.yaml": None, "new.yaml": rules(fresh=1)})  # noqa: A001
-    told = world.desk.diff("live", id, by=READER)
+    told = world.admin.diff("live", id, by=READER)
     assert [(one["name"], one["change"]) for one in told["files"]] == [
         ("api.yaml", "removed"),
         ("new.yaml", "added"),
@@ -256,27 +256,27 @@ def test_what_a_proposal_changes_is_told_by_lines_and_by_rules(world: World) -> 
 def test_a_proposal_is_shown_as_it_would_be_live(world: World) -> None:
     id = world.propose({"api.yaml": rules(orders=1)})  # noqa: A001 - it is what it is called
     world.live(NEW)
-    told = world.desk.diff("live", id, by=READER)
+    told = world.admin.diff("live", id, by=READER)
     assert [one["name"] for one in told["files"]] == ["api.yaml"]
     other = world.propose({"more.yaml": rules(other=2)})
     # Where it is live, it is shown as it went live, and where it was turned down, as it was asked.
-    world.desk.approve(id, override="a test", by=BOB)
-    world.desk.publish(id, by=BOB)
-    assert world.desk.rules(id, by=READER)["commit"] == world.tip(LIVE_REF)
-    world.desk.reject(other, reason="no", by=BOB)
-    commit = world.desk.proposal(other, by=READER)["commit"]
+    world.admin.approve(id, override="a test", by=BOB)
+    world.admin.publish(id, by=BOB)
+    assert world.admin.rules(id, by=READER)["commit"] == world.tip(LIVE_REF)
+    world.admin.reject(other, reason="no", by=BOB)
+    commit = world.admin.proposal(other, by=READER)["commit"]
     world.live({"web.yaml": rules(login=2)})
-    assert world.desk.rules(other, by=READER)["commit"] == commit
+    assert world.admin.rules(other, by=READER)["commit"] == commit
 
 
 def test_a_proposal_is_found_by_its_commit_too(world: World) -> None:
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
-    commit = world.desk.proposal(id, by=READER)["commit"]
+    commit = world.admin.proposal(id, by=READER)["commit"]
     for said in (commit, commit[:6], id, id[:6]):
-        assert world.desk.proposal(said, by=READER)["id"] == id
+        assert world.admin.proposal(said, by=READER)["id"] == id
     for said in (commit[:5], id[:5], "", "0" * 40):
         with pytest.raises(BadValue):
-            world.desk.proposal(said, by=READER)
+            world.admin.proposal(said, by=READER)
 
 
 def test_an_id_that_may_be_of_two_is_of_none(world: World) -> None:
@@ -284,31 +284,31 @@ def test_an_id_that_may_be_of_two_is_of_none(world: World) -> None:
     twin = world.ledger.state().proposals[id]._replace(id=id[:8] + "zzzz", commit="0" * 40)
     world.ledger.change("ann", partial(proposed, it=twin))
     for said, found in ((id, id), (twin.id, twin.id), (twin.id[:9], twin.id)):
-        assert world.desk.proposal(said, by=READER)["id"] == found
+        assert world.admin.proposal(said, by=READER)["id"] == found
     with pytest.raises(BadValue, match="more of it"):
-        world.desk.proposal(id[:8], by=READER)
+        world.admin.proposal(id[:8], by=READER)
 
 
 def test_proposals_by_their_state(world: World) -> None:
     ids = [world.propose({"web.yaml": rules(login=n)}) for n in (1, 2, 3)]
-    world.desk.reject(ids[1], reason="no", by=BOB)
-    told = world.desk.proposals(by=READER)
+    world.admin.reject(ids[1], reason="no", by=BOB)
+    told = world.admin.proposals(by=READER)
     assert [one["id"] for one in told] == ids[::-1]
     assert "history" not in told[0]
-    assert [one["id"] for one in world.desk.proposals("rejected", by=READER)] == [ids[1]]
-    assert [one["id"] for one in world.desk.proposals(count_max=1, by=READER)] == [ids[2]]
+    assert [one["id"] for one in world.admin.proposals("rejected", by=READER)] == [ids[1]]
+    assert [one["id"] for one in world.admin.proposals(count_max=1, by=READER)] == [ids[2]]
     with pytest.raises(BadValue):
-        world.desk.proposals("lost", by=READER)
+        world.admin.proposals("lost", by=READER)
     for count_max in (0, 10_001):
         with pytest.raises(BadValue):
-            world.desk.audit(count_max=count_max, by=READER)
+            world.admin.audit(count_max=count_max, by=READER)
 
 
 def test_the_status_has_the_orders_and_the_nodes(world: World) -> None:
     world.report("n1", version=1, counts={"1/CRITICAL": (7, 1)})
     world.live(NEW)
     world.report("n2", version=2, failure="its disk is full")
-    told = world.desk.status(by=READER)
+    told = world.admin.status(by=READER)
     assert told["live"]["version"] == 2
     assert told["orders"]["live"] == 2
     assert told["versions"] == {"1": 1, "2": 1}
@@ -324,24 +324,24 @@ def test_the_status_has_the_orders_and_the_nodes(world: World) -> None:
 
 def test_waiting_for_nodes_says_whether_they_came(world: World) -> None:
     world.report("n1", version=1)
-    assert world.desk.wait(1, nodes=1, timeout_s=0, by=READER)["reached"] is True
-    told = world.desk.wait(1, nodes=2, timeout_s=0, by=READER)
+    assert world.admin.wait(1, nodes=1, timeout_s=0, by=READER)["reached"] is True
+    told = world.admin.wait(1, nodes=2, timeout_s=0, by=READER)
     assert told["reached"] is False
     assert told["orders"]["live"] == 1
 
 
 def test_everything_told_is_json(world: World) -> None:
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
-    desk = world.desk
+    admin = world.admin
     for answer in (
-        desk.rules(by=READER),
-        desk.file("web.yaml", by=READER),
-        desk.diff("1", id, by=READER),
-        desk.proposals(by=READER),
-        desk.proposal(id, by=READER),
-        desk.versions(by=READER),
-        desk.status(by=READER),
-        desk.audit(by=READER),
+        admin.rules(by=READER),
+        admin.file("web.yaml", by=READER),
+        admin.diff("1", id, by=READER),
+        admin.proposals(by=READER),
+        admin.proposal(id, by=READER),
+        admin.versions(by=READER),
+        admin.status(by=READER),
+        admin.audit(by=READER),
     ):
         assert json.loads(json.dumps(answer)) == answer
 
@@ -352,4 +352,4 @@ def test_a_conflict_is_noted(world: World) -> None:
     world.clock.advance(s=1)
     with pytest.raises(Conflict):
         world.propose({"web.yaml": rules(login=1)}, base=base)
-    assert world.desk.audit(by=READER)[0]["error"] == "Conflict"
+    assert world.admin.audit(by=READER)[0]["error"] == "Conflict"

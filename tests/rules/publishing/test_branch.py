@@ -66,8 +66,8 @@ def test_a_push_there_is_a_proposal_here(world: World, remote: Path, tmp_path: P
     look(world)
     told = only(world)
     assert (told["commit"], told["proposer"]) == (commit, "git:Dan <dan@example.org>")
-    world.desk.approve(str(told["id"]), override="a test", by=BOB)
-    world.desk.publish(str(told["id"]), by=BOB)
+    world.admin.approve(str(told["id"]), override="a test", by=BOB)
+    world.admin.publish(str(told["id"]), by=BOB)
     look(world)
     assert tip(remote) == world.tip(MAIN) == commit
 
@@ -79,9 +79,9 @@ def test_a_push_there_while_something_else_goes_live_here_loses_neither(
     world.live({"api.yaml": rules(orders=7)})
     clone.push(NEW)
     look(world)
-    [one] = world.desk.proposals("open", by=READER)
-    world.desk.approve(one["id"], override="a test", by=BOB)
-    world.desk.publish(one["id"], by=BOB)
+    [one] = world.admin.proposals("open", by=READER)
+    world.admin.approve(one["id"], override="a test", by=BOB)
+    world.admin.publish(one["id"], by=BOB)
     assert world.files()["api.yaml"] == rules(orders=7)
     assert world.files()["web.yaml"] == NEW["web.yaml"]
     look(world)
@@ -100,7 +100,7 @@ def test_a_rewritten_history_there_is_refused_here(
     told = only(world)
     assert told["state"] == "rejected"
     assert "rewritten" in str(told["history"])
-    assert world.desk.status(by=READER)["live"]["version"] == 1
+    assert world.admin.status(by=READER)["live"]["version"] == 1
 
 
 def test_a_place_that_is_gone_is_told_and_holds_up_nothing(world: World, remote: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_place_that_is_gone_is_told_and_holds_up_nothing(world: World, remote:
     look(world)
     assert "remote" in world.publishing.upkeep.failures
     world.live(NEW)
-    assert world.desk.status(by=READER)["live"]["version"] == 2
+    assert world.admin.status(by=READER)["live"]["version"] == 2
     remote.with_suffix(".gone").rename(remote)
     look(world)
     assert world.publishing.upkeep.failures == {}

@@ -39,7 +39,7 @@ def traffic(world: World) -> Traffic:
 def begun(world: World, share: int = 100, kind: str = BY_CALLERS) -> str:
     """A canary that is under way."""
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
-    world.desk.canary(id, share=share, kind=kind, by=BOB)
+    world.admin.canary(id, share=share, kind=kind, by=BOB)
     return id
 
 
@@ -94,9 +94,9 @@ def test_it_grows_by_itself_until_it_is_live(world: World, traffic: Traffic) -> 
     assert world.state_of(id) == "live"
     assert world.files() == {**FIRST, **NEW}
     assert world.store.versions() == [1, 2]
-    told = world.desk.proposal(id, by=READER)
+    told = world.admin.proposal(id, by=READER)
     assert "40 of 1,000 CRITICAL" in told["history"][-1]["why"]
-    assert world.desk.audit(by=READER)[0]["by"] == "sluicegate"
+    assert world.admin.audit(by=READER)[0]["by"] == "sluicegate"
     assert not world.rollout().back
 
 
@@ -106,10 +106,10 @@ def test_six_percent_of_critical_refused_takes_it_back(world: World, traffic: Tr
     rollouts = world.rollout()
     assert (rollouts.live, rollouts.canary, rollouts.back) == (1, None, True)
     assert "60 of 1,000 CRITICAL" in rollouts.reason
-    told = world.desk.proposal(id, by=READER)
+    told = world.admin.proposal(id, by=READER)
     assert told["state"] == "rolled back"
     assert "60 of 1,000 CRITICAL" in world.repository.notes(told["commit"])
-    assert "60 of 1,000 CRITICAL" in str(world.desk.audit(by=READER)[0]["why"])
+    assert "60 of 1,000 CRITICAL" in str(world.admin.audit(by=READER)[0]["why"])
     assert world.files() == FIRST
     # Its number is not used again.
     assert world.live({"api.yaml": rules(orders=1)}) == 3
@@ -171,18 +171,18 @@ def test_an_old_report_of_trouble_says_nothing(world: World) -> None:
 
 def test_by_hand_it_grows_goes_live_or_ends(world: World) -> None:
     id = begun(world, kind=BY_NODES)  # noqa: A001 - it is what it is called
-    world.desk.canary(id, share=700, kind=BY_NODES, by=BOB)
+    world.admin.canary(id, share=700, kind=BY_NODES, by=BOB)
     canary = world.rollout().canary
     assert canary is not None
     assert (canary.share, canary.by) == (700, BY_NODES)
     with pytest.raises(BadValue, match="give more"):
-        world.desk.canary(id, share=600, kind=BY_NODES, by=BOB)
+        world.admin.canary(id, share=600, kind=BY_NODES, by=BOB)
     with pytest.raises(BadValue, match="by nodes"):
-        world.desk.canary(id, share=800, kind=BY_CALLERS, by=BOB)
+        world.admin.canary(id, share=800, kind=BY_CALLERS, by=BOB)
     for share, kind in ((-1, BY_NODES), (10_001, BY_NODES), (800, "moons")):
         with pytest.raises(BadValue):
-            world.desk.canary(id, share=share, kind=kind, by=BOB)
-    world.desk.canary(id, share=10_000, kind=BY_NODES, by=BOB)
+            world.admin.canary(id, share=share, kind=kind, by=BOB)
+    world.admin.canary(id, share=10_000, kind=BY_NODES, by=BOB)
     assert world.state_of(id) == "live"
     assert world.rollout().live == 2
     assert world.files()["web.yaml"] == NEW["web.yaml"]
@@ -190,47 +190,47 @@ def test_by_hand_it_grows_goes_live_or_ends(world: World) -> None:
 
 def test_publishing_a_canary_makes_it_live(world: World) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
-    told = world.desk.publish(id, by=BOB)
+    told = world.admin.publish(id, by=BOB)
     assert (told["state"], told["version"]) == ("live", 2)
 
 
 def test_a_whole_share_makes_it_live_at_once(world: World) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
-    told = world.desk.canary(id, share=10_000, kind=BY_CALLERS, by=BOB)
+    told = world.admin.canary(id, share=10_000, kind=BY_CALLERS, by=BOB)
     assert (told["state"], world.rollout().canary) == ("live", None)
-    assert "canary" not in [one["kind"] for one in world.desk.versions(by=READER)]
+    assert "canary" not in [one["kind"] for one in world.admin.versions(by=READER)]
 
 
 def test_taken_back_by_hand(world: World) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
-    world.desk.canary(id, share=0, kind=BY_CALLERS, by=BOB)
+    world.admin.canary(id, share=0, kind=BY_CALLERS, by=BOB)
     assert world.state_of(id) == "rolled back"
     assert world.rollout().canary is None
     with pytest.raises(BadValue, match="was live"):
-        world.desk.roll_back("2", reason="it never was live", by=BOB)
+        world.admin.roll_back("2", reason="it never was live", by=BOB)
     with pytest.raises(BadValue, match="rolled back"):
-        world.desk.canary(id, share=100, kind=BY_CALLERS, by=BOB)
+        world.admin.canary(id, share=100, kind=BY_CALLERS, by=BOB)
 
 
 def test_a_share_of_none_begins_nothing(world: World) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
     with pytest.raises(BadValue, match="more than 0"):
-        world.desk.canary(id, share=0, kind=BY_CALLERS, by=BOB)
+        world.admin.canary(id, share=0, kind=BY_CALLERS, by=BOB)
 
 
 def test_one_canary_at_a_time_and_nothing_else_goes_live(world: World) -> None:
     other = world.approved({"api.yaml": rules(orders=1)})
     begun(world)
     with pytest.raises(Conflict, match="canary of version 2"):
-        world.desk.publish(other, by=BOB)
+        world.admin.publish(other, by=BOB)
     with pytest.raises(Conflict, match="canary of version 2"):
-        world.desk.canary(other, share=100, kind=BY_CALLERS, by=BOB)
+        world.admin.canary(other, share=100, kind=BY_CALLERS, by=BOB)
 
 
 def test_rolling_back_ends_a_canary(world: World) -> None:
     world.live({"api.yaml": rules(orders=1)})
     id = begun(world)  # noqa: A001 - it is what it is called
-    world.desk.roll_back("1", reason="help", by=BOB)
+    world.admin.roll_back("1", reason="help", by=BOB)
     rollouts = world.rollout()
     assert (rollouts.live, rollouts.canary) == (4, None)
     assert world.state_of(id) == "rolled back"
@@ -239,7 +239,7 @@ def test_rolling_back_ends_a_canary(world: World) -> None:
 
 def test_rolling_back_to_what_is_live_only_ends_the_canary(world: World) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
-    world.desk.roll_back("live", reason="help", by=BOB)
+    world.admin.roll_back("live", reason="help", by=BOB)
     rollouts = world.rollout()
     assert (rollouts.live, rollouts.canary, rollouts.back) == (1, None, True)
     assert world.state_of(id) == "rolled back"
@@ -248,9 +248,9 @@ def test_rolling_back_to_what_is_live_only_ends_the_canary(world: World) -> None
 
 def test_nodes_that_missed_the_end_of_a_canary_may_still_go_back(world: World) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
-    world.desk.canary(id, share=0, kind=BY_CALLERS, by=BOB)
+    world.admin.canary(id, share=0, kind=BY_CALLERS, by=BOB)
     # Orders that have nothing to do with it, which may be the next that a node sees.
-    world.desk.pin("n1", 1, reason="another thing", by=BOB)
+    world.admin.pin("n1", 1, reason="another thing", by=BOB)
     assert world.rollout().back
 
 
@@ -258,11 +258,11 @@ def test_another_canary_is_tried_by_others(world: World) -> None:
     salts = []
     for limit in (3, 4):
         id = world.approved({"web.yaml": rules(login=limit)})  # noqa: A001
-        world.desk.canary(id, share=100, kind=BY_CALLERS, by=BOB)
+        world.admin.canary(id, share=100, kind=BY_CALLERS, by=BOB)
         canary = world.rollout().canary
         assert canary is not None
         salts.append(canary.salt)
-        world.desk.canary(id, share=0, kind=BY_CALLERS, by=BOB)
+        world.admin.canary(id, share=0, kind=BY_CALLERS, by=BOB)
     assert salts[0] != salts[1]
 
 

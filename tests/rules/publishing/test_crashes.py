@@ -90,7 +90,7 @@ def test_a_publication_goes_through_exactly_once(
             # Nothing was decided, so nothing happens until somebody asks again.
             world.look()
             assert world.state_of(id) == "approved"
-            world.desk.publish(id, by=BOB)
+            world.admin.publish(id, by=BOB)
         else:
             assert world.state_of(id) == "live"
         world.look()
@@ -100,7 +100,7 @@ def test_a_publication_goes_through_exactly_once(
     assert seen["numbers"] == sorted(seen["numbers"])
     assert world.files() == {**world.files(), **NEW}
     assert world.repository.notes(world.tip(LIVE_REF)).count("Live as version 3") == 1
-    told = world.desk.proposal(id, by=READER)
+    told = world.admin.proposal(id, by=READER)
     assert (told["state"], told["version"]) == ("live", 3)
     release = world.store.release(3)
     assert release is not None
@@ -120,7 +120,7 @@ def test_a_roll_back_goes_through_exactly_once(
         world.look()
         if point == MERGED:
             assert world.ledger.state().fleet.versions == 2
-            world.desk.roll_back("1", reason="again", by=BOB)
+            world.admin.roll_back("1", reason="again", by=BOB)
         check_whole(world, 3)
     assert seen["wrong"] == []
 

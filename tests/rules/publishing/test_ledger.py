@@ -146,7 +146,7 @@ def test_a_ledger_follows_what_another_one_writes(world: World) -> None:
     other = new_ledger(world)
     other.state()
     for version in (1, 0):
-        world.desk.pin("n1", version, reason="x", by=BOB)
+        world.admin.pin("n1", version, reason="x", by=BOB)
         assert other.state() == world.ledger.state()
 
 
@@ -200,7 +200,7 @@ def test_old_versions_and_orders_leave_the_state_once_they_are_told(world: World
     folder = world.folder
     world.close()
     other = World(folder, settings=settings, clock=world.clock)
-    other.desk.pin("n1", 1, reason="x", by=BOB)
+    other.admin.pin("n1", 1, reason="x", by=BOB)
     for n in range(6):
         other.live({"web.yaml": rules(login=n + 1)})
     state = other.ledger.state()

@@ -31,19 +31,19 @@ NEW = {"web.yaml": rules(login=5, search=100)}
 
 def test_the_branch_becomes_version_one(make: Make) -> None:
     world = make()
-    status = world.desk.begin(None, message="the first rules", by=CAT)
+    status = world.admin.begin(None, message="the first rules", by=CAT)
     assert status["live"]["version"] == 1
     assert world.tip(LIVE_REF) == world.tip(MAIN)
     assert world.files() == FIRST
     assert world.store.versions() == [1]
     assert [rollouts.live for rollouts in world.announced()] == [1]
     with pytest.raises(Conflict):
-        world.desk.begin(None, message="again", by=CAT)
+        world.admin.begin(None, message="again", by=CAT)
 
 
 def test_a_rulebook_may_begin_with_files_that_are_given(make: Make) -> None:
     world = make()
-    world.desk.begin(NEW, message="begin", by=CAT)
+    world.admin.begin(NEW, message="begin", by=CAT)
     assert world.files() == NEW
     assert world.tip(MAIN) == world.tip(LIVE_REF)
 
@@ -57,16 +57,16 @@ def test_a_change_goes_from_a_proposal_to_a_fleet(make: Make) -> None:
     judge = HandJudge()
     world = make(judge=judge).begin()
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
-    told = world.desk.proposal(id, by=READER)
+    told = world.admin.proposal(id, by=READER)
     assert (told["state"], told["judged"], told["proposer"]) == ("open", "passed", "ann")
     assert judge.asked[0][0]["web.yaml"] == FIRST["web.yaml"].encode()
     assert judge.asked[0][1]["web.yaml"] == NEW["web.yaml"].encode()
     assert judge.asked[0][1]["api.yaml"] == FIRST["api.yaml"].encode()
     assert world.files() == FIRST
 
-    assert world.desk.approve(id, by=BOB)["state"] == "approved"
+    assert world.admin.approve(id, by=BOB)["state"] == "approved"
     assert world.files() == FIRST
-    told = world.desk.publish(id, by=BOB)
+    told = world.admin.publish(id, by=BOB)
     assert (told["state"], told["version"]) == ("live", 2)
     assert world.files() == {**FIRST, **NEW}
     assert world.tip(MAIN) == world.tip(LIVE_REF)
@@ -85,8 +85,8 @@ def test_a_change_goes_from_a_proposal_to_a_fleet(make: Make) -> None:
 
 
 def test_author_message_and_reason_are_kept_in_the_commit(world: World) -> None:
-    world.desk.propose(NEW, base="live", message="Less logins", reason="Bots.\nMany.", by=ANN)
-    [told] = world.desk.proposals(by=READER)
+    world.admin.propose(NEW, base="live", message="Less logins", reason="Bots.\nMany.", by=ANN)
+    [told] = world.admin.proposals(by=READER)
     commit = world.repository.info(told["commit"])
     assert (commit.author.name, commit.message) == ("ann", "Less logins\n\nBots.\nMany.")
     assert told["reason"] == "Bots.\nMany."
@@ -120,7 +120,7 @@ def test_as_many_deltas_as_the_setting_says(make: Make) -> None:
 def test_bad_rules_are_no_proposal(world: World) -> None:
     with pytest.raises(BadRules, match=r"web\.yaml"):
         world.propose({"web.yaml": "version: 1\nrules: 7\n"})
-    assert world.desk.proposals(by=READER) == []
+    assert world.admin.proposals(by=READER) == []
 
 
 def test_a_change_that_changes_nothing_is_none(world: World) -> None:
@@ -139,7 +139,7 @@ def test_the_base_must_be_known(world: World, base: str) -> None:
 def test_a_message_is_needed_and_bounded(world: World) -> None:
     for message in ("", "  ", "x" * 10_001):
         with pytest.raises(BadValue, match="message"):
-            world.desk.propose(NEW, base="live", message=message, by=ANN)
+            world.admin.propose(NEW, base="live", message=message, by=ANN)
 
 
 def test_a_file_that_changed_since_the_base_is_a_conflict_that_names_it(world: World) -> None:
@@ -156,16 +156,16 @@ def test_what_others_have_changed_meanwhile_stays(make: Make) -> None:
     other = world.propose({"api.yaml": rules(orders=7)})
     mine = world.propose(NEW)
     for id in (other, mine):  # noqa: A001 - it is what it is called
-        world.desk.approve(id, by=BOB)
-    world.desk.publish(other, by=BOB)
+        world.admin.approve(id, by=BOB)
+    world.admin.publish(other, by=BOB)
     before = len(judge.asked)
-    world.desk.publish(mine, by=BOB)
+    world.admin.publish(mine, by=BOB)
     assert world.files() == {**NEW, "api.yaml": rules(orders=7)}
     # It is judged again, for what would be live is not what it was.
     assert len(judge.asked) == before + 1
     assert judge.asked[-1][0]["api.yaml"] == rules(orders=7).encode()
     assert judge.asked[-1][1]["web.yaml"] == NEW["web.yaml"].encode()
-    assert world.desk.proposal(other, by=READER)["state"] == "replaced"
+    assert world.admin.proposal(other, by=READER)["state"] == "replaced"
 
 
 def test_what_is_judged_again_and_fails_does_not_go_live(make: Make) -> None:
@@ -174,11 +174,11 @@ def test_what_is_judged_again_and_fails_does_not_go_live(make: Make) -> None:
     other = world.propose({"api.yaml": rules(orders=7)})
     mine = world.propose(NEW)
     for id in (other, mine):  # noqa: A001 - it is what it is called
-        world.desk.approve(id, by=BOB)
-    world.desk.publish(other, by=BOB)
+        world.admin.approve(id, by=BOB)
+    world.admin.publish(other, by=BOB)
     judge.result, judge.sentence = FAILED, "it would refuse 6% of CRITICAL"
     with pytest.raises(BadValue, match="6% of CRITICAL"):
-        world.desk.publish(mine, by=BOB)
+        world.admin.publish(mine, by=BOB)
     assert world.state_of(mine) == "rejected"
     assert world.files()["web.yaml"] == FIRST["web.yaml"]
 
@@ -189,43 +189,43 @@ def test_what_cannot_be_judged_again_needs_a_new_approval(make: Make) -> None:
     other = world.propose({"api.yaml": rules(orders=7)})
     mine = world.propose(NEW)
     for id in (other, mine):  # noqa: A001 - it is what it is called
-        world.desk.approve(id, by=BOB)
-    world.desk.publish(other, by=BOB)
+        world.admin.approve(id, by=BOB)
+    world.admin.publish(other, by=BOB)
     judge.result = NOT_JUDGED
     with pytest.raises(BadValue, match="override"):
-        world.desk.publish(mine, by=BOB)
+        world.admin.publish(mine, by=BOB)
     assert world.state_of(mine) == "open"
-    world.desk.approve(mine, override="it is small", by=BOB)
-    assert world.desk.publish(mine, by=BOB)["state"] == "live"
+    world.admin.approve(mine, override="it is small", by=BOB)
+    assert world.admin.publish(mine, by=BOB)["state"] == "live"
 
 
 def test_a_merge_that_is_not_plain_is_a_conflict(world: World) -> None:
     mine = world.approved({"web.yaml": rules(login=3)})
     world.live(NEW)
     with pytest.raises(Conflict, match=r"web\.yaml"):
-        world.desk.publish(mine, by=BOB)
+        world.admin.publish(mine, by=BOB)
     assert world.files()["web.yaml"] == NEW["web.yaml"]
 
 
 def test_what_the_gate_fails_is_rejected_with_a_note(make: Make) -> None:
     world = make(judge=HandJudge(FAILED, "it would refuse 6% of CRITICAL")).begin()
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
-    told = world.desk.proposal(id, by=READER)
+    told = world.admin.proposal(id, by=READER)
     assert told["state"] == "rejected"
     assert "6% of CRITICAL" in world.repository.notes(told["commit"])
-    assert any("6% of CRITICAL" in str(one["why"]) for one in world.desk.audit(by=READER))
+    assert any("6% of CRITICAL" in str(one["why"]) for one in world.admin.audit(by=READER))
     for override in ("", "I know better"):
         with pytest.raises(BadValue, match="rejected"):
-            world.desk.approve(id, override=override, by=BOB)
+            world.admin.approve(id, override=override, by=BOB)
 
 
 def test_without_a_verdict_an_approval_needs_a_word(world: World) -> None:
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
     with pytest.raises(BadValue, match="override"):
-        world.desk.approve(id, by=BOB)
-    told = world.desk.approve(id, override="there is no traffic yet", by=BOB)
+        world.admin.approve(id, by=BOB)
+    told = world.admin.approve(id, override="there is no traffic yet", by=BOB)
     assert (told["state"], told["override"]) == ("approved", "there is no traffic yet")
-    assert "there is no traffic yet" in str(world.desk.audit(by=READER)[0]["why"])
+    assert "there is no traffic yet" in str(world.admin.audit(by=READER)[0]["why"])
 
 
 def test_a_judge_who_is_away_has_not_judged(make: Make) -> None:
@@ -233,47 +233,47 @@ def test_a_judge_who_is_away_has_not_judged(make: Make) -> None:
     judge.error = Unavailable("the capture", "its disk is gone")
     world = make(judge=judge).begin()
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
-    told = world.desk.proposal(id, by=READER)
+    told = world.admin.proposal(id, by=READER)
     assert (told["state"], told["judged"]) == ("open", "not judged")
     assert "its disk is gone" in told["verdict"]["sentence"]
     with pytest.raises(Unavailable):
-        world.desk.judge(id, by=ANN)
+        world.admin.judge(id, by=ANN)
     judge.error = None
-    assert world.desk.judge(id, by=ANN)["judged"] == "passed"
-    assert world.desk.approve(id, by=BOB)["state"] == "approved"
+    assert world.admin.judge(id, by=ANN)["judged"] == "passed"
+    assert world.admin.approve(id, by=BOB)["state"] == "approved"
 
 
 def test_nobody_approves_their_own_proposal_unless_that_is_set(make: Make) -> None:
     world = make(judge=HandJudge()).begin()
     id = world.propose(NEW, by=BOB)  # noqa: A001 - it is what it is called
     with pytest.raises(BadValue, match="somebody else"):
-        world.desk.approve(id, by=BOB)
-    world.desk.approve(id, by=CAT)
+        world.admin.approve(id, by=BOB)
+    world.admin.approve(id, by=CAT)
 
 
 def test_a_small_team_may_set_that_they_do(make: Make) -> None:
     world = make(judge=HandJudge(), settings=PublishingSettings(own_approval=True)).begin()
     id = world.propose(NEW, by=BOB)  # noqa: A001 - it is what it is called
-    assert world.desk.approve(id, by=BOB)["state"] == "approved"
+    assert world.admin.approve(id, by=BOB)["state"] == "approved"
 
 
 def test_two_people_may_be_needed(make: Make) -> None:
     world = make(judge=HandJudge(), settings=PublishingSettings(approvals_min=2)).begin()
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
-    assert world.desk.approve(id, by=BOB)["state"] == "open"
+    assert world.admin.approve(id, by=BOB)["state"] == "open"
     with pytest.raises(BadValue, match="already"):
-        world.desk.approve(id, by=BOB)
-    assert world.desk.approve(id, by=CAT)["state"] == "approved"
+        world.admin.approve(id, by=BOB)
+    assert world.admin.approve(id, by=CAT)["state"] == "approved"
 
 
 def test_only_what_is_approved_goes_live(world: World) -> None:
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
     with pytest.raises(BadValue, match="it is open"):
-        world.desk.publish(id, by=BOB)
-    world.desk.reject(id, reason="not now", by=BOB)
+        world.admin.publish(id, by=BOB)
+    world.admin.reject(id, reason="not now", by=BOB)
     with pytest.raises(BadValue, match="it is rejected"):
-        world.desk.publish(id, by=BOB)
-    told = world.desk.proposal(id, by=READER)
+        world.admin.publish(id, by=BOB)
+    told = world.admin.proposal(id, by=READER)
     assert (told["history"][-1]["what"], told["history"][-1]["why"]) == ("rejected", "not now")
     assert "not now" in world.repository.notes(told["commit"])
 
@@ -281,9 +281,9 @@ def test_only_what_is_approved_goes_live(world: World) -> None:
 def test_going_back_is_a_new_version_with_the_old_rules(world: World) -> None:
     first = world.tip(LIVE_REF)
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
-    world.desk.publish(id, by=BOB)
+    world.admin.publish(id, by=BOB)
     second = world.tip(LIVE_REF)
-    status = world.desk.roll_back("1", reason="logins fail", by=BOB)
+    status = world.admin.roll_back("1", reason="logins fail", by=BOB)
     assert status["live"]["version"] == 3
     assert world.files() == FIRST
     commit = world.repository.info(world.tip(LIVE_REF))
@@ -302,26 +302,26 @@ def test_going_back_is_a_new_version_with_the_old_rules(world: World) -> None:
 def test_one_can_only_go_back_to_what_was_live(world: World) -> None:
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
     with pytest.raises(BadValue, match="was live"):
-        world.desk.roll_back(id, reason="a way round the gate", by=BOB)
+        world.admin.roll_back(id, reason="a way round the gate", by=BOB)
     with pytest.raises(BadValue, match="live already"):
-        world.desk.roll_back("live", reason="nothing to do", by=BOB)
+        world.admin.roll_back("live", reason="nothing to do", by=BOB)
     with pytest.raises(BadValue, match="why"):
-        world.desk.roll_back("1", reason=" ", by=BOB)
+        world.admin.roll_back("1", reason=" ", by=BOB)
 
 
 def test_a_pin_is_part_of_the_orders(world: World) -> None:
     world.live(NEW)
-    world.desk.pin("n7", 1, reason="to compare", by=BOB)
+    world.admin.pin("n7", 1, reason="to compare", by=BOB)
     assert dict(world.rollout().pins) == {"n7": 1}
     assert world.announced()[-1] == world.rollout()
     number = world.rollout().number
-    world.desk.pin("n7", 1, reason="again", by=BOB)
+    world.admin.pin("n7", 1, reason="again", by=BOB)
     assert world.rollout().number == number
-    world.desk.pin("n7", 0, reason="done", by=BOB)
+    world.admin.pin("n7", 0, reason="done", by=BOB)
     assert dict(world.rollout().pins) == {}
     for node, version in (("n7", 9), ("../n7", 1)):
         with pytest.raises(BadValue):
-            world.desk.pin(node, version, reason="no", by=BOB)
+            world.admin.pin(node, version, reason="no", by=BOB)
 
 
 def test_versions_and_orders_have_no_gaps(world: World) -> None:
@@ -329,10 +329,10 @@ def test_versions_and_orders_have_no_gaps(world: World) -> None:
         world.live({"web.yaml": rules(login=limit)})
     assert world.store.versions() == [1, 2, 3, 4, 5, 6]
     assert [rollouts.number for rollouts in world.announced()] == [1, 2, 3, 4, 5, 6]
-    versions = world.desk.versions(by=READER)
+    versions = world.admin.versions(by=READER)
     assert [one["version"] for one in versions] == [6, 5, 4, 3, 2, 1]
     assert [one["live"] for one in versions] == [True, *[False] * 5]
-    assert len(world.desk.versions(count_max=2, by=READER)) == 2
+    assert len(world.admin.versions(count_max=2, by=READER)) == 2
 
 
 def test_a_report_that_is_too_large_is_cut(make: Make) -> None:
@@ -342,14 +342,14 @@ def test_a_report_that_is_too_large_is_cut(make: Make) -> None:
 
     world = make(judge=Wordy(), settings=PublishingSettings(report_bytes_max=1_024)).begin()
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
-    assert "report_bytes_max" in world.desk.proposal(id, by=READER)["verdict"]["report"]["cut"]
+    assert "report_bytes_max" in world.admin.proposal(id, by=READER)["verdict"]["report"]["cut"]
 
 
 def test_a_proposal_may_stand_on_another_one(world: World) -> None:
     first = world.propose(NEW)
     second = world.propose({"api.yaml": rules(orders=1)}, base=first)
-    world.desk.approve(second, override="both", by=BOB)
-    world.desk.publish(second, by=BOB)
+    world.admin.approve(second, override="both", by=BOB)
+    world.admin.publish(second, by=BOB)
     assert world.files() == {**NEW, "api.yaml": rules(orders=1)}
 
 
@@ -357,8 +357,8 @@ def test_rules_may_be_in_a_folder(make: Make) -> None:
     world = make(settings=PublishingSettings(folder="limits"))
     inside = {f"limits/{name}": text for name, text in FIRST.items()}
     with pytest.raises(BadValue, match="folder limits"):
-        world.desk.begin(FIRST, message="begin", by=CAT)
-    world.desk.begin(inside, message="begin", by=CAT)
+        world.admin.begin(FIRST, message="begin", by=CAT)
+    world.admin.begin(inside, message="begin", by=CAT)
     assert world.store.versions() == [1]
     with pytest.raises(BadValue, match="folder limits"):
         world.propose(NEW)
@@ -377,10 +377,10 @@ def test_rules_may_be_in_a_folder(make: Make) -> None:
     )
     world.repository.move(MAIN, commit.id, expected=world.tip(MAIN))
     world.look()
-    [told] = world.desk.proposals("open", by=READER)
-    world.desk.approve(told["id"], override="a test", by=BOB)
-    world.desk.publish(told["id"], by=BOB)
-    assert [one["name"] for one in world.desk.rules(by=READER)["files"]] == [*inside][::-1]
+    [told] = world.admin.proposals("open", by=READER)
+    world.admin.approve(told["id"], override="a test", by=BOB)
+    world.admin.publish(told["id"], by=BOB)
+    assert [one["name"] for one in world.admin.rules(by=READER)["files"]] == [*inside][::-1]
     assert "compose.yaml" in world.files()
 
 
@@ -388,15 +388,15 @@ def test_the_same_change_proposed_again_at_once_is_another_proposal(world: World
     changes = {"web.yaml": rules(login=5)}
 
     def proposed() -> str:
-        answer = world.desk.propose(changes, base="live", message="Less", by=ANN)
+        answer = world.admin.propose(changes, base="live", message="Less", by=ANN)
         return str(answer["id"])
 
     first = proposed()
     assert proposed() == first  # it is open: it is the same
-    world.desk.reject(first, reason="not now", by=BOB)
+    world.admin.reject(first, reason="not now", by=BOB)
     again = proposed()
     assert again != first
-    assert world.desk.proposal(again, by=READER)["state"] == "open"
+    assert world.admin.proposal(again, by=READER)["state"] == "open"
 
 
 def test_what_is_approved_while_it_is_judged_does_not_go_round_the_judge(make: Make) -> None:
@@ -410,18 +410,18 @@ def test_what_is_approved_while_it_is_judged_does_not_go_round_the_judge(make: M
             world = self.world
             if world is not None:
                 self.world = None
-                [one] = world.desk.proposals("open", by=READER)
-                world.desk.approve(one["id"], override="no time", by=BOB)
+                [one] = world.admin.proposals("open", by=READER)
+                world.admin.approve(one["id"], override="no time", by=BOB)
                 with pytest.raises(BadValue, match="must not go live"):
-                    world.desk.publish(one["id"], by=BOB)
+                    world.admin.publish(one["id"], by=BOB)
             return Verdict(FAILED, "it would refuse 6% of CRITICAL", 0.9, {})
 
     judge = Slow()
     world = make(judge=judge).begin()
     judge.world = world
-    told = world.desk.propose({"web.yaml": rules(login=5)}, base="live", message="Less", by=ANN)
+    told = world.admin.propose({"web.yaml": rules(login=5)}, base="live", message="Less", by=ANN)
     assert told["state"] == "rejected"
-    assert world.desk.status(by=READER)["live"]["version"] == 1
+    assert world.admin.status(by=READER)["live"]["version"] == 1
 
 
 def test_a_key_that_is_not_trusted_is_told_before_anything_is_signed(

@@ -59,26 +59,26 @@ def test_nodes_run_what_was_published_and_say_so(world: World, nodes: list[Node]
     world.live(NEW)
     world.live({"api.yaml": rules(orders=1)})
     assert run(nodes) == [(3, 0)] * 4
-    assert world.desk.wait(3, nodes=4, timeout_s=0, by=READER)["reached"]
-    world.desk.roll_back("1", reason="help", by=BOB)
+    assert world.admin.wait(3, nodes=4, timeout_s=0, by=READER)["reached"]
+    world.admin.roll_back("1", reason="help", by=BOB)
     assert run(nodes) == [(4, 0)] * 4
-    assert not [node for node in world.desk.status(by=READER)["nodes"] if node["trouble"]]
+    assert not [node for node in world.admin.status(by=READER)["nodes"] if node["trouble"]]
 
 
 def test_a_canary_that_is_taken_back_leaves_no_node_behind(world: World, nodes: list[Node]) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
-    world.desk.canary(id, share=10_000 - 1, kind=BY_NODES, by=BOB)
+    world.admin.canary(id, share=10_000 - 1, kind=BY_NODES, by=BOB)
     assert (2, 0) in run(nodes)
     away = nodes.pop()
-    world.desk.canary(id, share=0, kind=BY_NODES, by=BOB)
+    world.admin.canary(id, share=0, kind=BY_NODES, by=BOB)
     assert run(nodes) == [(1, 0)] * 3
-    world.desk.pin("n9", 1, reason="something else", by=BOB)
+    world.admin.pin("n9", 1, reason="something else", by=BOB)
     assert away.look() == (1, 0)  # it never saw the orders that took it back
 
 
 def test_callers_of_all_nodes_try_it_and_it_goes_live(world: World, nodes: list[Node]) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
-    world.desk.canary(id, share=2_500, kind=BY_CALLERS, by=BOB)
+    world.admin.canary(id, share=2_500, kind=BY_CALLERS, by=BOB)
     assert run(nodes) == [(1, 2)] * 4
     world.look()
     world.clock.advance(s=1)
@@ -92,7 +92,7 @@ def test_callers_of_all_nodes_try_it_and_it_goes_live(world: World, nodes: list[
 
 def test_callers_who_are_refused_more_end_it(world: World, nodes: list[Node]) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
-    world.desk.canary(id, share=2_500, kind=BY_CALLERS, by=BOB)
+    world.admin.canary(id, share=2_500, kind=BY_CALLERS, by=BOB)
     run(nodes)
     world.look()
     world.clock.advance(s=1)
@@ -106,9 +106,9 @@ def test_callers_who_are_refused_more_end_it(world: World, nodes: list[Node]) ->
 
 def test_a_pinned_node_stays_and_is_let_go(world: World, nodes: list[Node]) -> None:
     world.live(NEW)
-    world.desk.pin("n2", 1, reason="to compare", by=BOB)
+    world.admin.pin("n2", 1, reason="to compare", by=BOB)
     assert run(nodes) == [(2, 0), (2, 0), (1, 0), (2, 0)]
     world.live({"api.yaml": rules(orders=1)})
     assert run(nodes) == [(3, 0), (3, 0), (1, 0), (3, 0)]
-    world.desk.pin("n2", 0, reason="done", by=BOB)
+    world.admin.pin("n2", 0, reason="done", by=BOB)
     assert run(nodes) == [(3, 0)] * 4

@@ -105,7 +105,7 @@ def test_a_store_that_fails_keeps_nothing_from_going_through_later(
 ) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
     other = beside(world, blobs=Failing(world.blobs, puts=puts, happens=happens))
-    told = other.desk.publish(id, by=BOB)
+    told = other.admin.publish(id, by=BOB)
     assert told["state"] == "live"  # it is decided
     if puts < 5:
         assert "being moved" in told["troubles"]["publishing"]
@@ -123,7 +123,7 @@ def test_an_announcement_that_was_not_acknowledged_is_sent_again(world: World) -
     for answer in (fail, lambda _: None):
         id = world.approved({"web.yaml": rules(login=len(world.announced()))})  # noqa: A001
         other = beside(world, events=Deaf(world.events, answer))
-        told = other.desk.publish(id, by=BOB)
+        told = other.admin.publish(id, by=BOB)
         assert "event log" in told["troubles"]["publishing"]
         before = len(world.announced())
         world.look()
@@ -147,13 +147,13 @@ def test_who_cannot_write_the_log_because_another_publisher_does_lets_it_tell(
     looking: list[Thread] = []
     id = world.approved(NEW)  # noqa: A001
     other = beside(world, events=Deaf(world.events, refuse_and_look))
-    assert "publishing" not in other.desk.publish(id, by=BOB)["troubles"]
+    assert "publishing" not in other.admin.publish(id, by=BOB)["troubles"]
     looking[0].join(10)
     check_whole(world, 2)
 
     id = world.approved({"web.yaml": rules(login=1)})  # noqa: A001
     alone = beside(world, events=Deaf(world.events, refuse))
-    assert "writes it already" in alone.desk.publish(id, by=BOB)["troubles"]["publishing"]
+    assert "writes it already" in alone.admin.publish(id, by=BOB)["troubles"]["publishing"]
     world.look()
     check_whole(world, 3)
 
@@ -162,11 +162,11 @@ def test_several_decisions_are_told_in_turn_after_an_outage(world: World) -> Non
     other = beside(world, blobs=Failing(world.blobs, puts=0, happens=False))
     ids = [world.approved({f"f{n}.yaml": rules(**{f"r{n}": 1})}) for n in range(3)]
     for id in ids:  # noqa: A001 - it is what it is called
-        other.desk.publish(id, by=BOB)
+        other.admin.publish(id, by=BOB)
     assert world.store.versions() == [1]
-    status = other.desk.status(by=READER)
+    status = other.admin.status(by=READER)
     assert (status["told"]["versions"], status["decided"]["versions"]) == (1, 4)
-    versions = other.desk.versions(by=READER)
+    versions = other.admin.versions(by=READER)
     assert [one["told"] for one in versions] == [False, False, False, True]
     world.look()
     # Only the latest orders are announced; those between can be read.
@@ -187,7 +187,7 @@ def test_another_rulebook_in_the_blob_store_is_not_overwritten(
     other.begin()
     other.clock.advance(s=1)
     id = other.approved(NEW)  # noqa: A001 - it is what it is called
-    told = mine.desk.publish(id, by=BOB)
+    told = mine.admin.publish(id, by=BOB)
     assert "another rulebook" in told["troubles"]["publishing"]
     assert world.store.release(2) == before
     other.close()
@@ -227,7 +227,7 @@ def test_what_nobody_needs_goes_after_a_while(tmp_path: Path) -> None:
         world.publishing.upkeep.cleanup.refs(world.clock.now_us())
         assert (f"{proposals}pyoung" in world.repository.refs(proposals)) == there
     # An old version that is ordered again is made again.
-    world.desk.pin("n1", 2, reason="to compare", by=BOB)
+    world.admin.pin("n1", 2, reason="to compare", by=BOB)
     release = world.store.release(2)
     assert release is not None
     assert world.store.snapshot(release.release).snapshot.content == release.release.content
@@ -239,7 +239,7 @@ def test_an_edition_that_somebody_else_signed_is_not_taken_for_ours(world: World
     stranger = Signer.read(keys.private)
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
     other = open_publishing(world.repository, world.blobs, stranger, clock=world.clock)
-    told = other.desk.publish(id, by=BOB)
+    told = other.admin.publish(id, by=BOB)
     assert "cannot be trusted" in told["troubles"]["publishing"]
     world.look()
     check_whole(world, 2)
@@ -260,7 +260,7 @@ def test_a_branch_that_is_pushed_to_meanwhile_is_left_alone(world: World) -> Non
     assert world.tip(LIVE_REF) != commit.id
     world.look()
     assert world.tip(MAIN) == commit.id
-    assert len(world.desk.proposals("open", by=READER)) == 1
+    assert len(world.admin.proposals("open", by=READER)) == 1
 
 
 def test_a_branch_that_was_taken_away_comes_back_with_live(world: World) -> None:
@@ -275,7 +275,7 @@ def test_a_note_too_many_stops_nothing(world: World) -> None:
     author = world.repository.info(live).author
     most = world.repository.settings.notes_bytes_max
     world.repository.note(live, "x" * (most - 200), author=author, at_us=1)
-    world.desk.roll_back("1", reason="y" * 200, by=BOB)
+    world.admin.roll_back("1", reason="y" * 200, by=BOB)
     assert "yy" not in world.repository.notes(live)
     check_whole(world, 3)
 
@@ -296,7 +296,7 @@ def test_a_note_that_is_decided_while_others_are_told_is_not_lost(make: Make) ->
     other = world.propose({"api.yaml": rules(orders=1)})
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
     done.clear()
-    world.desk.publish(id, by=BOB)
+    world.admin.publish(id, by=BOB)
     world.look()
     commit = world.ledger.state().proposals[other].commit
     assert "not now" in world.repository.notes(commit)
@@ -315,10 +315,10 @@ def test_who_decides_is_answered_although_the_nodes_cannot_be_seen(world: World)
     id = world.approved({"api.yaml": rules(orders=1)})  # noqa: A001 - it is what it is called
     other = beside(world, blobs=Blind(world.blobs, puts=1_000, happens=True))
     with pytest.raises(Unavailable, match="does not list"):
-        other.desk.canary(id, share=100, kind="nodes", by=BOB)  # not without seeing what it does
-    world.desk.canary(id, share=100, kind="nodes", by=BOB)
-    assert other.desk.canary(id, share=0, kind="nodes", by=BOB)["state"] == "rolled back"
-    status = other.desk.roll_back("1", reason="help", by=BOB)
+        other.admin.canary(id, share=100, kind="nodes", by=BOB)  # not without seeing what it does
+    world.admin.canary(id, share=100, kind="nodes", by=BOB)
+    assert other.admin.canary(id, share=0, kind="nodes", by=BOB)["state"] == "rolled back"
+    status = other.admin.roll_back("1", reason="help", by=BOB)
     assert status["live"]["version"] == 4
     assert status["nodes"] == []
     assert "does not list" in status["troubles"]["nodes"]
@@ -344,9 +344,9 @@ def test_it_looks_by_itself(world: World) -> None:
         )
         world.repository.move(MAIN, commit.id, expected=world.tip(MAIN))
         for _ in range(1_000):
-            if world.desk.proposals(by=READER):
+            if world.admin.proposals(by=READER):
                 break
             seen.wait(0.02)
     finally:
         other.close()
-    assert [one["message"] for one in world.desk.proposals(by=READER)] == ["theirs"]
+    assert [one["message"] for one in world.admin.proposals(by=READER)] == ["theirs"]

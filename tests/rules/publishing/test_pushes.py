@@ -82,8 +82,8 @@ def clone(world: World, tmp_path: Path) -> Clone:
 
 def only(world: World) -> dict[str, object]:
     """The one proposal there is."""
-    [told] = world.desk.proposals(by=READER)
-    return dict(world.desk.proposal(str(told["id"]), by=READER))
+    [told] = world.admin.proposals(by=READER)
+    return dict(world.admin.proposal(str(told["id"]), by=READER))
 
 
 def test_a_push_becomes_a_proposal_by_its_author(world: World, clone: Clone) -> None:
@@ -97,15 +97,15 @@ def test_a_push_becomes_a_proposal_by_its_author(world: World, clone: Clone) -> 
     assert world.files() == FIRST
     assert world.store.versions() == [1]
     world.look()
-    assert len(world.desk.proposals(by=READER)) == 1
+    assert len(world.admin.proposals(by=READER)) == 1
 
 
 def test_a_push_that_is_published_is_what_clones_see(world: World, clone: Clone) -> None:
     commit = clone.push(NEW)
     world.look()
     told = only(world)
-    world.desk.approve(str(told["id"]), override="a test", by=BOB)
-    world.desk.publish(str(told["id"]), by=BOB)
+    world.admin.approve(str(told["id"]), override="a test", by=BOB)
+    world.admin.publish(str(told["id"]), by=BOB)
     assert world.tip(LIVE_REF) == world.tip(MAIN) == commit
     # And what the desk publishes, they fetch.
     world.live({"api.yaml": rules(orders=7)})
@@ -113,7 +113,7 @@ def test_a_push_that_is_published_is_what_clones_see(world: World, clone: Clone)
     assert (clone.folder / "api.yaml").read_text() == rules(orders=7)
     clone.push({"api.yaml": rules(orders=8)})
     world.look()
-    assert len(world.desk.proposals("open", by=READER)) == 1
+    assert len(world.admin.proposals("open", by=READER)) == 1
 
 
 def test_a_push_is_judged_as_any_proposal_is(make: Make, tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_a_push_of_bad_rules_is_rejected_with_what_is_wrong(world: World, clone:
     told = only(world)
     assert told["state"] == "rejected"
     assert "web.yaml" in world.repository.notes(commit)
-    assert any("web.yaml" in str(one["why"]) for one in world.desk.audit(by=READER))
-    listed = world.desk.rules(commit, by=READER)
+    assert any("web.yaml" in str(one["why"]) for one in world.admin.audit(by=READER))
+    listed = world.admin.rules(commit, by=READER)
     assert "web.yaml" in listed["problem"]
     assert [(one["name"], one["rules"]) for one in listed["files"]] == [
         ("api.yaml", None),
@@ -143,7 +143,7 @@ def test_a_push_of_bad_rules_is_rejected_with_what_is_wrong(world: World, clone:
     # Whoever mends it pushes on.
     clone.push(NEW, "mended")
     world.look()
-    assert world.desk.proposals("open", by=READER)[0]["message"] == "mended"
+    assert world.admin.proposals("open", by=READER)[0]["message"] == "mended"
 
 
 def test_nobody_approves_their_own_push(world: World, clone: Clone) -> None:
@@ -152,8 +152,8 @@ def test_nobody_approves_their_own_push(world: World, clone: Clone) -> None:
     id = str(only(world)["id"])  # noqa: A001 - it is what it is called
     for name in ("dan", "Dan", "dan@example.org"):
         with pytest.raises(BadValue, match="somebody else"):
-            world.desk.approve(id, override="a test", by=Identity(name, EVERY_GRANT))
-    world.desk.approve(id, override="a test", by=BOB)
+            world.admin.approve(id, override="a test", by=Identity(name, EVERY_GRANT))
+    world.admin.approve(id, override="a test", by=BOB)
 
 
 def test_several_commits_at_once_are_one_proposal(world: World, clone: Clone) -> None:
@@ -163,12 +163,12 @@ def test_several_commits_at_once_are_one_proposal(world: World, clone: Clone) ->
     world.look()
     told = only(world)
     assert told["commit"] == last
-    world.desk.approve(str(told["id"]), override="a test", by=BOB)
-    world.desk.publish(str(told["id"]), by=BOB)
+    world.admin.approve(str(told["id"]), override="a test", by=BOB)
+    world.admin.publish(str(told["id"]), by=BOB)
     assert world.files() == {**NEW, "api.yaml": rules(orders=2)}
     # What stood between was never live, and nobody has tried it.
     with pytest.raises(BadValue, match="was live"):
-        world.desk.roll_back(between, reason="a way round the gate", by=BOB)
+        world.admin.roll_back(between, reason="a way round the gate", by=BOB)
 
 
 def test_a_push_beside_what_went_live_meanwhile_is_merged(world: World, clone: Clone) -> None:
@@ -176,16 +176,16 @@ def test_a_push_beside_what_went_live_meanwhile_is_merged(world: World, clone: C
     world.look()
     id = str(only(world)["id"])  # noqa: A001 - it is what it is called
     world.live({"api.yaml": rules(orders=7)})
-    world.desk.approve(id, override="a test", by=BOB)
-    world.desk.publish(id, by=BOB)
+    world.admin.approve(id, override="a test", by=BOB)
+    world.admin.publish(id, by=BOB)
     assert world.files() == {**NEW, "api.yaml": rules(orders=7)}
     # It is a commit that their branch does not have, so the branch stays as they pushed it.
     assert world.tip(MAIN) != world.tip(LIVE_REF)
     # They go on from there, and what they push next is only what is new.
     clone.push({"api.yaml": rules(orders=7), "more.yaml": rules(more=1)}, "more")
     world.look()
-    told = world.desk.proposals("open", by=READER)[0]
-    diff = world.desk.diff("live", str(told["id"]), by=READER)
+    told = world.admin.proposals("open", by=READER)[0]
+    diff = world.admin.diff("live", str(told["id"]), by=READER)
     assert [one["name"] for one in diff["files"]] == ["more.yaml"]
 
 
@@ -202,7 +202,7 @@ def test_a_push_that_conflicts_with_live_is_rejected(world: World, clone: Clone)
 
 def state_of_commit(world: World, commit: str) -> str:
     """What the proposal of a commit is."""
-    [told] = [one for one in world.desk.proposals(by=READER) if one["commit"] == commit]
+    [told] = [one for one in world.admin.proposals(by=READER) if one["commit"] == commit]
     return str(told["state"])
 
 
@@ -218,15 +218,15 @@ def test_a_rewritten_history_is_refused_and_not_followed(world: World, clone: Cl
     assert isinstance(history, list)
     assert "rewritten" in history[-1]["why"]
     assert "rewritten" in world.repository.notes(commit)
-    assert any("rewritten" in str(one["why"]) for one in world.desk.audit(by=READER))
-    assert "branch" in world.desk.status(by=READER)["troubles"]
+    assert any("rewritten" in str(one["why"]) for one in world.admin.audit(by=READER))
+    assert "branch" in world.admin.status(by=READER)["troubles"]
     assert world.tip(LIVE_REF) == before
     with pytest.raises(BadValue, match="rejected"):
-        world.desk.approve(str(told["id"]), override="please", by=BOB)
+        world.admin.approve(str(told["id"]), override="please", by=BOB)
     # What is pushed on top of it is no better.
     clone.push({"web.yaml": rules(login=6)}, "on top")
     world.look()
-    assert [one["state"] for one in world.desk.proposals(by=READER)] == ["rejected"] * 2
+    assert [one["state"] for one in world.admin.proposals(by=READER)] == ["rejected"] * 2
     # Publishing goes on; only the branch is left alone.
     world.live({"api.yaml": rules(orders=7)})
     assert world.tip(MAIN) != world.tip(LIVE_REF)
@@ -240,7 +240,7 @@ def test_a_push_that_drops_what_was_live_is_refused(world: World, clone: Clone) 
     clone.git("push", "--quiet", "--force", "origin", "HEAD:main")
     world.look()
     assert state_of_commit(world, commit) == "rejected"
-    assert "rewritten" in str(world.desk.audit(by=READER)[0]["why"])
+    assert "rewritten" in str(world.admin.audit(by=READER)[0]["why"])
 
 
 def test_a_branch_that_was_put_right_is_followed_again(world: World, clone: Clone) -> None:
@@ -252,10 +252,10 @@ def test_a_branch_that_was_put_right_is_followed_again(world: World, clone: Clon
     clone.git("reset", "--quiet", "--hard", "FETCH_HEAD")
     clone.git("push", "--quiet", "--force", "origin", "HEAD:main")
     world.look()
-    assert world.desk.status(by=READER)["troubles"] == {}
+    assert world.admin.status(by=READER)["troubles"] == {}
     clone.push({"web.yaml": rules(login=4)}, "after all")
     world.look()
-    assert [one["message"] for one in world.desk.proposals("open", by=READER)] == ["after all"]
+    assert [one["message"] for one in world.admin.proposals("open", by=READER)] == ["after all"]
 
 
 def test_a_proposal_may_be_mended_by_pushing_it_anew(world: World, clone: Clone) -> None:
@@ -265,7 +265,7 @@ def test_a_proposal_may_be_mended_by_pushing_it_anew(world: World, clone: Clone)
     clone.git("commit", "--quiet", "--amend", "-am", "mended")
     clone.git("push", "--quiet", "--force", "origin", "HEAD:main")
     world.look()
-    assert [one["state"] for one in world.desk.proposals(by=READER)] == ["open", "open"]
+    assert [one["state"] for one in world.admin.proposals(by=READER)] == ["open", "open"]
 
 
 def test_a_branch_that_was_set_back_moves_forward_again(world: World, clone: Clone) -> None:
@@ -298,12 +298,12 @@ def test_live_that_was_moved_by_hand_stops_publishing(world: World, clone: Clone
     clone.git("push", "--quiet", "origin", "HEAD:refs/heads/other")
     moved = [str(GIT), "update-ref", LIVE_REF, commit]
     subprocess.run(moved, cwd=world.repository.path, check=True, timeout=30)
-    desk = world.desk
+    admin = world.admin
     calls: list[Callable[[], object]] = [
-        partial(desk.publish, id, by=BOB),
-        partial(desk.canary, id, share=100, kind="nodes", by=BOB),
-        partial(desk.roll_back, "1", reason="help", by=BOB),
-        partial(desk.pin, "n1", 1, reason="help", by=BOB),
+        partial(admin.publish, id, by=BOB),
+        partial(admin.canary, id, share=100, kind="nodes", by=BOB),
+        partial(admin.roll_back, "1", reason="help", by=BOB),
+        partial(admin.pin, "n1", 1, reason="help", by=BOB),
     ]
     for call in calls:
         with pytest.raises(Unavailable) as told:
@@ -312,22 +312,22 @@ def test_live_that_was_moved_by_hand_stops_publishing(world: World, clone: Clone
         assert commit in str(told.value)
         assert f"git update-ref {LIVE_REF} {was}" in str(told.value)
     world.look()
-    assert "moved what is live" in world.desk.status(by=READER)["troubles"]["publishing"]
+    assert "moved what is live" in world.admin.status(by=READER)["troubles"]["publishing"]
     assert world.store.versions() == [1]
-    assert world.desk.rules(by=READER)["commit"] == was  # reading goes on
+    assert world.admin.rules(by=READER)["commit"] == was  # reading goes on
     # As it says, so it is repaired.
     subprocess.run(
         [str(GIT), "update-ref", LIVE_REF, was], cwd=world.repository.path, check=True, timeout=30
     )
-    world.desk.publish(id, by=BOB)
+    world.admin.publish(id, by=BOB)
     assert world.files()["web.yaml"] == NEW["web.yaml"]
-    assert world.desk.status(by=READER)["troubles"] == {}
+    assert world.admin.status(by=READER)["troubles"] == {}
 
 
 def test_live_that_was_taken_away_stops_publishing(world: World) -> None:
     world.repository.remove(LIVE_REF, expected=world.tip(LIVE_REF))
     with pytest.raises(Unavailable, match="nothing is there"):
-        world.desk.pin("n1", 1, reason="help", by=BOB)
+        world.admin.pin("n1", 1, reason="help", by=BOB)
 
 
 def test_a_rewritten_ledger_is_refused(world: World) -> None:
@@ -350,7 +350,7 @@ def test_a_ledger_that_has_lost_its_end_tells_nobody_anything(world: World, make
     other = make()
     other.clock.advance(s=100)
     id = other.approved({"api.yaml": rules(orders=1)})  # noqa: A001 - it is what it is called
-    told = other.desk.publish(id, by=BOB)
+    told = other.admin.publish(id, by=BOB)
     assert "lost its end" in told["troubles"]["publishing"]
     release = other.store.release(2)
     assert release is not None
@@ -359,18 +359,18 @@ def test_a_ledger_that_has_lost_its_end_tells_nobody_anything(world: World, make
 
 def test_nobody_pushes_where_there_is_no_branch(make: Make, tmp_path: Path) -> None:
     world = make(settings=PublishingSettings(branch=""))
-    world.desk.begin(NEW, message="begin", by=Identity("cat", EVERY_GRANT))
+    world.admin.begin(NEW, message="begin", by=Identity("cat", EVERY_GRANT))
     clone = Clone(world, tmp_path / "clone")
     clone.push({"web.yaml": rules(login=1)})
     world.look()
-    assert world.desk.proposals(by=READER) == []
+    assert world.admin.proposals(by=READER) == []
 
 
 def test_git_finds_nothing_wrong_with_what_was_written(world: World, clone: Clone) -> None:
     clone.push(NEW)
     world.look()
     world.live({"api.yaml": rules(orders=7)})
-    world.desk.roll_back("1", reason="a test", by=BOB)
+    world.admin.roll_back("1", reason="a test", by=BOB)
     done = subprocess.run(
         [str(GIT), "fsck", "--strict", "--full"],
         cwd=world.repository.path,
@@ -392,4 +392,4 @@ def test_whoever_wrote_any_commit_of_a_push_cannot_approve_it(world: World, clon
     told = only(world)
     assert told["proposer"] == "git:Dan <dan@example.org>"
     with pytest.raises(BadValue, match="proposed"):
-        world.desk.approve(str(told["id"]), override="mine", by=BOB)
+        world.admin.approve(str(told["id"]), override="mine", by=BOB)

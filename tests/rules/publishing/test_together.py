@@ -61,7 +61,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
 
 def test_two_admins_who_publish_at_once_lose_nothing(world: World) -> None:
     ids = [world.approved({f"f{n}.yaml": rules(**{f"r{n}": n + 1})}) for n in range(6)]
-    found = at_once(*(partial(world.desk.publish, one, by=BOB) for one in ids))
+    found = at_once(*(partial(world.admin.publish, one, by=BOB) for one in ids))
     assert not [one for one in found if isinstance(one, Exception)]
     for n in range(6):
         assert world.files()[f"f{n}.yaml"] == rules(**{f"r{n}": n + 1})
@@ -73,7 +73,7 @@ def test_two_admins_who_publish_at_once_lose_nothing(world: World) -> None:
 
 def test_of_two_who_change_the_same_file_one_is_told(world: World) -> None:
     ids = [world.approved({"web.yaml": rules(login=n)}) for n in (3, 4)]
-    found = at_once(*(partial(world.desk.publish, one, by=BOB) for one in ids))
+    found = at_once(*(partial(world.admin.publish, one, by=BOB) for one in ids))
     assert sorted(isinstance(one, Conflict) for one in found) == [False, True]
     won = ids[0 if isinstance(found[1], Conflict) else 1]
     assert world.state_of(won) == "live"
@@ -82,7 +82,7 @@ def test_of_two_who_change_the_same_file_one_is_told(world: World) -> None:
 
 def test_a_proposal_is_published_once_however_many_ask(world: World) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
-    found = at_once(*[lambda: world.desk.publish(id, by=BOB)] * 4)
+    found = at_once(*[lambda: world.admin.publish(id, by=BOB)] * 4)
     assert len([one for one in found if not isinstance(one, Exception)]) == 1
     assert all(isinstance(one, BadValue) for one in found if isinstance(one, Exception))
     check_whole(world, 2)
@@ -92,21 +92,21 @@ def test_approval_and_rejection_at_once_end_in_one_of_them(make: Make) -> None:
     world = make(judge=HandJudge()).begin()
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
     at_once(
-        lambda: world.desk.approve(id, by=BOB),
-        lambda: world.desk.reject(id, reason="no", by=CAT),
-        lambda: world.desk.approve(id, by=CAT),
+        lambda: world.admin.approve(id, by=BOB),
+        lambda: world.admin.reject(id, reason="no", by=CAT),
+        lambda: world.admin.approve(id, by=CAT),
     )
     assert world.state_of(id) == "rejected"  # from either order
-    assert [one["what"] for one in world.desk.proposal(id, by=READER)["history"]][-1] == "rejected"
+    assert [one["what"] for one in world.admin.proposal(id, by=READER)["history"]][-1] == "rejected"
 
 
 def test_proposals_at_once_are_all_kept(world: World) -> None:
     def propose(n: int) -> Callable[[], object]:
         files = {f"f{n}.yaml": rules(**{f"r{n}": 1})}
-        return lambda: world.desk.propose(files, base="live", message=f"change {n}", by=ANN)
+        return lambda: world.admin.propose(files, base="live", message=f"change {n}", by=ANN)
 
     at_once(*map(propose, range(8)))
-    told = world.desk.proposals(by=READER)
+    told = world.admin.proposals(by=READER)
     assert sorted(one["message"] for one in told) == [f"change {n}" for n in range(8)]
 
 
@@ -116,7 +116,7 @@ def test_two_publishers_of_one_repository_give_each_number_once(make: Make) -> N
     ids = [first.approved({f"f{n}.yaml": rules(**{f"r{n}": 1})}) for n in range(6)]
     found = at_once(
         *(
-            partial(world.desk.publish, one, by=BOB)
+            partial(world.admin.publish, one, by=BOB)
             for one, world in zip(ids, [first, second] * 3, strict=True)
         )
     )
@@ -157,10 +157,10 @@ def test_what_was_told_is_not_taken_back_by_somebody_slower(make: Make) -> None:
 
     def at(reached: str) -> None:
         if reached == BRANCH_MOVED and len(ids) > 1:
-            other.desk.publish(ids.pop(), by=BOB)
+            other.admin.publish(ids.pop(), by=BOB)
 
     world = make(events=False, clock=other.clock, at=at)
-    world.desk.publish(ids[0], by=BOB)
+    world.admin.publish(ids[0], by=BOB)
     assert world.ledger.state().fleet.delivered == (3, 3)
     check_whole(world, 3)
 

@@ -109,7 +109,7 @@ class World:
             clock=self.clock,
             at=at,
         )
-        self.desk = self.publishing.desk
+        self.admin = self.publishing.admin
         self.ledger = self.publishing.ledger
         self.store = self.publishing.store
         self.look = self.publishing.upkeep.look
@@ -118,7 +118,7 @@ class World:
 
     def begin(self) -> World:
         """With a first version."""
-        self.desk.begin(None, message="the first rules", by=CAT)
+        self.admin.begin(None, message="the first rules", by=CAT)
         return self
 
     def propose(
@@ -126,23 +126,23 @@ class World:
     ) -> str:
         """The id of a new proposal. It is a second later."""
         self.clock.advance(s=1)
-        answer = self.desk.propose(changes, base=base, message="other limits", by=by)
+        answer = self.admin.propose(changes, base=base, message="other limits", by=by)
         return str(answer["id"])
 
     def approved(self, changes: Mapping[str, str | None], *, base: str = "live") -> str:
         """A new proposal that was approved."""
         id = self.propose(changes, base=base)  # noqa: A001 - it is what it is called
-        self.desk.approve(id, override="a test", by=BOB)
+        self.admin.approve(id, override="a test", by=BOB)
         return id
 
     def live(self, changes: Mapping[str, str | None]) -> int:
         """Rules that went all the way; their version."""
         id = self.approved(changes)  # noqa: A001 - likewise
-        return int(self.desk.publish(id, by=BOB)["version"])
+        return int(self.admin.publish(id, by=BOB)["version"])
 
     def state_of(self, id: str) -> str:  # noqa: A002 - likewise
         """What a proposal is."""
-        return str(self.desk.proposal(id, by=READER)["state"])
+        return str(self.admin.proposal(id, by=READER)["state"])
 
     def rollout(self) -> Rollout:
         """What the fleet is told to run."""
@@ -206,7 +206,7 @@ class World:
 
     def sentences(self) -> list[str]:
         """The audit, newest first."""
-        return [str(one["sentence"]) for one in self.desk.audit(by=READER)]
+        return [str(one["sentence"]) for one in self.admin.audit(by=READER)]
 
     def close(self) -> None:
         """Give back what is held."""

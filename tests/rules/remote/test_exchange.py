@@ -28,10 +28,10 @@ def key_in(asked: bytes) -> bytes:
 
 def test_what_is_sent_is_plain_http_with_the_token_and_a_key_for_a_change() -> None:
     with scripted(says(200, STATUS), says(201, STATUS), says(200, STATUS)) as here:
-        desk = RemoteRuleAdmin(f"{here.url}/behind/", token=TOKEN, chance=SeededChance(1))
-        assert desk.status() == {"live": 3}
-        desk.propose({"a/ü.yaml": None}, base="live", message="ü")
-        desk.file("a/ü?.yaml", "1&2")
+        admin = RemoteRuleAdmin(f"{here.url}/behind/", token=TOKEN, chance=SeededChance(1))
+        assert admin.status() == {"live": 3}
+        admin.propose({"a/ü.yaml": None}, base="live", message="ü")
+        admin.file("a/ü?.yaml", "1&2")
     read, changed, file = here.asked
     assert read.startswith(b"GET /behind/v1/rules/status HTTP/1.1\r\n")
     assert f"authorization: bearer {TOKEN}".encode() in read.lower()
@@ -46,9 +46,9 @@ def test_what_is_sent_is_plain_http_with_the_token_and_a_key_for_a_change() -> N
 @pytest.mark.parametrize("first", [hangs_up, says(201, b"{", length=9), says(504)])
 def test_a_change_whose_answer_was_lost_is_asked_again_under_its_key(first: Script) -> None:
     with scripted(first, says(200, STATUS), says(200, STATUS)) as here:
-        desk = RemoteRuleAdmin(here.url)
-        assert desk.publish("p1") == {"live": 3}
-        desk.publish("p1")
+        admin = RemoteRuleAdmin(here.url)
+        assert admin.publish("p1") == {"live": 3}
+        admin.publish("p1")
     once, again, other = (key_in(one) for one in here.asked)
     assert once == again
     assert other != once
@@ -189,8 +189,8 @@ def test_a_wait_is_given_its_own_time_on_top_of_a_calls(monkeypatch: pytest.Monk
         return Answered(200, {}, b'{"reached": true}')
 
     monkeypatch.setattr(Exchange, "ask", ask)
-    desk = RemoteRuleAdmin("http://127.0.0.1:9", timeout_s=30, clock=HandClock())
-    desk.wait(4, nodes=2, timeout_s=7)
-    desk.wait(4, nodes=2, timeout_s=700)
-    desk.status()
+    admin = RemoteRuleAdmin("http://127.0.0.1:9", timeout_s=30, clock=HandClock())
+    admin.wait(4, nodes=2, timeout_s=7)
+    admin.wait(4, nodes=2, timeout_s=700)
+    admin.status()
     assert given == [37, 50, 30]

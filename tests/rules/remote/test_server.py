@@ -73,9 +73,9 @@ def test_no_secret_is_shown() -> None:
     with pytest.raises(BadValue) as caught:
         RemoteRuleAdmin("https://ann:hunter2@rules.example")
     assert "hunter2" not in str(caught.value)
-    desk = RemoteRuleAdmin("https://rules.example:7443/x", token=TOKEN)
-    assert repr(desk) == "<RemoteDesk https://rules.example:7443/x>"
-    assert TOKEN not in repr(desk._place)
+    admin = RemoteRuleAdmin("https://rules.example:7443/x", token=TOKEN)
+    assert repr(admin) == "<RemoteDesk https://rules.example:7443/x>"
+    assert TOKEN not in repr(admin._place)
     with pytest.raises(BadValue) as caught:
         RemoteRuleAdmin("http://127.0.0.1", token="ä" + TOKEN)
     assert TOKEN not in str(caught.value)
@@ -96,8 +96,8 @@ def test_these_are_places(url: str, more: dict[str, Any]) -> None:
 
 
 def test_an_empty_name_is_refused_without_asking() -> None:
-    desk = RemoteRuleAdmin("http://127.0.0.1:1")
-    for call in (desk.proposal, desk.publish, desk.file, desk.report):
+    admin = RemoteRuleAdmin("http://127.0.0.1:1")
+    for call in (admin.proposal, admin.publish, admin.file, admin.report):
         with pytest.raises(BadValue, match="say which"):
             call("")
 
@@ -156,11 +156,11 @@ def test_a_server_that_nobody_we_trust_has_signed_is_not_spoken_to(secured: Secu
     other = f"https://localhost:{secured.house.port}"
     with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
         RemoteRuleAdmin(other, ca=secured.ca_file, token=token_of("rita")).rules()
-    assert secured.house.desk.calls == 0
+    assert secured.house.admin.calls == 0
     stranger = secured.client("paul", by=trustme.CA())
     with pytest.raises(SluicegateError):
         RemoteRuleAdmin(secured.url, ca=secured.ca_file, **stranger).rules()
-    assert secured.house.desk.calls == 0
+    assert secured.house.admin.calls == 0
 
 
 def test_a_key_that_is_not_the_certificates_is_refused(secured: Secured) -> None:
@@ -186,8 +186,8 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(secured: Se
 def test_a_unix_socket_is_a_place_too(tmp_path: Path) -> None:
     path = tmp_path / "rules.sock"
     with rules_house_aside(address=f"unix:{path}"):
-        desk = RemoteRuleAdmin(f"unix:{path}", token=token_of("bob"))
-        assert desk.rules()["version"] == 1
-        assert desk.propose({"shop.yaml": None}, base="live", message="m")["state"] == "open"
+        admin = RemoteRuleAdmin(f"unix:{path}", token=token_of("bob"))
+        assert admin.rules()["version"] == 1
+        assert admin.propose({"shop.yaml": None}, base="live", message="m")["state"] == "open"
     with pytest.raises(Unavailable, match=r"rules\.sock"):
-        desk.rules()
+        admin.rules()

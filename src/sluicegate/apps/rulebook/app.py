@@ -59,7 +59,7 @@ class RulebookApp(App[RulebookSettings]):
     def http(self, site: Site) -> Handler:
         """The admin API."""
         self._http = RulesHttp(
-            self._assembly.desk,
+            self._assembly.admin,
             site.status,
             site.access,
             self.clock,

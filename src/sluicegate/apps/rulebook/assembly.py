@@ -57,9 +57,9 @@ class Assembly:
         )
 
     @property
-    def desk(self) -> RulebookAdmin:
-        """What can be asked."""
-        return self.publishing.desk
+    def admin(self) -> RulebookAdmin:
+        """Its operations."""
+        return self.publishing.admin
 
     def close(self) -> None:
         """Give everything back."""

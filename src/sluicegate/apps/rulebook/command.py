@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import cast
 
 from sluicegate.apps.rulebook import examples
-from sluicegate.apps.rulebook.messages import reworded
+from sluicegate.apps.rulebook.messages import reword
 from sluicegate.apps.rulebook.verbs import VERBS
 from sluicegate.contracts.errors import SluicegateError
 
@@ -44,4 +44,4 @@ def run(arguments: Namespace) -> int:
     try:
         return cast("Callable[[Namespace], int]", function)(arguments)
     except SluicegateError as error:
-        raise reworded(error) from None
+        raise reword(error) from None

@@ -17,7 +17,9 @@ A rulebook is a folder (--rulebook book, or SLUICEGATE_RULEBOOK), or a server th
 (--rulebook https://rules:7075, with SLUICEGATE_TOKEN). Nodes follow it:
   sluicegate limiter --rulebook files:book/blobs --rulebook-keys book/keys/signing.pub.pem
 """
-INIT: Final = """\
+# By verb.
+OF_VERBS: Final = {
+    "init": """\
 examples:
   sluicegate rules init book                      an empty one: git, blobs, events and keys in book/
   sluicegate rules init book --rules rules/       these rules are its first version
@@ -27,36 +29,36 @@ examples:
 
 --alone lets one person propose and approve. Everything else is said in book/rulebook.toml. Where
 making it was interrupted, the same command goes on.
-"""
-LINT: Final = """\
+""",
+    "lint": """\
 examples:
   sluicegate rules lint rules/
   sluicegate rules lint rules/api.yaml envoy/ --json
   sluicegate rules lint ratelimit/ --semantics envoy
 
 exit code: 0 they can be used; 1 they cannot, and each problem is told; 2 asked wrongly
-"""
-LIST: Final = """\
+""",
+    "list": """\
 examples:
   sluicegate rules list                           the latest proposals
   sluicegate rules list --state open
   sluicegate rules list --versions                what has been live
   sluicegate rules list --files --at 6            the files of version 6
-"""
-SHOW: Final = """\
+""",
+    "show": """\
 examples:
   sluicegate rules show 3f2a91                      who, what, why, and what befell it
   sluicegate rules show 3f2a91 --html report.html   the report of the gate, as a page
   sluicegate rules show api.yaml --at 6             a file as it was
-"""
-DIFF: Final = """\
+""",
+    "diff": """\
 examples:
   sluicegate rules diff 3f2a91                    from live to a proposal
   sluicegate rules diff 6 7                       from one version to the next
 
 exit code: 0 whether or not they differ
-"""
-PROPOSE: Final = """\
+""",
+    "propose": """\
 examples:
   sluicegate rules propose api.yaml -m "Let exports have twice as much" --reason "INC-214"
   sluicegate rules propose rules/ -m "New quarter"        a folder: its files take their places
@@ -65,8 +67,8 @@ examples:
 
 What is wrong with the files is told, and nothing is proposed. A file that has changed in the
 rulebook since --base is a conflict.
-"""
-SHADOW: Final = """\
+""",
+    "shadow": """\
 examples:
   sluicegate rules shadow 3f2a91                  try a proposal on what has been captured
   sluicegate rules shadow --rules live/ --rules new/ --capture capture/ --key capture.key
@@ -77,28 +79,28 @@ examples:
   sluicegate rules shadow --rules live/ --rules new/ --csv log.csv --unit ms --bad-rows 100
 
 exit code: 0 it may go live; 1 it may not; 3 it was not judged
-"""
-APPROVE: Final = """\
+""",
+    "approve": """\
 examples:
   sluicegate rules approve 3f2a91
   sluicegate rules approve 3f2a91 --publish
   sluicegate rules approve 3f2a91 --override "a new service, nothing captured yet"
 
 Whoever proposed it may not approve it, unless own_approval is on.
-"""
-REJECT: Final = """\
+""",
+    "reject": """\
 examples:
   sluicegate rules reject 3f2a91 --reason "the nightly export needs more"
-"""
-PUBLISH: Final = """\
+""",
+    "publish": """\
 examples:
   sluicegate rules publish 3f2a91
   sluicegate rules publish 3f2a91 --wait 20 --timeout 10  until 20 nodes run it
 
 exit code: 0 it is live (and, with --wait, runs); 1 it is not, or nodes cannot hear of it yet; 2
 asked wrongly
-"""
-CANARY: Final = """\
+""",
+    "canary": """\
 examples:
   sluicegate rules canary 3f2a91                          for 1% of the callers
   sluicegate rules canary 3f2a91 --share 25%
@@ -107,39 +109,39 @@ examples:
 
 A server widens it step by step (canary_steps), and takes it back by itself if CRITICAL work fares
 worse under it.
-"""
-STATUS: Final = """\
+""",
+    "status": """\
 examples:
   sluicegate rules status
   sluicegate rules status --version 7 --wait 20           until 20 nodes run version 7
   sluicegate rules status --json
-"""
-ROLLBACK: Final = """\
+""",
+    "rollback": """\
 examples:
   sluicegate rules rollback 6 --reason "exports starved playback"
   sluicegate rules rollback 6 --reason "..." --wait 20
 
 The rules of version 6 become a new version; nothing is taken out of the history.
-"""
-PIN: Final = """\
+""",
+    "pin": """\
 examples:
   sluicegate rules pin edge-7 6 --reason "to compare"
   sluicegate rules pin edge-7 0 --reason "compared"
-"""
-AUDIT: Final = """\
+""",
+    "audit": """\
 examples:
   sluicegate rules audit --count 50
   sluicegate rules audit --json
-"""
-IMPORT_ENVOY: Final = """\
+""",
+    "import-envoy": """\
 examples:
   sluicegate rules import-envoy ratelimit/config --dry-run  what it says, and what counts otherwise
   sluicegate rules import-envoy ratelimit/config -m "Take over the mesh's limits"
 
 The files become a proposal. With Envoy's semantics every counter is by itself; with ours a request
 counts in all of its limits or in none.
-"""
-SERVE: Final = """\
+""",
+    "serve": """\
 examples:
   sluicegate rules serve --rulebook book                  the admin API on 127.0.0.1:7075
   sluicegate rules serve --rulebook book --listen 0.0.0.0:7075 --access people.toml \\
@@ -149,4 +151,5 @@ examples:
 Pushes to the branch become proposals, canaries are widened or taken back, and what was published
 is announced. Who may do what is said in the file of --access; grants are read-rules, propose and
 approve. Variables are named SLUICEGATE_RULES_ and the flag.
-"""
+""",
+}

@@ -1,4 +1,4 @@
-"""Where: the rulebook that a command means, in a folder here or behind a server."""
+"""Location: the rulebook that a command means, in a folder here or behind a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from sluicegate.apps.rulebook.messages import TOKEN_VARIABLE, unreached
+from sluicegate.apps.rulebook.messages import TOKEN_VARIABLE, explain_unreachable
 from sluicegate.apps.rulebook.settings import read_settings
 from sluicegate.apps.rulebook.verbs import RULEBOOK_VARIABLE
 from sluicegate.contracts.access import Grant, Identity
@@ -20,45 +20,47 @@ _SERVERS: Final = ("http://", "https://", "unix:")
 _HERE: Final = frozenset({Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE})
 
 
-class Place(NamedTuple):
-    """A rulebook, and who asks it. A server knows by itself who asks."""
+class RulebookConnection(NamedTuple):
+    """A rulebook, and the caller. A server knows the caller by itself."""
 
-    desk: RuleAdmin
+    admin: RuleAdmin
     by: Identity
 
 
 @contextmanager
-def the_rulebook(arguments: Namespace) -> Iterator[Place]:
+def the_rulebook(arguments: Namespace) -> Iterator[RulebookConnection]:
     """The rulebook that --rulebook or the variable says, for as long as the command takes."""
-    said = place_said(arguments)
-    if said.startswith(_SERVERS):
+    location = location_of(arguments)
+    if location.startswith(_SERVERS):
         # Either brings packages of its own.
         from sluicegate.rules.remote.admin import RemoteRuleAdmin  # noqa: PLC0415
 
-        desk = RemoteRuleAdmin(
-            said,
+        admin = RemoteRuleAdmin(
+            location,
             token=os.environ.get(TOKEN_VARIABLE, ""),
             ca=arguments.ca,
             cert=arguments.cert,
             key=arguments.cert_key,
         )
         try:
-            yield Place(desk, Identity("", _HERE))
+            yield RulebookConnection(admin, Identity("", _HERE))
         except Unavailable as error:
-            secure, certified = said.startswith("https://"), bool(arguments.cert)
-            raise unreached(error, secure=secure, certified=certified) from None
+            secure, certified = location.startswith("https://"), bool(arguments.cert)
+            raise explain_unreachable(error, secure=secure, certified=certified) from None
         return
     from sluicegate.apps.rulebook.assembly import Assembly  # noqa: PLC0415
 
-    assembly = Assembly(read_settings(said).settings)
+    assembly = Assembly(read_settings(location).settings)
     try:
         # What was pushed, and what an earlier command could not finish.
         assembly.publishing.upkeep.look()
-        yield Place(assembly.desk, Identity(arguments.who or getpass.getuser(), _HERE))
+        yield RulebookConnection(
+            assembly.admin, Identity(arguments.who or getpass.getuser(), _HERE)
+        )
     finally:
         assembly.close()
 
 
-def place_said(arguments: Namespace) -> str:
+def location_of(arguments: Namespace) -> str:
     """What --rulebook says, else the variable, else this folder."""
     return arguments.rulebook or os.environ.get(RULEBOOK_VARIABLE, "") or "."

@@ -16,25 +16,23 @@ from sluicegate.contracts.errors import (
     Unauthenticated,
     Unavailable,
 )
+from sluicegate.contracts.rule_admin import OPERATIONS
 
 TOKEN_VARIABLE: Final = "SLUICEGATE_TOKEN"
 
-# Fields of a desk, and what they are called here.
-_CALLED: Final = {
-    "base": "--base",
+# Fields of operations, and what they are called on the command line.
+_OPTIONS: Final = {
+    **{
+        argument.name: argument.option
+        for operation in OPERATIONS.values()
+        for argument in operation.arguments
+        if argument.option.startswith("--") or argument.name in ("changes", "node")
+    },
     "ca": "--ca",
     "cert": "--cert",
-    "changes": "PATH",
-    "count_max": "--count",
     "key": "--cert-key",
     "files": "--rules",
-    "kind": "--by",
-    "message": "--message",
-    "node": "NODE",
-    "reason": "--reason",
     "revision": "REVISION",
-    "share": "--share",
-    "state": "--state",
     "url": "--rulebook",
 }
 # Of these nothing is wrong with the value: it is known, and cannot be so treated now.
@@ -58,7 +56,7 @@ _NOT_TRUSTED: Final = ("self-signed certificate", "unable to get local issuer")
 
 
 @final
-class Reworded(BadValue):
+class RewordedError(BadValue):
     """The same refusal, in other words."""
 
     def __init__(self, sentence: str, error: BadValue) -> None:
@@ -69,11 +67,11 @@ class Reworded(BadValue):
         return self._sentence
 
 
-def reworded(error: SluicegateError) -> SluicegateError:
+def reword(error: SluicegateError) -> SluicegateError:
     """The error as it is told here; one that is well said is returned as it is."""
     if type(error) is BadValue:
         sentence = _sentence(error)
-        return error if sentence == str(error) else Reworded(sentence, error)
+        return error if sentence == str(error) else RewordedError(sentence, error)
     if isinstance(error, Conflict) and _UNDER_WAY in error.detail:
         return SluicegateError(
             error.detail
@@ -85,7 +83,7 @@ def reworded(error: SluicegateError) -> SluicegateError:
     return error
 
 
-def unreached(error: Unavailable, *, secure: bool, certified: bool) -> Unavailable:
+def explain_unreachable(error: Unavailable, *, secure: bool, certified: bool) -> Unavailable:
     """What a server that could not be asked may lack, where that can be guessed."""
     seen = error.detail
     if any(words in seen for words in _NOT_TRUSTED):
@@ -108,9 +106,9 @@ def _sentence(error: BadValue) -> str:
     field, value = error.field, error.value
     if field in _THINGS and isinstance(value, str):
         return f"{_THINGS[field]}{_short(value, of_commit=field == 'commit')}: {remedy}"
-    if value is None or (value == "" and field not in _CALLED and not field.startswith("--")):
-        return f"{_CALLED.get(field, field)}: {remedy}"
-    return str(BadValue(_CALLED.get(field, field), value, remedy))
+    if value is None or (value == "" and field not in _OPTIONS and not field.startswith("--")):
+        return f"{_OPTIONS.get(field, field)}: {remedy}"
+    return str(BadValue(_OPTIONS.get(field, field), value, remedy))
 
 
 def _short(value: str, *, of_commit: bool) -> str:

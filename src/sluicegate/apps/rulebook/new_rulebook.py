@@ -95,10 +95,10 @@ def _begin(settings: RulebookSettings, files: _Texts | None) -> tuple[Answer, in
     assembly = Assembly(settings)
     try:
         by = Identity(getpass.getuser(), EVERY_GRANT)
-        if assembly.desk.versions(count_max=1, by=by):
+        if assembly.admin.versions(count_max=1, by=by):
             raise _already(settings.folder)
-        said = assembly.desk.begin(files, message=_MESSAGE, by=by)
-        return said, len(assembly.desk.rules(by=by)["files"])
+        said = assembly.admin.begin(files, message=_MESSAGE, by=by)
+        return said, len(assembly.admin.rules(by=by)["files"])
     finally:
         assembly.close()
 

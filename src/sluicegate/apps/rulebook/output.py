@@ -1,10 +1,11 @@
-"""Showing: what a desk answers, as people read it."""
+"""Output: results of a rulebook, as people read them, or as JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sluicegate.command_line.text import ago, counted, harmless, table
@@ -30,6 +31,23 @@ def write_text(text: str) -> None:
 def write_json(value: object) -> None:
     """The same for programs."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def show(arguments: Namespace, value: Any, show_value: Callable[[Any], object]) -> int:
+    """A result for people, or as JSON where --json says so."""
+    if arguments.json:
+        write_json(value)
+    else:
+        show_value(value)
+    return 0
+
+
+def show_result(result: Answer) -> None:
+    """A proposal, or the fleet, whichever an operation has returned."""
+    if "nodes" in result:
+        show_fleet(result)
+    else:
+        show_proposal(result)
 
 
 def short(id_: str) -> str:
@@ -173,7 +191,7 @@ def print_failures(said: Answer) -> None:
         sys.stderr.write(f"sluicegate: {harmless(words)}\n")
 
 
-def tell_unreached(fleet: Answer, version: int, *, nodes: int, timeout_s: float) -> None:
+def print_unreached(fleet: Answer, version: int, *, nodes: int, timeout_s: float) -> None:
     """That fewer nodes than were waited for run a version."""
     running = sum(
         one.get("version", 0) >= version and not one["stale"] for one in fleet.get("nodes") or ()

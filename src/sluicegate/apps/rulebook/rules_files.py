@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sluicegate.apps.rulebook.location import the_rulebook
-from sluicegate.apps.rulebook.output import show_proposal, write_json
+from sluicegate.apps.rulebook.output import show, show_proposal, write_json
 from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.mesh.rule import Semantics
@@ -91,6 +91,24 @@ envoy
 """
 
 
+def propose(arguments: Namespace) -> int:
+    """Propose the files that were given, and the removals."""
+    changes: dict[str, str | None] = dict.fromkeys(arguments.remove)
+    if arguments.paths:
+        changes.update(texts_of(arguments.paths, under=arguments.under))
+    if not changes:
+        raise BadValue("PATH", [], "give files or folders, or --remove NAME")
+    with the_rulebook(arguments) as (admin, by):
+        proposal = admin.propose(
+            changes,
+            base=arguments.base,
+            message=arguments.message,
+            reason=arguments.reason,
+            by=by,
+        )
+    return show(arguments, proposal, show_proposal)
+
+
 def import_envoy(arguments: Namespace) -> int:
     """Say what the files hold, and propose them."""
     book = ServiceRuleSet.load(
@@ -108,13 +126,9 @@ def import_envoy(arguments: Namespace) -> int:
             write_json({"files": [file._asdict() for file in book.files], "proposed": False})
         return 0
     message = arguments.message or f"Take over {counted(len(changes), 'file')} of Envoy's"
-    with the_rulebook(arguments) as place:
-        said = place.desk.propose(changes, base="live", message=message, by=place.by)
-    if arguments.json:
-        write_json(said)
-    else:
-        show_proposal(said)
-    return 0
+    with the_rulebook(arguments) as (admin, by):
+        proposal = admin.propose(changes, base="live", message=message, by=by)
+    return show(arguments, proposal, show_proposal)
 
 
 def _tell(book: ServiceRuleSet, names: list[str], *, ours: bool) -> None:

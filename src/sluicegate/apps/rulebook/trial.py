@@ -54,8 +54,8 @@ def _alone(arguments: Namespace) -> None:
 
 
 def _proposal(arguments: Namespace) -> int:
-    with the_rulebook(arguments) as place:
-        one = place.desk.judge(arguments.id, by=place.by)
+    with the_rulebook(arguments) as (admin, by):
+        one = admin.judge(arguments.id, by=by)
     verdict = one["verdict"] or {}
     report = verdict.get("report")
     if arguments.html and report:

@@ -1,20 +1,31 @@
 """Verbs: the table of what `sluicegate rules` can do, each with its flags and its examples.
 
-A row names the module and the function that does it, `function(arguments) -> int`; the module is
-imported when the verb is done. Nothing here imports a package that an extra brings.
+Verbs that run one operation of the rulebook come from the table in `contracts.rule_admin`, flags
+and all. A row names the module and the function that runs the verb, `function(arguments) -> int`;
+the module is imported when the verb is run. Nothing here imports a package of an extra.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from sluicegate.apps.rulebook import examples
+from sluicegate.apps.rulebook.examples import OF_VERBS
 from sluicegate.apps.rulebook.settings import RulebookSettings
+from sluicegate.contracts.rule_admin import (
+    CHANGES,
+    LIVE_REVISION,
+    OPERATIONS,
+    REQUIRED,
+    Argument,
+    Operation,
+)
 from sluicegate.service.settings import add_flags
 
 RULEBOOK_VARIABLE: Final = "SLUICEGATE_RULEBOOK"
+COUNT_DEFAULT: Final = "20"
 
 
 class Verb(NamedTuple):
@@ -64,14 +75,6 @@ def _lint(parser: ArgumentParser) -> None:
     _json(parser)
 
 
-def _diff(parser: ArgumentParser) -> None:
-    _where(parser)
-    parser.add_argument(
-        "before", metavar="A", nargs="?", default="live", help="a revision (default: live)"
-    )
-    parser.add_argument("after", metavar="B", help="a revision: live, a version, a commit, an id")
-
-
 def _list(parser: ArgumentParser) -> None:
     _where(parser)
     parser.add_argument("--state", default="", help="only those: open, approved, live, ...")
@@ -88,72 +91,10 @@ def _show(parser: ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write the report of the gate as a page")
 
 
-def _propose(parser: ArgumentParser) -> None:
-    _where(parser)
-    parser.add_argument("paths", metavar="PATH", nargs="*", help="changed files, or a folder")
-    parser.add_argument(
-        "--under", metavar="FOLDER", default="", help="the folder in the rulebook they belong to"
-    )
-    parser.add_argument(
-        "--remove", metavar="NAME", action="append", default=[], help="take a file out"
-    )
-    parser.add_argument("--base", metavar="REVISION", default="live", help="what was changed")
-    parser.add_argument("-m", "--message", required=True, help="what changes, in a line")
-    parser.add_argument("--reason", default="", help="and why")
-
-
-def _approve(parser: ArgumentParser) -> None:
-    _where(parser)
-    _id(parser)
-    parser.add_argument(
-        "--override", metavar="WHY", default="", help="approve what the gate could not judge"
-    )
-    parser.add_argument("--publish", action="store_true", help="and make it live at once")
-
-
-def _reject(parser: ArgumentParser) -> None:
-    _where(parser)
-    _id(parser)
-    _reason(parser)
-
-
-def _publish(parser: ArgumentParser) -> None:
-    _where(parser)
-    _id(parser)
-    _waiting(parser)
-
-
-def _canary(parser: ArgumentParser) -> None:
-    _where(parser)
-    _id(parser)
-    parser.add_argument(
-        "--share", default="1%", help="of callers or nodes; 0 takes it back (default 1%%)"
-    )
-    parser.add_argument(
-        "--by",
-        choices=("callers", "nodes"),
-        help="what it is a share of (default callers, or as it is so far)",
-    )
-
-
 def _status(parser: ArgumentParser) -> None:
     _where(parser)
     parser.add_argument("--version", metavar="N", help="wait until nodes run this version")
     _waiting(parser)
-
-
-def _rollback(parser: ArgumentParser) -> None:
-    _where(parser)
-    parser.add_argument("to", metavar="REVISION", help="a version, or a commit")
-    _reason(parser)
-    _waiting(parser)
-
-
-def _pin(parser: ArgumentParser) -> None:
-    _where(parser)
-    parser.add_argument("node", metavar="NODE")
-    parser.add_argument("version", metavar="VERSION", help="to run; 0 lets it follow again")
-    _reason(parser)
 
 
 def _shadow(parser: ArgumentParser) -> None:
@@ -211,11 +152,6 @@ def _import_envoy(parser: ArgumentParser) -> None:
     _semantics(parser)
 
 
-def _audit(parser: ArgumentParser) -> None:
-    _where(parser)
-    _count(parser)
-
-
 def _serve(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--rulebook",
@@ -226,41 +162,70 @@ def _serve(parser: ArgumentParser) -> None:
     add_flags(parser, RulebookSettings)
 
 
-VERBS: Final = (
-    Verb(
-        "init",
-        "make a rulebook: repository, blobs, keys",
-        "new_rulebook:init",
-        _init,
-        examples.INIT,
-    ),
-    Verb("lint", "say what is wrong with rules files", "rules_files:lint", _lint, examples.LINT),
-    Verb("list", "proposals, versions or files", "views:run", _list, examples.LIST),
-    Verb("show", "a proposal with its history, or a file", "views:run", _show, examples.SHOW),
-    Verb("diff", "what changes between two revisions", "views:run", _diff, examples.DIFF),
-    Verb("propose", "propose changed files", "changes:run", _propose, examples.PROPOSE),
-    Verb("shadow", "try rules on captured traffic", "trial:run", _shadow, examples.SHADOW),
-    Verb("approve", "approve a proposal", "changes:run", _approve, examples.APPROVE),
-    Verb("reject", "turn a proposal down", "changes:run", _reject, examples.REJECT),
-    Verb("publish", "make an approved proposal live", "changes:run", _publish, examples.PUBLISH),
-    Verb(
-        "canary", "let a share of callers or nodes have it", "changes:run", _canary, examples.CANARY
-    ),
-    Verb("status", "what the fleet runs", "views:run", _status, examples.STATUS),
-    Verb("rollback", "make earlier rules live again", "changes:run", _rollback, examples.ROLLBACK),
-    Verb("pin", "have one node run a version", "changes:run", _pin, examples.PIN),
-    Verb("audit", "who did what, and who was refused", "views:run", _audit, examples.AUDIT),
-    Verb(
-        "import-envoy",
-        "take over rules of Envoy's rate-limit service",
-        "rules_files:import_envoy",
-        _import_envoy,
-        examples.IMPORT_ENVOY,
-    ),
-    Verb(
-        "serve", "the admin API, the gate and the publisher", "serving:run", _serve, examples.SERVE
-    ),
-)
+def _propose(parser: ArgumentParser) -> None:
+    _where(parser)
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="changed files, or a folder")
+    parser.add_argument(
+        "--under", metavar="FOLDER", default="", help="the folder in the rulebook they belong to"
+    )
+    parser.add_argument(
+        "--remove", metavar="NAME", action="append", default=[], help="delete a file"
+    )
+    for argument in OPERATIONS["propose"].arguments:
+        if argument.kind != CHANGES:
+            short = ["-m"] if argument.name == "message" else []
+            _add_argument(parser, argument, {"base": LIVE_REVISION}, *short)
+
+
+def _add_operation(operation: Operation, parser: ArgumentParser) -> None:
+    """The flags of a verb that runs one operation."""
+    _where(parser)
+    for argument in operation.arguments:
+        if argument.option:
+            _add_argument(parser, argument, _DEFAULTS.get(operation.verb, {}))
+    if operation.verb in _MORE:
+        _MORE[operation.verb](parser)
+
+
+def _add_argument(
+    parser: ArgumentParser, argument: Argument, defaults: Mapping[str, str | None], *short: str
+) -> None:
+    default = defaults.get(argument.name, argument.default)
+    shown = "" if default in (REQUIRED, None, "") else f" (default {default})".replace("%", "%%")
+    known: dict[str, Any] = {"help": _lower(argument.sentence) + shown}
+    if argument.choices:
+        known["choices"] = argument.choices
+    else:
+        known["metavar"] = argument.metavar or None
+    if default is not REQUIRED:
+        known["default"] = default
+    if argument.option.startswith("--"):
+        known["required"] = default is REQUIRED
+        parser.add_argument(*short, argument.option, dest=argument.name, **known)
+    else:
+        nargs = None if default is REQUIRED else "?"
+        parser.add_argument(argument.name, **{**known, "metavar": argument.option}, nargs=nargs)
+
+
+def _publish_too(parser: ArgumentParser) -> None:
+    parser.add_argument("--publish", action="store_true", help="and make it live at once")
+
+
+def _verb(name: str, text: str, function: str, add: Callable[[ArgumentParser], None]) -> Verb:
+    return Verb(name, text, function, add, OF_VERBS[name])
+
+
+def _of_operations() -> list[Verb]:
+    return [
+        _verb(one.verb, _lower(one.summary), "operations:run", partial(_add_operation, one))
+        for one in OPERATIONS.values()
+        if one.verb
+    ]
+
+
+def _lower(sentence: str) -> str:
+    """A sentence as help has it."""
+    return f"{sentence[:1].lower()}{sentence[1:]}".rstrip(".")
 
 
 def _where(parser: ArgumentParser) -> None:
@@ -277,20 +242,14 @@ def _where(parser: ArgumentParser) -> None:
     _json(parser)
 
 
-def _id(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="of the proposal, or its beginning")
-
-
 def _json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
 def _count(parser: ArgumentParser) -> None:
-    parser.add_argument("--count", metavar="N", default="20", help="at most (default 20)")
-
-
-def _reason(parser: ArgumentParser) -> None:
-    parser.add_argument("--reason", metavar="WHY", required=True, help="kept with it")
+    parser.add_argument(
+        "--count", metavar="N", default=COUNT_DEFAULT, help=f"at most (default {COUNT_DEFAULT})"
+    )
 
 
 def _waiting(parser: ArgumentParser) -> None:
@@ -312,3 +271,34 @@ def _semantics(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--merge-domains", action="store_true", help="let several of Envoy's files be of one domain"
     )
+
+
+# Flags of verbs beside those of their operations, and other defaults than those of the operations.
+_MORE: Final[Mapping[str, Callable[[ArgumentParser], None]]] = {
+    "approve": _publish_too,
+    "publish": _waiting,
+    "rollback": _waiting,
+}
+_DEFAULTS: Final[Mapping[str, Mapping[str, str | None]]] = {
+    "audit": {"count_max": COUNT_DEFAULT},
+    "canary": {"share": "1%", "kind": None},
+}
+
+
+VERBS: Final = (
+    _verb("init", "create a rulebook: repository, blobs, keys", "new_rulebook:init", _init),
+    _verb("lint", "say what is wrong with rules files", "rules_files:lint", _lint),
+    _verb("list", "proposals, releases or files", "views:list_things", _list),
+    _verb("show", "a proposal with its history, or a file", "views:show", _show),
+    _verb("propose", "propose changed files", "rules_files:propose", _propose),
+    _verb("shadow", "try rules on captured traffic", "trial:run", _shadow),
+    _verb("status", "what the fleet runs", "views:status", _status),
+    *_of_operations(),
+    _verb(
+        "import-envoy",
+        "propose the rules of Envoy's rate-limit service",
+        "rules_files:import_envoy",
+        _import_envoy,
+    ),
+    _verb("serve", "the admin API, the gate and the publisher", "serving:run", _serve),
+)

@@ -17,7 +17,7 @@ from sluicegate.rules.publishing.ledger import RulebookLedger
 from sluicegate.rules.publishing.outbox import At, ReleaseOutbox, go_on
 from sluicegate.rules.publishing.publisher import Publisher
 from sluicegate.rules.publishing.refusal_log import RefusalLog
-from sluicegate.rules.publishing.revisions import Compile, Revisions, RuleFiles, Showing
+from sluicegate.rules.publishing.revisions import Compile, Revisions, RuleFiles
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.publishing.upkeep import Cleanup, Upkeep
 from sluicegate.rules.releases.signatures import Signer, Verifier
@@ -30,7 +30,7 @@ from sluicegate.system import SystemClock
 class Publishing(NamedTuple):
     """The parts that an app holds: the desk for whoever asks, the watchman for the rest."""
 
-    desk: RulebookAdmin
+    admin: RulebookAdmin
     upkeep: Upkeep
     publisher: Publisher
     ledger: RulebookLedger
@@ -89,18 +89,17 @@ def open_publishing(
     upkeep = Upkeep(
         ledger, publisher, pushes, mirror, cleanup, fleet, settings=settings, clock=clock
     )
-    revisions = Revisions(repository, ledger)
+    revisions = Revisions(repository, ledger, rule_files)
     refusals = RefusalLog(audit, kept_max=settings.refusals_max)
-    desk = RulebookAdmin(
+    admin = RulebookAdmin(
         ledger,
         drafts,
         publisher,
         upkeep,
         fleet,
         revisions,
-        Showing(repository, rule_files, revisions),
         refusals,
         settings=settings,
         clock=clock,
     )
-    return Publishing(desk, upkeep, publisher, ledger, store, refusals)
+    return Publishing(admin, upkeep, publisher, ledger, store, refusals)

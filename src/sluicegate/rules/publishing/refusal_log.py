@@ -56,7 +56,7 @@ class RefusalLog:
         self._pending: deque[Future[int]] = deque(maxlen=_PENDING_MAX)
         self._reader: Reader | None = None
 
-    def note(self, refusal: Refusal) -> None:
+    def record(self, refusal: Refusal) -> None:
         """Keep one; never waits, never raises."""
         texts = (refusal.by, refusal.call, refusal.what, refusal.error, refusal.why)
         by, call, what, error, why = (text[:TEXT_CHARS_MAX] for text in texts)

@@ -1,11 +1,4 @@
-"""Revisions: what people call a state of the rules, and which commit that is.
-
-Contents: the rules files of a commit, and what they compile to.
-
-A repository may hold other things beside its rules; then they are in a folder of their own.
-
-Showing: the rules of a revision, a file of it, and what changes between two of them.
-"""
+"""Revisions: what people call a state of the rules, which commit that is, and what it holds."""
 
 from __future__ import annotations
 
@@ -26,77 +19,8 @@ from sluicegate.rules.repository.repository import Repository
 from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
 
 _REMEDY = "give live, the number of a version, or the id of a commit or a proposal"
-
-
-class Revision(NamedTuple):
-    """A commit, the version it has (0 for none), and how it was called."""
-
-    commit: str
-    version: int
-    called: str
-
-
-@final
-class Revisions:
-    """Finds revisions by their names."""
-
-    __slots__ = ("_ledger", "_repository")
-
-    def __init__(self, repository: Repository, ledger: RulebookLedger) -> None:
-        self._repository = repository
-        self._ledger = ledger
-
-    def find(self, said: str) -> Revision:
-        """The revision that is called so; `BadValue` if none is, or several are."""
-        state = self._ledger.state()
-        if said == LIVE_REVISION:
-            if state.live is None:
-                raise Unavailable("the rulebook", "nothing is live yet; begin with a first version")
-            return Revision(state.live.commit, state.live.number, "what is live")
-        if said.isascii() and said.isdecimal() and int(said) in state.versions:
-            number = int(said)
-            return Revision(state.versions[number].commit, number, f"version {number}")
-        if said.startswith("p"):
-            return self._of_proposal(self.proposal(said), state)
-        if len(said) < ID_CHARS_MIN:
-            raise BadValue("revision", said, _REMEDY)
-        commit = self._repository.find(said)
-        return Revision(commit, _version_of(state, commit), f"commit {commit[:12]}")
-
-    def proposal(self, said: str) -> Proposal:
-        """The proposal whose id is this, or begins so; or that of a commit, by its id."""
-        proposals = self._ledger.state().proposals
-        exact = proposals.get(said)
-        if exact is not None:
-            return exact
-        found = [it for it in proposals.values() if said and said in _beginning(it, len(said))]
-        if len(said) < ID_CHARS_MIN or len(found) != 1:
-            remedy = "give more of it" if len(found) > 1 else "give an id as `proposals` lists them"
-            raise BadValue("proposal", said, remedy)
-        return found[0]
-
-    def _of_proposal(self, it: Proposal, state: LedgerState) -> Revision:
-        called = f"proposal {it.id}"
-        version = state.versions.get(it.version)
-        if version is not None:
-            return Revision(version.commit, version.number, called)
-        if it.state in (OPEN, APPROVED) and state.live is not None:
-            # What would be live: its own files lack what has gone live since.
-            try:
-                merged = self._repository.rebased(it.commit, state.live.commit)
-            except (BadValue, Conflict):
-                return Revision(it.commit, 0, called)
-            return Revision(merged.id, 0, called)
-        return Revision(it.commit, 0, called)
-
-
-def _beginning(it: Proposal, chars: int) -> tuple[str, str]:
-    return it.id[:chars], it.commit[:chars]
-
-
-def _version_of(state: LedgerState, commit: str) -> int:
-    numbers = [one.number for one in state.versions.values() if one.commit == commit]
-    return max(numbers, default=0)
+LISTS_MAX: Final = 16  # lists of files, which take a whole compilation to make
+DIGEST_CHARS: Final = 12
 
 
 # Files, and `before`: what of an earlier snapshot has not changed is shared with it.
@@ -144,35 +68,70 @@ class RuleFiles:
             raise BadValue("changes", name, f"rules are in the folder {self._folder}")
 
 
-KEPT_MAX: Final = 16  # lists of files, which take a whole compilation to make
-DIGEST_CHARS: Final = 12
+class Revision(NamedTuple):
+    """A commit, the version it has (0 for none), and how it was called."""
+
+    commit: str
+    version: int
+    called: str
 
 
 @final
-class Showing:
-    """Reads revisions for people."""
+class Revisions:
+    """Finds revisions by their names, and reads them for people."""
 
-    __slots__ = ("_kept", "_repository", "_revisions", "_rule_files")
+    __slots__ = ("_ledger", "_lists", "_repository", "_rule_files")
 
-    def __init__(self, repository: Repository, rule_files: RuleFiles, revisions: Revisions) -> None:
+    def __init__(
+        self, repository: Repository, ledger: RulebookLedger, rule_files: RuleFiles
+    ) -> None:
         self._repository = repository
+        self._ledger = ledger
         self._rule_files = rule_files
-        self._revisions = revisions
-        self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._lists: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    def find(self, name: str) -> Revision:
+        """The revision of this name; `BadValue` if there is none, or several."""
+        state = self._ledger.state()
+        if name == LIVE_REVISION:
+            if state.live is None:
+                raise Unavailable("the rulebook", "nothing is live yet; begin with a first version")
+            return Revision(state.live.commit, state.live.number, "what is live")
+        if name.isascii() and name.isdecimal() and int(name) in state.versions:
+            number = int(name)
+            return Revision(state.versions[number].commit, number, f"version {number}")
+        if name.startswith("p"):
+            return self._of_proposal(self.proposal(name), state)
+        if len(name) < ID_CHARS_MIN:
+            raise BadValue("revision", name, _REMEDY)
+        commit = self._repository.find(name)
+        return Revision(commit, _version_of(state, commit), f"commit {commit[:12]}")
+
+    def proposal(self, name: str) -> Proposal:
+        """The proposal whose id is this, or begins so; or that of a commit, by its id."""
+        proposals = self._ledger.state().proposals
+        exact = proposals.get(name)
+        if exact is not None:
+            return exact
+        found = [it for it in proposals.values() if name and name in _beginning(it, len(name))]
+        if len(name) < ID_CHARS_MIN or len(found) != 1:
+            remedy = "give more of it" if len(found) > 1 else "give an id as `proposals` lists them"
+            raise BadValue("proposal", name, remedy)
+        return found[0]
 
     def rules(self, at: str) -> dict[str, Any]:
         """The commit, its version, and its files."""
-        revision = self._revisions.find(at)
-        listed = self._kept.get(revision.commit)
+        revision = self.find(at)
+        listed = self._lists.get(revision.commit)
         if listed is None:
-            listed = self._kept[revision.commit] = self._listed(revision.commit)
-            while len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
+            listed = self._lists[revision.commit] = self._listed(revision.commit)
+            while len(self._lists) > LISTS_MAX:
+                self._lists.popitem(last=False)
         return {**self._head(revision), **listed}
 
     def file(self, name: str, at: str) -> dict[str, Any]:
         """One file."""
-        revision = self._revisions.find(at)
+        revision = self.find(at)
         data = self._rule_files.files(revision.commit).get(name)
         if data is None:
             raise BadValue("name", name, f"give a file of {revision.called}, as `rules` lists them")
@@ -185,7 +144,7 @@ class Showing:
 
     def diff(self, before: str, after: str) -> dict[str, Any]:
         """What changes from one revision to the other."""
-        old, new = self._revisions.find(before), self._revisions.find(after)
+        old, new = self.find(before), self.find(after)
         changes = self._repository.changes(old.commit, new.commit)
         rules = rule_changes(changes)
         return {
@@ -211,6 +170,22 @@ class Showing:
             },
         }
 
+    # Inside.
+
+    def _of_proposal(self, it: Proposal, state: LedgerState) -> Revision:
+        called = f"proposal {it.id}"
+        version = state.versions.get(it.version)
+        if version is not None:
+            return Revision(version.commit, version.number, called)
+        if it.state in (OPEN, APPROVED) and state.live is not None:
+            # What would be live: its own files lack what has gone live since.
+            try:
+                merged = self._repository.rebased(it.commit, state.live.commit)
+            except (BadValue, Conflict):
+                return Revision(it.commit, 0, called)
+            return Revision(merged.id, 0, called)
+        return Revision(it.commit, 0, called)
+
     def _head(self, revision: Revision) -> dict[str, Any]:
         view = commit_view(self._repository.info(revision.commit))
         return {**view, "version": revision.version or None}
@@ -234,6 +209,15 @@ class Showing:
             ],
             "problem": problem,
         }
+
+
+def _beginning(it: Proposal, chars: int) -> tuple[str, str]:
+    return it.id[:chars], it.commit[:chars]
+
+
+def _version_of(state: LedgerState, commit: str) -> int:
+    numbers = [one.number for one in state.versions.values() if one.commit == commit]
+    return max(numbers, default=0)
 
 
 def _digest(data: bytes) -> str:

@@ -11,9 +11,9 @@ in common they share.
 all pages. The digest of each of these is kept, so that of a changed snapshot follows from what has
 changed.
 
-The files of a commit are those that `ServiceRuleSet.load` would find in a folder that holds them,
-and they are read, checked and told of as it does. This file is not for the compiler: a book of a
-million rules takes a while, and whoever else runs here must have his turns.
+The files of a commit are those that `ServiceRuleSet.load` would find in a folder that holds them;
+they are read, checked and described as it does. This file is not compiled: a million rules take a
+while, and other threads must run meanwhile.
 """
 
 from __future__ import annotations

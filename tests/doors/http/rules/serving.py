@@ -19,7 +19,7 @@ from sluicegate.doors.listener import Kind, Listener, ListenerSettings
 from sluicegate.doors.tls import Tls
 from sluicegate.policies.access import Credential, KnownCallers, token_digest
 from sluicegate.testing import HandClock
-from tests.doors.http.rules.memory_desk import MemoryDesk, no_gate
+from tests.doors.http.rules.memory_admin import MemoryRuleAdmin, no_gate
 from tests.doors.http.serving import Answer, answer, request
 from tests.doors.listening import Caller
 
@@ -72,12 +72,17 @@ class RulesHouse:
     """A listener with the rulebook's door behind it."""
 
     def __init__(
-        self, listener: Listener, door: HttpDoor, http: RulesHttp, desk: MemoryDesk, well: Well
+        self,
+        listener: Listener,
+        door: HttpDoor,
+        http: RulesHttp,
+        admin: MemoryRuleAdmin,
+        well: Well,
     ) -> None:
         self.listener = listener
         self.door = door
         self.http = http
-        self.desk = desk
+        self.admin = admin
         self.well = well
         self.port = listener.addresses[0].port
         self.host = f"127.0.0.1:{self.port}"
@@ -121,7 +126,7 @@ def rules_of(limit: int) -> str:
 @asynccontextmanager
 async def rules_house(
     *,
-    desk: MemoryDesk | None = None,
+    admin: MemoryRuleAdmin | None = None,
     doorkeeper: Access | None = None,
     http: HttpSettings | None = None,
     tls: Tls | None = None,
@@ -131,7 +136,7 @@ async def rules_house(
     **settings: Any,
 ) -> AsyncIterator[RulesHouse]:
     """A house that is open, and closed afterwards."""
-    serves = MemoryDesk(no_gate) if desk is None else desk
+    serves = MemoryRuleAdmin(no_gate) if admin is None else admin
     time = HandClock() if clock is None else clock
     well = Well()
     bounds = RulesHttpSettings(**{"wait_look_s": LOOK_S, **settings})

@@ -54,7 +54,7 @@ def test_nobody_is_asked_for_a_name_and_a_wrong_token_is_nobodys() -> None:
             got = await here.ask("GET", "/v1/rules", authorization=wrong)
             assert got.status == 401
             assert "wrong-wrong" not in said(got)
-            assert here.desk.calls == 0
+            assert here.admin.calls == 0
             for path in ("/healthz", "/readyz", "/v1/rules/openapi.json"):
                 assert (await here.ask("GET", path, who="")).status == 200
 
@@ -89,11 +89,11 @@ def test_nobody_may_read_where_the_access_says_so_and_never_change_anything(
         async with rules_house(doorkeeper=access(anonymous=grants)) as here:
             for path in READ:
                 assert (await here.ask("GET", path, who="")).status == 200
-            calls = here.desk.calls
+            calls = here.admin.calls
             for path, body, _ in CHANGES:
                 got = await here.ask("POST", path, body, who="")
                 assert (got.status, "changes take a name" in got.json["detail"]) == (401, True)
-            assert here.desk.calls == calls
+            assert here.admin.calls == calls
             assert (await here.ask("POST", "/v1/rules/proposals", PROPOSE)).status == 201
 
     run(story)
@@ -120,7 +120,7 @@ def test_nobody_without_the_grant_is_refused_before_the_desk_hears_of_it() -> No
         async with rules_house(doorkeeper=nobody) as here:
             for path in READ:
                 assert (await here.ask("GET", path, who="")).status == 403
-            assert here.desk.calls == 0
+            assert here.admin.calls == 0
 
     run(story)
 
@@ -148,7 +148,7 @@ def test_where_everybody_may_do_everything_changes_still_take_a_name(doorkeeper:
                 assert (await here.ask("POST", path, body, who="")).status == 401
             got = await here.ask("POST", "/v1/rules/proposals", PROPOSE, who="bob")
             assert got.status == 401
-            assert here.desk.calls == 1
+            assert here.admin.calls == 1
 
     run(story)
 
@@ -172,7 +172,7 @@ def test_no_page_of_another_site_can_drive_it_through_a_browser() -> None:
             for path in (*READ, "/metrics"):
                 for headers in foreign[:4]:
                     assert (await here.ask("GET", path, **headers)).status == 403
-            assert here.desk.calls == 0
+            assert here.admin.calls == 0
             link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}
             assert (await here.ask("GET", "/v1/rules/status", **link)).status == 200
             assert (await here.ask("GET", "/metrics", **link)).status == 403
@@ -193,7 +193,7 @@ def test_only_our_own_names_are_answered_to() -> None:
                 assert (await here.ask("GET", "/v1/rules", host=host)).status == 421
                 got = await here.ask("POST", "/v1/rules/proposals", PROPOSE, host=host)
                 assert got.status == 421
-            assert here.desk.calls == 0
+            assert here.admin.calls == 0
             assert (await here.ask("GET", "/v1/rules", host="localhost:8080")).status == 200
             assert (await here.ask("GET", "/healthz", host="evil.example")).status == 200
 
@@ -253,7 +253,7 @@ def test_a_certificate_is_as_good_as_a_token(tmp_path: Path) -> None:
 def test_a_token_is_in_no_log_and_no_answer(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with rules_house() as here:
-            here.desk.versions = None  # type: ignore[assignment,method-assign]
+            here.admin.versions = None  # type: ignore[assignment,method-assign]
             got = await here.ask("GET", "/v1/rules/versions")
             assert got.status == 500
             assert token_of("bob") not in said(got)

@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.calls import Calls
-from tests.doors.http.rules.memory_desk import MemoryDesk
+from tests.doors.http.rules.memory_admin import MemoryRuleAdmin
 from tests.doors.http.rules.serving import identity, rules_house, rules_of, token_of
 from tests.doors.http.serving import request
 from tests.doors.listening import run, until
@@ -28,7 +28,9 @@ def test_calls_beyond_the_threads_and_the_queue_are_refused_at_once_and_health_i
         return {}
 
     async def story() -> None:
-        async with rules_house(desk=MemoryDesk(slowly), calls_max=1, calls_waiting_max=1) as here:
+        async with rules_house(
+            admin=MemoryRuleAdmin(slowly), calls_max=1, calls_waiting_max=1
+        ) as here:
             asks = [
                 asyncio.ensure_future(here.ask("POST", "/v1/rules/proposals", PROPOSE))
                 for _ in range(2)
@@ -59,16 +61,16 @@ def test_a_wait_is_answered_when_the_nodes_report_and_takes_no_calls_thread() ->
             await until(lambda: here.http.stats().waits == 2)
             assert (await here.ask("GET", WAIT)).status == 503
             assert (await here.ask("GET", "/v1/rules/status")).status == 200
-            here.desk.reports("n-1", 2)
+            here.admin.reports("n-1", 2)
             got = await waits[0]
             assert (got.status, got.json["reached"]) == (200, True)
             assert not waits[1].done()
-            here.desk.reports("n-2", 2)
+            here.admin.reports("n-2", 2)
             got = await waits[1]
             assert [one["node"] for one in got.json["nodes"]] == ["n-1", "n-2"]
-            calls = here.desk.calls
+            calls = here.admin.calls
             assert (await here.ask("GET", WAIT)).json["reached"]
-            assert here.desk.calls == calls + 1, "it is not looked at again"
+            assert here.admin.calls == calls + 1, "it is not looked at again"
 
     run(story)
 
@@ -83,7 +85,7 @@ def test_one_caller_never_takes_all_the_places() -> None:
             assert (await here.ask("GET", "/v1/rules", who="rita")).status == 200
             other = asyncio.ensure_future(here.ask("GET", WAIT, who="paul"))
             await until(lambda: here.http.stats().waits == 3)
-            here.desk.reports("n-1", 2)
+            here.admin.reports("n-1", 2)
             assert [(await one).status for one in (*waits, other)] == [200] * 3
             assert (await here.ask("GET", WAIT, who="rita")).status == 200
 
@@ -117,11 +119,11 @@ def test_a_wait_ends_soon_after_the_door_does() -> None:
 
 def test_a_call_that_nobody_waits_for_any_more_is_not_begun() -> None:
     held = threading.Event()
-    desk = MemoryDesk(lambda _: {} if held.wait(10) else None)
+    admin = MemoryRuleAdmin(lambda _: {} if held.wait(10) else None)
 
     async def story() -> None:
         http = HttpSettings(answer_timeout_s=0.05)
-        async with rules_house(desk=desk, http=http, calls_max=1) as here:
+        async with rules_house(admin=admin, http=http, calls_max=1) as here:
             first = asyncio.ensure_future(here.ask("POST", "/v1/rules/proposals", PROPOSE))
             await until(lambda: here.http.stats().calls == 1)
             second = await here.ask("POST", "/v1/rules/proposals", PROPOSE)
@@ -129,7 +131,7 @@ def test_a_call_that_nobody_waits_for_any_more_is_not_begun() -> None:
             assert (await first).status == 504
             held.set()
             await until(lambda: here.http.stats().calls == 0)
-        assert len(desk.proposals(by=identity("bob"))) == 1
+        assert len(admin.proposals(by=identity("bob"))) == 1
 
     run(story)
 
@@ -139,7 +141,7 @@ def test_a_body_beyond_the_bound_is_refused_before_it_has_come() -> None:
         async with rules_house(http=HttpSettings(body_bytes_max=100)) as here:
             ask = {**PROPOSE, "reason": "x" * 200}
             assert (await here.ask("POST", "/v1/rules/proposals", ask)).status == 413
-            assert here.desk.calls == 0
+            assert here.admin.calls == 0
 
     run(story)
 

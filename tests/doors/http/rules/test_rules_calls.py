@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
-from tests.doors.http.rules.memory_desk import MemoryDesk, no_gate
+from tests.doors.http.rules.memory_admin import MemoryRuleAdmin, no_gate
 from tests.doors.http.rules.serving import rules_house, rules_of, said, token_of
 from tests.doors.listening import run
 
@@ -75,7 +75,7 @@ def test_a_change_goes_from_a_proposal_to_what_is_live_and_back() -> None:
 
 def test_a_proposal_is_rejected_judged_and_published_by_its_own_routes() -> None:
     async def story() -> None:
-        async with rules_house(desk=MemoryDesk(judged)) as here:
+        async with rules_house(admin=MemoryRuleAdmin(judged)) as here:
             one = (await here.propose(rules_of(1)))["id"]
             got = await here.ask("POST", f"{PROPOSALS}/{one}/reject", {"reason": "no"}, who="ada")
             assert got.json["state"] == "rejected"
@@ -317,7 +317,7 @@ def test_a_text_beyond_its_bound_is_told_which_setting_that_is() -> None:
 def test_a_report_is_told_as_json_text_or_a_page_that_runs_nothing() -> None:
     async def story() -> None:
         reports = {"html": lambda report: f"<p>{report['figures']}</p>", "text": str}
-        async with rules_house(desk=MemoryDesk(judged), reports=reports) as here:
+        async with rules_house(admin=MemoryRuleAdmin(judged), reports=reports) as here:
             one = (await here.propose(rules_of(9)))["id"]
             path = f"/v1/rules/report/{one}"
             got = await here.ask("GET", path)
@@ -360,7 +360,7 @@ def test_an_answer_longer_than_the_bound_is_refused_and_the_bound_named() -> Non
 def test_a_repository_that_does_not_answer_is_503_and_no_answer_holds_a_token() -> None:
     async def story() -> None:
         async with rules_house() as here:
-            here.desk.away = "it is locked"
+            here.admin.away = "it is locked"
             got = await here.ask("GET", "/v1/rules")
             assert (got.status, got.headers["retry-after"]) == (503, "1")
             assert (got.json["what"], got.json["seen"]) == ("the repository", "it is locked")
@@ -385,7 +385,7 @@ def test_a_setting_out_of_range_is_refused(name: str, value: Any) -> None:
 @pytest.mark.parametrize("gate", [no_gate, lambda _: {}])
 def test_a_verdict_without_figures_has_no_report_and_says_why(gate: Any) -> None:
     async def story() -> None:
-        async with rules_house(desk=MemoryDesk(gate), reports={"html": str}) as here:
+        async with rules_house(admin=MemoryRuleAdmin(gate), reports={"html": str}) as here:
             one = (await here.propose(rules_of(9)))["id"]
             for form in ("", "?form=html"):
                 got = await here.ask("GET", f"/v1/rules/report/{one}{form}")
@@ -397,11 +397,11 @@ def test_a_verdict_without_figures_has_no_report_and_says_why(gate: Any) -> None
 
 
 def test_a_proposal_that_nobody_has_judged_has_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = MemoryDesk(judged)
-    monkeypatch.setattr(desk, "_judge", lambda _: None)
+    admin = MemoryRuleAdmin(judged)
+    monkeypatch.setattr(admin, "_judge", lambda _: None)
 
     async def story() -> None:
-        async with rules_house(desk=desk) as here:
+        async with rules_house(admin=admin) as here:
             one = (await here.propose(rules_of(9)))["id"]
             got = await here.ask("GET", f"/v1/rules/report/{one}")
             assert (got.status, "has not been judged" in got.json["remedy"]) == (404, True)

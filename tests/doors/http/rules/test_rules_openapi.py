@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from sluicegate.contracts.access import Grant
-from tests.doors.http.rules.memory_desk import MemoryDesk
+from tests.doors.http.rules.memory_admin import MemoryRuleAdmin
 from tests.doors.http.rules.serving import rules_house, rules_of
 from tests.doors.listening import run
 
@@ -63,7 +63,7 @@ def asked(one: str, two: str) -> list[tuple[str, str, Any, int]]:
 
 def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
     async def story() -> None:
-        async with rules_house(desk=MemoryDesk(report), reports={"html": str}) as here:
+        async with rules_house(admin=MemoryRuleAdmin(report), reports={"html": str}) as here:
             document = (await here.ask("GET", f"{R}/openapi.json")).json
             OpenAPIV31SpecValidator(document).validate()
             assert document["openapi"].startswith("3.1")

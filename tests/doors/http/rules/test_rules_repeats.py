@@ -19,7 +19,7 @@ from sluicegate.doors.http.message import Reply, Request
 from sluicegate.doors.http.repeats import Repeats, digest_of, key_of
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from sluicegate.testing import HandClock
-from tests.doors.http.rules.memory_desk import MemoryDesk
+from tests.doors.http.rules.memory_admin import MemoryRuleAdmin
 from tests.doors.http.rules.serving import identity, rules_house, rules_of
 from tests.doors.listening import run
 
@@ -82,9 +82,9 @@ def test_a_call_that_comes_again_while_it_is_under_way_waits_for_its_answer() ->
         return {}
 
     async def story() -> None:
-        desk = MemoryDesk(slowly)
+        admin = MemoryRuleAdmin(slowly)
         http = HttpSettings(answer_timeout_s=0.05)
-        async with rules_house(desk=desk, http=http) as here:
+        async with rules_house(admin=admin, http=http) as here:
             got = await here.ask("POST", PROPOSALS, PROPOSE, idempotency_key="k")
             assert got.status == 504, "it took longer than an answer may"
             assert here.http.stats().calls == 1, "and goes on"
@@ -95,7 +95,7 @@ def test_a_call_that_comes_again_while_it_is_under_way_waits_for_its_answer() ->
             while second.status == 504:  # as long as this machine takes
                 second = await here.ask("POST", PROPOSALS, PROPOSE, idempotency_key="k")
             assert (second.status, second.headers["idempotent-replayed"]) == (201, "true")
-        assert len(desk.proposals(by=identity("bob"))) == 1
+        assert len(admin.proposals(by=identity("bob"))) == 1
 
     run(story)
     assert begun.is_set()

@@ -1,192 +1,218 @@
-"""Forms of the rulebook's door: what its routes read of a query and of a body. Pure.
+"""Forms: how the arguments of an operation are read from a request, and their schemas. Pure.
 
-What is checked here is shape and size. Whether it can be done is for the desk to say.
+What an argument is, and where it is sent, is said by its row in `contracts.rule_admin`; here is one
+reader for each kind. Shape and size are checked; whether it can be done is for the admin to say.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.rule_admin import LIVE_REVISION
-from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES, STATES
+from sluicegate.contracts.rule_admin import (
+    BODY,
+    CHANGES,
+    CHOICE,
+    COUNT,
+    NAME,
+    OPERATIONS,
+    PATH,
+    QUERY,
+    REQUIRED,
+    REVISION,
+    SECONDS,
+    SHARE,
+    TEXT,
+    VERSION_MAX,
+    WHOLE,
+    Argument,
+    Operation,
+)
 from sluicegate.doors.http.forms import query_of, whole_of
 from sluicegate.doors.http.message import Request
+from sluicegate.doors.http.routes import Parameter
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
+from sluicegate.doors.http.schemas import fields, whole
 from sluicegate.wire import json_objects
 
-COUNT_DEFAULT: Final = 100
-VERSION_MAX: Final = 2**53 - 1  # what any reader of JSON can hold
-NODES_MAX: Final = 1_000_000
-SHARE_MAX: Final = 10_000
 REPORT_JSON: Final = "json"
+FORM: Final = "form"  # how a report is to be written
 
 _SECONDS: Final = re.compile(r"[0-9]{1,8}(\.[0-9]{1,6})?", re.ASCII)
-_KINDS: Final = (BY_CALLERS, BY_NODES)
 
 
-class ProposeAsk(NamedTuple):
-    """Files to be put in place of those at `base`; None takes a file out."""
-
-    changes: Mapping[str, str | None]
-    base: str
-    message: str
-    reason: str
-
-
-class CanaryAsk(NamedTuple):
-    """For what share of what."""
-
-    share: int
-    kind: str
-
-
-class RollBackAsk(NamedTuple):
-    """To which revision, and why."""
-
-    to: str
-    reason: str
-
-
-class PinAsk(NamedTuple):
-    """Which node runs which version, and why."""
-
-    node: str
-    version: int
-    reason: str
-
-
-class WaitAsk(NamedTuple):
-    """For how many nodes to run a version, and how long to wait at most."""
-
-    version: int
-    nodes: int
-    timeout_s: float
-
-
-# Queries.
-
-
-def at_of(request: Request, bounds: RulesHttpSettings) -> str:
-    """`?at=`: a revision."""
-    return _revision("at", query_of(request, ("at",)).get("at", LIVE_REVISION), bounds)
-
-
-def span_of(request: Request, bounds: RulesHttpSettings) -> tuple[str, str]:
-    """`?from=&to=`: two revisions; from what is live, if nothing is said."""
-    fields = query_of(request, ("from", "to"))
-    if "to" not in fields:
-        raise BadValue("to", "", "say which revision: /v1/rules/diff?to=...")
-    before = _revision("from", fields.get("from", LIVE_REVISION), bounds)
-    return before, _revision("to", fields["to"], bounds)
-
-
-def count_of(request: Request, bounds: RulesHttpSettings) -> int:
-    """`?count=`: at most how many."""
-    return _count(query_of(request, ("count",)), bounds)
-
-
-def listing_of(request: Request, bounds: RulesHttpSettings) -> tuple[str, int]:
-    """`?state=&count=`: proposals in which state, at most how many."""
-    fields = query_of(request, ("state", "count"))
-    state = fields.get("state", "")
-    if state and state not in STATES:
-        raise BadValue("state", state, f"give one of {', '.join(STATES)}, or leave it out")
-    return state, _count(fields, bounds)
-
-
-def wait_of(request: Request, bounds: RulesHttpSettings) -> WaitAsk:
-    """`?version=&nodes=&timeout_s=`: a longer time than an answer may take is cut to that."""
-    fields = query_of(request, ("version", "nodes", "timeout_s"))
-    version = whole_of("version", fields.get("version", ""), 1, VERSION_MAX)
-    nodes = whole_of("nodes", fields.get("nodes", "1"), 1, NODES_MAX)
-    said = fields.get("timeout_s")
-    if said is not None and not _SECONDS.fullmatch(said):
-        raise BadValue("timeout_s", said, "give seconds, as 5 or 0.5")
-    wanted_s = bounds.wait_s_max if said is None else float(said)
-    return WaitAsk(version, nodes, min(wanted_s, bounds.wait_s_max))
+def arguments_of(
+    operation: Operation,
+    request: Request,
+    named: Mapping[str, str],
+    body: bytes,
+    bounds: RulesHttpSettings,
+) -> dict[str, Any]:
+    """The arguments of a call; `named` are the parts of the path that have names."""
+    names = [argument.wire for argument in operation.in_place(QUERY)]
+    query = query_of(request, [*names, FORM] if operation.result == "Report" else names)
+    sent: dict[str, Mapping[str, object]] = {PATH: named, QUERY: query}
+    if operation.changes:
+        sent[BODY] = _fields(body, *(argument.wire for argument in operation.in_place(BODY)))
+    return {
+        argument.name: _value(argument, sent[argument.place].get(argument.wire), bounds)
+        for argument in operation.arguments
+    }
 
 
 def report_form_of(request: Request, forms: tuple[str, ...]) -> str:
     """`?form=`: how the report is to be written."""
-    form = query_of(request, ("form",)).get("form", REPORT_JSON)
+    form = query_of(request, (FORM,)).get(FORM, REPORT_JSON)
     if form not in forms:
-        raise BadValue("form", form, f"there is {', '.join(forms)}")
+        raise BadValue(FORM, form, f"there is {', '.join(forms)}")
     return form
 
 
-def no_query(request: Request) -> None:
-    """A route that takes none."""
-    query_of(request, ())
+# Schemas.
 
 
-def place_of(name: str, value: str, bounds: RulesHttpSettings) -> str:
-    """What a path says in one of its places."""
-    if name == "id":
-        return _revision(name, value, bounds)
-    return _text(value, name, bounds.name_bytes_max, "name_bytes_max")
+def request_schema(operation: Operation) -> str:
+    """The component that describes a change's body."""
+    if not operation.in_place(BODY):
+        return "Nothing"
+    return "".join(part.title() for part in operation.name.split("_"))
 
 
-# Bodies.
+def request_schemas() -> dict[str, Mapping[str, object]]:
+    """The components of all bodies."""
+    found: dict[str, Mapping[str, object]] = {
+        "Nothing": {"type": "object", "additionalProperties": False}
+    }
+    for operation in OPERATIONS.values():
+        arguments = operation.in_place(BODY)
+        if arguments:
+            found[request_schema(operation)] = fields(
+                {one.wire: _described(one) for one in arguments},
+                [one.wire for one in arguments if one.default is REQUIRED],
+            )
+    return found
 
 
-def propose_of(body: bytes, bounds: RulesHttpSettings) -> ProposeAsk:
-    """What is proposed."""
-    found = _fields(body, "base", "changes", "message", "reason")
-    return ProposeAsk(
-        _changes(found.get("changes"), bounds),
-        _revision("base", found.get("base"), bounds),
-        _text(found.get("message", ""), "message", bounds.message_bytes_max, "message_bytes_max"),
-        _reason(found, bounds),
-    )
+def parameters_of(operation: Operation) -> list[Parameter]:
+    """The query of an operation."""
+    return [
+        Parameter(one.wire, one.sentence, _schema(one), required=one.default is REQUIRED)
+        for one in operation.in_place(QUERY)
+    ]
 
 
-def override_of(body: bytes, bounds: RulesHttpSettings) -> str:
-    """What an approval says where the gate could not judge; a body may be left out."""
-    found = _fields(body, "override")
-    most = bounds.reason_bytes_max
-    return _text(found.get("override", ""), "override", most, "reason_bytes_max")
+def _described(argument: Argument) -> dict[str, object]:
+    unit = " In parts of 10,000." if argument.kind == SHARE else ""
+    return {**_schema(argument), "description": argument.sentence + unit}
 
 
-def reason_of(body: bytes, bounds: RulesHttpSettings) -> str:
-    """Why."""
-    return _reason(_fields(body, "reason"), bounds)
+def _schema(argument: Argument) -> dict[str, object]:
+    kind, default = argument.kind, argument.default
+    found: dict[str, object] = {"type": "string"}
+    if kind in (WHOLE, SHARE, COUNT):
+        found = whole(argument.least)
+        if kind != COUNT and argument.most != VERSION_MAX:
+            found["maximum"] = argument.most
+    elif kind == SECONDS:
+        found = {"type": "number"}
+    elif kind == CHOICE:
+        found["enum"] = list(argument.choices)
+    elif kind == CHANGES:
+        found = {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {"type": ["string", "null"]},
+        }
+    if default not in (REQUIRED, None, "") and kind != COUNT:
+        found["default"] = default
+    return found
 
 
-def nothing_of(body: bytes, _bounds: RulesHttpSettings) -> None:
-    """An empty object, or nothing at all."""
-    _fields(body)
+# Readers of the kinds.
 
 
-def canary_of(body: bytes, bounds: RulesHttpSettings) -> CanaryAsk:
-    """For whom."""
-    found = _fields(body, "share", "kind")
-    share = json_objects.whole_of(found.get("share"), "share", 0, SHARE_MAX)
-    kind = found.get("kind", BY_CALLERS)
-    if kind not in _KINDS:
-        raise BadValue("kind", kind, f"send one of {', '.join(_KINDS)}")
-    return CanaryAsk(share, str(kind))
+def _value(argument: Argument, value: object, bounds: RulesHttpSettings) -> object:
+    if value is None and argument.default is not REQUIRED:
+        if argument.kind == SECONDS:
+            return bounds.wait_s_max
+        if argument.kind == COUNT:
+            return min(cast("int", argument.default), bounds.count_max)
+        return argument.default
+    return _READERS[argument.kind](argument, value, bounds)
 
 
-def roll_back_of(body: bytes, bounds: RulesHttpSettings) -> RollBackAsk:
-    """Where to, and why."""
-    found = _fields(body, "to", "reason")
-    return RollBackAsk(_revision("to", found.get("to"), bounds), _reason(found, bounds))
+def _whole(argument: Argument, value: object, bounds: RulesHttpSettings) -> int:
+    most = bounds.count_max if argument.kind == COUNT else argument.most
+    if argument.place == BODY:
+        return json_objects.whole_of(value, argument.wire, argument.least, most)
+    return whole_of(argument.wire, str(value or ""), argument.least, most)
 
 
-def pin_of(body: bytes, bounds: RulesHttpSettings) -> PinAsk:
-    """Which node, which version, and why."""
-    found = _fields(body, "node", "version", "reason")
-    return PinAsk(
-        _text(found.get("node"), "node", bounds.name_bytes_max, "name_bytes_max"),
-        json_objects.whole_of(found.get("version"), "version", 0, VERSION_MAX),
-        _reason(found, bounds),
-    )
+def _seconds(argument: Argument, value: object, bounds: RulesHttpSettings) -> float:
+    """Seconds; longer than a response may take is cut to that."""
+    if not _SECONDS.fullmatch(str(value)):
+        raise BadValue(argument.wire, value, "give seconds, as 5 or 0.5")
+    return min(float(str(value)), bounds.wait_s_max)
 
 
-# Parts of them.
+def _choice(argument: Argument, value: object, _bounds: RulesHttpSettings) -> str:
+    if value != argument.default and value not in argument.choices:
+        remedy = f"give one of {', '.join(argument.choices)}, or leave it out"
+        raise BadValue(argument.wire, value, remedy)
+    return str(value)
+
+
+def _text(argument: Argument, value: object, bounds: RulesHttpSettings) -> str:
+    value = "" if value is None and argument.kind == TEXT else value
+    return _bounded(value, argument.wire, argument.bound, bounds)
+
+
+def _bounded(value: object, place: str, bound: str, bounds: RulesHttpSettings) -> str:
+    most: int = getattr(bounds, bound)
+    return json_objects.text_of(value, place, most, f"rules.{bound}")
+
+
+def _revision(argument: Argument, value: object, bounds: RulesHttpSettings) -> str:
+    field = argument.wire
+    if not isinstance(value, str) or not value:
+        remedy = "give live, the number of a release, or the id of a commit or a proposal"
+        raise BadValue(field, value, remedy)
+    if len(value) > bounds.revision_chars_max or not value.isprintable():
+        most = f"{bounds.revision_chars_max:,} characters (rules.revision_chars_max)"
+        raise BadValue(field, value, f"give at most {most}, all of them printable")
+    return value
+
+
+def _changes(argument: Argument, value: object, bounds: RulesHttpSettings) -> dict[str, str | None]:
+    field = argument.wire
+    if not isinstance(value, dict) or not value:
+        raise BadValue(field, value, "send an object of names and texts; null deletes a file")
+    if len(value) > bounds.changes_max:
+        remedy = f"send at most {bounds.changes_max:,} at once (rules.changes_max)"
+        raise BadValue(field, f"{len(value):,} files", remedy)
+    found: dict[str, str | None] = {}
+    for name, text in value.items():
+        if not name:
+            raise BadValue(field, name, "give each file a name")
+        _bounded(name, field, "name_bytes_max", bounds)
+        place = f"{field}[{name}]"
+        found[name] = None if text is None else _bounded(text, place, "text_bytes_max", bounds)
+    return found
+
+
+_READERS: Final[Mapping[str, Callable[[Argument, object, RulesHttpSettings], object]]] = {
+    REVISION: _revision,
+    NAME: _text,
+    TEXT: _text,
+    WHOLE: _whole,
+    SHARE: _whole,
+    COUNT: _whole,
+    CHOICE: _choice,
+    SECONDS: _seconds,
+    CHANGES: _changes,
+}
 
 
 def _fields(body: bytes, *names: str) -> dict[str, object]:
@@ -196,41 +222,3 @@ def _fields(body: bytes, *names: str) -> dict[str, object]:
     return json_objects.fields_of(
         {} if value is None else value, "", {name: name for name in names}
     )
-
-
-def _changes(value: object, bounds: RulesHttpSettings) -> dict[str, str | None]:
-    if not isinstance(value, dict) or not value:
-        raise BadValue("changes", value, "send an object of names and texts; null takes a file out")
-    if len(value) > bounds.changes_max:
-        remedy = f"send at most {bounds.changes_max:,} at once (rules.changes_max)"
-        raise BadValue("changes", f"{len(value):,} files", remedy)
-    found: dict[str, str | None] = {}
-    for name, text in value.items():
-        if not name:
-            raise BadValue("changes", name, "give each file a name")
-        _text(name, "changes", bounds.name_bytes_max, "name_bytes_max")
-        place, most = f"changes[{name}]", bounds.text_bytes_max
-        found[name] = None if text is None else _text(text, place, most, "text_bytes_max")
-    return found
-
-
-def _reason(found: Mapping[str, object], bounds: RulesHttpSettings) -> str:
-    return _text(found.get("reason", ""), "reason", bounds.reason_bytes_max, "reason_bytes_max")
-
-
-def _text(value: object, place: str, most: int, bound: str) -> str:
-    return json_objects.text_of(value, place, most, f"rules.{bound}")
-
-
-def _revision(field: str, value: object, bounds: RulesHttpSettings) -> str:
-    if not isinstance(value, str) or not value:
-        raise BadValue(field, value, "give live, a version, or the id of a commit or a proposal")
-    if len(value) > bounds.revision_chars_max or not value.isprintable():
-        most = f"{bounds.revision_chars_max:,} characters (rules.revision_chars_max)"
-        raise BadValue(field, value, f"give at most {most}, all of them printable")
-    return value
-
-
-def _count(fields: Mapping[str, str], bounds: RulesHttpSettings) -> int:
-    default = str(min(COUNT_DEFAULT, bounds.count_max))
-    return whole_of("count", fields.get("count", default), 1, bounds.count_max)

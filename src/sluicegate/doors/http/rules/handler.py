@@ -1,12 +1,12 @@
-"""Rules: the rulebook's door in HTTP, under `/v1/rules`. It translates; the desk decides.
+"""Handler: the rulebook's door in HTTP, under `/v1/rules`. It translates; the admin decides.
 
-Who reads may be nobody, where the access says so. Who changes something has a name: a token or a
-certificate, never what comes without either, whatever that may do otherwise. So no page of another
-site can change anything through a browser, and each change has its author.
+Reads may be anonymous, where the access allows that. A change needs a name: a token or a client
+certificate, whatever an anonymous caller may do otherwise. So no page of another site can change
+anything through a browser, and each change has its author.
 
-Order: health, which nothing refuses; a connection beyond the most; Host; the route; another site's
-page; the type of the body; who asks. A caller with a name is left to the desk, which notes what it
-refuses; one without is refused here, for nobody could fill the audit faster.
+The order of checks: health, which nothing refuses; the bound on connections; Host; the route;
+another site's page; the type of the body; the identity. A caller with a name is left to the admin,
+which audits what it refuses; one without is refused here, or anybody could fill the audit.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Forbidden, SluicegateError
-from sluicegate.contracts.rule_admin import RuleAdmin
+from sluicegate.contracts.rule_admin import OPERATIONS, RuleAdmin
 from sluicegate.doors.binding import Address
 from sluicegate.doors.http.calls import Calls
 from sluicegate.doors.http.forms import not_json
-from sluicegate.doors.http.health import RESERVED, Vitals
+from sluicegate.doors.http.health import RESERVED, Vitals, health_routes
 from sluicegate.doors.http.message import Finish, Reply, Request, json_bytes
-from sluicegate.doors.http.openapi import document
+from sluicegate.doors.http.openapi import document, document_route
 from sluicegate.doors.http.repeats import Repeats, digest_of, key_of
 from sluicegate.doors.http.routes import Route, Table
+from sluicegate.doors.http.rules.forms import request_schemas
+from sluicegate.doors.http.rules.operations import DOCUMENT, RULES, ReportWriter, RuleRoutes
 from sluicegate.doors.http.rules.problems import FULL, OTHER_CALL, rules_reply
-from sluicegate.doors.http.rules.routes import DOCUMENT, RULES, WAIT, routes_of
 from sluicegate.doors.http.rules.schemas import RULES_SCHEMAS
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
-from sluicegate.doors.http.rules.works import ReportWriter, RuleWorks
 from sluicegate.doors.http.site import hosts_of, other_host, other_site
 from sluicegate.doors.http.who import CHALLENGE, NOBODY, identity_of, reply_to, unauthorized
 
-_ASKS_DESK: Final = (Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE)
+_OF_ADMIN: Final = (Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE)
 _NO_NAME: Final = unauthorized(
     "changes take a name: send Authorization: Bearer and a token, or a client certificate",
     CHALLENGE,
 )
+_WAITS: Final = {RULES + one.path for one in OPERATIONS.values() if one.waits}
 _REPLAYED: Final = (b"idempotent-replayed", b"true")
 
 
@@ -65,7 +66,7 @@ class RulesHttp:
 
     def __init__(
         self,
-        desk: RuleAdmin,
+        admin: RuleAdmin,
         vitals: Vitals,
         access: Access,
         clock: Clock,
@@ -76,7 +77,7 @@ class RulesHttp:
         self.settings = RulesHttpSettings() if settings is None else settings
         bounds = self.settings
         self._access = access
-        self._works = RuleWorks(desk, bounds, reports or {}, self._places)
+        self._routes = RuleRoutes(admin, bounds, reports or {}, self._parts_of)
         self._calls = Calls(
             "rules-call",
             threads_max=bounds.calls_max,
@@ -92,11 +93,16 @@ class RulesHttp:
         self._repeats = Repeats(clock, bounds)
         self._hosts_at: dict[Address, frozenset[str] | None] = {}
         self._kept = (b"idempotency-key-kept-s", str(bounds.keys_kept_s).encode())
-        self.table = Table(routes_of(self, self._works, vitals, bounds), document=DOCUMENT)
+        routes = (
+            *self._routes.routes(),
+            document_route(self.openapi, DOCUMENT),
+            *health_routes(vitals, metrics_open=bounds.metrics_open),
+        )
+        self.table = Table(routes, document=DOCUMENT)
         self._document = json_bytes(
             document(
                 self.table,
-                RULES_SCHEMAS,
+                {**RULES_SCHEMAS, **request_schemas()},
                 title="Sluicegate rulebook",
                 summary="Which rules are in force, and how others come into force.",
                 version=bounds.version,
@@ -142,11 +148,11 @@ class RulesHttp:
 
     def close(self) -> None:
         """Begin nothing more, and let those that wait for nodes go."""
-        self._works.closed = True
+        self._routes.closed = True
         self._calls.close()
         self._waits.close()
 
-    # Who asks whom.
+    # Inside.
 
     def _hosts(self, request: Request) -> frozenset[str] | None:
         """Our own names; where none are set, those of the listener that the request came to."""
@@ -162,14 +168,14 @@ class RulesHttp:
         nameless = not by.name or (anonymous is not None and by.name == anonymous.name)
         if nameless and route.method == "POST":
             return _NO_NAME
-        to_desk = route.grant in _ASKS_DESK
-        if route.grant is not None and not by.may(route.grant) and (nameless or not to_desk):
+        to_admin = route.grant in _OF_ADMIN
+        if route.grant is not None and not by.may(route.grant) and (nameless or not to_admin):
             return reply_to(Forbidden(by.name, route.grant.value))
-        if to_desk:
+        if to_admin:
             return partial(self._asked, route, request, by)
         return lambda _: self._direct(route, request, by)
 
-    def _places(self, path: str) -> Mapping[str, str]:
+    def _parts_of(self, path: str) -> Mapping[str, str]:
         return self.table.named(path)
 
     def _direct(self, route: Route, request: Request, by: Identity) -> MaybeAwaitable[Reply]:
@@ -193,8 +199,8 @@ class RulesHttp:
             kept = self._repeats.find(by.name, key)
             if kept is not None:
                 return self._again(kept.reply) if kept.asked == asked else OTHER_CALL
-        calls = self._waits if route.path == WAIT else self._calls
-        begun = calls.start(by.name, partial(_worked, route, request, by, body))
+        calls = self._waits if route.path in _WAITS else self._calls
+        begun = calls.start(by.name, partial(_run, route, request, by, body))
         if begun is None:
             return FULL
         if not key:
@@ -211,15 +217,13 @@ class RulesHttp:
         reply = await asyncio.shield(begun)
         return reply._replace(headers=(*reply.headers, self._kept, _REPLAYED))
 
-    # What asks no desk.
-
     def openapi(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
         """GET /v1/rules/openapi.json."""
         return Reply(200, self._document)
 
 
-def _worked(route: Route, request: Request, by: Identity, body: bytes) -> Reply:
-    """A desk's route, in a thread."""
+def _run(route: Route, request: Request, by: Identity, body: bytes) -> Reply:
+    """A route of the admin, in a thread."""
     try:
         reply = route.work(request, by, body)
     except SluicegateError as error:

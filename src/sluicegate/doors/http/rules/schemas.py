@@ -1,6 +1,7 @@
-"""Schemas: the shapes of the rulebook's JSON, for its OpenAPI document.
+"""Schemas: the responses of the rulebook, for its OpenAPI document.
 
-A desk may tell more than is named here. What is required is what every desk tells.
+An admin may return more than is named here; what is required, every admin returns. The schemas of
+requests are derived from the table of operations (`forms.py`).
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from sluicegate.contracts.rulebook import (
-    BY_CALLERS,
-    BY_NODES,
     FAILED,
     NOT_JUDGED,
     PASSED,
@@ -28,8 +27,6 @@ from sluicegate.doors.http.schemas import (
     whole,
 )
 
-_REVISION: Final = text("live, the number of a version, or the id of a commit or a proposal.")
-_REASON: Final = text("Why; it stays in the audit.")
 _COMMIT: Final = text("The id of a commit.")
 _VERSION: Final = {
     "type": ["integer", "null"],
@@ -107,20 +104,6 @@ RULES_SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
         },
         ["files"],
     ),
-    "Propose": fields(
-        {
-            "base": text("The commit, or the revision, that these changes were made from."),
-            "changes": {
-                "type": "object",
-                "description": "The whole text of each file; null takes it out.",
-                "minProperties": 1,
-                "additionalProperties": {"type": ["string", "null"]},
-            },
-            "message": text("What it does, in a line."),
-            "reason": _REASON,
-        },
-        ["base", "changes", "message"],
-    ),
     "Proposal": fields(
         {
             "id": TEXT,
@@ -139,22 +122,6 @@ RULES_SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
         ["id", "commit", "state"],
     ),
     "Proposals": fields({"proposals": several(ref("Proposal"))}, ["proposals"]),
-    "Nothing": {"type": "object", "additionalProperties": False},
-    "Approve": fields({"override": text("Why it may go live though the gate could not judge.")}),
-    "Reject": fields({"reason": _REASON}, ["reason"]),
-    "Canary": fields(
-        {
-            "share": {**whole(0, "Of 10,000. All of them make it live, none takes it back.")}
-            | {"maximum": 10_000},
-            "kind": {"type": "string", "enum": [BY_CALLERS, BY_NODES], "default": BY_CALLERS},
-        },
-        ["share"],
-    ),
-    "RollBack": fields({"to": _REVISION, "reason": _REASON}, ["to", "reason"]),
-    "Pin": fields(
-        {"node": TEXT, "version": whole(0, "0 lets it go."), "reason": _REASON},
-        ["node", "version", "reason"],
-    ),
     "Done": {**FREE, "description": "What there is now."},
     "Versions": fields(
         {

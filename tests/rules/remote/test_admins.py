@@ -8,18 +8,18 @@ import pytest
 
 from sluicegate.contracts.rule_admin import RuleAdmin
 from sluicegate.rules.remote.admin import RemoteRuleAdmin
-from tests.doors.http.rules.memory_desk import MemoryDesk, no_gate
+from tests.doors.http.rules.memory_admin import MemoryRuleAdmin, no_gate
 from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, rules_of, token_of
-from tests.rules.remote.desk_suite import DeskSuite
+from tests.rules.remote.admin_suite import RuleAdminSuite
 
 
 class Near:
     """The desk itself."""
 
     def __init__(self) -> None:
-        self.memory = MemoryDesk(no_gate)
+        self.memory = MemoryRuleAdmin(no_gate)
 
-    def desk(self, who: str) -> RuleAdmin:
+    def admin(self, who: str) -> RuleAdmin:
         return self.memory
 
     def text(self, limit: int) -> str:
@@ -35,23 +35,23 @@ class Far:
     def __init__(self, house: RulesHouse) -> None:
         self.house = house
 
-    def desk(self, who: str) -> RuleAdmin:
+    def admin(self, who: str) -> RuleAdmin:
         return RemoteRuleAdmin(f"http://{self.house.host}", token=token_of(who))
 
     def text(self, limit: int) -> str:
         return rules_of(limit)
 
     def reports(self, node: str, version: int) -> None:
-        self.house.desk.reports(node, version)
+        self.house.admin.reports(node, version)
 
 
-class TestNear(DeskSuite):
+class TestNear(RuleAdminSuite):
     @pytest.fixture
     def world(self) -> Near:
         return Near()
 
 
-class TestFar(DeskSuite):
+class TestFar(RuleAdminSuite):
     @pytest.fixture
     def world(self) -> Iterator[Far]:
         with rules_house_aside() as here:

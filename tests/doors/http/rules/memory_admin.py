@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.errors import BadValue, Conflict, Forbidden, SluicegateError, Unavailable
-from sluicegate.contracts.rule_admin import LIVE_REVISION, Answer
+from sluicegate.contracts.rule_admin import LIVE_REVISION, NOBODY, Answer, Operation, RuleAdmin
 from sluicegate.contracts.rulebook import (
     APPROVED,
     CANARY,
@@ -69,8 +69,8 @@ class Proposal:
         return {**vars(self), "version": self.version or None, "history": list(self.history)}
 
 
-class MemoryDesk:
-    """A `contracts.rule_desk.RuleDesk` of dicts. `gate` finds a verdict's report, None for none."""
+class MemoryRuleAdmin(RuleAdmin):
+    """A rule admin of dicts. `gate` finds a verdict's report, None for none."""
 
     def __init__(self, gate: Callable[[Mapping[str, str]], dict[str, Any] | None]) -> None:
         self._gate = gate
@@ -95,9 +95,12 @@ class MemoryDesk:
             self._nodes[node] = version
             self._moved.notify_all()
 
+    def call(self, operation: Operation, arguments: Mapping[str, Any], *, by: Identity) -> Any:
+        return getattr(self, operation.name)(**arguments, by=by)
+
     # Read.
 
-    def rules(self, at: str = LIVE_REVISION, *, by: Identity) -> Answer:
+    def rules(self, at: str = LIVE_REVISION, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
             found = self._at(at)
             files = [
@@ -115,14 +118,14 @@ class MemoryDesk:
                 "files": files,
             }
 
-    def file(self, name: str, at: str = LIVE_REVISION, *, by: Identity) -> Answer:
+    def file(self, name: str, at: str = LIVE_REVISION, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
             found = self._at(at)
             if name not in found.files:
                 raise BadValue("name", name, f"there is {', '.join(sorted(found.files))}")
             return {"name": name, "commit": found.id, "text": found.files[name]}
 
-    def diff(self, before: str, after: str, *, by: Identity) -> Answer:
+    def diff(self, before: str, after: str, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
             one, other = self._at(before), self._at(after)
             files = [
@@ -141,24 +144,35 @@ class MemoryDesk:
             ]
             return {"before": one.id, "after": other.id, "files": files, "rules": []}
 
-    def proposals(self, state: str = "", *, count_max: int = 100, by: Identity) -> Sequence[Answer]:
+    def proposals(
+        self, state: str = "", *, count_max: int = 100, by: Identity = NOBODY
+    ) -> Sequence[Answer]:
         with self._read(by):
             found = [one.told() for one in self._proposals.values() if state in ("", one.state)]
             return found[::-1][:count_max]
 
-    def proposal(self, id: str, *, by: Identity) -> Answer:
+    def proposal(self, id: str, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
             return self._proposal(id).told()
 
-    def versions(self, *, count_max: int = 100, by: Identity) -> Sequence[Answer]:
+    def report(self, id: str, *, by: Identity = NOBODY) -> Answer:
+        with self._read(by):
+            verdict = self._proposal(id).verdict
+            if not verdict or not verdict.get("report"):
+                why = verdict["sentence"] if verdict else "it has not been judged"
+                raise BadValue("proposal", id, f"there is no report: {why}")
+            report: Answer = verdict["report"]
+            return report
+
+    def versions(self, *, count_max: int = 100, by: Identity = NOBODY) -> Sequence[Answer]:
         with self._read(by):
             return [dict(one) for one in self._versions[::-1][:count_max]]
 
-    def status(self, *, by: Identity) -> Answer:
+    def status(self, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
             return self._status()
 
-    def wait(self, version: int, *, nodes: int, timeout_s: float, by: Identity) -> Answer:
+    def wait(self, version: int, *, nodes: int, timeout_s: float, by: Identity = NOBODY) -> Answer:
         with self._read(by):
 
             def reached() -> bool:
@@ -167,7 +181,7 @@ class MemoryDesk:
             found = self._moved.wait_for(reached, timeout_s)
             return {**self._status(), "reached": found}
 
-    def audit(self, *, count_max: int = 100, by: Identity) -> Sequence[Answer]:
+    def audit(self, *, count_max: int = 100, by: Identity = NOBODY) -> Sequence[Answer]:
         with self._read(by):
             return [dict(one) for one in self._audit[::-1][:count_max]]
 
@@ -180,7 +194,7 @@ class MemoryDesk:
         base: str,
         message: str,
         reason: str = "",
-        by: Identity,
+        by: Identity = NOBODY,
     ) -> Answer:
         def work() -> Answer:
             if not message.strip():
@@ -204,7 +218,7 @@ class MemoryDesk:
 
         return self._do("propose", Grant.PROPOSE, by, work, reason)
 
-    def judge(self, id: str, *, by: Identity) -> Answer:
+    def judge(self, id: str, *, by: Identity = NOBODY) -> Answer:
         def work() -> Answer:
             it = self._proposal(id)
             self._must_be(it, OPEN_STATES, "judged")
@@ -213,7 +227,7 @@ class MemoryDesk:
 
         return self._do("judge", Grant.PROPOSE, by, work)
 
-    def approve(self, id: str, *, override: str = "", by: Identity) -> Answer:
+    def approve(self, id: str, *, override: str = "", by: Identity = NOBODY) -> Answer:
         def work() -> Answer:
             it = self._proposal(id)
             self._must_be(it, OPEN_STATES, "approved")
@@ -229,7 +243,7 @@ class MemoryDesk:
 
         return self._do("approve", Grant.APPROVE, by, work, override)
 
-    def reject(self, id: str, *, reason: str, by: Identity) -> Answer:
+    def reject(self, id: str, *, reason: str, by: Identity = NOBODY) -> Answer:
         def work() -> Answer:
             it = self._proposal(id)
             self._must_be(it, OPEN_STATES, "rejected")
@@ -239,7 +253,7 @@ class MemoryDesk:
 
         return self._do("reject", Grant.APPROVE, by, work, reason)
 
-    def publish(self, id: str, *, by: Identity) -> Answer:
+    def publish(self, id: str, *, by: Identity = NOBODY) -> Answer:
         def work() -> Answer:
             it = self._proposal(id)
             self._must_be(it, (APPROVED,), "published")
@@ -250,7 +264,7 @@ class MemoryDesk:
 
         return self._do("publish", Grant.APPROVE, by, work)
 
-    def canary(self, id: str, *, share: int, kind: str, by: Identity) -> Answer:
+    def canary(self, id: str, *, share: int, kind: str, by: Identity = NOBODY) -> Answer:
         def work() -> Answer:
             it = self._proposal(id)
             self._must_be(it, (APPROVED, CANARY), "tried")
@@ -266,7 +280,7 @@ class MemoryDesk:
 
         return self._do("canary", Grant.APPROVE, by, work)
 
-    def roll_back(self, to: str, *, reason: str, by: Identity) -> Answer:
+    def roll_back(self, to: str, *, reason: str, by: Identity = NOBODY) -> Answer:
         def work() -> Answer:
             if not reason.strip():
                 raise BadValue("reason", reason, "say why")
@@ -281,7 +295,7 @@ class MemoryDesk:
 
         return self._do("roll_back", Grant.APPROVE, by, work, reason)
 
-    def pin(self, node: str, version: int, *, reason: str, by: Identity) -> Answer:
+    def pin(self, node: str, version: int, *, reason: str, by: Identity = NOBODY) -> Answer:
         def work() -> Answer:
             if version > len(self._versions):
                 raise BadValue("version", version, "give the number of an edition")

@@ -49,7 +49,7 @@ def identity(who: str) -> Identity:
 class World(Protocol):
     """A desk with one live version of one file, `FILE`, and nothing captured to judge by."""
 
-    def desk(self, who: str) -> RuleAdmin:
+    def admin(self, who: str) -> RuleAdmin:
         """The desk as this one of the people reaches it."""
         ...
 
@@ -66,11 +66,11 @@ class Asking:
     """A desk asked by one of the people."""
 
     def __init__(self, world: World, who: str) -> None:
-        self.desk = world.desk(who)
+        self.admin = world.admin(who)
         self.by = identity(who)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        call = getattr(self.desk, name)
+        call = getattr(self.admin, name)
         return lambda *args, **kwargs: call(*args, by=self.by, **kwargs)
 
 
@@ -80,7 +80,7 @@ def names_of(rules: Any) -> list[str]:
     return sorted(files if isinstance(files, dict) else (one["name"] for one in files))
 
 
-class DeskSuite:
+class RuleAdminSuite:
     """The promises."""
 
     @pytest.fixture
