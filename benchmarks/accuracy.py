@@ -28,7 +28,7 @@ from benchmarks.rounds import Bars, build_of, calls_of, interleaved
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.kernels import sliding_window
 from sluicegate.kernels.sliding_window import CELLS_DEFAULT, SlidingLog, cells_roll, cells_step
-from sluicegate.stores.memory.table import Table
+from sluicegate.stores.memory.table import KeyTable
 from sluicegate.stores.memory.tables import table_for
 
 CELLS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 30, 60)
@@ -166,7 +166,7 @@ def errors(stream: Stream, numbers: Iterable[int]) -> dict[int, Errors]:
     return found
 
 
-def table(cells: int) -> Table[object]:
+def table(cells: int) -> KeyTable[object]:
     """A table in this process, by a window of so many cells."""
     limit = Limit(100, WINDOW_US, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
     return table_for("r", limit, 2 * COST_KEYS)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.stores.memory.joint import charge_all, take_all
-from sluicegate.stores.memory.table import Ask, Table
+from sluicegate.stores.memory.table import KeyTable, TableCharge
 from sluicegate.stores.memory.tables import table_for
 
 PERIOD = 1_200  # divides by all the numbers of cells below
@@ -54,7 +54,7 @@ class Taken:
         return min(self.true, self.estimate)
 
 
-def lived(keys: Table[Any], story: list[tuple[int, str, int, int]]) -> list[Taken]:
+def lived(keys: KeyTable[Any], story: list[tuple[int, str, int, int]]) -> list[Taken]:
     """Run a story over one key, and tell what was admitted, with its true costs."""
     all_taken: list[Taken] = []
     still_open: list[Taken] = []
@@ -194,21 +194,21 @@ def test_a_true_cost_above_its_estimate_is_charged_now_however_long_ago_it_was_t
 
 def test_what_several_limits_take_together_is_given_back_in_each_where_it_counts() -> None:
     tables = [table_for(str(limit), limit, 10) for limit in WINDOWS]
-    asks = [Ask(table, "a", 6) for table in tables]
+    asks = [TableCharge(table, "a", 6) for table in tables]
     assert all(take_all(asks, 0))
     for table in tables:
         table.settle("a", -4, PERIOD, 0)
     used = [LIMIT - table.peek("a", 0, PERIOD).remaining for table in tables]
     # The fixed window and the log have passed; of the cells the first is about to expire.
     assert used == [0, 0, 2, 2, 2]
-    assert not all(take_all([*asks, Ask(tables[1], "a", 5)], 2 * PERIOD))
+    assert not all(take_all([*asks, TableCharge(tables[1], "a", 5)], 2 * PERIOD))
     assert all(len(table) == 1 for table in tables)
     assert [table.peek("a", 0, 2 * PERIOD).remaining for table in tables] == [LIMIT] * 5
 
 
 def test_what_is_counted_although_refused_fills_each_limit_and_no_more() -> None:
     tables = [table_for(str(limit), limit, 10) for limit in WINDOWS]
-    asks = [Ask(table, "a", 7) for table in tables]
+    asks = [TableCharge(table, "a", 7) for table in tables]
     assert all(take_all(asks, 0))
     assert not any(take_all(asks, 1))
     charge_all(asks, 1)

@@ -11,7 +11,7 @@ from sluicegate import Algorithm, BadValue, Criticality, Limit, Unavailable
 from sluicegate.client import Client
 from sluicegate.client.answer import answer_of
 from sluicegate.client.refusals import Refusals
-from sluicegate.stores.memory.refusal_cache import BELIEVED_US_MAX
+from sluicegate.stores.memory.refusal_cache import HOLD_US_MAX
 from tests.client.world import World, run, window
 
 
@@ -107,7 +107,7 @@ def test_a_refusal_is_believed_for_so_long_and_no_longer() -> None:
         world = World(window(1, s=3_600))
         await world.client.check("ann", "/play")
         await world.client.check("ann", "/play")
-        world.clock.advance(us=BELIEVED_US_MAX - 1)
+        world.clock.advance(us=HOLD_US_MAX - 1)
         assert (await world.client.check("ann", "/play")).source == "denial"
         world.clock.advance(us=1)
         assert (await world.client.check("ann", "/play")).source == "service"

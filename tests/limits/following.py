@@ -11,7 +11,7 @@ import sys
 import time
 
 from sluicegate.limits.glass.break_glass import Glass
-from sluicegate.limits.glass.follower import Follower
+from sluicegate.limits.glass.follower import GlassFollower
 from sluicegate.limits.glass.sources import open_source
 from sluicegate.system import now_us
 
@@ -19,19 +19,19 @@ from sluicegate.system import now_us
 def main(url: str) -> None:
     logging.basicConfig(format="%(levelname)s %(name)s %(message)s")
     glass = Glass()
-    with Follower(open_source(url), glass) as follower:
-        while not follower.seen:
+    with GlassFollower(open_source(url), glass) as follower:
+        while not follower.reached:
             time.sleep(0.005)
-        said = ""
+        value = ""
         while True:
             opening = None
             if glass.broken:
-                opening = glass.stands_open("login", "ann", now_us())
+                opening = glass.opening_for("login", "ann", now_us())
             say = "whole" if opening is None else f"open {opening.id} {opening.by} {opening.why}"
-            if say != said:
+            if say != value:
                 sys.stdout.write(f"{say}\n")
                 sys.stdout.flush()
-                said = say
+                value = say
             time.sleep(0.005)
 
 

@@ -14,9 +14,9 @@ from sluicegate.limits.completeness import (
     WRONG_WEIGHT,
     WRONGLY_ADMITTED,
     WRONGLY_REFUSED,
-    Recorded,
+    DecisionRecord,
 )
-from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, Mark
+from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, ProcessMark
 from sluicegate.stores.memory.tables import table_for
 from sluicegate.testing import START_US
 
@@ -34,8 +34,8 @@ class World(NamedTuple):
     """What really happened: each process's letters, and all decisions."""
 
     letters: list[DeadLetter]
-    decided: list[Recorded]
-    marks: list[Mark]
+    decided: list[DecisionRecord]
+    marks: list[ProcessMark]
 
 
 def make_world(seed: int, letters: int = 400, processes: int = 3) -> World:
@@ -70,11 +70,11 @@ def make_world(seed: int, letters: int = 400, processes: int = 3) -> World:
             world.letters.append(letter)
             letter_id = letter.id
         world.decided.append(
-            Recorded(now_us, user, f"rule-{place}", weight, allowed, degraded, letter_id)
+            DecisionRecord(now_us, user, f"rule-{place}", weight, allowed, degraded, letter_id)
         )
     for process in numbers:
-        world.marks.append(Mark(BEGUN, process, 0, 0, START_US))
-        world.marks.append(Mark(CLOSED, process, numbers[process], before[process], now_us))
+        world.marks.append(ProcessMark(BEGUN, process, 0, 0, START_US))
+        world.marks.append(ProcessMark(CLOSED, process, numbers[process], before[process], now_us))
     return world
 
 

@@ -19,14 +19,14 @@ from sluicegate.limits.completeness import (
     WRONG_WEIGHT,
     WRONGLY_ADMITTED,
     WRONGLY_REFUSED,
-    Check,
-    Finding,
-    Recorded,
-    Report,
+    CompletenessCheck,
+    CompletenessFinding,
+    CompletenessReport,
+    DecisionRecord,
     capacity,
-    held,
+    units_held,
 )
-from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, Mark
+from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, ProcessMark
 from sluicegate.stores.memory.tables import table_for
 from sluicegate.testing import START_US
 from tests.limits.planted import (
@@ -41,8 +41,8 @@ from tests.limits.planted import (
 )
 
 
-def look(world: World, *, decisions: bool = True, **narrow: object) -> Report:
-    check = Check(**narrow)  # type: ignore[arg-type]
+def look(world: World, *, decisions: bool = True, **narrow: object) -> CompletenessReport:
+    check = CompletenessCheck(**narrow)  # type: ignore[arg-type]
     for letter in world.letters:
         check.letter(letter)
     for mark in world.marks:
@@ -52,7 +52,7 @@ def look(world: World, *, decisions: bool = True, **narrow: object) -> Report:
     return check.report()
 
 
-def found(report: Report) -> Counter[str]:
+def found(report: CompletenessReport) -> Counter[str]:
     return Counter(f"{one.kind} {one.id}" for one in report.findings)
 
 
@@ -89,11 +89,11 @@ def test_a_hundred_errors_of_each_kind_in_one_log_are_told_apart() -> None:
     assert all(report.counts[kind] > 20 for kind in PLANTS)
 
 
-def letters_at(*said: tuple[int, int, bool], limit: Limit = TEN_A_MINUTE) -> list[DeadLetter]:
+def letters_at(*value: tuple[int, int, bool], limit: Limit = TEN_A_MINUTE) -> list[DeadLetter]:
     """Letters of one process by (second, weight, allowed)."""
     letters, before = [], 0
     minute = START_US - START_US % (60 * SECOND)
-    for number, (second, weight, allowed) in enumerate(said):
+    for number, (second, weight, allowed) in enumerate(value):
         letters.append(
             DeadLetter(
                 "ann",
@@ -111,7 +111,7 @@ def letters_at(*said: tuple[int, int, bool], limit: Limit = TEN_A_MINUTE) -> lis
     return letters
 
 
-def kinds(letters: Sequence[DeadLetter], *marks: Mark) -> list[tuple[str, int]]:
+def kinds(letters: Sequence[DeadLetter], *marks: ProcessMark) -> list[tuple[str, int]]:
     report = look(World([*letters], [], [*marks]), decisions=False)
     return [(one.kind, one.units) for one in report.findings]
 
@@ -143,13 +143,13 @@ def test_a_refusal_that_is_charged_leaves_less_for_the_next() -> None:
 def test_what_the_store_admitted_is_charged_and_never_judged() -> None:
     log = letters_at((5, 4, True))
     at_us = log[0].at_us
-    check = Check()
+    check = CompletenessCheck()
     check.letter(log[0])
     check.decisions([
-        Recorded(at_us - SECOND, "ann", "r", 8, True),
-        Recorded(at_us - SECOND, "ann", "r", 99, False),
-        Recorded(at_us - SECOND, "bob", "r", 99, True),
-        Recorded(at_us, "ann", "r", 4, True, True, "p:0"),
+        DecisionRecord(at_us - SECOND, "ann", "r", 8, True),
+        DecisionRecord(at_us - SECOND, "ann", "r", 99, False),
+        DecisionRecord(at_us - SECOND, "bob", "r", 99, True),
+        DecisionRecord(at_us, "ann", "r", 4, True, True, "p:0"),
     ])  # fmt: skip
 
     report = check.report()
@@ -169,7 +169,7 @@ def test_a_gap_tells_how_many_letters_and_how_much_weight_is_gone() -> None:
 
 def test_marks_tell_of_letters_lost_at_both_ends() -> None:
     log = letters_at((0, 1, True), (1, 2, True), (2, 3, True))
-    begun, closed = Mark(BEGUN, "p", 0, 0, 0), Mark(CLOSED, "p", 3, 6, 0)
+    begun, closed = ProcessMark(BEGUN, "p", 0, 0, 0), ProcessMark(CLOSED, "p", 3, 6, 0)
 
     assert kinds([log[1]]) == []
     assert kinds([log[1]], begun, closed) == [(MISSING, 1), (MISSING, 3)]
@@ -187,8 +187,8 @@ def test_without_decisions_the_letter_behind_tells_of_a_changed_weight() -> None
 
 def test_decisions_without_ids_are_matched_by_what_they_say() -> None:
     log = letters_at((0, 1, True), (1, 1, True))
-    decided = [Recorded(one.at_us, "ann", "r", 1, True, True) for one in log]
-    lost = Recorded(log[0].at_us + 7, "ann", "r", 1, True, True)
+    decided = [DecisionRecord(one.at_us, "ann", "r", 1, True, True) for one in log]
+    lost = DecisionRecord(log[0].at_us + 7, "ann", "r", 1, True, True)
 
     assert look(World(log, decided, [])).clean
     (finding,) = look(World(log, [*decided, lost], [])).findings
@@ -197,7 +197,7 @@ def test_decisions_without_ids_are_matched_by_what_they_say() -> None:
 
 def test_decisions_that_look_alike_are_matched_to_a_letter_each() -> None:
     log = letters_at((0, 1, True), (0, 1, True), (0, 1, True))
-    decided = [Recorded(log[0].at_us, "ann", "r", 1, True, True) for _ in log]
+    decided = [DecisionRecord(log[0].at_us, "ann", "r", 1, True, True) for _ in log]
 
     assert look(World(log, decided, [])).clean
     counts = look(World(log[:2], decided, [])).counts
@@ -207,8 +207,8 @@ def test_decisions_that_look_alike_are_matched_to_a_letter_each() -> None:
 def test_a_letter_that_no_decision_knows_and_one_that_says_otherwise_are_told() -> None:
     log = letters_at((0, 1, True), (1, 1, True), (2, 1, True))
     decided = [
-        Recorded(log[0].at_us, "ann", "r", 1, False, True, "p:0"),
-        Recorded(log[2].at_us, "ann", "r", 1, True, True, "p:2"),
+        DecisionRecord(log[0].at_us, "ann", "r", 1, False, True, "p:0"),
+        DecisionRecord(log[2].at_us, "ann", "r", 1, True, True, "p:2"),
     ]
 
     report = look(World(log, decided, []))
@@ -257,7 +257,7 @@ def test_what_is_reported_can_be_narrowed_and_everything_still_counts() -> None:
 
 def test_letters_and_findings_are_bounded() -> None:
     log = letters_at((0, 99, True), (1, 99, True), (2, 99, True))
-    check = Check(letters_max=2)
+    check = CompletenessCheck(letters_max=2)
     check.letter(log[0])
     check.letter(log[1])
     with pytest.raises(BadValue, match="letters_max"):
@@ -279,8 +279,10 @@ def test_what_letters_hold_is_what_a_limit_that_saw_them_lacks(limit: Limit) -> 
     table.take("", 2, log[1].at_us)
     now_us = log[2].at_us
 
-    assert held(limit, log, now_us) == capacity(limit) - table.peek("", 0, now_us).remaining > 0
-    assert held(limit, log, now_us + 600 * SECOND) == 0
+    assert (
+        units_held(limit, log, now_us) == capacity(limit) - table.peek("", 0, now_us).remaining > 0
+    )
+    assert units_held(limit, log, now_us + 600 * SECOND) == 0
 
 
 def test_a_finding_says_the_window_and_why() -> None:
@@ -288,7 +290,7 @@ def test_a_finding_says_the_window_and_why() -> None:
 
     (finding,) = look(World(log, [], []), decisions=False).findings
 
-    assert finding == Finding(
+    assert finding == CompletenessFinding(
         WRONGLY_ADMITTED,
         "ann",
         "r",

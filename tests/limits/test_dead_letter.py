@@ -14,7 +14,7 @@ from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.dead_letter import (
     CLOSED,
     DeadLetter,
-    Mark,
+    ProcessMark,
     limit_words,
     pack,
     pack_mark,
@@ -128,6 +128,6 @@ def test_what_a_later_program_adds_is_left_alone() -> None:
 
 
 def test_a_mark_comes_back_as_it_was() -> None:
-    mark = Mark(CLOSED, "n/1/2", 7, 70, 99)
+    mark = ProcessMark(CLOSED, "n/1/2", 7, 70, 99)
 
     assert unpack_mark(CLOSED, pack_mark(mark), 99) == mark

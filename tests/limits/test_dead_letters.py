@@ -15,13 +15,13 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.event_log import OLDEST, Event, Reader
 from sluicegate.contracts.reasons import RATE_LIMITED
-from sluicegate.limits.completeness import MISSING, Check
+from sluicegate.limits.completeness import MISSING, CompletenessCheck
 from sluicegate.limits.dead_letter import (
     BEGUN,
     CLOSED,
-    LETTER,
+    DEAD_LETTER,
     DeadLetter,
-    Mark,
+    ProcessMark,
     unpack,
     unpack_mark,
 )
@@ -47,7 +47,7 @@ class Gated:
         self.asked.set()
         if self.silent:
             self.unanswered.append(promise)
-        elif self.refusing and kind == LETTER:
+        elif self.refusing and kind == DEAD_LETTER:
             self.refusing -= 1
             promise.set_exception(Unavailable("the log", "no"))
         else:
@@ -62,7 +62,7 @@ class Gated:
         self.closed = True
 
     def letters(self) -> list[DeadLetter]:
-        told = [unpack(event.body) for event in self.events if event.kind == LETTER]
+        told = [unpack(event.body) for event in self.events if event.kind == DEAD_LETTER]
         return [one for one in told if isinstance(one, DeadLetter)]
 
 
@@ -83,14 +83,14 @@ def test_what_is_offered_is_written_in_order_between_two_marks() -> None:
     stats = letters.close()
 
     assert (stats.offered, stats.written, stats.dropped, stats.depth) == (50, 50, 0, 0)
-    assert [event.kind for event in log.events] == [BEGUN, *[LETTER] * 50, CLOSED]
+    assert [event.kind for event in log.events] == [BEGUN, *[DEAD_LETTER] * 50, CLOSED]
     told = log.letters()
     assert [one.number for one in told] == list(range(50))
     assert [one.before for one in told] == [n * (n - 1) // 2 for n in range(50)]
     assert {one.process for one in told} == {letters.process}
     assert letters.process.startswith(f"node/{os.getpid()}/")
     end = unpack_mark(CLOSED, log.events[-1].body, log.events[-1].at_us)
-    assert isinstance(end, Mark)
+    assert isinstance(end, ProcessMark)
     assert (end.number, end.before) == (50, 1_225)
     assert log.closed
 
@@ -156,14 +156,16 @@ def test_what_is_dropped_shows_as_a_gap_in_the_log() -> None:
     letters.offer(letter(weight=1))
     stats = letters.close()
 
-    check = Check()
+    check = CompletenessCheck()
     for event in log.events:
         told = (
-            unpack(event.body) if event.kind == LETTER else unpack_mark(event.kind, event.body, 0)
+            unpack(event.body)
+            if event.kind == DEAD_LETTER
+            else unpack_mark(event.kind, event.body, 0)
         )
         if isinstance(told, DeadLetter):
             check.letter(told)
-        elif isinstance(told, Mark):
+        elif isinstance(told, ProcessMark):
             check.mark(told)
     (gap,) = check.report().findings
     assert stats.dropped == 3
@@ -264,4 +266,4 @@ def test_letters_reach_a_log_in_files(tmp_path: Path) -> None:
     assert letters.close().written == 100
     with closing(open_log(f"files:{tmp_path}/dlq").reader()) as reader:
         kinds = [event.kind for event in reader.read(1_000, 0)]
-    assert kinds == [BEGUN, *[LETTER] * 100, CLOSED]
+    assert kinds == [BEGUN, *[DEAD_LETTER] * 100, CLOSED]

@@ -75,13 +75,13 @@ def test_leases_never_admit_what_one_exact_limit_would_refuse(
         which = number % len(processes)
         process = processes[which]
         if what == "take":
-            asked_us = clock.now_us()
+            sent_us = clock.now_us()
             asked = store.asked
             allowed = process.take(cost=cost)
             if allowed:
                 # What the store admitted was admitted there, before the answer's way back and
                 # before what was left of an earlier block was given back.
-                at_us = asked_us if store.asked == asked else store.taken_us
+                at_us = sent_us if store.asked == asked else store.taken_us
                 admitted_us.append((at_us, cost))
         elif what == "kill":
             processes[which] = start(which)
@@ -110,13 +110,13 @@ def test_an_automatic_lease_begins_when_a_key_asks_often_and_follows_its_pace() 
     for _ in range(HOT_REQUESTS - 1):
         process.take()
     assert store.asked == HOT_REQUESTS - 1
-    assert process.keys.leased == 0
+    assert process.keys.lease_count == 0
     for _ in range(100_000):
         process.take()
         clock.advance(us=10)
     # A hundred thousand a second: a block is a twentieth of that, once the steps have led there.
     assert store.asked < HOT_REQUESTS + 40
-    assert process.keys.leased == 1
+    assert process.keys.lease_count == 1
 
 
 def test_a_key_that_asks_now_and_then_is_never_leased() -> None:
@@ -127,15 +127,15 @@ def test_a_key_that_asks_now_and_then_is_never_leased() -> None:
         process.take()
         clock.advance(s=1)
     assert store.asked == 200
-    assert process.keys.leased == 0
+    assert process.keys.lease_count == 0
 
 
 def test_a_dear_unit_takes_as_much_of_the_block_as_it_costs() -> None:
     process = Process(SlowStore(HandClock()), Limit(100, MINUTE), lease=50)
     assert process.take(cost=1)
     assert process.take(cost=30)
-    assert process.keys.known("a", 21, process.now_us()) is None
-    assert process.keys.known("a", 20, process.now_us()) is not None
+    assert process.keys.decide_here("a", 21, process.now_us()) is None
+    assert process.keys.decide_here("a", 20, process.now_us()) is not None
 
 
 def test_a_block_dies_with_its_window() -> None:
@@ -158,9 +158,9 @@ def test_a_block_of_a_bucket_dies_after_its_life_and_the_store_keeps_its_share_b
     process = Process(store, Limit(1_000, SECOND), lease=500)
     assert process.keys.take("a", 1, process.now_us()).remaining == 949
     clock.advance(ms=49)
-    assert process.keys.known("a", 1, process.now_us()) is not None
+    assert process.keys.decide_here("a", 1, process.now_us()) is not None
     clock.advance(ms=1)
-    assert process.keys.known("a", 1, process.now_us()) is None
+    assert process.keys.decide_here("a", 1, process.now_us()) is None
 
 
 def test_many_processes_that_share_a_spent_limit_leave_little_of_it_unused() -> None:
@@ -186,7 +186,7 @@ def test_what_idles_goes_back_to_the_store() -> None:
     assert not other.take()
     clock.advance(ms=500)
     finish(process.keys.give_back(process.stores.blocking))
-    assert process.keys.leased == 0
+    assert process.keys.lease_count == 0
     other.keys._denials.forget("a")
     assert other.take(cost=3_599)
     assert not other.take(cost=2)
@@ -257,7 +257,7 @@ def test_a_child_does_not_spend_its_parents_block() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        left = process.keys.known("a", 1, process.now_us())
+        left = process.keys.decide_here("a", 1, process.now_us())
         os.write(writing, b"0" if left is None else b"1")
         os._exit(0)
     os.waitpid(child, 0)
@@ -265,7 +265,7 @@ def test_a_child_does_not_spend_its_parents_block() -> None:
     os.close(reading)
     os.close(writing)
     assert told == b"0"
-    assert process.keys.known("a", 1, process.now_us()) is not None
+    assert process.keys.decide_here("a", 1, process.now_us()) is not None
 
 
 # What may be said.

@@ -13,7 +13,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.permit import Permit as PermitContract
-from sluicegate.limits.glass.break_glass import ALL, Glass, Opening, View
+from sluicegate.limits.glass.break_glass import ALL, Glass, GlassView, Opening
 from sluicegate.limits.permit import Permit
 from sluicegate.limits.permits import Permits
 from sluicegate.stores.memory.permits import MemoryPermits
@@ -629,7 +629,7 @@ def test_where_the_glass_is_broken_everybody_enters_and_no_place_is_counted(
     exports = Permits(1, name="exports", glass=glass, clock=clock)
     exports.acquire("ann")
     opening = Opening("1", "exports", ALL, now_us + MINUTE, now_us, "ann", "it is wrong")
-    glass.show(View(now_us, [opening]), now_us)
+    glass.show(GlassView(now_us, [opening]), now_us)
     permit = exports.acquire("ann")
     assert permit.decision.overridden
     assert permit.release()

@@ -21,7 +21,7 @@ from sluicegate.kernels.sliding_window import CELLS_DEFAULT, SlidingCells, Slidi
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.stores.memory.store import MemoryStore
-from sluicegate.stores.memory.table import Table
+from sluicegate.stores.memory.table import KeyTable
 from sluicegate.stores.memory.tables import table_for
 
 SECOND = 1_000_000
@@ -54,7 +54,7 @@ def table(
     algorithm: Algorithm = Algorithm.GCRA,
     keys_max: int = 1_000,
     burst: int | None = None,
-) -> Table[Any]:
+) -> KeyTable[Any]:
     return table_for("r", Limit(count, period_us, burst=burst, algorithm=algorithm), keys_max)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import RATE_LIMITED
-from sluicegate.stores.memory.refusal_cache import RefusalCache, aged
+from sluicegate.stores.memory.refusal_cache import RefusalCache, with_age
 
 S = 1_000_000
 
@@ -15,9 +15,9 @@ def held(**bounds: int) -> RefusalCache[str, str]:
 
 def test_a_refusal_holds_for_as_much_until_the_instant_that_it_named() -> None:
     believed = held()
-    belief = believed.find("ann", 3, 12 * S - 1)
-    assert belief is not None
-    assert (belief.said, belief.asked_us) == ("no", 10 * S)
+    cached = believed.find("ann", 3, 12 * S - 1)
+    assert cached is not None
+    assert (cached.value, cached.sent_us) == ("no", 10 * S)
     assert believed.find("ann", 2, 11 * S) is None, "a smaller cost may well be admitted"
     assert believed.find("bob", 3, 11 * S) is None
     assert believed.find("ann", 3, 12 * S) is None
@@ -25,7 +25,7 @@ def test_a_refusal_holds_for_as_much_until_the_instant_that_it_named() -> None:
 
 
 def test_it_is_believed_for_so_long_and_no_longer() -> None:
-    believed = held(believed_us_max=S)
+    believed = held(hold_us_max=S)
     assert believed.find("ann", 3, 11 * S - 1) is not None
     assert believed.find("ann", 3, 11 * S) is None
 
@@ -52,8 +52,8 @@ def test_what_was_forgotten_is_asked_again() -> None:
 
 
 def test_a_refusal_told_later_names_shorter_waits() -> None:
-    was = Decision(False, 0, 5, 9, RATE_LIMITED, "login")
-    later = aged(was, 4)
+    before = Decision(False, 0, 5, 9, RATE_LIMITED, "login")
+    later = with_age(before, 4)
     assert (later.retry_after_us, later.reset_after_us) == (1, 5)
-    assert (aged(was, 100).retry_after_us, aged(was, 100).reset_after_us) == (1, 1)
+    assert (with_age(before, 100).retry_after_us, with_age(before, 100).reset_after_us) == (1, 1)
     assert (later.reason, later.rule_id, later.allowed) == (RATE_LIMITED, "login", False)

@@ -278,8 +278,8 @@ class RemainingOfBefore(Whole):
         before = await super().take([charge._replace(cost=0) for charge in charges], keep=False)
         ruling = await super().take(charges, keep=keep, count_refused=count_refused)
         told = [
-            changed(one, remaining=was.remaining)
-            for one, was in zip(ruling.decisions, before.decisions, strict=True)
+            changed(one, remaining=before.remaining)
+            for one, before in zip(ruling.decisions, before.decisions, strict=True)
         ]
         return ruling._replace(decisions=told)
 

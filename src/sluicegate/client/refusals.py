@@ -13,7 +13,7 @@ from sluicegate.client.answer import DENIAL, Answer
 from sluicegate.client.pair import Pair
 from sluicegate.contracts.reasons import GrpcCode
 from sluicegate.stores.memory.light_lock import LightLock
-from sluicegate.stores.memory.refusal_cache import BELIEVED_US_MAX, KEYS_MAX, RefusalCache, aged
+from sluicegate.stores.memory.refusal_cache import HOLD_US_MAX, KEYS_MAX, RefusalCache, with_age
 
 PAIRS_MAX: Final = KEYS_MAX
 
@@ -22,40 +22,38 @@ PAIRS_MAX: Final = KEYS_MAX
 class Refusals:
     """The refused pairs of one client; `pairs_max` 0 believes none."""
 
-    __slots__ = ("_believed", "_lock", "found")
+    __slots__ = ("_cache", "_lock", "found")
 
-    def __init__(
-        self, *, believed_us_max: int = BELIEVED_US_MAX, pairs_max: int = PAIRS_MAX
-    ) -> None:
-        self._believed: Final[RefusalCache[Pair, Answer]] = RefusalCache(
-            believed_us_max=believed_us_max, keys_max=pairs_max
+    def __init__(self, *, hold_us_max: int = HOLD_US_MAX, pairs_max: int = PAIRS_MAX) -> None:
+        self._cache: Final[RefusalCache[Pair, Answer]] = RefusalCache(
+            hold_us_max=hold_us_max, keys_max=pairs_max
         )
         self._lock = LightLock()  # of those who count
         self.found = 0  # refusals told from here
 
     def find(self, pair: Pair, weight: int, now_us: int) -> Answer | None:
         """The refusal that still holds for as much; None if the service must be asked."""
-        belief = self._believed.find(pair, weight, now_us)
-        if belief is None:
+        cached = self._cache.find(pair, weight, now_us)
+        if cached is None:
             return None
         self._lock.acquire()
         self.found += 1
         self._lock.release()
-        was = belief.said
-        decision = aged(was.decision, now_us - belief.asked_us)
-        return Answer(decision, was.limit, was.status, DENIAL)
+        before = cached.value
+        decision = with_age(before.decision, now_us - cached.sent_us)
+        return Answer(decision, before.limit, before.status, DENIAL)
 
-    def remember(self, pair: Pair, weight: int, answer: Answer, asked_us: int) -> None:
-        """Believe a refusal; `asked_us` is from before the service was asked."""
+    def remember(self, pair: Pair, weight: int, answer: Answer, sent_us: int) -> None:
+        """Believe a refusal; `sent_us` is from before the service was asked."""
         reason, retry_us = answer.reason, answer.retry_after_us
-        if reason is None or retry_us <= 0 or answer.degraded or not self._believed.keys_max:
+        if reason is None or retry_us <= 0 or answer.degraded or not self._cache.keys_max:
             return
         if reason.grpc_code is GrpcCode.RESOURCE_EXHAUSTED:
-            self._believed.remember(pair, weight, answer, asked_us, retry_us)
+            self._cache.remember(pair, weight, answer, sent_us, retry_us)
 
     def forget(self, pair: Pair) -> None:
         """The pair may have room again."""
-        self._believed.forget(pair)
+        self._cache.forget(pair)
 
     def __len__(self) -> int:
-        return len(self._believed)
+        return len(self._cache)

@@ -16,7 +16,7 @@ from sluicegate.contracts.guard import Counted, Judgement
 from sluicegate.contracts.store import Store
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.rule import Mode, RuleLike
-from sluicegate.limits.terms import KeysWithTerms, tried_out, unasked
+from sluicegate.limits.terms import KeysWithTerms, as_trial, off_decision
 from sluicegate.stores.memory.joint import binding, charge_all, take_all
 from sluicegate.stores.memory.table import LocalKeys
 
@@ -31,78 +31,80 @@ class Claim(NamedTuple):
     cost: SupportsIndex = 1
 
 
-def judged(counted: Sequence[Counted]) -> Judgement:
+def judgement_of(counted: Sequence[Counted]) -> Judgement:
     """The judgement that these decisions amount to."""
     enforced = [one.decision for one in counted if not one.decision.shadow]
     return Judgement(binding(enforced or [one.decision for one in counted]), counted)
 
 
 def judge_local(
-    asked: Sequence[LocalClaim], now_us: int, opened: Sequence[Counted] = ()
+    resolved: Sequence[LocalClaim], now_us: int, overridden: Sequence[Counted] = ()
 ) -> Judgement:
-    """Decide claims on tables of this process; `opened` are those that are admitted already."""
-    enforced = [one for one in asked if _mode(one[0]) is Mode.ENFORCE]
-    asks = [ask for keys, key, cost in enforced for ask in keys.asks(key, cost)]
-    decisions = take_all(asks, now_us) if asks else []
+    """Decide claims on tables of this process; `overridden` are those that are admitted already."""
+    enforced = [one for one in resolved if _mode(one[0]) is Mode.ENFORCE]
+    charges = [ask for keys, key, cost in enforced for ask in keys.charges(key, cost)]
+    decisions = take_all(charges, now_us) if charges else []
     counted = [
-        *opened,
+        *overridden,
         *[
             Counted(decision.rule_id, ask.table.limit, decision)
-            for ask, decision in zip(asks, decisions, strict=True)
+            for ask, decision in zip(charges, decisions, strict=True)
         ],
     ]
-    entered = all(decision.allowed for decision in decisions)
-    if not entered:
+    admitted = all(decision.allowed for decision in decisions)
+    if not admitted:
         for keys, key, cost in enforced:
             if isinstance(keys, KeysWithTerms) and keys.terms.count_refused:
-                charge_all(keys.asks(key, cost), now_us)
-    for keys, key, cost in asked:
+                charge_all(keys.charges(key, cost), now_us)
+    for keys, key, cost in resolved:
         if not isinstance(keys, KeysWithTerms) or keys.terms.mode is Mode.ENFORCE:
             continue
         if keys.terms.mode is Mode.OFF:
-            counted.append(Counted(keys.terms.name, keys.terms.limits[0][1], unasked(keys.terms)))
-        elif entered:
-            tables = keys.asks(key, cost)
-            tried = take_all(tables, now_us)
+            counted.append(
+                Counted(keys.terms.name, keys.terms.limits[0][1], off_decision(keys.terms))
+            )
+        elif admitted:
+            tables = keys.charges(key, cost)
+            trials = take_all(tables, now_us)
             counted += [
-                Counted(decision.rule_id, ask.table.limit, tried_out(decision))
-                for ask, decision in zip(tables, tried, strict=True)
+                Counted(decision.rule_id, ask.table.limit, as_trial(decision))
+                for ask, decision in zip(tables, trials, strict=True)
             ]
-    return judged(counted)
+    return judgement_of(counted)
 
 
 async def judge_remote(
     store: Store,
-    asked: Sequence[tuple[RemoteKeys, str, int]],
+    resolved: Sequence[tuple[RemoteKeys, str, int]],
     now_us: int,
-    opened: Sequence[Counted] = (),
+    overridden: Sequence[Counted] = (),
 ) -> Judgement:
-    """Decide claims on a remote store; `opened` are those that are admitted already."""
-    counted = [*opened]
-    enforced = [one for one in asked if one[0].terms.mode is Mode.ENFORCE]
-    known = _known(enforced, now_us)
-    if known is not None:
-        counted.append(known)
+    """Decide claims on a remote store; `overridden` are those that are admitted already."""
+    counted = [*overridden]
+    enforced = [one for one in resolved if one[0].terms.mode is Mode.ENFORCE]
+    refusal = _refusal_here(enforced, now_us)
+    if refusal is not None:
+        counted.append(refusal)
     elif enforced:
         counted += await _enforced(store, enforced, now_us)
-    entered = all(one.decision.allowed for one in counted)
-    for keys, key, cost in asked:
+    admitted = all(one.decision.allowed for one in counted)
+    for keys, key, cost in resolved:
         terms = keys.terms
         if terms.mode is Mode.OFF:
-            counted.append(Counted(terms.name, terms.limits[0][1], unasked(terms)))
-        elif terms.mode is Mode.SHADOW and entered:
-            ruling = await keys.rule(store, key, cost, now_us)
+            counted.append(Counted(terms.name, terms.limits[0][1], off_decision(terms)))
+        elif terms.mode is Mode.SHADOW and admitted:
+            ruling = await keys.request_ruling(store, key, cost, now_us)
             counted += [
-                Counted(decision.rule_id, limit, tried_out(decision))
+                Counted(decision.rule_id, limit, as_trial(decision))
                 for (_, limit), decision in zip(terms.limits, ruling.decisions, strict=True)
             ]
-    return judged(counted)
+    return judgement_of(counted)
 
 
-def _known(enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int) -> Counted | None:
+def _refusal_here(enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int) -> Counted | None:
     """A refusal that can be told without the store."""
     for keys, key, cost in enforced:
-        decision = keys.denied(key, cost, now_us)
+        decision = keys.refusal_here(key, cost, now_us)
         if decision is not None:
             limits = dict(keys.terms.limits)
             return Counted(decision.rule_id, limits[decision.rule_id], decision)
@@ -117,10 +119,12 @@ async def _enforced(
         keys, key, cost = enforced[0]
         if len(keys.terms.limits) == 1:
             # One limit alone may be spent from a lease.
-            known = keys.known(key, cost, now_us)
-            decision = await keys.ask(store, key, cost, now_us) if known is None else known
+            refusal = keys.decide_here(key, cost, now_us)
+            decision = (
+                await keys.take_from(store, key, cost, now_us) if refusal is None else refusal
+            )
             return [Counted(decision.rule_id, keys.terms.limits[0][1], decision)]
-        ruling = await keys.rule(store, key, cost, now_us)
+        ruling = await keys.request_ruling(store, key, cost, now_us)
         decisions = list(ruling.decisions)
     else:
         decisions = await rule_together(store, enforced, now_us)
@@ -141,9 +145,9 @@ async def rule_together(
         ruling = await store.take(charges, count_refused=all(harsh))
     except Unavailable:
         # Looked at first, so that one rule's refusal takes nothing from another's local share.
-        looked = _without_store(enforced, now_us, keep=False)
-        entered = all(decision.allowed for decision in looked)
-        return _without_store(enforced, now_us, keep=True) if entered else looked
+        peeked = _decide_without_store(enforced, now_us, keep=False)
+        admitted = all(decision.allowed for decision in peeked)
+        return _decide_without_store(enforced, now_us, keep=True) if admitted else peeked
     decisions = list(ruling.decisions)
     if not ruling.allowed:
         at = 0
@@ -154,17 +158,19 @@ async def rule_together(
             if not refusal.allowed:
                 keys.remember(key, cost, refusal, now_us)
             if keys.terms.count_refused and not all(harsh):
-                await keys.correct(store, key, cost, ruling.at_us)
+                await keys.settle_in(store, key, cost, ruling.at_us)
     return decisions
 
 
-def _without_store(
+def _decide_without_store(
     enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int, *, keep: bool
 ) -> list[Decision]:
     return [
         decision
         for keys, key, cost in enforced
-        for decision in keys.without_store(keys.charges(key, cost), now_us, keep=keep).decisions
+        for decision in keys.decide_without_store(
+            keys.charges(key, cost), now_us, keep=keep
+        ).decisions
     ]
 
 

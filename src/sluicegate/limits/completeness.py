@@ -28,8 +28,8 @@ from typing import Any, Final, NamedTuple, final
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Limit
 from sluicegate.contracts.store import shared_key
-from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, Mark
-from sluicegate.stores.memory.table import Table
+from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, ProcessMark
+from sluicegate.stores.memory.table import KeyTable
 from sluicegate.stores.memory.tables import table_for
 
 LETTERS_MAX_DEFAULT: Final = 2_000_000
@@ -58,7 +58,7 @@ KINDS: Final = (
 _NOWHERE: Final = ("", -1)
 
 
-class Recorded(NamedTuple):
+class DecisionRecord(NamedTuple):
     """A decision as another record has it; `id` is its letter's, if it is known to have one.
 
     Without a `limit` of its own it is under that which the letters of its rule tell.
@@ -74,7 +74,7 @@ class Recorded(NamedTuple):
     limit: Limit | None = None
 
 
-class Finding(NamedTuple):
+class CompletenessFinding(NamedTuple):
     """One thing that is not as it should be; `units` says by how much.
 
     `id` names the letter; of several that are missing the first, and `letters` says how many.
@@ -91,7 +91,7 @@ class Finding(NamedTuple):
     letters: int = 1
 
 
-class Tally(NamedTuple):
+class WindowTally(NamedTuple):
     """What a user had of a rule in one window."""
 
     letters: int = 0
@@ -104,7 +104,7 @@ class Tally(NamedTuple):
 
 
 @final
-class Report:
+class CompletenessReport:
     """What a check has found."""
 
     __slots__ = (
@@ -119,14 +119,14 @@ class Report:
     )
 
     def __init__(self) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[CompletenessFinding] = []
         self.counts = dict.fromkeys(KINDS, 0)
         self.left_out = 0  # findings beyond the bound
         self.letters = 0  # different ones
         self.plain = 0  # of them, refusals by the store, which are not judged
         self.unjudged = 0  # of them, trials, and those whose limit is not known or not countable
         self.open: list[str] = []  # processes that have not said that they ended
-        self.windows: dict[tuple[str, str, int], Tally] = {}
+        self.windows: dict[tuple[str, str, int], WindowTally] = {}
 
     @property
     def clean(self) -> bool:
@@ -135,7 +135,7 @@ class Report:
 
 
 @final
-class Check:
+class CompletenessCheck:
     """Is told letters, marks and decisions in any order, then reports once.
 
     All letters count; only what is found of `user`, `rule` and since `since_us` is reported, and
@@ -145,7 +145,7 @@ class Check:
     __slots__ = (
         "_began",
         "_copies",
-        "_decided",
+        "_decisions",
         "_ended",
         "_findings_max",
         "_letters",
@@ -173,9 +173,9 @@ class Check:
         self._letters: dict[tuple[str, int], DeadLetter] = {}
         self._copies: list[DeadLetter] = []
         self._began: set[str] = set()
-        self._ended: dict[str, Mark] = {}
-        self._decided: list[Recorded] = []
-        self._report = Report()
+        self._ended: dict[str, ProcessMark] = {}
+        self._decisions: list[DecisionRecord] = []
+        self._report = CompletenessReport()
 
     def letter(self, letter: DeadLetter) -> None:
         """One more letter of the log."""
@@ -186,33 +186,33 @@ class Check:
             self._letters[place] = letter
         self._bound(len(self._letters) + len(self._copies))
 
-    def mark(self, mark: Mark) -> None:
+    def mark(self, mark: ProcessMark) -> None:
         """One more mark of the log."""
         if mark.kind == BEGUN:
             self._began.add(mark.process)
         elif mark.kind == CLOSED:
             self._ended[mark.process] = mark
 
-    def decisions(self, decided: Iterable[Recorded]) -> None:
+    def decisions(self, records: Iterable[DecisionRecord]) -> None:
         """A record of all decisions, the store's and others, from its first instant to its last."""
-        for one in decided:
-            self._decided.append(one)
-            self._bound(len(self._decided))
+        for one in records:
+            self._decisions.append(one)
+            self._bound(len(self._decisions))
 
     @property
     def letters(self) -> Sequence[DeadLetter]:
         """The different letters, in the order of their instants."""
         return sorted(self._letters.values(), key=_order)
 
-    def report(self) -> Report:
+    def report(self) -> CompletenessReport:
         """Everything that is not as it should be."""
         report = self._report
         report.letters = len(self._letters)
         for copy in self._copies:
-            self._found(DUPLICATED, copy, 0, "its id stands in the log again")
+            self._add_for(DUPLICATED, copy, 0, "its id stands in the log again")
         weights = self._weights()
         lost = self._compare(weights)
-        self._gaps({_place(one.id) for one in lost}, weights)
+        self._find_gaps({_place(one.id) for one in lost}, weights)
         self._judge(weights, lost)
         report.open = sorted({process for process, _ in self._letters} - self._ended.keys())
         report.findings.sort(key=lambda one: (one.at_us, one.id, one.kind))
@@ -224,25 +224,25 @@ class Check:
         """What each letter really weighed, as far as the one behind it tells."""
         weights: dict[tuple[str, int], int] = {}
         for place, letter in self._letters.items():
-            behind = self._before_of(letter.process, letter.number + 1)
+            behind = self._weight_before(letter.process, letter.number + 1)
             weights[place] = letter.weight if behind is None else behind - letter.before
         return weights
 
-    def _before_of(self, process: str, number: int) -> int | None:
+    def _weight_before(self, process: str, number: int) -> int | None:
         letter = self._letters.get((process, number))
         if letter is not None:
             return letter.before
         end = self._ended.get(process)
         return end.before if end is not None and end.number == number else None
 
-    def _compare(self, weights: dict[tuple[str, int], int]) -> list[Recorded]:
+    def _compare(self, weights: dict[tuple[str, int], int]) -> list[DecisionRecord]:
         """Hold the letters against the decisions; those decisions whose letters are missing."""
-        lost: list[Recorded] = []
+        lost: list[DecisionRecord] = []
         unmatched = dict(self._letters)
         alike: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
         for place, letter in self._letters.items():
             alike.setdefault((letter.user, letter.rule_id, letter.at_us), []).append(place)
-        for one in self._decided:
+        for one in self._decisions:
             if not one.degraded:
                 continue
             place = _place(one.id)
@@ -252,36 +252,38 @@ class Check:
             found = unmatched.pop(place, None)
             if found is not None:
                 weights[place] = one.weight
-                self._held_against(found, one)
+                self._compare_one(found, one)
             elif place not in self._letters:
                 lost.append(one)
         for one in lost:
-            self._add(_missing(one))
-        self._alone(unmatched, weights)
+            self._add(_missing_letter(one))
+        self._check_unmatched(unmatched, weights)
         return lost
 
-    def _held_against(self, letter: DeadLetter, one: Recorded) -> None:
+    def _compare_one(self, letter: DeadLetter, one: DecisionRecord) -> None:
         if one.weight != letter.weight:
             self._wrong_weight(letter, one.weight, "the decisions log")
         if one.allowed != letter.allowed:
             word = "admitted" if one.allowed else "refused"
-            self._found(CONTRADICTED, letter, one.weight, f"the decisions log says {word}")
+            self._add_for(CONTRADICTED, letter, one.weight, f"the decisions log says {word}")
 
-    def _alone(
+    def _check_unmatched(
         self,
         unmatched: Mapping[tuple[str, int], DeadLetter],
         weights: Mapping[tuple[str, int], int],
     ) -> None:
         """Letters of which no decision tells."""
-        first_us = min((one.at_us for one in self._decided), default=0)
-        last_us = max((one.at_us for one in self._decided), default=-1)
+        first_us = min((one.at_us for one in self._decisions), default=0)
+        last_us = max((one.at_us for one in self._decisions), default=-1)
         for place, letter in unmatched.items():
             if letter.weight != weights[place]:
                 self._wrong_weight(letter, weights[place], "the letter behind it")
             if letter.degraded and first_us <= letter.at_us <= last_us:
-                self._found(UNKNOWN, letter, letter.weight, "the decisions log has it not")
+                self._add_for(UNKNOWN, letter, letter.weight, "the decisions log has it not")
 
-    def _gaps(self, known: set[tuple[str, int]], weights: Mapping[tuple[str, int], int]) -> None:
+    def _find_gaps(
+        self, known: set[tuple[str, int]], weights: Mapping[tuple[str, int], int]
+    ) -> None:
         """Numbers that no letter has."""
         numbers: dict[str, list[int]] = {}
         for process, number in self._letters.keys() | known:
@@ -304,7 +306,7 @@ class Check:
         self, process: str, last: int, number: int, weights: Mapping[tuple[str, int], int]
     ) -> None:
         before = self._letters.get((process, last))
-        until = self._before_of(process, number)
+        until = self._weight_before(process, number)
         since = 0 if last < 0 else None
         if before is not None:
             since = before.before + weights[process, last]
@@ -314,22 +316,24 @@ class Check:
         count = number - last - 1
         why = f"{count:,} of process {process} from number {last + 1} on{weigh}"
         place = f"{process}:{last + 1}"
-        self._add(Finding(MISSING, "", "", at_us, -1, max(units, 0), place, why, count))
+        self._add(CompletenessFinding(MISSING, "", "", at_us, -1, max(units, 0), place, why, count))
 
     # What should have been decided.
 
-    def _judge(self, weights: Mapping[tuple[str, int], int], lost: Sequence[Recorded]) -> None:
+    def _judge(
+        self, weights: Mapping[tuple[str, int], int], lost: Sequence[DecisionRecord]
+    ) -> None:
         limits = _limits(self._letters.values())
         keys = {(one.user, one.rule_id) for one in self._letters.values()}
         keys.update((one.user, one.rule_id) for one in lost)
-        tables: dict[Limit, Table[Any] | None] = {}
+        tables: dict[Limit, KeyTable[Any] | None] = {}
         facts = [
             one
-            for one in self._decided
+            for one in self._decisions
             if one.allowed and not one.degraded and (one.user, one.rule_id) in keys
         ]
-        letters = [*self._letters.values(), *(_stand_in(one, limits) for one in lost)]
-        in_order: list[tuple[tuple[int, str, int], DeadLetter | Recorded]] = [
+        letters = [*self._letters.values(), *(_letter_for(one, limits) for one in lost)]
+        in_order: list[tuple[tuple[int, str, int], DeadLetter | DecisionRecord]] = [
             *((_order(letter), letter) for letter in letters),
             *(((one.at_us, "", -1), one) for one in facts),
         ]
@@ -347,7 +351,7 @@ class Check:
                 table.settle(_key(one), one.weight, one.at_us, one.at_us)
 
     def _judge_letter(
-        self, letter: DeadLetter, weight: int, tables: dict[Limit, Table[Any] | None], keys: int
+        self, letter: DeadLetter, weight: int, tables: dict[Limit, KeyTable[Any] | None], keys: int
     ) -> None:
         if not letter.degraded:
             self._report.plain += 1
@@ -366,20 +370,20 @@ class Check:
         if letter.allowed and not ideal.allowed:
             excess = weight - max(ideal.remaining, 0)
             why = f"{max(ideal.remaining, 0):,} of {weight:,} were left of {_words(letter.limit)}"
-            self._found(WRONGLY_ADMITTED, letter, excess, why)
+            self._add_for(WRONGLY_ADMITTED, letter, excess, why)
         elif ideal.allowed and not letter.allowed:
             spared = weight
             left = ideal.remaining + weight
             why = f"{left:,} were left of {_words(letter.limit)}"
-            self._found(WRONGLY_REFUSED, letter, weight, why)
+            self._add_for(WRONGLY_REFUSED, letter, weight, why)
         self._tally(letter, weight, excess, spared)
 
     def _tally(self, letter: DeadLetter, weight: int, excess: int, spared: int) -> None:
-        if not self._asked_for(letter.user, letter.rule_id, letter.at_us):
+        if not self._in_scope(letter.user, letter.rule_id, letter.at_us):
             return
         place = (letter.user, letter.rule_id, _window_us(letter))
-        had = self._report.windows.get(place, Tally())
-        self._report.windows[place] = Tally(
+        had = self._report.windows.get(place, WindowTally())
+        self._report.windows[place] = WindowTally(
             had.letters + 1,
             had.admitted_units + (weight if letter.allowed else 0),
             had.refused_units + (0 if letter.allowed else weight),
@@ -393,11 +397,11 @@ class Check:
 
     def _wrong_weight(self, letter: DeadLetter, weight: int, by: str) -> None:
         why = f"it says {letter.weight:,}, {by} says {weight:,}"
-        self._found(WRONG_WEIGHT, letter, weight - letter.weight, why)
+        self._add_for(WRONG_WEIGHT, letter, weight - letter.weight, why)
 
-    def _found(self, kind: str, letter: DeadLetter, units: int, why: str) -> None:
+    def _add_for(self, kind: str, letter: DeadLetter, units: int, why: str) -> None:
         self._add(
-            Finding(
+            CompletenessFinding(
                 kind,
                 letter.user,
                 letter.rule_id,
@@ -409,12 +413,12 @@ class Check:
             )
         )
 
-    def _add(self, finding: Finding) -> None:
+    def _add(self, finding: CompletenessFinding) -> None:
         nameless = not finding.rule_id and finding.at_us >= self._since_us
-        if nameless or self._asked_for(finding.user, finding.rule_id, finding.at_us):
+        if nameless or self._in_scope(finding.user, finding.rule_id, finding.at_us):
             add(self._report, finding, self._findings_max)
 
-    def _asked_for(self, user: str, rule_id: str, at_us: int) -> bool:
+    def _in_scope(self, user: str, rule_id: str, at_us: int) -> bool:
         return at_us >= self._since_us and self._user in {"", user} and self._rule in {"", rule_id}
 
     def _bound(self, count: int) -> None:
@@ -424,7 +428,11 @@ class Check:
             )
 
 
-def add(report: Report, finding: Finding, findings_max: int = FINDINGS_MAX_DEFAULT) -> None:
+def add(
+    report: CompletenessReport,
+    finding: CompletenessFinding,
+    findings_max: int = FINDINGS_MAX_DEFAULT,
+) -> None:
     """Count a finding, and keep it if there is room."""
     report.counts[finding.kind] += finding.letters
     if len(report.findings) < findings_max:
@@ -438,7 +446,7 @@ def capacity(limit: Limit) -> int:
     return limit.burst if limit.algorithm in BURSTING else limit.count
 
 
-def held(limit: Limit, letters: Iterable[DeadLetter], now_us: int) -> int:
+def units_held(limit: Limit, letters: Iterable[DeadLetter], now_us: int) -> int:
     """What a limit that has seen only these letters still holds against their user at `now_us`."""
     table = table_for("held", limit, 8)
     for letter in letters:
@@ -456,7 +464,7 @@ def _place(letter_id: str) -> tuple[str, int]:
     return process, int(number) if number.isdecimal() else -1
 
 
-def _key(one: DeadLetter | Recorded) -> str:
+def _key(one: DeadLetter | DecisionRecord) -> str:
     return shared_key(one.user, one.rule_id)
 
 
@@ -469,7 +477,7 @@ def _limits(letters: Iterable[DeadLetter]) -> dict[tuple[str, str], Limit]:
     return latest
 
 
-def _stand_in(one: Recorded, limits: Mapping[tuple[str, str], Limit]) -> DeadLetter:
+def _letter_for(one: DecisionRecord, limits: Mapping[tuple[str, str], Limit]) -> DeadLetter:
     """A letter that is lost, as the decision tells it."""
     limit = one.limit or limits.get((one.user, one.rule_id)) or limits.get(("", one.rule_id))
     process, number = _place(one.id)
@@ -485,13 +493,17 @@ def _stand_in(one: Recorded, limits: Mapping[tuple[str, str], Limit]) -> DeadLet
     )
 
 
-def _missing(one: Recorded) -> Finding:
+def _missing_letter(one: DecisionRecord) -> CompletenessFinding:
     window_us = -1 if one.limit is None else one.at_us - one.at_us % one.limit.period_us
     why = "the decisions log has it"
-    return Finding(MISSING, one.user, one.rule_id, one.at_us, window_us, one.weight, one.id, why)
+    return CompletenessFinding(
+        MISSING, one.user, one.rule_id, one.at_us, window_us, one.weight, one.id, why
+    )
 
 
-def _table(tables: dict[Limit, Table[Any] | None], limit: Limit, keys: int) -> Table[Any] | None:
+def _table(
+    tables: dict[Limit, KeyTable[Any] | None], limit: Limit, keys: int
+) -> KeyTable[Any] | None:
     if limit not in tables:
         try:
             tables[limit] = table_for("ideal", limit, keys + 1)

@@ -21,7 +21,7 @@ from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.wire.json_objects import parse_object
 
 VERSION: Final = 1
-LETTER: Final = "dead_letter"
+DEAD_LETTER: Final = "dead_letter"
 BEGUN: Final = "dead_letters.begun"
 CLOSED: Final = "dead_letters.closed"
 
@@ -96,7 +96,7 @@ class DeadLetter:
         return f"<DeadLetter {self.id}: {self.user!r} {word} by {self.rule_id!r}, {self.weight}>"
 
 
-class Mark(NamedTuple):
+class ProcessMark(NamedTuple):
     """A process began to write letters, or ended: `number` is the next one's, `before` its."""
 
     kind: str
@@ -108,7 +108,7 @@ class Mark(NamedTuple):
 
 def pack(letter: DeadLetter) -> bytes:
     """The letter as the body of an event."""
-    said: dict[str, object] = {
+    fields: dict[str, object] = {
         "v": VERSION,
         "process": letter.process,
         "n": letter.number,
@@ -121,7 +121,7 @@ def pack(letter: DeadLetter) -> bytes:
         "allowed": letter.allowed,
     }
     if letter.limit is not None:
-        said["limit"] = limit_words(letter.limit)
+        fields["limit"] = limit_words(letter.limit)
     usual = (
         ("degraded", letter.degraded, True),
         ("shadow", letter.shadow, False),
@@ -129,95 +129,99 @@ def pack(letter: DeadLetter) -> bytes:
         ("reason", letter.reason, ""),
         ("why", letter.why, ""),
     )
-    said.update({name: word for name, word, default in usual if word != default})
-    return json.dumps(said, separators=(",", ":")).encode()
+    fields.update({name: word for name, word, default in usual if word != default})
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def unpack(body: bytes) -> DeadLetter | str:
     """The letter that a body is, or why it is none."""
-    said = _object(body)
-    if isinstance(said, str):
-        return said
+    fields = _object(body)
+    if isinstance(fields, str):
+        return fields
     try:
-        limit = said.get("limit")
+        limit = fields.get("limit")
         return DeadLetter(
-            _text(said["user"]),
-            _text(said["rule"]),
-            _whole(said["weight"]),
-            _whole(said["at_us"]),
-            allowed=bool(said["allowed"]),
+            _text(fields["user"]),
+            _text(fields["rule"]),
+            _whole(fields["weight"]),
+            _whole(fields["at_us"]),
+            allowed=bool(fields["allowed"]),
             limit=None if limit is None else read_limit(limit),
-            priority=Criticality[said["priority"]],
-            degraded=bool(said.get("degraded", True)),
-            shadow=bool(said.get("shadow", False)),
-            harsh=bool(said.get("harsh", False)),
-            reason=_text(said.get("reason", "")),
-            why=_text(said.get("why", "")),
-            process=_text(said["process"]),
-            number=_whole(said["n"]),
-            before=_whole(said["before"]),
+            priority=Criticality[fields["priority"]],
+            degraded=bool(fields.get("degraded", True)),
+            shadow=bool(fields.get("shadow", False)),
+            harsh=bool(fields.get("harsh", False)),
+            reason=_text(fields.get("reason", "")),
+            why=_text(fields.get("why", "")),
+            process=_text(fields["process"]),
+            number=_whole(fields["n"]),
+            before=_whole(fields["before"]),
         )
     except (KeyError, TypeError, BadValue) as error:
         return f"the letter cannot be understood: {error}"
 
 
-def pack_mark(mark: Mark) -> bytes:
+def pack_mark(mark: ProcessMark) -> bytes:
     """The mark as the body of an event; its kind is the event's."""
-    said = {"v": VERSION, "process": mark.process, "n": mark.number, "before": mark.before}
-    return json.dumps(said, separators=(",", ":")).encode()
+    fields = {"v": VERSION, "process": mark.process, "n": mark.number, "before": mark.before}
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def unpack_mark(kind: str, body: bytes, at_us: int) -> Mark | str:
+def unpack_mark(kind: str, body: bytes, at_us: int) -> ProcessMark | str:
     """The mark that a body is, or why it is none."""
-    said = _object(body)
-    if isinstance(said, str):
-        return said
+    fields = _object(body)
+    if isinstance(fields, str):
+        return fields
     try:
-        process, number, before = _text(said["process"]), _whole(said["n"]), _whole(said["before"])
+        process, number, before = (
+            _text(fields["process"]),
+            _whole(fields["n"]),
+            _whole(fields["before"]),
+        )
     except (KeyError, TypeError) as error:
         return f"the mark cannot be understood: {error}"
-    return Mark(kind, process, number, before, at_us)
+    return ProcessMark(kind, process, number, before, at_us)
 
 
 def limit_words(limit: Limit) -> dict[str, object]:
     """A limit as JSON holds it."""
-    said: dict[str, object] = {
+    fields: dict[str, object] = {
         "count": limit.count,
         "period_us": limit.period_us,
         "algorithm": limit.algorithm.value,
     }
     if limit.algorithm in BURSTING:
-        said["burst"] = limit.burst
+        fields["burst"] = limit.burst
     if limit.algorithm is Algorithm.SLIDING_WINDOW:
-        said["cells"] = limit.cells
-    return said
+        fields["cells"] = limit.cells
+    return fields
 
 
-def read_limit(said: object) -> Limit:
+def read_limit(fields: object) -> Limit:
     """The limit that these words say; `BadValue` if they say none."""
-    if not isinstance(said, dict):
-        raise BadValue("limit", said, "give count, period_us and algorithm")
+    if not isinstance(fields, dict):
+        raise BadValue("limit", fields, "give count, period_us and algorithm")
     try:
         return Limit(
-            _whole(said["count"]),
-            _whole(said["period_us"]),
-            burst=None if "burst" not in said else _whole(said["burst"]),
-            cells=None if "cells" not in said else _whole(said["cells"]),
-            algorithm=Algorithm(said["algorithm"]),
+            _whole(fields["count"]),
+            _whole(fields["period_us"]),
+            burst=None if "burst" not in fields else _whole(fields["burst"]),
+            cells=None if "cells" not in fields else _whole(fields["cells"]),
+            algorithm=Algorithm(fields["algorithm"]),
         )
     except (KeyError, TypeError, ValueError):
-        raise BadValue("limit", said, "give count, period_us and algorithm") from None
+        raise BadValue("limit", fields, "give count, period_us and algorithm") from None
 
 
 def _object(body: bytes) -> Mapping[str, Any] | str:
     try:
-        said = parse_object(body)
+        fields = parse_object(body)
     except BadValue:
         return "it is not a JSON object"
-    version = said.get("v")
+    version = fields.get("v")
     if version != VERSION:
         return f"its version is {version!r}, and this program reads {VERSION}"
-    return said
+    return fields
 
 
 def _whole(value: object) -> int:

@@ -27,7 +27,15 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.event_log import EventLog
-from sluicegate.limits.dead_letter import BEGUN, CLOSED, LETTER, DeadLetter, Mark, pack, pack_mark
+from sluicegate.limits.dead_letter import (
+    BEGUN,
+    CLOSED,
+    DEAD_LETTER,
+    DeadLetter,
+    ProcessMark,
+    pack,
+    pack_mark,
+)
 
 BUFFER_MAX_DEFAULT: Final = 100_000
 BATCH_MAX_DEFAULT: Final = 1_000
@@ -58,6 +66,7 @@ class DeadLetters:
 
     __slots__ = (
         "_before",
+        "_begin_marked",
         "_buffer_max",
         "_carrier",
         "_chance",
@@ -70,7 +79,6 @@ class DeadLetters:
         "_linger_s",
         "_lock",
         "_log",
-        "_marked",
         "_number",
         "_refusals",
         "_retries",
@@ -129,7 +137,7 @@ class DeadLetters:
         self._number = self._before = 0  # of the next letter
         self._written = self._dropped = self._retries = 0
         self._last_error = ""
-        self._marked = False
+        self._begin_marked = False
         self._closing = self._ended = False
         self._until_us = 0  # when closing: how long there is
         self._carrier = Thread(target=self._run, name="sluicegate-dead-letters", daemon=True)
@@ -198,8 +206,8 @@ class DeadLetters:
             if self._closing and self._late():
                 break
             pause_s = self._linger_s
-            if not self._marked:
-                self._marked = self._mark(BEGUN, 0, 0)
+            if not self._begin_marked:
+                self._begin_marked = self._mark(BEGUN, 0, 0)
             batch = self._take()
             if not batch:
                 if self._closing:
@@ -226,12 +234,14 @@ class DeadLetters:
         unwritable = 0
         for letter in batch:
             try:
-                under_way.append((letter, self._log.append(LETTER, pack(letter), letter.at_us)))
+                under_way.append(
+                    (letter, self._log.append(DEAD_LETTER, pack(letter), letter.at_us))
+                )
             except Exception as error:  # the next one may be writable
                 unwritable += 1
                 self._last_error = str(error)
         self._await([promise for _, promise in under_way])
-        again = [letter for letter, promise in under_way if not self._kept(promise)]
+        again = [letter for letter, promise in under_way if not self._was_written(promise)]
         self._ring.extendleft(reversed(again))
         with self._lock:
             self._written += len(under_way) - len(again)
@@ -246,7 +256,7 @@ class DeadLetters:
             if self._closing and self._late():
                 return
 
-    def _kept(self, promise: Future[int]) -> bool:
+    def _was_written(self, promise: Future[int]) -> bool:
         if not promise.done():
             self._last_error = "the grace period ended before the log had answered"
             return False
@@ -257,14 +267,14 @@ class DeadLetters:
 
     def _mark(self, kind: str, number: int, before: int) -> bool:
         now_us = self._clock.now_us()
-        mark = Mark(kind, self.process, number, before, now_us)
+        mark = ProcessMark(kind, self.process, number, before, now_us)
         try:
             promise = self._log.append(kind, pack_mark(mark), now_us)
         except Exception as error:  # the letters matter more than their frame
             self._last_error = str(error)
             return False
         self._await([promise])
-        return self._kept(promise)
+        return self._was_written(promise)
 
     def _end(self) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import SHARED, Charge, Store, shared_key
-from sluicegate.limits.completeness import capacity, held
+from sluicegate.limits.completeness import capacity, units_held
 from sluicegate.limits.dead_letter import DeadLetter
 
 CLAIMS_AT_ONCE: Final = 64
@@ -27,7 +27,7 @@ _CLAIM_US_MIN: Final = 3_600_000_000
 _CLAIM_SPANS: Final = 4  # a letter matters for two of its limit's spans at most
 
 
-class Place(NamedTuple):
+class CountingPlace(NamedTuple):
     """Where units are counted."""
 
     user: str
@@ -35,10 +35,10 @@ class Place(NamedTuple):
     limit: Limit
 
 
-class Standing(NamedTuple):
+class PlaceStatus(NamedTuple):
     """How a user stands under a rule: what the store has counted, and what it has not."""
 
-    place: Place
+    place: CountingPlace
     at_us: int  # by the store's clock
     counted: int
     uncounted: int  # by letters that were not replayed
@@ -50,35 +50,39 @@ class Standing(NamedTuple):
         return max(self.counted + self.uncounted - capacity(self.place.limit), 0)
 
 
-def by_place(letters: Iterable[DeadLetter]) -> dict[Place, list[DeadLetter]]:
+def by_place(letters: Iterable[DeadLetter]) -> dict[CountingPlace, list[DeadLetter]]:
     """The letters that admitted something, by where that is counted, oldest first."""
-    places: dict[Place, list[DeadLetter]] = {}
+    places: dict[CountingPlace, list[DeadLetter]] = {}
     for letter in letters:
         if letter.allowed and letter.degraded and not letter.shadow and letter.limit is not None:
-            place = Place(letter.user, letter.rule_id, letter.limit)
+            place = CountingPlace(letter.user, letter.rule_id, letter.limit)
             places.setdefault(place, []).append(letter)
     for some in places.values():
         some.sort(key=lambda letter: letter.at_us)
     return places
 
 
-async def standing(store: Store, place: Place, letters: Sequence[DeadLetter]) -> Standing:
+async def place_status(
+    store: Store, place: CountingPlace, letters: Sequence[DeadLetter]
+) -> PlaceStatus:
     """How things stand; nothing is changed."""
-    counted, at_us = await _counted(store, place)
+    counted, at_us = await _read_counter(store, place)
     weighing = _weighing(place, letters, at_us)
-    ours = await _claimable(store, place, weighing, keep=False)
-    return Standing(place, at_us, counted, held(place.limit, ours, at_us), len(ours))
+    ours = await _claim_letters(store, place, weighing, keep=False)
+    return PlaceStatus(place, at_us, counted, units_held(place.limit, ours, at_us), len(ours))
 
 
-async def resettle(store: Store, place: Place, letters: Sequence[DeadLetter]) -> Standing:
+async def charge_uncounted(
+    store: Store, place: CountingPlace, letters: Sequence[DeadLetter]
+) -> PlaceStatus:
     """Charge what was not counted; how things stood before."""
-    counted, at_us = await _counted(store, place)
+    counted, at_us = await _read_counter(store, place)
     weighing = _weighing(place, letters, at_us)
-    ours = await _claimable(store, place, weighing, keep=True)
-    units = held(place.limit, ours, at_us)
+    ours = await _claim_letters(store, place, weighing, keep=True)
+    units = units_held(place.limit, ours, at_us)
     if units:
         await store.settle([_charge(place, units)])
-    return Standing(place, at_us, counted, units, len(ours))
+    return PlaceStatus(place, at_us, counted, units, len(ours))
 
 
 def shared_id(limit: Limit) -> str:
@@ -87,12 +91,12 @@ def shared_id(limit: Limit) -> str:
     return SHARED + " ".join(map(str, words))
 
 
-def _weighing(place: Place, letters: Sequence[DeadLetter], now_us: int) -> list[DeadLetter]:
+def _weighing(place: CountingPlace, letters: Sequence[DeadLetter], now_us: int) -> list[DeadLetter]:
     """The letters that, each alone, would still weigh; a clock ahead of the store's is now."""
-    return [one for one in letters if held(place.limit, [one], max(now_us, one.at_us))]
+    return [one for one in letters if units_held(place.limit, [one], max(now_us, one.at_us))]
 
 
-async def _counted(store: Store, place: Place) -> tuple[int, int]:
+async def _read_counter(store: Store, place: CountingPlace) -> tuple[int, int]:
     try:
         ruling = await store.take([_charge(place, 0)], keep=False)
     except BadValue as error:
@@ -100,8 +104,8 @@ async def _counted(store: Store, place: Place) -> tuple[int, int]:
     return capacity(place.limit) - ruling.decisions[0].remaining, ruling.at_us
 
 
-async def _claimable(
-    store: Store, place: Place, letters: Sequence[DeadLetter], *, keep: bool
+async def _claim_letters(
+    store: Store, place: CountingPlace, letters: Sequence[DeadLetter], *, keep: bool
 ) -> list[DeadLetter]:
     """Those letters that nobody has claimed; with `keep` they are claimed now."""
     ours: list[DeadLetter] = []
@@ -114,12 +118,12 @@ async def _claimable(
     return ours
 
 
-def _charge(place: Place, units: int) -> Charge:
+def _charge(place: CountingPlace, units: int) -> Charge:
     key = shared_key(place.user, place.rule_id)
     return Charge(shared_id(place.limit), place.limit, key, units)
 
 
-def _claim(place: Place, letter: DeadLetter) -> Charge:
+def _claim(place: CountingPlace, letter: DeadLetter) -> Charge:
     limit = place.limit
     span_us = max(limit.period_us, limit.period_us * limit.burst // limit.count)
     claim = Limit(1, max(_CLAIM_SPANS * span_us, _CLAIM_US_MIN))

@@ -23,8 +23,8 @@ from sluicegate.contracts.guard import Counted, Judgement
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Store
-from sluicegate.limits.claims import Claim, LocalClaim, judge_local, judge_remote, judged
-from sluicegate.limits.glass.break_glass import Glass, let_through
+from sluicegate.limits.claims import Claim, LocalClaim, judge_local, judge_remote, judgement_of
+from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.reservation import LocalSettlement, Reservation
 from sluicegate.limits.rule import Failure, Mode, RuleLike, term
@@ -45,11 +45,11 @@ from sluicegate.stores.memory.store import (
     RULES_MAX_DEFAULT,
     MemoryStore,
 )
-from sluicegate.stores.memory.table import Keys, LocalKeys, Table
+from sluicegate.stores.memory.table import KeyTable, LimitKeys, LocalKeys
 from sluicegate.system import now_us as system_now_us
 
 if TYPE_CHECKING:
-    from sluicegate.limits.glass.follower import Follower
+    from sluicegate.limits.glass.follower import GlassFollower
     from sluicegate.limits.stores import LimitStores
 
 MEMORY_URLS: Final = frozenset({"memory:", "memory://", "async+memory://"})
@@ -82,11 +82,11 @@ class Limiter:
         "_clock",
         "_follower",
         "_glass",
-        "_guarded",
-        "_kept",
+        "_guard_observer",
         "_lines",
         "_observer",
         "_remote",
+        "_rule_keys",
         "_store",
         "_table",
         "_tables",
@@ -132,22 +132,22 @@ class Limiter:
             keys_max=keys_max,
             rules_max=rules_max,
         )
-        guarded = None if observer is None else _guarded(observer)
-        self._guarded = guarded
+        guarded_observer = None if observer is None else _guard_observer(observer)
+        self._guard_observer = guarded_observer
         # One that counts round trips alone is not told of decisions: each would cost a call.
-        self._observer = guarded if getattr(observer, "wants_decisions", True) else None
-        self._follower: Follower | None = None
+        self._observer = guarded_observer if getattr(observer, "wants_decisions", True) else None
+        self._follower: GlassFollower | None = None
         if isinstance(glass, str):
             glass, self._follower = _follow(glass, prefix, clock)
         self._glass = glass
         self._remote: LimitStores | None = None
         if open_store is not None or store_url not in MEMORY_URLS:
-            self._remote = _open_remote(store_url, prefix, open_store, guarded)
+            self._remote = _open_remote(store_url, prefix, open_store, guarded_observer)
         self._lines = WaitLines(self._now_us, waiters_max)
-        self._kept = RuleKeys(defaults, self._make, rules_max)
-        self._tables = self._kept.keys
-        self._kept.replace(rules)
-        self._table: Keys | None = None if rule is None else self._kept.keys_of(rule)
+        self._rule_keys = RuleKeys(defaults, self._make, rules_max)
+        self._tables = self._rule_keys.keys
+        self._rule_keys.replace(rules)
+        self._table: LimitKeys | None = None if rule is None else self._rule_keys.keys_of(rule)
 
     # Ask.
 
@@ -155,31 +155,31 @@ class Limiter:
         """Decide whether `key` may spend `cost` now; a refusal takes nothing from any limit."""
         if len(key) > KEY_CHARS_MAX:
             raise _key_too_long(key)
-        units = cost if isinstance(cost, int) else _whole(cost)
-        if not 0 <= units <= COST_MAX:
+        cost_units = cost if isinstance(cost, int) else _whole(cost)
+        if not 0 <= cost_units <= COST_MAX:
             raise BadValue("cost", cost, _COST_REMEDY)
         table = self._table if rule is None else self._tables.get(rule)
         if table is None:
-            table = self._kept.keys_of(rule)
+            table = self._rule_keys.keys_of(rule)
         clock = self._clock
         now_us = system_now_us() if clock is None else clock.now_us()
         if self._glass is None and self._observer is None:
-            return table.take(key, units, now_us)
+            return table.take(key, cost_units, now_us)
         decision = self._overridden(table, key, now_us)
         if decision is None:
-            decision = table.take(key, units, now_us)
-        return self._seen(decision, key, now_us)
+            decision = table.take(key, cost_units, now_us)
+        return self._record(decision, key, now_us)
 
     async def atake(
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> Decision:
         """`take`, for asyncio."""
-        table, units, now_us = self.keys_of(rule), _units(cost), self._now_us()
+        table, cost_units, now_us = self.keys_of(rule), _units(cost), self._now_us()
         _check(key)
-        decision = self._known(table, key, units, now_us)
+        decision = self._decide_here(table, key, cost_units, now_us)
         if decision is None:
-            decision = await self._ask_remote(table, key, units, now_us)
-        return decision if self._observer is None else self._seen(decision, key, now_us)
+            decision = await self._ask_remote(table, key, cost_units, now_us)
+        return decision if self._observer is None else self._record(decision, key, now_us)
 
     def peek(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
         """What `take` would decide now; nothing is taken."""
@@ -193,7 +193,7 @@ class Limiter:
         if remote is None:
             return self.peek(key, cost, rule)
         keys = cast("RemoteKeys", self.keys_of(rule))
-        return await keys.look(remote.here(), _check(key), _units(cost), self._now_us())
+        return await keys.peek_from(remote.here(), _check(key), _units(cost), self._now_us())
 
     def wait(
         self,
@@ -207,19 +207,19 @@ class Limiter:
 
         The answer is a refusal as soon as it is clear that the wait would be too long.
         """
-        keys, units, began_us = self.keys_of(rule), _units(cost), self._now_us()
+        keys, cost_units, began_us = self.keys_of(rule), _units(cost), self._now_us()
         _check(key)
 
         async def take() -> Decision:
             now_us = self._now_us()
-            return self._overridden(keys, key, now_us) or keys.take(key, units, now_us)
+            return self._overridden(keys, key, now_us) or keys.take(key, cost_units, now_us)
 
         async def look() -> Decision:
-            return keys.peek(key, units, self._now_us())
+            return keys.peek(key, cost_units, self._now_us())
 
         ticket, timeout_us = self._ticket(ThreadTicket()), _timeout_us(timeout_s)
         decision = finish(self._lines.wait((keys, key), ticket, take, look, timeout_us))
-        return self._seen(decision, key, began_us)
+        return self._record(decision, key, began_us)
 
     async def await_(
         self,
@@ -230,20 +230,24 @@ class Limiter:
         timeout_s: float | None = None,
     ) -> Decision:
         """`wait`, for asyncio."""
-        keys, units, began_us = self.keys_of(rule), _units(cost), self._now_us()
+        keys, cost_units, began_us = self.keys_of(rule), _units(cost), self._now_us()
         _check(key)
 
         async def take() -> Decision:
             now_us = self._now_us()
-            known = self._known(keys, key, units, now_us)
-            return await self._ask_remote(keys, key, units, now_us) if known is None else known
+            decision_here = self._decide_here(keys, key, cost_units, now_us)
+            return (
+                await self._ask_remote(keys, key, cost_units, now_us)
+                if decision_here is None
+                else decision_here
+            )
 
         async def look() -> Decision:
-            return await self.apeek(key, units, rule)
+            return await self.apeek(key, cost_units, rule)
 
         ticket, timeout_us = self._ticket(_task_ticket()), _timeout_us(timeout_s)
         decision = await self._lines.wait((keys, key), ticket, take, look, timeout_us)
-        return self._seen(decision, key, began_us)
+        return self._record(decision, key, began_us)
 
     # Several at once.
 
@@ -253,34 +257,34 @@ class Limiter:
             # The way of most web requests: one rule, one limit, in this process.
             key, rule, cost = claims[0]
             table = self.keys_of(rule)
-            if isinstance(table, Table) and self._observer is None:
+            if isinstance(table, KeyTable) and self._observer is None:
                 decision = table.take(_check(key), _units(cost), self._now_us())
                 return Judgement(decision, (Counted(decision.rule_id, table.limit, decision),))
-        asked, began_us = self._claimed(claims), self._now_us()
-        still, opened = self._still_asked(asked, began_us)
-        if not still:
-            judgement = judged(opened)
+        resolved, began_us = self._resolve(claims), self._now_us()
+        undecided, overridden = self._split_overridden(resolved, began_us)
+        if not undecided:
+            judgement = judgement_of(overridden)
         elif self._remote is None:
-            judgement = judge_local(cast("list[LocalClaim]", still), began_us, opened)
+            judgement = judge_local(cast("list[LocalClaim]", undecided), began_us, overridden)
         else:
             judgement = finish(
-                judge_remote(self._remote.blocking, _remote_claims(still), began_us, opened)
+                judge_remote(self._remote.blocking, _remote_claims(undecided), began_us, overridden)
             )
-        return self._judged(judgement, asked, began_us)
+        return self._record_judgement(judgement, resolved, began_us)
 
     async def ajudge(self, *claims: Claim) -> Judgement:
         """`judge`, for asyncio."""
         if self._remote is None:
             return self.judge(*claims)
-        asked, began_us = self._claimed(claims), self._now_us()
-        still, opened = self._still_asked(asked, began_us)
-        if not still:
-            judgement = judged(opened)
+        resolved, began_us = self._resolve(claims), self._now_us()
+        undecided, overridden = self._split_overridden(resolved, began_us)
+        if not undecided:
+            judgement = judgement_of(overridden)
         else:
             judgement = await judge_remote(
-                self._remote.here(), _remote_claims(still), began_us, opened
+                self._remote.here(), _remote_claims(undecided), began_us, overridden
             )
-        return self._judged(judgement, asked, began_us)
+        return self._record_judgement(judgement, resolved, began_us)
 
     def take_all(self, *claims: Claim) -> Decision:
         """Take every claim or none: different keys, rules and costs, decided as one.
@@ -319,12 +323,12 @@ class Limiter:
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> Reservation:
         """Take an estimate now, to be settled when the true cost is known."""
-        keys, units, now_us = self.keys_of(rule), _units(cost), self._now_us()
+        keys, cost_units, now_us = self.keys_of(rule), _units(cost), self._now_us()
         _check(key)
         if isinstance(keys, RemoteKeys):
-            return finish(keys.reserve(keys.stores.blocking, key, units, now_us))
-        decision = keys.take(key, units, now_us)
-        return Reservation(decision, units, LocalSettlement(keys, key, now_us, self._now_us))
+            return finish(keys.reserve(keys.stores.blocking, key, cost_units, now_us))
+        decision = keys.take(key, cost_units, now_us)
+        return Reservation(decision, cost_units, LocalSettlement(keys, key, now_us, self._now_us))
 
     async def areserve(
         self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
@@ -373,7 +377,7 @@ class Limiter:
         if remote is None:
             self.reset(key, rule)
         else:
-            await cast("RemoteKeys", self.keys_of(rule)).forget(remote.here(), _check(key))
+            await cast("RemoteKeys", self.keys_of(rule)).reset_in(remote.here(), _check(key))
 
     # Rules, and the end.
 
@@ -383,7 +387,7 @@ class Limiter:
         A rule that stays as it is keeps its counts. Where limits are kept in this process, one
         whose limit has changed starts afresh.
         """
-        self._store.drop(self._kept.replace(rules))
+        self._store.drop(self._rule_keys.replace(rules))
 
     def pin(self) -> None:
         """Say that nobody but the running event loop will ever ask; it spares a look at each."""
@@ -415,7 +419,7 @@ class Limiter:
             self._follower.close()
         remote = self._remote
         if remote is not None:
-            for keys in self._leasing():
+            for keys in self._keys_with_leases():
                 finish(keys.give_back(remote.blocking, every=True))
             remote.close()
 
@@ -423,18 +427,18 @@ class Limiter:
         """Give back what is leased, and what this event loop and threads have opened."""
         remote = self._remote
         if remote is not None:
-            for keys in self._leasing():
+            for keys in self._keys_with_leases():
                 await keys.give_back(remote.here(), every=True)
             await remote.aclose()
             remote.close()
         if self._follower is not None:
             self._follower.close()
 
-    def _leasing(self) -> list[RemoteKeys]:
+    def _keys_with_leases(self) -> list[RemoteKeys]:
         return [
             keys
-            for keys in {*self._kept.keys.values()}
-            if isinstance(keys, RemoteKeys) and keys.leased
+            for keys in {*self._rule_keys.keys.values()}
+            if isinstance(keys, RemoteKeys) and keys.lease_count
         ]
 
     async def __aenter__(self) -> Limiter:
@@ -463,62 +467,64 @@ class Limiter:
             else ticket
         )
 
-    def _known(self, keys: Keys, key: str, units: int, now_us: int) -> Decision | None:
+    def _decide_here(
+        self, keys: LimitKeys, key: str, cost_units: int, now_us: int
+    ) -> Decision | None:
         """What can be decided without waiting; None if a remote store must be asked."""
-        opened = self._overridden(keys, key, now_us)
-        if opened is not None:
-            return opened
+        overridden = self._overridden(keys, key, now_us)
+        if overridden is not None:
+            return overridden
         if self._remote is None:
-            return keys.take(key, units, now_us)
-        return cast("RemoteKeys", keys).known(key, units, now_us)
+            return keys.take(key, cost_units, now_us)
+        return cast("RemoteKeys", keys).decide_here(key, cost_units, now_us)
 
     def _ask_remote(
-        self, keys: Keys, key: str, units: int, now_us: int
+        self, keys: LimitKeys, key: str, cost_units: int, now_us: int
     ) -> Coroutine[Any, Any, Decision]:
         # The coroutine itself, and not one around it: each costs a turn of every wait.
         remote = cast("LimitStores", self._remote)
-        return cast("RemoteKeys", keys).ask(remote.here(), key, units, now_us)
+        return cast("RemoteKeys", keys).take_from(remote.here(), key, cost_units, now_us)
 
-    def _overridden(self, keys: Keys, key: str, now_us: int) -> Decision | None:
+    def _overridden(self, keys: LimitKeys, key: str, now_us: int) -> Decision | None:
         """The decision where the glass is broken; None where it is whole."""
         glass = self._glass
         if glass is None or not glass.broken:
             return None
-        name = self._kept.name_of(keys)
-        if glass.stands_open(name, key, now_us) is None:
+        name = self._rule_keys.name_of(keys)
+        if glass.opening_for(name, key, now_us) is None:
             return None
-        return let_through(name, min(limit.burst for limit in _limits(keys)))
+        return override_decision(name, min(limit.burst for limit in _limits(keys)))
 
-    def _still_asked(
-        self, asked: list[tuple[Keys, str, int]], now_us: int
-    ) -> tuple[list[tuple[Keys, str, int]], list[Counted]]:
+    def _split_overridden(
+        self, resolved: list[tuple[LimitKeys, str, int]], now_us: int
+    ) -> tuple[list[tuple[LimitKeys, str, int]], list[Counted]]:
         """The claims that are to be decided, and those that a broken glass admits."""
         if self._glass is None or not self._glass.broken:
-            return asked, []
-        still: list[tuple[Keys, str, int]] = []
-        opened: list[Counted] = []
-        for one in asked:
+            return resolved, []
+        undecided: list[tuple[LimitKeys, str, int]] = []
+        overridden: list[Counted] = []
+        for one in resolved:
             decision = self._overridden(one[0], one[1], now_us)
             if decision is None:
-                still.append(one)
+                undecided.append(one)
             else:
-                opened.append(Counted(decision.rule_id, _limits(one[0])[0], decision))
-        return still, opened
+                overridden.append(Counted(decision.rule_id, _limits(one[0])[0], decision))
+        return undecided, overridden
 
-    def _seen(self, decision: Decision, key: str, began_us: int) -> Decision:
+    def _record(self, decision: Decision, key: str, began_us: int) -> Decision:
         observer = self._observer
         if observer is not None:
             observer.record_decision(decision, key, began_us, self._now_us())
         return decision
 
-    def _judged(
-        self, judgement: Judgement, asked: list[tuple[Keys, str, int]], began_us: int
+    def _record_judgement(
+        self, judgement: Judgement, resolved: list[tuple[LimitKeys, str, int]], began_us: int
     ) -> Judgement:
         if self._observer is not None:
-            self._seen(judgement.decision, asked[0][1], began_us)
+            self._record(judgement.decision, resolved[0][1], began_us)
             for one in judgement.counted:
                 if one.decision.shadow and one.decision is not judgement.decision:
-                    self._seen(one.decision, asked[0][1], began_us)
+                    self._record(one.decision, resolved[0][1], began_us)
         return judgement
 
     async def _acorrect(self, key: str, correction: int, rule: RuleLike | None) -> None:
@@ -528,21 +534,21 @@ class Limiter:
         if remote is None:
             keys.settle(key, correction, now_us, now_us)
         else:
-            await cast("RemoteKeys", keys).correct(remote.here(), key, correction, None)
+            await cast("RemoteKeys", keys).settle_in(remote.here(), key, correction, None)
 
-    def _claimed(self, claims: tuple[Claim, ...]) -> list[tuple[Keys, str, int]]:
+    def _resolve(self, claims: tuple[Claim, ...]) -> list[tuple[LimitKeys, str, int]]:
         if not 1 <= len(claims) <= CLAIMS_MAX:
             raise BadValue("claims", len(claims), f"give from 1 to {CLAIMS_MAX}")
         return [(self.keys_of(rule), _check(key), _units(cost)) for key, rule, cost in claims]
 
-    def keys_of(self, rule: RuleLike | None) -> Keys:
+    def keys_of(self, rule: RuleLike | None) -> LimitKeys:
         """The keys under a rule, by its name or itself; for who asks them more than once."""
         table = self._table if rule is None else self._tables.get(rule)
-        return self._kept.keys_of(rule) if table is None else table
+        return self._rule_keys.keys_of(rule) if table is None else table
 
-    def _make(self, terms: Terms) -> Keys:
+    def _make(self, terms: Terms) -> LimitKeys:
         if self._remote is not None:
-            return RemoteKeys(self._remote, terms, self._store, self._now_us, self._guarded)
+            return RemoteKeys(self._remote, terms, self._store, self._now_us, self._guard_observer)
         tables = [self._store.table(rule_id, limit) for rule_id, limit in terms.limits]
         keys: LocalKeys = tables[0] if len(tables) == 1 else AllOf(tables)
         if terms.mode is Mode.ENFORCE and not terms.count_refused:
@@ -570,15 +576,15 @@ def _open_remote(
         raise MissingPackage(error.name, "redis") from None
 
 
-def _follow(url: str, prefix: str, clock: Clock | None) -> tuple[Glass, Follower]:
-    from sluicegate.limits.glass.follower import Follower  # noqa: PLC0415
+def _follow(url: str, prefix: str, clock: Clock | None) -> tuple[Glass, GlassFollower]:
+    from sluicegate.limits.glass.follower import GlassFollower  # noqa: PLC0415
     from sluicegate.limits.glass.sources import open_source  # noqa: PLC0415
 
     glass = Glass()
-    return glass, Follower(open_source(url, prefix=prefix), glass, clock=clock)
+    return glass, GlassFollower(open_source(url, prefix=prefix), glass, clock=clock)
 
 
-def _guarded(observer: Observer) -> Observer:
+def _guard_observer(observer: Observer) -> Observer:
     """One that raises must not fail the decision it is told of."""
     from sluicegate.telemetry.observer_group import ObserverGroup  # noqa: PLC0415
 
@@ -591,14 +597,14 @@ def _task_ticket() -> Ticket:
     return TaskTicket()
 
 
-def _remote_claims(asked: list[tuple[Keys, str, int]]) -> list[tuple[RemoteKeys, str, int]]:
-    return cast("list[tuple[RemoteKeys, str, int]]", asked)
+def _remote_claims(resolved: list[tuple[LimitKeys, str, int]]) -> list[tuple[RemoteKeys, str, int]]:
+    return cast("list[tuple[RemoteKeys, str, int]]", resolved)
 
 
-def _limits(keys: Keys) -> list[Limit]:
+def _limits(keys: LimitKeys) -> list[Limit]:
     if isinstance(keys, KeysWithTerms | RemoteKeys):
         return [limit for _, limit in keys.terms.limits]
-    return [ask.table.limit for ask in cast("LocalKeys", keys).asks("", 0)]
+    return [ask.table.limit for ask in cast("LocalKeys", keys).charges("", 0)]
 
 
 def _timeout_us(timeout_s: float | None) -> int | None:
@@ -620,10 +626,10 @@ def _key_too_long(key: str) -> BadValue:
 
 
 def _units(cost: SupportsIndex) -> int:
-    units = cost if isinstance(cost, int) else _whole(cost)
-    if not 0 <= units <= COST_MAX:
+    cost_units = cost if isinstance(cost, int) else _whole(cost)
+    if not 0 <= cost_units <= COST_MAX:
         raise BadValue("cost", cost, _COST_REMEDY)
-    return units
+    return cost_units
 
 
 def _whole(cost: SupportsIndex) -> int:

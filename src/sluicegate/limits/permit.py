@@ -44,7 +44,7 @@ class PermitStore(Protocol):
 
 
 @final
-class Unbound:
+class FixedPermitStore:
     """The store of permits that hold no place, because nothing could be asked or nobody should."""
 
     __slots__ = ("decide",)
@@ -108,22 +108,22 @@ class Permit:
 
     def release(self) -> bool:
         """Give the place back; False if it had ended, or if the store cannot be told now."""
-        return finish(self.released(self._local or self._permits.blocking))
+        return finish(self.release_in(self._local or self._permits.blocking))
 
     async def arelease(self) -> bool:
         """`release`, for asyncio."""
-        return await self.released(self._local or self._permits.here())
+        return await self.release_in(self._local or self._permits.here())
 
     def renew(self) -> bool:
         """Hold it for the whole time from now. False if it has ended, or the store cannot say.
 
         What has ended stays ended, even if the place is still free: `held` tells the two apart.
         """
-        return finish(self.renewed(self._local or self._permits.blocking))
+        return finish(self.renew_in(self._local or self._permits.blocking))
 
     async def arenew(self) -> bool:
         """`renew`, for asyncio."""
-        return await self.renewed(self._local or self._permits.here())
+        return await self.renew_in(self._local or self._permits.here())
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """`release`, as a `contracts.permit.Permit`: a fixed limit does not learn from outcomes.
@@ -132,7 +132,7 @@ class Permit:
         """
         return self.release()
 
-    async def released(self, store: PermitStore) -> bool:
+    async def release_in(self, store: PermitStore) -> bool:
         """Give it back to this store, which must be where it is held."""
         try:
             self._open.pop()
@@ -146,22 +146,22 @@ class Permit:
         finally:
             self._permits.wake(self.key)
 
-    async def renewed(self, store: PermitStore) -> bool:
+    async def renew_in(self, store: PermitStore) -> bool:
         """Renew it in this store, which must be where it is held."""
         if not self._open:
             return False
-        asked_us = self._permits.now_us()
+        sent_us = self._permits.now_us()
         try:
-            renewed = await store.renew(self.key, self._id, self.count)
+            renew_in = await store.renew(self.key, self._id, self.count)
         except Unavailable:
             return False
-        if renewed:
-            self._until_us = asked_us + self._permits.expires_after_us
+        if renew_in:
+            self._until_us = sent_us + self._permits.expires_after_us
         else:
             self._open.clear()
-        return renewed
+        return renew_in
 
-    def of(self, store: PermitStore) -> PermitStore:
+    def held_in(self, store: PermitStore) -> PermitStore:
         """Where it is held, for who has the remote store at hand."""
         return self._local or store
 

@@ -34,7 +34,7 @@ class PermitStores(LoopStores[PermitStore]):
         """Renew a thread's permit until it ends; the background loop does it."""
 
         async def begin(store: PermitStore) -> Heartbeat:
-            return Heartbeat(permit, permit.of(store), every_s)
+            return Heartbeat(permit, permit.held_in(store), every_s)
 
         return self.bridge.run(begin)
 
@@ -91,7 +91,7 @@ async def _beat(permit: Permit, store: PermitStore, every_s: float) -> None:
     pause_s = every_s
     while permit.held:
         await asyncio.sleep(pause_s)
-        pause_s = every_s if await permit.renewed(store) else min(every_s, _AGAIN_S_MAX)
+        pause_s = every_s if await permit.renew_in(store) else min(every_s, _AGAIN_S_MAX)
 
 
 def open_permit_stores(

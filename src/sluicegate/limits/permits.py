@@ -28,10 +28,10 @@ from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, STORE_UNAVAILABLE
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.limits.glass.break_glass import Glass, let_through
+from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.hold import Hold, HoldDecorator
 from sluicegate.limits.limiter import KEY_CHARS_MAX, MEMORY_URLS
-from sluicegate.limits.permit import Permit, PermitStore, Unbound
+from sluicegate.limits.permit import FixedPermitStore, Permit, PermitStore
 from sluicegate.limits.rule import Failure, term
 from sluicegate.limits.wait_lines import (
     WAITERS_MAX_DEFAULT,
@@ -79,11 +79,12 @@ class Permits:
 
     __slots__ = (
         "__weakref__",
-        "_beats",
         "_clock",
         "_first",
         "_first_lock",
+        "_fixed",
         "_glass",
+        "_heartbeats",
         "_lines",
         "_memory",
         "_numbers",
@@ -91,7 +92,6 @@ class Permits:
         "_poll_us",
         "_remote",
         "_stem",
-        "_unguarded",
         "expires_after_us",
         "failure",
         "limit_max",
@@ -135,7 +135,7 @@ class Permits:
         self._glass = glass
         self._poll_us = round(poll_s * 1e6)
         self._remote: PermitStores | None = None
-        self._beats: PermitStores | None = (
+        self._heartbeats: PermitStores | None = (
             None  # for heartbeats of threads, where no store is remote
         )
         if open_store is not None or store_url not in MEMORY_URLS:
@@ -145,13 +145,13 @@ class Permits:
         self._memory = MemoryPermits(
             self.now_us, self.name, places, self.expires_after_us, keys_max=keys_max
         )
-        self._unguarded = Unbound(self._without_store)
+        self._fixed = FixedPermitStore(self._without_store)
         self._lines = WaitLines(self.now_us, waiters_max)
         # Of each key, who stands first in its line and may be asking.
         self._first: dict[str, Ticket] = {}
         self._first_lock = Lock()
-        self._begin_anew()
-        _all.add(self)
+        self._reset_after_fork()
+        _instances.add(self)
 
     # Ask.
 
@@ -160,35 +160,35 @@ class Permits:
 
         With `wait_s`, wait up to so long for it; `float("inf")` waits without end.
         """
-        places, wait_us, began_us = _asked(key, count), _wait_us(wait_s), self.now_us()
+        places, wait_us, began_us = _check_count(key, count), _wait_us(wait_s), self.now_us()
         store = self.blocking
         if wait_us is None:
-            permit = finish(self._asked_once(store, key, places))
+            permit = finish(self._acquire_once(store, key, places))
         else:
             ticket = self._ticket(ThreadTicket())
-            permit = finish(self._waited(store, ticket, key, places, wait_us))
-        return self._seen(permit, began_us)
+            permit = finish(self._acquire_in_line(store, ticket, key, places, wait_us))
+        return self._record(permit, began_us)
 
     async def aacquire(
         self, key: str, count: SupportsIndex = 1, *, wait_s: float | None = None
     ) -> Permit:
         """`acquire`, for asyncio."""
-        places, wait_us, began_us = _asked(key, count), _wait_us(wait_s), self.now_us()
+        places, wait_us, began_us = _check_count(key, count), _wait_us(wait_s), self.now_us()
         store = self.here()
         if wait_us is None:
-            permit = await self._asked_once(store, key, places)
+            permit = await self._acquire_once(store, key, places)
         else:
             ticket = self._ticket(_task_ticket())
-            permit = await self._waited(store, ticket, key, places, wait_us)
-        return self._seen(permit, began_us)
+            permit = await self._acquire_in_line(store, ticket, key, places, wait_us)
+        return self._record(permit, began_us)
 
     def peek(self, key: str, count: SupportsIndex = 1) -> Decision:
         """What `acquire` would decide now; nothing is held by it."""
-        return finish(self._look(self.blocking, key, _asked(key, count)))
+        return finish(self._peek_in(self.blocking, key, _check_count(key, count)))
 
     async def apeek(self, key: str, count: SupportsIndex = 1) -> Decision:
         """`peek`, for asyncio."""
-        return await self._look(self.here(), key, _asked(key, count))
+        return await self._peek_in(self.here(), key, _check_count(key, count))
 
     # Around work.
 
@@ -204,28 +204,28 @@ class Permits:
 
         With `renew`, a heartbeat keeps the permit from expiring while the block runs.
         """
-        return Hold(self, key, _asked(key, count), _waitable(wait_s), renew)
+        return Hold(self, key, _check_count(key, count), _check_wait(wait_s), renew)
 
     def limit(
         self, *, key: Key, count: Cost = 1, wait_s: float | None = None, renew: bool = False
     ) -> HoldDecorator:
         """Hold a permit during each call of a function, plain or async; else raise `Refused`."""
-        return HoldDecorator(self, key, count, _waitable(wait_s), renew)
+        return HoldDecorator(self, key, count, _check_wait(wait_s), renew)
 
     def heartbeat(self, permit: Permit) -> Heartbeat:
         """Renew a thread's permit until it ends, or until the heartbeat is stopped."""
-        beats = self._remote or self._beats
+        beats = self._remote or self._heartbeats
         if beats is None:
             from sluicegate.limits.permit_stores import PermitStores  # noqa: PLC0415
 
-            beats = self._beats = PermitStores(lambda: self._memory)
+            beats = self._heartbeats = PermitStores(lambda: self._memory)
         return beats.beat(permit, self._beat_s())
 
     def heartbeat_here(self, permit: Permit) -> Heartbeat:
         """`heartbeat`, as a task of the running loop."""
         from sluicegate.limits.permit_stores import Heartbeat  # noqa: PLC0415
 
-        return Heartbeat(permit, permit.of(self.here()), self._beat_s())
+        return Heartbeat(permit, permit.held_in(self.here()), self._beat_s())
 
     # For permits and for their tests.
 
@@ -260,7 +260,7 @@ class Permits:
 
     def close(self) -> None:
         """Close what threads have opened; what is held stays held until it ends."""
-        for stores in (self._remote, self._beats):
+        for stores in (self._remote, self._heartbeats):
             if stores is not None:
                 stores.close()
 
@@ -284,28 +284,28 @@ class Permits:
 
     # Inside.
 
-    async def _asked_once(self, store: PermitStore, key: str, count: int) -> Permit:
+    async def _acquire_once(self, store: PermitStore, key: str, count: int) -> Permit:
         permit_id = f"{self._stem}-{next(self._numbers)}"
-        asked_us = self.now_us()
+        sent_us = self.now_us()
         local: PermitStore | None = None if self._remote is not None else self._memory
         glass = self._glass
-        if glass and glass.broken and glass.stands_open(self.name, key, asked_us):
-            local = store = Unbound(self._let_through)
+        if glass and glass.broken and glass.opening_for(self.name, key, sent_us):
+            local = store = FixedPermitStore(self._let_through)
         try:
             decision = await store.acquire(key, permit_id, count)
         except Unavailable:
-            local = self._instead()
+            local = self._fallback_store()
             decision = (await local.acquire(key, permit_id, count)).with_marks(degraded=True)
-        until_us = asked_us + self.expires_after_us
+        until_us = sent_us + self.expires_after_us
         return Permit(self, local, permit_id, key, count, decision, until_us)
 
-    async def _look(self, store: PermitStore, key: str, count: int) -> Decision:
+    async def _peek_in(self, store: PermitStore, key: str, count: int) -> Decision:
         try:
             return await store.look(key, count)
         except Unavailable:
-            return (await self._instead().look(key, count)).with_marks(degraded=True)
+            return (await self._fallback_store().look(key, count)).with_marks(degraded=True)
 
-    async def _waited(
+    async def _acquire_in_line(
         self, store: PermitStore, ticket: Ticket, key: str, count: int, wait_us: int
     ) -> Permit:
         """Stand in the line of `key` until there is a permit, or `wait_us` are over."""
@@ -317,11 +317,11 @@ class Permits:
             # Before the store is asked: a release from then on is not missed.
             with self._first_lock:
                 self._first[key] = ticket
-            permit = await self._asked_once(store, key, count)
-            return self._paused(permit.decision, deadline_us)
+            permit = await self._acquire_once(store, key, count)
+            return self._with_pause(permit.decision, deadline_us)
 
         async def look() -> Decision:
-            return await self._look(store, key, count)
+            return await self._peek_in(store, key, count)
 
         try:
             decision = await self._lines.wait(key, ticket, take, look, wait_us)
@@ -334,7 +334,7 @@ class Permits:
             return permit
         return Permit(self, None, "", key, count, decision, 0)
 
-    def _paused(self, decision: Decision, deadline_us: int) -> Decision:
+    def _with_pause(self, decision: Decision, deadline_us: int) -> Decision:
         """The decision, with how long to pause in place of when to come back.
 
         That a place may be free sooner than a refusal says is what one waits for.
@@ -354,16 +354,16 @@ class Permits:
             decision.rule_id,
         )
 
-    def _instead(self) -> PermitStore:
+    def _fallback_store(self) -> PermitStore:
         """Who decides when the store does not."""
-        return self._memory if self.failure is Failure.LOCAL else self._unguarded
+        return self._memory if self.failure is Failure.LOCAL else self._fixed
 
     def _without_store(self) -> Decision:
         reason = STORE_UNAVAILABLE if self.failure is Failure.CLOSED else None
         return Decision(reason is None, 0, 0, 0, reason, self.name)
 
     def _let_through(self) -> Decision:
-        return let_through(self.name, self.limit_max)
+        return override_decision(self.name, self.limit_max)
 
     def _beat_s(self) -> float:
         return self.expires_after_us / 1e6 / _BEATS
@@ -376,7 +376,7 @@ class Permits:
             else ticket
         )
 
-    def _seen(self, permit: Permit, began_us: int) -> Permit:
+    def _record(self, permit: Permit, began_us: int) -> Permit:
         if self._observer is not None:
             self._observer.record_decision(permit.decision, permit.key, began_us, self.now_us())
         return permit
@@ -398,7 +398,7 @@ class Permits:
                 raise
             raise MissingPackage(error.name, "redis") from None
 
-    def _begin_anew(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Have names of one's own; also in a child, which would go on with its parent's."""
         draw = SystemChance().draw
         self._stem = f"{int(draw() * 2**53):x}{int(draw() * 2**53):x}"
@@ -411,7 +411,7 @@ def _task_ticket() -> Ticket:
     return TaskTicket()
 
 
-def _asked(key: str, count: SupportsIndex) -> int:
+def _check_count(key: str, count: SupportsIndex) -> int:
     if len(key) > KEY_CHARS_MAX:
         raise BadValue("key", key, f"at most {KEY_CHARS_MAX:,} characters; use a hash of it")
     return _whole("count", count, COUNT_MAX)
@@ -430,7 +430,7 @@ def _name(name: str) -> str:
     return name
 
 
-def _waitable(wait_s: float | None) -> float | None:
+def _check_wait(wait_s: float | None) -> float | None:
     _wait_us(wait_s)  # a bad one is told here, not at the first call
     return wait_s
 
@@ -443,12 +443,12 @@ def _wait_us(wait_s: float | None) -> int | None:
     return int(min(wait_s, 1e9) * 1e6)
 
 
-_all: Final[WeakSet[Permits]] = WeakSet()
+_instances: Final[WeakSet[Permits]] = WeakSet()
 
 
 def _after_fork() -> None:
-    for permits in [*_all]:
-        permits._begin_anew()
+    for permits in [*_instances]:
+        permits._reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

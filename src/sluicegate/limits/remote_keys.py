@@ -1,13 +1,12 @@
-"""Far: rules whose state is in a store that answers later, or does not answer.
+"""Remote keys: rules whose state is in a store that answers later, or does not answer.
 
-Around each ask of the store stand three things that spare it or replace it. A *denial*: a key that
-was refused is refused here until the instant the refusal named, without asking again. A *lease*: a
-block of units that was taken in advance is spent here. A *failure policy*: when the store does not
-answer, the rule says whether to admit, to refuse, or to count here against a share of the limit;
-such a decision is marked as degraded.
+Three things spare a request to the store, or replace it. A *denial*: a key that was refused is
+refused here until the instant the refusal named. A *lease*: a block of units that was taken in
+advance is spent here. A *failure policy*: when the store does not answer, the rule says whether to
+admit, to refuse, or to count here against a share of the limit; such a decision is marked degraded.
 
-Each operation is written once, as a coroutine over the store it is handed. A task hands it the
-store of its event loop; a thread hands it one that blocks, and steps the coroutine to its end.
+Each operation is written once, as a coroutine over the store it is given. A task gives it the store
+of its event loop; a thread gives it one that blocks, and steps the coroutine to its end.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ from sluicegate.limits.denials import Denials
 from sluicegate.limits.lease import FILL_US_MAX, EndedBlock, KeyBlock, Leases
 from sluicegate.limits.reservation import Reservation, Settling
 from sluicegate.limits.rule import Failure, Mode
-from sluicegate.limits.terms import Terms, tried_out, unasked
+from sluicegate.limits.terms import Terms, as_trial, off_decision
 from sluicegate.limits.wait_lines import finish
 from sluicegate.stores.memory.joint import binding, take_all
 from sluicegate.stores.memory.store import MemoryStore
-from sluicegate.stores.memory.table import Ask, Keys
+from sluicegate.stores.memory.table import LimitKeys, TableCharge
 
 if TYPE_CHECKING:
     from sluicegate.limits.stores import LimitStores
 
 
 @final
-class RemoteKeys(Keys):
+class RemoteKeys(LimitKeys):
     """The keys of one rule in a remote store."""
 
     __slots__ = (
-        "_aged",
         "_clock",
-        "_counted",
         "_denials",
         "_leases",
         "_local",
         "_observer",
+        "_record_lag",
+        "_store_limits",
         "stores",
         "terms",
     )
@@ -65,14 +64,16 @@ class RemoteKeys(Keys):
         self._clock = clock
         self._observer = observer
         # Few observers ask how stale it is what is decided here; those have a method for it.
-        self._aged: Callable[[str, int], None] | None = getattr(observer, "record_lease_lag", None)
+        self._record_lag: Callable[[str, int], None] | None = getattr(
+            observer, "record_lease_lag", None
+        )
         self._denials = Denials()
         self._leases: Leases | None = None
-        self._counted = terms.limits  # as the store is to count them
+        self._store_limits = terms.limits  # as the store is to count them
         if terms.lease is not None and terms.mode is Mode.ENFORCE:
             self._leases = Leases(*terms.limits[0], terms.lease)
             if self._leases.block_max:
-                self._counted = [(self._leases.rule_id, self._leases.limit)]
+                self._store_limits = [(self._leases.rule_id, self._leases.limit)]
             else:
                 self._leases = None
 
@@ -80,85 +81,89 @@ class RemoteKeys(Keys):
 
     def take(self, key: str, cost: int, now_us: int) -> Decision:
         """Take `cost` for `key` if every limit has it."""
-        decision = self.known(key, cost, now_us)
+        decision = self.decide_here(key, cost, now_us)
         if decision is None:
-            decision = finish(self.ask(self.stores.blocking, key, cost, now_us))
+            decision = finish(self.take_from(self.stores.blocking, key, cost, now_us))
         return decision
 
     def peek(self, key: str, cost: int, now_us: int) -> Decision:
-        """What `take` would answer; nothing is taken."""
-        return finish(self.look(self.stores.blocking, key, cost, now_us))
+        """Return what `take` would decide; nothing is taken."""
+        return finish(self.peek_from(self.stores.blocking, key, cost, now_us))
 
     def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
         """Charge more, or give back, at the store's own instant; `now_us` is not its time."""
-        finish(self.correct(self.stores.blocking, key, correction, None))
+        finish(self.settle_in(self.stores.blocking, key, correction, None))
 
     def reset(self, key: str) -> None:
         """Forget what `key` has taken."""
-        finish(self.forget(self.stores.blocking, key))
+        finish(self.reset_in(self.stores.blocking, key))
 
     # The same for whoever has a store at block.
 
-    def known(self, key: str, cost: int, now_us: int) -> Decision | None:
-        """What can be decided without the store; None if it must be asked."""
+    def decide_here(self, key: str, cost: int, now_us: int) -> Decision | None:
+        """Decide without the store; None if it must be asked."""
         if self.terms.mode is Mode.OFF:
-            return unasked(self.terms)
+            return off_decision(self.terms)
         decision = self._denials.refusal(key, cost, now_us)
         if decision is not None:
-            return self._told(decision)
+            return self._apply_mode(decision)
         return None if self._leases is None else self._leases.spend(key, cost, now_us)
 
-    def denied(self, key: str, cost: int, now_us: int) -> Decision | None:
-        """The refusal that still holds for this key; None if there is none."""
+    def refusal_here(self, key: str, cost: int, now_us: int) -> Decision | None:
+        """Return the refusal that still holds for this key; None if there is none."""
         return self._denials.refusal(key, cost, now_us)
 
-    async def ask(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
+    async def take_from(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
         """Take `cost` for `key`."""
         leases = self._leases
         if leases is not None:
             block = leases.block_for(key, now_us)
             if block is not None:
-                return await self._lease(store, leases, block, key, cost)
-        return self._told(binding((await self.rule(store, key, cost, now_us)).decisions))
+                return await self._take_from_block(store, leases, block, key, cost)
+        return self._apply_mode(
+            binding((await self.request_ruling(store, key, cost, now_us)).decisions)
+        )
 
-    async def rule(self, store: Store, key: str, cost: int, now_us: int) -> Ruling:
-        """Take `cost` for `key` in the store; every limit's decision, and the store's instant."""
+    async def request_ruling(self, store: Store, key: str, cost: int, now_us: int) -> Ruling:
+        """Take `cost` in the store; return each limit's decision, and the store's instant."""
         charges = self.charges(key, cost)
         try:
             ruling = await store.take(charges, count_refused=self.terms.count_refused)
         except Unavailable:
-            return self.without_store(charges, now_us)
+            return self.decide_without_store(charges, now_us)
         if not ruling.allowed:
             self.remember(key, cost, binding(ruling.decisions), now_us)
         return ruling
 
     async def reserve(self, store: Store, key: str, cost: int, now_us: int) -> Reservation:
         """Take `cost` as an estimate, to be settled. It is never taken from a lease."""
-        known = unasked(self.terms) if self.terms.mode is Mode.OFF else None
-        known = known or self._denials.refusal(key, cost, now_us)
-        if known is not None:
-            return Reservation(self._told(known), cost, RemoteSettlement(self, key, None))
-        ruling = await self.rule(store, key, cost, now_us)
-        decision = self._told(binding(ruling.decisions))
+        here = off_decision(self.terms) if self.terms.mode is Mode.OFF else None
+        here = here or self._denials.refusal(key, cost, now_us)
+        if here is not None:
+            return Reservation(self._apply_mode(here), cost, RemoteSettlement(self, key, None))
+        ruling = await self.request_ruling(store, key, cost, now_us)
+        decision = self._apply_mode(binding(ruling.decisions))
         return Reservation(decision, cost, RemoteSettlement(self, key, ruling.at_us))
 
-    async def look(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
-        """What `ask` would answer."""
+    async def peek_from(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
+        """Return what `take_from` would decide."""
         if self.terms.mode is Mode.OFF:
-            return unasked(self.terms)
+            return off_decision(self.terms)
         leases = self._leases
         left = 0 if leases is None else leases.left(key, now_us)
         charges = self.charges(key, max(cost - left, 0))
         try:
             ruling = await store.take(charges, keep=False)
         except Unavailable:
-            ruling = self.without_store(charges, now_us, keep=False)
+            ruling = self.decide_without_store(charges, now_us, keep=False)
         decision = binding(ruling.decisions)
         if left and decision.allowed:
             decision = decision.with_more(max(left - cost, 0))
-        return self._told(decision)
+        return self._apply_mode(decision)
 
-    async def correct(self, store: Store, key: str, correction: int, taken_us: int | None) -> bool:
+    async def settle_in(
+        self, store: Store, key: str, correction: int, taken_us: int | None
+    ) -> bool:
         """Charge more than was taken at `taken_us`, or give back; False if it cannot be now.
 
         None is the store's now, which it alone knows.
@@ -174,7 +179,7 @@ class RemoteKeys(Keys):
             return False
         return True
 
-    async def forget(self, store: Store, key: str) -> None:
+    async def reset_in(self, store: Store, key: str) -> None:
         """Forget what `key` has taken; `Unavailable` if that cannot be done now."""
         self._denials.forget(key)
         if self._leases is not None:
@@ -182,16 +187,16 @@ class RemoteKeys(Keys):
         await store.reset(self.charges(key, 0))
 
     def charges(self, key: str, cost: int) -> list[Charge]:
-        """This key in each limit of the rule."""
-        return [Charge(rule_id, limit, key, cost) for rule_id, limit in self._counted]
+        """Return a charge of this key in each limit of the rule."""
+        return [Charge(rule_id, limit, key, cost) for rule_id, limit in self._store_limits]
 
     def remember(self, key: str, cost: int, decision: Decision, asked_us: int) -> None:
-        """Believe a refusal, unless the store must hear of those that follow."""
+        """Keep a refusal, unless the store must count those that follow."""
         if not self.terms.count_refused:
             self._denials.remember(key, cost, decision, asked_us)
 
     @property
-    def leased(self) -> int:
+    def lease_count(self) -> int:
         """How many keys have a lease here now."""
         return 0 if self._leases is None else len(self._leases)
 
@@ -201,19 +206,21 @@ class RemoteKeys(Keys):
         if leases is None:
             return
         for ended in leases.take_idle(self._clock(), every=every):
-            await self._ended(store, ended)
+            await self._end_block(store, ended)
 
-    def without_store(self, charges: Sequence[Charge], now_us: int, *, keep: bool = True) -> Ruling:
+    def decide_without_store(
+        self, charges: Sequence[Charge], now_us: int, *, keep: bool = True
+    ) -> Ruling:
         """Decide as the failure policy says."""
-        decisions = failed(self.terms, charges, self._local, now_us, keep=keep)
+        decisions = failure_decisions(self.terms, charges, self._local, now_us, keep=keep)
         return Ruling(0, [decision.with_marks(degraded=True) for decision in decisions])
 
     # Inside.
 
-    def _told(self, decision: Decision) -> Decision:
-        return tried_out(decision) if self.terms.mode is Mode.SHADOW else decision
+    def _apply_mode(self, decision: Decision) -> Decision:
+        return as_trial(decision) if self.terms.mode is Mode.SHADOW else decision
 
-    async def _lease(
+    async def _take_from_block(
         self, store: Store, leases: Leases, block: KeyBlock, key: str, cost: int
     ) -> Decision:
         """Fill the key's block and take `cost` of it, or wait for whoever is filling it."""
@@ -224,11 +231,11 @@ class RemoteKeys(Keys):
                 break
             await ticket.pause(FILL_US_MAX)
             now_us = self._clock()
-            known = self.known(key, cost, now_us)
-            if known is not None:
-                return known
+            decision = self.decide_here(key, cost, now_us)
+            if decision is not None:
+                return decision
             if block.failures != failures:
-                return binding(self.without_store(self.charges(key, cost), now_us).decisions)
+                return binding(self.decide_without_store(self.charges(key, cost), now_us).decisions)
         return await self._fill(store, leases, block, key, cost)
 
     async def _fill(
@@ -240,7 +247,7 @@ class RemoteKeys(Keys):
             grant = await store.take_some(charge, leases.ladder(block, cost, sent_us))
         except Unavailable:
             leases.end_fill(block, failed=True)
-            return binding(self.without_store([charge], sent_us).decisions)
+            return binding(self.decide_without_store([charge], sent_us).decisions)
         except BaseException:
             # Cancelled, say: that is no failure of the store, and one of those who wait goes on.
             leases.end_fill(block, failed=False)
@@ -257,23 +264,23 @@ class RemoteKeys(Keys):
         leases.end_fill(block, failed=False)
         self.stores.sweep(store, self)
         if before is not None:
-            await self._ended(store, before)
+            await self._end_block(store, before)
         return decision
 
-    async def _ended(self, store: Store, block: EndedBlock) -> None:
-        """Tell how a block went, and give back what is left of it."""
+    async def _end_block(self, store: Store, block: EndedBlock) -> None:
+        """Report how a block ended, and give back what is left of it."""
         observer, name = self._observer, self.terms.name
         if observer is not None:
             if block.spent:
                 observer.record_lease(name, "spent", block.spent)
-                if self._aged is not None:
-                    self._aged(name, block.age_us)
+                if self._record_lag is not None:
+                    self._record_lag(name, block.age_us)
             if block.lapsed:
                 observer.record_lease(name, "lapsed", block.lapsed)
             if block.left:
                 observer.record_lease(name, "returned", block.left)
         if block.left:
-            await self.correct(store, block.key, -block.left, block.taken_us)
+            await self.settle_in(store, block.key, -block.left, block.taken_us)
 
 
 @final
@@ -290,31 +297,34 @@ class RemoteSettlement(Settling):
     def now(self, correction: int) -> None:
         """Settle from a thread."""
         finish(
-            self._keys.correct(self._keys.stores.blocking, self._key, correction, self._taken_us)
+            self._keys.settle_in(self._keys.stores.blocking, self._key, correction, self._taken_us)
         )
 
     async def later(self, correction: int) -> None:
         """Settle from a task."""
-        await self._keys.correct(self._keys.stores.here(), self._key, correction, self._taken_us)
+        await self._keys.settle_in(self._keys.stores.here(), self._key, correction, self._taken_us)
 
 
-def failed(
+def failure_decisions(
     terms: Terms, charges: Sequence[Charge], local: MemoryStore, now_us: int, *, keep: bool
 ) -> list[Decision]:
-    """What a rule's failure policy decides."""
+    """Decide as a rule's failure policy says."""
     if terms.failure is Failure.LOCAL:
-        asks = [
-            Ask(local.table(charge.rule_id, share_of(charge.limit, terms.local_share)), charge.key,
-                charge.cost)
+        shares = [
+            TableCharge(
+                local.table(charge.rule_id, share_of(charge.limit, terms.local_share)),
+                charge.key,
+                charge.cost,
+            )
             for charge in charges
-        ]  # fmt: skip
-        return take_all(asks, now_us, keep=keep)
+        ]
+        return take_all(shares, now_us, keep=keep)
     reason = STORE_UNAVAILABLE if terms.failure is Failure.CLOSED else None
     return [Decision(reason is None, 0, 0, 0, reason, charge.rule_id, True) for charge in charges]
 
 
 def share_of(limit: Limit, share: float) -> Limit:
-    """The part of a limit that one process may admit by itself; at least one unit."""
+    """Return the part of a limit that one process may admit by itself; at least one unit."""
     return Limit(
         max(1, int(limit.count * share)),
         limit.period_us,

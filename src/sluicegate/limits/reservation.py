@@ -16,7 +16,7 @@ from typing import SupportsIndex, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.memory.table import Keys
+from sluicegate.stores.memory.table import LimitKeys
 
 COST_MAX = 1 << 53
 
@@ -41,7 +41,7 @@ class LocalSettlement(Settling):
 
     __slots__ = ("_key", "_keys", "_now_us", "_taken_us")
 
-    def __init__(self, keys: Keys, key: str, taken_us: int, now_us: Callable[[], int]) -> None:
+    def __init__(self, keys: LimitKeys, key: str, taken_us: int, now_us: Callable[[], int]) -> None:
         self._keys = keys
         self._key = key
         self._taken_us = taken_us

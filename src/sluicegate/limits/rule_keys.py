@@ -16,7 +16,7 @@ from sluicegate.limits.rates import format_rate, parse_rates
 from sluicegate.limits.rule import Failure, Rule, RuleLike
 from sluicegate.limits.terms import Terms
 from sluicegate.stores.memory.store import too_many_rules
-from sluicegate.stores.memory.table import Keys
+from sluicegate.stores.memory.table import LimitKeys
 
 
 @final
@@ -54,22 +54,24 @@ class RuleKeys:
         "_named",
         "_names",
         "_rules_max",
-        "_said",
+        "_sources",
         "_unnamed",
         "keys",
     )
 
-    def __init__(self, defaults: Defaults, make: Callable[[Terms], Keys], rules_max: int) -> None:
+    def __init__(
+        self, defaults: Defaults, make: Callable[[Terms], LimitKeys], rules_max: int
+    ) -> None:
         self._defaults = defaults
         self._make = make
         self._rules_max = rules_max
-        self._named: dict[str, tuple[Terms, Keys]] = {}
-        self._said: dict[str, RuleLike] = {}
-        self._unnamed: dict[Terms, Keys] = {}
-        self._names: dict[Keys, str] = {}
-        self.keys: dict[RuleLike, Keys] = {}
+        self._named: dict[str, tuple[Terms, LimitKeys]] = {}
+        self._sources: dict[str, RuleLike] = {}
+        self._unnamed: dict[Terms, LimitKeys] = {}
+        self._names: dict[LimitKeys, str] = {}
+        self.keys: dict[RuleLike, LimitKeys] = {}
 
-    def keys_of(self, rule: RuleLike | None) -> Keys:
+    def keys_of(self, rule: RuleLike | None) -> LimitKeys:
         """The keys of a rule, made when first asked for."""
         if rule is None:
             raise BadValue("rule", rule, 'give one, here or to Limiter(): rule="100/minute"')
@@ -87,7 +89,7 @@ class RuleKeys:
                 self.keys[rule] = keys
         return keys
 
-    def name_of(self, keys: Keys) -> str:
+    def name_of(self, keys: LimitKeys) -> str:
         """The name of the rule whose keys these are."""
         return self._names.get(keys, "")
 
@@ -96,31 +98,31 @@ class RuleKeys:
 
         If one is bad, nothing changes.
         """
-        made: dict[str, tuple[Terms, Keys]] = {}
+        built: dict[str, tuple[Terms, LimitKeys]] = {}
         for name, rule in rules.items():
             before = self._named.get(name)
-            if before is not None and self._said.get(name) is rule:
-                made[name] = before  # nobody has to read it again
+            if before is not None and self._sources.get(name) is rule:
+                built[name] = before  # nobody has to read it again
                 continue
             if not name or "/" in name:
                 raise BadValue("rules", name, "give a name without a slash, so it is not a rate")
             terms = self._terms(rule, name, f"rules.{name}")
             # What stays as it is keeps all it has: counts, leases, denials.
             same = before is not None and before[0] == terms
-            made[name] = before if before is not None and same else (terms, self._make(terms))
+            built[name] = before if before is not None and same else (terms, self._make(terms))
         for name, (_, keys) in self._named.items():
             self._names.pop(keys, None)
             del self.keys[name]
-        for name, (_, keys) in made.items():
+        for name, (_, keys) in built.items():
             self.keys[name] = keys
             self._names[keys] = name
-        gone = _limit_ids(self._named) - _limit_ids(made)
-        self._named = made
-        self._said = dict(rules)
-        return gone
+        dropped = _limit_ids(self._named) - _limit_ids(built)
+        self._named = built
+        self._sources = dict(rules)
+        return dropped
 
-    def _terms(self, said: RuleLike, name: str | None, field: str) -> Terms:
-        rule = said if isinstance(said, Rule) else Rule(said)
+    def _terms(self, source: RuleLike, name: str | None, field: str) -> Terms:
+        rule = source if isinstance(source, Rule) else Rule(source)
         defaults = self._defaults
         algorithm = rule.algorithm or defaults.algorithm
         limits: list[Limit] = []
@@ -156,7 +158,7 @@ class RuleKeys:
         return self._defaults.lease
 
 
-def _limit_ids(named: Mapping[str, tuple[Terms, Keys]]) -> set[str]:
+def _limit_ids(named: Mapping[str, tuple[Terms, LimitKeys]]) -> set[str]:
     return {rule_id for terms, _ in named.values() for rule_id, _ in terms.limits}
 
 

@@ -81,7 +81,7 @@ class LimitStores(LoopStores[Store]):
         try:
             await asyncio.sleep(SWEEP_S)
             await keys.give_back(store)
-            while keys.leased:
+            while keys.lease_count:
                 await asyncio.sleep(SWEEP_S)
                 await keys.give_back(store)
         finally:

@@ -11,7 +11,7 @@ from typing import Final, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
 from sluicegate.limits.rule import Failure, Mode
-from sluicegate.stores.memory.table import Ask, LocalKeys
+from sluicegate.stores.memory.table import LocalKeys, TableCharge
 
 
 @final
@@ -57,7 +57,7 @@ class Terms:
         return hash(self._fields())
 
 
-def tried_out(decision: Decision) -> Decision:
+def as_trial(decision: Decision) -> Decision:
     """What a trial makes of a decision: it is reported as it is, and holds nobody up."""
     return Decision(
         True,
@@ -72,7 +72,7 @@ def tried_out(decision: Decision) -> Decision:
     )
 
 
-def unasked(terms: Terms) -> Decision:
+def off_decision(terms: Terms) -> Decision:
     """The decision of a rule that is off; it binds nobody, so it is marked like a trial's."""
     least = min(limit.burst for _, limit in terms.limits)
     return Decision(True, least, 0, 0, None, terms.name, shadow=True)
@@ -91,18 +91,18 @@ class KeysWithTerms(LocalKeys):
     def take(self, key: str, cost: int, now_us: int) -> Decision:
         """Take `cost` as the terms say."""
         if self.terms.mode is Mode.OFF:
-            return unasked(self.terms)
+            return off_decision(self.terms)
         decision = self.keys.take(key, cost, now_us)
         if not decision.allowed and self.terms.count_refused:
             self.keys.settle(key, cost, now_us, now_us)
-        return tried_out(decision) if self.terms.mode is Mode.SHADOW else decision
+        return as_trial(decision) if self.terms.mode is Mode.SHADOW else decision
 
     def peek(self, key: str, cost: int, now_us: int) -> Decision:
         """What `take` would answer."""
         if self.terms.mode is Mode.OFF:
-            return unasked(self.terms)
+            return off_decision(self.terms)
         decision = self.keys.peek(key, cost, now_us)
-        return tried_out(decision) if self.terms.mode is Mode.SHADOW else decision
+        return as_trial(decision) if self.terms.mode is Mode.SHADOW else decision
 
     def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
         """Charge more after the fact, or give back."""
@@ -113,9 +113,9 @@ class KeysWithTerms(LocalKeys):
         """Forget what `key` has taken."""
         self.keys.reset(key)
 
-    def asks(self, key: str, cost: int) -> list[Ask]:
+    def charges(self, key: str, cost: int) -> list[TableCharge]:
         """This key in each of the tables."""
-        return self.keys.asks(key, cost)
+        return self.keys.charges(key, cost)
 
     def __len__(self) -> int:
         return len(self.keys)

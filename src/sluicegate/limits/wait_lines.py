@@ -27,7 +27,7 @@ from sluicegate.kernels.verdict import NEVER
 WAITERS_MAX_DEFAULT: Final = 1_000  # in one line
 
 T = TypeVar("T")
-Ask = Callable[[], Awaitable[Decision]]
+TableCharge = Callable[[], Awaitable[Decision]]
 
 
 class Ticket(Protocol):
@@ -97,7 +97,12 @@ class WaitLines:
         self.waiters_max = waiters_max
 
     async def wait(
-        self, place: object, ticket: Ticket, take: Ask, look: Ask, timeout_us: int | None
+        self,
+        place: object,
+        ticket: Ticket,
+        take: TableCharge,
+        look: TableCharge,
+        timeout_us: int | None,
     ) -> Decision:
         """Wait in the line of `place` until `take` admits, or it is clear that it will not."""
         deadline_us = None if timeout_us is None else self._now_us() + timeout_us

@@ -35,8 +35,7 @@ from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.shadow.virtual import CalmGate, OneAnswer, VirtualClock
 from sluicegate.stores.memory.joint import binding, take_all
 from sluicegate.stores.memory.store import RULES_MAX_DEFAULT
-from sluicegate.stores.memory.table import Ask as TableAsk
-from sluicegate.stores.memory.table import Table
+from sluicegate.stores.memory.table import KeyTable, TableCharge
 
 Ask: TypeAlias = CheckRequest | MeshRequest
 AnyRule: TypeAlias = ResourceRule | MeshRule
@@ -83,7 +82,7 @@ class Prepared:
         self.cost = 0
         self.rule: RuleLike = ""
         self.claims: tuple[Claim, ...] = ()
-        self.asks: list[TableAsk] = []
+        self.asks: list[TableCharge] = []
         self.part: Part | None = None
         self.trial = False
 
@@ -148,10 +147,10 @@ class Side:
         for found in self.prepared:
             if found.way == TOGETHER:
                 tables = [limiter.keys_of(claim.rule) for claim in found.claims]
-                if all(isinstance(table, Table) for table in tables):
+                if all(isinstance(table, KeyTable) for table in tables):
                     found.way = TABLES
                     found.asks = [
-                        TableAsk(cast("Table[Any]", table), claim.key, found.cost)
+                        TableCharge(cast("KeyTable[Any]", table), claim.key, found.cost)
                         for table, claim in zip(tables, found.claims, strict=True)
                     ]
 

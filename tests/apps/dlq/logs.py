@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from sluicegate.cli import Command, _run
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.limits.dead_letter import BEGUN, CLOSED, LETTER, DeadLetter, Mark, pack, pack_mark
+from sluicegate.limits.dead_letter import (
+    BEGUN,
+    CLOSED,
+    DEAD_LETTER,
+    DeadLetter,
+    ProcessMark,
+    pack,
+    pack_mark,
+)
 from sluicegate.stores.event_logs import open_log
 from sluicegate.system import now_us
 
@@ -50,10 +58,10 @@ def write(url: str, letters: Sequence[DeadLetter], *, closed: bool = True) -> st
     """A log of these letters, of one process from its beginning to its end."""
     log, process = open_log(url), letters[0].process
     end = letters[-1]
-    events = [(BEGUN, pack_mark(Mark(BEGUN, process, 0, 0, 0)), letters[0].at_us)]
-    events += [(LETTER, pack(letter), letter.at_us) for letter in letters]
+    events = [(BEGUN, pack_mark(ProcessMark(BEGUN, process, 0, 0, 0)), letters[0].at_us)]
+    events += [(DEAD_LETTER, pack(letter), letter.at_us) for letter in letters]
     if closed:
-        last = Mark(CLOSED, process, end.number + 1, end.before + end.weight, 0)
+        last = ProcessMark(CLOSED, process, end.number + 1, end.before + end.weight, 0)
         events.append((CLOSED, pack_mark(last), end.at_us))
     for promise in [log.append(*event) for event in events]:
         promise.result(30)

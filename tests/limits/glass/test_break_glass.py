@@ -8,10 +8,10 @@ from sluicegate import BadValue
 from sluicegate.limits.glass.break_glass import (
     ALL,
     Glass,
+    GlassView,
     Opening,
-    View,
-    checked_opening,
-    let_through,
+    check_opening,
+    override_decision,
 )
 
 S = 1_000_000
@@ -26,16 +26,16 @@ def opening(
     return Opening(name, rule, key, until_us, THERE_US, "ann", "the rule is wrong")
 
 
-def shown(*openings: Opening, now_us: int = THERE_US, asked_us: int = HERE_US) -> Glass:
+def shown(*openings: Opening, now_us: int = THERE_US, sent_us: int = HERE_US) -> Glass:
     glass = Glass()
-    glass.show(View(now_us, openings), asked_us)
+    glass.show(GlassView(now_us, openings), sent_us)
     return glass
 
 
 def test_a_glass_that_was_told_nothing_is_whole() -> None:
     glass = Glass()
     assert not glass.broken
-    assert glass.stands_open("login", "ann", HERE_US) is None
+    assert glass.opening_for("login", "ann", HERE_US) is None
     assert glass.standing(HERE_US) == []
 
 
@@ -55,7 +55,7 @@ def test_an_opening_lets_through_what_it_names_and_nothing_else(
     glass = shown(one)
     assert glass.broken
     told = {
-        f"{rule}/{key}": glass.stands_open(rule, key, HERE_US)
+        f"{rule}/{key}": glass.opening_for(rule, key, HERE_US)
         for rule in ("login", "api")
         for key in ("ann", "bob")
     }
@@ -65,8 +65,8 @@ def test_an_opening_lets_through_what_it_names_and_nothing_else(
 
 def test_it_ends_here_by_this_clock_whatever_the_sources_clock_says() -> None:
     glass = shown(opening(until_us=THERE_US + 60 * S), now_us=THERE_US + 20 * S)
-    assert glass.stands_open("login", "ann", HERE_US + 40 * S - 1) is not None
-    assert glass.stands_open("login", "ann", HERE_US + 40 * S) is None
+    assert glass.opening_for("login", "ann", HERE_US + 40 * S - 1) is not None
+    assert glass.opening_for("login", "ann", HERE_US + 40 * S) is None
     assert glass.standing(HERE_US + 40 * S) == []
     glass.expire(HERE_US + 40 * S)
     assert not glass.broken
@@ -76,43 +76,43 @@ def test_an_end_that_was_believed_is_never_put_off() -> None:
     one = opening()
     glass = shown(one)
     # Half a minute later the source's clock stands where it stood.
-    glass.show(View(THERE_US, [one]), HERE_US + 30 * S)
-    assert glass.stands_open("login", "ann", HERE_US + 60 * S) is None
+    glass.show(GlassView(THERE_US, [one]), HERE_US + 30 * S)
+    assert glass.opening_for("login", "ann", HERE_US + 60 * S) is None
     # And when it is over here it stays over, however long the source goes on to name it.
     glass.expire(HERE_US + 61 * S)
-    glass.show(View(THERE_US, [one]), HERE_US + 61 * S)
+    glass.show(GlassView(THERE_US, [one]), HERE_US + 61 * S)
     assert not glass.broken
     # The same words under another end are another opening.
-    glass.show(View(THERE_US, [one._replace(until_us=one.until_us + S)]), HERE_US + 61 * S)
+    glass.show(GlassView(THERE_US, [one._replace(until_us=one.until_us + S)]), HERE_US + 61 * S)
     assert glass.broken
 
 
 def test_a_source_whose_clock_went_back_gives_no_more_than_the_openings_length() -> None:
     glass = shown(opening(), now_us=THERE_US - 3_600 * S)
-    assert glass.stands_open("login", "ann", HERE_US + 60 * S - 1) is not None
-    assert glass.stands_open("login", "ann", HERE_US + 60 * S) is None
+    assert glass.opening_for("login", "ann", HERE_US + 60 * S - 1) is not None
+    assert glass.opening_for("login", "ann", HERE_US + 60 * S) is None
 
 
 def test_an_end_may_come_nearer() -> None:
     one = opening()
     glass = shown(one)
-    glass.show(View(THERE_US + 50 * S, [one]), HERE_US + 10 * S)
-    assert glass.stands_open("login", "ann", HERE_US + 20 * S) is None
+    glass.show(GlassView(THERE_US + 50 * S, [one]), HERE_US + 10 * S)
+    assert glass.opening_for("login", "ann", HERE_US + 20 * S) is None
 
 
 def test_what_the_source_no_longer_names_is_mended_at_once() -> None:
     one, other = opening("login", name="a1"), opening("api", name="b2")
     glass = shown(one, other)
-    glass.show(View(THERE_US + S, [other]), HERE_US + S)
-    assert glass.stands_open("login", "ann", HERE_US + S) is None
-    assert glass.stands_open("api", "ann", HERE_US + S) == other
-    glass.show(View(THERE_US + 2 * S, []), HERE_US + 2 * S)
+    glass.show(GlassView(THERE_US + S, [other]), HERE_US + S)
+    assert glass.opening_for("login", "ann", HERE_US + S) is None
+    assert glass.opening_for("api", "ann", HERE_US + S) == other
+    glass.show(GlassView(THERE_US + 2 * S, []), HERE_US + 2 * S)
     assert not glass.broken
 
 
 def test_damage_opens_nothing_and_closes_what_was_open() -> None:
     glass = shown(opening())
-    glass.show(View(THERE_US, [opening(name="b2")], "it is not ours"), HERE_US)
+    glass.show(GlassView(THERE_US, [opening(name="b2")], "it is not ours"), HERE_US)
     assert not glass.broken
 
 
@@ -120,7 +120,7 @@ def test_of_two_for_the_same_the_one_that_lasts_is_found() -> None:
     long = opening("login", name="a1", until_us=THERE_US + 60 * S)
     short = opening("login", name="b2", until_us=THERE_US + 10 * S)
     for order in ((long, short), (short, long)):
-        assert shown(*order).stands_open("login", "ann", HERE_US) == long
+        assert shown(*order).opening_for("login", "ann", HERE_US) == long
 
 
 def test_one_that_has_ended_does_not_hide_another() -> None:
@@ -129,7 +129,7 @@ def test_one_that_has_ended_does_not_hide_another() -> None:
     key = opening(key="ann", name="c3", until_us=THERE_US + 30 * S)
     pair = opening("login", "ann", name="d4")
     glass = shown(everything, rule, key, pair)
-    found = [glass.stands_open("login", "ann", HERE_US + s * S) for s in (5, 15, 25, 35, 65)]
+    found = [glass.opening_for("login", "ann", HERE_US + s * S) for s in (5, 15, 25, 35, 65)]
     assert found == [everything, rule, key, pair, None]
 
 
@@ -137,7 +137,7 @@ def test_mending_forgets_all() -> None:
     glass = shown(opening())
     glass.mend()
     assert not glass.broken
-    assert glass.stands_open("login", "ann", HERE_US) is None
+    assert glass.opening_for("login", "ann", HERE_US) is None
 
 
 def test_a_sleeping_glass_wakes_its_follower_with_the_first_question_only() -> None:
@@ -145,8 +145,8 @@ def test_a_sleeping_glass_wakes_its_follower_with_the_first_question_only() -> N
     glass.sleep(lambda: woken.append("up"))
     glass.expire(HERE_US)
     assert glass.broken
-    assert glass.stands_open("login", "ann", HERE_US) is None
-    glass.stands_open("login", "ann", HERE_US)
+    assert glass.opening_for("login", "ann", HERE_US) is None
+    glass.opening_for("login", "ann", HERE_US)
     assert woken == ["up"]
     glass.expire(HERE_US)
     assert not glass.broken
@@ -158,11 +158,11 @@ def test_what_stands_open_holds_while_the_glass_sleeps() -> None:
     glass.sleep(lambda: None)
     glass.expire(HERE_US)
     assert glass.broken
-    assert glass.stands_open("login", "ann", HERE_US) == one
+    assert glass.opening_for("login", "ann", HERE_US) == one
 
 
 def test_the_decision_is_allowed_and_marked() -> None:
-    decision = let_through("login", remaining=5)
+    decision = override_decision("login", remaining=5)
     assert decision.allowed
     assert decision.overridden
     assert (decision.rule_id, decision.remaining, decision.reason) == ("login", 5, None)
@@ -193,13 +193,13 @@ def test_an_opening_that_is_not_as_it_must_be_is_told_by_its_part(
     field: str, change: dict[str, object]
 ) -> None:
     with pytest.raises(BadValue, match=rf"glass\.{field}: "):
-        checked_opening(opening()._replace(**change), DAY_US)  # type: ignore[arg-type]
+        check_opening(opening()._replace(**change), DAY_US)  # type: ignore[arg-type]
 
 
 def test_the_shortest_and_the_longest_opening_are_all_right() -> None:
     for for_us in (S, DAY_US):
         one = opening(until_us=THERE_US + for_us)
-        assert checked_opening(one, DAY_US) is one
+        assert check_opening(one, DAY_US) is one
 
 
 # The view against an obvious oracle.
@@ -238,7 +238,7 @@ def test_the_view_says_what_a_list_of_openings_and_ends_says(
     for what, openings, seconds in steps:
         if what == "show":
             source_us = THERE_US + seconds * S
-            glass.show(View(source_us, openings), now_us)
+            glass.show(GlassView(source_us, openings), now_us)
             ends = {}
             for one in openings:
                 end = now_us + min(one.until_us - source_us, one.until_us - one.opened_at_us)
@@ -253,6 +253,6 @@ def test_the_view_says_what_a_list_of_openings_and_ends_says(
         assert glass.broken or not open_now
         for rule in ("x", "y", "z"):
             for key in ("x", "y", "z"):
-                found = glass.stands_open(rule, key, now_us)
+                found = glass.opening_for(rule, key, now_us)
                 fit = [one for one in open_now if one.rule in (ALL, rule) and one.key in (ALL, key)]
                 assert (found in fit) if fit else found is None

@@ -15,8 +15,8 @@ import pytest
 from sluicegate import BadValue, Unavailable
 from sluicegate.limits.glass import follower as glass_follower
 from sluicegate.limits.glass.break_glass import Glass, Opening
-from sluicegate.limits.glass.follower import Follower
-from sluicegate.limits.glass.sources import GlassSource, Page, memory_source, open_source
+from sluicegate.limits.glass.follower import GlassFollower
+from sluicegate.limits.glass.sources import GlassPage, GlassSource, memory_source, open_source
 from sluicegate.testing import HandClock, SeededChance
 from sluicegate.wire.timestamps import utc_text
 from tests.engines.child import until
@@ -39,13 +39,13 @@ class Odd:
         self.asked = 0
         self.closed = 0
 
-    async def read(self) -> Page:
+    async def read(self) -> GlassPage:
         self.asked += 1
         if self.answer is None:
             await asyncio.Event().wait()
         if isinstance(self.answer, Exception):
             raise self.answer
-        return Page(self.clock.now_us(), self.answer or b"")
+        return GlassPage(self.clock.now_us(), self.answer or b"")
 
     async def swap(self, *_: Any) -> bool:
         raise NotImplementedError
@@ -58,8 +58,8 @@ class Odd:
 
 
 @pytest.fixture
-def followers() -> Iterator[list[Follower]]:
-    made: list[Follower] = []
+def followers() -> Iterator[list[GlassFollower]]:
+    made: list[GlassFollower] = []
     yield made
     for follower in made:
         follower.close()
@@ -88,17 +88,17 @@ def break_(source: GlassSource, for_s: float = 60, **target: str) -> Opening:
 
 
 def test_what_is_opened_is_shown_and_what_is_mended_is_not(
-    followers: list[Follower], log: Callable[[], list[str]]
+    followers: list[GlassFollower], log: Callable[[], list[str]]
 ) -> None:
     there, here = HandClock(), HandClock(5_000_000)
     source, glass = memory_source(there, SeededChance(1)), Glass()
-    follower = Follower(source, glass, FAST_S, clock=here, chance=SeededChance(2))
+    follower = GlassFollower(source, glass, FAST_S, clock=here, chance=SeededChance(2))
     followers.append(follower)
     follower.start()
-    soon(lambda: follower.seen)
+    soon(lambda: follower.reached)
     opened = break_(source, rule="login")
-    soon(lambda: glass.stands_open("login", "bob", here.now_us()) == opened)
-    assert glass.stands_open("api", "bob", here.now_us()) is None
+    soon(lambda: glass.opening_for("login", "bob", here.now_us()) == opened)
+    assert glass.opening_for("api", "bob", here.now_us()) is None
     asyncio.run(source.mend(opened.id, by="bob"))
     soon(lambda: not glass.broken)
     soon(lambda: len(log()) == 2)
@@ -111,28 +111,28 @@ def test_what_is_opened_is_shown_and_what_is_mended_is_not(
 
 
 def test_it_ends_here_while_the_source_cannot_be_asked(
-    followers: list[Follower], log: Callable[[], list[str]]
+    followers: list[GlassFollower], log: Callable[[], list[str]]
 ) -> None:
     clock = HandClock()
     shelf, glass = Odd(clock), Glass()
-    follower = Follower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
+    follower = GlassFollower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
     followers.append(follower)
     told = memory_source(clock, SeededChance(3))
     opened = break_(told, for_s=60)
-    shelf.answer = asyncio.run(told._shelf.read()).text
+    shelf.answer = asyncio.run(told._store.read()).text
     follower.start()
-    soon(lambda: glass.stands_open("x", "y", clock.now_us()) == opened)
+    soon(lambda: glass.opening_for("x", "y", clock.now_us()) == opened)
     shelf.answer = Unavailable("the odd shelf", "it is away")
-    soon(lambda: follower.trouble != "")
+    soon(lambda: follower.failure != "")
     asked = shelf.asked
     soon(lambda: shelf.asked > asked + 3)
     clock.advance(us=59_999_999)
-    assert glass.stands_open("x", "y", clock.now_us()) == opened
+    assert glass.opening_for("x", "y", clock.now_us()) == opened
     clock.advance(us=1)
-    assert glass.stands_open("x", "y", clock.now_us()) is None
+    assert glass.opening_for("x", "y", clock.now_us()) is None
     soon(lambda: not glass.broken)
     shelf.answer = b""
-    soon(lambda: follower.trouble == "")
+    soon(lambda: follower.failure == "")
     lines = [line.partition(":")[0] for line in log()]
     assert lines == [
         "glass broken",
@@ -142,30 +142,30 @@ def test_it_ends_here_while_the_source_cannot_be_asked(
     ]
 
 
-def test_while_the_source_was_never_reached_nothing_is_open(followers: list[Follower]) -> None:
+def test_while_the_source_was_never_reached_nothing_is_open(followers: list[GlassFollower]) -> None:
     clock = HandClock()
     shelf, glass = Odd(clock), Glass()
     shelf.answer = Unavailable("the odd shelf", "it is away")
-    follower = Follower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
+    follower = GlassFollower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
     followers.append(follower)
-    assert glass.stands_open("x", "y", clock.now_us()) is None
+    assert glass.opening_for("x", "y", clock.now_us()) is None
     soon(lambda: shelf.asked > 3)
-    assert (glass.broken, follower.seen) == (False, False)
-    assert "it is away" in follower.trouble
+    assert (glass.broken, follower.reached) == (False, False)
+    assert "it is away" in follower.failure
 
 
 def test_what_cannot_be_understood_closes_what_was_open_and_is_told_once(
-    followers: list[Follower], log: Callable[[], list[str]]
+    followers: list[GlassFollower], log: Callable[[], list[str]]
 ) -> None:
     clock = HandClock()
     shelf, glass = Odd(clock), Glass()
     told = memory_source(clock, SeededChance(3))
     break_(told)
-    shelf.answer = asyncio.run(told._shelf.read()).text
-    follower = Follower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
+    shelf.answer = asyncio.run(told._store.read()).text
+    follower = GlassFollower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
     followers.append(follower)
     follower.start()
-    soon(lambda: follower.seen and glass.broken)
+    soon(lambda: follower.reached and glass.broken)
     shelf.answer = b"*"
     soon(lambda: not glass.broken)
     asked = shelf.asked
@@ -174,65 +174,65 @@ def test_what_cannot_be_understood_closes_what_was_open_and_is_told_once(
 
 
 def test_a_bug_in_a_source_ends_nothing_and_is_logged_once(
-    followers: list[Follower], log: Callable[[], list[str]]
+    followers: list[GlassFollower], log: Callable[[], list[str]]
 ) -> None:
     clock = HandClock()
     shelf, glass = Odd(clock), Glass()
     shelf.answer = ZeroDivisionError("oh")
-    follower = Follower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
+    follower = GlassFollower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
     followers.append(follower)
     follower.start()
     soon(lambda: shelf.asked > 3)
     assert sum("looking at the odd shelf failed" in line for line in log()) == 1
     shelf.answer = b""
-    soon(lambda: follower.seen)
+    soon(lambda: follower.reached)
 
 
 def test_a_source_that_says_nothing_is_given_up_and_asked_again(
-    followers: list[Follower], monkeypatch: pytest.MonkeyPatch
+    followers: list[GlassFollower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(glass_follower, "LOOK_S_MAX", 0.02)
     clock = HandClock()
     shelf, glass = Odd(clock), Glass()
     shelf.answer = None
-    follower = Follower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
+    follower = GlassFollower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
     followers.append(follower)
     follower.start()
-    soon(lambda: "has not answered" in follower.trouble)
+    soon(lambda: "has not answered" in follower.failure)
     shelf.answer = b""
-    soon(lambda: follower.seen and not follower.trouble)
+    soon(lambda: follower.reached and not follower.failure)
 
 
 def test_what_is_left_is_counted_from_before_the_source_was_asked(
-    followers: list[Follower],
+    followers: list[GlassFollower],
 ) -> None:
     clock, glass = HandClock(), Glass()
     told = memory_source(clock, SeededChance(3))
     opened = break_(told, for_s=60)
-    page = asyncio.run(told._shelf.read())
+    page = asyncio.run(told._store.read())
 
     class Slow(Odd):
-        async def read(self) -> Page:
+        async def read(self) -> GlassPage:
             clock.advance(s=2)  # on the way there, and on the way back
-            return Page(opened.opened_at_us + 10_000_000, page.text)
+            return GlassPage(opened.opened_at_us + 10_000_000, page.text)
 
     began_us = clock.now_us()
-    follower = Follower(GlassSource(Slow(clock), SeededChance()), glass, 60, clock=clock)
+    follower = GlassFollower(GlassSource(Slow(clock), SeededChance()), glass, 60, clock=clock)
     followers.append(follower)
     follower.start()
-    soon(lambda: follower.seen and glass.broken)
-    assert glass.stands_open("x", "y", began_us + 50_000_000 - 1) == opened
-    assert glass.stands_open("x", "y", began_us + 50_000_000) is None
+    soon(lambda: follower.reached and glass.broken)
+    assert glass.opening_for("x", "y", began_us + 50_000_000 - 1) == opened
+    assert glass.opening_for("x", "y", began_us + 50_000_000) is None
 
 
-def test_it_starts_with_the_first_question_and_not_before(followers: list[Follower]) -> None:
+def test_it_starts_with_the_first_question_and_not_before(followers: list[GlassFollower]) -> None:
     before = len(threads())
     glass = Glass()
-    follower = Follower(memory_source(), glass, FAST_S)
+    follower = GlassFollower(memory_source(), glass, FAST_S)
     followers.append(follower)
     assert glass.broken
     assert len(threads()) == before
-    assert glass.stands_open("x", "y", 0) is None
+    assert glass.opening_for("x", "y", 0) is None
     assert len(threads()) == before + 1
     soon(lambda: not glass.broken)
     follower.start()
@@ -245,14 +245,14 @@ def test_closing_ends_the_thread_the_source_and_all_that_was_open() -> None:
     told = memory_source(clock, SeededChance(3))
     break_(told)
     shelf = Odd(clock)
-    shelf.answer = asyncio.run(told._shelf.read()).text
+    shelf.answer = asyncio.run(told._store.read()).text
     glass = Glass()
-    with Follower(GlassSource(shelf, SeededChance()), glass, 60, clock=clock) as follower:
-        soon(lambda: glass.stands_open("x", "y", clock.now_us()) is not None)
+    with GlassFollower(GlassSource(shelf, SeededChance()), glass, 60, clock=clock) as follower:
+        soon(lambda: glass.opening_for("x", "y", clock.now_us()) is not None)
     assert len(threads()) == before
     assert shelf.closed == 1
     assert not glass.broken
-    assert glass.stands_open("x", "y", clock.now_us()) is None
+    assert glass.opening_for("x", "y", clock.now_us()) is None
     follower.start()
     follower.close()
     assert len(threads()) == before
@@ -262,7 +262,7 @@ def test_closing_does_not_wait_for_a_source_that_says_nothing() -> None:
     before = len(threads())
     shelf = Odd(HandClock())
     shelf.answer = None
-    follower = Follower(GlassSource(shelf, SeededChance()), Glass(), FAST_S)
+    follower = GlassFollower(GlassSource(shelf, SeededChance()), Glass(), FAST_S)
     follower.start()
     soon(lambda: shelf.asked == 1)
     follower.close()
@@ -271,26 +271,26 @@ def test_closing_does_not_wait_for_a_source_that_says_nothing() -> None:
 
 
 def test_without_threads_to_be_had_the_question_is_answered_and_asked_again_later(
-    followers: list[Follower], monkeypatch: pytest.MonkeyPatch
+    followers: list[GlassFollower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     glass = Glass()
-    follower = Follower(memory_source(), glass, FAST_S)
+    follower = GlassFollower(memory_source(), glass, FAST_S)
     followers.append(follower)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", fail)
-        assert glass.stands_open("x", "y", 0) is None
-    assert "no thread" in follower.trouble
-    assert glass.stands_open("x", "y", 0) is None
-    soon(lambda: follower.seen)
+        assert glass.opening_for("x", "y", 0) is None
+    assert "no thread" in follower.failure
+    assert glass.opening_for("x", "y", 0) is None
+    soon(lambda: follower.reached)
 
 
 @pytest.mark.parametrize("interval_s", [0, 0.001, 61, float("nan")])
 def test_an_interval_out_of_bounds_is_refused(interval_s: float) -> None:
     with pytest.raises(BadValue, match="interval_s"):
-        Follower(memory_source(), Glass(), interval_s)
+        GlassFollower(memory_source(), Glass(), interval_s)
 
 
 def test_a_fleet_does_not_ask_in_one_beat() -> None:
@@ -304,7 +304,7 @@ def test_a_fleet_does_not_ask_in_one_beat() -> None:
         if len(waits) == 50:
             raise WatchedError
 
-    follower = Follower(memory_source(), Glass(), 1.0, chance=SeededChance(4))
+    follower = GlassFollower(memory_source(), Glass(), 1.0, chance=SeededChance(4))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(asyncio, "sleep", sleep)
         with pytest.raises(WatchedError):
@@ -319,9 +319,9 @@ def test_closing_while_a_server_does_not_answer_leaves_no_complaint(
 ) -> None:
     glass = Glass()
     url = f"{redis_server.url}?timeout_ms=5000&silence_ms_max=5000"
-    follower = Follower(open_source(url), glass, FAST_S)
+    follower = GlassFollower(open_source(url), glass, FAST_S)
     follower.start()
-    soon(lambda: follower.seen)
+    soon(lambda: follower.reached)
     redis_server.pause()
     asking = threading.Event()
     asking.wait(0.1)  # by now it has asked
@@ -337,17 +337,17 @@ def test_a_forked_child_follows_anew_and_keeps_what_its_parent_knew(
     source = open_source(redis_server.url)
     opened = asyncio.run(_opened(redis_server.url, "login"))
     clock = SystemLike()
-    with Follower(source, parent_glass, 0.05) as follower:
-        soon(lambda: follower.seen and parent_glass.broken)
+    with GlassFollower(source, parent_glass, 0.05) as follower:
+        soon(lambda: follower.reached and parent_glass.broken)
         read, write = os.pipe()
         child = os.fork()
         if child == 0:  # pragma: no cover - in the child
             told = b"?"
             try:
-                first = parent_glass.stands_open("login", "ann", clock.now_us())
+                first = parent_glass.opening_for("login", "ann", clock.now_us())
                 told = b"kept " if first == opened else b"lost "
                 os.write(write, told)
-                soon(lambda: parent_glass.stands_open("api", "x", clock.now_us()) is not None)
+                soon(lambda: parent_glass.opening_for("api", "x", clock.now_us()) is not None)
                 os.write(write, b"followed")
             finally:
                 os._exit(0)
@@ -358,8 +358,8 @@ def test_a_forked_child_follows_anew_and_keeps_what_its_parent_knew(
             assert pipe.read() == b"followed"
         os.waitpid(child, 0)
         # The parent's own connection has not suffered.
-        soon(lambda: parent_glass.stands_open("api", "x", clock.now_us()) == later)
-        assert follower.trouble == ""
+        soon(lambda: parent_glass.opening_for("api", "x", clock.now_us()) == later)
+        assert follower.failure == ""
     gc.collect()
 
 

@@ -15,13 +15,13 @@ from sluicegate.limits.glass.page import (
     END,
     MEND,
     PAGE_BYTES_MAX,
-    Entry,
-    Unreadable,
+    AuditEntry,
+    UnreadableLine,
+    add_opening,
     history,
     read_line,
     read_page,
-    with_opening,
-    without_openings,
+    remove_openings,
     write_line,
     write_page,
 )
@@ -121,7 +121,7 @@ def test_the_bound_on_the_length_of_an_opening_can_be_set() -> None:
 
 
 def test_a_new_opening_takes_the_place_of_those_that_have_ended() -> None:
-    assert with_opening([ANN, BOB], ANN._replace(id="c3"), NOW_US + 60 * S) == (
+    assert add_opening([ANN, BOB], ANN._replace(id="c3"), NOW_US + 60 * S) == (
         BOB,
         ANN._replace(id="c3"),
     )
@@ -130,29 +130,29 @@ def test_a_new_opening_takes_the_place_of_those_that_have_ended() -> None:
 def test_no_more_than_the_bound_stand_open_at_once() -> None:
     full = [ANN._replace(id=f"n{n}") for n in range(OPENINGS_MAX)]
     with pytest.raises(BadValue, match=f"{OPENINGS_MAX} may be open"):
-        with_opening(full, BOB, NOW_US)
-    assert with_opening(full, BOB, NOW_US + 60 * S) == (BOB,)
+        add_opening(full, BOB, NOW_US)
+    assert add_opening(full, BOB, NOW_US + 60 * S) == (BOB,)
 
 
 def test_what_has_no_room_on_the_page_is_refused() -> None:
     full = [ANN._replace(id=f"n{n}", key="ü" * 4_000) for n in range(16)]
     with pytest.raises(BadValue, match="no room"):
-        with_opening(full, BOB._replace(key="ü" * 4_000), NOW_US)
-    assert len(with_opening(full, BOB, NOW_US)) == 17
+        add_opening(full, BOB._replace(key="ü" * 4_000), NOW_US)
+    assert len(add_opening(full, BOB, NOW_US)) == 17
 
 
 def test_one_is_mended_by_its_id_and_all_without_one() -> None:
-    assert without_openings([ANN, BOB], "a1", NOW_US) == ((BOB,), (ANN,))
-    assert without_openings([ANN, BOB], None, NOW_US) == ((), (ANN, BOB))
-    assert without_openings([], None, NOW_US) == ((), ())
+    assert remove_openings([ANN, BOB], "a1", NOW_US) == ((BOB,), (ANN,))
+    assert remove_openings([ANN, BOB], None, NOW_US) == ((), (ANN, BOB))
+    assert remove_openings([], None, NOW_US) == ((), ())
 
 
 def test_what_has_ended_is_not_mended_any_more() -> None:
     with pytest.raises(BadValue, match="open is b2"):
-        without_openings([ANN, BOB], "a1", NOW_US + 60 * S)
-    assert without_openings([ANN, BOB], None, NOW_US + 60 * S) == ((), (BOB,))
+        remove_openings([ANN, BOB], "a1", NOW_US + 60 * S)
+    assert remove_openings([ANN, BOB], None, NOW_US + 60 * S) == ((), (BOB,))
     with pytest.raises(BadValue, match="open is nothing"):
-        without_openings([], "a1", NOW_US)
+        remove_openings([], "a1", NOW_US)
 
 
 def test_text_that_no_page_can_hold_is_refused() -> None:
@@ -165,9 +165,9 @@ def test_text_that_no_page_can_hold_is_refused() -> None:
 
 def test_a_line_is_read_as_it_was_written() -> None:
     for entry in (
-        Entry(NOW_US, BREAK, "ann", "the rule is wrong", ANN),
-        Entry(NOW_US, MEND, "bob", "", BOB),
-        Entry(NOW_US, MEND, "bob", "", None),
+        AuditEntry(NOW_US, BREAK, "ann", "the rule is wrong", ANN),
+        AuditEntry(NOW_US, MEND, "bob", "", BOB),
+        AuditEntry(NOW_US, MEND, "bob", "", None),
     ):
         line = write_line(entry)
         assert b"\n" not in line
@@ -180,44 +180,46 @@ def test_a_line_is_read_as_it_was_written() -> None:
         b"",
         b"[]",
         b"\xff\x1b[2J",
-        write_line(Entry(NOW_US, "end", "ann", "", ANN)),
-        write_line(Entry(NOW_US, BREAK, "ann", "", None)),
-        write_line(Entry(NOW_US, BREAK, "", "x", ANN)),
-        write_line(Entry(NOW_US, BREAK, "ann", "\x1b[2J", ANN)),
-        write_line(Entry(NOW_US, BREAK, "ann", "x", ANN._replace(by="\x1b"))),
-        write_line(Entry(-1, BREAK, "ann", "x", ANN)),
-        write_line(Entry(NOW_US, BREAK, "ann", "x", ANN)).replace(b'"version":1', b'"version":2'),
-        write_line(Entry(NOW_US, BREAK, "ann", "x", ANN))[:-5],
+        write_line(AuditEntry(NOW_US, "end", "ann", "", ANN)),
+        write_line(AuditEntry(NOW_US, BREAK, "ann", "", None)),
+        write_line(AuditEntry(NOW_US, BREAK, "", "x", ANN)),
+        write_line(AuditEntry(NOW_US, BREAK, "ann", "\x1b[2J", ANN)),
+        write_line(AuditEntry(NOW_US, BREAK, "ann", "x", ANN._replace(by="\x1b"))),
+        write_line(AuditEntry(-1, BREAK, "ann", "x", ANN)),
+        write_line(AuditEntry(NOW_US, BREAK, "ann", "x", ANN)).replace(
+            b'"version":1', b'"version":2'
+        ),
+        write_line(AuditEntry(NOW_US, BREAK, "ann", "x", ANN))[:-5],
     ],
     ids=range(11),
 )
 def test_a_line_that_is_none_of_ours_is_shown_as_unreadable_and_harmless(line: bytes) -> None:
     told = read_line(line)
-    assert isinstance(told, Unreadable)
+    assert isinstance(told, UnreadableLine)
     assert told.text.isprintable()
     assert told.text.isascii()
 
 
 def test_the_history_puts_natural_ends_where_they_belong() -> None:
-    broke_ann = Entry(NOW_US, BREAK, "ann", "x", ANN)
-    broke_bob = Entry(NOW_US + S, BREAK, "bob", "x", BOB)
-    mended_bob = Entry(NOW_US + 70 * S, MEND, "ann", "", BOB)
-    ended_ann = Entry(NOW_US + 60 * S, END, "", "its time was over", ANN)
-    written: list[Entry | Unreadable] = [broke_ann, broke_bob, mended_bob]
+    broke_ann = AuditEntry(NOW_US, BREAK, "ann", "x", ANN)
+    broke_bob = AuditEntry(NOW_US + S, BREAK, "bob", "x", BOB)
+    mended_bob = AuditEntry(NOW_US + 70 * S, MEND, "ann", "", BOB)
+    ended_ann = AuditEntry(NOW_US + 60 * S, END, "", "its time was over", ANN)
+    written: list[AuditEntry | UnreadableLine] = [broke_ann, broke_bob, mended_bob]
     assert history(written, NOW_US + 100 * S) == [broke_ann, broke_bob, ended_ann, mended_bob]
     assert history([broke_ann], NOW_US + 60 * S) == [broke_ann, ended_ann]
     assert history([broke_ann], NOW_US + 60 * S - 1) == [broke_ann]
-    assert history([Unreadable("x"), mended_bob], NOW_US) == [Unreadable("x"), mended_bob]
+    assert history([UnreadableLine("x"), mended_bob], NOW_US) == [UnreadableLine("x"), mended_bob]
 
 
 @given(st.integers(0, 4_000_000_000))
 def test_an_instant_reads_as_the_calendar_has_it(second: int) -> None:
-    said = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    assert utc_text(second * S + 999_999) == said
+    value = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    assert utc_text(second * S + 999_999) == value
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "value"),
     [
         (951_782_400, "2000-02-29 00:00:00 UTC"),
         (951_868_799, "2000-02-29 23:59:59 UTC"),
@@ -226,5 +228,5 @@ def test_an_instant_reads_as_the_calendar_has_it(second: int) -> None:
         (0, "1970-01-01 00:00:00 UTC"),
     ],
 )
-def test_leap_days_and_years_ends_too(second: int, said: str) -> None:
-    assert utc_text(second * S) == said
+def test_leap_days_and_years_ends_too(second: int, value: str) -> None:
+    assert utc_text(second * S) == value

@@ -20,7 +20,14 @@ from sluicegate.contracts.errors import MissingPackage
 from sluicegate.limits.glass import file as glass_file
 from sluicegate.limits.glass.break_glass import ALL, OPENINGS_MAX, Opening
 from sluicegate.limits.glass.file import AUDIT_BYTES_MAX
-from sluicegate.limits.glass.page import BREAK, END, MEND, PAGE_BYTES_MAX, Entry, Unreadable
+from sluicegate.limits.glass.page import (
+    BREAK,
+    END,
+    MEND,
+    PAGE_BYTES_MAX,
+    AuditEntry,
+    UnreadableLine,
+)
 from sluicegate.limits.glass.sources import AUDIT_MAX, GlassSource, memory_source, open_source
 from sluicegate.testing import HandClock, SeededChance
 
@@ -40,9 +47,9 @@ def run(story: Coroutine[Any, Any, T]) -> T:
     return told
 
 
-def entries(told: list[Entry | Unreadable]) -> list[Entry]:
-    assert all(isinstance(one, Entry) for one in told)
-    return [one for one in told if isinstance(one, Entry)]
+def entries(told: list[AuditEntry | UnreadableLine]) -> list[AuditEntry]:
+    assert all(isinstance(one, AuditEntry) for one in told)
+    return [one for one in told if isinstance(one, AuditEntry)]
 
 
 @pytest.fixture(params=["memory", "file", "redis", "cluster"])
@@ -206,7 +213,7 @@ async def looked(source: GlassSource) -> Any:
 def test_a_page_is_not_put_in_the_place_of_one_that_has_changed(make: Make) -> None:
     async def story() -> None:
         source = make()
-        shelf = source._shelf
+        shelf = source._store
         page = await shelf.read()
         until_us = page.now_us + 60_000_000
         assert await shelf.swap(page, b"mine", [b"a"], until_us)
@@ -308,7 +315,7 @@ def test_a_value_that_only_begins_like_the_page_that_was_read_is_not_replaced(
 ) -> None:
     async def story() -> None:
         source = open_source(redis_any.url)
-        shelf = source._shelf
+        shelf = source._store
         ask(redis_any, "SET", KEY, "x" * PAGE_BYTES_MAX)
         page = await shelf.read()
         assert len(page.text) == PAGE_BYTES_MAX

@@ -15,7 +15,7 @@ from sluicegate.contracts.checks import MeshRequest, MeshResponse
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.contracts.store import Charge, PartialTake, Ruling
-from sluicegate.limits.glass.break_glass import ALL, Glass, Opening, View
+from sluicegate.limits.glass.break_glass import ALL, Glass, GlassView, Opening
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.mesh.settings import MeshSettings
@@ -220,7 +220,7 @@ def test_a_broken_glass_lets_in_and_counts_nothing(semantics: Semantics) -> None
     shop = World(far_rules(), MeshSettings(semantics=semantics), Limiter(glass=glass, clock=clock))
     until_us = clock.now_us() + 60_000_000
     opening = Opening("1", ALL, ALL, until_us, clock.now_us(), "ann", "the rule is wrong")
-    glass.show(View(clock.now_us(), [opening]), clock.now_us())
+    glass.show(GlassView(clock.now_us(), [opening]), clock.now_us())
     for answer in asks(shop, *[[USER, by(("path", "x"))]] * 3, [USER]):
         assert not answer.over
         assert lefts(answer)[0] == 2

@@ -12,7 +12,7 @@ import pytest
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.event_log import Event, Reader
-from sluicegate.limits.dead_letter import BEGUN, CLOSED, LETTER, DeadLetter, unpack
+from sluicegate.limits.dead_letter import BEGUN, CLOSED, DEAD_LETTER, DeadLetter, unpack
 from sluicegate.limits.dead_letters import DeadLetters
 from sluicegate.stores.event_logs import open_log
 from sluicegate.stores.kafka.envelope import AT_HEADER, KIND_HEADER
@@ -218,7 +218,7 @@ def test_no_decision_waits_for_a_killed_kafka_and_what_is_lost_is_counted(
     assert stats.offered == stats.written + stats.dropped
     events = all_of(log.reader(), stats.written + 2)
     assert (events[0].kind, events[-1].kind) == (BEGUN, CLOSED)
-    read = [unpack(event.body) for event in events if event.kind == LETTER]
+    read = [unpack(event.body) for event in events if event.kind == DEAD_LETTER]
     numbers = {one.number for one in read if isinstance(one, DeadLetter)}
     assert len(numbers) == stats.written
     assert (stats.dropped > 0) == (buffer_max == 200)

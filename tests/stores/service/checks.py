@@ -28,7 +28,7 @@ from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Store
 from sluicegate.stores.memory.store import MemoryStore
-from sluicegate.stores.memory.table import Table
+from sluicegate.stores.memory.table import KeyTable
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Checks:
         self.counts = MemoryStore(self.clock)
 
     @property
-    def table(self) -> Table[object]:
+    def table(self) -> KeyTable[object]:
         """What is counted."""
         return self.counts.table(self.rule_id, self.limit)
 

@@ -18,15 +18,15 @@ from sluicegate.apps.dlq.show import instant, printable
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.limits.completeness import (
     OVER_LIMIT,
-    Check,
-    Finding,
-    Recorded,
-    Report,
-    Tally,
+    CompletenessCheck,
+    CompletenessFinding,
+    CompletenessReport,
+    DecisionRecord,
+    WindowTally,
     add,
 )
 from sluicegate.limits.dead_letter import DeadLetter, read_limit
-from sluicegate.limits.late_charges import Standing, by_place, standing
+from sluicegate.limits.late_charges import PlaceStatus, by_place, place_status
 from sluicegate.limits.stores import open_stores
 
 # Letters so much older than asked for still fill the limits that the first of them meets.
@@ -48,7 +48,7 @@ _WORDS: Final = {
 def check(arguments: Namespace) -> int:
     """Print what is found; 1 if anything is not as it should be."""
     from_us = since_us(arguments)
-    checked = Check(user=arguments.user, rule=arguments.rule, since_us=from_us)
+    checked = CompletenessCheck(user=arguments.user, rule=arguments.rule, since_us=from_us)
     for one in read(arguments):
         if one.at_us < from_us - WARM_UP_US:
             continue
@@ -67,7 +67,7 @@ def check(arguments: Namespace) -> int:
     return 0 if report.clean else 1
 
 
-def _decisions(files: Sequence[str]) -> Iterator[Recorded]:
+def _decisions(files: Sequence[str]) -> Iterator[DecisionRecord]:
     for file in files:
         try:
             with open(file, "rb") as lines:
@@ -80,12 +80,12 @@ def _decisions(files: Sequence[str]) -> Iterator[Recorded]:
             raise Unavailable(f"the decisions in {file}", error.strerror or str(error)) from None
 
 
-def _recorded(line: bytes, place: str) -> Recorded:
-    one: Recorded | None
+def _recorded(line: bytes, place: str) -> DecisionRecord:
+    one: DecisionRecord | None
     try:
         said: dict[str, Any] = json.loads(line)
         limit = said.get("limit")
-        one = Recorded(
+        one = DecisionRecord(
             said["at_us"],
             said["user"],
             said["rule"],
@@ -107,45 +107,45 @@ def _recorded(line: bytes, place: str) -> Recorded:
     return one
 
 
-async def _standings(arguments: Namespace, letters: Sequence[DeadLetter]) -> list[Standing]:
+async def _standings(arguments: Namespace, letters: Sequence[DeadLetter]) -> list[PlaceStatus]:
     places = [
         (place, its)
         for place, its in by_place(letters).items()
         if arguments.user in {"", place.user} and arguments.rule in {"", place.rule_id}
     ]
     stores = open_stores(patient(arguments.store), arguments.prefix)
-    found: list[Standing] = []
+    found: list[PlaceStatus] = []
     try:
         store = stores.here()
         for first in range(0, len(places), PLACES_AT_ONCE):
             some = places[first : first + PLACES_AT_ONCE]
-            found += await asyncio.gather(*(standing(store, *one) for one in some))
+            found += await asyncio.gather(*(place_status(store, *one) for one in some))
         return found
     finally:
         await stores.aclose()
 
 
-def _over(one: Standing) -> Finding:
+def _over(one: PlaceStatus) -> CompletenessFinding:
     user, rule_id, limit = one.place
     why = (
         f"the store has counted {one.counted:,}, and {one.letters:,} letters hold "
         f"{one.uncounted:,} that it has not"
     )
     window_us = one.at_us - one.at_us % limit.period_us
-    return Finding(OVER_LIMIT, user, rule_id, one.at_us, window_us, one.over, "", why)
+    return CompletenessFinding(OVER_LIMIT, user, rule_id, one.at_us, window_us, one.over, "", why)
 
 
 # What is told.
 
 
-def _print(arguments: Namespace, report: Report) -> None:
+def _print(arguments: Namespace, report: CompletenessReport) -> None:
     if arguments.json:
         sys.stdout.write(json.dumps(as_json(report), indent=2) + "\n")
     else:
         sys.stdout.write("\n".join(text(report)) + "\n")
 
 
-def as_json(report: Report) -> dict[str, object]:
+def as_json(report: CompletenessReport) -> dict[str, object]:
     """The report for programs."""
     return {
         "clean": report.clean,
@@ -163,7 +163,7 @@ def as_json(report: Report) -> dict[str, object]:
     }
 
 
-def text(report: Report) -> list[str]:
+def text(report: CompletenessReport) -> list[str]:
     """The report for people."""
     lines = [f"{report.letters:,} letters, {_sum(report)}"]
     if report.unjudged:
@@ -187,12 +187,12 @@ def text(report: Report) -> list[str]:
     return lines
 
 
-def _sum(report: Report) -> str:
+def _sum(report: CompletenessReport) -> str:
     counts = [f"{count:,} {_WORDS[kind]}" for kind, count in report.counts.items() if count]
     return ", ".join(counts) or "all as it should be"
 
 
-def _line(one: Finding) -> str:
+def _line(one: CompletenessFinding) -> str:
     whom = f"{printable(one.user)} by {printable(one.rule_id)}  " if one.rule_id else ""
     when = instant(one.at_us) if one.at_us else "at the beginning       "
     by = f"  by {one.units:,}" if one.units and one.kind != "missing" else ""
@@ -200,11 +200,11 @@ def _line(one: Finding) -> str:
     return f"  {when}  {_WORDS[one.kind]}  {whom}{by.strip()}: {printable(one.why)}{place}"
 
 
-def _is_wrong(tally: Tally) -> bool:
+def _is_wrong(tally: WindowTally) -> bool:
     return bool(tally.wrongly_admitted or tally.wrongly_refused)
 
 
-def _window(key: tuple[str, str, int], tally: Tally) -> str:
+def _window(key: tuple[str, str, int], tally: WindowTally) -> str:
     user, rule_id, window_us = key
     return (
         f"  {instant(window_us)}  {printable(user)} by {printable(rule_id)}: "

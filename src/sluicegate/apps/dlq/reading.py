@@ -20,9 +20,9 @@ from sluicegate.contracts.event_log import Damage, Event, EventLog, Reader
 from sluicegate.limits.dead_letter import (
     BEGUN,
     CLOSED,
-    LETTER,
+    DEAD_LETTER,
     DeadLetter,
-    Mark,
+    ProcessMark,
     unpack,
     unpack_mark,
 )
@@ -61,7 +61,7 @@ def since_us(arguments: Namespace) -> int:
     return max(now_us() - span_us("--since", arguments.since), 0)
 
 
-def read(arguments: Namespace) -> Iterator[DeadLetter | Mark]:
+def read(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark]:
     """Everything in the logs, one after the other, to the end of each."""
     patience_us = span_us("--patience", arguments.patience)
     for url in _each(arguments.urls):
@@ -74,7 +74,7 @@ def read(arguments: Namespace) -> Iterator[DeadLetter | Mark]:
             tell_damage(reader.damage)
 
 
-def follow(arguments: Namespace) -> Iterator[DeadLetter | Mark | None]:
+def follow(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark | None]:
     """What is in the logs and then what comes, until somebody stops; None is a pause."""
     logs: list[EventLog] = []
     readers: list[Reader] = []
@@ -138,10 +138,10 @@ def _to_the_end(reader: Reader, url: str, patience_us: int) -> Iterator[Sequence
                 raise Unavailable(f"the event log {url.partition('?')[0].rpartition('@')[2]}", seen)
 
 
-def understood(event: Event) -> DeadLetter | Mark | None:
+def understood(event: Event) -> DeadLetter | ProcessMark | None:
     """The letter or mark that an event is; None if it is another's."""
-    one: DeadLetter | Mark | str
-    if event.kind == LETTER:
+    one: DeadLetter | ProcessMark | str
+    if event.kind == DEAD_LETTER:
         one = unpack(event.body)
     elif event.kind in {BEGUN, CLOSED}:
         one = unpack_mark(event.kind, event.body, event.at_us)

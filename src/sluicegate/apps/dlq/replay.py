@@ -17,7 +17,13 @@ from sluicegate.apps.dlq.reading import PLACES_AT_ONCE, patient, read, say, sinc
 from sluicegate.apps.dlq.show import printable, wanted
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.dead_letter import DeadLetter
-from sluicegate.limits.late_charges import Place, Standing, by_place, resettle, standing
+from sluicegate.limits.late_charges import (
+    CountingPlace,
+    PlaceStatus,
+    by_place,
+    charge_uncounted,
+    place_status,
+)
 from sluicegate.limits.stores import open_stores
 
 LETTERS_MAX: Final = 2_000_000
@@ -57,11 +63,11 @@ def replay(arguments: Namespace) -> int:
 
 
 async def _each(
-    arguments: Namespace, places: Sequence[tuple[Place, Sequence[DeadLetter]]]
-) -> list[Standing]:
+    arguments: Namespace, places: Sequence[tuple[CountingPlace, Sequence[DeadLetter]]]
+) -> list[PlaceStatus]:
     stores = open_stores(patient(arguments.store), arguments.prefix)
-    ask = standing if arguments.dry_run else resettle
-    stands: list[Standing] = []
+    ask = place_status if arguments.dry_run else charge_uncounted
+    stands: list[PlaceStatus] = []
     try:
         store = stores.here()
         for first in range(0, len(places), PLACES_AT_ONCE):
@@ -74,7 +80,7 @@ async def _each(
         await stores.aclose()
 
 
-def _as_json(arguments: Namespace, stands: Sequence[Standing]) -> dict[str, object]:
+def _as_json(arguments: Namespace, stands: Sequence[PlaceStatus]) -> dict[str, object]:
     return {
         "dry_run": arguments.dry_run,
         "places": [

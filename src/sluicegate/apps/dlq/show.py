@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sluicegate.apps.dlq.reading import follow, read, since_us
 from sluicegate.contracts.reasons import REASONS
-from sluicegate.limits.dead_letter import DeadLetter, Mark, pack
+from sluicegate.limits.dead_letter import DeadLetter, ProcessMark, pack
 from sluicegate.wire.timestamps import utc_text
 
 
@@ -28,7 +28,7 @@ def show(arguments: Namespace) -> int:
     return 0
 
 
-def _told(arguments: Namespace) -> Iterator[DeadLetter | Mark | None]:
+def _told(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark | None]:
     return follow(arguments) if arguments.follow else read(arguments)
 
 

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.glass.break_glass import ALL, FOR_S_MAX, Opening
-from sluicegate.limits.glass.page import BREAK, END, MEND, Entry, Unreadable
+from sluicegate.limits.glass.page import BREAK, END, MEND, AuditEntry, UnreadableLine
 from sluicegate.limits.glass.sources import PREFIX_DEFAULT, GlassSource, open_source
 from sluicegate.wire.timestamps import utc_text
 
@@ -243,8 +243,8 @@ def _sentence(opening: Opening) -> str:
     )
 
 
-def _line(entry: Entry | Unreadable) -> str:
-    if isinstance(entry, Unreadable):
+def _line(entry: AuditEntry | UnreadableLine) -> str:
+    if isinstance(entry, UnreadableLine):
         return f"{'':23}  cannot be read: {entry.text}"
     opening = entry.opening
     about = "what could not be understood" if opening is None else opening.about()
@@ -258,9 +258,9 @@ def _line(entry: Entry | Unreadable) -> str:
     return f"{told}: {entry.why}" if entry.why else told
 
 
-def _as_json(entry: Entry | Unreadable) -> dict[str, object]:
+def _as_json(entry: AuditEntry | UnreadableLine) -> dict[str, object]:
     told = entry._asdict()
-    if isinstance(entry, Entry):
+    if isinstance(entry, AuditEntry):
         told["opening"] = None if entry.opening is None else entry.opening._asdict()
     return told
 

@@ -52,7 +52,7 @@ class Opening(NamedTuple):
         return f"{rule} for {key}"
 
 
-class View(NamedTuple):
+class GlassView(NamedTuple):
     """What a source says: its own instant, and what it holds, in order of opening.
 
     `damage` says what is wrong with it if it cannot be understood; then nothing is open.
@@ -64,7 +64,7 @@ class View(NamedTuple):
 
 
 @final
-class Standing:
+class _TimedOpening:
     """An opening, and when it ends by this process's clock."""
 
     __slots__ = ("opening", "until_us")
@@ -75,17 +75,17 @@ class Standing:
 
 
 @final
-class Pane:
+class _OpenIndex:
     """What stands open, to be looked up; never changed once it is made."""
 
     __slots__ = ("everything", "keys", "pairs", "rules", "standing")
 
-    def __init__(self, standing: list[Standing]) -> None:
+    def __init__(self, standing: list[_TimedOpening]) -> None:
         self.standing = standing
-        self.everything: Standing | None = None
-        self.rules: dict[str, Standing] = {}
-        self.keys: dict[str, Standing] = {}
-        self.pairs: dict[tuple[str, str], Standing] = {}
+        self.everything: _TimedOpening | None = None
+        self.rules: dict[str, _TimedOpening] = {}
+        self.keys: dict[str, _TimedOpening] = {}
+        self.pairs: dict[tuple[str, str], _TimedOpening] = {}
         # In the order of their ends, so that the last to end is the one that is found.
         for one in sorted(standing, key=lambda one: one.until_us):
             opening = one.opening
@@ -99,28 +99,28 @@ class Pane:
                 self.everything = one
 
 
-_WHOLE: Final = Pane([])
+_WHOLE: Final = _OpenIndex([])
 
 
 @final
 class Glass:
-    """The local view. Ask `stands_open` only if `broken`; any thread may.
+    """The local view. Ask `opening_for` only if `broken`; any thread may.
 
     `broken` is a hint: true whenever something stands open, and at times when nothing does.
     """
 
-    __slots__ = ("_ends", "_pane", "_wake", "broken")
+    __slots__ = ("_ends_us", "_pane", "_wake", "broken")
 
     def __init__(self) -> None:
         self.broken = False
         self._pane = _WHOLE
         # When each opening that the source still names ends here, those that have ended included.
-        self._ends: dict[Opening, int] = {}
+        self._ends_us: dict[Opening, int] = {}
         self._wake: Callable[[], None] | None = None
 
     # For whoever decides.
 
-    def stands_open(self, rule: str, key: str, now_us: int) -> Opening | None:
+    def opening_for(self, rule: str, key: str, now_us: int) -> Opening | None:
         """What lets `key` through `rule` now; None if nothing does."""
         wake = self._wake
         if wake is not None:
@@ -148,32 +148,32 @@ class Glass:
 
     # For the one that follows a source.
 
-    def show(self, view: View, asked_us: int) -> None:
+    def show(self, view: GlassView, asked_us: int) -> None:
         """Believe what the source said when it was asked at `asked_us`, by this process's clock."""
         ends: dict[Opening, int] = {}
-        standing: list[Standing] = []
+        standing: list[_TimedOpening] = []
         for opening in [] if view.damage else view.openings:
             # Its own length is the most that can be left, wherever the source's clock has gone.
             left_us = min(opening.until_us - view.now_us, opening.until_us - opening.opened_at_us)
             until_us = asked_us + left_us
-            before_us = self._ends.get(opening)
+            before_us = self._ends_us.get(opening)
             if before_us is not None and before_us < until_us:
                 until_us = before_us
             ends[opening] = until_us
             if asked_us < until_us:
-                standing.append(Standing(opening, until_us))
-        self._ends = ends
-        self._put(standing)
+                standing.append(_TimedOpening(opening, until_us))
+        self._ends_us = ends
+        self._set_openings(standing)
 
     def expire(self, now_us: int) -> None:
         """Let go of what has ended."""
-        self._put([one for one in self._pane.standing if now_us < one.until_us])
+        self._set_openings([one for one in self._pane.standing if now_us < one.until_us])
 
     def mend(self) -> None:
         """Nothing is open, whatever was believed before."""
-        self._ends = {}
+        self._ends_us = {}
         self._wake = None
-        self._put([])
+        self._set_openings([])
 
     def sleep(self, wake: Callable[[], None]) -> None:
         """Call `wake` at the next question, once or by a few at a time; what stands open stays."""
@@ -184,18 +184,18 @@ class Glass:
         """Whoever was to be woken is up."""
         self._wake = None
 
-    def _put(self, standing: list[Standing]) -> None:
+    def _set_openings(self, standing: list[_TimedOpening]) -> None:
         # In this order: who sees `broken` must find what is open.
-        self._pane = Pane(standing) if standing else _WHOLE
+        self._pane = _OpenIndex(standing) if standing else _WHOLE
         self.broken = bool(standing) or self._wake is not None
 
 
-def let_through(rule: str, remaining: int = 0) -> Decision:
+def override_decision(rule: str, remaining: int = 0) -> Decision:
     """The decision that an opening makes for a rule: allowed, and neither asked nor counted."""
     return Decision(True, remaining, 0, 0, None, rule, overridden=True)
 
 
-def checked_opening(opening: Opening, for_us_max: int) -> Opening:
+def check_opening(opening: Opening, for_us_max: int) -> Opening:
     """The opening, if all of it is as it must be; `BadValue` names the part that is not."""
     for field, text, chars_max in (
         ("id", opening.id, ID_CHARS_MAX),

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.limits.glass.page import PAGE_BYTES_MAX
-from sluicegate.limits.glass.sources import Page
+from sluicegate.limits.glass.sources import GlassPage
 
 AUDIT_BYTES_MAX: Final = 1_048_576  # then it becomes the old one, and the one before that goes
 LOCK_S_MAX: Final = 2.0
@@ -33,7 +33,7 @@ _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @final
-class FileShelf:
+class FileGlassStore:
     """A page in a file. `clock` must tell the same time in every process that shares it."""
 
     __slots__ = ("_audit", "_clock", "_lock", "_old_audit", "_path", "what")
@@ -46,17 +46,19 @@ class FileShelf:
         self._clock = clock
         self.what = f"the glass in {path}"
 
-    async def read(self) -> Page:
+    async def read(self) -> GlassPage:
         """The page."""
         try:
             return self._read()
         except OSError as error:
             raise self._unavailable(error) from None
 
-    async def swap(self, page: Page, text: bytes, lines: Sequence[bytes], until_us: int) -> bool:
+    async def swap(
+        self, page: GlassPage, text: bytes, lines: Sequence[bytes], until_us: int
+    ) -> bool:
         """Put `text` in place of `page`, if that is still there."""
         try:
-            async with self._locked():
+            async with self._hold_lock():
                 if not page.foreign and self._read().text != page.text:
                     return False
                 owner = self._owner()
@@ -68,38 +70,38 @@ class FileShelf:
 
     async def lines(self, last: int) -> list[bytes]:
         """The newest lines of the audit."""
-        told: list[bytes] = []
+        found: list[bytes] = []
         try:
             for path in (self._old_audit, self._audit):
                 if path.exists():
-                    told += _whole(path, 2 * AUDIT_BYTES_MAX).splitlines()
+                    found += _read_file(path, 2 * AUDIT_BYTES_MAX).splitlines()
         except OSError as error:
             raise self._unavailable(error) from None
-        return told[-last:]
+        return found[-last:]
 
     async def close(self) -> None:
         """Nothing is held."""
 
     # Inside.
 
-    def _read(self) -> Page:
+    def _read(self) -> GlassPage:
         now_us = self._clock.now_us()
         try:
             # A pipe under this name must not make us wait for its writer.
             handle = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
-            return Page(now_us, b"")
+            return GlassPage(now_us, b"")
         try:
-            foreign = self._distrusted(os.fstat(handle))
+            foreign = self._why_untrusted(os.fstat(handle))
             if foreign:
-                return Page(now_us, b"", foreign)
+                return GlassPage(now_us, b"", foreign)
             with open(handle, "rb", closefd=False) as file:
                 # A byte more than a page may have is enough to tell that it is none.
-                return Page(now_us, file.read(PAGE_BYTES_MAX + 1))
+                return GlassPage(now_us, file.read(PAGE_BYTES_MAX + 1))
         finally:
             os.close(handle)
 
-    def _distrusted(self, found: os.stat_result) -> str:
+    def _why_untrusted(self, found: os.stat_result) -> str:
         """What is wrong with the file, whatever it says; nothing if it is all right."""
         if not stat.S_ISREG(found.st_mode):
             return "is no plain file"
@@ -110,10 +112,10 @@ class FileShelf:
         return ""
 
     @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[None]:
+    async def _hold_lock(self) -> AsyncIterator[None]:
         handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | _SAFELY, _MODE)
         try:
-            _give(handle, self._owner())
+            _chown(handle, self._owner())
             for _ in range(int(LOCK_S_MAX / _LOCK_PAUSE_S)):
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,7 +148,7 @@ class FileShelf:
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":  # who wrote it has not come to its end
                     text = b"\n" + text
-            _give(handle, owner)
+            _chown(handle, owner)
             while text:
                 text = text[os.write(handle, text) :]
             os.fsync(handle)
@@ -159,7 +161,7 @@ class FileShelf:
         fresh.unlink(missing_ok=True)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, _MODE)
         with open(handle, "wb") as file:
-            _give(handle, owner)
+            _chown(handle, owner)
             file.write(text)
             file.flush()
             os.fsync(handle)
@@ -185,11 +187,11 @@ def path_of(url: str) -> str:
     return path
 
 
-def _give(handle: int, owner: tuple[int, int]) -> None:
+def _chown(handle: int, owner: tuple[int, int]) -> None:
     if os.geteuid() == 0:
         os.fchown(handle, *owner)
 
 
-def _whole(path: Path, bytes_max: int) -> bytes:
+def _read_file(path: Path, bytes_max: int) -> bytes:
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | _SAFELY), "rb") as file:
         return file.read(bytes_max)

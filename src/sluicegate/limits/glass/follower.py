@@ -25,7 +25,7 @@ from weakref import WeakSet
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.limits.glass.break_glass import Glass, Opening, View
+from sluicegate.limits.glass.break_glass import Glass, GlassView, Opening
 from sluicegate.limits.glass.sources import GlassSource
 from sluicegate.system import SystemChance, SystemClock
 from sluicegate.wire.timestamps import utc_text
@@ -41,7 +41,7 @@ _log: Final = logging.getLogger("sluicegate.glass")
 
 
 @final
-class Follower:
+class GlassFollower:
     """Follows `source` and shows it to `glass`; `close` ends it, and with it all that was open.
 
     `clock` is the one whose instants the glass is asked with. The source is closed with it.
@@ -52,17 +52,17 @@ class Follower:
         "_chance",
         "_clock",
         "_closed",
+        "_failure",
+        "_failure_kind",
         "_glass",
         "_interval_s",
         "_lock",
+        "_logged_openings",
         "_loop",
-        "_seen",
+        "_reached",
         "_source",
         "_task",
         "_thread",
-        "_told",
-        "_trouble",
-        "_trouble_kind",
     )
 
     def __init__(
@@ -87,11 +87,11 @@ class Follower:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        self._seen = False  # whether the source has ever answered
-        self._trouble = ""
-        self._trouble_kind = ""
-        self._told: dict[str, Opening] = {}  # what the log has been told is open
-        _following.add(self)
+        self._reached = False  # whether the source has ever answered
+        self._failure = ""
+        self._failure_kind = ""
+        self._logged_openings: dict[str, Opening] = {}  # what the log has been told is open
+        _followers.add(self)
         glass.sleep(self.start)
 
     def start(self) -> None:
@@ -104,7 +104,7 @@ class Follower:
                 thread.start()
             except RuntimeError as error:  # there may be no more threads
                 self._glass.sleep(self.start)
-                self._say_trouble("thread", f"no thread can be started ({error})")
+                self._note_failure("thread", f"no thread can be started ({error})")
                 return
             self._thread = thread
             self._glass.awake()
@@ -115,7 +115,7 @@ class Follower:
             self._closed = True
             thread, self._thread = self._thread, None
             loop, task = self._loop, self._task
-        _following.discard(self)
+        _followers.discard(self)
         if thread is not None:
             if loop is not None and task is not None:
                 with suppress(RuntimeError):  # it has just ended
@@ -125,16 +125,16 @@ class Follower:
         self._glass.mend()
 
     @property
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """What is wrong with the source at present; nothing if it answers."""
-        return self._trouble
+        return self._failure
 
     @property
-    def seen(self) -> bool:
+    def reached(self) -> bool:
         """Whether the source has ever answered this process."""
-        return self._seen
+        return self._reached
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> GlassFollower:
         self.start()
         return self
 
@@ -178,39 +178,39 @@ class Follower:
             async with asyncio.timeout(LOOK_S_MAX):
                 view = await self._source.look()
         except TimeoutError:
-            seen = f"{self._source.what} has not answered in {LOOK_S_MAX:g} s"
-            self._say_trouble("unavailable", seen)
+            reached = f"{self._source.what} has not answered in {LOOK_S_MAX:g} s"
+            self._note_failure("unavailable", reached)
         except SluicegateError as error:
-            self._say_trouble("unavailable", str(error))
+            self._note_failure("unavailable", str(error))
         except Exception as error:
-            if self._trouble_kind != "bug":
+            if self._failure_kind != "bug":
                 _log.exception("looking at %s failed", self._source.what)
-            self._say_trouble("bug", f"{type(error).__name__}: {error}")
+            self._note_failure("bug", f"{type(error).__name__}: {error}")
         else:
             self._show(view, asked_us)
-        self._say_changes()
+        self._log_changes()
 
-    def _show(self, view: View, asked_us: int) -> None:
-        self._seen = True
+    def _show(self, view: GlassView, asked_us: int) -> None:
+        self._reached = True
         if not self._closed:
             self._glass.show(view, asked_us)
         if view.damage:
-            seen = f"{self._source.what} cannot be understood, so nothing is open: {view.damage}"
-            self._say_trouble("damage", seen)
-        elif self._trouble:
-            self._trouble = self._trouble_kind = ""
+            reached = f"{self._source.what} cannot be understood, so nothing is open: {view.damage}"
+            self._note_failure("damage", reached)
+        elif self._failure:
+            self._failure = self._failure_kind = ""
             _log.warning("break-glass is followed again: %s", self._source.what)
 
-    def _say_trouble(self, kind: str, seen: str) -> None:
-        if kind != self._trouble_kind:  # once, and not every second
-            _log.warning("break-glass is not followed: %s", seen)
-        self._trouble_kind, self._trouble = kind, seen
+    def _note_failure(self, kind: str, reached: str) -> None:
+        if kind != self._failure_kind:  # once, and not every second
+            _log.warning("break-glass is not followed: %s", reached)
+        self._failure_kind, self._failure = kind, reached
 
-    def _say_changes(self) -> None:
+    def _log_changes(self) -> None:
         now_us = self._clock.now_us()
         standing = {one.id: one for one in self._glass.standing(now_us)}
         for one in standing.values():
-            if one.id not in self._told:
+            if one.id not in self._logged_openings:
                 _log.warning(
                     "glass broken: %s stops %s until %s (for %g s), by %s: %s",
                     one.id,
@@ -220,7 +220,7 @@ class Follower:
                     one.by,
                     one.why,
                 )
-        for one in self._told.values():
+        for one in self._logged_openings.values():
             if one.id not in standing:
                 _log.warning(
                     "glass whole again: %s no longer stops %s; it was open until %s, by %s: %s",
@@ -230,19 +230,19 @@ class Follower:
                     one.by,
                     one.why,
                 )
-        self._told = standing
+        self._logged_openings = standing
 
 
-_following: Final[WeakSet[Follower]] = WeakSet()
+_followers: Final[WeakSet[GlassFollower]] = WeakSet()
 
 
 def _in_child() -> None:
-    for follower in list(_following):
+    for follower in list(_followers):
         follower.after_fork_in_child()
 
 
 def _at_exit() -> None:
-    for follower in list(_following):
+    for follower in list(_followers):
         follower.close()
 
 

@@ -21,8 +21,8 @@ from sluicegate.limits.glass.break_glass import (
     OPENINGS_MAX,
     WHY_CHARS_MAX,
     Opening,
+    check_opening,
     check_words,
-    checked_opening,
 )
 from sluicegate.wire.json_objects import parse_object
 
@@ -36,7 +36,7 @@ END: Final = "end"  # by itself; never written
 UNREADABLE: Final = "unreadable"
 
 
-class Entry(NamedTuple):
+class AuditEntry(NamedTuple):
     """One line of the audit: what was done when, by whom and why, to which opening."""
 
     at_us: int
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     opening: Opening | None  # None: what was mended could not be understood
 
 
-class Unreadable(NamedTuple):
+class UnreadableLine(NamedTuple):
     """A line that is none of ours, as far as it may be shown."""
 
     text: str
@@ -65,7 +65,7 @@ _SHOWN_CHARS_MAX: Final = 200
 def write_page(openings: Sequence[Opening]) -> bytes:
     """The page that says these openings."""
     page = {"format": FORMAT, "version": VERSION, "openings": [one._asdict() for one in openings]}
-    return _encoded(page)
+    return _encode(page)
 
 
 def read_page(text: bytes, for_us_max: int) -> tuple[Opening, ...]:
@@ -74,7 +74,7 @@ def read_page(text: bytes, for_us_max: int) -> tuple[Opening, ...]:
         return ()
     if len(text) > PAGE_BYTES_MAX:
         raise BadValue("glass", f"{len(text):,} bytes", f"at most {PAGE_BYTES_MAX:,} are read")
-    page = _decoded(text)
+    page = _decode(text)
     if page.get("format") != FORMAT:
         raise BadValue("glass", text[:_SHOWN_CHARS_MAX], "it is none of ours")
     version = page.get("version")
@@ -83,13 +83,13 @@ def read_page(text: bytes, for_us_max: int) -> tuple[Opening, ...]:
     rows = page.get("openings")
     if not isinstance(rows, list) or len(rows) > OPENINGS_MAX:
         raise BadValue("glass.openings", rows, f"give a list of at most {OPENINGS_MAX}")
-    openings = tuple(checked_opening(_opening(row), for_us_max) for row in rows)
+    openings = tuple(check_opening(_opening(row), for_us_max) for row in rows)
     if len({one.id for one in openings}) < len(openings):
         raise BadValue("glass.openings", "an id", "give each opening an id of its own")
     return openings
 
 
-def with_opening(openings: Sequence[Opening], opening: Opening, now_us: int) -> tuple[Opening, ...]:
+def add_opening(openings: Sequence[Opening], opening: Opening, now_us: int) -> tuple[Opening, ...]:
     """The openings with one more, and without those that have ended."""
     kept = tuple(one for one in openings if now_us < one.until_us)
     if len(kept) >= OPENINGS_MAX:
@@ -100,24 +100,24 @@ def with_opening(openings: Sequence[Opening], opening: Opening, now_us: int) -> 
     return after
 
 
-def without_openings(
+def remove_openings(
     openings: Sequence[Opening], opening_id: str | None, now_us: int
 ) -> tuple[tuple[Opening, ...], tuple[Opening, ...]]:
     """What stays of what stood open, and what is mended: the one of that id, or all for None."""
     standing = [one for one in openings if now_us < one.until_us]
     if opening_id is None:
         return (), tuple(standing)
-    gone = tuple(one for one in standing if one.id == opening_id)
-    if not gone:
-        known = ", ".join(one.id for one in standing[:8]) or "nothing"
-        raise BadValue("glass.id", opening_id, f"no opening has this id; open is {known}")
-    return tuple(one for one in standing if one.id != opening_id), gone
+    removed = tuple(one for one in standing if one.id == opening_id)
+    if not removed:
+        readable = ", ".join(one.id for one in standing[:8]) or "nothing"
+        raise BadValue("glass.id", opening_id, f"no opening has this id; open is {readable}")
+    return tuple(one for one in standing if one.id != opening_id), removed
 
 
 # The audit.
 
 
-def write_line(entry: Entry) -> bytes:
+def write_line(entry: AuditEntry) -> bytes:
     """An entry as a line, without its end."""
     line = {
         "version": VERSION,
@@ -127,13 +127,13 @@ def write_line(entry: Entry) -> bytes:
         "why": entry.why,
         "opening": None if entry.opening is None else entry.opening._asdict(),
     }
-    return _encoded(line)
+    return _encode(line)
 
 
-def read_line(line: bytes) -> Entry | Unreadable:
+def read_line(line: bytes) -> AuditEntry | UnreadableLine:
     """The entry that a line is."""
     try:
-        row = _decoded(line)
+        row = _decode(line)
         at_us, what, by, why = (row.get(name) for name in ("at_us", "what", "by", "why"))
         opening = None if row.get("opening") is None else _opening(row["opening"])
         if (
@@ -148,38 +148,40 @@ def read_line(line: bytes) -> Entry | Unreadable:
             if why:
                 check_words("why", why, WHY_CHARS_MAX)
             if opening is not None:
-                checked_opening(opening, _INSTANT_US_MAX)
-            return Entry(cast("int", at_us), str(what), by, why, opening)
+                check_opening(opening, _INSTANT_US_MAX)
+            return AuditEntry(cast("int", at_us), str(what), by, why, opening)
     except BadValue:
         pass
-    return Unreadable(ascii(line[:_SHOWN_CHARS_MAX].decode(errors="replace")))
+    return UnreadableLine(ascii(line[:_SHOWN_CHARS_MAX].decode(errors="replace")))
 
 
-def history(entries: Sequence[Entry | Unreadable], now_us: int) -> list[Entry | Unreadable]:
+def history(
+    entries: Sequence[AuditEntry | UnreadableLine], now_us: int
+) -> list[AuditEntry | UnreadableLine]:
     """The entries, and the ends that came by themselves until now, in order."""
-    known = [one for one in entries if isinstance(one, Entry)]
-    mended = {one.opening.id for one in known if one.what == MEND and one.opening}
+    readable = [one for one in entries if isinstance(one, AuditEntry)]
+    mended = {one.opening.id for one in readable if one.what == MEND and one.opening}
     ends = [
-        Entry(one.opening.until_us, END, "", "its time was over", one.opening)
-        for one in known
+        AuditEntry(one.opening.until_us, END, "", "its time was over", one.opening)
+        for one in readable
         if one.what == BREAK
         and one.opening is not None
         and one.opening.until_us <= now_us
         and one.opening.id not in mended
     ]
     ends.sort(key=lambda one: one.at_us)
-    told: list[Entry | Unreadable] = []
+    merged: list[AuditEntry | UnreadableLine] = []
     for one in entries:
-        while isinstance(one, Entry) and ends and ends[0].at_us <= one.at_us:
-            told.append(ends.pop(0))
-        told.append(one)
-    return told + ends
+        while isinstance(one, AuditEntry) and ends and ends[0].at_us <= one.at_us:
+            merged.append(ends.pop(0))
+        merged.append(one)
+    return merged + ends
 
 
 # Inside.
 
 
-def _encoded(thing: object) -> bytes:
+def _encode(thing: object) -> bytes:
     text = json.dumps(thing, ensure_ascii=False, separators=(",", ":"))
     try:
         return text.encode()
@@ -187,7 +189,7 @@ def _encoded(thing: object) -> bytes:
         raise BadValue("glass", text, "give text that UTF-8 can hold") from None
 
 
-def _decoded(text: bytes) -> dict[str, object]:
+def _decode(text: bytes) -> dict[str, object]:
     try:
         return parse_object(text)
     except BadValue:

@@ -18,7 +18,7 @@ from typing import Any, Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.glass.page import PAGE_BYTES_MAX
-from sluicegate.limits.glass.sources import Page
+from sluicegate.limits.glass.sources import GlassPage
 from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.errors import as_unavailable, is_wrong_type, reply_of
 from sluicegate.stores.redis.script import Script
@@ -32,16 +32,16 @@ _LINES_A_CALL: Final = 50
 
 
 @final
-class RedisShelf:
+class RedisGlassStore:
     """A page in a Redis, a cluster, or behind sentinels; connected from each loop that asks."""
 
     __slots__ = (
+        "_abandoned",
         "_audit_key",
         "_audit_max",
         "_chance",
         "_client",
         "_key",
-        "_left",
         "_loop",
         "_script",
         "_settings",
@@ -60,12 +60,12 @@ class RedisShelf:
         self._audit_max = audit_max
         self._client: RedisClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._left: list[object] = []
+        self._abandoned: list[object] = []
         source = files("sluicegate.stores.redis") / "glass.lua"
         self._script = Script(source.read_text(encoding="utf-8"), name="glass")
         self.what = f"the glass in Redis at {settings.endpoints[0]}"
 
-    async def read(self) -> Page:
+    async def read(self) -> GlassPage:
         """The page, by the server's clock."""
         client = self._here()
         # The time is told first: what is left may seem more than it is by the moment between the
@@ -81,12 +81,14 @@ class RedisShelf:
             raise as_unavailable(time, self.what)
         now_us = int(time[0]) * 1_000_000 + int(time[1])
         if isinstance(text, BaseException) and is_wrong_type(text):
-            return Page(now_us, b"", f"has no string in {self._key}")
+            return GlassPage(now_us, b"", f"has no string in {self._key}")
         if isinstance(text, BaseException):
             raise as_unavailable(text, self.what)
-        return Page(now_us, text)
+        return GlassPage(now_us, text)
 
-    async def swap(self, page: Page, text: bytes, lines: Sequence[bytes], until_us: int) -> bool:
+    async def swap(
+        self, page: GlassPage, text: bytes, lines: Sequence[bytes], until_us: int
+    ) -> bool:
         """Put `text` in place of `page`, if that is still there."""
         life_ms = max(until_us - page.now_us, 0) // 1_000 + _SPARE_MS
         force = 1 if page.foreign else 0
@@ -124,7 +126,7 @@ class RedisShelf:
         if self._client is None or self._loop is not loop:
             if self._client is not None:
                 # Another loop's, and in a forked child the parent's socket: not ours to close.
-                self._left = [self._client, self._loop]
+                self._abandoned = [self._client, self._loop]
             self._client = open_client(self._settings, self._chance)
             self._loop = loop
         return self._client

@@ -25,21 +25,21 @@ from sluicegate.limits.glass.break_glass import (
     FOR_S_MAX,
     FOR_S_MIN,
     WHY_CHARS_MAX,
+    GlassView,
     Opening,
-    View,
+    check_opening,
     check_words,
-    checked_opening,
 )
 from sluicegate.limits.glass.page import (
     BREAK,
     MEND,
-    Entry,
-    Unreadable,
+    AuditEntry,
+    UnreadableLine,
+    add_opening,
     history,
     read_line,
     read_page,
-    with_opening,
-    without_openings,
+    remove_openings,
     write_line,
     write_page,
 )
@@ -52,7 +52,7 @@ _TRIES_MAX: Final = 20
 _PAUSE_S_MAX: Final = 0.02  # after each try that somebody else was quicker at
 
 
-class Page(NamedTuple):
+class GlassPage(NamedTuple):
     """What a shelf holds, by its clock. `foreign` says what it is if that cannot be a page."""
 
     now_us: int
@@ -60,7 +60,7 @@ class Page(NamedTuple):
     foreign: str = ""
 
 
-class Shelf(Protocol):
+class GlassStore(Protocol):
     """Keeps one page and an audit. Instants are its own. `Unavailable` if it cannot be asked."""
 
     @property
@@ -68,11 +68,13 @@ class Shelf(Protocol):
         """What and where it is, for people."""
         ...
 
-    async def read(self) -> Page:
+    async def read(self) -> GlassPage:
         """The page; no text if there is none."""
         ...
 
-    async def swap(self, page: Page, text: bytes, lines: Sequence[bytes], until_us: int) -> bool:
+    async def swap(
+        self, page: GlassPage, text: bytes, lines: Sequence[bytes], until_us: int
+    ) -> bool:
         """Put `text` in place of `page` and `lines` into the audit; False if it has changed.
 
         A foreign page is replaced whatever it is. After `until_us` the text need not be kept.
@@ -92,23 +94,23 @@ class Shelf(Protocol):
 class GlassSource:
     """Openings on a shelf. Use it from one event loop at a time; a closed one may be used again."""
 
-    __slots__ = ("_chance", "_for_us_max", "_shelf", "what")
+    __slots__ = ("_chance", "_for_us_max", "_store", "what")
 
-    def __init__(self, shelf: Shelf, chance: Chance, *, for_s_max: float = FOR_S_MAX) -> None:
+    def __init__(self, shelf: GlassStore, chance: Chance, *, for_s_max: float = FOR_S_MAX) -> None:
         if not FOR_S_MIN <= for_s_max <= 366 * 86_400:
             raise BadValue("glass.for_s_max", for_s_max, "give seconds, from 1 to a year")
         self.what = shelf.what
-        self._shelf = shelf
+        self._store = shelf
         self._chance = chance
         self._for_us_max = round(for_s_max * 1e6)
 
-    async def look(self) -> View:
+    async def look(self) -> GlassView:
         """What is open. What cannot be understood is told as damage, and opens nothing."""
-        page = await self._shelf.read()
+        page = await self._store.read()
         try:
-            return View(page.now_us, self._openings(page))
+            return GlassView(page.now_us, self._openings(page))
         except BadValue as error:
-            return View(page.now_us, (), str(error))
+            return GlassView(page.now_us, (), str(error))
 
     async def break_(
         self, *, rule: str = ALL, key: str = ALL, for_s: float, by: str, why: str
@@ -116,11 +118,11 @@ class GlassSource:
         """Stop the enforcement of a rule, for a key, or of everything, for so many seconds."""
         for_us = round(for_s * 1e6) if 0 <= for_s < 1e9 else 0
         for attempt in range(_TRIES_MAX):
-            page = await self._shelf.read()
+            page = await self._store.read()
             now_us, openings = page.now_us, self._openings(page)
             opening = Opening(self._new_id(openings), rule, key, now_us + for_us, now_us, by, why)
-            after = with_opening(openings, checked_opening(opening, self._for_us_max), now_us)
-            line = write_line(Entry(now_us, BREAK, by, why, opening))
+            after = add_opening(openings, check_opening(opening, self._for_us_max), now_us)
+            line = write_line(AuditEntry(now_us, BREAK, by, why, opening))
             if await self._swap(page, after, [line]):
                 return opening
             await self._pause(attempt)
@@ -135,7 +137,7 @@ class GlassSource:
         if why:
             check_words("why", why, WHY_CHARS_MAX)
         for attempt in range(_TRIES_MAX):
-            page = await self._shelf.read()
+            page = await self._store.read()
             mended: list[Opening | None] = []
             try:
                 openings = self._openings(page)
@@ -143,29 +145,29 @@ class GlassSource:
                 if opening_id is not None:
                     raise
                 openings, mended = (), [None]
-            kept, gone = without_openings(openings, opening_id, page.now_us)
-            mended += gone
-            lines = [write_line(Entry(page.now_us, MEND, by, why, one)) for one in mended]
+            kept, removed = remove_openings(openings, opening_id, page.now_us)
+            mended += removed
+            lines = [write_line(AuditEntry(page.now_us, MEND, by, why, one)) for one in mended]
             if not (page.text or page.foreign) or await self._swap(page, kept, lines):
-                return gone
+                return removed
             await self._pause(attempt)
         raise Unavailable(self.what, "others change it all the time")
 
-    async def audit(self, last: int = AUDIT_MAX) -> list[Entry | Unreadable]:
+    async def audit(self, last: int = AUDIT_MAX) -> list[AuditEntry | UnreadableLine]:
         """What was done, and what ended by itself; the oldest first."""
         if not 1 <= last <= AUDIT_MAX:
             raise BadValue("glass.last", last, f"give a number from 1 to {AUDIT_MAX}")
-        page = await self._shelf.read()
-        lines = await self._shelf.lines(last)
+        page = await self._store.read()
+        lines = await self._store.lines(last)
         return history([read_line(line) for line in lines], page.now_us)
 
     async def close(self) -> None:
         """Give back what is held."""
-        await self._shelf.close()
+        await self._store.close()
 
     # Inside.
 
-    def _openings(self, page: Page) -> tuple[Opening, ...]:
+    def _openings(self, page: GlassPage) -> tuple[Opening, ...]:
         if page.foreign:
             raise BadValue("glass", self.what, f"it {page.foreign}; {_WAY_OUT}")
         try:
@@ -174,10 +176,10 @@ class GlassSource:
             remedy = f"{error.remedy}; {_WAY_OUT}"
             raise BadValue(error.field, error.value, remedy) from None
 
-    async def _swap(self, page: Page, after: tuple[Opening, ...], lines: list[bytes]) -> bool:
+    async def _swap(self, page: GlassPage, after: tuple[Opening, ...], lines: list[bytes]) -> bool:
         text = write_page(after) if after else b""
         until_us = max((one.until_us for one in after), default=page.now_us)
-        return await self._shelf.swap(page, text, lines, until_us)
+        return await self._store.swap(page, text, lines, until_us)
 
     async def _pause(self, attempt: int) -> None:
         await asyncio.sleep(_PAUSE_S_MAX * self._chance.draw() * (1 + attempt / 4))
@@ -191,7 +193,7 @@ class GlassSource:
 
 
 @final
-class MemoryShelf:
+class MemoryGlassStore:
     """A page in this process, for tests and for limits that nobody else shares."""
 
     __slots__ = ("_clock", "_lines", "_lock", "_text", "what")
@@ -203,11 +205,13 @@ class MemoryShelf:
         self._text = b""
         self._lines: list[bytes] = []
 
-    async def read(self) -> Page:
+    async def read(self) -> GlassPage:
         """The page."""
-        return Page(self._clock.now_us(), self._text)
+        return GlassPage(self._clock.now_us(), self._text)
 
-    async def swap(self, page: Page, text: bytes, lines: Sequence[bytes], until_us: int) -> bool:
+    async def swap(
+        self, page: GlassPage, text: bytes, lines: Sequence[bytes], until_us: int
+    ) -> bool:
         """Put `text` in place of `page`."""
         with self._lock:
             if self._text != page.text:
@@ -228,7 +232,7 @@ def memory_source(
     clock: Clock | None = None, chance: Chance | None = None, *, for_s_max: float = FOR_S_MAX
 ) -> GlassSource:
     """A source in this process; keep it, for another call makes another."""
-    shelf = MemoryShelf(clock or SystemClock())
+    shelf = MemoryGlassStore(clock or SystemClock())
     return GlassSource(shelf, chance or SystemChance(), for_s_max=for_s_max)
 
 
@@ -248,19 +252,19 @@ def open_source(
     if not 1 <= audit_max <= AUDIT_MAX:
         raise BadValue("glass.audit_max", audit_max, f"give a number from 1 to {AUDIT_MAX}")
     chance = chance or SystemChance()
-    shelf: Shelf
+    shelf: GlassStore
     if url.partition(":")[0] == "file":
-        from sluicegate.limits.glass.file import FileShelf, path_of  # noqa: PLC0415
+        from sluicegate.limits.glass.file import FileGlassStore, path_of  # noqa: PLC0415
 
-        shelf = FileShelf(path_of(url), clock or SystemClock())
+        shelf = FileGlassStore(path_of(url), clock or SystemClock())
     elif "://" in url and not url.startswith(("memory:", "async+memory:")):
         try:
-            from sluicegate.limits.glass.redis import RedisShelf  # noqa: PLC0415
+            from sluicegate.limits.glass.redis import RedisGlassStore  # noqa: PLC0415
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("sluicegate"):
                 raise
             raise MissingPackage(error.name, "redis") from None
-        shelf = RedisShelf(url, chance, prefix=prefix, audit_max=audit_max)
+        shelf = RedisGlassStore(url, chance, prefix=prefix, audit_max=audit_max)
     else:
         raise BadValue(
             "glass.url", url, 'give "redis://host:6379/0" or "file:/path/glass.json", which '

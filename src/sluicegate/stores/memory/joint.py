@@ -12,17 +12,17 @@ from typing import Any, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.stores.memory.table import Ask, LocalKeys, Table
+from sluicegate.stores.memory.table import KeyTable, LocalKeys, TableCharge
 
 
-def take_all(asks: Sequence[Ask], now_us: int, *, keep: bool = True) -> list[Decision]:
+def take_all(charges: Sequence[TableCharge], now_us: int, *, keep: bool = True) -> list[Decision]:
     """Take from all of them or from none; one decision for each, in their order."""
-    costs: dict[tuple[Table[Any], str], int] = {}
-    for ask in asks:
+    costs: dict[tuple[KeyTable[Any], str], int] = {}
+    for ask in charges:
         # The same key of the same table twice is one charge of both.
         costs[ask.table, ask.key] = costs.get((ask.table, ask.key), 0) + ask.cost
     tables = sorted({table for table, _ in costs}, key=id)
-    held: list[Table[Any]] = []
+    held: list[KeyTable[Any]] = []
     try:
         for table in tables:
             table.lock.acquire()
@@ -35,19 +35,19 @@ def take_all(asks: Sequence[Ask], now_us: int, *, keep: bool = True) -> list[Dec
                 for (table, key), decision in decided.items():
                     if decision.allowed:
                         table.settle_locked(key, -costs[table, key], now_us, now_us)
-        return [decided[ask.table, ask.key] for ask in asks]
+        return [decided[ask.table, ask.key] for ask in charges]
     finally:
         for table in held:
             table.lock.release()
 
 
-def charge_all(asks: Sequence[Ask], now_us: int) -> None:
+def charge_all(charges: Sequence[TableCharge], now_us: int) -> None:
     """Charge every one of them, as far as it can hold it: what was refused counts all the same."""
-    for ask in asks:
+    for ask in charges:
         ask.table.settle(ask.key, ask.cost, now_us, now_us)
 
 
-def _decide(place: tuple[Table[Any], str], cost: int, now_us: int, keep: bool) -> Decision:
+def _decide(place: tuple[KeyTable[Any], str], cost: int, now_us: int, keep: bool) -> Decision:
     table, key = place
     return table.decide(key, cost, now_us, keep)
 
@@ -76,16 +76,16 @@ class AllOf(LocalKeys):
 
     __slots__ = ("_tables",)
 
-    def __init__(self, tables: Sequence[Table[Any]]) -> None:
+    def __init__(self, tables: Sequence[KeyTable[Any]]) -> None:
         self._tables = list(tables)
 
     def take(self, key: str, cost: int, now_us: int) -> Decision:
         """Take from every limit or from none; the decision is the binding one."""
-        return binding(take_all(self.asks(key, cost), now_us))
+        return binding(take_all(self.charges(key, cost), now_us))
 
     def peek(self, key: str, cost: int, now_us: int) -> Decision:
         """What `take` would answer; nothing is taken."""
-        return binding(take_all(self.asks(key, cost), now_us, keep=False))
+        return binding(take_all(self.charges(key, cost), now_us, keep=False))
 
     def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
         """Charge `correction` more in every limit, or give back if negative."""
@@ -97,9 +97,9 @@ class AllOf(LocalKeys):
         for table in self._tables:
             table.reset(key)
 
-    def asks(self, key: str, cost: int) -> list[Ask]:
+    def charges(self, key: str, cost: int) -> list[TableCharge]:
         """This key in each of the limits."""
-        return [Ask(table, key, cost) for table in self._tables]
+        return [TableCharge(table, key, cost) for table in self._tables]
 
     def __len__(self) -> int:
         return max([len(table) for table in self._tables])

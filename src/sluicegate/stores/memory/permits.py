@@ -55,11 +55,11 @@ class MemoryPermits:
         self._lock.acquire()
         try:
             now_us = clock()
-            self._forget(now_us)
+            self._forget_idle(now_us)
             places = self._keys.get(key)
             if places is None:
                 if len(self._keys) >= self.keys_max and count <= self.limit:
-                    return self._no_room(now_us)
+                    return self._keys_exhausted(now_us)
                 places = PermitSet(self.limit, self.expires_after_us)
             verdict = places.acquire(permit_id, count, now_us)
             if verdict.allowed:
@@ -114,7 +114,7 @@ class MemoryPermits:
         """The keys that are tracked; some may be at rest and not forgotten yet."""
         return len(self._keys)
 
-    def _forget(self, now_us: int) -> None:
+    def _forget_idle(self, now_us: int) -> None:
         """Forget keys whose holders have all expired."""
         keys = self._keys
         for _ in range(_LOOKS):
@@ -125,7 +125,7 @@ class MemoryPermits:
                 return
             del keys[first]
 
-    def _no_room(self, now_us: int) -> Decision:
+    def _keys_exhausted(self, now_us: int) -> Decision:
         """The first key to come to rest is the one that was used least lately."""
         rest = self._keys[next(iter(self._keys))].look(1, now_us).reset_after_us
         return Decision(False, 0, rest, rest, KEYS_EXHAUSTED, self.name)

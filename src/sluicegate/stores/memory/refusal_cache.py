@@ -1,7 +1,7 @@
 """RefusalCache: refusals of somebody far away, held here until the instant that each of them named.
 
 Whoever refused has said that nothing would be admitted before then, so asking again would only load
-it. A smaller cost may well be admitted, and is not known here. `believed_us_max` bounds how long a
+it. A smaller cost may well be admitted, and is not known here. `hold_us_max` bounds how long a
 refusal is believed: whoever forgets a key or raises a limit over there is heard after that at the
 latest. What refuses, and which refusals deserve belief, is for those who keep one of these.
 
@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.stores.memory.light_lock import LightLock
 
-BELIEVED_US_MAX: Final = 10_000_000
+HOLD_US_MAX: Final = 10_000_000
 KEYS_MAX: Final = 100_000
 
 K = TypeVar("K")
@@ -26,12 +26,12 @@ V = TypeVar("V")
 class CachedRefusal(Generic[V]):
     """What was said, for how much, when it was asked, and until when it holds."""
 
-    __slots__ = ("asked_us", "cost", "said", "until_us")
+    __slots__ = ("cost", "sent_us", "until_us", "value")
 
-    def __init__(self, said: V, cost: int, asked_us: int, until_us: int) -> None:
-        self.said = said
+    def __init__(self, value: V, cost: int, sent_us: int, until_us: int) -> None:
+        self.value = value
         self.cost = cost
-        self.asked_us = asked_us
+        self.sent_us = sent_us
         self.until_us = until_us
 
 
@@ -39,35 +39,35 @@ class CachedRefusal(Generic[V]):
 class RefusalCache(Generic[K, V]):
     """Refusals by key."""
 
-    __slots__ = ("_by_key", "_lock", "believed_us_max", "keys_max")
+    __slots__ = ("_by_key", "_lock", "hold_us_max", "keys_max")
 
-    def __init__(self, *, believed_us_max: int = BELIEVED_US_MAX, keys_max: int = KEYS_MAX) -> None:
+    def __init__(self, *, hold_us_max: int = HOLD_US_MAX, keys_max: int = KEYS_MAX) -> None:
         self._by_key: dict[K, CachedRefusal[V]] = {}
         self._lock = LightLock()
-        self.believed_us_max = believed_us_max
+        self.hold_us_max = hold_us_max
         self.keys_max = keys_max
 
     def find(self, key: K, cost: int, now_us: int) -> CachedRefusal[V] | None:
         """What still holds for as much; None if it must be asked."""
-        belief = self._by_key.get(key)
-        if belief is None or cost < belief.cost:
+        cached = self._by_key.get(key)
+        if cached is None or cost < cached.cost:
             return None
         # Before it was asked: the clock went back, and nothing is known of then.
-        if now_us >= belief.until_us or now_us < belief.asked_us:
+        if now_us >= cached.until_us or now_us < cached.sent_us:
             self.forget(key)
             return None
-        return belief
+        return cached
 
-    def remember(self, key: K, cost: int, said: V, asked_us: int, retry_us: int) -> None:
-        """Believe a refusal; `asked_us` is from before it was asked."""
-        until_us = asked_us + min(retry_us, self.believed_us_max)
-        belief = CachedRefusal(said, cost, asked_us, until_us)
+    def remember(self, key: K, cost: int, value: V, sent_us: int, retry_us: int) -> None:
+        """Believe a refusal; `sent_us` is from before it was asked."""
+        until_us = sent_us + min(retry_us, self.hold_us_max)
+        cached = CachedRefusal(value, cost, sent_us, until_us)
         by_key = self._by_key
         self._lock.acquire()
         try:
             if len(by_key) >= self.keys_max and key not in by_key:
                 del by_key[next(iter(by_key))]  # the oldest
-            by_key[key] = belief
+            by_key[key] = cached
         finally:
             self._lock.release()
 
@@ -83,13 +83,13 @@ class RefusalCache(Generic[K, V]):
         return len(self._by_key)
 
 
-def aged(was: Decision, passed_us: int) -> Decision:
+def with_age(before: Decision, elapsed_us: int) -> Decision:
     """A refusal as it is so much later: its waits have become shorter."""
     return Decision(
         False,
-        was.remaining,
-        max(was.retry_after_us - passed_us, 1),
-        max(was.reset_after_us - passed_us, 1),
-        was.reason,
-        was.rule_id,
+        before.remaining,
+        max(before.retry_after_us - elapsed_us, 1),
+        max(before.reset_after_us - elapsed_us, 1),
+        before.reason,
+        before.rule_id,
     )

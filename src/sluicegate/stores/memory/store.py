@@ -14,7 +14,7 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.stores.memory.joint import charge_all, take_all
-from sluicegate.stores.memory.table import Ask, Table
+from sluicegate.stores.memory.table import KeyTable, TableCharge
 from sluicegate.stores.memory.tables import table_for
 
 KEYS_MAX_DEFAULT: Final = 1_000_000
@@ -37,11 +37,11 @@ class MemoryStore:
         self._clock = clock
         self._closed = False
         self._lock = Lock()
-        self._tables: dict[str, Table[Any]] = {}
+        self._tables: dict[str, KeyTable[Any]] = {}
         self.keys_max = keys_max
         self.rules_max = rules_max
 
-    def table(self, rule_id: str, limit: Limit) -> Table[Any]:
+    def table(self, rule_id: str, limit: Limit) -> KeyTable[Any]:
         """The table of a rule, made when first asked for, and anew when its limit has changed."""
         table = self._tables.get(rule_id)
         if table is None or table.limit != limit:
@@ -63,11 +63,11 @@ class MemoryStore:
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
         """Take every charge or none."""
-        asks, now_us = self._asks(charges), self._now_us()
-        decisions = take_all(asks, now_us, keep=keep)
+        places, now_us = self._places(charges), self._now_us()
+        decisions = take_all(places, now_us, keep=keep)
         ruling = Ruling(now_us, decisions)
         if keep and count_refused and not ruling.allowed:
-            charge_all(asks, now_us)
+            charge_all(places, now_us)
         return ruling
 
     async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
@@ -82,14 +82,14 @@ class MemoryStore:
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         """Correct what was taken at `taken_us`."""
         now_us = self._now_us()
-        for ask in self._asks(charges):
-            ask.table.settle(ask.key, ask.cost, now_us, now_us if taken_us is None else taken_us)
+        for one in self._places(charges):
+            one.table.settle(one.key, one.cost, now_us, now_us if taken_us is None else taken_us)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget what was taken."""
         self._now_us()
-        for ask in self._asks(charges):
-            ask.table.reset(ask.key)
+        for one in self._places(charges):
+            one.table.reset(one.key)
 
     async def close(self) -> None:
         """Forget everything."""
@@ -101,8 +101,11 @@ class MemoryStore:
             raise Unavailable("the memory store", "it is closed")
         return self._clock()
 
-    def _asks(self, charges: Sequence[Charge]) -> list[Ask]:
-        return [Ask(self.table(rule_id, limit), key, cost) for rule_id, limit, key, cost in charges]
+    def _places(self, charges: Sequence[Charge]) -> list[TableCharge]:
+        return [
+            TableCharge(self.table(rule_id, limit), key, cost)
+            for rule_id, limit, key, cost in charges
+        ]
 
 
 def too_many_rules(rule_id: str, rules_max: int) -> BadValue:

@@ -40,7 +40,7 @@ _SEARCH_EVERY_US: Final = 100_000
 _EVICTED_SHARE: Final = 8  # one in so many of a shard's keys goes when none is at rest
 
 
-class Keys(ABC):
+class LimitKeys(ABC):
     """What a limiter needs of the keys of a rule, wherever they are."""
 
     __slots__ = ()
@@ -62,13 +62,13 @@ class Keys(ABC):
         """Forget what `key` has taken."""
 
 
-class LocalKeys(Keys):
+class LocalKeys(LimitKeys):
     """What it needs besides of a table of this process, or of several."""
 
     __slots__ = ()
 
     @abstractmethod
-    def asks(self, key: str, cost: int) -> list[Ask]:
+    def charges(self, key: str, cost: int) -> list[TableCharge]:
         """This key in each of the tables that are asked."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class LocalKeys(Keys):
         """The number of keys tracked now, those at rest that are not swept yet included."""
 
 
-class Table(LocalKeys, Generic[State]):
+class KeyTable(LocalKeys, Generic[State]):
     """The keys of one rule. A subclass says how a state is stepped, and a cheap test of rest."""
 
     __slots__ = (
@@ -146,9 +146,9 @@ class Table(LocalKeys, Generic[State]):
         finally:
             self.lock.release()
 
-    def asks(self, key: str, cost: int) -> list[Ask]:
+    def charges(self, key: str, cost: int) -> list[TableCharge]:
         """This key in this table."""
-        return [Ask(self, key, cost)]
+        return [TableCharge(self, key, cost)]
 
     def decide(self, key: str, cost: int, now_us: int, keep: bool) -> Decision:
         """Decide under the lock that the caller holds; only with `keep` is anything taken."""
@@ -267,12 +267,12 @@ class Table(LocalKeys, Generic[State]):
 
 
 @final
-class Ask:
+class TableCharge:
     """One of several limits: the table, the key in it, and what it is to be charged."""
 
     __slots__ = ("cost", "key", "table")
 
-    def __init__(self, table: Table[Any], key: str, cost: int) -> None:
+    def __init__(self, table: KeyTable[Any], key: str, cost: int) -> None:
         self.table = table
         self.key = key
         self.cost = cost

@@ -17,13 +17,13 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.kernels import fixed_window, gcra, sliding_window, token_bucket
 from sluicegate.kernels.pace import Pace, in_us, product
-from sluicegate.stores.memory.table import Table
+from sluicegate.stores.memory.table import KeyTable
 
 _COUNTS: Final = (("B", 8), ("H", 16), ("I", 32), ("Q", 64))  # a count's code in `struct`, its bits
 
 
 @final
-class PacedTable(Table[int]):
+class PacedTable(KeyTable[int]):
     """GCRA, the token bucket without debt, and the leaky bucket as a meter.
 
     State: the one instant, in ticks, that all three keep (the theoretical arrival time; when the
@@ -66,7 +66,7 @@ class PacedTable(Table[int]):
 
 
 @final
-class FixedWindowTable(Table[int]):
+class FixedWindowTable(KeyTable[int]):
     """State: window and count in one integer, `window * (limit + 1) + used`."""
 
     __slots__ = ()
@@ -96,7 +96,7 @@ class FixedWindowTable(Table[int]):
 
 
 @final
-class SlidingWindowTable(Table[int]):
+class SlidingWindowTable(KeyTable[int]):
     """One cell a window. State: window and both counts in one integer, to the base `limit + 1`."""
 
     __slots__ = ()
@@ -133,7 +133,7 @@ class SlidingWindowTable(Table[int]):
 
 
 @final
-class SlidingCellsTable(Table[bytes]):
+class SlidingCellsTable(KeyTable[bytes]):
     """State: the number of the cell and all counts, in as few bytes as the limit fits in."""
 
     __slots__ = ("_cell_us", "_pack", "_unpack")
@@ -177,7 +177,7 @@ class SlidingCellsTable(Table[bytes]):
 
 
 @final
-class SlidingLogTable(Table[tuple[int, ...]]):
+class SlidingLogTable(KeyTable[tuple[int, ...]]):
     """State: the log itself, a flat tuple; time and memory grow with the limit."""
 
     __slots__ = ()
@@ -212,7 +212,7 @@ class SlidingLogTable(Table[tuple[int, ...]]):
         )
 
 
-def table_for(rule_id: str, limit: Limit, keys_max: int) -> Table[Any]:
+def table_for(rule_id: str, limit: Limit, keys_max: int) -> KeyTable[Any]:
     """Return a table that counts by the limit's algorithm."""
     if limit.cells > 1:
         return SlidingCellsTable(rule_id, limit, keys_max)
@@ -221,7 +221,7 @@ def table_for(rule_id: str, limit: Limit, keys_max: int) -> Table[Any]:
     return _TABLES[limit.algorithm](rule_id, limit, keys_max)
 
 
-_TABLES: Final[dict[Algorithm, Callable[[str, Limit, int], Table[Any]]]] = {
+_TABLES: Final[dict[Algorithm, Callable[[str, Limit, int], KeyTable[Any]]]] = {
     Algorithm.FIXED_WINDOW: FixedWindowTable,
     Algorithm.SLIDING_WINDOW: SlidingWindowTable,
     Algorithm.SLIDING_LOG: SlidingLogTable,

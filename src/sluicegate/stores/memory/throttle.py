@@ -16,7 +16,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
 from sluicegate.kernels import cell_throttle
 from sluicegate.kernels.pace import product
-from sluicegate.stores.memory.table import Table
+from sluicegate.stores.memory.table import KeyTable
 
 KEYS_MAX_DEFAULT: Final = 1_000_000
 
@@ -26,7 +26,7 @@ _NO_LIMIT: Final = Limit(1, 1)  # a table wants one; the asks bring theirs
 
 
 @final
-class _ThrottleKeys(Table[tuple[int, int]]):
+class _ThrottleKeys(KeyTable[tuple[int, int]]):
     """State: the TAT, and the instant from which one unit is admitted; both in nanoseconds.
 
     Most asks name the rate that the one before named, so what follows from it is kept.
